@@ -1,0 +1,176 @@
+"""The endpoint: what a user asks for (spec) and the one object that holds the truth (status).
+
+The controller alone writes a status, and only against the revision that it read. Gateways and
+loaders read it whole and swap it in whole; whoever cannot reach its source goes on with the last
+one. The same models describe the local YAML and the custom resource in Kubernetes.
+"""
+
+from enum import StrEnum
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from contracts.model import ENDPOINT_NAME, ModelRef
+from contracts.tasks import Task
+
+API_VERSION: Literal["headrace.dev/v1alpha1"] = "headrace.dev/v1alpha1"
+KIND: Literal["ModelEndpoint"] = "ModelEndpoint"
+HISTORY_LIMIT = 50
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+
+class Precision(StrEnum):
+    """Numeric precision of the engine's weights; ``auto`` takes int8 on CPU if parity allows it."""
+
+    AUTO = "auto"
+    FP32 = "fp32"
+    FP16 = "fp16"
+    INT8 = "int8"
+
+
+class FollowVersion(_Part):
+    """Follow the newest version of the registered model."""
+
+    follow: Literal["latest"] = "latest"
+
+
+class AliasVersion(_Part):
+    """Follow the version that an MLflow alias names."""
+
+    alias: str
+
+
+class PinnedVersion(_Part):
+    """Stay on one version."""
+
+    pin: str
+
+
+class Serving(_Part):
+    """How a version is converted and served. A change makes a new package."""
+
+    precision: Precision = Precision.AUTO
+    instances: int = Field(1, ge=1, le=64)
+    max_batch_size: int = Field(64, ge=1, le=1024, alias="maxBatchSize")
+    max_tokens: int = Field(512, ge=8, le=32768, alias="maxTokens", description="tokens a text")
+    length_buckets: Literal["auto"] | tuple[int, ...] = Field("auto", alias="lengthBuckets")
+
+
+class Limits(_Part):
+    """What one endpoint accepts before it refuses."""
+
+    max_tokens_in_flight: int = Field(65536, ge=1, alias="maxTokensInFlight")
+    max_texts_per_request: int = Field(256, ge=1, alias="maxTextsPerRequest")
+    requests_per_second_per_key: float | None = Field(None, gt=0, alias="requestsPerSecondPerKey")
+    timeout_seconds: float = Field(2.0, gt=0, le=600, alias="timeoutSeconds")
+
+
+class EndpointSpec(_Part):
+    """What a user asks for; all but the model has a default."""
+
+    model: str = Field(min_length=1, description="MLflow registered model")
+    version: FollowVersion | AliasVersion | PinnedVersion = FollowVersion()
+    task: Task | None = Field(None, description="from the model's own config where it can be told")
+    serving: Serving = Serving()
+    limits: Limits = Limits()
+
+
+class Arm(StrEnum):
+    """The role in which a version got a request."""
+
+    STABLE = "stable"
+    CANARY = "canary"
+    SHADOW = "shadow"
+    FORCED = "forced"
+
+
+class Route(_Part):
+    """One arm of the routing table; the weights of stable and canary sum to 100."""
+
+    arm: Arm
+    ref: ModelRef
+    weight: float = Field(ge=0, le=100, description="percent of callers")
+
+
+class Phase(StrEnum):
+    """Where the endpoint's newest version is on its way."""
+
+    WAITING = "Waiting"
+    CONVERTING = "Converting"
+    VERIFYING = "Verifying"
+    PUBLISHING = "Publishing"
+    LOADING = "Loading"
+    SERVING = "Serving"
+    BLOCKED = "Blocked"
+    REJECTED = "Rejected"
+
+
+class Candidate(_Part):
+    """The version that is on its way to stable, and why it is where it is."""
+
+    version: str
+    phase: Phase
+    reason: str = ""
+    ref: ModelRef | None = None
+    attempts: int = 0
+    retry_at: float | None = Field(None, description="unix time, seconds")
+
+
+class Rejection(_Part):
+    """A version that will not be tried again, unless a person asks for it."""
+
+    version: str
+    options: str = Field(description="digest of the serving options that it was judged under")
+    reason: str
+    at: float = Field(description="unix time, seconds")
+
+
+class Transition(_Part):
+    """One line of the endpoint's history."""
+
+    at: float = Field(description="unix time, seconds")
+    version: str
+    phase: Phase
+    reason: str = ""
+
+
+class EndpointStatus(_Part):
+    """The truth about an endpoint, written whole."""
+
+    generation: int = Field(0, description="grows by one with every change of routes or packages")
+    task: Task | None = None
+    routes: tuple[Route, ...] = ()
+    packages: tuple[ModelRef, ...] = Field((), description="what every Triton must hold")
+    candidate: Candidate | None = None
+    rejected: tuple[Rejection, ...] = ()
+    history: Annotated[tuple[Transition, ...], Field(max_length=HISTORY_LIMIT)] = ()
+
+    @property
+    def stable(self) -> ModelRef | None:
+        """The version that answers by default, if any has been promoted yet."""
+        return next((route.ref for route in self.routes if route.arm is Arm.STABLE), None)
+
+
+class Metadata(_Part):
+    """Name and revision; ``revision`` is Kubernetes' resourceVersion or the file's counter."""
+
+    name: str = Field(pattern=f"^{ENDPOINT_NAME.pattern}$")
+    revision: str = ""
+
+
+class ModelEndpoint(_Part):
+    """The whole object, as stored."""
+
+    api_version: Literal["headrace.dev/v1alpha1"] = Field(API_VERSION, alias="apiVersion")
+    kind: Literal["ModelEndpoint"] = KIND
+    metadata: Metadata
+    spec: EndpointSpec
+    status: EndpointStatus = EndpointStatus()
+
+    @property
+    def name(self) -> str:
+        """The endpoint's name, as in its URLs."""
+        return self.metadata.name

@@ -1,0 +1,115 @@
+"""Prediction events: one an attempt, many a message, on Kafka topic ``headrace.predictions``.
+
+A message is JSON. It carries the gateway's instance and a sequence number without holes, so that
+even a killed gateway's loss shows as a gap; it has no key and mixes endpoints. Exactly one event of
+an answered request is marked ``answered``. The text itself is never in it.
+"""
+
+import msgspec
+
+from contracts.endpoint import Arm
+
+TOPIC = "headrace.predictions"
+SCHEMA_VERSION = 1
+
+
+class TextRecord(msgspec.Struct, frozen=True, array_like=True):
+    """One text of an attempt. ``label`` and ``score`` for classifiers, ``norm`` for vectors."""
+
+    tokens: int  # special tokens included, after truncation
+    words: int
+    unk: int
+    truncated: bool
+    label: str | None = None
+    score: float | None = None
+    norm: float | None = None
+
+
+class Latency(msgspec.Struct, frozen=True, array_like=True):
+    """Seconds in each stage of an attempt; a stage that was not reached is 0."""
+
+    queue: float
+    tokenise: float
+    wait: float
+    infer: float
+    total: float
+
+
+class PredictionEvent(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One attempt of one request on one version, failures included."""
+
+    request_id: str
+    time: float  # unix, seconds, when the request arrived
+    endpoint: str
+    version: str
+    package: str
+    arm: Arm
+    status: int  # HTTP status that the attempt would be answered with
+    answered: bool
+    latency: Latency
+    texts: list[TextRecord] = []
+    trace_id: str = ""
+    # Users' own statistics: name -> observed values.
+    observations: dict[str, list[float | str]] = {}
+
+
+class Refusals(msgspec.Struct, frozen=True, array_like=True):
+    """Requests that an endpoint refused before any attempt, since the last message."""
+
+    endpoint: str
+    status: int
+    reason: str
+    count: int
+
+
+class Dropped(msgspec.Struct, frozen=True, array_like=True):
+    """Events that this gateway lost, since it started: never a silent loss."""
+
+    endpoint: str
+    status: int
+    reason: str
+    count: int
+
+
+class EventBatch(msgspec.Struct, frozen=True):
+    """One Kafka message."""
+
+    gateway: str  # unique for each start of a gateway process
+    sequence: int  # 0, 1, 2, ... of this gateway
+    events: list[PredictionEvent] = []
+    refusals: list[Refusals] = []
+    dropped: list[Dropped] = []
+    schema_version: int = SCHEMA_VERSION
+
+
+class UnknownSchemaError(ValueError):
+    """The message was written by a schema that this program does not know."""
+
+
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(EventBatch)
+
+
+class _Versioned(msgspec.Struct):
+    schema_version: int
+
+
+_version_decoder = msgspec.json.Decoder(_Versioned)
+
+
+def encode(batch: EventBatch) -> bytes:
+    """The message's bytes."""
+    return _encoder.encode(batch)
+
+
+def decode(message: bytes) -> EventBatch:
+    """The batch in a message.
+
+    Raises:
+        UnknownSchemaError: another schema version.
+        msgspec.DecodeError: not such a message at all.
+    """
+    version = _version_decoder.decode(message).schema_version
+    if version != SCHEMA_VERSION:
+        raise UnknownSchemaError(f"schema version {version} is not known, only {SCHEMA_VERSION}")
+    return _decoder.decode(message)

@@ -1,0 +1,47 @@
+"""What a Triton really holds, as its loader reports it to the controller."""
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from contracts.model import ModelRef
+
+
+class CostPoint(BaseModel):
+    """Warm-up's measurement of one batch shape on the engine at hand."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    bucket: int = Field(description="tokens a row, padding included")
+    batch: int = Field(description="rows")
+    milliseconds: float = Field(gt=0, description="median of the warm-up's runs")
+
+
+class LoadedModel(BaseModel):
+    """A package that Triton holds ready, with its measured cost table."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    ref: ModelRef
+    costs: tuple[CostPoint, ...] = ()
+
+
+class LoadFailure(BaseModel):
+    """A package that Triton refused, with Triton's own words."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    ref: ModelRef
+    reason: str
+    by_version: bool = Field(description="the version itself is at fault, not the environment")
+
+
+class LoaderReport(BaseModel):
+    """Everything one loader knows of its Triton at one moment."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    loader: str
+    triton_grpc: str = Field(description="host:port at which gateways reach this Triton")
+    at: float = Field(description="unix time, seconds")
+    ready: bool = Field(description="Triton answers and holds every stable package")
+    loaded: tuple[LoadedModel, ...] = ()
+    failed: tuple[LoadFailure, ...] = ()

@@ -1,0 +1,117 @@
+"""The package manifest: everything about one immutable, content-addressed model package.
+
+A package is a folder ``<store>/<package id>/`` with ``manifest.json`` and the files it lists. The
+id is the SHA-256 of the manifest's canonical bytes, and the manifest holds the SHA-256 of every
+file, so that whoever knows the id can prove every byte. No clock enters it: the same inputs and
+options make the same package.
+"""
+
+import hashlib
+import json
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from contracts.endpoint import Precision
+from contracts.model import ModelRef
+from contracts.profile import ReferenceProfile
+from contracts.tasks import Task
+from contracts.tensors import TensorSpec
+
+MANIFEST = "manifest.json"
+MODEL_ONNX = "model.onnx"
+TOKENIZER = "tokenizer.json"
+CONFIG_PYTHON = "config.python.pbtxt"  # for Triton's Python backend
+CONFIG_ONNXRUNTIME = "config.onnxruntime.pbtxt"  # for Triton's native ONNX Runtime backend
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class PackageFile(_Part):
+    """Proof of one file of the package."""
+
+    sha256: str
+    bytes: int = Field(ge=0)
+
+
+class TokenizerSpec(_Part):
+    """What the gateway needs beside ``tokenizer.json`` to make the model's tensors."""
+
+    max_tokens: int = Field(ge=1, description="longest row, special tokens included")
+    pad_id: int
+    pad_type_id: int = 0
+    unk_id: int | None = Field(None, description="none for byte-level vocabularies")
+    vocabulary: int
+
+
+class Parity(_Part):
+    """The engine against the original, over real texts of many lengths."""
+
+    texts: int
+    reference: str = Field(description="what it was compared with: onnx-fp32, transformers, ...")
+    max_abs_difference: float
+    mean_abs_difference: float
+    equal_labels: float | None = Field(None, description="share, for classifiers")
+    batch_max_abs_difference: float = Field(
+        description="a text alone against the same text among others, in every bucket"
+    )
+    limits: dict[str, float] = Field({}, description="what each figure was held to")
+    fallback: str = Field("", description="why int8 was given up for fp32, if it was")
+
+
+class DataSet(_Part):
+    """A data set that the run logged."""
+
+    name: str
+    digest: str = ""
+    context: str = Field("", description="training, evaluation, ...")
+
+
+class Lineage(_Part):
+    """Where the version came from."""
+
+    registered_model: str
+    version: str
+    run_id: str = ""
+    source: str = ""
+    git_commit: str = ""
+    data_sets: tuple[DataSet, ...] = ()
+
+
+class Manifest(_Part):
+    """All that is known of a package."""
+
+    schema_version: Literal[1] = 1
+    model: str
+    version: str
+    task: Task
+    multi_label: bool = Field(False, description="scores by sigmoid a class, not softmax over them")
+    labels: tuple[str, ...] = ()
+    dimension: int | None = Field(None, description="of an embedding")
+    precision: Precision
+    instances: int = 1
+    max_batch_size: int
+    length_buckets: tuple[int, ...] = Field(description="row lengths, ascending; last = max tokens")
+    tokenizer: TokenizerSpec
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    files: dict[str, PackageFile]
+    profile: ReferenceProfile | None = None
+    parity: Parity | None = None
+    lineage: Lineage
+    created_by: str = Field(description="program and version")
+
+    def canonical(self) -> bytes:
+        """The bytes that are stored and hashed: JSON with sorted keys and no spaces, UTF-8."""
+        data = self.model_dump(mode="json")
+        return json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+
+    def package_id(self) -> str:
+        """SHA-256 of the canonical bytes, hex."""
+        return hashlib.sha256(self.canonical()).hexdigest()
+
+    def ref(self) -> ModelRef:
+        """The reference under which routes, events and Triton know this package."""
+        return ModelRef(model=self.model, version=self.version, package=self.package_id())

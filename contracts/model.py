@@ -1,0 +1,37 @@
+"""How a model version is named everywhere: in routes, events, Triton and on disk."""
+
+import re
+
+from pydantic import BaseModel, ConfigDict, Field
+
+PACKAGE_ID = re.compile(r"[0-9a-f]{64}")
+ENDPOINT_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+
+
+class ModelRef(BaseModel):
+    """One immutable package of one model version.
+
+    ``package`` is the SHA-256 (hex) of the package's manifest, so that two conversions of the same
+    version with different settings are two candidates.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    model: str = Field(description="MLflow registered model")
+    version: str = Field(description="MLflow version number, as text")
+    package: str = Field(pattern=PACKAGE_ID.pattern)
+
+    @property
+    def triton_model(self) -> str:
+        """The name under which Triton holds the package: ``<model>-v<version>-<digest start>``."""
+        return f"{endpoint_name(self.model)}-v{self.version}-{self.package[:12]}"
+
+
+def endpoint_name(registered_model: str) -> str:
+    """The endpoint name (a DNS label) that a registered model of any name gets by default.
+
+    >>> endpoint_name("Sentiment_Classifier.EN")
+    'sentiment-classifier-en'
+    """
+    label = re.sub(r"[^a-z0-9]+", "-", registered_model.lower()).strip("-")[:63].strip("-")
+    return label or "model"

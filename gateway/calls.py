@@ -1,0 +1,92 @@
+"""One request and its answer, as every dialect of HTTP and gRPC sees them.
+
+The dialects parse into a ``Call`` and render an ``Answer``; nothing else passes between them and
+the handler. No transport type appears here.
+"""
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contracts.endpoint import Arm
+from contracts.model import ModelRef
+from contracts.tasks import Task
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """Texts for an endpoint.
+
+    ``deadline`` is in seconds of the event loop's clock; ``received`` is unix time in seconds and
+    ``started`` the loop's clock at the same moment. ``caller`` is the name of the API key, never
+    the key itself. ``sticky_key`` is whom to keep on one arm, the request id where it is None.
+    """
+
+    endpoint: str
+    texts: list[str]
+    request_id: str
+    received: float
+    started: float
+    deadline: float
+    pairs: list[str] | None = None
+    sticky_key: str | None = None
+    forced_version: str | None = None
+    caller: str | None = None
+    trace_parent: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The result for all texts of a call, in their order.
+
+    ``values``: float32 ``[texts, classes]`` probabilities for text classification, ``[texts,
+    dimension]`` vectors for text embedding.
+    """
+
+    task: Task
+    ref: ModelRef
+    arm: Arm
+    values: NDArray[np.float32]
+    tokens: list[int]
+    truncated: list[bool]
+    labels: tuple[str, ...] = ()
+    multi_label: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointView:
+    """What the metadata routes tell of an endpoint. ``refs`` lists the stable version first."""
+
+    name: str
+    task: Task
+    refs: tuple[ModelRef, ...]
+    labels: tuple[str, ...]
+    dimension: int | None
+    max_tokens: int
+    max_texts: int
+    timeout_seconds: float
+    ready: bool
+    metadata: dict[str, str] = field(default_factory=dict)
+
+
+class Predictor(Protocol):
+    """What the dialects may ask of the gateway."""
+
+    async def predict(self, call: Call) -> Answer:
+        """Answers the call whole and in order, or raises a ``GatewayError``."""
+        ...
+
+    def describe(self, endpoint: str) -> EndpointView:
+        """The endpoint as it is now; raises ``UnknownEndpointError``."""
+        ...
+
+    def endpoints(self) -> tuple[str, ...]:
+        """Names of all endpoints that have a version to serve."""
+        ...
+
+    @property
+    def ready(self) -> bool:
+        """Whether this process should get traffic."""
+        ...

@@ -1,0 +1,112 @@
+"""What can go wrong with a request, each with its HTTP status and a sentence for the caller.
+
+Every dialect renders a ``GatewayError`` in its own form; nothing else reaches a caller.
+"""
+
+from http import HTTPStatus
+
+
+class GatewayError(Exception):
+    """A refusal or failure that a caller is told about.
+
+    ``code`` is stable and meant for programs, the message for people. ``retry_after_seconds`` goes
+    out as ``Retry-After`` (rounded up) where it is set.
+    """
+
+    status: HTTPStatus = HTTPStatus.INTERNAL_SERVER_ERROR
+    code = "internal"
+
+    def __init__(self, message: str, *, retry_after_seconds: float | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.retry_after_seconds = retry_after_seconds
+
+
+class BadRequestError(GatewayError):
+    """The body is not what the route takes: not JSON, a wrong shape, a wrong name."""
+
+    status, code = HTTPStatus.BAD_REQUEST, "bad_request"
+
+
+class InvalidInputError(GatewayError):
+    """The body has the right form and a value that can't be served; names the field."""
+
+    status, code = HTTPStatus.UNPROCESSABLE_ENTITY, "invalid_input"
+
+
+class TooLargeError(GatewayError):
+    """More bytes, texts or tokens than the endpoint takes."""
+
+    status, code = HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "too_large"
+
+
+class UnauthenticatedError(GatewayError):
+    """No API key, or one that nobody knows."""
+
+    status, code = HTTPStatus.UNAUTHORIZED, "unauthenticated"
+
+
+class ForbiddenError(GatewayError):
+    """The key is good, for other endpoints."""
+
+    status, code = HTTPStatus.FORBIDDEN, "forbidden"
+
+
+class UnknownEndpointError(GatewayError):
+    """No such endpoint."""
+
+    status, code = HTTPStatus.NOT_FOUND, "unknown_endpoint"
+
+
+class UnknownVersionError(GatewayError):
+    """The endpoint does not hold the version that was asked for."""
+
+    status, code = HTTPStatus.NOT_FOUND, "unknown_version"
+
+
+class UnsupportedError(GatewayError):
+    """A part of a protocol that Headrace does not offer, said in a sentence."""
+
+    status, code = HTTPStatus.NOT_IMPLEMENTED, "unsupported"
+
+
+class RequestTimeoutError(GatewayError):
+    """The caller took too long to send its body."""
+
+    status, code = HTTPStatus.REQUEST_TIMEOUT, "request_timeout"
+
+
+class RateLimitedError(GatewayError):
+    """More requests a second than the key may send."""
+
+    status, code = HTTPStatus.TOO_MANY_REQUESTS, "rate_limited"
+
+
+class OverloadedError(GatewayError):
+    """No room, or no hope of answering before the deadline; come back later."""
+
+    status, code = HTTPStatus.SERVICE_UNAVAILABLE, "overloaded"
+
+
+class ModelUnavailableError(GatewayError):
+    """No Triton answers for the version."""
+
+    status, code = HTTPStatus.SERVICE_UNAVAILABLE, "model_unavailable"
+
+
+class ShuttingDownError(GatewayError):
+    """This gateway drains; another one will answer."""
+
+    status, code = HTTPStatus.SERVICE_UNAVAILABLE, "shutting_down"
+
+
+class DeadlineExceededError(GatewayError):
+    """The answer did not come in time."""
+
+    status, code = HTTPStatus.GATEWAY_TIMEOUT, "deadline_exceeded"
+
+
+class ModelFailedError(GatewayError):
+    """The version itself failed on these texts."""
+
+    status, code = HTTPStatus.BAD_GATEWAY, "model_failed"

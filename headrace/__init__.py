@@ -1,0 +1,1 @@
+"""The command line, the local stack behind ``headrace up``, and the controller's main."""

@@ -1,0 +1,72 @@
+"""What the controller and a conversion process say to each other.
+
+The controller starts ``python -m registry.convert`` (a subprocess locally, a Job in Kubernetes)
+with a ``ConversionRequest`` as JSON in a file; the process downloads the version, detects its
+flavour, converts, verifies and publishes, and prints one JSON object a line on standard output:
+``Progress`` lines, then exactly one ``Published`` or ``Failed``. An end without either (a crash, an
+out-of-memory kill) is read by the launcher as the version's own fault, deterministically.
+"""
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+
+from contracts.endpoint import Phase, Serving
+from contracts.model import ModelRef
+from contracts.tasks import Task
+
+
+class _Message(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Signature(_Message):
+    """What a caller relies on: a new version must keep it, unless a person allows otherwise."""
+
+    task: Task
+    labels: tuple[str, ...] = ()
+    dimension: int | None = None
+
+
+class ConversionRequest(_Message):
+    """One version to turn into a package."""
+
+    tracking_uri: str
+    model: str
+    version: str
+    store_url: str = Field(description="any fsspec URL")
+    serving: Serving
+    task: Task | None = None
+    stable: Signature | None = Field(None, description="signature to keep")
+    allow_pickle: bool = False
+    allow_remote_code: bool = False
+    threads: int = 1
+    work_dir: str = Field(description="scratch folder, removed by the launcher")
+
+
+class Progress(_Message):
+    """A step begun, for whoever watches."""
+
+    kind: Literal["progress"] = "progress"
+    phase: Phase
+    message: str
+
+
+class Published(_Message):
+    """The package is in the store."""
+
+    kind: Literal["published"] = "published"
+    ref: ModelRef
+
+
+class Failed(_Message):
+    """No package. ``by_version``: the version itself is at fault, trying again would not help."""
+
+    kind: Literal["failed"] = "failed"
+    reason: str
+    by_version: bool
+    needs_export: bool = Field(False, description="torch and transformers are not installed here")
+
+
+Line = Annotated[Progress | Published | Failed, Field(discriminator="kind")]
+LINE: TypeAdapter[Progress | Published | Failed] = TypeAdapter(Line)
