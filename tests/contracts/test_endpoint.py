@@ -1,0 +1,79 @@
+"""The endpoint object: defaults suit most users, and a mistake is told by its path."""
+
+import pytest
+from pydantic import ValidationError
+
+from contracts.endpoint import (
+    AliasVersion,
+    Arm,
+    EndpointStatus,
+    FollowVersion,
+    ModelEndpoint,
+    PinnedVersion,
+    Route,
+)
+from contracts.model import ModelRef
+
+
+def parse(spec: dict[str, object]) -> ModelEndpoint:
+    return ModelEndpoint.model_validate(
+        {
+            "apiVersion": "headrace.dev/v1alpha1",
+            "kind": "ModelEndpoint",
+            "metadata": {"name": "sentiment"},
+            "spec": spec,
+        }
+    )
+
+
+def test_a_model_is_all_that_an_endpoint_needs() -> None:
+    endpoint = parse({"model": "sentiment-classifier"})
+    assert endpoint.spec.version == FollowVersion()
+    assert endpoint.spec.serving.max_tokens == 512
+    assert endpoint.status == EndpointStatus()
+    assert endpoint.status.stable is None
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ({"follow": "latest"}, FollowVersion()),
+        ({"alias": "champion"}, AliasVersion(alias="champion")),
+        ({"pin": "7"}, PinnedVersion(pin="7")),
+    ],
+)
+def test_a_version_is_followed_aliased_or_pinned(
+    written: dict[str, str], meant: FollowVersion | AliasVersion | PinnedVersion
+) -> None:
+    assert parse({"model": "m", "version": written}).spec.version == meant
+
+
+@pytest.mark.parametrize(
+    ("spec", "path"),
+    [
+        ({"model": "m", "limits": {"timeoutSeconds": 0}}, ("spec", "limits", "timeoutSeconds")),
+        ({"model": "m", "serving": {"maxTokens": "many"}}, ("spec", "serving", "maxTokens")),
+        ({"model": "m", "colour": "red"}, ("spec", "colour")),
+        ({}, ("spec", "model")),
+    ],
+)
+def test_a_mistake_is_told_by_the_path_of_its_field(
+    spec: dict[str, object], path: tuple[str, ...]
+) -> None:
+    with pytest.raises(ValidationError) as caught:
+        parse(spec)
+    assert caught.value.errors()[0]["loc"] == path
+
+
+def test_an_object_written_and_read_again_is_the_same() -> None:
+    ref = ModelRef(model="m", version="1", package="ab" * 32)
+    endpoint = parse({"model": "m"}).model_copy(
+        update={
+            "status": EndpointStatus(
+                generation=3, routes=(Route(arm=Arm.STABLE, ref=ref, weight=100),), packages=(ref,)
+            )
+        }
+    )
+    again = ModelEndpoint.model_validate_json(endpoint.model_dump_json(by_alias=True))
+    assert again == endpoint
+    assert again.status.stable == ref

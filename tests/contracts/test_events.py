@@ -1,0 +1,99 @@
+"""Event messages survive the wire, and an unknown schema is told apart from rubbish."""
+
+import json
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from contracts.endpoint import Arm
+from contracts.events import (
+    SCHEMA_VERSION,
+    Dropped,
+    EventBatch,
+    Latency,
+    PredictionEvent,
+    Refusals,
+    TextRecord,
+    UnknownSchemaError,
+    decode,
+    encode,
+)
+
+seconds = st.floats(min_value=0, max_value=600, allow_nan=False)
+counts = st.integers(min_value=0, max_value=2**31)
+words = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+text_records = st.builds(
+    TextRecord,
+    tokens=counts,
+    words=counts,
+    unk=counts,
+    truncated=st.booleans(),
+    label=st.none() | words,
+    score=st.none() | st.floats(0, 1),
+    norm=st.none() | st.floats(0, 1e6),
+)
+events = st.builds(
+    PredictionEvent,
+    request_id=words,
+    time=seconds,
+    endpoint=words,
+    version=words,
+    package=words,
+    arm=st.sampled_from(Arm),
+    status=st.integers(100, 599),
+    answered=st.booleans(),
+    latency=st.builds(
+        Latency, queue=seconds, tokenise=seconds, wait=seconds, infer=seconds, total=seconds
+    ),
+    texts=st.lists(text_records, max_size=3),
+    observations=st.dictionaries(words, st.lists(words | st.floats(0, 1), max_size=2), max_size=2),
+)
+batches = st.builds(
+    EventBatch,
+    gateway=words,
+    sequence=counts,
+    events=st.lists(events, max_size=3),
+    refusals=st.lists(st.builds(Refusals, words, counts, words, counts), max_size=2),
+    dropped=st.lists(st.builds(Dropped, words, counts, words, counts), max_size=2),
+)
+
+
+@given(batches)
+def test_what_is_encoded_is_what_is_decoded(batch: EventBatch) -> None:
+    assert decode(encode(batch)) == batch
+
+
+def test_a_message_of_an_unknown_schema_is_told_apart() -> None:
+    message = json.loads(encode(EventBatch(gateway="g", sequence=0)))
+    message["schema_version"] = SCHEMA_VERSION + 1
+    message["events"] = "a form that this program has never seen"
+    with pytest.raises(UnknownSchemaError, match=str(SCHEMA_VERSION + 1)):
+        decode(json.dumps(message).encode())
+
+
+@pytest.mark.parametrize("rubbish", [b"", b"\x00\xff", b"[]", b'{"schema_version": "one"}', b"{}"])
+def test_rubbish_is_a_decode_error(rubbish: bytes) -> None:
+    with pytest.raises(msgspec.DecodeError):
+        decode(rubbish)
+
+
+def test_a_message_can_be_read_by_any_json_reader() -> None:
+    record = TextRecord(tokens=5, words=3, unk=1, truncated=False, label="positive", score=0.75)
+    event = PredictionEvent(
+        request_id="r-1",
+        time=1.5,
+        endpoint="sentiment",
+        version="3",
+        package="ab" * 32,
+        arm=Arm.STABLE,
+        status=200,
+        answered=True,
+        latency=Latency(0, 0.001, 0.002, 0.003, 0.006),
+        texts=[record],
+    )
+    message = json.loads(encode(EventBatch(gateway="g", sequence=7, events=[event])))
+    assert message["sequence"] == 7
+    assert message["events"][0]["arm"] == "stable"
+    assert message["events"][0]["texts"] == [[5, 3, 1, False, "positive", 0.75, None]]
