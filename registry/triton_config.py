@@ -1,0 +1,95 @@
+"""Writes Triton's model configuration, from Triton's own protobuf.
+
+Called by conversion, which puts both texts into the package, and by the loader, which needs the
+JSON form where files are uploaded. A configuration carries no name: the folder names the model. It
+never looks at a graph: what it says about tensors is what the manifest says.
+"""
+
+from collections.abc import Sequence
+
+from google.protobuf import json_format, text_format
+from tritonclient.grpc import model_config_pb2
+
+from contracts.manifest import MODEL_ONNX
+from contracts.tensors import Datatype, TensorSpec
+
+MODEL_PY = "model.py"
+VERSION_FOLDER = "1"
+THREADS = "intra_op_thread_count"  # the native backend's own name; the Python model reads the same
+BACKEND_PYTHON = "python"
+BACKEND_ONNXRUNTIME = "onnxruntime"
+
+# Gateways have batched already; Triton only joins what different gateways sent at one moment.
+QUEUE_DELAY_MICROSECONDS = 100
+# Batches waiting in Triton can no longer be refused by the gateway, so they are few.
+QUEUE_LIMIT = 256
+
+_DATATYPES = {
+    Datatype.BYTES: model_config_pb2.TYPE_STRING,
+    Datatype.INT32: model_config_pb2.TYPE_INT32,
+    Datatype.INT64: model_config_pb2.TYPE_INT64,
+    Datatype.FP16: model_config_pb2.TYPE_FP16,
+    Datatype.FP32: model_config_pb2.TYPE_FP32,
+}
+
+
+def render(
+    *,
+    inputs: Sequence[TensorSpec],
+    outputs: Sequence[TensorSpec],
+    max_batch_size: int,
+    instances: int,
+    threads: int,
+) -> tuple[str, str]:
+    """The configuration of one engine, for each of Triton's backends that can run it.
+
+    Args:
+        inputs: the graph's inputs; the first dimension of each shape is the batch.
+        outputs: the graph's outputs, likewise.
+        max_batch_size: rows that one execution takes at most.
+        instances: executions at a time, on each GPU where there is one, else on the CPU.
+        threads: CPU threads that one execution uses.
+
+    Returns:
+        The texts for the Python backend and for the native ONNX Runtime backend.
+
+    Raises:
+        ValueError: a tensor without a batch dimension.
+    """
+    base = model_config_pb2.ModelConfig(max_batch_size=max_batch_size)
+    for spec in inputs:
+        base.input.add(name=spec.name, data_type=_DATATYPES[spec.datatype], dims=_dims(spec))
+    for spec in outputs:
+        base.output.add(name=spec.name, data_type=_DATATYPES[spec.datatype], dims=_dims(spec))
+    base.dynamic_batching.max_queue_delay_microseconds = QUEUE_DELAY_MICROSECONDS
+    base.dynamic_batching.default_queue_policy.max_queue_size = QUEUE_LIMIT
+    base.instance_group.add(kind=model_config_pb2.ModelInstanceGroup.KIND_AUTO, count=instances)
+    base.parameters[THREADS].string_value = str(threads)
+    return (
+        _text(base, backend=BACKEND_PYTHON, filename=MODEL_PY),
+        _text(base, backend=BACKEND_ONNXRUNTIME, filename=MODEL_ONNX),
+    )
+
+
+def as_json(text: str) -> str:
+    """The same configuration as the load API takes it.
+
+    Raises:
+        google.protobuf.text_format.ParseError: not a model configuration.
+    """
+    config = text_format.Parse(text, model_config_pb2.ModelConfig())
+    return str(json_format.MessageToJson(config, preserving_proto_field_name=True, indent=None))
+
+
+def _dims(spec: TensorSpec) -> list[int]:
+    if not spec.shape or spec.shape[0] != -1:
+        raise ValueError(f"tensor {spec.name} has no batch dimension: {list(spec.shape)}")
+    return list(spec.shape[1:])
+
+
+def _text(base: model_config_pb2.ModelConfig, *, backend: str, filename: str) -> str:
+    config = model_config_pb2.ModelConfig()
+    config.CopyFrom(base)
+    config.backend = backend
+    config.default_model_filename = filename
+    return str(text_format.MessageToString(config))
