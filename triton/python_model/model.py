@@ -1,0 +1,104 @@
+"""A Triton model that runs an ONNX graph, for Tritons without the native ONNX Runtime backend.
+
+Triton's Python backend starts it in a process of its own for each instance. ``model.onnx`` lies
+beside this file. Triton's dynamic batcher hands over requests that may run together as a list;
+those of one shape become one run of the graph. It never pads, tokenises or pools: rows arrive
+padded, and pooling is part of the graph.
+"""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnxruntime as ort
+import triton_python_backend_utils as pb_utils
+
+THREADS = "intra_op_thread_count"
+
+
+class TritonPythonModel:
+    """One instance of the engine."""
+
+    def initialize(self, args):
+        """Builds the session; an exception here is the reason that Triton gives for refusing."""
+        config = json.loads(args["model_config"])
+        self.inputs = [spec["name"] for spec in config["input"]]
+        self.outputs = [spec["name"] for spec in config["output"]]
+        threads = int(config.get("parameters", {}).get(THREADS, {}).get("string_value", "1"))
+        folder = Path(args["model_repository"]) / args["model_version"]
+        self.session = ort.InferenceSession(
+            str(folder / "model.onnx"),
+            sess_options=session_options(threads),
+            providers=providers(args["model_instance_kind"], args["model_instance_device_id"]),
+        )
+
+    def execute(self, requests):
+        """Answers every request, in order; a failure is the failure of its own request alone."""
+        responses = [None] * len(requests)
+        for members in same_shape(requests, self.inputs):
+            for (index, _), response in zip(members, self._run(members), strict=True):
+                responses[index] = response
+        return responses
+
+    def finalize(self):
+        """Frees the session's memory before Triton reports the model as gone."""
+        self.session = None
+
+    def _run(self, members):
+        """One run for requests of one shape; where that fails, one run each to find the culprit."""
+        try:
+            return self._run_joined([arrays for _, arrays in members])
+        except Exception as error:  # ONNX Runtime's errors have no common base
+            if len(members) > 1:
+                return [response for member in members for response in self._run([member])]
+            return [pb_utils.InferenceResponse(error=pb_utils.TritonError(f"engine: {error}"))]
+
+    def _run_joined(self, batches):
+        feed = {
+            name: batches[0][name]
+            if len(batches) == 1
+            else np.concatenate([arrays[name] for arrays in batches])
+            for name in self.inputs
+        }
+        results = self.session.run(self.outputs, feed)
+        ends = np.cumsum([len(arrays[self.inputs[0]]) for arrays in batches])[:-1]
+        parts = zip(*(np.split(result, ends) for result in results), strict=True)
+        return [
+            pb_utils.InferenceResponse(
+                [
+                    pb_utils.Tensor(name, np.ascontiguousarray(array))
+                    for name, array in zip(self.outputs, part, strict=True)
+                ]
+            )
+            for part in parts
+        ]
+
+
+def same_shape(requests, names):
+    """Groups of (position, arrays by name) that may be joined along the batch dimension."""
+    groups = {}
+    for index, request in enumerate(requests):
+        arrays = {
+            name: pb_utils.get_input_tensor_by_name(request, name).as_numpy() for name in names
+        }
+        groups.setdefault(tuple(array.shape[1:] for array in arrays.values()), []).append(
+            (index, arrays)
+        )
+    return list(groups.values())
+
+
+def session_options(threads):
+    """Threads as set, and no busy waiting: other processes share these cores."""
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    return options
+
+
+def providers(kind, device_id):
+    """The GPU where Triton placed the instance on one and ONNX Runtime can use it, else the CPU."""
+    if kind == "GPU" and "CUDAExecutionProvider" in ort.get_available_providers():
+        ort.preload_dlls()
+        return [("CUDAExecutionProvider", {"device_id": int(device_id)}), "CPUExecutionProvider"]
+    return ["CPUExecutionProvider"]
