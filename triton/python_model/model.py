@@ -8,18 +8,20 @@ padded, and pooling is part of the graph.
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnxruntime as ort
 import triton_python_backend_utils as pb_utils
 
+Batch = tuple[int, dict[str, np.ndarray]]  # position among the requests, arrays by input name
 THREADS = "intra_op_thread_count"
 
 
 class TritonPythonModel:
     """One instance of the engine."""
 
-    def initialize(self, args):
+    def initialize(self, args: dict[str, str]) -> None:
         """Builds the session; an exception here is the reason that Triton gives for refusing."""
         config = json.loads(args["model_config"])
         self.inputs = [spec["name"] for spec in config["input"]]
@@ -32,28 +34,28 @@ class TritonPythonModel:
             providers=providers(args["model_instance_kind"], args["model_instance_device_id"]),
         )
 
-    def execute(self, requests):
+    def execute(self, requests: list[Any]) -> list[Any]:
         """Answers every request, in order; a failure is the failure of its own request alone."""
-        responses = [None] * len(requests)
+        responses: list[Any] = [None] * len(requests)
         for members in same_shape(requests, self.inputs):
             for (index, _), response in zip(members, self._run(members), strict=True):
                 responses[index] = response
         return responses
 
-    def finalize(self):
+    def finalize(self) -> None:
         """Frees the session's memory before Triton reports the model as gone."""
         self.session = None
 
-    def _run(self, members):
+    def _run(self, members: list[Batch]) -> list[Any]:
         """One run for requests of one shape; where that fails, one run each to find the culprit."""
         try:
             return self._run_joined([arrays for _, arrays in members])
-        except Exception as error:  # ONNX Runtime's errors have no common base
+        except Exception as error:  # noqa: BLE001 - ONNX Runtime's errors have no common base
             if len(members) > 1:
                 return [response for member in members for response in self._run([member])]
             return [pb_utils.InferenceResponse(error=pb_utils.TritonError(f"engine: {error}"))]
 
-    def _run_joined(self, batches):
+    def _run_joined(self, batches: list[dict[str, np.ndarray]]) -> list[Any]:
         feed = {
             name: batches[0][name]
             if len(batches) == 1
@@ -74,9 +76,9 @@ class TritonPythonModel:
         ]
 
 
-def same_shape(requests, names):
-    """Groups of (position, arrays by name) that may be joined along the batch dimension."""
-    groups = {}
+def same_shape(requests: list[Any], names: list[str]) -> list[list[Batch]]:
+    """Groups of batches that may be joined along the batch dimension."""
+    groups: dict[tuple[tuple[int, ...], ...], list[Batch]] = {}
     for index, request in enumerate(requests):
         arrays = {
             name: pb_utils.get_input_tensor_by_name(request, name).as_numpy() for name in names
@@ -87,7 +89,7 @@ def same_shape(requests, names):
     return list(groups.values())
 
 
-def session_options(threads):
+def session_options(threads: int) -> ort.SessionOptions:
     """Threads as set, and no busy waiting: other processes share these cores."""
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
@@ -96,7 +98,7 @@ def session_options(threads):
     return options
 
 
-def providers(kind, device_id):
+def providers(kind: str, device_id: str) -> list[Any]:
     """The GPU where Triton placed the instance on one and ONNX Runtime can use it, else the CPU."""
     if kind == "GPU" and "CUDAExecutionProvider" in ort.get_available_providers():
         ort.preload_dlls()

@@ -8,6 +8,7 @@ engine's.
 
 import json
 import time
+from typing import Any
 
 import numpy as np
 import triton_python_backend_utils as pb_utils
@@ -19,13 +20,13 @@ SECONDS_PER_TOKEN = 1.2e-6
 class TritonPythonModel:
     """One simulated accelerator: executions follow one another."""
 
-    def initialize(self, args):
+    def initialize(self, args: dict[str, str]) -> None:
         """Reads names and widths of the tensors from the configuration."""
         config = json.loads(args["model_config"])
         self.first_input = config["input"][0]["name"]
         self.outputs = {spec["name"]: int(spec["dims"][-1]) for spec in config["output"]}
 
-    def execute(self, requests):
+    def execute(self, requests: list[Any]) -> list[Any]:
         """Sleeps once for each shape among the requests."""
         shapes = [
             pb_utils.get_input_tensor_by_name(request, self.first_input).shape()
@@ -36,7 +37,7 @@ class TritonPythonModel:
             time.sleep(SECONDS_PER_EXECUTION + SECONDS_PER_TOKEN * tokens)
         return [self._zeros(rows) for rows, _ in shapes]
 
-    def _zeros(self, rows):
+    def _zeros(self, rows: int) -> "pb_utils.InferenceResponse":
         return pb_utils.InferenceResponse(
             [
                 pb_utils.Tensor(name, np.zeros((rows, max(width, 1)), dtype=np.float32))

@@ -1,0 +1,322 @@
+"""A real Triton Inference Server on this machine, out of the wheel nvidia-pytriton.
+
+Called by ``headrace up`` (``prepare``, ``command`` and ``environment``, under its own supervision)
+and by tests and benchmarks (``TritonProcess``). The wheel is installed without its dependencies
+into a folder of its own, because it asks for an older numpy that only its Python front needs. It
+never loads a model: that is the loader's work.
+"""
+
+import ctypes
+import os
+import platform
+import shutil
+import signal
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+WHEEL = "nvidia-pytriton"
+GLIBC = (2, 35)
+STOP_SECONDS = 10.0
+PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
+SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - the fixed place of POSIX shared memory
+
+
+class TritonStartError(Exception):
+    """The embedded Triton can't be had or does not start; the message says what to do."""
+
+
+@dataclass(frozen=True)
+class TritonFiles:
+    """The program, ready to run: ``folder`` holds the unpacked wheel."""
+
+    folder: Path
+
+    @property
+    def root(self) -> Path:
+        """What the wheel calls ``tritonserver``: the server, its backends, the stubs."""
+        return self.folder / "pytriton" / "tritonserver"
+
+    @property
+    def binary(self) -> Path:
+        """The server itself."""
+        return self.root / "bin" / "tritonserver"
+
+    @property
+    def libraries(self) -> Path:
+        """The shared libraries that the wheel carries."""
+        return self.folder / "nvidia_pytriton.libs"
+
+
+@dataclass(frozen=True)
+class TritonServer:
+    """One server: its model repository and where it listens."""
+
+    model_repository: Path
+    http_port: int = 8000
+    grpc_port: int = 8001
+    metrics_port: int = 8002
+    host: str = "127.0.0.1"
+    exit_timeout_seconds: int = 3
+
+    @property
+    def grpc(self) -> str:
+        """Where gateways and loaders reach it, ``host:port``."""
+        return f"{self.host}:{self.grpc_port}"
+
+    @property
+    def shared_memory_prefix(self) -> str:
+        """What the names of this server's shared memory begin with."""
+        return f"headrace_triton_{self.grpc_port}_"
+
+
+def missing() -> list[str]:
+    """What this machine lacks to run the embedded Triton, a sentence each."""
+    lacks = []
+    if platform.machine() != "x86_64" or sys.platform != "linux":
+        lacks.append("The embedded Triton runs on Linux x86_64 only: use your own (--triton-grpc).")
+    name, _, version = (os.confstr("CS_GNU_LIBC_VERSION") or "unknown 0").partition(" ")
+    if name != "glibc" or tuple(int(part) for part in version.split(".")[:2]) < GLIBC:
+        lacks.append(
+            f"Triton needs glibc {GLIBC[0]}.{GLIBC[1]} or newer and this system has {name} "
+            f"{version}: use Debian 12, Ubuntu 22.04 or newer, or your own Triton (--triton-grpc)."
+        )
+    if libpython_folder() is None:
+        lacks.append(
+            f"Triton's Python backend needs libpython{PYTHON}.so.1.0, which is not here: install "
+            f"it (Debian: apt-get install libpython{PYTHON}) or use a Python that brings it."
+        )
+    return lacks
+
+
+def libpython_folder() -> str | None:
+    """Where ``libpython`` lies; empty where the system's own linker finds it, None if nowhere."""
+    name = f"libpython{PYTHON}.so.1.0"
+    folders = [sysconfig.get_config_var("LIBDIR"), str(Path(sys.base_prefix) / "lib")]
+    for folder in folders:
+        if folder and (Path(folder) / name).is_file():
+            return str(folder)
+    with suppress(OSError):
+        ctypes.CDLL(name)
+        return ""
+    return None
+
+
+def prepare(
+    cache_dir: Path, *, lock_file: Path, uv: Path, timeout_seconds: float = 600.0
+) -> TritonFiles:
+    """Finds the program in ``cache_dir``, downloading it (about 60 MB) at the first call.
+
+    Two calls at a time do no harm: each unpacks aside and one of them moves into place.
+
+    Args:
+        cache_dir: holds one folder for each version of Triton and of Python.
+        lock_file: ``locks/triton.txt``, the wheel with its hashes.
+        uv: the installer.
+        timeout_seconds: for the download.
+
+    Raises:
+        TritonStartError: the machine lacks something, or the download failed.
+    """
+    if lacks := missing():
+        raise TritonStartError(" ".join(lacks))
+    folder = cache_dir / f"triton-{_locked_version(lock_file)}-py{PYTHON}"
+    files = TritonFiles(folder)
+    if files.binary.is_file():
+        return files
+    cache_dir.mkdir(parents=True, exist_ok=True)
+    aside = Path(tempfile.mkdtemp(prefix=".triton-", dir=cache_dir))
+    try:
+        _install(aside, lock_file, uv, timeout_seconds)
+        _arrange(TritonFiles(aside))
+        aside.chmod(0o755)
+        with suppress(OSError):  # someone else was faster: theirs is as good
+            aside.rename(folder)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+    if not files.binary.is_file():
+        raise TritonStartError(f"{folder} is half-written: remove it and start again")
+    return files
+
+
+def _locked_version(lock_file: Path) -> str:
+    for line in lock_file.read_text(encoding="utf-8").splitlines():
+        name, _, version = line.rstrip(" \\").partition("==")
+        if name == WHEEL:
+            return version
+    raise TritonStartError(f"{lock_file} does not name {WHEEL}; install headrace again")
+
+
+def _install(target: Path, lock_file: Path, uv: Path, timeout_seconds: float) -> None:
+    install = [str(uv), "pip", "install", "--quiet", "--no-deps", "--require-hashes"]
+    where = ["--python", sys.executable, "--target", str(target), "-r", str(lock_file)]
+    try:
+        subprocess.run(
+            [*install, *where], check=True, capture_output=True, text=True, timeout=timeout_seconds
+        )
+    except subprocess.TimeoutExpired as error:
+        raise TritonStartError(
+            f"Downloading {WHEEL} took more than {timeout_seconds:g} s: check the way to the "
+            "package index and start again"
+        ) from error
+    except (subprocess.CalledProcessError, OSError) as error:
+        said = str(getattr(error, "stderr", "") or error).strip()
+        raise TritonStartError(f"{WHEEL} could not be installed: {said[-500:]}") from error
+
+
+def _arrange(files: TritonFiles) -> None:
+    """Puts the stub for this Python where the Python backend looks, and makes both executable."""
+    stub = files.root / "python_backend_stubs" / PYTHON / "triton_python_backend_stub"
+    if not stub.is_file():
+        raise TritonStartError(
+            f"This Triton has no Python backend for Python {PYTHON}: use Python 3.11, 3.12 or 3.13"
+        )
+    placed = files.root / "backends" / "python" / stub.name
+    shutil.copyfile(stub, placed)
+    for program in (placed, files.binary):
+        program.chmod(0o755)
+
+
+def command(files: TritonFiles, server: TritonServer) -> list[str]:
+    """Runs the server until SIGTERM. Its process is Triton itself, with no shell around it."""
+    prefix = server.shared_memory_prefix
+    return [
+        str(files.binary),
+        f"--model-repository={server.model_repository}",
+        f"--backend-directory={files.root / 'backends'}",
+        "--model-control-mode=explicit",
+        "--disable-auto-complete-config",
+        "--strict-readiness=false",  # one version that fails does not make the server unready
+        f"--http-address={server.host}",
+        f"--http-port={server.http_port}",
+        f"--grpc-address={server.host}",
+        f"--grpc-port={server.grpc_port}",
+        # Gateways ping idle connections to see a dead server at once; not an attack.
+        "--grpc-http2-min-recv-ping-interval-without-data=1000",
+        "--grpc-keepalive-permit-without-calls=true",
+        f"--metrics-address={server.host}",
+        f"--metrics-port={server.metrics_port}",
+        "--allow-gpu-metrics=false",
+        "--pinned-memory-pool-byte-size=0",
+        f"--exit-timeout-secs={server.exit_timeout_seconds}",
+        "--http-thread-count=2",
+        f"--backend-config=python,shm-region-prefix-name={prefix}",
+    ]
+
+
+def environment(files: TritonFiles, base: Mapping[str, str]) -> dict[str, str]:
+    """The server's environment: ``base`` with what it needs to find libraries and packages.
+
+    The Python backend's stub takes its packages from the first ``python3`` on PATH, so that this
+    interpreter's own folder comes first.
+    """
+    libraries = [str(files.libraries), libpython_folder() or "", base.get("LD_LIBRARY_PATH", "")]
+    return {
+        **base,
+        "LD_LIBRARY_PATH": os.pathsep.join(filter(None, libraries)),
+        "PATH": os.pathsep.join([str(Path(sys.executable).parent), base.get("PATH", os.defpath)]),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "OMP_NUM_THREADS": "1",
+    }
+
+
+def clean(server: TritonServer) -> None:
+    """Removes the shared memory that a killed server left; call before each start."""
+    server.model_repository.mkdir(parents=True, exist_ok=True)
+    for region in SHARED_MEMORY.glob(f"{server.shared_memory_prefix}*"):
+        region.unlink(missing_ok=True)
+
+
+def answers(server: TritonServer, *, timeout_seconds: float = 1.0) -> bool:
+    """Whether the server says that it is ready."""
+    url = f"http://{server.host}:{server.http_port}/v2/health/ready"
+    try:
+        with urllib.request.urlopen(url, timeout=timeout_seconds) as reply:
+            return bool(reply.status == 200)
+    except (OSError, urllib.error.URLError):
+        return False
+
+
+class TritonProcess:
+    """A server under this process' care, for tests: start, kill, restart, stop."""
+
+    def __init__(self, files: TritonFiles, server: TritonServer, log: Path) -> None:
+        self._files = files
+        self.server = server
+        self._log = log
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def grpc(self) -> str:
+        """Where it takes gRPC, ``host:port``."""
+        return self.server.grpc
+
+    def start(self, *, timeout_seconds: float = 30.0) -> None:
+        """Starts the server and waits until it is ready.
+
+        Raises:
+            TritonStartError: it ended, or was not ready in time; with the end of its log.
+        """
+        clean(self.server)
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                command(self._files, self.server),
+                env=environment(self._files, os.environ),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        deadline = time.monotonic() + timeout_seconds
+        while not answers(self.server):
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                self.kill9()
+                raise TritonStartError(f"Triton did not start: {self._last_words()}")
+            time.sleep(0.05)
+
+    def kill9(self) -> None:
+        """Ends the server as a crash would; its stubs see that it is gone and end too."""
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> None:
+        """Asks the server to end, and insists after a while. Does nothing on one that is down."""
+        self._end(signal.SIGTERM)
+
+    def restart(self) -> None:
+        """Starts the server again, with no model, after ending it if it still runs."""
+        self.stop()
+        self.start()
+
+    def freeze(self) -> None:
+        """Halts the server without closing anything (SIGSTOP): it is slow beyond all measure."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Lets a frozen server go on."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGCONT)
+
+    def _end(self, how: signal.Signals) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        if process.poll() is None:
+            process.send_signal(signal.SIGCONT)
+            process.send_signal(how)
+        try:
+            process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+    def _last_words(self) -> str:
+        return self._log.read_text(encoding="utf-8", errors="replace")[-1500:]
