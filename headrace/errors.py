@@ -1,0 +1,69 @@
+"""What can go wrong in a user's shell, each with a sentence that says what to do.
+
+Every command lets these through to ``headrace.cli``, which prints the message and ends with
+``exit_status``. Nothing here is ever shown as a traceback.
+"""
+
+
+class HeadraceError(Exception):
+    """A failure that a person can act on; ``message`` says how."""
+
+    exit_status = 1
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
+
+
+class MachineError(HeadraceError):
+    """This machine lacks something that the local stack needs."""
+
+    exit_status = 3
+
+
+class PortTakenError(HeadraceError):
+    """Another program listens on a port that a service needs."""
+
+    exit_status = 4
+
+
+class HomeInUseError(HeadraceError):
+    """Another ``headrace up`` runs on the same home folder."""
+
+    exit_status = 5
+
+
+class BrokenHomeError(HeadraceError):
+    """The home folder is not one of ours, or was left half-written."""
+
+    exit_status = 6
+
+
+class DownloadError(HeadraceError):
+    """A part of the stack could not be downloaded."""
+
+    exit_status = 7
+
+
+class ServiceFailedError(HeadraceError):
+    """A service ended, or did not become ready, while the stack started."""
+
+    exit_status = 8
+
+
+class NotRunningError(HeadraceError):
+    """The command needs a running stack or gateway, and none answers."""
+
+    exit_status = 9
+
+
+class RequestFailedError(HeadraceError):
+    """The gateway or MLflow refused what was asked."""
+
+    exit_status = 10
+
+
+class StoppedError(HeadraceError):
+    """The user stopped the stack while it was starting."""
+
+    exit_status = 130

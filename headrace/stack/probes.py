@@ -1,0 +1,59 @@
+"""Whether a service is ready, each a quick question with a deadline of its own.
+
+Made by ``services`` and asked by the supervisor every tenth of a second. A probe answers yes or
+no; whatever goes wrong on the way is a no.
+"""
+
+import asyncio
+import contextlib
+import time
+from pathlib import Path
+
+import httpx
+
+from headrace.stack.supervisor import Probe
+
+_TIMEOUT_SECONDS = 2.0
+
+
+def http_ok(url: str) -> Probe:
+    """Ready when a GET of ``url`` answers 200."""
+
+    async def probe() -> bool:
+        try:
+            async with httpx.AsyncClient(timeout=_TIMEOUT_SECONDS, trust_env=False) as client:
+                return (await client.get(url)).status_code == httpx.codes.OK
+        except httpx.HTTPError:
+            return False
+
+    return probe
+
+
+def accepts(host: str, port: int) -> Probe:
+    """Ready when something takes a TCP connection at ``host:port``."""
+
+    async def probe() -> bool:
+        try:
+            async with asyncio.timeout(_TIMEOUT_SECONDS):
+                _, writer = await asyncio.open_connection(host, port)
+        except (OSError, TimeoutError):
+            return False
+        writer.close()
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()
+        return True
+
+    return probe
+
+
+def written(path: Path) -> Probe:
+    """Ready when ``path`` was written after this probe was made."""
+    made = time.time()
+
+    async def probe() -> bool:
+        try:
+            return path.stat().st_mtime >= made
+        except FileNotFoundError:
+            return False
+
+    return probe

@@ -1,0 +1,256 @@
+"""The home folder of a local stack: its layout, its lock and its record of what runs.
+
+``headrace up`` opens and locks a home; the other commands only read it. What the services write
+into their own folders is theirs; this module creates the folders and checks what is left of them.
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+import sqlite3
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from contracts.endpoint import ModelEndpoint
+from headrace.errors import BrokenHomeError, HomeInUseError
+
+LAYOUT = 1
+_MARKER = "headrace-home.json"
+_FOLDERS = (
+    "endpoints",
+    "packages",
+    "triton/model-repository",
+    "mlflow",
+    "kafka",
+    "reports",
+    "logs",
+)
+
+
+class StackRecord(BaseModel):
+    """What runs, for the other commands: written by ``up``, removed when it ends."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    pid: int
+    started_at: float
+    gateway_url: str
+    gateway_grpc: str
+    mlflow_url: str
+    kafka_bootstrap: str
+    triton_grpc: str
+    services: dict[str, int] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """Paths inside ``$HEADRACE_HOME``."""
+
+    root: Path
+
+    @property
+    def endpoints(self) -> Path:
+        """One JSON file an endpoint."""
+        return self.root / "endpoints"
+
+    @property
+    def packages(self) -> Path:
+        """The package store."""
+        return self.root / "packages"
+
+    @property
+    def model_repository(self) -> Path:
+        """What the embedded Triton loads from."""
+        return self.root / "triton" / "model-repository"
+
+    @property
+    def mlflow(self) -> Path:
+        """MLflow's database and artifacts."""
+        return self.root / "mlflow"
+
+    @property
+    def kafka(self) -> Path:
+        """Kafka's log segments and settings."""
+        return self.root / "kafka"
+
+    @property
+    def reports(self) -> Path:
+        """One report a loader."""
+        return self.root / "reports"
+
+    @property
+    def logs(self) -> Path:
+        """One log a process."""
+        return self.root / "logs"
+
+    @property
+    def stack_file(self) -> Path:
+        """The record of the running stack."""
+        return self.root / "stack.json"
+
+    @property
+    def lock_file(self) -> Path:
+        """Held by ``headrace up`` for as long as it runs."""
+        return self.root / ".lock"
+
+    @property
+    def marker(self) -> Path:
+        """Written first when a home is made: proof that the folder is ours."""
+        return self.root / _MARKER
+
+
+@contextlib.contextmanager
+def claimed(root: Path) -> Iterator[Home]:
+    """Makes the home folder or checks the one that is there, and holds it for this process.
+
+    The kernel lets go of the lock however the process ends.
+
+    Raises:
+        HomeInUseError: another ``headrace up`` holds it.
+        BrokenHomeError: the folder holds something else, or was left half-written.
+    """
+    home = Home(root)
+    try:
+        _refuse_foreign(home)
+        root.mkdir(parents=True, exist_ok=True)
+        with _locked(home):
+            if not home.marker.exists():
+                write_atomically(home.marker, json.dumps({"layout": LAYOUT}) + "\n")
+            _check(home)
+            for folder in _FOLDERS:
+                (root / folder).mkdir(parents=True, exist_ok=True)
+            yield home
+    except PermissionError as error:
+        raise BrokenHomeError(
+            f"No right to write {error.filename}. Choose another folder with --home."
+        ) from error
+
+
+@contextlib.contextmanager
+def _locked(home: Home) -> Iterator[None]:
+    descriptor = os.open(home.lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.read(descriptor, 32).decode(errors="replace").strip()
+            raise HomeInUseError(
+                f"A headrace stack already runs on {home.root} (process {holder or 'unknown'}). "
+                "Stop it with Ctrl-C there, or start another with --home FOLDER and its own ports."
+            ) from None
+        os.ftruncate(descriptor, 0)
+        os.write(descriptor, f"{os.getpid()}\n".encode())
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def is_locked(home: Home) -> bool:
+    """Whether a ``headrace up`` runs on this home now."""
+    if not home.lock_file.exists():
+        return False
+    descriptor = os.open(home.lock_file, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def write_record(home: Home, record: StackRecord) -> None:
+    """Says what runs, whole or not at all."""
+    write_atomically(home.stack_file, record.model_dump_json(indent=2) + "\n")
+
+
+def read_record(home: Home) -> StackRecord | None:
+    """The running stack, or None where none runs on this home."""
+    if not is_locked(home):
+        return None
+    try:
+        return StackRecord.model_validate_json(home.stack_file.read_bytes())
+    except (FileNotFoundError, ValidationError):
+        # It is just starting or ending; its record is not there yet or was written by another
+        # version of this program.
+        return None
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Writes beside ``path``, then renames over it: no reader ever sees half of it."""
+    aside = path.with_name(f".{path.name}.{os.getpid()}")
+    with aside.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    aside.replace(path)
+
+
+def _refuse_foreign(home: Home) -> None:
+    if home.root.exists() and not home.root.is_dir():
+        raise BrokenHomeError(f"{home.root} is a file. Choose another folder with --home.")
+    if not home.root.exists() or home.marker.exists():
+        return
+    if any(entry.name != home.lock_file.name for entry in home.root.iterdir()):
+        raise BrokenHomeError(
+            f"{home.root} is not empty and has no {_MARKER}: it is not a Headrace home, or was "
+            "left half-written. Move it away, or choose another folder with --home."
+        )
+
+
+def _check(home: Home) -> None:
+    _check_marker(home)
+    _check_endpoints(home)
+    _check_database(home.mlflow / "mlflow.db")
+
+
+def _check_marker(home: Home) -> None:
+    try:
+        layout = json.loads(home.marker.read_bytes())["layout"]
+    except (ValueError, KeyError, TypeError):
+        raise BrokenHomeError(
+            f"{home.marker} is damaged. Move {home.root} away, or choose another with --home."
+        ) from None
+    if layout != LAYOUT:
+        raise BrokenHomeError(
+            f"{home.root} has layout {layout}, this program knows layout {LAYOUT}. Use the "
+            "version of headrace that made it, or choose another folder with --home."
+        )
+
+
+def _check_endpoints(home: Home) -> None:
+    for path in sorted(home.endpoints.glob("*.json")):
+        try:
+            ModelEndpoint.model_validate_json(path.read_bytes())
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            where = ".".join(str(part) for part in first["loc"]) or "the whole file"
+            raise BrokenHomeError(
+                f"The endpoint file {path} can't be read ({where}: {first['msg']}). Put it right "
+                "or move it away; with auto endpoints it is made again from MLflow."
+            ) from None
+
+
+def _check_database(path: Path) -> None:
+    if not path.exists():
+        return
+    try:
+        with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as database:
+            tables = {
+                name
+                for (name,) in database.execute("select name from sqlite_master where type='table'")
+            }
+    except sqlite3.DatabaseError as error:
+        raise BrokenHomeError(
+            f"MLflow's database {path} is damaged ({error}). Put back a copy, or move the folder "
+            f"{path.parent} away to begin with an empty registry."
+        ) from None
+    if tables and "alembic_version" not in tables:
+        raise BrokenHomeError(
+            f"MLflow's database {path} was left half-written by its first start. Move the folder "
+            f"{path.parent} away; an empty one is made at the next start."
+        )

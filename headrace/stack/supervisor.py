@@ -1,0 +1,339 @@
+"""Runs the stack's processes: starts each when what it needs is ready, restarts what dies, stops all.
+
+Called by ``headrace up``. One task owns each process. Every process gets a session of its own, so
+that a Ctrl-C reaches ``up`` alone and the supervisor decides the order of stopping. It signals
+processes that it started and their descendants, by id, and never any other.
+"""
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+import time
+from asyncio.subprocess import DEVNULL, PIPE, STDOUT, Process
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from headrace.errors import ServiceFailedError
+from headrace.stack import backoff, lineage, watchdog
+
+Probe = Callable[[], Awaitable[bool]]
+
+_PROBE_EVERY_SECONDS = 0.1
+_LOG_LIMIT_BYTES = 20_000_000
+_LOG_CHECK_SECONDS = 15.0
+_LAST_WORDS_BYTES = 1_500
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """One process of the stack.
+
+    ``needs`` are awaited before it starts; ``uses`` (and ``needs``) are stopped only after it has
+    ended, so that it can finish what it has in hand. ``env`` is its whole environment.
+    """
+
+    name: str
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
+    cwd: Path
+    ready: Probe
+    needs: tuple[str, ...] = ()
+    uses: tuple[str, ...] = ()
+    ready_within_seconds: float = 60.0
+    stop_within_seconds: float = 10.0
+    before_start: Callable[[], None] | None = None
+
+
+class Observer(Protocol):
+    """Whoever shows what the supervisor does."""
+
+    def starting(self, service: str) -> None:
+        """A service is started for the first time."""
+        ...
+
+    def ready(self, service: str, seconds: float) -> None:
+        """A service answers, so long after its start; also after a restart."""
+        ...
+
+    def died(self, service: str, how: str, retry_seconds: float) -> None:
+        """A service ended by itself and will be started again."""
+        ...
+
+    def stopped(self, service: str, seconds: float) -> None:
+        """A service has ended as asked."""
+        ...
+
+
+@dataclass(slots=True)
+class _Running:
+    service: Service
+    ready: asyncio.Event = field(default_factory=asyncio.Event)
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+    stop: asyncio.Event = field(default_factory=asyncio.Event)
+    process: Process | None = None
+    failures: int = 0
+
+
+class Supervisor:
+    """Owns the processes of one stack; use as an async context manager, which stops them all."""
+
+    def __init__(self, services: tuple[Service, ...], logs: Path, observer: Observer) -> None:
+        """``services``: each after all that it needs. ``logs``: folder, one file a service."""
+        self._running = {service.name: _Running(service) for service in services}
+        self._logs = logs
+        self._observer = observer
+        self._tasks: list[asyncio.Task[None]] = []
+        self._log_keeper: asyncio.Task[None] | None = None
+        self._watchdog: Process | None = None
+        self._killing = False
+
+    async def __aenter__(self) -> "Supervisor":
+        """Starts the watchdog; no service yet."""
+        lineage.adopt_orphans()
+        self._watchdog = await asyncio.create_subprocess_exec(
+            sys.executable, "-I", "-S", watchdog.__file__,
+            stdin=PIPE, stdout=DEVNULL, stderr=DEVNULL, start_new_session=True,
+        )  # fmt: skip
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Stops every service, then the watchdog."""
+        await self.stop()
+        if self._watchdog is not None:
+            if self._watchdog.stdin is not None:
+                self._watchdog.stdin.close()
+            await self._watchdog.wait()
+
+    @property
+    def pids(self) -> dict[str, int]:
+        """Process id by service, of those that run now."""
+        return {
+            name: running.process.pid
+            for name, running in self._running.items()
+            if running.process is not None and running.process.returncode is None
+        }
+
+    async def start(self) -> None:
+        """Starts all services and waits until each has been ready once.
+
+        Raises:
+            ServiceFailedError: one ended or was not ready in time, with the end of its log. The
+                others still run; leaving the context stops them.
+        """
+        self._log_keeper = asyncio.create_task(self._bound_logs(), name="bound-logs")
+        for running in self._running.values():
+            task = asyncio.create_task(self._care(running), name=f"care-{running.service.name}")
+            self._tasks.append(task)
+        pending = {asyncio.create_task(running.ready.wait()) for running in self._running.values()}
+        try:
+            while pending:
+                done, pending = await asyncio.wait(
+                    [*pending, *self._tasks], return_when=asyncio.FIRST_COMPLETED
+                )
+                pending = {task for task in pending if task not in self._tasks}
+                for task in done:
+                    task.result()
+        finally:
+            for task in pending:
+                task.cancel()
+
+    async def run(self) -> None:
+        """Keeps the started services running until it is cancelled.
+
+        Raises:
+            ServiceFailedError: one can't be started again, because its program is gone.
+        """
+        await asyncio.gather(*self._tasks)
+
+    async def stop(self) -> None:
+        """Stops every service in order: each ends before what it uses. Can be called again."""
+        for running in self._running.values():
+            running.stop.set()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._log_keeper is not None:
+            self._log_keeper.cancel()
+            await asyncio.gather(self._log_keeper, return_exceptions=True)
+
+    def kill(self) -> None:
+        """Ends every process at once, without order; for a second Ctrl-C."""
+        self._killing = True
+        for running in self._running.values():
+            running.stop.set()
+            if running.process is not None and running.process.returncode is None:
+                _signal_group(running.process, signal.SIGKILL)
+
+    async def _care(self, running: _Running) -> None:
+        """The life of one service, from first start to its end."""
+        try:
+            await self._wait_for_needs(running)
+            while not running.stop.is_set():
+                await self._run_once(running)
+        finally:
+            running.ended.set()
+
+    async def _wait_for_needs(self, running: _Running) -> None:
+        for need in running.service.needs:
+            other = self._running.get(need)
+            if other is not None:
+                await _either(other.ready.wait(), running.stop.wait())
+
+    async def _run_once(self, running: _Running) -> None:
+        service = running.service
+        started = time.monotonic()
+        first = not running.ready.is_set()
+        if first:
+            self._observer.starting(service.name)
+        process = await self._spawn(running)
+        try:
+            waiter = asyncio.create_task(process.wait())
+            if await self._until_ready(running, waiter):
+                self._observer.ready(service.name, time.monotonic() - started)
+                running.ready.set()
+                await _either(_done(waiter), running.stop.wait())
+            if running.stop.is_set():
+                await self._wait_for_users(running)
+                began = time.monotonic()
+                await self._end(service, process, waiter)
+                self._observer.stopped(service.name, time.monotonic() - began)
+                return
+            if not waiter.done():
+                await self._end(service, process, waiter)
+        finally:
+            _signal_group(process, signal.SIGKILL)  # what the service left behind in its group
+            self._tell_watchdog(f"-{process.pid}")
+            lineage.end_orphans(service.name)
+        if first and not running.ready.is_set():
+            how = f"{_how_it_ended(process)}, {time.monotonic() - started:.0f} s after its start"
+            raise ServiceFailedError(
+                f"{service.name} did not start ({how}). Its log, {self._log(service)}, ends with:\n"
+                f"{self._last_words(service)}"
+            )
+        how = _how_it_ended(process)
+        running.failures = backoff.failures_after(running.failures, time.monotonic() - started)
+        retry = backoff.delay_seconds(running.failures)
+        self._observer.died(service.name, how, retry)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(running.stop.wait(), retry)
+
+    async def _spawn(self, running: _Running) -> Process:
+        service = running.service
+        if service.before_start is not None:
+            await asyncio.to_thread(service.before_start)
+        try:
+            with self._log(service).open("ab") as log:
+                process = await asyncio.create_subprocess_exec(
+                    *service.argv,
+                    stdin=DEVNULL,
+                    stdout=log,
+                    stderr=STDOUT,
+                    env=lineage.marked(service.env, service.name),
+                    cwd=service.cwd,
+                    start_new_session=True,
+                )
+        except OSError as error:
+            raise ServiceFailedError(f"{service.name} can't be started: {error}.") from error
+        running.process = process
+        self._tell_watchdog(f"+{process.pid}")
+        return process
+
+    async def _until_ready(self, running: _Running, waiter: "asyncio.Task[int]") -> bool:
+        """Whether the service became ready; False when it ended, was stopped, or took too long.
+
+        A restarted service has no time limit: what it waits for may be away.
+        """
+        limit = running.service.ready_within_seconds if not running.ready.is_set() else None
+        deadline = None if limit is None else time.monotonic() + limit
+        while not waiter.done() and not running.stop.is_set():
+            if await running.service.ready():
+                return True
+            if deadline is not None and time.monotonic() > deadline:
+                return False
+            await _either(_done(waiter), running.stop.wait(), asyncio.sleep(_PROBE_EVERY_SECONDS))
+        return False
+
+    async def _wait_for_users(self, running: _Running) -> None:
+        """Waits until whoever uses this service has ended."""
+        name = running.service.name
+        for other in self._running.values():
+            if name in (*other.service.uses, *other.service.needs):
+                await other.ended.wait()
+
+    async def _end(self, service: Service, process: Process, waiter: "asyncio.Task[int]") -> None:
+        if not waiter.done():
+            with contextlib.suppress(ProcessLookupError):
+                process.send_signal(signal.SIGKILL if self._killing else signal.SIGTERM)
+            await asyncio.wait([waiter], timeout=service.stop_within_seconds)
+        _signal_group(process, signal.SIGKILL)
+        await waiter
+
+    def _tell_watchdog(self, line: str) -> None:
+        if self._watchdog is None or self._watchdog.stdin is None:
+            return
+        if not self._watchdog.stdin.is_closing():
+            self._watchdog.stdin.write(f"{line}\n".encode())
+
+    def _log(self, service: Service) -> Path:
+        return self._logs / f"{service.name}.log"
+
+    def _last_words(self, service: Service) -> str:
+        with self._log(service).open("rb") as log:
+            size = log.seek(0, os.SEEK_END)
+            log.seek(max(0, size - _LAST_WORDS_BYTES))
+            return log.read().decode(errors="replace").strip()
+
+    async def _bound_logs(self) -> None:
+        """Keeps each log under ``_LOG_LIMIT_BYTES``, with one older file beside it."""
+        while True:
+            for running in self._running.values():
+                bound_log(self._log(running.service), _LOG_LIMIT_BYTES)
+            await asyncio.sleep(_LOG_CHECK_SECONDS)
+
+
+def bound_log(path: Path, limit_bytes: int) -> None:
+    """Moves a log that has grown past the limit to ``<name>.1`` and empties it.
+
+    The writers hold it open for appending, so it is copied and cut rather than renamed.
+    """
+    try:
+        if path.stat().st_size <= limit_bytes:
+            return
+    except FileNotFoundError:
+        return
+    older = path.with_name(f"{path.name}.1")
+    older.write_bytes(path.read_bytes())
+    os.truncate(path, 0)
+
+
+def _signal_group(process: Process, how: signal.Signals) -> None:
+    # The group outlives its leader for as long as it has members, and its number can't be
+    # given to another process meanwhile; once it is empty there is nobody to signal.
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, how)
+
+
+def _how_it_ended(process: Process) -> str:
+    code = process.returncode
+    if code is None:
+        return "it still runs"
+    if code < 0:
+        return f"killed by {signal.Signals(-code).name}"
+    return f"exit status {code}"
+
+
+async def _done(task: "asyncio.Task[int]") -> None:
+    await asyncio.wait([task])
+
+
+async def _either(*waits: Awaitable[object]) -> None:
+    """Waits until one of them is done, and cancels the others."""
+    tasks = [asyncio.ensure_future(wait) for wait in waits]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
