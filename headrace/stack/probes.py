@@ -52,7 +52,7 @@ def written(path: Path) -> Probe:
 
     async def probe() -> bool:
         try:
-            return path.stat().st_mtime >= made
+            return (await asyncio.to_thread(path.stat)).st_mtime >= made
         except FileNotFoundError:
             return False
 

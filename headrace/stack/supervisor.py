@@ -1,4 +1,4 @@
-"""Runs the stack's processes: starts each when what it needs is ready, restarts what dies, stops all.
+"""Runs the stack's processes: starts each once what it needs is ready, restarts what dies.
 
 Called by ``headrace up``. One task owns each process. Every process gets a session of its own, so
 that a Ctrl-C reaches ``up`` alone and the supervisor decides the order of stopping. It signals
@@ -128,18 +128,19 @@ class Supervisor:
         for running in self._running.values():
             task = asyncio.create_task(self._care(running), name=f"care-{running.service.name}")
             self._tasks.append(task)
-        pending = {asyncio.create_task(running.ready.wait()) for running in self._running.values()}
+        ready = asyncio.create_task(self._all_ready(), name="all-ready")
+        failed = asyncio.create_task(self.run(), name="first-failure")
         try:
-            while pending:
-                done, pending = await asyncio.wait(
-                    [*pending, *self._tasks], return_when=asyncio.FIRST_COMPLETED
-                )
-                pending = {task for task in pending if task not in self._tasks}
-                for task in done:
-                    task.result()
+            await asyncio.wait([ready, failed], return_when=asyncio.FIRST_COMPLETED)
+            if failed.done():
+                failed.result()
         finally:
-            for task in pending:
-                task.cancel()
+            ready.cancel()
+            failed.cancel()
+
+    async def _all_ready(self) -> None:
+        for running in self._running.values():
+            await running.ready.wait()
 
     async def run(self) -> None:
         """Keeps the started services running until it is cancelled.
@@ -147,13 +148,18 @@ class Supervisor:
         Raises:
             ServiceFailedError: one can't be started again, because its program is gone.
         """
-        await asyncio.gather(*self._tasks)
+        if not self._tasks:
+            return
+        done, _ = await asyncio.wait(self._tasks, return_when=asyncio.FIRST_EXCEPTION)
+        for task in done:
+            task.result()
 
     async def stop(self) -> None:
         """Stops every service in order: each ends before what it uses. Can be called again."""
         for running in self._running.values():
             running.stop.set()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._tasks:
+            await asyncio.wait(self._tasks)
         if self._log_keeper is not None:
             self._log_keeper.cancel()
             await asyncio.gather(self._log_keeper, return_exceptions=True)
