@@ -205,7 +205,6 @@ def command(files: TritonFiles, server: TritonServer) -> list[str]:
         f"--metrics-address={server.host}",
         f"--metrics-port={server.metrics_port}",
         "--allow-gpu-metrics=false",
-        "--pinned-memory-pool-byte-size=0",
         f"--exit-timeout-secs={server.exit_timeout_seconds}",
         "--http-thread-count=2",
         f"--backend-config=python,shm-region-prefix-name={prefix}",

@@ -4,6 +4,9 @@ Triton's Python backend starts it in a process of its own for each instance. ``m
 beside this file. Triton's dynamic batcher hands over requests that may run together as a list;
 those of one shape become one run of the graph. It never pads, tokenises or pools: rows arrive
 padded, and pooling is part of the graph.
+
+Tensors pass through DLPack only: the stub of Triton 2.51 was built for numpy 1 and, under numpy 2,
+its own conversions silently read zeros and write nothing.
 """
 
 import json
@@ -68,7 +71,7 @@ class TritonPythonModel:
         return [
             pb_utils.InferenceResponse(
                 [
-                    pb_utils.Tensor(name, np.ascontiguousarray(array))
+                    pb_utils.Tensor.from_dlpack(name, np.ascontiguousarray(array))
                     for name, array in zip(self.outputs, part, strict=True)
                 ]
             )
@@ -80,9 +83,8 @@ def same_shape(requests: list[Any], names: list[str]) -> list[list[Batch]]:
     """Groups of batches that may be joined along the batch dimension."""
     groups: dict[tuple[tuple[int, ...], ...], list[Batch]] = {}
     for index, request in enumerate(requests):
-        arrays = {
-            name: pb_utils.get_input_tensor_by_name(request, name).as_numpy() for name in names
-        }
+        tensors = {name: pb_utils.get_input_tensor_by_name(request, name) for name in names}
+        arrays = {name: np.from_dlpack(tensor) for name, tensor in tensors.items()}
         groups.setdefault(tuple(array.shape[1:] for array in arrays.values()), []).append(
             (index, arrays)
         )

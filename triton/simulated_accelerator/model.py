@@ -3,7 +3,7 @@
 For benchmarks of batching where there is no GPU. One execution takes 1 ms + 1.2 us for each padded
 token of the batch; requests of one shape that Triton hands over together are one execution. The
 answers are zeros. It is never part of a package, and its figures are never mixed with a real
-engine's.
+engine's. Tensors pass through DLPack: see ``python_model/model.py``.
 """
 
 import json
@@ -29,7 +29,7 @@ class TritonPythonModel:
     def execute(self, requests: list[Any]) -> list[Any]:
         """Sleeps once for each shape among the requests."""
         shapes = [
-            pb_utils.get_input_tensor_by_name(request, self.first_input).shape()
+            np.from_dlpack(pb_utils.get_input_tensor_by_name(request, self.first_input)).shape
             for request in requests
         ]
         for length in {shape[1] for shape in shapes}:
@@ -40,7 +40,7 @@ class TritonPythonModel:
     def _zeros(self, rows: int) -> "pb_utils.InferenceResponse":
         return pb_utils.InferenceResponse(
             [
-                pb_utils.Tensor(name, np.zeros((rows, max(width, 1)), dtype=np.float32))
+                pb_utils.Tensor.from_dlpack(name, np.zeros((rows, max(width, 1)), np.float32))
                 for name, width in self.outputs.items()
             ]
         )
