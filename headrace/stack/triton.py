@@ -14,7 +14,6 @@ import signal
 import subprocess
 import sys
 import sysconfig
-import tempfile
 import time
 import urllib.error
 import urllib.request
@@ -23,15 +22,17 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-WHEEL = "nvidia-pytriton"
+from headrace.errors import MachineError, ServiceFailedError
+from headrace.stack import install
+
 GLIBC = (2, 35)
 STOP_SECONDS = 10.0
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - the fixed place of POSIX shared memory
 
 
-class TritonStartError(Exception):
-    """The embedded Triton can't be had or does not start; the message says what to do."""
+class TritonStartError(ServiceFailedError):
+    """The server ended or was not ready in time; the message holds the end of its log."""
 
 
 @dataclass(frozen=True)
@@ -111,78 +112,43 @@ def libpython_folder() -> str | None:
 
 
 def prepare(
-    cache_dir: Path, *, lock_file: Path, uv: Path, timeout_seconds: float = 600.0
+    cache: Path, progress: install.Progress, *, timeout_seconds: float = 600.0
 ) -> TritonFiles:
-    """Finds the program in ``cache_dir``, downloading it (about 60 MB) at the first call.
-
-    Two calls at a time do no harm: each unpacks aside and one of them moves into place.
+    """Finds the program in the download cache, fetching it (about 60 MB) at the first call.
 
     Args:
-        cache_dir: holds one folder for each version of Triton and of Python.
-        lock_file: ``locks/triton.txt``, the wheel with its hashes.
-        uv: the installer.
+        cache: holds one folder for each version of Triton and of Python.
+        progress: is told the installer's words as they come.
         timeout_seconds: for the download.
 
     Raises:
-        TritonStartError: the machine lacks something, or the download failed.
+        MachineError: the machine lacks something; says what.
+        DownloadError: the download failed.
     """
     if lacks := missing():
-        raise TritonStartError(" ".join(lacks))
-    folder = cache_dir / f"triton-{_locked_version(lock_file)}-py{PYTHON}"
-    files = TritonFiles(folder)
-    if files.binary.is_file():
-        return files
-    cache_dir.mkdir(parents=True, exist_ok=True)
-    aside = Path(tempfile.mkdtemp(prefix=".triton-", dir=cache_dir))
-    try:
-        _install(aside, lock_file, uv, timeout_seconds)
-        _arrange(TritonFiles(aside))
-        aside.chmod(0o755)
-        with suppress(OSError):  # someone else was faster: theirs is as good
-            aside.rename(folder)
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
-    if not files.binary.is_file():
-        raise TritonStartError(f"{folder} is half-written: remove it and start again")
+        raise MachineError(" ".join(lacks))
+    lock = install.lock_file("triton")
+    folder = cache / f"triton-{install.digest(lock)}-py{PYTHON}"
+    files = TritonFiles(install.ensure(folder, lock, progress, timeout_seconds=timeout_seconds))
+    _arrange(files)
     return files
-
-
-def _locked_version(lock_file: Path) -> str:
-    for line in lock_file.read_text(encoding="utf-8").splitlines():
-        name, _, version = line.rstrip(" \\").partition("==")
-        if name == WHEEL:
-            return version
-    raise TritonStartError(f"{lock_file} does not name {WHEEL}; install headrace again")
-
-
-def _install(target: Path, lock_file: Path, uv: Path, timeout_seconds: float) -> None:
-    install = [str(uv), "pip", "install", "--quiet", "--no-deps", "--require-hashes"]
-    where = ["--python", sys.executable, "--target", str(target), "-r", str(lock_file)]
-    try:
-        subprocess.run(
-            [*install, *where], check=True, capture_output=True, text=True, timeout=timeout_seconds
-        )
-    except subprocess.TimeoutExpired as error:
-        raise TritonStartError(
-            f"Downloading {WHEEL} took more than {timeout_seconds:g} s: check the way to the "
-            "package index and start again"
-        ) from error
-    except (subprocess.CalledProcessError, OSError) as error:
-        said = str(getattr(error, "stderr", "") or error).strip()
-        raise TritonStartError(f"{WHEEL} could not be installed: {said[-500:]}") from error
 
 
 def _arrange(files: TritonFiles) -> None:
     """Puts the stub for this Python where the Python backend looks, and makes both executable."""
     stub = files.root / "python_backend_stubs" / PYTHON / "triton_python_backend_stub"
-    if not stub.is_file():
-        raise TritonStartError(
-            f"This Triton has no Python backend for Python {PYTHON}: use Python 3.11, 3.12 or 3.13"
-        )
     placed = files.root / "backends" / "python" / stub.name
-    shutil.copyfile(stub, placed)
-    for program in (placed, files.binary):
-        program.chmod(0o755)
+    if placed.is_file():
+        return
+    if not stub.is_file():
+        raise MachineError(
+            f"This Triton has no Python backend for Python {PYTHON}: use Python 3.11, 3.12 or 3.13."
+        )
+    files.binary.chmod(0o755)
+    aside = placed.with_name(f".{placed.name}.{os.getpid()}")
+    shutil.copyfile(stub, aside)
+    aside.chmod(0o755)
+    aside.replace(placed)
 
 
 def command(files: TritonFiles, server: TritonServer) -> list[str]:
