@@ -1,0 +1,44 @@
+"""What is measured of each text: from text records to a value for every statistic.
+
+Called by ``measures.profile`` and by whatever folds prediction events into windows, so that a
+reference profile and live traffic are always measured the same way. It never sees a text, and it
+never guesses a value that the record does not have.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contracts.events import TextRecord
+from contracts.statistics import Statistic
+
+
+def observed(records: Sequence[TextRecord]) -> dict[Statistic, NDArray[np.float64]]:
+    """Values of every statistic over some texts.
+
+    ``UNK_SHARE`` is UNK tokens over tokens, ``TOKENS_PER_WORD`` tokens over words; tokens include
+    the special ones, as the record says. A text without a word counts as one word, a text without
+    a token as one token, so that both ratios have one value a text.
+
+    Args:
+        records: any number of texts, answered or not.
+
+    Returns:
+        float64 arrays, one value a record for what is known of the text itself. ``SCORE`` and
+        ``VECTOR_NORM`` have one value for each record that carries them, and may be empty.
+    """
+    tokens = np.array([record.tokens for record in records], dtype=np.float64)
+    words = np.array([record.words for record in records], dtype=np.float64)
+    unk = np.array([record.unk for record in records], dtype=np.float64)
+    return {
+        Statistic.TOKENS: tokens,
+        Statistic.WORDS: words,
+        Statistic.UNK_TOKENS: unk,
+        Statistic.UNK_SHARE: unk / np.maximum(tokens, 1),
+        Statistic.TOKENS_PER_WORD: tokens / np.maximum(words, 1),
+        Statistic.SCORE: np.array([r.score for r in records if r.score is not None], np.float64),
+        Statistic.VECTOR_NORM: np.array(
+            [r.norm for r in records if r.norm is not None], np.float64
+        ),
+    }

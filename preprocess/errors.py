@@ -1,0 +1,31 @@
+"""What can be wrong with a text, a tokeniser file or an engine's answer, each with a sentence.
+
+The gateway turns ``InvalidTextError`` into 422 and ``EngineOutputError`` into 502; the registry
+turns ``TokenizerFileError`` into the reason of a rejection.
+"""
+
+
+class PreprocessError(Exception):
+    """The root of this package's errors."""
+
+
+class InvalidTextError(PreprocessError):
+    """A text that no tokeniser can read.
+
+    Attributes:
+        index: position of the text in its request, from 0.
+        pair: whether it is the second text of its pair.
+    """
+
+    def __init__(self, index: int, reason: str, *, pair: bool = False) -> None:
+        super().__init__(f"{'pair' if pair else 'text'} {index} {reason}")
+        self.index = index
+        self.pair = pair
+
+
+class TokenizerFileError(PreprocessError):
+    """``tokenizer.json`` can't be read, or does not go with the package's limits."""
+
+
+class EngineOutputError(PreprocessError):
+    """The engine's answer has another shape than the package promises, or holds NaN or infinity."""

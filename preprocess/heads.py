@@ -1,0 +1,104 @@
+"""Task heads: what the engine gave -> what a caller asked for, in numpy.
+
+Called by the gateway for every batch's answer and by the registry for parity and the reference
+profile. Pooling and normalisation are part of the exported graph; nothing of them is done here. The
+arithmetic is that of ``transformers``' text-classification pipeline.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contracts.tasks import Task
+from preprocess.errors import EngineOutputError
+
+Scores = NDArray[np.float32]
+
+
+def task_values(
+    task: Task, output: NDArray[np.float32], *, width: int, multi_label: bool = False
+) -> Scores:
+    """The values of an ``Answer``: probabilities for text classification, vectors for embedding.
+
+    Args:
+        task: what the package serves.
+        output: float32 ``[texts, width]``, the engine's ``logits`` or ``embedding``.
+        width: number of labels, or the embedding's dimension, as the manifest has it.
+        multi_label: each class on its own, not one of all.
+
+    Returns:
+        float32 ``[texts, width]``.
+
+    Raises:
+        EngineOutputError: another shape, or a value that is NaN or infinite.
+    """
+    if output.ndim != 2 or output.shape[1] != width:
+        raise EngineOutputError(f"the engine gave {output.shape}, not [texts, {width}]")
+    if not np.isfinite(output).all():
+        rows = np.flatnonzero(~np.isfinite(output).all(axis=1))
+        raise EngineOutputError(f"the engine gave NaN or infinity for {len(rows)} texts")
+    values = output.astype(np.float32, copy=False)
+    if task is Task.TEXT_EMBEDDING:
+        return values
+    return class_scores(values, multi_label=multi_label)
+
+
+def class_scores(logits: NDArray[np.float32], *, multi_label: bool) -> Scores:
+    """Probabilities of classes.
+
+    Softmax over the classes, which sums to 1; sigmoid of each class for multi-label models and for
+    those of a single class, where softmax could only say 1.
+
+    Args:
+        logits: finite, float32 ``[texts, classes]``.
+        multi_label: each class on its own.
+
+    Returns:
+        float32 ``[texts, classes]`` between 0 and 1.
+    """
+    if multi_label or logits.shape[1] == 1:
+        # exp of a negative number only: no overflow at either end.
+        small = np.exp(-np.abs(logits))
+        return np.where(logits >= 0, 1 / (1 + small), small / (1 + small)).astype(np.float32)
+    shifted = np.exp(logits - logits.max(axis=1, keepdims=True))
+    scores: Scores = shifted / shifted.sum(axis=1, keepdims=True)
+    return scores
+
+
+def best(scores: Scores) -> NDArray[np.int64]:
+    """Index of each text's highest score, int64 ``[texts]``; the first one where scores tie."""
+    indexes: NDArray[np.int64] = scores.argmax(axis=1)
+    return indexes
+
+
+def top_k(
+    scores: Scores, labels: Sequence[str], k: int | None = None
+) -> list[list[tuple[str, float]]]:
+    """For each text its ``k`` best labels with their scores, best first.
+
+    Args:
+        scores: ``[texts, len(labels)]``.
+        labels: in the order of the columns.
+        k: at least 1; all labels where None or more than there are.
+
+    Raises:
+        ValueError: ``k`` is below 1, or there is not one label a column.
+    """
+    if k is not None and k < 1:
+        raise ValueError(f"the best {k} labels can't be given; ask for at least 1")
+    if scores.ndim != 2 or scores.shape[1] != len(labels):
+        raise ValueError(f"{len(labels)} labels do not go with scores of shape {scores.shape}")
+    # A stable sort keeps the model's own order where scores tie, as the pipeline does.
+    order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
+    picked = np.take_along_axis(scores, order, axis=1)
+    return [
+        [(labels[column], score) for column, score in zip(columns, row, strict=True)]
+        for columns, row in zip(order.tolist(), picked.tolist(), strict=True)
+    ]
+
+
+def norms(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Euclidean length of each vector, float32 ``[texts]``."""
+    lengths: NDArray[np.float32] = np.sqrt(np.einsum("td,td->t", vectors, vectors))
+    return lengths
