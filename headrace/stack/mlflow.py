@@ -1,0 +1,157 @@
+"""A real MLflow server on this machine: SQLite, with artifacts served, one worker.
+
+Called by ``headrace up`` (``command`` and ``environment``, under its own supervision) and by tests
+(``MlflowProcess``). It starts the very application that ``mlflow server`` starts, without that
+command's own process around it: this takes a third of the time, which is what a second ``headrace
+up`` mostly waits for. It never touches a server that it did not start.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from headrace.errors import ServiceFailedError
+
+STOP_SECONDS = 10.0
+
+
+class MlflowStartError(ServiceFailedError):
+    """The server ended or was not ready in time; the message holds the end of its log."""
+
+
+@dataclass(frozen=True)
+class MlflowServer:
+    """One server: where its state lies and where it listens."""
+
+    folder: Path
+    port: int = 5000
+    host: str = "127.0.0.1"
+
+    @property
+    def url(self) -> str:
+        """The tracking URI for clients."""
+        return f"http://{self.host}:{self.port}"
+
+    @property
+    def database(self) -> Path:
+        """Runs and registered models."""
+        return self.folder / "mlflow.db"
+
+    @property
+    def artifacts(self) -> Path:
+        """Files of runs and models."""
+        return self.folder / "artifacts"
+
+
+def command(server: MlflowServer) -> list[str]:
+    """Runs the server until SIGTERM, in one process."""
+    program = [sys.executable, "-P", "-m", "uvicorn", "mlflow.server.fastapi_app:app"]
+    return [*program, "--host", server.host, "--port", str(server.port), "--log-level", "warning"]
+
+
+def environment(server: MlflowServer, base: Mapping[str, str]) -> dict[str, str]:
+    """The server's environment: ``base`` with what ``mlflow server`` would tell its worker.
+
+    The names with an underscore are MLflow's own (``mlflow.server.constants``) for just this; the
+    lock file holds the version that they were read from, and a test starts it.
+    """
+    return {
+        **base,
+        "_MLFLOW_SERVER_FILE_STORE": f"sqlite:///{server.database}",
+        "_MLFLOW_SERVER_ARTIFACT_ROOT": "mlflow-artifacts:/",
+        "_MLFLOW_SERVER_ARTIFACT_DESTINATION": str(server.artifacts),
+        "_MLFLOW_SERVER_SERVE_ARTIFACTS": "true",
+        "_MLFLOW_SGI_NAME": "uvicorn",
+        "MLFLOW_DISABLE_TELEMETRY": "true",
+        # Background jobs judge language models: five more processes that nothing here uses.
+        "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
+        # Its webhooks must reach a controller on this machine.
+        "MLFLOW_WEBHOOK_ALLOWED_SCHEMES": "http,https",
+        "MLFLOW_WEBHOOK_ALLOW_PRIVATE_IPS": "true",
+        "OMP_NUM_THREADS": "1",
+    }
+
+
+def lay_out(server: MlflowServer) -> None:
+    """Makes the folders; leaves what is in them as it is."""
+    server.artifacts.mkdir(parents=True, exist_ok=True)
+
+
+def answers(server: MlflowServer, *, timeout_seconds: float = 5.0) -> bool:
+    """Whether the registry answers; the first question makes the database, which takes seconds."""
+    url = f"{server.url}/api/2.0/mlflow/registered-models/search?max_results=1"
+    try:
+        with urllib.request.urlopen(url, timeout=timeout_seconds) as reply:
+            return bool(reply.status == 200)
+    except OSError:
+        return False
+
+
+class MlflowProcess:
+    """A server under this process' care, for tests. Its state outlives it."""
+
+    def __init__(self, server: MlflowServer) -> None:
+        self.server = server
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        """The tracking URI for clients."""
+        return self.server.url
+
+    def start(self, *, timeout_seconds: float = 90.0) -> None:
+        """Starts the server and waits until its registry answers.
+
+        Raises:
+            MlflowStartError: it ended, or was not ready in time; with the end of its log.
+        """
+        lay_out(self.server)
+        with self._log_file.open("ab") as log:
+            self._process = subprocess.Popen(
+                command(self.server),
+                env=environment(self.server, os.environ),
+                cwd=self.server.folder,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        deadline = time.monotonic() + timeout_seconds
+        while not answers(self.server):
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                self.kill9()
+                raise MlflowStartError(f"MLflow did not start: {self._last_words()}")
+            time.sleep(0.1)
+
+    def kill9(self) -> None:
+        """Ends the server as a crash would."""
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> None:
+        """Asks the server to end, and insists after a while. Does nothing on one that is down."""
+        self._end(signal.SIGTERM)
+
+    def _end(self, how: signal.Signals) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        if process.poll() is None:
+            process.send_signal(how)
+        try:
+            process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+    @property
+    def _log_file(self) -> Path:
+        return self.server.folder / "mlflow.log"
+
+    def _last_words(self) -> str:
+        return self._log_file.read_text(encoding="utf-8", errors="replace")[-1500:]
