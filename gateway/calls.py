@@ -68,6 +68,7 @@ class EndpointView:
     max_texts: int
     timeout_seconds: float
     ready: bool
+    multi_label: bool = False
     metadata: dict[str, str] = field(default_factory=dict)
 
 

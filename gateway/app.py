@@ -1,0 +1,149 @@
+"""The gateway's HTTP front: one ASGI application over all dialects.
+
+``gateway.main`` builds it with ``create_app`` and runs it under uvicorn with the options of
+``gateway.http.server``. Reads top to bottom: a request finds its route, its handler makes a reply,
+and whatever goes wrong becomes an error in the route's form. A traceback never leaves the process.
+"""
+
+import asyncio
+import logging
+import math
+import time
+from importlib.metadata import version as package_version
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+
+from gateway.body import BodyReader
+from gateway.dialects.huggingface import HuggingFace
+from gateway.dialects.json_body import encode
+from gateway.dialects.kserve_v1 import KServeV1
+from gateway.dialects.listing import Listing
+from gateway.dialects.oip_http import OpenInferenceHttp
+from gateway.dialects.openai import OpenAI
+from gateway.dialects.operations import Operations
+from gateway.errors import (
+    GatewayError,
+    RequestTimeoutError,
+    UnauthenticatedError,
+)
+from gateway.front import Front, RequestMetrics
+from gateway.http.errors import ClientGoneError, MethodNotAllowedError
+from gateway.http.limits import HttpLimits
+from gateway.http.messages import Receive, Reply, Request, Send
+from gateway.http.router import ErrorForm, Route, Router
+from gateway.request_context import RequestContext, new_request_id
+
+log = logging.getLogger(__name__)
+
+_INTERNAL = "The gateway failed on this request; its log has the reason under the request id."
+
+
+class Application:
+    """The ASGI application."""
+
+    def __init__(self, routes: list[Route], front: Front, metrics: RequestMetrics) -> None:
+        self._router = Router(routes)
+        self._front = front
+        self._metrics = metrics
+
+    async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
+        """ASGI's entry: HTTP and lifespan; there are no WebSockets here."""
+        if scope["type"] == "http":
+            await self._answer(scope, receive, send)
+        elif scope["type"] == "lifespan":
+            await _lifespan(receive, send)
+        else:
+            await send({"type": "websocket.close", "code": 1003})
+
+    async def _answer(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
+        clock = asyncio.get_running_loop().time
+        context = RequestContext(new_request_id(), time.time(), clock())
+        path = scope["path"]
+        route: Route | None = None
+        try:
+            headers = dict(scope["headers"])
+            route, params = self._router.find(scope["method"], path)
+            context.read(headers)
+            request = Request(scope["method"], path, params, headers, receive, context)
+            reply = await route.handle(request)
+        except GatewayError as error:
+            self._front.refused(context, error)
+            reply = error_reply(error, context.request_id, _error_form(route, path))
+        except ClientGoneError:
+            return
+        except Exception:
+            log.exception("a bug: unexpected error", extra={"request_id": context.request_id})
+            bug = GatewayError(_INTERNAL)
+            self._front.refused(context, bug)
+            reply = error_reply(bug, context.request_id, _error_form(route, path))
+        await _send(reply, context.request_id, send)
+        dialect = route.dialect if route else "none"
+        self._metrics.request_finished(dialect, int(reply.status), clock() - context.started)
+
+
+async def _send(reply: Reply, request_id: str, send: Send) -> None:
+    headers = [
+        (b"content-type", reply.content_type),
+        (b"content-length", str(len(reply.body)).encode()),
+        (b"x-request-id", request_id.encode()),
+        *reply.headers,
+    ]
+    await send({"type": "http.response.start", "status": int(reply.status), "headers": headers})
+    await send({"type": "http.response.body", "body": reply.body})
+
+
+async def _lifespan(receive: Receive, send: Send) -> None:
+    """Acknowledges: what must start and stop is started and stopped by ``gateway.main``."""
+    while True:
+        message = await receive()
+        await send({"type": f"{message['type']}.complete"})
+        if message["type"] == "lifespan.shutdown":
+            return
+
+
+def _error_form(route: Route | None, path: str) -> ErrorForm:
+    if route is not None:
+        return route.errors
+    return ErrorForm.SENTENCE if path.startswith("/v2") else ErrorForm.OBJECT
+
+
+def error_reply(error: GatewayError, request_id: str, form: ErrorForm) -> Reply:
+    """The error as its caller gets it."""
+    headers: list[tuple[bytes, bytes]] = []
+    if error.retry_after_seconds is not None:
+        headers.append((b"retry-after", str(max(1, math.ceil(error.retry_after_seconds))).encode()))
+    if isinstance(error, MethodNotAllowedError):
+        headers.append((b"allow", ", ".join(error.allowed).encode()))
+    if isinstance(error, UnauthenticatedError):
+        headers.append((b"www-authenticate", b"Bearer"))
+    if isinstance(error, RequestTimeoutError):
+        headers.append((b"connection", b"close"))
+    detail: dict[str, object] = {"code": error.code, "message": error.message}
+    if form is ErrorForm.SENTENCE:
+        detail = {"error": error.message, "code": error.code, "request_id": request_id}
+    else:
+        detail = {"error": {**detail, "request_id": request_id}}
+    return Reply(encode(detail), status=error.status, headers=headers)
+
+
+def create_app(
+    front: Front,
+    *,
+    metrics: RequestMetrics,
+    registry: CollectorRegistry,
+    limits: HttpLimits | None = None,
+) -> Application:
+    """The application over a front; ``registry`` is what ``/metrics`` shows."""
+    bodies = BodyReader(limits or HttpLimits())
+    version = package_version("headrace")
+    dialects = (
+        HuggingFace(front, bodies),
+        OpenInferenceHttp(front, bodies, version),
+        KServeV1(front, bodies),
+        OpenAI(front, bodies),
+        Listing(front),
+        Operations(front, registry, b"{}", b""),
+    )
+    routes = [route for dialect in dialects for route in dialect.routes()]
+    return Application(routes, front, metrics)

@@ -1,0 +1,147 @@
+"""Reads the body of a request within bounds of bytes, time and memory, compressed or not.
+
+The dialects' handlers call it once they know that the caller may ask. It never holds more than the
+limits allow, and never decompresses much on the event loop.
+"""
+
+import asyncio
+import zlib
+
+from gateway.errors import BadRequestError, OverloadedError, RequestTimeoutError, TooLargeError
+from gateway.http.errors import ClientGoneError, UnsupportedEncodingError
+from gateway.http.limits import HttpLimits
+from gateway.http.messages import Request
+
+# Up to this much comes out of a compressed body on the event loop, the rest in a thread.
+_INLINE_BYTES = 128 * 1024
+# zlib's window bits; adding 32 makes it find out by the header whether it is zlib or gzip.
+_ZLIB_OR_GZIP, _RAW_DEFLATE = zlib.MAX_WBITS + 32, -zlib.MAX_WBITS
+_GZIP_MAGIC = b"\x1f\x8b"
+
+
+class BodyReader:
+    """Reads bodies; one a process, since it counts what all of them hold together."""
+
+    def __init__(self, limits: HttpLimits) -> None:
+        self._limits = limits
+        self._buffered = 0  # bytes of the bodies that are being read in more than one piece
+
+    async def read(self, request: Request) -> bytes:
+        """The whole body, decompressed.
+
+        Raises:
+            TooLargeError: more bytes than the limit, on the wire or decompressed.
+            RequestTimeoutError: it did not come in time.
+            OverloadedError: too many large bodies are being read at this moment.
+            UnsupportedEncodingError, BadRequestError: compressed by other means, or broken.
+            ClientGoneError: the caller hung up.
+        """
+        self._check_announced(request.headers.get(b"content-length"))
+        try:
+            async with asyncio.timeout(self._limits.body_seconds):
+                message = await request.receive()
+                if message["type"] == "http.disconnect":
+                    raise ClientGoneError
+                body: bytes = message.get("body", b"")
+                if message.get("more_body", False):
+                    body = await self._read_rest(request, body)
+        except TimeoutError:
+            raise RequestTimeoutError(
+                f"The body did not arrive within {self._limits.body_seconds:g} s."
+            ) from None
+        if len(body) > self._limits.max_body_bytes:
+            raise self._too_large()
+        encoding = request.headers.get(b"content-encoding")
+        return body if encoding is None else await self._decompress(body, encoding)
+
+    async def _read_rest(self, request: Request, first: bytes) -> bytes:
+        chunks, size = [first], 0
+        try:
+            piece, more = first, True
+            while True:
+                size += len(piece)
+                self._buffered += len(piece)
+                if size > self._limits.max_body_bytes:
+                    raise self._too_large()
+                if self._buffered > self._limits.max_buffered_bytes:
+                    raise OverloadedError(
+                        "Too many large bodies are being read; try again.", retry_after_seconds=1
+                    )
+                if not more:
+                    return b"".join(chunks)
+                message = await request.receive()
+                if message["type"] == "http.disconnect":
+                    raise ClientGoneError
+                piece, more = message.get("body", b""), message.get("more_body", False)
+                chunks.append(piece)
+        finally:
+            self._buffered -= size
+
+    def _check_announced(self, length: bytes | None) -> None:
+        if length is not None and length.isdigit() and int(length) > self._limits.max_body_bytes:
+            raise self._too_large()
+
+    def _too_large(self) -> TooLargeError:
+        return TooLargeError(
+            f"The body is larger than {self._limits.max_body_bytes} bytes, after decompression "
+            "included: send fewer texts a request."
+        )
+
+    async def _decompress(self, body: bytes, encoding: bytes) -> bytes:
+        name = encoding.strip().lower().decode("latin-1")
+        if name in ("", "identity"):
+            return body
+        if name not in ("gzip", "x-gzip", "deflate"):
+            raise UnsupportedEncodingError(
+                f"content-encoding: {name[:40]!r} is not read here; send gzip, deflate or none."
+            )
+        inflation = _Inflation(body, name, self._limits.max_body_bytes)
+        try:
+            inflation.advance(_INLINE_BYTES)
+            if not inflation.done:
+                await asyncio.to_thread(inflation.advance, self._limits.max_body_bytes + 1)
+        except zlib.error as error:
+            raise BadRequestError(f"The body is not {name}: {error}.") from None
+        if not inflation.done:
+            raise self._too_large()
+        return bytes(inflation.output)
+
+
+class _Inflation:
+    """The decompression of one body, in bounded steps."""
+
+    def __init__(self, body: bytes, name: str, limit: int) -> None:
+        self._rest = body
+        self._limit = limit
+        # HTTP's deflate is zlib's format; some clients send the bare stream, so both are read.
+        bare = name == "deflate" and not _looks_like_zlib(body)
+        self._window = _RAW_DEFLATE if bare else _ZLIB_OR_GZIP
+        self._stream = zlib.decompressobj(self._window)
+        self.output = bytearray()
+        self.done = False
+
+    def advance(self, size: int) -> None:
+        """Decompresses until there are ``size`` bytes, or one over the limit, or the end."""
+        size = min(size, self._limit + 1)
+        while not self.done and len(self.output) < size:
+            self.output += self._stream.decompress(self._rest, size - len(self.output))
+            self._rest = self._stream.unconsumed_tail
+            if self._stream.eof:
+                self._next_member()
+            elif not self._rest and len(self.output) < size:
+                raise zlib.error("it ends too early")
+        if len(self.output) > self._limit:
+            self.done = False
+
+    def _next_member(self) -> None:
+        self._rest = self._stream.unused_data
+        if not self._rest:
+            self.done = True
+        elif self._rest.startswith(_GZIP_MAGIC) and self._window == _ZLIB_OR_GZIP:
+            self._stream = zlib.decompressobj(self._window)
+        else:
+            raise zlib.error("bytes follow its end")
+
+
+def _looks_like_zlib(body: bytes) -> bool:
+    return len(body) >= 2 and body[0] & 0x0F == 8 and int.from_bytes(body[:2], "big") % 31 == 0

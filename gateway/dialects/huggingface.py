@@ -1,0 +1,111 @@
+"""The Hugging Face dialect: ``POST /endpoints/{endpoint}`` with ``{"inputs": ...}``.
+
+Answers have the shapes of the ``transformers`` pipelines. For text classification:
+
+- one text: ``[{"label", "score"}]``; many: one ``{"label", "score"}`` each, in order;
+- with ``parameters.top_k`` (null for all labels), best first: one text ``[{...}, ...]``, many a
+  list of such lists.
+
+For text embedding: one text ``[0.1, ...]``, many a list of vectors. A text is a string, or
+``{"text", "text_pair"}``; a list of one text counts as many.
+"""
+
+from typing import Any, Literal
+
+import msgspec
+import numpy as np
+
+from contracts.tasks import Task
+from gateway.body import BodyReader
+from gateway.calls import Answer, EndpointView
+from gateway.dialects.answers import answer_headers, best
+from gateway.dialects.json_body import decode, encode
+from gateway.dialects.pairs import TextOrPair, query
+from gateway.errors import InvalidInputError
+from gateway.front import Front
+from gateway.http.messages import Reply, Request
+from gateway.http.router import Route
+
+
+class Parameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The pipelines' parameters that have a meaning here."""
+
+    top_k: int | msgspec.UnsetType | None = msgspec.UNSET
+    function_to_apply: Literal["softmax", "sigmoid"] | None = None
+    truncation: Literal[True] | None = None  # texts are always cut to what the model takes
+
+
+class Body(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The request. ``options`` is accepted for the hub's clients and has no meaning here."""
+
+    inputs: TextOrPair | list[TextOrPair]
+    parameters: Parameters = Parameters()
+    options: dict[str, Any] = {}
+
+
+_decoder = msgspec.json.Decoder(Body)
+
+
+class HuggingFace:
+    """The dialect's route."""
+
+    def __init__(self, front: Front, bodies: BodyReader) -> None:
+        self._front = front
+        self._bodies = bodies
+
+    def routes(self) -> list[Route]:
+        """What the application serves for this dialect."""
+        return [Route("POST", "/endpoints/{endpoint}", self.predict, "huggingface")]
+
+    async def predict(self, request: Request) -> Reply:
+        """Answers texts."""
+        view, caller = self._front.open(request.context, request.params["endpoint"])
+        body = decode(_decoder, await self._bodies.read(request))
+        check_parameters(body.parameters, view)
+        inputs = body.inputs
+        one = not isinstance(inputs, list)
+        texts = query("inputs", inputs if isinstance(inputs, list) else [inputs])
+        answer = await self._front.predict(request.context, view, caller, texts)
+        result = render(answer, one=one, top_k=body.parameters.top_k)
+        return Reply(encode(result), headers=answer_headers(answer))
+
+
+def check_parameters(parameters: Parameters, view: EndpointView) -> None:
+    """Refuses what this endpoint can't do.
+
+    Raises:
+        InvalidInputError: names the parameter.
+    """
+    top_k = parameters.top_k
+    if isinstance(top_k, int) and top_k < 1:
+        raise InvalidInputError(
+            f"parameters.top_k: expected 1 or more, or null for all; got {top_k}."
+        )
+    if view.task is not Task.TEXT_CLASSIFICATION:
+        for name in ("top_k", "function_to_apply"):
+            if getattr(parameters, name) not in (None, msgspec.UNSET):
+                raise InvalidInputError(f"parameters.{name}: {view.name} does {view.task}.")
+    function = "sigmoid" if view.multi_label else "softmax"
+    if parameters.function_to_apply not in (None, function):
+        raise InvalidInputError(
+            f"parameters.function_to_apply: the scores of {view.name} are made by {function}."
+        )
+
+
+def render(answer: Answer, *, one: bool, top_k: int | msgspec.UnsetType | None) -> object:
+    """The pipeline's result for an answer, ready for JSON."""
+    if answer.task is Task.TEXT_EMBEDDING:
+        vectors = answer.values.tolist()
+        return vectors[0] if one else vectors
+    if top_k is msgspec.UNSET:
+        index, score = best(answer)
+        pairs = zip(index.tolist(), score.tolist(), strict=True)
+        return [{"label": answer.labels[i], "score": s} for i, s in pairs]
+    ranked = [_ranked(answer, row, top_k) for row in range(len(answer.values))]
+    return ranked[0] if one else ranked
+
+
+def _ranked(answer: Answer, row: int, top_k: int | None) -> list[dict[str, object]]:
+    scores = answer.values[row]
+    order = np.argsort(-scores, kind="stable")[:top_k]
+    return [{"label": answer.labels[i], "score": float(scores[i])} for i in order.tolist()]

@@ -1,0 +1,65 @@
+"""``GET /endpoints`` and ``/endpoints/{endpoint}``: what this gateway serves, and to whom."""
+
+from gateway.calls import EndpointView
+from gateway.dialects.json_body import encode
+from gateway.dialects.oip import versions
+from gateway.errors import ForbiddenError, UnknownEndpointError
+from gateway.front import Front
+from gateway.http.messages import Reply, Request
+from gateway.http.router import Route
+from gateway.request_context import RequestContext
+
+
+class Listing:
+    """The routes."""
+
+    def __init__(self, front: Front) -> None:
+        self._front = front
+
+    def routes(self) -> list[Route]:
+        """What the application serves here."""
+        return [
+            Route("GET", "/endpoints", self.all, "listing"),
+            Route("GET", "/endpoints/{endpoint}", self.one, "listing"),
+        ]
+
+    async def all(self, request: Request) -> Reply:
+        """Every endpoint that the caller's key is for."""
+        views = allowed_views(self._front, request.context)
+        return Reply(encode({"endpoints": [_describe(view) for view in views]}))
+
+    async def one(self, request: Request) -> Reply:
+        """One endpoint."""
+        view, _ = self._front.open(request.context, request.params["endpoint"])
+        return Reply(encode(_describe(view)))
+
+
+def allowed_views(front: Front, context: RequestContext) -> list[EndpointView]:
+    """The endpoints that the caller may ask.
+
+    Raises:
+        UnauthenticatedError: keys are on and the caller has none.
+    """
+    views: list[EndpointView] = []
+    for name in front.predictor.endpoints():
+        try:
+            front.keys.authorise(context.api_key, name)
+            views.append(front.predictor.describe(name))
+        except (ForbiddenError, UnknownEndpointError):
+            continue  # not this caller's, or gone since the names were read
+    return views
+
+
+def _describe(view: EndpointView) -> dict[str, object]:
+    return {
+        "name": view.name,
+        "task": view.task,
+        "ready": view.ready,
+        "versions": versions(view),
+        "labels": list(view.labels),
+        "dimension": view.dimension,
+        "max_tokens": view.max_tokens,
+        "max_texts": view.max_texts,
+        "timeout_seconds": view.timeout_seconds,
+        "metadata": view.metadata,
+    }

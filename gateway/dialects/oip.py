@@ -1,0 +1,211 @@
+"""The Open Inference Protocol's tensors and metadata, apart from HTTP and gRPC.
+
+``oip_http`` and ``oip_grpc`` read requests into ``TextTensor`` objects and get ``OutputTensor``
+objects for the answer. Everything here is a function of values.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contracts.tasks import PUBLIC_OUTPUTS, TEXT, TEXT_PAIR, Task
+from contracts.tensors import Datatype
+from gateway.calls import Answer, EndpointView
+from gateway.dialects.answers import best
+from gateway.errors import BadRequestError, InvalidInputError, UnsupportedError
+from gateway.front import Query
+
+PLATFORM = "headrace"
+SERVER_NAME = "headrace"
+EXTENSIONS = ("binary_tensor_data", "model_configuration")
+
+
+@dataclass(frozen=True, slots=True)
+class TextTensor:
+    """An input tensor whose elements are read: ``texts`` has one string an element."""
+
+    name: str
+    texts: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class OutputTensor:
+    """One output; ``data`` is row-major: labels of a BYTES tensor, else float32 of ``shape``."""
+
+    name: str
+    datatype: Datatype
+    shape: tuple[int, ...]
+    data: list[str] | NDArray[np.float32]
+
+
+def element_count(name: str, datatype: str, shape: list[int]) -> int:
+    """How many texts an input must hold by what it says of itself.
+
+    Raises:
+        BadRequestError: no input of that name, another datatype, or a shape other than ``[N]`` and
+            ``[N, 1]``.
+    """
+    if name not in (TEXT, TEXT_PAIR):
+        raise BadRequestError(
+            f"inputs: there is no input {name[:80]!r}; send {TEXT}, with {TEXT_PAIR} for pairs."
+        )
+    if datatype != Datatype.BYTES:
+        raise BadRequestError(f"{name}.datatype: expected BYTES, got {datatype[:40]!r}.")
+    if len(shape) not in (1, 2) or shape[0] < 0 or (len(shape) == 2 and shape[1] != 1):
+        raise BadRequestError(f"{name}.shape: expected [N] or [N, 1], got {shape[:8]}.")
+    return shape[0]
+
+
+def check_count(name: str, expected: int, found: int) -> None:
+    """Refuses a tensor whose shape and data disagree.
+
+    Raises:
+        InvalidInputError: they do.
+    """
+    if expected != found:
+        raise InvalidInputError(f"{name}: the shape says {expected} texts, the data holds {found}.")
+
+
+def utf8(name: str, index: int, element: bytes) -> str:
+    """One element as text.
+
+    Raises:
+        InvalidInputError: it is not UTF-8.
+    """
+    try:
+        return element.decode()
+    except UnicodeDecodeError as error:
+        raise InvalidInputError(
+            f"{name}[{index}]: not UTF-8, byte {error.start} is {element[error.start]:#04x}."
+        ) from None
+
+
+def query(tensors: list[TextTensor]) -> Query:
+    """The texts of a request's inputs.
+
+    Raises:
+        BadRequestError: TEXT is missing, or an input is there twice.
+        InvalidInputError: as many pairs as texts are needed.
+    """
+    by_name = {tensor.name: tensor.texts for tensor in tensors}
+    if len(by_name) != len(tensors):
+        raise BadRequestError("inputs: the same input is there twice.")
+    if TEXT not in by_name:
+        raise BadRequestError(f"inputs: {TEXT} is missing.")
+    texts, pairs = by_name[TEXT], by_name.get(TEXT_PAIR)
+    if pairs is not None and len(pairs) != len(texts):
+        raise InvalidInputError(
+            f"{TEXT_PAIR}: expected {len(texts)} elements, as many as {TEXT}; got {len(pairs)}."
+        )
+    return Query(texts, pairs)
+
+
+def check_outputs(names: list[str], task: Task) -> None:
+    """Refuses outputs that the task does not have.
+
+    Raises:
+        BadRequestError: names the output.
+    """
+    known = [spec.name for spec in PUBLIC_OUTPUTS[task]]
+    for name in names:
+        if name not in known:
+            raise BadRequestError(
+                f"outputs: there is no output {name[:80]!r}; {task} has {', '.join(known)}."
+            )
+
+
+def refuse_classification_and_shared_memory(parameters: dict[str, object], place: str) -> None:
+    """Refuses the two extensions that come as a tensor's parameters.
+
+    Raises:
+        UnsupportedError: says what to use instead.
+    """
+    if parameters.get("classification"):
+        raise UnsupportedError(
+            f"{place}: the classification extension is not offered; LABEL, SCORE and SCORES hold "
+            "the same."
+        )
+    if "shared_memory_region" in parameters:
+        raise UnsupportedError(
+            f"{place}: shared memory is not offered, for gateway and caller share no machine; send "
+            "the data itself."
+        )
+
+
+def outputs(answer: Answer, names: list[str]) -> list[OutputTensor]:
+    """The outputs asked for, in that order; all of the task's where ``names`` is empty."""
+    made = {tensor.name: tensor for tensor in _all_outputs(answer)}
+    return [made[name] for name in names] if names else list(made.values())
+
+
+def _all_outputs(answer: Answer) -> list[OutputTensor]:
+    shape = answer.values.shape
+    if answer.task is Task.TEXT_EMBEDDING:
+        return [OutputTensor("EMBEDDING", Datatype.FP32, shape, answer.values)]
+    index, score = best(answer)
+    labels = [answer.labels[i] for i in index.tolist()]
+    return [
+        OutputTensor("LABEL", Datatype.BYTES, shape[:1], labels),
+        OutputTensor("SCORE", Datatype.FP32, shape[:1], score),
+        OutputTensor("SCORES", Datatype.FP32, shape, answer.values),
+    ]
+
+
+def versions(view: EndpointView) -> list[str]:
+    """The versions that the endpoint can be asked for, stable first."""
+    return list(dict.fromkeys(ref.version for ref in view.refs))
+
+
+def metadata(view: EndpointView, version: str | None) -> dict[str, object]:
+    """The body of model metadata; the last dimension of an output is what the model makes it."""
+    return {
+        "name": view.name,
+        "versions": [version] if version else versions(view),
+        "platform": PLATFORM,
+        "inputs": [
+            {"name": name, "datatype": Datatype.BYTES, "shape": [-1]} for name in (TEXT, TEXT_PAIR)
+        ],
+        "outputs": [
+            {"name": spec.name, "datatype": spec.datatype, "shape": _shape(spec.shape, view)}
+            for spec in PUBLIC_OUTPUTS[view.task]
+        ],
+        "parameters": {
+            "task": view.task,
+            "labels": list(view.labels),
+            "max_tokens": view.max_tokens,
+            "max_texts": view.max_texts,
+            "timeout_seconds": view.timeout_seconds,
+            **view.metadata,
+        },
+    }
+
+
+def config(view: EndpointView) -> dict[str, object]:
+    """The model configuration in the words of Triton's ``ModelConfig``.
+
+    ``max_batch_size`` is 0, for dimensions are given whole: Triton's clients then add none.
+    """
+    datatypes = {Datatype.BYTES: "TYPE_STRING", Datatype.FP32: "TYPE_FP32"}
+    return {
+        "name": view.name,
+        "platform": PLATFORM,
+        "max_batch_size": 0,
+        "input": [
+            {"name": TEXT, "data_type": "TYPE_STRING", "dims": [-1]},
+            {"name": TEXT_PAIR, "data_type": "TYPE_STRING", "dims": [-1], "optional": True},
+        ],
+        "output": [
+            {
+                "name": spec.name,
+                "data_type": datatypes[spec.datatype],
+                "dims": _shape(spec.shape, view),
+            }
+            for spec in PUBLIC_OUTPUTS[view.task]
+        ],
+    }
+
+
+def _shape(shape: tuple[int, ...], view: EndpointView) -> list[int]:
+    last = view.dimension if view.task is Task.TEXT_EMBEDDING else len(view.labels)
+    return list(shape) if len(shape) < 2 or not last else [*shape[:-1], last]

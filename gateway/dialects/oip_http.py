@@ -1,0 +1,281 @@
+"""The Open Inference Protocol over HTTP: ``/v2`` and all below it.
+
+As Triton answers for an ensemble that takes text: unmodified ``tritonclient.http`` works, with JSON
+and with the binary tensor data extension. What Triton offers and Headrace does not (shared memory,
+the model repository's control, statistics, tracing, logging) is answered by a sentence.
+"""
+
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from contracts.tasks import TEXT
+from gateway.body import BodyReader
+from gateway.calls import Answer, EndpointView
+from gateway.dialects import oip, oip_binary
+from gateway.dialects.answers import answer_headers, truncated_texts
+from gateway.dialects.json_body import decode, encode
+from gateway.errors import BadRequestError, InvalidInputError, UnknownVersionError, UnsupportedError
+from gateway.front import Front, Query
+from gateway.http.messages import BINARY, Handler, Reply, Request
+from gateway.http.router import ErrorForm, Route
+from gateway.request_context import RequestContext
+
+_HEADER_LENGTH = b"inference-header-content-length"
+_TIMEOUT_LIMIT = 600_000_000  # microseconds
+_UNSUPPORTED = {
+    ("GET", "/v2/models/{endpoint}/stats"): "statistics: /metrics has them",
+    ("GET", "/v2/models/{endpoint}/versions/{version}/stats"): "statistics: /metrics has them",
+    ("GET", "/v2/models/stats"): "statistics: /metrics has them",
+    ("POST", "/v2/repository/index"): "the model repository: GET /endpoints lists what is served",
+    ("POST", "/v2/repository/models/{endpoint}/load"): "loading by hand: register a version",
+    ("POST", "/v2/repository/models/{endpoint}/unload"): "unloading by hand: register a version",
+    ("GET", "/v2/models/{endpoint}/trace/setting"): "trace settings",
+    ("POST", "/v2/models/{endpoint}/trace/setting"): "trace settings",
+    ("GET", "/v2/trace/setting"): "trace settings",
+    ("POST", "/v2/trace/setting"): "trace settings",
+    ("GET", "/v2/logging"): "log settings",
+    ("POST", "/v2/logging"): "log settings",
+    **{
+        (method, f"/v2/{kind}sharedmemory/{rest}"): "shared memory: send the tensors themselves"
+        for kind in ("system", "cuda")
+        for method, rest in (
+            ("GET", "status"),
+            ("POST", "unregister"),
+            ("GET", "region/{region}/status"),
+            ("POST", "region/{region}/register"),
+            ("POST", "region/{region}/unregister"),
+        )
+    },
+}
+
+
+class InputTensor(msgspec.Struct, frozen=True):
+    """An input as it is in the JSON; ``data`` is missing where it follows as bytes."""
+
+    name: str
+    shape: list[int]
+    datatype: str
+    parameters: dict[str, Any] = {}
+    data: list[Any] | None = None
+
+
+class RequestedOutput(msgspec.Struct, frozen=True):
+    """An output that the caller wants."""
+
+    name: str
+    parameters: dict[str, Any] = {}
+
+
+class Body(msgspec.Struct, frozen=True):
+    """The JSON of an inference request."""
+
+    inputs: list[InputTensor]
+    id: str = ""
+    parameters: dict[str, Any] = {}
+    outputs: list[RequestedOutput] = []
+
+
+_decoder = msgspec.json.Decoder(Body)
+
+
+class OpenInferenceHttp:
+    """The dialect's routes."""
+
+    def __init__(self, front: Front, bodies: BodyReader, version: str) -> None:
+        self._front = front
+        self._bodies = bodies
+        self._server = encode(
+            {"name": oip.SERVER_NAME, "version": version, "extensions": oip.EXTENSIONS}
+        )
+
+    def routes(self) -> list[Route]:
+        """What the application serves for this dialect."""
+        model = "/v2/models/{endpoint}"
+        served = [
+            _route("GET", "/v2", self.server_metadata),
+            _route("GET", "/v2/health/live", self.live),
+            _route("GET", "/v2/health/ready", self.ready),
+        ]
+        for base in (model, f"{model}/versions/{{version}}"):
+            served += [
+                _route("POST", f"{base}/infer", self.infer),
+                _route("GET", base, self.model_metadata),
+                _route("GET", f"{base}/ready", self.model_ready),
+                _route("GET", f"{base}/config", self.model_config),
+            ]
+        return served + [_refusal(*key, what) for key, what in _UNSUPPORTED.items()]
+
+    async def infer(self, request: Request) -> Reply:
+        """Answers texts."""
+        context = request.context
+        view, caller = self._front.open(context, request.params["endpoint"])
+        if "version" in request.params:
+            context.force(request.params["version"])
+        body = await self._bodies.read(request)
+        header, blob = oip_binary.split_header(body, request.headers.get(_HEADER_LENGTH))
+        if blob and not header:
+            parsed, query = Body([]), Query(_raw_text(blob))
+        else:
+            parsed = decode(_decoder, header)
+            query = _query(parsed.inputs, blob)
+        _read_parameters(parsed, view, context)
+        answer = await self._front.predict(context, view, caller, query)
+        return _render(answer, view, parsed)
+
+    async def server_metadata(self, _: Request) -> Reply:
+        """Name, version and extensions."""
+        return Reply(self._server)
+
+    async def live(self, _: Request) -> Reply:
+        """The process answers."""
+        return Reply(encode({"live": True}))
+
+    async def ready(self, _: Request) -> Reply:
+        """Whether this gateway should get traffic: 200 or 503."""
+        ready = self._front.predictor.ready
+        return Reply(encode({"ready": ready}), status=200 if ready else 503)
+
+    async def model_metadata(self, request: Request) -> Reply:
+        """Inputs, outputs, versions and labels."""
+        view = self._view(request)
+        return Reply(encode(oip.metadata(view, request.params.get("version"))))
+
+    async def model_ready(self, request: Request) -> Reply:
+        """Whether the endpoint answers: 200 or 503."""
+        view = self._view(request)
+        body = encode({"name": view.name, "ready": view.ready})
+        return Reply(body, status=200 if view.ready else 503)
+
+    async def model_config(self, request: Request) -> Reply:
+        """The configuration as Triton would tell it."""
+        return Reply(encode(oip.config(self._view(request))))
+
+    def _view(self, request: Request) -> EndpointView:
+        view, _ = self._front.open(request.context, request.params["endpoint"])
+        version = request.params.get("version")
+        if version is not None and version not in oip.versions(view):
+            raise UnknownVersionError(
+                f"{view.name} does not hold version {version[:40]!r}, "
+                f"but {', '.join(oip.versions(view))}."
+            )
+        return view
+
+
+def _route(method: str, pattern: str, handle: Handler) -> Route:
+    return Route(method, pattern, handle, "oip_http", ErrorForm.SENTENCE)
+
+
+def _refusal(method: str, pattern: str, what: str) -> Route:
+    async def refuse(_: Request) -> Reply:
+        raise UnsupportedError(f"Headrace does not offer {what}.")
+
+    return _route(method, pattern, refuse)
+
+
+def _raw_text(blob: bytes) -> list[str]:
+    """A body without JSON (header length 0) is one text, as Triton reads it."""
+    return [oip.utf8(TEXT, 0, blob)]
+
+
+def _query(inputs: list[InputTensor], blob: bytes) -> Query:
+    """The texts of all inputs, each from the JSON or from its part of the bytes after it."""
+    tensors: list[oip.TextTensor] = []
+    position = 0
+    for tensor in inputs:
+        count = oip.element_count(tensor.name, tensor.datatype, tensor.shape)
+        oip.refuse_classification_and_shared_memory(tensor.parameters, tensor.name)
+        size = tensor.parameters.get("binary_data_size")
+        if size is None:
+            texts = _json_texts(tensor)
+        else:
+            end = position + _binary_size(tensor, size, len(blob) - position)
+            texts = oip_binary.texts(tensor.name, blob[position:end])
+            position = end
+        oip.check_count(tensor.name, count, len(texts))
+        tensors.append(oip.TextTensor(tensor.name, texts))
+    if position != len(blob):
+        raise InvalidInputError(f"{len(blob) - position} bytes follow the last input's data.")
+    return oip.query(tensors)
+
+
+def _binary_size(tensor: InputTensor, size: object, left: int) -> int:
+    place = f"{tensor.name}.parameters.binary_data_size"
+    if type(size) is not int or size < 0:
+        raise BadRequestError(f"{place}: expected a number of bytes, got {str(size)[:40]!r}.")
+    if tensor.data is not None:
+        raise BadRequestError(f"{tensor.name}: send data or binary_data_size, not both.")
+    if size > left:
+        raise InvalidInputError(f"{place}: {size}, but {left} bytes are left in the body.")
+    return size
+
+
+def _json_texts(tensor: InputTensor) -> list[str]:
+    if tensor.data is None:
+        raise BadRequestError(f"{tensor.name}.data: missing.")
+    texts: list[str] = []
+    for index, element in enumerate(tensor.data):
+        text = element
+        if len(tensor.shape) == 2 and type(element) is list and len(element) == 1:
+            text = element[0]
+        if type(text) is not str:
+            kind = {dict: "an object", list: "a list", type(None): "null"}.get(type(text))
+            raise BadRequestError(
+                f"{tensor.name}.data[{index}]: expected a string, got {kind or repr(text)[:40]}."
+            )
+        texts.append(text)
+    return texts
+
+
+def _read_parameters(body: Body, view: EndpointView, context: RequestContext) -> None:
+    timeout = body.parameters.get("timeout")
+    if timeout is not None:
+        if type(timeout) is not int or not 0 <= timeout <= _TIMEOUT_LIMIT:
+            raise BadRequestError(
+                f"parameters.timeout: expected microseconds up to {_TIMEOUT_LIMIT}, "
+                f"got {str(timeout)[:40]!r}."
+            )
+        if timeout:
+            context.shorten(timeout / 1e6)
+    for output in body.outputs:
+        oip.refuse_classification_and_shared_memory(output.parameters, output.name[:80])
+    oip.check_outputs([output.name for output in body.outputs], view.task)
+
+
+def _render(answer: Answer, view: EndpointView, body: Body) -> Reply:
+    binary_default = body.parameters.get("binary_data_output") is True
+    wanted = {
+        output.name: output.parameters.get("binary_data", binary_default) is True
+        for output in body.outputs
+    }
+    described: list[dict[str, object]] = []
+    blobs: list[bytes] = []
+    for tensor in oip.outputs(answer, list(wanted)):
+        one = {"name": tensor.name, "datatype": tensor.datatype, "shape": tensor.shape}
+        if wanted.get(tensor.name, binary_default):
+            blobs.append(oip_binary.pack(tensor))
+            described.append({**one, "parameters": {"binary_data_size": len(blobs[-1])}})
+        else:
+            described.append({**one, "data": _json_data(tensor)})
+    result: dict[str, object] = {
+        "model_name": view.name,
+        "model_version": answer.ref.version,
+        "outputs": described,
+    }
+    if body.id:
+        result["id"] = body.id
+    if any(answer.truncated):
+        result["parameters"] = {"truncated": truncated_texts(answer)}
+    header, headers = encode(result), answer_headers(answer)
+    if not blobs:
+        return Reply(header, headers=headers)
+    headers.append((_HEADER_LENGTH, str(len(header)).encode()))
+    return Reply(b"".join([header, *blobs]), content_type=BINARY, headers=headers)
+
+
+def _json_data(tensor: oip.OutputTensor) -> list[Any]:
+    if isinstance(tensor.data, np.ndarray):
+        numbers: list[Any] = tensor.data.ravel().tolist()
+        return numbers
+    return tensor.data

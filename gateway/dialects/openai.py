@@ -1,0 +1,107 @@
+"""OpenAI's embeddings: ``POST /v1/embeddings``, with the endpoint's name as ``model``.
+
+The unmodified ``openai`` client works; it asks for base64 by default. Arrays of tokens are refused,
+for their numbers come from another model's vocabulary; ``dimensions`` is taken where it is the
+model's own. ``GET /v1/models`` is in ``kserve_v1``.
+"""
+
+import base64
+from typing import Annotated, Literal
+
+import msgspec
+import numpy as np
+
+from contracts.tasks import Task
+from gateway.body import BodyReader
+from gateway.calls import Answer, EndpointView
+from gateway.dialects.answers import answer_headers
+from gateway.dialects.json_body import decode, encode
+from gateway.errors import InvalidInputError
+from gateway.front import Front, Query
+from gateway.http.messages import Reply, Request
+from gateway.http.router import Route
+
+
+class Body(msgspec.Struct, frozen=True):
+    """The request; other fields, ``user`` among them, have no meaning here."""
+
+    model: str
+    input: str | list[str | int | list[int]]
+    encoding_format: Literal["float", "base64"] | None = None
+    dimensions: Annotated[int, msgspec.Meta(ge=1)] | None = None
+
+
+_decoder = msgspec.json.Decoder(Body)
+
+
+class OpenAI:
+    """The dialect's route."""
+
+    def __init__(self, front: Front, bodies: BodyReader) -> None:
+        self._front = front
+        self._bodies = bodies
+
+    def routes(self) -> list[Route]:
+        """What the application serves for this dialect."""
+        return [Route("POST", "/v1/embeddings", self.embeddings, "openai")]
+
+    async def embeddings(self, request: Request) -> Reply:
+        """Embeds texts."""
+        body = decode(_decoder, await self._bodies.read(request))
+        view, caller = self._front.open(request.context, body.model)
+        check(body, view)
+        answer = await self._front.predict(request.context, view, caller, query(body))
+        result = render(answer, view.name, base64_vectors=body.encoding_format == "base64")
+        return Reply(encode(result), headers=answer_headers(answer))
+
+
+def query(body: Body) -> Query:
+    """The texts of a body.
+
+    Raises:
+        InvalidInputError: tokens in place of texts.
+    """
+    items = [body.input] if isinstance(body.input, str) else body.input
+    texts = [item for item in items if isinstance(item, str)]
+    if len(texts) != len(items):
+        raise InvalidInputError(
+            "input: arrays of tokens are not taken, for they hold another model's vocabulary; "
+            "send the text."
+        )
+    return Query(texts)
+
+
+def check(body: Body, view: EndpointView) -> None:
+    """Refuses what this endpoint can't do.
+
+    Raises:
+        InvalidInputError: another task, or another dimension than the model's.
+    """
+    if view.task is not Task.TEXT_EMBEDDING:
+        raise InvalidInputError(
+            f"model: {view.name} does {view.task}; embeddings need an endpoint of "
+            f"{Task.TEXT_EMBEDDING}."
+        )
+    if body.dimensions not in (None, view.dimension):
+        raise InvalidInputError(
+            f"dimensions: {view.name} gives {view.dimension} and no other number."
+        )
+
+
+def render(answer: Answer, model: str, *, base64_vectors: bool) -> dict[str, object]:
+    """The list of embeddings, ready for JSON; base64 is of little-endian float32."""
+    vectors: list[object] = (
+        [base64.b64encode(row.astype("<f4").tobytes()).decode() for row in answer.values]
+        if base64_vectors
+        else answer.values.astype(np.float64).tolist()
+    )
+    tokens = sum(answer.tokens)
+    return {
+        "object": "list",
+        "data": [
+            {"object": "embedding", "index": index, "embedding": vector}
+            for index, vector in enumerate(vectors)
+        ],
+        "model": model,
+        "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
+    }

@@ -1,0 +1,104 @@
+"""What every dialect does the same: who is calling, which endpoint, and the call itself.
+
+The dialects of HTTP and the gRPC service hold one ``Front`` each process. It parses and renders
+nothing, and it never decides where a request goes.
+"""
+
+import logging
+from dataclasses import dataclass
+from typing import Protocol
+
+from gateway.calls import Answer, Call, EndpointView, Predictor
+from gateway.errors import GatewayError, InvalidInputError, UnknownEndpointError
+from gateway.recording import Recorder
+from gateway.request_context import RequestContext
+
+log = logging.getLogger(__name__)
+
+
+class Keys(Protocol):
+    """Who may ask which endpoint."""
+
+    def authorise(self, presented: str | None, endpoint: str) -> str | None:
+        """The caller's name, None where keys are off.
+
+        Raises:
+            UnauthenticatedError: no key, or an unknown one.
+            ForbiddenError: a good key, for other endpoints.
+        """
+        ...
+
+
+class RequestMetrics(Protocol):
+    """What both fronts count."""
+
+    def request_finished(self, dialect: str, status: int, seconds: float) -> None:
+        """One request answered: ``status`` is HTTP's, gRPC's calls are mapped to it."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """What a dialect has read from a body. ``pairs`` is as long as ``texts`` where it is set."""
+
+    texts: list[str]
+    pairs: list[str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Front:
+    """The way from a dialect to the predictor."""
+
+    predictor: Predictor
+    keys: Keys
+    recorder: Recorder
+
+    def open(self, context: RequestContext, endpoint: str) -> tuple[EndpointView, str | None]:
+        """The endpoint as it is now, and the caller's name.
+
+        Raises:
+            UnauthenticatedError, ForbiddenError: see ``Keys``.
+            UnknownEndpointError: no such endpoint.
+        """
+        context.endpoint = endpoint
+        caller = self.keys.authorise(context.api_key, endpoint)
+        return self.predictor.describe(endpoint), caller
+
+    async def predict(
+        self, context: RequestContext, view: EndpointView, caller: str | None, query: Query
+    ) -> Answer:
+        """Hands the texts to the predictor, with the deadline that caller and endpoint agree on.
+
+        Raises:
+            InvalidInputError: no text at all.
+            GatewayError: whatever the predictor refuses or fails with.
+        """
+        if not query.texts:
+            raise InvalidInputError(
+                "No text was sent: an empty string is a text, an empty list none."
+            )
+        call = Call(
+            endpoint=view.name,
+            texts=query.texts,
+            pairs=query.pairs,
+            request_id=context.request_id,
+            received=context.received,
+            started=context.started,
+            deadline=context.deadline(view.timeout_seconds),
+            sticky_key=context.sticky_key,
+            forced_version=context.forced_version,
+            caller=caller,
+            trace_parent=context.trace_parent,
+        )
+        context.handed_over = True
+        return await self.predictor.predict(call)
+
+    def refused(self, context: RequestContext, error: GatewayError) -> None:
+        """Records a refusal that the predictor has not seen, where the endpoint exists."""
+        if context.handed_over or context.endpoint is None:
+            return
+        try:
+            self.predictor.describe(context.endpoint)
+        except UnknownEndpointError:
+            return  # the metrics' alone: names that callers invent must not fill the events
+        self.recorder.refusal(context.endpoint, int(error.status), error.code)

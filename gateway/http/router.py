@@ -1,0 +1,105 @@
+"""Which handler a path has: a tree of path segments, walked without regular expressions.
+
+``gateway.app`` builds it from the dialects' routes and asks it once a request. A segment of a
+pattern is a literal, a parameter (``{endpoint}``) or a parameter with a verb after a colon
+(``{endpoint}:predict``). A literal goes before a parameter.
+"""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from gateway.http.errors import MethodNotAllowedError, UnknownRouteError
+from gateway.http.messages import Handler
+
+
+class ErrorForm(StrEnum):
+    """How a route writes its errors.
+
+    ``OBJECT`` is ``{"error": {"code", "message", "request_id"}}``. ``SENTENCE`` is the Open
+    Inference Protocol's ``{"error": "<sentence>"}`` with ``code`` and ``request_id`` beside it:
+    clients of that protocol, tritonclient among them, join the value of ``error`` to a string, so
+    an object there turns every refusal into a ``TypeError`` on the caller's side.
+    """
+
+    OBJECT = "object"
+    SENTENCE = "sentence"
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One method and pattern. ``dialect`` is the metrics' label for it."""
+
+    method: str
+    pattern: str
+    handle: Handler
+    dialect: str
+    errors: ErrorForm = ErrorForm.OBJECT
+
+
+@dataclass(slots=True)
+class _Node:
+    literals: dict[str, "_Node"] = field(default_factory=dict)
+    # By verb ("" for none): the parameter's name and where it leads.
+    parameters: dict[str, tuple[str, "_Node"]] = field(default_factory=dict)
+    routes: dict[str, Route] = field(default_factory=dict)
+
+    def step(self, segment: str) -> "_Node":
+        """The child for a segment of a pattern, made where it is missing."""
+        if not segment.startswith("{"):
+            return self.literals.setdefault(segment, _Node())
+        name, _, verb = segment.partition("}")
+        _, child = self.parameters.setdefault(verb, (name[1:], _Node()))
+        return child
+
+
+class Router:
+    """All routes of an application."""
+
+    def __init__(self, routes: list[Route]) -> None:
+        self._root = _Node()
+        for route in routes:
+            node = self._root
+            for segment in route.pattern.split("/")[1:]:
+                node = node.step(segment)
+            if route.method in node.routes:
+                raise ValueError(f"two routes for {route.method} {route.pattern}")
+            node.routes[route.method] = route
+
+    def find(self, method: str, path: str) -> tuple[Route, dict[str, str]]:
+        """The route and its path parameters; HEAD is answered by GET's route.
+
+        Raises:
+            UnknownRouteError: no route has the path.
+            MethodNotAllowedError: the path has no such method.
+        """
+        node: _Node | None = self._root
+        params: dict[str, str] = {}
+        for segment in path.split("/")[1:]:
+            node = _descend(node, segment, params) if node else None
+        if node is None or not node.routes:
+            raise UnknownRouteError(f"There is no route {path}; /docs lists all routes.")
+        route = node.routes.get("GET" if method == "HEAD" else method)
+        if route is None:
+            allowed = tuple(sorted(node.routes))
+            if "GET" in allowed:
+                allowed = (*allowed, "HEAD")
+            raise MethodNotAllowedError(
+                f"{path} takes {' and '.join(allowed)}, not {method}.", allowed=allowed
+            )
+        return route, params
+
+
+def _descend(node: _Node, segment: str, params: dict[str, str]) -> _Node | None:
+    child = node.literals.get(segment)
+    if child is not None:
+        return child
+    if not segment:
+        return None
+    value, colon, verb = segment.rpartition(":")
+    found = node.parameters.get(colon + verb) if colon and value else None
+    if found is None:
+        value, found = segment, node.parameters.get("")
+    if found is None:
+        return None
+    params[found[0]] = value
+    return found[1]

@@ -1,0 +1,117 @@
+"""What the headers of a request (or the metadata of a gRPC call) say about it.
+
+Both fronts make one for every request before they know its dialect. It never reads a body and
+knows no endpoint until a handler has found one.
+"""
+
+import math
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from gateway.errors import BadRequestError
+
+_REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
+_TRACE_PARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}(-.*)?", re.ASCII)
+_STICKY_KEY_LIMIT = 512  # characters
+_TIMEOUT_LIMIT = 600.0  # seconds, the most that an endpoint may allow
+
+
+@dataclass(slots=True)
+class RequestContext:
+    """One request's identity, clock and wishes.
+
+    ``received`` is unix time, ``started`` the event loop's clock at the same moment, both seconds.
+    ``endpoint`` is set as soon as a handler knows it, ``handed_over`` once the predictor has the
+    request: from then on the predictor records what happens to it, before that the front does.
+    """
+
+    request_id: str
+    received: float
+    started: float
+    timeout_seconds: float | None = None
+    sticky_key: str | None = None
+    forced_version: str | None = None
+    trace_parent: str | None = None
+    api_key: str | None = None
+    endpoint: str | None = None
+    handed_over: bool = False
+
+    def deadline(self, limit_seconds: float) -> float:
+        """The loop's clock by which to answer: the caller's timeout, at most the endpoint's."""
+        wish = self.timeout_seconds
+        return self.started + (limit_seconds if wish is None else min(wish, limit_seconds))
+
+    def shorten(self, timeout_seconds: float) -> None:
+        """Takes a timeout from the body (Triton's ``timeout`` parameter) where it is shorter."""
+        wish = self.timeout_seconds
+        self.timeout_seconds = timeout_seconds if wish is None else min(wish, timeout_seconds)
+
+    def force(self, version: str) -> None:
+        """Takes the version that the path or the call names.
+
+        Raises:
+            BadRequestError: ``x-headrace-version`` names another one.
+        """
+        if self.forced_version is not None and self.forced_version != version:
+            raise BadRequestError(
+                f"The request names version {version!r} and x-headrace-version "
+                f"{self.forced_version!r}: send one of them."
+            )
+        self.forced_version = version
+
+    def read(self, headers: Mapping[bytes, bytes]) -> None:
+        """Fills in what the headers (lower-case names) say.
+
+        A request id of other than 1 to 128 letters, digits and ``._:-`` is passed over for the
+        gateway's own, a malformed ``traceparent`` is ignored as W3C's text asks.
+
+        Raises:
+            BadRequestError: a header with a meaning here and a value without one.
+        """
+        get = headers.get
+        if (value := get(b"x-request-id")) is not None:
+            name = value.decode("latin-1")
+            if _REQUEST_ID.fullmatch(name):
+                self.request_id = name
+        if (value := get(b"x-request-timeout")) is not None:
+            self.timeout_seconds = _seconds(value)
+        if (value := get(b"x-headrace-key")) is not None:
+            self.sticky_key = _text(value)[:_STICKY_KEY_LIMIT] or None
+        if (value := get(b"x-headrace-version")) is not None:
+            self.forced_version = _text(value) or None
+        if (value := get(b"traceparent")) is not None:
+            parent = value.decode("latin-1")
+            self.trace_parent = parent if _TRACE_PARENT.fullmatch(parent) else None
+        if (value := get(b"authorization")) is not None:
+            self.api_key = _bearer(value)
+        if (value := get(b"x-api-key")) is not None:
+            self.api_key = _text(value)
+
+
+def new_request_id() -> str:
+    """A random id of 32 hex digits."""
+    return os.urandom(16).hex()
+
+
+def _text(value: bytes) -> str:
+    return value.decode("utf-8", "replace").strip()
+
+
+def _bearer(value: bytes) -> str | None:
+    scheme, _, key = _text(value).partition(" ")
+    return key.strip() if scheme.lower() == "bearer" else None
+
+
+def _seconds(value: bytes) -> float:
+    try:
+        seconds = float(value)
+    except ValueError:
+        seconds = math.nan
+    if not 0 < seconds <= _TIMEOUT_LIMIT:
+        raise BadRequestError(
+            "x-request-timeout: expected seconds above 0 and up to "
+            f"{_TIMEOUT_LIMIT:g}, such as 0.5; got {value.decode('latin-1')[:40]!r}."
+        )
+    return seconds
