@@ -12,8 +12,11 @@ from contracts.endpoint import Arm
 TOPIC = "headrace.predictions"
 SCHEMA_VERSION = 1
 
+# gc=False: these hold no cycles, and tens of thousands of them may wait in a gateway's buffer,
+# where each collection of garbage would look at every one.
 
-class TextRecord(msgspec.Struct, frozen=True, array_like=True):
+
+class TextRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One text of an attempt. ``label`` and ``score`` for classifiers, ``norm`` for vectors."""
 
     tokens: int  # special tokens included, after truncation
@@ -25,7 +28,7 @@ class TextRecord(msgspec.Struct, frozen=True, array_like=True):
     norm: float | None = None
 
 
-class Latency(msgspec.Struct, frozen=True, array_like=True):
+class Latency(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Seconds in each stage of an attempt; a stage that was not reached is 0."""
 
     queue: float
@@ -35,7 +38,7 @@ class Latency(msgspec.Struct, frozen=True, array_like=True):
     total: float
 
 
-class PredictionEvent(msgspec.Struct, frozen=True, omit_defaults=True):
+class PredictionEvent(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """One attempt of one request on one version, failures included."""
 
     request_id: str
@@ -79,6 +82,8 @@ class EventBatch(msgspec.Struct, frozen=True):
     events: list[PredictionEvent] = []
     refusals: list[Refusals] = []
     dropped: list[Dropped] = []
+    # The gateway ended in order: one that falls silent without it was killed, and lost its tail.
+    last: bool = False
     schema_version: int = SCHEMA_VERSION
 
 

@@ -1,0 +1,185 @@
+"""Makes numbered messages of what waits in the buffer, and keeps the account of each.
+
+Called by the publisher alone, in one thread; does no I/O. At most one message is out at a time, and
+its bytes never change: a message that may or may not have been written is sent again as it was, so
+that readers drop the second copy by (gateway, sequence). Whatever was recorded is at any moment
+either waiting, in an acknowledged message, or counted as dropped with a reason, and never in two of
+these.
+"""
+
+from dataclasses import dataclass
+
+from contracts.events import EventBatch, PredictionEvent, Refusals, encode
+from gateway.events.buffer import EventBuffer, records_of
+from gateway.events.errors import DropReason
+
+
+@dataclass(slots=True)
+class Message:
+    """One message on its way."""
+
+    sequence: int
+    payload: bytes
+    events: list[PredictionEvent]
+    refusals: list[Refusals]
+    last: bool
+    maybe_written: bool = False
+
+
+@dataclass(slots=True)
+class Published:
+    """What was acknowledged since the start."""
+
+    events: int = 0
+    refusals: int = 0
+    messages: int = 0
+    bytes: int = 0
+
+
+class Outbox:
+    """The next message, and what became of it.
+
+    Args:
+        buffer: where events come from and losses are counted.
+        gateway: unique for each start of a gateway process.
+        max_events: events a message, at most.
+        max_records: events plus texts a message, at most.
+        max_bytes: size of an encoded message, at most; larger ones are split.
+    """
+
+    def __init__(
+        self,
+        buffer: EventBuffer,
+        *,
+        gateway: str,
+        max_events: int = 500,
+        max_records: int = 4000,
+        max_bytes: int = 900_000,
+    ) -> None:
+        self._buffer = buffer
+        self._gateway = gateway
+        self._max_events = max_events
+        self._max_records = max_records
+        self._max_bytes = max_bytes
+        self._sequence = 0
+        self._pending: Message | None = None
+        self._carried: list[PredictionEvent] = []
+        self.published = Published()
+
+    @property
+    def pending(self) -> Message | None:
+        """The message that is out."""
+        return self._pending
+
+    @property
+    def full(self) -> bool:
+        """Whether a whole message's worth of events waits."""
+        return len(self._carried) + self._buffer.waiting_events() >= self._max_events
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing waits and nothing is out."""
+        waits = self._carried or self._buffer.waiting_events() or self._buffer.has_refusals()
+        return self._pending is None and not waits
+
+    def message(self, *, heartbeat: bool = False, last: bool = False) -> Message | None:
+        """The message to send now: the one that is out, or a new one if anything waits.
+
+        ``heartbeat`` asks for a message even when nothing waits, ``last`` for the mark that this
+        gateway ends in order; it is set on a message after which nothing is left.
+        """
+        if self._pending is None:
+            events, refusals = self._take()
+            if events or refusals or heartbeat or last:
+                self._pending = self._fit(events, refusals, last=last)
+        return self._pending
+
+    def acknowledged(self) -> None:
+        """The message that was out is durable."""
+        message = self._resolve()
+        self._sequence += 1
+        self._buffer.release(sum(map(records_of, message.events)))
+        self.published.events += len(message.events)
+        self.published.refusals += sum(refusal.count for refusal in message.refusals)
+        self.published.messages += 1
+        self.published.bytes += len(message.payload)
+
+    def unavailable(self, *, maybe_written: bool) -> None:
+        """The message that was out stays out; it may have been written."""
+        if self._pending is not None:
+            self._pending.maybe_written |= maybe_written
+
+    def refused(self, reason: DropReason) -> None:
+        """The sink will never take the message that was out.
+
+        If it is certain that no copy was written, its number is used again: events that were too
+        many for one message go out in smaller ones, others are counted as dropped. If a copy may
+        have been written, its number is left out, so that the loss shows as a gap, and everything
+        in it is counted as dropped.
+        """
+        message = self._resolve()
+        if message.maybe_written:
+            self._sequence += 1
+            self._buffer.drop(message.events, message.refusals, reason)
+        elif reason == "too_large" and len(message.events) > 1:
+            self._max_bytes = min(self._max_bytes, len(message.payload)) // 2
+            self._carried = message.events + self._carried
+            self._buffer.put_back(message.refusals)
+        elif message.events:
+            self._buffer.drop(message.events, (), reason)
+            self._buffer.put_back(message.refusals)
+        else:
+            self._buffer.drop((), message.refusals, reason)
+
+    def give_up(self) -> None:
+        """Counts everything that waits or is out as dropped, for the gateway ends now."""
+        if self._pending is not None:
+            message = self._resolve()
+            self._buffer.drop(message.events, message.refusals, "shutdown")
+        while not self.empty:
+            events, refusals = self._take()
+            self._buffer.drop(events, refusals, "shutdown")
+
+    def _take(self) -> tuple[list[PredictionEvent], list[Refusals]]:
+        if self._carried:
+            events = self._carried[: self._max_events]
+            del self._carried[: self._max_events]
+            return events, self._buffer.take(max_events=0, max_records=0).refusals
+        taken = self._buffer.take(max_events=self._max_events, max_records=self._max_records)
+        return taken.events, taken.refusals
+
+    def _fit(
+        self, events: list[PredictionEvent], refusals: list[Refusals], *, last: bool
+    ) -> Message:
+        while True:
+            ends = last and not self._carried and not self._buffer.waiting_events()
+            payload = self._encode(events, refusals, last=ends)
+            if len(payload) <= self._max_bytes or not events:
+                return Message(self._sequence, payload, events, refusals, ends)
+            if len(events) == 1:
+                self._buffer.drop(events, (), "too_large")
+                events = []
+            else:
+                half = len(events) // 2
+                self._carried = events[half:] + self._carried
+                events = events[:half]
+
+    def _encode(
+        self, events: list[PredictionEvent], refusals: list[Refusals], *, last: bool
+    ) -> bytes:
+        return encode(
+            EventBatch(
+                gateway=self._gateway,
+                sequence=self._sequence,
+                events=events,
+                refusals=refusals,
+                dropped=self._buffer.dropped(),
+                last=last,
+            )
+        )
+
+    def _resolve(self) -> Message:
+        message, self._pending = self._pending, None
+        if message is None:
+            raise RuntimeError("no message is out")
+        return message

@@ -1,0 +1,223 @@
+"""The thread that sends messages: one at a time, again and again until each is acknowledged.
+
+Started and closed by the gateway's main. ``step`` is one decision and never waits for the sink; the
+thread around it sleeps until the next message is due, full, acknowledged or failed. While the sink
+is away the thread tries again with growing pauses, for ever; the buffer is the bound. It never ends
+because of an error, and nothing that goes wrong here reaches a request.
+"""
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+
+from contracts.events import Dropped
+from gateway.events.buffer import EventBuffer
+from gateway.events.errors import MessageRefusedError, SinkUnavailableError
+from gateway.events.outbox import Outbox
+from gateway.events.sink import EventSink
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Pace:
+    """When to send, in seconds.
+
+    Attributes:
+        flush_seconds: an event waits no longer than this for its message to fill.
+        heartbeat_seconds: an idle gateway says that it is alive, and its losses, this often.
+        first_pause_seconds: pause after a first failure; doubles with each further one.
+        longest_pause_seconds: bound of that pause.
+        acknowledge_seconds: a message without an answer for so long is sent again.
+    """
+
+    flush_seconds: float = 0.5
+    heartbeat_seconds: float = 10.0
+    first_pause_seconds: float = 0.1
+    longest_pause_seconds: float = 5.0
+    acknowledge_seconds: float = 20.0
+
+
+@dataclass(slots=True)
+class SendCounts:
+    """What the publisher met since the start, beside what the outbox counts."""
+
+    unavailable: int = 0
+    refused: int = 0
+    connected: bool = False
+
+
+class Publisher:
+    """Sends an outbox's messages to a sink.
+
+    Args:
+        buffer: its owner leaves events there; used here to be woken.
+        outbox: makes the messages.
+        sink: where they go.
+        pace: when to send.
+        clock: seconds, monotonic.
+        jitter: a number in [0, 1) that spreads the pauses of many gateways.
+    """
+
+    def __init__(
+        self,
+        buffer: EventBuffer,
+        outbox: Outbox,
+        sink: EventSink,
+        *,
+        pace: Pace | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        jitter: Callable[[], float] = random.random,
+    ) -> None:
+        self._buffer = buffer
+        self._outbox = outbox
+        self._sink = sink
+        self._pace = pace or Pace()
+        self._clock = clock
+        self._jitter = jitter
+        self._wake = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._stop_at: float | None = None
+        self._delivery: Future[None] | None = None
+        self._give_up_at = 0.0
+        self._failures = 0
+        self._retry_at = 0.0
+        self._due_at = clock() + self._pace.flush_seconds
+        self._said_at = clock()
+        self._ended = False
+        self.counts = SendCounts()
+
+    def start(self) -> None:
+        """Starts the thread. It waits for the sink by itself: none need be up."""
+        self._buffer.wake_with(self._wake.set)
+        self._thread = threading.Thread(target=self._run, name="events", daemon=True)
+        self._thread.start()
+
+    def close(self, timeout_seconds: float) -> list[Dropped]:
+        """Sends what waits, for so long at most, then counts the rest as dropped.
+
+        Blocks; an event loop calls it in a thread. Returns all losses since the start. Whoever
+        still records events after this call finds them counted as waiting.
+        """
+        self._stop_at = self._clock() + timeout_seconds
+        self._wake.set()
+        if self._thread is None:
+            self._finish()
+        else:
+            # The sink is given a moment more than the thread, for its own calls have deadlines.
+            self._thread.join(timeout_seconds + 10.0)
+        return self._buffer.dropped()
+
+    def step(self) -> float | None:
+        """Does what is due and returns the seconds until the next look; None when it has ended."""
+        now = self._clock()
+        if self._stop_at is not None and (now >= self._stop_at or self._ended):
+            self._finish()
+            return None
+        if self._delivery is not None:
+            return self._look(self._delivery, now)
+        if now < self._retry_at:
+            return self._retry_at - now
+        return self._send(now)
+
+    def _send(self, now: float) -> float:
+        stopping = self._stop_at is not None
+        heartbeat = now - self._said_at >= self._pace.heartbeat_seconds
+        wanted = stopping or heartbeat or self._outbox.pending is not None
+        if not (wanted or self._outbox.full or now >= self._due_at):
+            return min(self._due_at, self._said_at + self._pace.heartbeat_seconds) - now
+        self._due_at = now + self._pace.flush_seconds
+        message = self._outbox.message(heartbeat=heartbeat, last=stopping)
+        if message is None:
+            return self._pace.flush_seconds
+        try:
+            self._delivery = self._sink.submit(message.sequence, message.payload)
+        except SinkUnavailableError as error:
+            return self._failed(error, now)
+        except MessageRefusedError as error:
+            return self._refused(error)
+        self._give_up_at = now + self._pace.acknowledge_seconds
+        self._delivery.add_done_callback(lambda _: self._wake.set())
+        return self._look(self._delivery, now)
+
+    def _look(self, delivery: "Future[None]", now: float) -> float:
+        if not delivery.done():
+            if now < self._give_up_at:
+                return self._give_up_at - now
+            late = SinkUnavailableError("no answer in time", maybe_written=True)
+            return self._failed(late, now)
+        error = delivery.exception()
+        if error is None:
+            return self._acknowledged(now)
+        if isinstance(error, MessageRefusedError):
+            return self._refused(error)
+        if isinstance(error, SinkUnavailableError):
+            return self._failed(error, now)
+        raise error
+
+    def _acknowledged(self, now: float) -> float:
+        message = self._outbox.pending
+        self._delivery = None
+        self._outbox.acknowledged()
+        if not self.counts.connected:
+            log.info("events are being published", extra={"failures": self._failures})
+        self.counts.connected = True
+        self._failures = 0
+        self._said_at = now
+        self._ended = message is not None and message.last
+        return 0.0 if self._outbox.full or self._stop_at is not None else self._due_at - now
+
+    def _refused(self, error: MessageRefusedError) -> float:
+        message = self._outbox.pending
+        self._ended = message is not None and message.last
+        self._delivery = None
+        self._said_at = self._clock()
+        self.counts.refused += 1
+        log.error("an event message was refused", extra={"reason": str(error)})
+        self._outbox.refused(error.reason)
+        return 0.0
+
+    def _failed(self, error: SinkUnavailableError, now: float) -> float:
+        self._delivery = None
+        self._outbox.unavailable(maybe_written=error.maybe_written)
+        pause = min(
+            self._pace.longest_pause_seconds,
+            self._pace.first_pause_seconds * 2.0 ** min(self._failures, 30),
+        )
+        pause *= 0.5 + 0.5 * self._jitter()
+        if self.counts.connected or self._failures == 0:
+            log.warning("events can't be published, trying on", extra={"reason": str(error)})
+        self._failures += 1
+        self.counts.unavailable += 1
+        self.counts.connected = False
+        self._retry_at = now + pause
+        return pause
+
+    def _finish(self) -> None:
+        self._outbox.give_up()
+        self._sink.close(1.0)
+
+    def _run(self) -> None:
+        while True:
+            self._wake.clear()
+            try:
+                delay = self.step()
+            except Exception:
+                # A defect must not end the thread: the message that is out is tried again.
+                log.exception("the event publisher met a defect")
+                self._delivery = None
+                self._outbox.unavailable(maybe_written=True)
+                delay = self._pace.longest_pause_seconds
+            if delay is None:
+                return
+            if delay > 0:
+                self._wake.wait(min(delay, self._until_stop()))
+
+    def _until_stop(self) -> float:
+        if self._stop_at is None:
+            return self._pace.heartbeat_seconds
+        return max(0.0, self._stop_at - self._clock())
