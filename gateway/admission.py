@@ -1,0 +1,108 @@
+"""Who comes in: rates, sizes, tokens in flight with fair shares, and the hope of an answer in time.
+
+``handler.py`` asks before it does any work for a request and again once its tokens are counted. A
+refusal is told at once; nothing waits here. Pure: the time is passed in.
+"""
+
+from collections.abc import Sequence
+
+from contracts.endpoint import Limits
+from gateway.errors import OverloadedError, TooLargeError
+
+# An endpoint may hold this many times what is left of the common budget: one busy endpoint gets
+# 80 %, two 44 % each, and there is always room for one that was quiet (Choudhury and Hahne,
+# "Dynamic queue length thresholds for shared-memory packet switches", 1998).
+_SHARE_OF_FREE = 4.0
+
+# Share of the time to the deadline that a new request's predicted wait may fill. The rest is what
+# a prediction may be wrong by before an admitted request is too late.
+_HOPE = 0.7
+
+_RETRY_SECONDS = 1.0
+
+
+class TokenBudget:
+    """Tokens in flight, of all endpoints together and of each.
+
+    Args:
+        total: tokens that this process holds at most.
+    """
+
+    def __init__(self, total: int) -> None:
+        self._total = total
+        self._used = 0
+        self._by_endpoint: dict[str, int] = {}
+
+    @property
+    def used(self) -> int:
+        """Tokens in flight."""
+        return self._used
+
+    def of(self, endpoint: str) -> int:
+        """Tokens that an endpoint has in flight."""
+        return self._by_endpoint.get(endpoint, 0)
+
+    def reserve(self, endpoint: str, tokens: int, limit: int) -> None:
+        """Takes tokens for a request; ``release`` gives them back.
+
+        Raises:
+            TooLargeError: more than the endpoint ever takes.
+            OverloadedError: no room now.
+        """
+        if tokens > limit or tokens > self._total:
+            raise TooLargeError(
+                f"The request has {tokens} tokens; this endpoint takes {min(limit, self._total)} "
+                "at once."
+            )
+        mine = self.of(endpoint)
+        free = self._total - self._used
+        fair = _SHARE_OF_FREE * free if mine else free
+        if mine + tokens > limit or tokens > free or mine + tokens > max(fair, tokens):
+            raise OverloadedError(
+                "Too many tokens are in flight for this endpoint.",
+                retry_after_seconds=_RETRY_SECONDS,
+            )
+        self._used += tokens
+        self._by_endpoint[endpoint] = mine + tokens
+
+    def release(self, endpoint: str, tokens: int) -> None:
+        """Gives tokens back."""
+        self._used -= tokens
+        left = self._by_endpoint[endpoint] - tokens
+        if left:
+            self._by_endpoint[endpoint] = left
+        else:
+            del self._by_endpoint[endpoint]
+
+
+def check_size(texts: Sequence[str], limits: Limits) -> None:
+    """Refuses more texts than the endpoint takes.
+
+    Raises:
+        TooLargeError: too many.
+    """
+    if len(texts) > limits.max_texts_per_request:
+        raise TooLargeError(
+            f"The request has {len(texts)} texts; this endpoint takes "
+            f"{limits.max_texts_per_request} at once."
+        )
+
+
+def check_wait(wait_seconds: float, work_seconds: float, left_seconds: float) -> None:
+    """Refuses what can't be answered in time, before it takes anybody's place.
+
+    Args:
+        wait_seconds: until an engine takes the request up; 0 admits whatever its own work is, so
+            that an estimate that was learnt wrong never locks the door.
+        work_seconds: the engine's time for the request itself.
+        left_seconds: to the deadline.
+
+    Raises:
+        OverloadedError: come back when the queue is shorter.
+    """
+    if wait_seconds > 0 and wait_seconds + work_seconds > _HOPE * left_seconds:
+        excess = wait_seconds + work_seconds - _HOPE * left_seconds
+        raise OverloadedError(
+            "The queue is too long to answer within the time limit.",
+            retry_after_seconds=max(_RETRY_SECONDS, excess),
+        )

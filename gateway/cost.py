@@ -1,0 +1,121 @@
+"""What a batch costs on the engine at hand, by row length and number of rows.
+
+Warm-up's table seeds it where a loader reported one; every answered batch corrects it. The
+schedule asks it how many rows are worth sending together, and admission how long the queue is.
+Pure: no clock, no I/O, and it never refuses anything by itself.
+"""
+
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+
+from contracts.loading import CostPoint
+
+# Before anything is known: a small CPU model. The first answers replace it, so only its shape
+# (a fixed part, then proportional to padded tokens) matters.
+_PRIOR_FIXED_SECONDS = 0.001
+_PRIOR_SECONDS_A_TOKEN = 20e-6
+
+_LEARNING_RATE = 0.15  # share of a new observation's logarithm that moves a known point
+_LARGEST_STEP = 8.0  # one observation moves nothing by more than this factor: a pause isn't a cost
+_GOOD_ENOUGH = 0.95  # a smaller batch with this share of the best throughput is preferred
+_REVIEW_EVERY = 16  # observations between two looks at the best batch size
+
+
+def batch_sizes(largest: int) -> tuple[int, ...]:
+    """The sizes at which costs are kept: powers of two and the largest batch."""
+    sizes = [1]
+    while sizes[-1] * 2 < largest:
+        sizes.append(sizes[-1] * 2)
+    if largest > 1:
+        sizes.append(largest)
+    return tuple(sizes)
+
+
+class CostModel:
+    """Seconds of engine time for a batch, interpolated between known points.
+
+    Args:
+        buckets: row lengths in tokens, ascending.
+        max_rows: the engine's largest batch.
+    """
+
+    def __init__(self, buckets: Sequence[int], max_rows: int) -> None:
+        self._sizes = batch_sizes(max_rows)
+        self._max_rows = max_rows
+        self._points: dict[int, list[float | None]] = {
+            bucket: [None] * len(self._sizes) for bucket in buckets
+        }
+        self._scale = 1.0  # of the prior, for points that nobody has measured
+        self._best: dict[int, int] = {}
+        self._seen = 0
+
+    def seed(self, points: Iterable[CostPoint]) -> None:
+        """Takes a warm-up's measurements; points of other buckets or sizes are left out."""
+        for point in points:
+            row = self._points.get(point.bucket)
+            if row is not None and point.batch in self._sizes:
+                row[self._sizes.index(point.batch)] = point.milliseconds / 1000
+                self._scale = point.milliseconds / 1000 / _prior(point.bucket, point.batch)
+        self._best.clear()
+
+    def seconds(self, bucket: int, rows: int) -> float:
+        """Estimated engine time of ``rows`` rows padded to ``bucket`` tokens."""
+        sizes = self._sizes
+        at = bisect_left(sizes, rows)
+        if at == len(sizes):
+            return self._point(bucket, at - 1) * rows / sizes[-1]
+        if sizes[at] == rows:
+            return self._point(bucket, at)
+        low, high = self._point(bucket, at - 1), self._point(bucket, at)
+        share = (rows - sizes[at - 1]) / (sizes[at] - sizes[at - 1])
+        return low + (high - low) * share
+
+    def best_rows(self, bucket: int) -> int:
+        """Rows a batch beyond which waiting for more brings no more rows a second."""
+        known = self._best.get(bucket)
+        if known is None:
+            known = self._best[bucket] = self._find_best(bucket)
+        return known
+
+    def row_seconds(self, bucket: int) -> float:
+        """Engine time of one row when batches are of the best size."""
+        best = self.best_rows(bucket)
+        return self.seconds(bucket, best) / best
+
+    def observe(self, bucket: int, rows: int, seconds: float) -> None:
+        """Learns from a batch that had an engine to itself for ``seconds``."""
+        if seconds <= 0 or rows < 1 or rows > self._max_rows:
+            return
+        ratio = seconds / self.seconds(bucket, rows)
+        ratio = min(_LARGEST_STEP, max(1 / _LARGEST_STEP, ratio))
+        at = bisect_left(self._sizes, rows)
+        touched = (at,) if self._sizes[at] == rows else (at - 1, at)
+        for index in touched:
+            self._move(bucket, index, ratio)
+        self._scale *= ratio**_LEARNING_RATE
+        self._seen += 1
+        if self._seen % _REVIEW_EVERY == 0 or self._seen < _REVIEW_EVERY:
+            self._best.clear()
+
+    def _move(self, bucket: int, index: int, ratio: float) -> None:
+        points = self._points[bucket]
+        known = points[index]
+        if known is None:
+            points[index] = self._point(bucket, index) * ratio
+        else:
+            points[index] = known * ratio**_LEARNING_RATE
+
+    def _point(self, bucket: int, index: int) -> float:
+        known = self._points[bucket][index]
+        if known is not None:
+            return known
+        return self._scale * _prior(bucket, self._sizes[index])
+
+    def _find_best(self, bucket: int) -> int:
+        rates = [size / self._point(bucket, i) for i, size in enumerate(self._sizes)]
+        enough = max(rates) * _GOOD_ENOUGH
+        return next(size for size, rate in zip(self._sizes, rates, strict=True) if rate >= enough)
+
+
+def _prior(bucket: int, rows: int) -> float:
+    return _PRIOR_FIXED_SECONDS + _PRIOR_SECONDS_A_TOKEN * bucket * rows

@@ -1,0 +1,60 @@
+"""An engine without a model, for benchmarks of everything around it.
+
+``--engine echo`` answers at once with values that depend on the row's tokens alone; with
+``--engine simulated`` it first takes the time of an accelerator with a fixed cost a batch and a
+cost a padded token, one batch after the other. Never used unless an operator asks for it.
+"""
+
+import asyncio
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gateway.engine.protocol import Work
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedCost:
+    """Seconds that a batch takes; fitted to published figures of a data-centre GPU."""
+
+    batch_seconds: float = 0.001
+    padded_token_seconds: float = 1.2e-6
+
+
+class EchoEngine:
+    """Answers every model; ``width`` is the number of values a row gets.
+
+    Args:
+        width: columns of the answer.
+        cost: what a batch takes, None for nothing.
+    """
+
+    def __init__(self, width: int, cost: SimulatedCost | None = None) -> None:
+        self._width = width
+        self._cost = cost
+        self._free_at = 0.0
+
+    async def infer(self, work: Work, timeout_seconds: float) -> NDArray[np.float32]:  # noqa: ARG002
+        """Values in [-1, 1) from each row's tokens; padding does not enter."""
+        ids = next(iter(work.tensors.values()))
+        if self._cost is not None:
+            await self._occupy(self._cost, ids.size)
+        seed = ids.sum(axis=1, dtype=np.int64)[:, None] + np.arange(self._width)
+        values: NDArray[np.float32] = ((seed * 7919) % 2003 / 1001.5 - 1).astype(np.float32)
+        return values
+
+    async def ready(self, model: str, timeout_seconds: float) -> bool:  # noqa: ARG002
+        """Always."""
+        return True
+
+    async def close(self) -> None:
+        """Nothing to give back."""
+
+    async def _occupy(self, cost: SimulatedCost, padded_tokens: int) -> None:
+        loop = asyncio.get_running_loop()
+        seconds = cost.batch_seconds + cost.padded_token_seconds * padded_tokens
+        self._free_at = max(self._free_at, loop.time()) + seconds
+        # The loop's timers may wake up to a millisecond late; the engine's own clock does not
+        # drift by it, since the next batch starts at ``free_at``.
+        await asyncio.sleep(max(0.0, self._free_at - loop.time()))

@@ -1,0 +1,132 @@
+"""Triton over gRPC: one channel, raw tensors, a deadline on every call.
+
+Speaks the Open Inference Protocol through ``tritonclient``'s generated stubs, without its client
+class: that one copies every tensor and has no use here. An address without a server fails a call
+at once, and the channel looks for it again at least once a second.
+"""
+
+from typing import Any
+
+import grpc
+import numpy as np
+from numpy.typing import NDArray
+from tritonclient.grpc import service_pb2, service_pb2_grpc
+
+from gateway.engine.errors import (
+    EngineError,
+    EngineMissingModelError,
+    EngineModelError,
+    EngineTimeoutError,
+    EngineUnavailableError,
+)
+from gateway.engine.protocol import Work
+
+_OPTIONS = (
+    ("grpc.max_send_message_length", -1),
+    ("grpc.max_receive_message_length", -1),
+    # A Triton that comes back is found within a second, whatever was tried before.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 1000),
+    ("grpc.max_reconnect_backoff_ms", 1000),
+    # A host that vanishes without a word. Triton counts more frequent pings as abuse and hangs up.
+    ("grpc.keepalive_time_ms", 30_000),
+    ("grpc.keepalive_timeout_ms", 5_000),
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.enable_retries", 0),  # the lanes decide what is repeated, and where
+)
+
+_DATATYPES = {np.dtype(np.int64): "INT64", np.dtype(np.int32): "INT32"}
+
+# What Triton says, under the status INTERNAL, when a model's process was killed and not the model
+# is wrong; the process is started again.
+_GOING_AWAY = ("stub process", "is not healthy", "shutting down", "server exiting")
+# Triton's words for a model that is not loaded, under more than one status.
+_NOT_HELD = ("unknown model", "is not found", "is not ready", "no available versions")
+
+
+class TritonEngine:
+    """One Triton, by ``host:port`` of its gRPC service."""
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+        self._channel = grpc.aio.insecure_channel(address, options=_OPTIONS)
+        self._stub = service_pb2_grpc.GRPCInferenceServiceStub(self._channel)
+
+    async def infer(self, work: Work, timeout_seconds: float) -> NDArray[np.float32]:
+        """See ``Engine.infer``."""
+        try:
+            response = await self._stub.ModelInfer(infer_request(work), timeout=timeout_seconds)
+        except grpc.aio.AioRpcError as error:
+            raise engine_error(error.code(), error.details() or "", self._address) from error
+        except grpc.aio.UsageError as error:  # the channel was closed under the call
+            raise EngineUnavailableError(f"{self._address}: {error}") from error
+        return result(response, work.output)
+
+    async def ready(self, model: str, timeout_seconds: float) -> bool:
+        """See ``Engine.ready``."""
+        request = service_pb2.ModelReadyRequest(name=model)
+        try:
+            # Waits for a connection within the timeout: a probe is what looks for a lost Triton.
+            response = await self._stub.ModelReady(
+                request, timeout=timeout_seconds, wait_for_ready=True
+            )
+        except (grpc.aio.AioRpcError, grpc.aio.UsageError):
+            return False
+        return bool(response.ready)
+
+    async def close(self) -> None:
+        """See ``Engine.close``."""
+        await self._channel.close()
+
+
+def infer_request(work: Work) -> Any:  # noqa: ANN401 - protobuf's messages have no types
+    """The protobuf message of a batch.
+
+    Raises:
+        TypeError: a tensor that is neither int64 nor int32.
+    """
+    request = service_pb2.ModelInferRequest(model_name=work.model)
+    for name, array in work.tensors.items():
+        datatype = _DATATYPES.get(array.dtype)
+        if datatype is None:
+            raise TypeError(f"tensor {name} is {array.dtype}, not int64 or int32")
+        request.inputs.add(name=name, datatype=datatype, shape=array.shape)
+        request.raw_input_contents.append(array.tobytes())
+    request.outputs.add(name=work.output)
+    return request
+
+
+def result(response: Any, output: str) -> NDArray[np.float32]:  # noqa: ANN401 - as above
+    """The named float32 tensor of an answer, ``[rows, width]``, read-only.
+
+    Raises:
+        EngineModelError: the answer lacks it, or its type or size is another.
+    """
+    for index, tensor in enumerate(response.outputs):
+        if tensor.name == output and index < len(response.raw_output_contents):
+            shape = tuple(tensor.shape)
+            if tensor.datatype != "FP32" or len(shape) != 2:
+                raise EngineModelError(
+                    f"{output} is {tensor.datatype} {shape}, not FP32 [n, width]"
+                )
+            values = np.frombuffer(response.raw_output_contents[index], np.float32)
+            if values.size != shape[0] * shape[1]:
+                raise EngineModelError(f"{output} has {values.size} values for shape {shape}")
+            return values.reshape(shape)
+    raise EngineModelError(f"the answer has no tensor {output}")
+
+
+def engine_error(code: grpc.StatusCode, details: str, address: str) -> EngineError:
+    """The error behind a gRPC status, with Triton's own words."""
+    message = f"{address}: {code.name}: {details}"
+    words = details.lower()
+    status = grpc.StatusCode
+    if code == status.DEADLINE_EXCEEDED:
+        return EngineTimeoutError(message)
+    if code == status.NOT_FOUND or any(phrase in words for phrase in _NOT_HELD):
+        return EngineMissingModelError(message)
+    if code in {status.UNAVAILABLE, status.CANCELLED, status.RESOURCE_EXHAUSTED}:
+        return EngineUnavailableError(message)
+    if any(phrase in words for phrase in _GOING_AWAY):
+        return EngineUnavailableError(message)
+    return EngineModelError(message)

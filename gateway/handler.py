@@ -1,0 +1,393 @@
+"""The way of one request, from top to bottom.
+
+``Handler.predict``: admit, route, tokenise, batch by length, infer, decode, answer, record. It is
+the ``Predictor`` of every dialect and the only place that turns a call into attempts. It parses
+nothing, renders nothing and never waits for the event stream.
+"""
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from http import HTTPStatus
+from time import monotonic
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contracts.endpoint import Arm, Limits
+from contracts.events import Latency, PredictionEvent, TextRecord
+from gateway.admission import TokenBudget, check_size, check_wait
+from gateway.calls import Answer, Call, EndpointView
+from gateway.errors import (
+    DeadlineExceededError,
+    GatewayError,
+    InvalidInputError,
+    ModelUnavailableError,
+    OverloadedError,
+    ShuttingDownError,
+    UnknownEndpointError,
+)
+from gateway.lanes import RETRY_AFTER_SECONDS, Job, Lane
+from gateway.metrics import Metrics
+from gateway.packages import ServedModel
+from gateway.recording import Recorder
+from gateway.routing import EndpointRoutes, RoutingTable, Way
+from preprocess.encoder import Encoded
+from preprocess.errors import InvalidTextError
+from preprocess.observe import answered as answered_records
+from preprocess.observe import unanswered as unanswered_records
+
+# Characters of a request above which tokenising leaves the event loop: below, the way to a thread
+# and back costs more than it spares the others.
+INLINE_CHARACTERS = 8_192
+_MOST_THREADED_CHARACTERS = 32 * 1024 * 1024  # that wait for the tokenising thread or are in it
+_CLIENT_GONE = 499  # as nginx says it: the caller hung up before the answer
+
+
+class Rates(Protocol):
+    """Requests a second for each caller."""
+
+    def check(self, caller: str | None, endpoint: str, per_second: float, now: float) -> None:
+        """Counts a request; raises ``RateLimitedError`` where it is one too many."""
+        ...
+
+
+class Tracer(Protocol):
+    """Where spans go, when tracing is configured."""
+
+    def attempt(self, call: Call, event: PredictionEvent) -> None:
+        """One attempt with the time of its stages."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """What is served now, swapped in whole: the table, a lane for each package, the views."""
+
+    table: RoutingTable
+    lanes: dict[str, Lane]
+    views: dict[str, EndpointView]
+
+
+@dataclass(slots=True)
+class _Attempt:
+    """One try of a call on one version, with what its event needs."""
+
+    call: Call
+    way: Way
+    encoded: Encoded
+    began: float  # the handler's start, loop clock
+    encoded_at: float
+    tokenise: float
+    job: Job | None = None
+
+
+class Handler:
+    """Answers calls from whatever ``serve`` was last given.
+
+    Args:
+        recorder: hears of every attempt and refusal.
+        metrics: counts them.
+        rates: requests a second for each caller.
+        budget: tokens in flight.
+        tracer: None for no spans, at no cost.
+    """
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        metrics: Metrics,
+        rates: Rates,
+        budget: TokenBudget,
+        tracer: Tracer | None = None,
+    ) -> None:
+        self._recorder = recorder
+        self._metrics = metrics
+        self._rates = rates
+        self._budget = budget
+        self._tracer = tracer
+        self._serving = Serving(RoutingTable(), {}, {})
+        self._told = False
+        self._draining = False
+        self._running = 0
+        self._last_one = asyncio.Event()
+        self._threads = ThreadPoolExecutor(1, thread_name_prefix="tokenise")
+        self._threaded_characters = 0
+
+    # What the dialects ask.
+
+    async def predict(self, call: Call) -> Answer:
+        """See ``Predictor.predict``."""
+        began = monotonic()
+        serving = self._serving
+        routes = serving.table[call.endpoint]
+        self._running += 1
+        try:
+            try:
+                way, lane = self._admit(serving, routes, call, began)
+                encoded, tokenise = await self._encode(way.model, call)
+                encoded_at = monotonic()
+                tokens = sum(encoded.tokens)
+                self._admit_tokens(lane, routes.endpoint.spec.limits, call, encoded, tokens)
+            except GatewayError as error:
+                self._refused(call, error)
+                raise
+            except asyncio.CancelledError:
+                self._recorder.refusal(call.endpoint, _CLIENT_GONE, "client_gone")
+                raise
+            try:
+                attempt = _Attempt(call, way, encoded, began, encoded_at, tokenise)
+                return await self._attempt(serving, routes, lane, attempt)
+            finally:
+                self._budget.release(call.endpoint, tokens)
+        finally:
+            self._running -= 1
+            if self._draining and self._running == 0:
+                self._last_one.set()
+
+    def describe(self, endpoint: str) -> EndpointView:
+        """See ``Predictor.describe``."""
+        view = self._serving.views.get(endpoint)
+        if view is None:
+            raise UnknownEndpointError(f"There is no endpoint {endpoint[:80]!r}.")
+        ready = self._serves(endpoint)
+        return view if view.ready == ready else replace(view, ready=ready)
+
+    def endpoints(self) -> tuple[str, ...]:
+        """See ``Predictor.endpoints``."""
+        return tuple(name for name, view in self._serving.views.items() if view.refs)
+
+    @property
+    def ready(self) -> bool:
+        """See ``Predictor.ready``: told what to serve, and not draining."""
+        return self._told and not self._draining
+
+    # What the process tells it.
+
+    @property
+    def serving(self) -> Serving:
+        """What is served now."""
+        return self._serving
+
+    def serve(self, serving: Serving) -> None:
+        """Takes a new table; requests on their way keep the packages that they began with."""
+        self._serving = serving
+        self._told = True
+
+    def stop_accepting(self) -> None:
+        """From now on this process is not ready, and refuses what comes all the same."""
+        self._draining = True
+
+    async def drained(self) -> None:
+        """Waits until no request is on its way."""
+        if self._running:
+            await self._last_one.wait()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    # The steps.
+
+    def _admit(
+        self, serving: Serving, routes: EndpointRoutes, call: Call, now: float
+    ) -> tuple[Way, Lane]:
+        """Refuses what can be refused before any work; else the request's way."""
+        if self._draining:
+            raise ShuttingDownError(
+                "This gateway is going away; ask again.", retry_after_seconds=RETRY_AFTER_SECONDS
+            )
+        limits = routes.endpoint.spec.limits
+        if limits.requests_per_second_per_key is not None:
+            self._rates.check(call.caller, call.endpoint, limits.requests_per_second_per_key, now)
+        check_size(call.texts, limits)
+        way = routes.choose(call.sticky_key or call.request_id, call.forced_version)
+        lane = serving.lanes.get(way.model.ref.package)
+        if lane is None or not lane.serves:
+            stable = routes.stable
+            if way.arm is not Arm.CANARY or stable is None:
+                raise _unavailable()
+            way = stable
+            lane = serving.lanes.get(way.model.ref.package)
+            if lane is None or not lane.serves:
+                raise _unavailable()
+        check_wait(lane.wait_seconds(call.endpoint, now), 0.0, call.deadline - now)
+        return way, lane
+
+    async def _encode(self, model: ServedModel, call: Call) -> tuple[Encoded, float]:
+        """The call's tokens and the seconds that it took; long texts leave the event loop."""
+        start = monotonic()
+        characters = sum(map(len, call.texts))
+        if call.pairs is not None:
+            characters += sum(map(len, call.pairs))
+        try:
+            if characters <= INLINE_CHARACTERS:
+                encoded = model.encoder.encode(call.texts, call.pairs)
+            else:
+                encoded = await self._encode_in_thread(model, call, characters)
+        except InvalidTextError as error:
+            raise InvalidInputError(f"{error}.") from error
+        return encoded, monotonic() - start
+
+    async def _encode_in_thread(self, model: ServedModel, call: Call, characters: int) -> Encoded:
+        if self._threaded_characters + characters > _MOST_THREADED_CHARACTERS:
+            raise OverloadedError(
+                "Too many long texts are waiting.", retry_after_seconds=RETRY_AFTER_SECONDS
+            )
+        self._threaded_characters += characters
+        work = self._threads.submit(model.encoder.encode, call.texts, call.pairs)
+        # Counted until the thread is done with it, not until the caller has lost patience.
+        loop = asyncio.get_running_loop()
+        work.add_done_callback(lambda _: loop.call_soon_threadsafe(self._thread_done, characters))
+        try:
+            return await asyncio.wait_for(
+                asyncio.wrap_future(work), max(0.0, call.deadline - monotonic())
+            )
+        except TimeoutError as error:
+            raise _too_late() from error
+
+    def _thread_done(self, characters: int) -> None:
+        self._threaded_characters -= characters
+
+    def _admit_tokens(
+        self, lane: Lane, limits: Limits, call: Call, encoded: Encoded, tokens: int
+    ) -> None:
+        """Refuses what the engine would not get to in time, and takes the request's tokens."""
+        now = monotonic()
+        left = call.deadline - now
+        if left <= 0:
+            raise _too_late()
+        wait = lane.wait_seconds(call.endpoint, now)
+        if wait > 0:
+            check_wait(wait, lane.work_seconds(encoded.tokens), left)
+        self._budget.reserve(call.endpoint, tokens, limits.max_tokens_in_flight)
+
+    async def _attempt(
+        self, serving: Serving, routes: EndpointRoutes, lane: Lane, attempt: _Attempt
+    ) -> Answer:
+        """Tries the chosen version, and stable once more where a candidate is nowhere to be had."""
+        try:
+            values = await self._infer(lane, attempt)
+        except ModelUnavailableError as error:
+            fallback = self._fallback(serving, routes, attempt.way)
+            if fallback is None:
+                self._failed(attempt, error, answered=True)
+                raise
+            self._failed(attempt, error, answered=False)
+        except GatewayError as error:
+            self._failed(attempt, error, answered=True)
+            raise
+        except asyncio.CancelledError:
+            self._record(attempt, _CLIENT_GONE, unanswered_records(attempt.encoded), answered=True)
+            raise
+        except Exception:
+            status = int(HTTPStatus.INTERNAL_SERVER_ERROR)
+            self._record(attempt, status, unanswered_records(attempt.encoded), answered=True)
+            raise
+        else:
+            return self._answer(attempt, values)
+        way, lane = fallback
+        again = await self._again(attempt, way)
+        return await self._attempt(serving, routes, lane, again)
+
+    async def _again(self, attempt: _Attempt, way: Way) -> _Attempt:
+        """The same call for another version, with that version's tokens."""
+        encoded, tokenise = await self._encode(way.model, attempt.call)
+        return _Attempt(attempt.call, way, encoded, attempt.began, monotonic(), tokenise)
+
+    def _fallback(
+        self, serving: Serving, routes: EndpointRoutes, way: Way
+    ) -> tuple[Way, Lane] | None:
+        stable = routes.stable
+        if stable is None or way.arm is not Arm.CANARY:
+            return None
+        lane = serving.lanes.get(stable.model.ref.package)
+        return (stable, lane) if lane is not None and lane.serves else None
+
+    async def _infer(self, lane: Lane, attempt: _Attempt) -> NDArray[np.float32]:
+        """The values of all texts, by the deadline."""
+        call = attempt.call
+        job = attempt.job = lane.submit(attempt.encoded, call.endpoint, call.deadline)
+        loop = asyncio.get_running_loop()
+        timer = loop.call_at(call.deadline, lane.abandon, job, _too_late())
+        try:
+            return await job.future
+        except asyncio.CancelledError:
+            lane.abandon(job)
+            raise
+        finally:
+            timer.cancel()
+
+    # The ends.
+
+    def _answer(self, attempt: _Attempt, values: NDArray[np.float32]) -> Answer:
+        model, encoded = attempt.way.model, attempt.encoded
+        manifest = model.manifest
+        records = answered_records(encoded, manifest.task, values, manifest.labels)
+        self._record(attempt, int(HTTPStatus.OK), records, answered=True)
+        return Answer(
+            task=manifest.task,
+            ref=model.ref,
+            arm=attempt.way.arm,
+            values=values,
+            tokens=encoded.tokens,
+            truncated=encoded.truncated,
+            labels=manifest.labels,
+            multi_label=manifest.multi_label,
+        )
+
+    def _failed(self, attempt: _Attempt, error: GatewayError, *, answered: bool) -> None:
+        records = unanswered_records(attempt.encoded)
+        self._record(attempt, int(error.status), records, answered=answered)
+
+    def _refused(self, call: Call, error: GatewayError) -> None:
+        status = int(error.status)
+        self._recorder.refusal(call.endpoint, status, error.code)
+        self._metrics.refused(call.endpoint, status, error.code, monotonic() - call.started)
+
+    def _record(
+        self, attempt: _Attempt, status: int, records: list[TextRecord], *, answered: bool
+    ) -> None:
+        call, job, ref = attempt.call, attempt.job, attempt.way.model.ref
+        event = PredictionEvent(
+            request_id=call.request_id,
+            time=call.received,
+            endpoint=call.endpoint,
+            version=ref.version,
+            package=ref.package,
+            arm=attempt.way.arm,
+            status=status,
+            answered=answered,
+            latency=Latency(
+                queue=max(0.0, attempt.began - call.started),
+                tokenise=attempt.tokenise,
+                wait=job.wait if job is not None else 0.0,
+                infer=job.infer if job is not None else 0.0,
+                total=max(0.0, monotonic() - call.started),
+            ),
+            texts=records,
+            trace_id=_trace_id(call.trace_parent),
+        )
+        self._recorder.attempt(event)
+        self._metrics.attempt_finished(event, len(records), sum(attempt.encoded.tokens))
+        if self._tracer is not None:
+            self._tracer.attempt(call, event)
+
+    def _serves(self, endpoint: str) -> bool:
+        stable = self._serving.table[endpoint].stable
+        if stable is None or self._draining:
+            return False
+        lane = self._serving.lanes.get(stable.model.ref.package)
+        return lane is not None and lane.serves
+
+
+def _trace_id(trace_parent: str | None) -> str:
+    return trace_parent[3:35] if trace_parent else ""
+
+
+def _unavailable() -> ModelUnavailableError:
+    return ModelUnavailableError(
+        "No Triton serves this version at the moment.", retry_after_seconds=RETRY_AFTER_SECONDS
+    )
+
+
+def _too_late() -> DeadlineExceededError:
+    return DeadlineExceededError("The answer did not come within the time limit.")

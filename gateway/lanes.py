@@ -1,0 +1,333 @@
+"""The lane of one package: texts in, batches out to its replicas, each caller's values back.
+
+``handler.py`` submits encoded texts as a ``Job`` and awaits it. The lane asks its ``Schedule`` what
+to send whenever something changed, at most once in a turn of the event loop, so that what arrived
+together leaves together. A job is answered whole or fails whole; one that nobody waits for leaves
+the queue. The lane repeats a batch on another Triton, never on another package.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterable, Sequence
+from time import monotonic
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gateway.cost import CostModel
+from gateway.engine.errors import (
+    EngineMissingModelError,
+    EngineModelError,
+    EngineTimeoutError,
+    EngineUnavailableError,
+)
+from gateway.engine.protocol import Work
+from gateway.errors import DeadlineExceededError, ModelFailedError, ModelUnavailableError
+from gateway.fleet import Fleet, Flight, Replica
+from gateway.packages import ServedModel
+from gateway.schedule import Batch, Row, Schedule, Slots
+from preprocess.encoder import Encoded
+from preprocess.errors import EngineOutputError
+
+log = logging.getLogger(__name__)
+
+RETRY_AFTER_SECONDS = 1.0  # when no Triton answers: probes look for one twice a second
+_MOST_TRIES = 3  # of a row on different replicas
+_LEAST_TIMEOUT_SECONDS = 0.001
+
+Values = NDArray[np.float32]
+
+
+class BatchMeter(Protocol):
+    """Who counts batches."""
+
+    def batch_finished(
+        self, model: ServedModel, rows: int, tokens: int, padded: int, seconds: float
+    ) -> None:
+        """A batch was answered: its rows, real and padded tokens, and the engine's seconds."""
+        ...
+
+
+class TextRow(Row):
+    """One text of a job."""
+
+    __slots__ = ("ids", "index", "job", "tries", "type_ids")
+
+    def __init__(
+        self, job: "Job", index: int, ids: Sequence[int], *, bucket: int, enqueued: float
+    ) -> None:
+        lengths = (bucket, len(ids))
+        super().__init__(job.flow, lengths, enqueued=enqueued, deadline=job.deadline)
+        self.job = job
+        self.index = index
+        self.ids = ids
+        self.type_ids: Sequence[int] | None = None
+        self.tries = 0
+
+
+class Job:
+    """The texts of one call on one package; await ``future`` for float32 ``[texts, width]``.
+
+    ``wait`` and ``infer`` are the seconds of the slowest text in the lane and at the engine.
+    """
+
+    __slots__ = ("deadline", "flow", "future", "infer", "left", "parts", "rows", "wait")
+
+    def __init__(self, flow: str, deadline: float, future: "asyncio.Future[Values]") -> None:
+        self.flow = flow
+        self.deadline = deadline
+        self.future = future
+        self.rows: list[TextRow] = []
+        self.parts: list[Values] = []
+        self.left = 0
+        self.wait = 0.0
+        self.infer = 0.0
+
+    def fill(self, index: int, values: Values) -> None:
+        """Takes the values ``[1, width]`` of one text; the last one completes the job."""
+        self.left -= 1
+        if len(self.rows) == 1:
+            if not self.future.done():
+                self.future.set_result(values)
+            return
+        self.parts[index] = values
+        if self.left == 0 and not self.future.done():
+            self.future.set_result(np.concatenate(self.parts))
+
+    def fail(self, error: Exception) -> None:
+        """Ends the job with an error, unless it has ended."""
+        if not self.future.done():
+            self.future.set_exception(error)
+
+
+class Lane:
+    """All waiting and running work of one package.
+
+    Args:
+        model: the package.
+        fleet: hears of a Triton that is gone.
+        meter: counts batches.
+    """
+
+    def __init__(self, model: ServedModel, fleet: Fleet, meter: BatchMeter) -> None:
+        self.model = model
+        self.cost = CostModel(model.buckets, model.max_batch_size)
+        self.replicas: tuple[Replica, ...] = ()
+        self._schedule: Schedule[TextRow] = Schedule(self.cost)
+        self._fleet = fleet
+        self._meter = meter
+        self._loop = asyncio.get_running_loop()
+        self._awake = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def serves(self) -> bool:
+        """Whether any Triton serves the package now."""
+        return any(replica.serves for replica in self.replicas)
+
+    @property
+    def queued_rows(self) -> int:
+        """Texts that wait here."""
+        return self._schedule.rows
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing waits and nothing is in flight."""
+        return self._schedule.rows == 0 and not self._tasks
+
+    def wait_seconds(self, flow: str, now: float) -> float:
+        """How long a new text of an endpoint would wait for an engine, as estimated."""
+        serving = [replica for replica in self.replicas if replica.serves]
+        engines = sum(replica.instances for replica in serving)
+        if engines == 0:
+            return 0.0
+        flying = sum(replica.remaining_seconds(now) for replica in serving)
+        return (self._schedule.wait_seconds(flow) + flying) / engines
+
+    def work_seconds(self, tokens: Iterable[int]) -> float:
+        """Engine seconds of texts with so many tokens each, in batches of the best size."""
+        return sum(self.cost.row_seconds(self.model.bucket_of(count)) for count in tokens)
+
+    def submit(self, encoded: Encoded, flow: str, deadline: float) -> Job:
+        """Queues the texts; their batch leaves in this turn of the loop if an engine is idle.
+
+        Args:
+            encoded: at least one text.
+            flow: the endpoint, for fairness between those that share the package.
+            deadline: the loop's clock, seconds.
+        """
+        now = monotonic()
+        job = Job(flow, deadline, self._loop.create_future())
+        type_ids = encoded.type_ids
+        for index, ids in enumerate(encoded.ids):
+            bucket = self.model.bucket_of(len(ids))
+            row = TextRow(job, index, ids, bucket=bucket, enqueued=now)
+            if type_ids is not None:
+                row.type_ids = type_ids[index]
+            job.rows.append(row)
+            self._schedule.push(row)
+        job.left = len(job.rows)
+        if job.left > 1:
+            job.parts = [_NOTHING] * job.left
+        self.wake()
+        return job
+
+    def abandon(self, job: Job, error: Exception | None = None) -> None:
+        """Takes a job's texts out of the queue; what is in flight is thrown away when it ends."""
+        for row in job.rows:
+            self._schedule.remove(row)
+        if error is not None:
+            job.fail(error)
+        elif not job.future.done():
+            job.future.cancel()
+
+    def wake(self) -> None:
+        """Decides anew, once in this turn of the loop."""
+        if not self._awake:
+            self._awake = True
+            self._loop.call_soon(self._decide)
+
+    async def settle(self) -> None:
+        """Waits until every batch in flight has come back."""
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
+    def _decide(self) -> None:
+        self._awake = False
+        if not self.serves:
+            self._fail_waiting()
+            return
+        now = monotonic()
+        while True:
+            choice = self._schedule.take(now, self._slots())
+            if not isinstance(choice, Batch):
+                break
+            for row in choice.hopeless:
+                self.abandon(row.job, _too_late())
+            if choice.rows:
+                self._send(choice, now)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if choice is not None:
+            self._timer = self._loop.call_at(choice, self.wake)
+
+    def _slots(self) -> Slots:
+        idle = spare = 0
+        free_at, running = float("inf"), 0.0
+        for replica in self.replicas:
+            if replica.serves:
+                idle += replica.idle
+                spare += replica.spare
+                if replica.spare and not replica.idle:
+                    free_at, running = min((free_at, running), replica.next_free())
+        return Slots(idle, spare, free_at, running)
+
+    def _send(self, batch: Batch[TextRow], now: float) -> None:
+        serving = [replica for replica in self.replicas if replica.serves]
+        open_now = [r for r in serving if r.idle] or [r for r in serving if r.spare]
+        replica = min(open_now, key=lambda r: r.tokens)
+        expected = self.cost.seconds(batch.bucket, len(batch.rows))
+        flight = replica.depart(now, expected, batch.bucket * len(batch.rows))
+        task = self._loop.create_task(self._run(batch, replica, flight))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _run(self, batch: Batch[TextRow], replica: Replica, flight: Flight) -> None:
+        rows = batch.rows
+        sent = monotonic()
+        for row in rows:
+            row.job.wait = max(row.job.wait, sent - row.enqueued)
+        try:
+            values = await self._infer(batch, replica)
+        except (EngineUnavailableError, EngineMissingModelError) as error:
+            self._lose(replica, error)
+            self._ended(rows, replica, flight)
+            self._repeat(rows)
+        except EngineTimeoutError:
+            self._ended(rows, replica, flight)
+            self._fail(rows, _too_late())
+        except (EngineModelError, EngineOutputError) as error:
+            log.warning("model failed", extra={"model": replica.model, "reason": str(error)})
+            self._ended(rows, replica, flight)
+            self._fail(rows, ModelFailedError(f"The model failed on these texts: {error}"))
+        except BaseException as error:
+            # A mistake of ours, or the end of the loop: whoever waits is told before it goes on.
+            self._ended(rows, replica, flight)
+            self._fail(rows, RuntimeError(f"batch was lost: {error!r}"))
+            raise
+        else:
+            seconds = self._ended(rows, replica, flight)
+            self.cost.observe(batch.bucket, len(rows), seconds)
+            tokens = sum(row.tokens for row in rows)
+            self._meter.batch_finished(
+                self.model, len(rows), tokens, batch.bucket * len(rows), seconds
+            )
+            for at, row in enumerate(rows):
+                row.job.fill(row.index, values[at : at + 1])
+
+    async def _infer(self, batch: Batch[TextRow], replica: Replica) -> Values:
+        rows, model = batch.rows, self.model
+        paired = any(row.type_ids is not None for row in rows)
+        types = [row.type_ids or [0] * len(row.ids) for row in rows] if paired else None
+        work = Work(
+            model=replica.model,
+            output=model.output,
+            tensors=model.padder.pad([row.ids for row in rows], batch.bucket, types),
+        )
+        until = max(row.deadline for row in rows) - monotonic()
+        output = await replica.engine.infer(work, max(_LEAST_TIMEOUT_SECONDS, until))
+        if len(output) != len(rows):
+            raise EngineModelError(f"{len(output)} rows of answers for {len(rows)} texts")
+        return model.decode(output)
+
+    def _ended(self, rows: list[TextRow], replica: Replica, flight: Flight) -> float:
+        now = monotonic()
+        seconds = replica.arrive(flight, now)
+        for row in rows:
+            row.job.infer = max(row.job.infer, now - flight.sent)
+        self.wake()
+        return seconds
+
+    def _lose(self, replica: Replica, error: Exception) -> None:
+        now = monotonic()
+        log.warning("batch found no model", extra={"triton": replica.address, "reason": str(error)})
+        if isinstance(error, EngineMissingModelError):
+            if replica.serves:
+                replica.breaker.fail(now)
+        else:
+            self._fleet.lost(replica.address, now)
+
+    def _repeat(self, rows: list[TextRow]) -> None:
+        """Queues texts again where another Triton serves; their place is by deadline as before."""
+        for row in rows:
+            row.tries += 1
+            if row.job.future.done():
+                continue
+            if self.serves and row.tries < _MOST_TRIES:
+                self._schedule.push(row)
+            else:
+                self.abandon(row.job, _unavailable())
+
+    def _fail(self, rows: list[TextRow], error: Exception) -> None:
+        for row in rows:
+            self.abandon(row.job, error)
+
+    def _fail_waiting(self) -> None:
+        for row in self._schedule.drain():
+            self.abandon(row.job, _unavailable())
+
+
+_NOTHING: Values = np.empty((0, 0), np.float32)
+
+
+def _too_late() -> DeadlineExceededError:
+    return DeadlineExceededError("The answer did not come within the time limit.")
+
+
+def _unavailable() -> ModelUnavailableError:
+    return ModelUnavailableError(
+        "No Triton serves this version at the moment.", retry_after_seconds=RETRY_AFTER_SECONDS
+    )

@@ -1,0 +1,163 @@
+"""Every metric of the gateway, declared once: name with its unit, help, labels.
+
+``main.py`` makes one ``Metrics``; the front, the handler and the lanes count into it, and
+``/metrics`` renders it. Gauges are asked for at that moment, from whoever holds the truth.
+"""
+
+from collections.abc import Callable, Iterable
+from http import HTTPStatus
+
+from prometheus_client import GC_COLLECTOR, PLATFORM_COLLECTOR, PROCESS_COLLECTOR, generate_latest
+from prometheus_client.core import CollectorRegistry, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from contracts.events import PredictionEvent
+from contracts.statistics import Stage
+from gateway.instruments import Counter, Histogram
+from gateway.packages import ServedModel
+
+_SECONDS = (
+    0.0005, 0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.05, 0.075, 0.1,
+    0.15, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0, 60.0,
+)  # fmt: skip
+
+Gauge = tuple[str, str, dict[str, str], float]  # name, help, labels, value
+GaugeSource = Callable[[], Iterable[Gauge]]
+
+
+class Metrics(Collector):
+    """The gateway's counters and histograms."""
+
+    def __init__(self) -> None:
+        self._requests = Counter(
+            "headrace_gateway_requests", "Requests answered or refused.", ("dialect", "status")
+        )
+        self._request_seconds = Histogram(
+            "headrace_gateway_request_seconds",
+            "Time from a request's headers to its answer.",
+            ("dialect", "status"),
+            _SECONDS,
+        )
+        self._attempts = Counter(
+            "headrace_gateway_attempts",
+            "Attempts on a version.",
+            ("endpoint", "version", "arm", "status"),
+        )
+        self._refusals = Counter(
+            "headrace_gateway_refusals",
+            "Requests that an endpoint refused before any attempt.",
+            ("endpoint", "status", "reason"),
+        )
+        self._refusal_seconds = Histogram(
+            "headrace_gateway_refusal_seconds",
+            "Time from a request's arrival to its refusal.",
+            ("endpoint",),
+            _SECONDS,
+        )
+        self._stage_seconds = Histogram(
+            "headrace_gateway_stage_seconds",
+            "Time that answered attempts spent in each stage.",
+            ("endpoint", "stage"),
+            _SECONDS,
+        )
+        self._texts = Counter(
+            "headrace_gateway_texts", "Texts of answered attempts.", ("endpoint", "version")
+        )
+        self._tokens = Counter(
+            "headrace_gateway_tokens", "Tokens of answered attempts.", ("endpoint", "version")
+        )
+        self._batches = Counter("headrace_gateway_batches", "Batches answered.", ("model",))
+        self._batch_rows = Counter(
+            "headrace_gateway_batch_rows", "Rows of answered batches.", ("model",)
+        )
+        self._batch_tokens = Counter(
+            "headrace_gateway_batch_tokens",
+            "Tokens of answered batches, by whether they are of a text or padding.",
+            ("model", "kind"),
+        )
+        self._engine_seconds = Counter(
+            "headrace_gateway_engine_seconds", "Engine time of answered batches.", ("model",)
+        )
+        self._gauges: list[GaugeSource] = []
+        self._registry = CollectorRegistry()
+        self._registry.register(self)
+        for collector in (PROCESS_COLLECTOR, PLATFORM_COLLECTOR, GC_COLLECTOR):
+            self._registry.register(collector)
+
+    def request_finished(self, dialect: str, status: int, seconds: float) -> None:
+        """One request answered, by its dialect and HTTP status."""
+        labels = (dialect, _status(status))
+        self._requests.add(labels)
+        self._request_seconds.observe(labels, seconds)
+
+    def attempt_finished(self, event: PredictionEvent, texts: int, tokens: int) -> None:
+        """One attempt on a version, failed ones included."""
+        endpoint, version = event.endpoint, event.version
+        self._attempts.add((endpoint, version, event.arm.value, _status(event.status)))
+        if event.status != HTTPStatus.OK:
+            return
+        latency = event.latency
+        observe = self._stage_seconds.observe
+        observe((endpoint, _QUEUE), latency.queue)
+        observe((endpoint, _TOKENISE), latency.tokenise)
+        observe((endpoint, _WAIT), latency.wait)
+        observe((endpoint, _INFER), latency.infer)
+        observe((endpoint, _TOTAL), latency.total)
+        self._texts.add((endpoint, version), texts)
+        self._tokens.add((endpoint, version), tokens)
+
+    def refused(self, endpoint: str, status: int, reason: str, seconds: float) -> None:
+        """One request refused before any attempt, ``seconds`` after it arrived."""
+        self._refusals.add((endpoint, _status(status), reason))
+        self._refusal_seconds.observe((endpoint,), seconds)
+
+    def batch_finished(
+        self, model: ServedModel, rows: int, tokens: int, padded: int, seconds: float
+    ) -> None:
+        """One batch answered: rows, real tokens, tokens with padding, engine seconds."""
+        labels = (model.name,)
+        self._batches.add(labels)
+        self._batch_rows.add(labels, rows)
+        self._batch_tokens.add((model.name, "text"), tokens)
+        self._batch_tokens.add((model.name, "padding"), padded - tokens)
+        self._engine_seconds.add(labels, seconds)
+
+    def add_gauges(self, source: GaugeSource) -> None:
+        """Asks ``source`` for gauges at each reading."""
+        self._gauges.append(source)
+
+    def collect(self) -> Iterable[Metric]:
+        """For ``prometheus_client``."""
+        for instrument in (
+            self._requests, self._request_seconds, self._attempts, self._refusals,
+            self._refusal_seconds, self._stage_seconds, self._texts, self._tokens, self._batches,
+            self._batch_rows, self._batch_tokens, self._engine_seconds,
+        ):  # fmt: skip
+            yield from instrument.read()
+        families: dict[str, GaugeMetricFamily] = {}
+        for source in self._gauges:
+            for name, help_text, labels, value in source():
+                family = families.get(name)
+                if family is None:
+                    family = GaugeMetricFamily(name, help_text, labels=list(labels))
+                    families[name] = family
+                family.add_metric(list(labels.values()), value)
+        yield from families.values()
+
+    def render(self) -> bytes:
+        """Prometheus' text format."""
+        return generate_latest(self._registry)
+
+
+_QUEUE, _TOKENISE, _WAIT, _INFER, _TOTAL = (
+    Stage.QUEUE.value,
+    Stage.TOKENISE.value,
+    Stage.WAIT.value,
+    Stage.INFER.value,
+    Stage.TOTAL.value,
+)
+_STATUSES = {int(status): str(int(status)) for status in HTTPStatus}
+
+
+def _status(status: int) -> str:
+    return _STATUSES.get(status) or str(status)

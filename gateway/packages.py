@@ -1,0 +1,198 @@
+"""Packages as the gateway needs them: manifest and tokeniser, proven, ready to encode.
+
+``reconcile.py`` opens them in a thread, before a routing table names them. The model itself is
+never fetched here; that is the loader's. What was fetched stays in a cache folder, so that a
+gateway restarts into service while the store is away.
+"""
+
+import hashlib
+import logging
+import os
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Protocol
+
+import fsspec
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import ValidationError
+
+from contracts.manifest import MANIFEST, TOKENIZER, Manifest
+from contracts.model import ModelRef
+from contracts.tasks import ENGINE_OUTPUT, Task
+from preprocess.buckets import bucket_of
+from preprocess.encoder import TextEncoder
+from preprocess.errors import TokenizerFileError
+from preprocess.heads import task_values
+from preprocess.padding import RowPadder
+
+log = logging.getLogger(__name__)
+
+
+class PackageError(Exception):
+    """A package can't be opened now: the store is away, or gave not what was promised."""
+
+
+@dataclass(frozen=True, eq=False)
+class ServedModel:
+    """One package, opened. Requests in flight hold it, whatever the routing table names since."""
+
+    ref: ModelRef
+    manifest: Manifest
+    encoder: TextEncoder
+    padder: RowPadder
+
+    @cached_property
+    def name(self) -> str:
+        """Its name in Triton."""
+        return self.ref.triton_model
+
+    @cached_property
+    def task(self) -> Task:
+        """What it answers."""
+        return self.manifest.task
+
+    @cached_property
+    def output(self) -> str:
+        """The engine's result tensor."""
+        return ENGINE_OUTPUT[self.manifest.task]
+
+    @cached_property
+    def buckets(self) -> Sequence[int]:
+        """Row lengths, ascending."""
+        return self.manifest.length_buckets
+
+    @cached_property
+    def max_batch_size(self) -> int:
+        """The engine's largest batch."""
+        return self.manifest.max_batch_size
+
+    @cached_property
+    def width(self) -> int:
+        """Values a text: labels of a classifier, dimension of an embedding.
+
+        0 where the manifest says neither; ``open_package`` refuses that.
+        """
+        return len(self.manifest.labels) or self.manifest.dimension or 0
+
+    def bucket_of(self, tokens: int) -> int:
+        """The row length that so many tokens are padded to."""
+        return bucket_of(tokens, self.buckets)
+
+    def decode(self, output: NDArray[np.float32]) -> NDArray[np.float32]:
+        """An engine's answer -> probabilities or vectors, float32 ``[rows, width]``.
+
+        Raises:
+            preprocess.errors.EngineOutputError: another shape, NaN or infinity.
+        """
+        manifest = self.manifest
+        return task_values(
+            manifest.task, output, width=self.width, multi_label=manifest.multi_label
+        )
+
+
+def open_package(ref: ModelRef, manifest_json: bytes, tokenizer_json: bytes) -> ServedModel:
+    """The package behind a reference, from bytes that prove themselves.
+
+    Raises:
+        PackageError: the bytes are not those that the reference names, or can't be served.
+    """
+    name = ref.triton_model
+    if _sha256(manifest_json) != ref.package:
+        raise PackageError(f"the manifest of {name} does not have the digest {ref.package}")
+    try:
+        manifest = Manifest.model_validate_json(manifest_json)
+    except ValidationError as error:
+        raise PackageError(f"the manifest of {name} can't be read: {error}") from error
+    proof = manifest.files.get(TOKENIZER)
+    if proof is None or _sha256(tokenizer_json) != proof.sha256:
+        raise PackageError(f"{TOKENIZER} of {name} is not the one its manifest lists")
+    try:
+        model = ServedModel(
+            ref=ref,
+            manifest=manifest,
+            encoder=TextEncoder(tokenizer_json, manifest.tokenizer),
+            padder=RowPadder(manifest.inputs, manifest.tokenizer),
+        )
+    except (TokenizerFileError, ValueError) as error:
+        raise PackageError(f"{name} can't be served: {error}") from error
+    if model.width == 0 or model.buckets[-1] < manifest.tokenizer.max_tokens:
+        raise PackageError(f"the manifest of {name} lacks its labels, dimension or buckets")
+    return model
+
+
+class PackageSource(Protocol):
+    """Where packages come from."""
+
+    def open(self, ref: ModelRef) -> ServedModel:
+        """The package, verified. May block: never called on the event loop.
+
+        Raises:
+            PackageError: not now.
+        """
+        ...
+
+
+class StorePackages:
+    """Packages of a store at any fsspec URL, cached on disk.
+
+    Args:
+        store_url: the folder that holds one folder a package.
+        cache: where manifests and tokenisers are kept; made where it is missing.
+    """
+
+    def __init__(self, store_url: str, cache: Path) -> None:
+        self._store_url = store_url.rstrip("/")
+        self._cache = cache
+
+    def open(self, ref: ModelRef) -> ServedModel:
+        """See ``PackageSource.open``."""
+        folder = self._cache / ref.package
+        try:
+            model = open_package(
+                ref, (folder / MANIFEST).read_bytes(), (folder / TOKENIZER).read_bytes()
+            )
+        except FileNotFoundError:
+            pass
+        except (OSError, PackageError) as error:
+            log.warning("cached package is not used", extra={"reason": str(error)})
+        else:
+            return model
+        files = {name: self._fetch(ref, name) for name in (MANIFEST, TOKENIZER)}
+        model = open_package(ref, files[MANIFEST], files[TOKENIZER])
+        self._keep(folder, files)
+        return model
+
+    def _fetch(self, ref: ModelRef, name: str) -> bytes:
+        url = f"{self._store_url}/{ref.package}/{name}"
+        try:
+            with fsspec.open(url, "rb") as file:
+                content: bytes = file.read()
+        # A store's driver raises what it likes (botocore, aiohttp, OSError): all of it means that
+        # the package can't be had now, and the next try is soon.
+        except Exception as error:
+            raise PackageError(f"{url} can't be fetched: {error!r}") from error
+        return content
+
+    def _keep(self, folder: Path, files: dict[str, bytes]) -> None:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            for name, content in files.items():
+                _write_whole(folder / name, content)
+        except OSError as error:
+            # Served all the same: the cache only matters at a restart without a store.
+            log.warning("package is not cached", extra={"reason": str(error)})
+
+
+def _write_whole(path: Path, content: bytes) -> None:
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    with os.fdopen(handle, "wb") as file:
+        file.write(content)
+    Path(name).replace(path)
+
+
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()

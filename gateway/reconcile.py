@@ -1,0 +1,277 @@
+"""Keeps what is served as the endpoint objects say: compares, opens packages, swaps the table.
+
+One task, woken by any change of endpoints, reports, opened packages or replicas, and once a second
+in any case: losing a wake-up changes nothing but the delay. A package is opened before a table
+names it; one that can't be opened leaves the old table in use and is tried again with back-off.
+Nothing here touches a request.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Iterable
+from dataclasses import dataclass, field
+
+from contracts.endpoint import ModelEndpoint
+from contracts.loading import CostPoint, LoaderReport
+from contracts.model import ModelRef
+from contracts.tasks import Task
+from gateway.calls import EndpointView
+from gateway.endpoints.protocol import EndpointSource, ReportSource
+from gateway.fleet import Fleet
+from gateway.handler import Serving
+from gateway.lanes import BatchMeter, Lane
+from gateway.packages import PackageError, PackageSource, ServedModel
+from gateway.routing import EndpointRoutes, RoutingTable, build_table
+
+log = logging.getLogger(__name__)
+
+_TICK_SECONDS = 1.0
+_FIRST_PAUSE_SECONDS = 0.25
+_LONGEST_PAUSE_SECONDS = 10.0
+
+
+@dataclass(slots=True)
+class _Opening:
+    """A package that is being opened, or waits for its next try."""
+
+    task: asyncio.Task[None] | None = None
+    failures: int = 0
+    retry_at: float = 0.0
+
+
+@dataclass(slots=True)
+class _World:
+    """What the sources said last."""
+
+    endpoints: tuple[ModelEndpoint, ...] | None = None
+    reports: tuple[LoaderReport, ...] = ()
+    seeded: dict[str, tuple[CostPoint, ...]] = field(default_factory=dict)
+
+
+class Reconciler:
+    """Owns the lanes and the fleet's addresses.
+
+    Args:
+        endpoints: what is asked for.
+        reports: which Tritons there are, and what batches cost there.
+        packages: opens packages.
+        fleet: the Tritons.
+        addresses: Tritons that are there whatever reports say.
+        meter: counts the lanes' batches.
+        serve: takes each new state.
+    """
+
+    def __init__(
+        self,
+        *,
+        endpoints: EndpointSource,
+        reports: ReportSource,
+        packages: PackageSource,
+        fleet: Fleet,
+        addresses: tuple[str, ...],
+        meter: BatchMeter,
+        serve: Callable[[Serving], None],
+    ) -> None:
+        self._endpoints = endpoints
+        self._reports = reports
+        self._packages = packages
+        self._fleet = fleet
+        self._addresses = addresses
+        self._meter = meter
+        self._serve = serve
+        self._world = _World()
+        self._opened: dict[str, ServedModel] = {}
+        self._opening: dict[str, _Opening] = {}
+        self._lanes: dict[str, Lane] = {}
+        self._table = RoutingTable()
+        self._wake = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    @property
+    def lanes(self) -> tuple[Lane, ...]:
+        """All lanes, those of packages on their way out included."""
+        return tuple(self._lanes.values())
+
+    def start(self) -> None:
+        """Begins to watch; ``close`` ends it."""
+        self._fleet.start()
+        self._tasks = [
+            asyncio.create_task(self._watch_endpoints(self._endpoints.watch())),
+            asyncio.create_task(self._watch_reports(self._reports.watch())),
+            asyncio.create_task(self._run()),
+        ]
+
+    async def close(self) -> None:
+        """Stops watching, lets batches in flight come back and closes the fleet."""
+        opening = [entry.task for entry in self._opening.values() if entry.task is not None]
+        for task in (*self._tasks, *opening):
+            task.cancel()
+        await asyncio.gather(*self._tasks, *opening, return_exceptions=True)
+        for lane in self.lanes:
+            await lane.settle()
+        await self._fleet.close()
+
+    async def _watch_endpoints(self, source: AsyncIterator[tuple[ModelEndpoint, ...]]) -> None:
+        async for endpoints in source:
+            self._world.endpoints = endpoints
+            self._wake.set()
+
+    async def _watch_reports(self, source: AsyncIterator[tuple[LoaderReport, ...]]) -> None:
+        async for reports in source:
+            self._world.reports = reports
+            self._wake.set()
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                self.reconcile()
+            except Exception:
+                # The table in use goes on; the next look may see a world that can be served.
+                log.exception("a bug: the routing table could not be renewed")
+            try:
+                await asyncio.wait_for(self._wake.wait(), _TICK_SECONDS)
+            except TimeoutError:
+                continue
+            self._wake.clear()
+
+    def reconcile(self) -> None:
+        """One comparison of what is with what should be."""
+        endpoints = self._world.endpoints
+        if endpoints is None:
+            return
+        reported = {report.triton_grpc for report in self._world.reports}
+        moved = self._fleet.set_addresses(reported | set(self._addresses))
+        wanted = {ref.package: ref for ref in _refs(endpoints)}
+        for ref in wanted.values():
+            self._open(ref)
+        for package, model in self._opened.items():
+            if package in wanted and package not in self._lanes:
+                self._lanes[package] = Lane(model, self._fleet, self._meter)
+                moved = True
+        if moved:
+            for lane in self._lanes.values():
+                self._connect(lane)
+        self._seed()
+        table = build_table(endpoints, self._opened, self._table, self._serves)
+        changed = table.endpoints != self._table.endpoints
+        self._table = table
+        self._retire(wanted)
+        views = {name: _view(routes) for name, routes in table.endpoints.items()}
+        self._serve(Serving(table, dict(self._lanes), views))
+        if changed:
+            _log_table(table)
+
+    def _open(self, ref: ModelRef) -> None:
+        if ref.package in self._opened:
+            return
+        opening = self._opening.setdefault(ref.package, _Opening())
+        if opening.task is None and asyncio.get_running_loop().time() >= opening.retry_at:
+            opening.task = asyncio.create_task(self._open_package(ref, opening))
+
+    async def _open_package(self, ref: ModelRef, opening: _Opening) -> None:
+        try:
+            model = await asyncio.to_thread(self._packages.open, ref)
+        except PackageError as error:
+            pause = min(_LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2**opening.failures)
+            opening.failures = min(opening.failures + 1, 16)
+            opening.retry_at = asyncio.get_running_loop().time() + pause
+            log.warning(
+                "package can't be opened",
+                extra={"model": ref.triton_model, "reason": str(error), "retry_seconds": pause},
+            )
+        else:
+            self._opened[ref.package] = model
+            del self._opening[ref.package]
+        finally:
+            opening.task = None
+            self._wake.set()
+
+    def _connect(self, lane: Lane) -> None:
+        def on_change() -> None:
+            self._wake.set()
+            lane.wake()
+
+        model = lane.model
+        lane.replicas = self._fleet.replicas(model.name, model.manifest.instances, on_change)
+        lane.wake()
+
+    def _seed(self) -> None:
+        """Gives lanes the costs that a loader measured, once for each measurement."""
+        for report in self._world.reports:
+            for loaded in report.loaded:
+                package = loaded.ref.package
+                lane = self._lanes.get(package)
+                if lane is None or not loaded.costs:
+                    continue
+                if self._world.seeded.get(package) != loaded.costs:
+                    self._world.seeded[package] = loaded.costs
+                    lane.cost.seed(loaded.costs)
+
+    def _serves(self, ref: ModelRef) -> bool:
+        lane = self._lanes.get(ref.package)
+        return lane is not None and lane.serves
+
+    def _retire(self, wanted: dict[str, ModelRef]) -> None:
+        """Lets go of packages that nobody names, once their last batch is back."""
+        needed = wanted.keys() | self._table.models().keys()
+        for package in [package for package in self._lanes if package not in needed]:
+            if self._lanes[package].idle:
+                self._fleet.forget(self._lanes[package].model.name)
+                del self._lanes[package]
+                del self._opened[package]
+                self._world.seeded.pop(package, None)
+        for package in [package for package in self._opening if package not in needed]:
+            if self._opening[package].task is None:
+                del self._opening[package]
+
+
+def _refs(endpoints: Iterable[ModelEndpoint]) -> Iterable[ModelRef]:
+    """Stable versions first, so that a restart serves as soon as it can."""
+    statuses = [endpoint.status for endpoint in endpoints]
+    for status in statuses:
+        if status.stable is not None:
+            yield status.stable
+    for status in statuses:
+        yield from (route.ref for route in status.routes)
+        yield from status.packages
+
+
+def _view(routes: EndpointRoutes) -> EndpointView:
+    endpoint, stable = routes.endpoint, routes.stable
+    limits = endpoint.spec.limits
+    status = endpoint.status
+    if stable is None:
+        return EndpointView(
+            name=endpoint.name,
+            task=status.task or endpoint.spec.task or Task.TEXT_CLASSIFICATION,
+            refs=(),
+            labels=(),
+            dimension=None,
+            max_tokens=endpoint.spec.serving.max_tokens,
+            max_texts=limits.max_texts_per_request,
+            timeout_seconds=limits.timeout_seconds,
+            ready=False,
+        )
+    manifest = stable.model.manifest
+    others = {way.model.ref for way in routes.ways} | {m.ref for m in routes.versions.values()}
+    others.discard(stable.model.ref)
+    return EndpointView(
+        name=endpoint.name,
+        task=manifest.task,
+        refs=(stable.model.ref, *sorted(others, key=lambda ref: (ref.version, ref.package))),
+        labels=manifest.labels,
+        dimension=manifest.dimension,
+        max_tokens=manifest.tokenizer.max_tokens,
+        max_texts=limits.max_texts_per_request,
+        timeout_seconds=limits.timeout_seconds,
+        ready=False,
+        metadata={"model": endpoint.spec.model, "precision": manifest.precision.value},
+    )
+
+
+def _log_table(table: RoutingTable) -> None:
+    routes = {
+        name: [f"{way.arm} {way.model.name}" for way in entry.ways]
+        for name, entry in table.endpoints.items()
+    }
+    log.info("routing table renewed", extra={"routes": routes})
