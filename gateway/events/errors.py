@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-DropReason = Literal["buffer_full", "too_large", "send_failed", "shutdown"]
+DropReason = Literal["buffer_full", "too_large", "invalid", "send_failed", "shutdown"]
 
 
 class SinkError(Exception):

@@ -9,6 +9,8 @@ these.
 
 from dataclasses import dataclass
 
+import msgspec
+
 from contracts.events import EventBatch, PredictionEvent, Refusals, encode
 from gateway.events.buffer import EventBuffer, records_of
 from gateway.events.errors import DropReason
@@ -153,11 +155,18 @@ class Outbox:
     ) -> Message:
         while True:
             ends = last and not self._carried and not self._buffer.waiting_events()
-            payload = self._encode(events, refusals, last=ends)
-            if len(payload) <= self._max_bytes or not events:
-                return Message(self._sequence, payload, events, refusals, ends)
+            reason: DropReason = "too_large"
+            try:
+                payload = self._encode(events, refusals, last=ends)
+            except (TypeError, ValueError, msgspec.MsgspecError):
+                if not events:
+                    raise
+                reason = "invalid"  # a lone surrogate in a text field, for one
+            else:
+                if len(payload) <= self._max_bytes or not events:
+                    return Message(self._sequence, payload, events, refusals, ends)
             if len(events) == 1:
-                self._buffer.drop(events, (), "too_large")
+                self._buffer.drop(events, (), reason)
                 events = []
             else:
                 half = len(events) // 2

@@ -1,0 +1,35 @@
+"""Events to record."""
+
+import itertools
+from collections.abc import Callable
+
+import pytest
+
+from contracts.endpoint import Arm
+from contracts.events import Latency, PredictionEvent, TextRecord
+
+MakeEvent = Callable[..., PredictionEvent]
+
+
+@pytest.fixture
+def make_event() -> MakeEvent:
+    """Makes attempts that differ in their request id."""
+    numbers = itertools.count()
+
+    def make(
+        *, endpoint: str = "sentiment", status: int = 200, texts: int = 1, label: str = "positive"
+    ) -> PredictionEvent:
+        return PredictionEvent(
+            request_id=f"request-{next(numbers)}",
+            time=1_700_000_000.0,
+            endpoint=endpoint,
+            version="1",
+            package="a" * 64,
+            arm=Arm.STABLE,
+            status=status,
+            answered=status == 200,
+            latency=Latency(0.0, 0.001, 0.002, 0.003, 0.006),
+            texts=[TextRecord(12, 9, 0, False, label, 0.75)] * texts,
+        )
+
+    return make

@@ -1,0 +1,303 @@
+"""The account balances whatever the sink does: recorded = read by a reader + dropped + waiting."""
+
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from contracts.endpoint import Arm
+from contracts.events import (
+    EventBatch,
+    Latency,
+    PredictionEvent,
+    Refusals,
+    TextRecord,
+    decode,
+)
+from gateway.events.buffer import EventBuffer
+from gateway.events.errors import DropReason
+from gateway.events.outbox import Message, Outbox
+
+MakeEvent = Callable[..., PredictionEvent]
+
+
+def an_outbox(**bounds: int) -> tuple[EventBuffer, Outbox]:
+    buffer = EventBuffer(capacity_records=10_000, wake_events=1000)
+    return buffer, Outbox(buffer, gateway="g-1", **bounds)
+
+
+def sent(outbox: Outbox, **how: bool) -> EventBatch:
+    message = outbox.message(**how)
+    assert message is not None
+    outbox.acknowledged()
+    return decode(message.payload)
+
+
+def test_sequences_count_up_from_zero(make_event: MakeEvent) -> None:
+    buffer, outbox = an_outbox(max_events=2)
+    for _ in range(5):
+        buffer.attempt(make_event())
+    batches = [sent(outbox) for _ in range(3)]
+    assert [batch.sequence for batch in batches] == [0, 1, 2]
+    assert [len(batch.events) for batch in batches] == [2, 2, 1]
+    assert {batch.gateway for batch in batches} == {"g-1"}
+    assert outbox.message() is None
+
+
+def test_an_unacknowledged_message_is_sent_again_byte_for_byte(make_event: MakeEvent) -> None:
+    buffer, outbox = an_outbox()
+    buffer.attempt(make_event())
+    first = outbox.message()
+    outbox.unavailable(maybe_written=True)
+    buffer.attempt(make_event())
+    buffer.refusal("sentiment", 503, "overloaded")
+    again = outbox.message()
+    assert first is not None
+    assert again is not None
+    assert again.payload == first.payload
+    outbox.acknowledged()
+    assert sent(outbox).refusals == [Refusals("sentiment", 503, "overloaded", 1)]
+
+
+def test_a_message_too_large_for_our_own_bound_goes_out_in_parts(make_event: MakeEvent) -> None:
+    buffer, outbox = an_outbox(max_bytes=1500)
+    for _ in range(10):
+        buffer.attempt(make_event())
+    batches = []
+    while not outbox.empty:
+        batches.append(sent(outbox))
+    ids = [event.request_id for batch in batches for event in batch.events]
+    assert ids == [f"request-{number}" for number in range(10)]
+    assert len(batches) > 1
+    assert [batch.sequence for batch in batches] == list(range(len(batches)))
+
+
+def test_an_event_too_large_for_any_message_is_counted(make_event: MakeEvent) -> None:
+    buffer, outbox = an_outbox(max_bytes=1500)
+    buffer.attempt(make_event(texts=500))
+    buffer.attempt(make_event())
+    batches = []
+    while not outbox.empty:
+        batches.append(sent(outbox))
+    assert [event.request_id for batch in batches for event in batch.events] == ["request-1"]
+    assert [(loss.reason, loss.count) for loss in batches[-1].dropped] == [("too_large", 1)]
+    assert buffer.totals().waiting == 0
+
+
+def test_a_broker_with_a_smaller_bound_gets_smaller_messages(make_event: MakeEvent) -> None:
+    buffer, outbox = an_outbox()
+    for _ in range(8):
+        buffer.attempt(make_event())
+    buffer.refusal("sentiment", 503, "overloaded")
+    assert outbox.message() is not None
+    outbox.refused("too_large")
+    batches = []
+    while not outbox.empty:
+        batches.append(sent(outbox))
+    assert sum(len(batch.events) for batch in batches) == 8
+    assert sum(refusal.count for batch in batches for refusal in batch.refusals) == 1
+    assert [batch.sequence for batch in batches] == list(range(len(batches)))
+    assert buffer.dropped() == []
+
+
+def test_an_event_that_cannot_be_encoded_is_counted_alone(make_event: MakeEvent) -> None:
+    buffer, outbox = an_outbox()
+    for label in ("positive", "\ud800", "negative"):
+        buffer.attempt(make_event(label=label))
+    batches = []
+    while not outbox.empty:
+        batches.append(sent(outbox))
+    assert sum(len(batch.events) for batch in batches) == 2
+    assert [(loss.reason, loss.count) for loss in buffer.dropped()] == [("invalid", 1)]
+
+
+def test_the_loss_of_a_message_that_may_be_written_shows_as_a_gap(make_event: MakeEvent) -> None:
+    buffer, outbox = an_outbox()
+    buffer.attempt(make_event())
+    assert outbox.message() is not None
+    outbox.unavailable(maybe_written=True)
+    outbox.refused("send_failed")
+    buffer.attempt(make_event())
+    after = sent(outbox)
+    assert after.sequence == 1
+    assert [(loss.reason, loss.count) for loss in after.dropped] == [("send_failed", 1)]
+
+
+def test_the_last_message_says_so_and_only_when_nothing_is_left(make_event: MakeEvent) -> None:
+    buffer, outbox = an_outbox(max_events=1)
+    for _ in range(2):
+        buffer.attempt(make_event())
+    assert [sent(outbox, last=True).last for _ in range(2)] == [False, True]
+
+
+def test_an_idle_gateway_has_nothing_to_say_but_a_heartbeat() -> None:
+    _, outbox = an_outbox()
+    assert outbox.message() is None
+    assert sent(outbox, heartbeat=True).events == []
+
+
+def test_giving_up_counts_all_that_waits(make_event: MakeEvent) -> None:
+    buffer, outbox = an_outbox(max_events=2)
+    for _ in range(5):
+        buffer.attempt(make_event())
+    buffer.refusal("sentiment", 503, "overloaded")
+    assert outbox.message() is not None
+    outbox.give_up()
+    assert [(loss.status, loss.reason, loss.count) for loss in buffer.dropped()] == [
+        (200, "shutdown", 5),
+        (503, "shutdown", 1),
+    ]
+    assert outbox.empty
+    assert buffer.totals().waiting == 0
+
+
+def test_an_outcome_without_a_message_is_a_defect() -> None:
+    _, outbox = an_outbox()
+    with pytest.raises(RuntimeError, match="no message is out"):
+        outbox.acknowledged()
+
+
+class Account(RuleBasedStateMachine):
+    """Requests, a sink that fails in every way it can, and a reader of its log.
+
+    The reader keeps one copy of each sequence. ``both`` counts what a reader finds although the
+    gateway had to count it as lost: a message that was written without the gateway's knowledge and
+    then given up.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.buffer = EventBuffer(capacity_records=30, wake_events=5)
+        self.outbox = Outbox(self.buffer, gateway="g", max_events=4, max_records=12, max_bytes=1200)
+        self.log: dict[int, bytes] = {}
+        self.recorded: Counter[int] = Counter()
+        self.both: Counter[int] = Counter()
+        self.given_up: set[int] = set()
+        self.in_order = True
+
+    @rule(texts=st.integers(0, 12), status=st.sampled_from([200, 504]))
+    def attempt(self, texts: int, status: int) -> None:
+        number = self.recorded.total()
+        self.recorded[status] += 1
+        self.buffer.attempt(
+            PredictionEvent(
+                request_id=str(number),
+                time=0.0,
+                endpoint="sentiment",
+                version="1",
+                package="",
+                arm=Arm.STABLE,
+                status=status,
+                answered=True,
+                latency=Latency(0, 0, 0, 0, 0),
+                texts=[TextRecord(1, 1, 0, False)] * texts,
+            )
+        )
+
+    @rule(status=st.sampled_from([429, 503]), count=st.integers(1, 5))
+    def refuse_requests(self, status: int, count: int) -> None:
+        self.recorded[status] += count
+        for _ in range(count):
+            self.buffer.refusal("sentiment", status, "overloaded")
+
+    @rule(heartbeat=st.booleans())
+    def begin(self, heartbeat: bool) -> None:
+        self.outbox.message(heartbeat=heartbeat)
+
+    @precondition(lambda self: self.outbox.pending is not None)
+    @rule()
+    def acknowledge(self) -> None:
+        self.write()
+        self.outbox.acknowledged()
+
+    @precondition(lambda self: self.outbox.pending is not None)
+    @rule(written=st.booleans(), known=st.booleans())
+    def lose_the_answer(self, written: bool, known: bool) -> None:
+        if written:
+            self.write()
+        self.outbox.unavailable(maybe_written=written or not known)
+
+    @precondition(lambda self: self.outbox.pending is not None)
+    @rule(reason=st.sampled_from(["too_large", "send_failed"]))
+    def refuse_message(self, reason: DropReason) -> None:
+        message = self.outbox.pending
+        assert message is not None
+        if message.maybe_written:
+            self.given_up.add(message.sequence)
+        self.count_both(message)
+        self.outbox.refused(reason)
+
+    @rule()
+    def be_told_to_end_at_once(self) -> None:
+        self.in_order = False
+
+    def teardown(self) -> None:
+        if self.in_order:
+            while not self.pending(last=True).last:
+                self.acknowledge()
+            self.acknowledge()
+            assert decode(self.log[max(self.log)]).last
+        else:
+            if self.outbox.pending is not None:
+                self.count_both(self.outbox.pending)
+            self.outbox.give_up()
+            assert not any(decode(payload).last for payload in self.log.values())
+        assert self.buffer.totals().waiting == 0
+        assert self.found() == self.recorded + self.both
+
+    @invariant()
+    def nothing_is_counted_twice(self) -> None:
+        known = self.recorded + self.both
+        assert all(count <= known[status] for status, count in self.found().items())
+
+    @invariant()
+    def events_are_read_at_most_once(self) -> None:
+        ids = [event.request_id for batch in self.batches() for event in batch.events]
+        assert len(ids) == len(set(ids))
+
+    @invariant()
+    def a_number_is_missing_only_where_a_message_was_given_up(self) -> None:
+        numbers = set(self.log)
+        assert set(range(max(numbers, default=-1) + 1)) - numbers <= self.given_up
+
+    @invariant()
+    def told_losses_only_grow(self) -> None:
+        losses = [sum(loss.count for loss in batch.dropped) for batch in self.batches()]
+        assert losses == sorted(losses)
+
+    def pending(self, **how: bool) -> Message:
+        message = self.outbox.message(**how)
+        assert message is not None
+        return message
+
+    def write(self) -> None:
+        message = self.outbox.pending
+        assert message is not None
+        copy = self.log.setdefault(message.sequence, message.payload)
+        assert copy == message.payload, "two copies of one message differ"
+
+    def count_both(self, message: Message) -> None:
+        if message.sequence in self.log:
+            self.both.update(event.status for event in message.events)
+            self.both.update({refusal.status: refusal.count for refusal in message.refusals})
+
+    def batches(self) -> list[EventBatch]:
+        return [decode(self.log[sequence]) for sequence in sorted(self.log)]
+
+    def found(self) -> Counter[int]:
+        """By status: what the reader has, and what the gateway counts as lost."""
+        counts: Counter[int] = Counter()
+        for batch in self.batches():
+            counts.update(event.status for event in batch.events)
+            for refusal in batch.refusals:
+                counts[refusal.status] += refusal.count
+        for loss in self.buffer.dropped():
+            counts[loss.status] += loss.count
+        return counts
+
+
+TestAccount = Account.TestCase
+TestAccount.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
