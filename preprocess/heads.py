@@ -61,7 +61,8 @@ def class_scores(logits: NDArray[np.float32], *, multi_label: bool) -> Scores:
         # exp of a negative number only: no overflow at either end.
         small = np.exp(-np.abs(logits))
         return np.where(logits >= 0, 1 / (1 + small), small / (1 + small)).astype(np.float32)
-    shifted = np.exp(logits - logits.max(axis=1, keepdims=True))
+    with np.errstate(over="ignore"):  # a difference beyond float32 is -infinity, whose exp is 0
+        shifted = np.exp(logits - logits.max(axis=1, keepdims=True))
     scores: Scores = shifted / shifted.sum(axis=1, keepdims=True)
     return scores
 
