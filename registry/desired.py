@@ -1,0 +1,149 @@
+"""What one Triton should hold, and what may leave it: the loader's decisions, as pure functions.
+
+Called by the loader in each pass. No clock, no file and no network in it.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+
+from pydantic import BaseModel, ConfigDict
+
+from contracts.endpoint import ModelEndpoint
+from contracts.model import ModelRef
+
+FIRST_RETRY_SECONDS = 1.0
+LAST_RETRY_SECONDS = 60.0
+CRASHES_ALLOWED = 1  # a candidate under which Triton died more often is refused
+
+# Words in Triton's refusals that speak of the machine, not of the model.
+_ENVIRONMENT = (
+    "No module named",
+    "Unable to create shared memory",
+    "Failed to initialize Python stub",
+    "Stub process",
+    "No space left",
+    "Permission denied",
+    "unable to find backend",
+    "failed to poll from model repository",
+    "Too many open files",
+    "stub process",
+)
+
+
+class Role(IntEnum):
+    """Why a package is wanted; the order in which packages are loaded."""
+
+    STABLE = 0
+    CANDIDATE = 1
+    KEPT = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Want:
+    """A package that some endpoint names."""
+
+    ref: ModelRef
+    role: Role
+
+
+class Entry(BaseModel):
+    """A model that this loader put into Triton, and since when (unix, seconds) nobody wants it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    ref: ModelRef
+    unwanted_since: float | None = None
+
+
+class Ledger(BaseModel):
+    """All models that this loader put into its Triton, by Triton's name of them."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    entries: dict[str, Entry] = {}
+
+    def placed(self, ref: ModelRef) -> "Ledger":
+        """With one more model."""
+        return Ledger(entries={**self.entries, ref.triton_model: Entry(ref=ref)})
+
+    def without(self, name: str) -> "Ledger":
+        """With one model less."""
+        return Ledger(entries={key: item for key, item in self.entries.items() if key != name})
+
+    def judged(self, wanted: Iterable[Want], now: float) -> "Ledger":
+        """With the time since when each model is unwanted; equal where nothing changed."""
+        names = {want.ref.triton_model for want in wanted}
+        entries = {}
+        for name, entry in self.entries.items():
+            since = None if name in names else entry.unwanted_since or now
+            entries[name] = entry.model_copy(update={"unwanted_since": since})
+        return Ledger(entries=entries)
+
+    def expired(self, now: float, grace_seconds: float) -> tuple[str, ...]:
+        """Names of the models that nobody has wanted for so long."""
+        return tuple(
+            name
+            for name, entry in self.entries.items()
+            if entry.unwanted_since is not None and now - entry.unwanted_since >= grace_seconds
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a package is not loaded. ``retry_at`` is None where trying again would not help."""
+
+    ref: ModelRef
+    reason: str
+    by_version: bool
+    attempts: int
+    retry_at: float | None
+
+
+def wanted(endpoints: Iterable[ModelEndpoint]) -> tuple[Want, ...]:
+    """Every package that an endpoint names, once, in the order to load them: stable ones first."""
+    found: dict[str, Want] = {}
+    for endpoint in endpoints:
+        for want in _of(endpoint):
+            known = found.get(want.ref.triton_model)
+            if known is None or want.role < known.role:
+                found[want.ref.triton_model] = want
+    return tuple(sorted(found.values(), key=lambda want: (want.role, want.ref.triton_model)))
+
+
+def failed(
+    want: Want, reason: str, previous: Failure | None, *, by_version: bool, now: float
+) -> Failure:
+    """A failure to load, with the time of the next try.
+
+    A candidate at fault is not tried again. A stable version is, whatever the reason: it worked.
+    """
+    attempts = previous.attempts + 1 if previous else 1
+    final = by_version and want.role is not Role.STABLE
+    delay = min(LAST_RETRY_SECONDS, FIRST_RETRY_SECONDS * 2.0 ** min(attempts - 1, 16))
+    return Failure(want.ref, reason, by_version, attempts, None if final else now + delay)
+
+
+def is_version_fault(refusal: str) -> bool:
+    """Whether Triton's words blame the model itself rather than the machine."""
+    return not any(sign in refusal for sign in _ENVIRONMENT)
+
+
+def may_try(failure: Failure | None, now: float) -> bool:
+    """Whether a package that is not loaded may be tried now."""
+    return failure is None or (failure.retry_at is not None and now >= failure.retry_at)
+
+
+def missing_stable(wants: Iterable[Want], loaded: Mapping[str, object]) -> bool:
+    """Whether a stable package is not loaded; a candidate never makes a Triton unready."""
+    return any(want.role is Role.STABLE and want.ref.triton_model not in loaded for want in wants)
+
+
+def _of(endpoint: ModelEndpoint) -> Iterable[Want]:
+    status = endpoint.status
+    for route in status.routes:
+        stable = status.stable == route.ref
+        yield Want(route.ref, Role.STABLE if stable else Role.CANDIDATE)
+    candidate = status.candidate.ref if status.candidate else None
+    for ref in status.packages:
+        yield Want(ref, Role.CANDIDATE if ref == candidate else Role.KEPT)

@@ -1,0 +1,26 @@
+"""Writes a small file whole or not at all.
+
+Called by everything in the registry that keeps state in files. A reader sees the old bytes or the
+new ones, never half of them, also across a crash.
+"""
+
+import os
+import threading
+from pathlib import Path
+
+
+def write(path: Path, data: bytes) -> None:
+    """Writes beside ``path``, syncs, and renames over it.
+
+    Raises:
+        OSError: no space, no right to write.
+    """
+    aside = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
+    try:
+        with aside.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        aside.replace(path)
+    finally:
+        aside.unlink(missing_ok=True)

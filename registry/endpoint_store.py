@@ -1,0 +1,139 @@
+"""Where endpoints are kept: read whole, written only against the revision that was read.
+
+Called by the controller (reads and writes) and the loader (reads). The file implementation serves
+the local stack; the custom resource in Kubernetes has the same Protocol. It never decides anything
+about an endpoint, and never hides that a file is broken.
+"""
+
+import fcntl
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Protocol
+
+from pydantic import ValidationError
+
+from contracts.endpoint import ModelEndpoint
+from registry import durable
+from registry.errors import EndpointConflictError, EndpointUnreadableError
+
+log = logging.getLogger(__name__)
+
+
+class EndpointStore(Protocol):
+    """All endpoints, by name."""
+
+    def list(self) -> tuple[ModelEndpoint, ...]:
+        """Every endpoint, by name. One that can't be read keeps its last good state."""
+        ...
+
+    def get(self, name: str) -> ModelEndpoint | None:
+        """One endpoint, or None where there is none.
+
+        Raises:
+            EndpointUnreadableError: what is stored is not an endpoint.
+        """
+        ...
+
+    def put(self, endpoint: ModelEndpoint) -> ModelEndpoint:
+        """Writes against ``metadata.revision``; an empty revision creates.
+
+        Returns:
+            The endpoint with its new revision.
+
+        Raises:
+            EndpointConflictError: someone else wrote, created or removed it in the meantime.
+        """
+        ...
+
+    def delete(self, name: str) -> None:
+        """Removes an endpoint; one that is not there is no error."""
+        ...
+
+
+class FileEndpointStore:
+    """One JSON file an endpoint, ``<folder>/<name>.json``; many processes on one machine."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._read: dict[str, tuple[tuple[int, int, int], ModelEndpoint | None]] = {}
+
+    def list(self) -> tuple[ModelEndpoint, ...]:
+        """Every endpoint, by name; cheap where nothing changed, so that polling is.
+
+        Raises:
+            OSError: the folder can't be listed.
+        """
+        paths = sorted(self._folder.glob("[!.]*.json"))
+        for gone in set(self._read) - {path.stem for path in paths}:
+            del self._read[gone]
+        endpoints = (self._last_good(path) for path in paths)
+        return tuple(endpoint for endpoint in endpoints if endpoint is not None)
+
+    def get(self, name: str) -> ModelEndpoint | None:
+        """One endpoint, read now; see the Protocol."""
+        path = self._path(name)
+        try:
+            endpoint = ModelEndpoint.model_validate_json(path.read_bytes())
+        except FileNotFoundError:
+            return None
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            where = ".".join(str(part) for part in first["loc"]) or "the whole file"
+            raise EndpointUnreadableError(f"{path}: {where}: {first['msg']}") from error
+        if endpoint.name != name:
+            raise EndpointUnreadableError(f"{path} holds the endpoint {endpoint.name}")
+        return endpoint
+
+    def put(self, endpoint: ModelEndpoint) -> ModelEndpoint:
+        """Writes against the revision that was read; see the Protocol."""
+        with self._locked():
+            stored = self.get(endpoint.name)
+            revision = stored.metadata.revision if stored else ""
+            if revision != endpoint.metadata.revision:
+                raise EndpointConflictError(
+                    f"endpoint {endpoint.name} is at revision {revision or 'none'}, "
+                    f"not {endpoint.metadata.revision or 'none'}"
+                )
+            metadata = endpoint.metadata.model_copy(update={"revision": str(_next(revision))})
+            written = endpoint.model_copy(update={"metadata": metadata})
+            text = written.model_dump_json(by_alias=True, indent=2) + "\n"
+            durable.write(self._path(endpoint.name), text.encode())
+            return written
+
+    def delete(self, name: str) -> None:
+        """Removes the endpoint's file."""
+        with self._locked():
+            self._path(name).unlink(missing_ok=True)
+
+    def _last_good(self, path: Path) -> ModelEndpoint | None:
+        try:
+            stat = path.stat()
+        except FileNotFoundError:
+            return None
+        mark = (stat.st_mtime_ns, stat.st_size, stat.st_ino)
+        seen, endpoint = self._read.get(path.stem, ((0, 0, 0), None))
+        if seen == mark:
+            return endpoint
+        try:
+            endpoint = self.get(path.stem)
+        except EndpointUnreadableError as error:
+            log.warning("endpoint can't be read, its last good state stays: %s", error)
+        self._read[path.stem] = (mark, endpoint)
+        return endpoint
+
+    def _path(self, name: str) -> Path:
+        return self._folder / f"{name}.json"
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Holds every other writer off; the kernel lets go however this process ends."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        with (self._folder / ".lock").open("w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+
+
+def _next(revision: str) -> int:
+    return int(revision) + 1 if revision.isdigit() else 1

@@ -1,0 +1,37 @@
+"""What can go wrong in the registry, as a tree.
+
+``VersionFaultError`` is the version's own fault and ends in Rejected; everything else here is the
+environment's, ends in Blocked and is tried again.
+"""
+
+
+class RegistryError(Exception):
+    """The root; its message is a sentence for the person who reads ``headrace status``."""
+
+
+class VersionFaultError(RegistryError):
+    """The version itself is at fault: trying again would not help."""
+
+
+class SourceUnavailableError(RegistryError):
+    """MLflow does not answer, or not in time."""
+
+
+class EndpointConflictError(RegistryError):
+    """The endpoint changed since it was read: read it again and decide anew."""
+
+
+class EndpointUnreadableError(RegistryError):
+    """An endpoint's file is not an endpoint."""
+
+
+class TritonUnavailableError(RegistryError):
+    """Triton does not answer, or not in time."""
+
+
+class TritonRefusedError(RegistryError):
+    """Triton answered and refused; the message holds its own words."""
+
+
+class BackendMissingError(TritonRefusedError):
+    """Triton lacks the backend that the model's configuration names."""

@@ -1,0 +1,321 @@
+"""Keeps one Triton's models as the endpoints say: the loader, one beside each Triton.
+
+Run by ``registry.loader_main``. One loop compares what the endpoints name with what Triton holds
+and mends one difference at a time; a restart of Triton, of the store or of itself is only another
+difference. It decides nothing about versions, serves no prediction, and unloads only what it put
+there itself.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from contracts.endpoint import ModelEndpoint
+from contracts.loading import CostPoint, LoadedModel, LoaderReport, LoadFailure
+from contracts.manifest import MANIFEST, Manifest
+from contracts.model import ModelRef
+from registry import desired, durable, metrics, warmup
+from registry.desired import Failure, Ledger, Role, Want
+from registry.endpoint_store import EndpointStore
+from registry.errors import (
+    BackendMissingError,
+    RegistryError,
+    TritonRefusedError,
+    TritonUnavailableError,
+)
+from registry.placement import Placement
+from registry.reports import Reports
+from registry.triton_client import Triton
+from registry.triton_config import BACKEND_ONNXRUNTIME, BACKEND_PYTHON
+
+log = logging.getLogger(__name__)
+
+
+class PackageCache(Protocol):
+    """Verified packages on this machine's disk. Both calls may block."""
+
+    def fetch(self, ref: ModelRef) -> Path:
+        """The folder of a package whose every byte was checked.
+
+        Raises:
+            RegistryError: it can't be had now.
+        """
+        ...
+
+    def forget(self, ref: ModelRef) -> None:
+        """Removes the local copy."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class LoaderOptions:
+    """How one loader works. ``backends`` are tried in their order."""
+
+    name: str
+    triton_grpc: str
+    ledger_file: Path
+    backends: tuple[str, ...] = (BACKEND_ONNXRUNTIME, BACKEND_PYTHON)
+    poll_seconds: float = 0.25
+    heartbeat_seconds: float = 2.0
+    unload_after_seconds: float = 600.0
+    warmup_seconds: float = 1.5
+
+
+class Loader:
+    """One loop, one owner of everything below."""
+
+    def __init__(
+        self,
+        options: LoaderOptions,
+        *,
+        endpoints: EndpointStore,
+        packages: PackageCache,
+        triton: Triton,
+        placement: Placement,
+        reports: Reports,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._options = options
+        self._endpoints = endpoints
+        self._packages = packages
+        self._triton = triton
+        self._placement = placement
+        self._reports = reports
+        self._now = now
+        self._known: tuple[ModelEndpoint, ...] = ()
+        self._loaded: dict[str, LoadedModel] = {}
+        self._costs: dict[str, tuple[CostPoint, ...]] = {}
+        self._failures: dict[str, Failure] = {}
+        self._crashes: dict[str, int] = {}
+        self._backend: str | None = None
+        self._answers = False
+        self._reported: LoaderReport | None = None
+        self._ledger = _read_ledger(options.ledger_file)
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Mends until told to stop. Nothing that is away ends it."""
+        self._adopt(self._reports.get(self._options.name))
+        async with asyncio.TaskGroup() as tasks:
+            heart = tasks.create_task(self._beat())
+            while not stop.is_set():
+                try:
+                    busy = await self.step()
+                except (RegistryError, OSError) as error:
+                    log.warning("the loader's pass was cut short: %s", error)
+                    busy = False
+                if not busy:
+                    await _wait(stop, self._options.poll_seconds)
+            heart.cancel()
+
+    async def step(self) -> bool:
+        """One pass; returns whether there may be more to do at once."""
+        await self._read_endpoints()
+        wants = desired.wanted(self._known)
+        try:
+            held = await self._triton.held()
+        except TritonUnavailableError as error:
+            self._triton_is_away(str(error))
+            self._report(wants)
+            return False
+        self._see(held, wants)
+        self._write_ledger(self._ledger.judged(wants, self._now()))
+        want = self._next(wants)
+        if want is not None:
+            await self._load(want, already_held=want.ref.triton_model in held)
+        else:
+            await self._unload_expired()
+        self._report(wants)
+        return want is not None
+
+    # What is
+
+    async def _read_endpoints(self) -> None:
+        try:
+            self._known = await asyncio.to_thread(self._endpoints.list)
+        except OSError as error:
+            log.warning("endpoints can't be read, going on with the last ones: %s", error)
+
+    def _adopt(self, report: LoaderReport | None) -> None:
+        """Costs that this loader measured before it was restarted still hold."""
+        for model in report.loaded if report else ():
+            self._costs[model.ref.triton_model] = model.costs
+            self._loaded[model.ref.triton_model] = model
+
+    def _triton_is_away(self, reason: str) -> None:
+        if self._answers:
+            log.warning("%s", reason)
+        self._answers = False
+        self._backend = None
+
+    def _see(self, held: frozenset[str], wants: tuple[Want, ...]) -> None:
+        """Takes in what Triton holds; what it lost shows that it was restarted."""
+        self._answers = True
+        lost = set(self._loaded) - held
+        if lost:
+            log.warning("Triton lost %s: it was restarted", ", ".join(sorted(lost)))
+            metrics.TRITON_RESTARTS.inc()
+            self._backend = None
+            for want in wants:
+                if want.role is Role.CANDIDATE and want.ref.triton_model in lost:
+                    self._crashed(want)
+        self._loaded = {name: model for name, model in self._loaded.items() if name in held}
+        names = {want.ref.triton_model for want in wants}
+        self._failures = {name: item for name, item in self._failures.items() if name in names}
+
+    def _crashed(self, want: Want) -> None:
+        name = want.ref.triton_model
+        self._crashes[name] = self._crashes.get(name, 0) + 1
+        if self._crashes[name] > desired.CRASHES_ALLOWED:
+            reason = f"Triton ended {self._crashes[name]} times while it held or loaded the version"
+            self._fail(want, reason, by_version=True)
+
+    # What to do
+
+    def _next(self, wants: tuple[Want, ...]) -> Want | None:
+        now = self._now()
+        for want in wants:
+            name = want.ref.triton_model
+            if name not in self._loaded and desired.may_try(self._failures.get(name), now):
+                return want
+        return None
+
+    async def _load(self, want: Want, *, already_held: bool) -> None:
+        name = want.ref.triton_model
+        started = time.monotonic()
+        try:
+            package = await asyncio.to_thread(self._packages.fetch, want.ref)
+            manifest = Manifest.model_validate_json((package / MANIFEST).read_bytes())
+            if not already_held:
+                await self._put(want.ref, package)
+            costs = await self._warm(name, manifest)
+        except TritonUnavailableError as error:
+            self._triton_is_away(str(error))
+            self._fail(want, str(error), by_version=False)
+            if want.role is Role.CANDIDATE:
+                self._crashed(want)
+        except TritonRefusedError as error:
+            self._fail(want, str(error), by_version=desired.is_version_fault(str(error)))
+        except (RegistryError, OSError, ValueError) as error:
+            self._fail(want, str(error), by_version=False)
+        else:
+            self._failures.pop(name, None)
+            self._costs[name] = costs
+            self._loaded[name] = LoadedModel(ref=want.ref, costs=costs)
+            seconds = time.monotonic() - started
+            metrics.LOAD_SECONDS.observe(seconds)
+            log.info("loaded %s", name, extra={"seconds": round(seconds, 3)})
+
+    async def _put(self, ref: ModelRef, package: Path) -> None:
+        """Loads by the first backend that this Triton has."""
+        name = ref.triton_model
+        self._write_ledger(self._ledger.placed(ref))
+        backends = (self._backend,) if self._backend else self._options.backends
+        for position, backend in enumerate(backends, start=1):
+            place = self._placement.place
+            overrides = await asyncio.to_thread(place, name, package, backend)
+            try:
+                await self._triton.load(name, overrides)
+            except BackendMissingError:
+                if position == len(backends):
+                    raise
+            else:
+                self._backend = backend
+                return
+
+    async def _warm(self, name: str, manifest: Manifest) -> tuple[CostPoint, ...]:
+        def infer(tensors: warmup.Tensors) -> warmup.Answered:
+            return self._triton.infer(name, tensors)
+
+        known = self._costs.get(name)
+        if known is not None:
+            await warmup.touch(infer, manifest)
+            return known
+        budget = self._options.warmup_seconds
+        return await warmup.measure(infer, manifest, budget_seconds=budget)
+
+    async def _unload_expired(self) -> None:
+        expired = self._ledger.expired(self._now(), self._options.unload_after_seconds)
+        for name in expired:
+            await self._triton.unload(name)
+            await asyncio.to_thread(self._placement.remove, name)
+            await asyncio.to_thread(self._packages.forget, self._ledger.entries[name].ref)
+            self._write_ledger(self._ledger.without(name))
+            for memory in (self._loaded, self._costs, self._crashes):
+                memory.pop(name, None)
+            log.info("unloaded %s, which no endpoint names any more", name)
+
+    # What is said and kept
+
+    def _fail(self, want: Want, reason: str, *, by_version: bool) -> None:
+        name = want.ref.triton_model
+        previous = self._failures.get(name)
+        failure = desired.failed(want, reason, previous, by_version=by_version, now=self._now())
+        self._failures[name] = failure
+        metrics.LOAD_FAILURES.labels("version" if by_version else "environment").inc()
+        log.warning("%s is not loaded: %s", name, reason)
+
+    def _report(self, wants: tuple[Want, ...]) -> None:
+        """Writes the report where it says something new, or is due as a sign of life."""
+        loaded = tuple(self._loaded.values()) if self._answers else ()
+        missing = desired.missing_stable(wants, self._loaded)
+        report = LoaderReport(
+            loader=self._options.name,
+            triton_grpc=self._options.triton_grpc,
+            at=self._now(),
+            ready=self._answers and not missing,
+            loaded=loaded,
+            failed=tuple(
+                LoadFailure(ref=failure.ref, reason=failure.reason, by_version=failure.by_version)
+                for failure in self._failures.values()
+            ),
+        )
+        last = self._reported
+        same = last is not None and last.model_copy(update={"at": report.at}) == report
+        if last is None or not same or report.at - last.at >= self._options.heartbeat_seconds:
+            self._put_report(report)
+
+    def _put_report(self, report: LoaderReport) -> None:
+        try:
+            self._reports.put(report)
+        except OSError as error:
+            log.warning("the report can't be written: %s", error)
+        else:
+            self._reported = report
+
+    async def _beat(self) -> None:
+        """Signs of life during a long load, which ``step`` can't give."""
+        while True:
+            await asyncio.sleep(self._options.heartbeat_seconds)
+            last, now = self._reported, self._now()
+            if last is not None and now - last.at >= self._options.heartbeat_seconds:
+                self._put_report(last.model_copy(update={"at": now}))
+
+    def _write_ledger(self, ledger: Ledger) -> None:
+        if ledger != self._ledger:
+            durable.write(self._options.ledger_file, ledger.model_dump_json(indent=2).encode())
+            self._ledger = ledger
+
+
+def _read_ledger(path: Path) -> Ledger:
+    """The ledger as it was left; an empty one where there is none or it can't be read.
+
+    Without it nothing is lost but the unloading of what an earlier loader had put there.
+    """
+    try:
+        return Ledger.model_validate_json(path.read_bytes())
+    except FileNotFoundError:
+        return Ledger()
+    except ValueError as error:
+        log.warning("the ledger %s can't be read and is begun anew: %s", path, error)
+        return Ledger()
+
+
+async def _wait(stop: asyncio.Event, seconds: float) -> None:
+    try:
+        await asyncio.wait_for(stop.wait(), seconds)
+    except TimeoutError:
+        return

@@ -1,0 +1,41 @@
+"""The registry's metrics, declared once: names, units and help.
+
+Written by the controller and the loader, shown on ``/metrics`` by each service's main.
+"""
+
+from prometheus_client import Counter, Gauge, Histogram
+
+_SECONDS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 900)
+
+CONVERSIONS = Counter(
+    "headrace_registry_conversions_total",
+    "Conversions that ended, by how: published, version (its own fault), environment.",
+    ["outcome"],
+)
+CONVERSION_SECONDS = Histogram(
+    "headrace_registry_conversion_seconds",
+    "Time of a conversion, from its start to the package in the store.",
+    buckets=_SECONDS,
+)
+PROMOTIONS = Counter(
+    "headrace_registry_promotions_total", "Versions that became stable.", ["endpoint"]
+)
+BLOCKED = Gauge(
+    "headrace_registry_blocked_endpoints", "Endpoints whose newest version waits for a retry."
+)
+SOURCE_UP = Gauge("headrace_registry_source_up", "1 where MLflow answered the last question.")
+PASSES = Counter("headrace_registry_passes_total", "Passes of the controller's loop.", ["outcome"])
+WEBHOOKS = Counter(
+    "headrace_registry_webhooks_total", "Webhooks received, by what became of them.", ["outcome"]
+)
+LOAD_SECONDS = Histogram(
+    "headrace_loader_load_seconds",
+    "Time to load a model: fetch, verify, load into Triton, warm up.",
+    buckets=_SECONDS,
+)
+LOAD_FAILURES = Counter(
+    "headrace_loader_load_failures_total", "Loads that failed, by who is at fault.", ["fault"]
+)
+TRITON_RESTARTS = Counter(
+    "headrace_loader_triton_restarts_total", "Times that Triton was found without its models."
+)

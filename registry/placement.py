@@ -1,0 +1,98 @@
+"""Brings a package's files to where Triton loads them from.
+
+Called by the loader before each load. Two ways: a folder that this process and Triton share, or
+the files inside the load call itself, for a Triton elsewhere. It never talks to Triton, and never
+changes the package.
+"""
+
+import os
+import shutil
+from pathlib import Path
+from typing import Protocol
+
+from contracts.manifest import CONFIG_ONNXRUNTIME, CONFIG_PYTHON, MODEL_ONNX
+from registry import triton_config, triton_data
+from registry.triton_client import Overrides
+
+_CONFIGS = {
+    triton_config.BACKEND_PYTHON: CONFIG_PYTHON,
+    triton_config.BACKEND_ONNXRUNTIME: CONFIG_ONNXRUNTIME,
+}
+
+
+class Placement(Protocol):
+    """A way to bring models to one Triton."""
+
+    def place(self, name: str, package: Path, backend: str) -> Overrides:
+        """Brings the files; returns what the load call must carry.
+
+        Args:
+            name: Triton's name of the model.
+            package: folder of a verified package.
+            backend: ``python`` or ``onnxruntime``.
+
+        Raises:
+            OSError: no space, no right to write.
+        """
+        ...
+
+    def remove(self, name: str) -> None:
+        """Removes what ``place`` left; nothing there is no error."""
+        ...
+
+
+class SharedRepository:
+    """A model repository folder that Triton reads too.
+
+    Layout: ``<folder>/<name>/{config.pbtxt,1/model.onnx,1/model.py}``, moved into place whole.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def place(self, name: str, package: Path, backend: str) -> Overrides:
+        """Lays the model out; the load call carries nothing."""
+        aside = self._folder / f".{name}"
+        shutil.rmtree(aside, ignore_errors=True)
+        version = aside / triton_config.VERSION_FOLDER
+        version.mkdir(parents=True)
+        shutil.copyfile(package / _CONFIGS[backend], aside / "config.pbtxt")
+        _link(package / MODEL_ONNX, version / MODEL_ONNX)
+        if backend == triton_config.BACKEND_PYTHON:
+            shutil.copyfile(triton_data.python_model(), version / triton_config.MODEL_PY)
+        self.remove(name)
+        aside.rename(self._folder / name)
+        return {}
+
+    def remove(self, name: str) -> None:
+        """Removes the model's folder."""
+        shutil.rmtree(self._folder / name, ignore_errors=True)
+
+
+class UploadedFiles:
+    """A Triton with no folder in common: the load call carries the configuration and the files."""
+
+    def place(self, name: str, package: Path, backend: str) -> Overrides:
+        """Reads the files into the load call's parameters."""
+        del name
+        config = (package / _CONFIGS[backend]).read_text(encoding="utf-8")
+        folder = f"file:{triton_config.VERSION_FOLDER}"
+        overrides: dict[str, str | bytes] = {
+            "config": triton_config.as_json(config),
+            f"{folder}/{MODEL_ONNX}": (package / MODEL_ONNX).read_bytes(),
+        }
+        if backend == triton_config.BACKEND_PYTHON:
+            model = triton_data.python_model().read_bytes()
+            overrides[f"{folder}/{triton_config.MODEL_PY}"] = model
+        return overrides
+
+    def remove(self, name: str) -> None:
+        """Nothing was left: Triton removes what it was sent."""
+
+
+def _link(source: Path, target: Path) -> None:
+    """A hard link, which costs no disk; a copy where the folders are on different disks."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)

@@ -1,0 +1,137 @@
+"""Speaks to one Triton about its models, over gRPC.
+
+Called by the loader alone; predictions go from the gateway to Triton without it. Every call has a
+deadline. It keeps no state but the channel, which reconnects by itself within a second of Triton's
+return.
+"""
+
+from collections.abc import Mapping
+from typing import Protocol
+
+import grpc
+import numpy as np
+from numpy.typing import NDArray
+from tritonclient.grpc import service_pb2, service_pb2_grpc
+
+from registry.errors import BackendMissingError, TritonRefusedError, TritonUnavailableError
+
+_AWAY = {
+    grpc.StatusCode.UNAVAILABLE,
+    grpc.StatusCode.DEADLINE_EXCEEDED,
+    grpc.StatusCode.CANCELLED,
+}
+_NO_BACKEND = ("unable to find backend library", "unable to find 'libtriton_")
+_DATATYPES = {"int64": "INT64", "int32": "INT32"}
+_OPTIONS = (
+    ("grpc.max_send_message_length", -1),  # a whole model may be uploaded
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 500),
+    ("grpc.use_local_subchannel_pool", 1),
+)
+
+Overrides = Mapping[str, str | bytes]
+
+
+class Triton(Protocol):
+    """One Triton's models. Each call raises ``TritonUnavailableError`` where none answers."""
+
+    async def held(self) -> frozenset[str]:
+        """Names of the models that are ready."""
+        ...
+
+    async def load(self, name: str, overrides: Overrides) -> None:
+        """Loads a model from the repository, or from ``overrides`` (config and files).
+
+        Raises:
+            TritonRefusedError: with Triton's words.
+        """
+        ...
+
+    async def unload(self, name: str) -> None:
+        """Unloads a model; one that is not there is no error."""
+        ...
+
+    async def infer(self, name: str, inputs: Mapping[str, NDArray[np.integer]]) -> tuple[int, int]:
+        """Runs one batch; returns how many rows came back, and how many bytes.
+
+        Raises:
+            TritonRefusedError: the model failed.
+        """
+        ...
+
+
+class GrpcTriton:
+    """A Triton at an address.
+
+    Args:
+        target: ``host:port`` of its gRPC.
+        call_seconds: deadline of a short call.
+        load_seconds: deadline of a load, of an unload, and of one warm-up batch.
+    """
+
+    def __init__(self, target: str, *, call_seconds: float, load_seconds: float) -> None:
+        self._channel = grpc.aio.insecure_channel(target, options=_OPTIONS)
+        self._stub = service_pb2_grpc.GRPCInferenceServiceStub(self._channel)
+        self._target = target
+        self._call_seconds = call_seconds
+        self._load_seconds = load_seconds
+
+    async def held(self) -> frozenset[str]:
+        """Names of the models that are ready."""
+        request = service_pb2.RepositoryIndexRequest(ready=True)
+        try:
+            index = await self._stub.RepositoryIndex(request, timeout=self._call_seconds)
+        except grpc.aio.AioRpcError as error:
+            raise self._translated(error) from error
+        return frozenset(model.name for model in index.models if model.state == "READY")
+
+    async def load(self, name: str, overrides: Overrides) -> None:
+        """Loads a model; see the Protocol."""
+        request = service_pb2.RepositoryModelLoadRequest(model_name=name)
+        for key, value in overrides.items():
+            if isinstance(value, bytes):
+                request.parameters[key].bytes_param = value
+            else:
+                request.parameters[key].string_param = value
+        try:
+            await self._stub.RepositoryModelLoad(request, timeout=self._load_seconds)
+        except grpc.aio.AioRpcError as error:
+            raise self._translated(error) from error
+
+    async def unload(self, name: str) -> None:
+        """Unloads a model; see the Protocol."""
+        request = service_pb2.RepositoryModelUnloadRequest(model_name=name)
+        try:
+            await self._stub.RepositoryModelUnload(request, timeout=self._load_seconds)
+        except grpc.aio.AioRpcError as error:
+            raise self._translated(error) from error
+
+    async def infer(self, name: str, inputs: Mapping[str, NDArray[np.integer]]) -> tuple[int, int]:
+        """Runs one batch; see the Protocol."""
+        request = service_pb2.ModelInferRequest(model_name=name)
+        for key, array in inputs.items():
+            datatype = _DATATYPES[array.dtype.name]
+            request.inputs.add(name=key, datatype=datatype, shape=array.shape)
+            request.raw_input_contents.append(array.tobytes())
+        try:
+            response = await self._stub.ModelInfer(request, timeout=self._load_seconds)
+        except grpc.aio.AioRpcError as error:
+            raise self._translated(error) from error
+        rows = min((output.shape[0] for output in response.outputs), default=0)
+        return rows, sum(len(content) for content in response.raw_output_contents)
+
+    async def close(self) -> None:
+        """Closes the channel."""
+        await self._channel.close()
+
+    def _translated(
+        self, error: "grpc.aio.AioRpcError"
+    ) -> TritonUnavailableError | TritonRefusedError:
+        said = (error.details() or error.code().name).strip().rstrip(";").strip()
+        if error.code() in _AWAY:
+            return TritonUnavailableError(f"Triton at {self._target} does not answer: {said}")
+        if any(sign in said for sign in _NO_BACKEND):
+            return BackendMissingError(said)
+        return TritonRefusedError(said)

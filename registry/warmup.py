@@ -1,0 +1,123 @@
+"""Runs a model that was just loaded on every row length, and measures what batches cost.
+
+Called by the loader. The first run of a shape is slow on every engine, so no caller should be the
+one who pays for it; and the gateway's batcher needs to know what a batch of so many rows costs on
+the engine at hand. It never judges a model by its speed.
+"""
+
+import statistics
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contracts.loading import CostPoint
+from contracts.manifest import Manifest
+from contracts.tasks import ATTENTION_MASK, INPUT_IDS
+from contracts.tensors import Datatype
+from registry.errors import TritonRefusedError
+
+Tensors = Mapping[str, NDArray[np.integer]]
+Answered = Awaitable[tuple[int, int]]  # rows and bytes
+Infer = Callable[[Tensors], Answered]
+
+_RUNS = 3  # measured, after one that is not
+_FIRST_SIZES = (1, 8)  # what a batcher needs most, before the budget ends
+
+
+def points(buckets: Sequence[int], max_batch_size: int) -> tuple[tuple[int, int], ...]:
+    """(bucket, batch) in the order in which they are worth knowing.
+
+    One row of every bucket comes first, then batches of 8, then the other powers of two and the
+    largest batch, each over all buckets.
+
+    >>> points((16, 32), 4)
+    ((16, 1), (32, 1), (16, 2), (32, 2), (16, 4), (32, 4))
+    """
+    sizes = {1, max_batch_size}
+    size = 2
+    while size < max_batch_size:
+        sizes.add(size)
+        size *= 2
+    order = sorted(sizes, key=lambda rows: (rows not in _FIRST_SIZES, rows))
+    return tuple((bucket, rows) for rows in order for bucket in buckets)
+
+
+async def touch(infer: Infer, manifest: Manifest) -> None:
+    """Runs one row of every bucket, for a model whose costs are known already.
+
+    Raises:
+        TritonRefusedError: the model fails, or answers with nothing.
+        TritonUnavailableError: Triton went away.
+    """
+    for bucket in manifest.length_buckets:
+        await _run(infer, batch(manifest, bucket, 1), 1)
+
+
+async def measure(
+    infer: Infer,
+    manifest: Manifest,
+    *,
+    budget_seconds: float,
+    clock: Callable[[], float] = time.monotonic,
+) -> tuple[CostPoint, ...]:
+    """Warms every bucket up and measures as many batch shapes as the budget allows.
+
+    One row of each bucket is run whatever it takes. A shape that would not fit into what is left
+    of the budget, by what smaller ones took, is left out.
+
+    Raises:
+        TritonRefusedError: the model fails, or answers with nothing.
+        TritonUnavailableError: Triton went away.
+    """
+    started = clock()
+    per_token: dict[int, float] = {}  # seconds, by bucket
+    costs = []
+    for bucket, rows in points(manifest.length_buckets, manifest.max_batch_size):
+        left = budget_seconds - (clock() - started)
+        expected = per_token.get(bucket, 0.0) * bucket * rows
+        if rows > 1 and expected * 2 > left:
+            continue
+        seconds = await _median(infer, batch(manifest, bucket, rows), rows, left, clock)
+        per_token[bucket] = seconds / (bucket * rows)
+        costs.append(CostPoint(bucket=bucket, batch=rows, milliseconds=max(seconds, 1e-6) * 1e3))
+    return tuple(sorted(costs, key=lambda cost: (cost.bucket, cost.batch)))
+
+
+def batch(manifest: Manifest, bucket: int, rows: int) -> dict[str, NDArray[np.integer]]:
+    """Full rows of ordinary tokens: ``[rows, bucket]`` for each of the graph's inputs."""
+    tensors: dict[str, NDArray[np.integer]] = {}
+    for spec in manifest.inputs:
+        dtype = np.int32 if spec.datatype is Datatype.INT32 else np.int64
+        array: NDArray[np.integer] = np.zeros((rows, bucket), dtype)
+        if spec.name == INPUT_IDS:
+            array[:] = np.arange(bucket) % manifest.tokenizer.vocabulary
+        elif spec.name == ATTENTION_MASK:
+            array[:] = 1
+        tensors[spec.name] = array
+    return tensors
+
+
+async def _median(
+    infer: Infer,
+    tensors: Tensors,
+    rows: int,
+    left: float,
+    clock: Callable[[], float],
+) -> float:
+    """Seconds of one batch: the median of some runs after a first, or the first if it is long."""
+    taken: list[float] = []
+    for _ in range(1 + _RUNS):
+        before = clock()
+        await _run(infer, tensors, rows)
+        taken.append(clock() - before)
+        if sum(taken) + taken[-1] > left:
+            break
+    return statistics.median(taken[1:] or taken)
+
+
+async def _run(infer: Infer, tensors: Tensors, rows: int) -> None:
+    answered, size = await infer(tensors)
+    if answered != rows or size == 0:
+        raise TritonRefusedError(f"{rows} rows were answered with {answered} of {size} bytes")
