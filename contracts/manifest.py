@@ -54,6 +54,7 @@ class Parity(_Part):
     max_abs_difference: float
     mean_abs_difference: float
     equal_labels: float | None = Field(None, description="share, for classifiers")
+    min_cosine: float | None = Field(None, description="of any vector to the original's")
     batch_max_abs_difference: float = Field(
         description="a text alone against the same text among others, in every bucket"
     )

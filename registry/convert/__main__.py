@@ -1,0 +1,106 @@
+"""``python -m registry.convert REQUEST.json``: one conversion, in a process of its own.
+
+Started by the registry's launcher. It prints one JSON object a line on standard output, as
+``registry.job`` says, and logs on standard error. Limits of memory and time are the launcher's. A
+failure that it foresees ends in a ``Failed`` line and exit status 0; a crash ends without one.
+"""
+
+import base64
+import json
+import logging
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from contracts.endpoint import Phase
+from registry.convert.errors import ConversionError
+from registry.job import ConversionRequest, Failed, Progress, Published
+
+_THREAD_SETTINGS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+def main(arguments: list[str]) -> int:
+    """Runs the request in the file that ``arguments`` names; returns the exit status."""
+    if len(arguments) != 1:
+        print("usage: python -m registry.convert REQUEST.json", file=sys.stderr)  # noqa: T201
+        return 2
+    request = ConversionRequest.model_validate_json(Path(arguments[0]).read_bytes())
+    _prepare_process(request.threads)
+    _say(_result(request, os.environ))
+    return 0
+
+
+def _result(request: ConversionRequest, environment: Mapping[str, str]) -> Published | Failed:
+    # Imported only now, so that thread settings hold for the libraries' start.
+    from registry.convert.tracking import Tracking  # noqa: PLC0415
+    from registry.convert.walk import convert  # noqa: PLC0415
+    from registry.store import PackageStore, StoreError  # noqa: PLC0415
+
+    try:
+        tracking = Tracking(request.tracking_uri, authorization=_authorization(environment))
+        store = PackageStore(request.store_url)
+        return Published(ref=convert(request, tracking, store, _report))
+    except ConversionError as error:
+        return Failed(
+            reason=error.reason, by_version=error.by_version, needs_export=error.needs_export
+        )
+    except StoreError as error:
+        return Failed(reason=str(error), by_version=False)
+    except MemoryError:
+        return Failed(reason="the version needs more memory than a conversion has", by_version=True)
+    except OSError as error:
+        # The scratch folder is all that is left to fail here: a full disk, most often.
+        return Failed(reason=f"conversion's scratch folder: {error}", by_version=False)
+
+
+def _authorization(environment: Mapping[str, str]) -> str | None:
+    """MLflow's header, from the variables that its own client reads."""
+    token = environment.get("MLFLOW_TRACKING_TOKEN")
+    if token:
+        return f"Bearer {token}"
+    user = environment.get("MLFLOW_TRACKING_USERNAME")
+    if user:
+        pair = f"{user}:{environment.get('MLFLOW_TRACKING_PASSWORD', '')}"
+        return f"Basic {base64.b64encode(pair.encode()).decode()}"
+    return None
+
+
+def _prepare_process(threads: int) -> None:
+    for name in _THREAD_SETTINGS:
+        os.environ[name] = str(threads)
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    os.environ["HF_HUB_OFFLINE"] = "1"  # nothing is ever downloaded from a model hub
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(message)s")
+    for handler in logging.getLogger().handlers:
+        handler.setFormatter(_JsonFormatter())
+
+
+class _JsonFormatter(logging.Formatter):
+    """One JSON object a line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The record as JSON; ``reason`` is the one extra field that conversion uses."""
+        line = {
+            "time": record.created,
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        reason = getattr(record, "reason", None)
+        if reason is not None:
+            line["reason"] = reason
+        return json.dumps(line)
+
+
+def _report(phase: Phase, message: str) -> None:
+    _say(Progress(phase=phase, message=message))
+
+
+def _say(line: Progress | Published | Failed) -> None:
+    sys.stdout.write(line.model_dump_json() + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

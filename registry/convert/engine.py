@@ -1,0 +1,126 @@
+"""Runs a graph on texts in this process, exactly as the gateway and Triton will.
+
+Called by calibration, verification and the choice of precision. Tokenising and padding are
+``preprocess``'s, the session's options are those of the served engine; so what is measured here is
+what callers will get. It never downloads and never optimises for this machine what is published.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import onnx
+import onnxruntime
+from numpy.typing import NDArray
+
+from contracts.manifest import TokenizerSpec
+from contracts.tensors import TensorSpec
+from preprocess.buckets import bucket_of
+from preprocess.encoder import Encoded, TextEncoder
+from preprocess.padding import RowPadder
+from registry.convert.errors import VersionError
+
+Floats = NDArray[np.float32]
+
+_ERRORS_ONLY = 3
+_TOKENS_A_BATCH = 2048
+
+
+@dataclass(frozen=True)
+class Texts:
+    """Texts as this version's tokeniser sees them, and what pads them."""
+
+    encoded: Encoded
+    padder: RowPadder
+    buckets: tuple[int, ...]
+
+    def __len__(self) -> int:
+        return len(self.encoded)
+
+    def feed(self, indexes: Sequence[int], length: int) -> dict[str, NDArray[np.generic]]:
+        """Tensors ``[len(indexes), length]`` of some of the texts."""
+        types = self.encoded.type_ids
+        return dict(
+            self.padder.pad(
+                [self.encoded.ids[index] for index in indexes],
+                length,
+                None if types is None else [types[index] for index in indexes],
+            )
+        )
+
+    def bucket(self, index: int) -> int:
+        """The row length that a text is padded to when served."""
+        return bucket_of(self.encoded.tokens[index], self.buckets)
+
+
+def encode(
+    texts: Sequence[str],
+    encoder: TextEncoder,
+    inputs: Sequence[TensorSpec],
+    tokenizer: TokenizerSpec,
+    buckets: tuple[int, ...],
+) -> Texts:
+    """The texts, tokenised once for all that follows."""
+    return Texts(encoder.encode(texts), RowPadder(inputs, tokenizer), buckets)
+
+
+class Engine:
+    """One graph, loaded."""
+
+    def __init__(self, model: onnx.ModelProto | str, *, threads: int) -> None:
+        """Loads a graph, or a file where the graph is larger than protobuf allows.
+
+        Raises:
+            VersionError: ONNX Runtime refuses it.
+        """
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = threads
+        options.inter_op_num_threads = 1
+        options.log_severity_level = _ERRORS_ONLY
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        source = model if isinstance(model, str) else model.SerializeToString()
+        try:
+            self._session = onnxruntime.InferenceSession(
+                source, options, providers=["CPUExecutionProvider"]
+            )
+        except Exception as error:  # ONNX Runtime's errors share no base but Exception
+            raise VersionError(f"ONNX Runtime can't load the graph: {_first(error)}") from error
+
+    def run(self, feed: dict[str, NDArray[np.generic]]) -> list[Floats]:
+        """All outputs for one batch.
+
+        Raises:
+            VersionError: the graph fails on this input.
+        """
+        try:
+            return list(self._session.run(None, feed))
+        except Exception as error:  # as above
+            shape = next(iter(feed.values())).shape
+            raise VersionError(f"the graph fails on a batch of {shape}: {_first(error)}") from error
+
+    def outputs(self, texts: Texts) -> Floats:
+        """The first output for every text, float32 ``[texts, n]``, in batches within a bucket."""
+        by_bucket: dict[int, list[int]] = {}
+        for index in range(len(texts)):
+            by_bucket.setdefault(texts.bucket(index), []).append(index)
+        rows: dict[int, Floats] = {}
+        for bucket, indexes in by_bucket.items():
+            size = max(1, _TOKENS_A_BATCH // bucket)
+            for start in range(0, len(indexes), size):
+                part = indexes[start : start + size]
+                output = self.run(texts.feed(part, bucket))[0]
+                rows.update(zip(part, output, strict=True))
+        return np.stack([rows[index] for index in range(len(texts))]).astype(np.float32)
+
+    def alone(self, texts: Texts) -> Floats:
+        """The first output of every text alone and without any padding, float32 ``[texts, n]``."""
+        return np.concatenate(
+            [
+                self.run(texts.feed([index], texts.encoded.tokens[index]))[0]
+                for index in range(len(texts))
+            ]
+        ).astype(np.float32)
+
+
+def _first(error: Exception) -> str:
+    return str(error).strip().splitlines()[0][:300] if str(error).strip() else type(error).__name__

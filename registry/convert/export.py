@@ -1,0 +1,247 @@
+"""Exports PyTorch models to ONNX and gives the originals' answers to compare with.
+
+Called by the walk for versions that are not ONNX. The only module that needs torch, transformers
+and sentence-transformers, which are imported when it is first used. Nothing is ever downloaded, and
+no code of the model's own is run unless the operator allows it.
+"""
+
+import logging
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contracts.tasks import ATTENTION_MASK, INPUT_IDS, TOKEN_TYPE_IDS, Task
+from registry.convert.errors import ExportMissingError, VersionError
+from registry.flavours.original import Original
+
+log = logging.getLogger(__name__)
+
+_OPSET = 17
+_ROWS, _LENGTH = 2, 9  # of the traced example; both stay variable
+STATES = "last_hidden_state"
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A PyTorch model in memory.
+
+    Attributes:
+        network: the transformer, or the classifier with its head.
+        sentences: the sentence-transformers model around it, if it is one.
+        tokenizer: the original's own.
+    """
+
+    network: Any
+    sentences: Any | None
+    tokenizer: Any
+
+
+def load(original: Original, *, threads: int, allow_remote_code: bool) -> Loaded:
+    """Loads the version as its own library does.
+
+    Raises:
+        ExportMissingError: torch or the library is not installed.
+        VersionError: the library can't load it.
+    """
+    try:
+        import torch  # noqa: PLC0415
+        import transformers  # noqa: PLC0415
+    except ImportError as error:
+        raise ExportMissingError(
+            f"this version is PyTorch, and the export environment is not installed ({error.name})"
+        ) from error
+    torch.set_num_threads(threads)
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    options = {"attn_implementation": "eager"}  # the form whose parts can be fused again
+    try:
+        if original.sentence_transformers:
+            return _load_sentences(original, options, allow_remote_code=allow_remote_code)
+        kind = (
+            transformers.AutoModelForSequenceClassification
+            if original.task is Task.TEXT_CLASSIFICATION
+            else transformers.AutoModel
+        )
+        network = kind.from_pretrained(
+            original.folder,
+            local_files_only=True,
+            trust_remote_code=allow_remote_code,
+            **options,
+        )
+        tokenizer = transformers.AutoTokenizer.from_pretrained(
+            original.tokenizer, local_files_only=True, trust_remote_code=allow_remote_code
+        )
+    except ExportMissingError:
+        raise
+    except MemoryError:
+        raise
+    except Exception as error:  # the libraries raise many kinds, all about these files
+        raise VersionError(f"transformers can't load the version: {error}") from error
+    return Loaded(network.float().eval(), None, tokenizer)
+
+
+def _load_sentences(
+    original: Original, options: dict[str, str], *, allow_remote_code: bool
+) -> Loaded:
+    try:
+        import sentence_transformers  # noqa: PLC0415
+    except ImportError as error:
+        raise ExportMissingError("sentence-transformers is not installed") from error
+    sentences = sentence_transformers.SentenceTransformer(
+        str(original.folder),
+        device="cpu",
+        local_files_only=True,
+        trust_remote_code=allow_remote_code,
+        model_kwargs=options,
+    )
+    sentences = sentences.float().eval()
+    return Loaded(sentences[0].auto_model, sentences, sentences.tokenizer)
+
+
+def to_onnx(loaded: Loaded, task: Task, path: Path) -> None:
+    """Writes the graph with variable batch and length, ending in logits or token vectors.
+
+    Raises:
+        VersionError: neither of torch's exporters can.
+    """
+    import torch  # noqa: PLC0415
+
+    names = _inputs(loaded)
+    output = "logits" if task is Task.TEXT_CLASSIFICATION else STATES
+
+    class Positional(torch.nn.Module):  # type: ignore[misc]
+        """The network with its inputs by position, as the exporters want them."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.network = loaded.network
+
+        def forward(self, *tensors: Any) -> Any:  # noqa: ANN401
+            result = self.network(**dict(zip(names, tensors, strict=True)), return_dict=True)
+            return result[output]
+
+    ids = torch.full((_ROWS, _LENGTH), 5, dtype=torch.int64)
+    mask = torch.ones_like(ids)
+    mask[1, _LENGTH // 2 :] = 0
+    values = {INPUT_IDS: ids, ATTENTION_MASK: mask, TOKEN_TYPE_IDS: torch.zeros_like(ids)}
+    example = tuple(values[name] for name in names)
+    axes = {0: "batch", 1: "length"}
+    with warnings.catch_warnings(), torch.no_grad():
+        # Tracing warns of every branch that it follows; parity is what proves the result.
+        warnings.simplefilter("ignore")
+        module = Positional().eval()
+        try:
+            torch.onnx.export(
+                module,
+                example,
+                str(path),
+                input_names=names,
+                output_names=[output],
+                dynamic_axes={name: axes for name in [*names, output]},
+                opset_version=_OPSET,
+                dynamo=False,
+            )
+        except MemoryError:
+            raise
+        except Exception as tracing:
+            log.info("tracing failed, exporting the program", extra={"reason": str(tracing)})
+            _by_program(module, example, names, output, path)
+
+
+def _by_program(
+    module: Any,  # noqa: ANN401
+    example: tuple[Any, ...],
+    names: Sequence[str],
+    output: str,
+    path: Path,
+) -> None:
+    """The slower of torch's exporters, which takes what tracing can't."""
+    import torch  # noqa: PLC0415
+
+    batch, length = torch.export.Dim("batch"), torch.export.Dim("length")
+    try:
+        torch.onnx.export(
+            module,
+            example,
+            str(path),
+            input_names=list(names),
+            output_names=[output],
+            dynamic_shapes=(tuple({0: batch, 1: length} for _ in example),),
+            dynamo=True,
+            external_data=False,
+        )
+    except MemoryError:
+        raise
+    except Exception as error:
+        raise VersionError(f"torch can't export the model to ONNX: {error}") from error
+
+
+def _inputs(loaded: Loaded) -> list[str]:
+    """What the tokeniser gives of what the network takes."""
+    import inspect  # noqa: PLC0415
+
+    taken = inspect.signature(loaded.network.forward).parameters
+    given = [INPUT_IDS, ATTENTION_MASK]
+    if TOKEN_TYPE_IDS in loaded.tokenizer.model_input_names:
+        given.append(TOKEN_TYPE_IDS)
+    return [name for name in given if name in taken]
+
+
+def originals(
+    loaded: Loaded, task: Task, texts: Sequence[str], *, max_tokens: int
+) -> NDArray[np.float32]:
+    """The original's own outputs, text by text: logits or vectors, float32 ``[texts, n]``.
+
+    Raises:
+        VersionError: the original fails on a text.
+    """
+    import torch  # noqa: PLC0415
+
+    try:
+        with torch.inference_mode():
+            if loaded.sentences is not None:
+                loaded.sentences.max_seq_length = max_tokens
+                vectors = loaded.sentences.encode(
+                    list(texts), batch_size=8, show_progress_bar=False, convert_to_numpy=True
+                )
+                return np.asarray(vectors, dtype=np.float32)
+            rows = []
+            for text in texts:
+                tensors = loaded.tokenizer(
+                    text, return_tensors="pt", truncation=True, max_length=max_tokens
+                )
+                rows.append(_one(loaded, task, tensors))
+            return np.concatenate(rows).astype(np.float32)
+    except MemoryError:
+        raise
+    except Exception as error:
+        raise VersionError(f"the original model fails on a text: {error}") from error
+
+
+def _one(loaded: Loaded, task: Task, tensors: Any) -> NDArray[np.float32]:  # noqa: ANN401
+    result = loaded.network(**tensors)
+    if task is Task.TEXT_CLASSIFICATION:
+        logits: NDArray[np.float32] = result.logits.numpy()
+        return logits
+    # A plain folder: the mean of its token vectors, no padding here.
+    mean: NDArray[np.float32] = result.last_hidden_state.mean(dim=1).numpy()
+    return mean
+
+
+def fast_tokenizer(loaded: Loaded) -> str:
+    """``tokenizer.json`` of a version that has only older tokeniser files.
+
+    Raises:
+        VersionError: it has no fast tokeniser.
+    """
+    if not getattr(loaded.tokenizer, "is_fast", False):
+        raise VersionError(
+            "the tokeniser has no tokenizer.json and can't be converted to one; "
+            "save the version with a fast tokeniser"
+        )
+    return str(loaded.tokenizer.backend_tokenizer.to_str())

@@ -1,0 +1,105 @@
+"""Chooses between float32 and int8 by measuring both. Called by the walk.
+
+int8 is taken where it was asked for, or where ``auto`` finds that it keeps to its limits and is
+faster. What is measured is this machine's speed: the choice is part of the package, and says so.
+"""
+
+import statistics
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import onnx
+
+from contracts.endpoint import Precision
+from contracts.tasks import INPUT_IDS
+from registry.convert import quantise
+from registry.convert.engine import Engine, Texts
+from registry.convert.errors import VersionError
+
+_BATCH, _LENGTH = 8, 64
+_ROUNDS = 5
+_FASTER = 0.95  # of float32's time: less of a gain isn't worth any loss
+_CALIBRATION_TEXTS = 64
+
+
+@dataclass(frozen=True)
+class Built:
+    """A graph in one precision, loaded."""
+
+    precision: Precision
+    model: onnx.ModelProto
+    engine: Engine
+
+
+def int8(model: onnx.ModelProto, texts: Texts, *, threads: int) -> Built | None:
+    """The graph in int8, or None where it has no matrix product to quantise."""
+    names = list(dict.fromkeys(item.activation for item in quantise.products(model)))
+    if not names:
+        return None
+    tapped = Engine(quantise.with_taps(model, names), threads=threads)
+    picked = spread(texts, _CALIBRATION_TEXTS)
+    calibration = quantise.Calibration(len(picked))
+    for index in picked:
+        values = tapped.run(texts.feed([index], texts.encoded.tokens[index]))
+        for name, value in zip(names, values, strict=True):
+            calibration.add(name, value)
+    quantised = quantise.quantise(model, calibration)
+    return Built(Precision.INT8, quantised, Engine(quantised, threads=threads))
+
+
+def fp16(model: onnx.ModelProto, *, threads: int) -> Built:
+    """The graph with float16 weights; inputs and outputs keep their types.
+
+    Raises:
+        VersionError: the tool can't convert it.
+    """
+    from onnxruntime.transformers.float16 import (  # noqa: PLC0415  # slow, and seldom asked for
+        convert_float_to_float16,
+    )
+
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    try:
+        half = convert_float_to_float16(copy, keep_io_types=True)
+    except Exception as error:  # the tool raises many kinds
+        raise VersionError(f"the graph can't be made fp16: {error}") from error
+    return Built(Precision.FP16, half, Engine(half, threads=threads))
+
+
+def slower(candidate: Engine, standard: Engine, texts: Texts) -> str:
+    """Why the candidate isn't worth it, in words; empty if it is clearly faster.
+
+    Medians of runs that take turns, of a batch of 8 rows of 64 tokens.
+    """
+    feed = _batch(texts)
+    times: tuple[list[float], list[float]] = ([], [])
+    for turn in range(_ROUNDS + 1):
+        for engine, spent in zip((candidate, standard), times, strict=True):
+            begun = time.perf_counter()
+            engine.run(feed)
+            if turn:  # the first run warms up
+                spent.append(time.perf_counter() - begun)
+    mine, theirs = (1000 * statistics.median(spent) for spent in times)
+    if mine <= theirs * _FASTER:
+        return ""
+    return f"int8 took {mine:.1f} ms for {_BATCH} texts of {_LENGTH} tokens, fp32 {theirs:.1f} ms"
+
+
+def spread(texts: Texts, count: int) -> Sequence[int]:
+    """Indexes of at most ``count`` texts, evenly over all lengths."""
+    order = sorted(range(len(texts)), key=lambda index: texts.encoded.tokens[index])
+    if len(order) <= count:
+        return order
+    return [order[place] for place in np.linspace(0, len(order) - 1, count).astype(int)]
+
+
+def _batch(texts: Texts) -> dict[str, np.ndarray[tuple[int, ...], np.dtype[np.generic]]]:
+    """Real tokens, repeated to full rows: time depends on the shape alone."""
+    length = min(_LENGTH, texts.buckets[-1])
+    ids = np.concatenate([np.asarray(row) for row in texts.encoded.ids if row])
+    rows = np.resize(ids, (_BATCH, length)).tolist()
+    feed = dict(texts.padder.pad(rows, length))
+    assert INPUT_IDS in feed  # noqa: S101
+    return feed

@@ -1,0 +1,150 @@
+"""Proves that a graph answers as the original does. Called by the walk, for each precision tried.
+
+Differences are measured where a caller would see them: on probabilities for classifiers, on vectors
+divided by the originals' mean length for embeddings. It changes nothing and decides nothing but
+whether a figure is within its limit.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contracts.endpoint import Precision
+from contracts.manifest import Parity
+from contracts.tasks import Task
+from preprocess.heads import task_values
+from registry.convert.engine import Engine, Texts
+
+Floats = NDArray[np.float32]
+
+# What each figure is held to; "min_" limits are floors, the others ceilings.
+BATCH_LIMIT = 1e-3
+_EXACT = {"max_abs_difference": 1e-4, "mean_abs_difference": 1e-5}
+_CLASSES = {
+    Precision.FP32: {**_EXACT, "min_equal_labels": 0.995},
+    Precision.FP16: {"max_abs_difference": 0.02, "mean_abs_difference": 2e-3,
+                     "min_equal_labels": 0.99},
+    Precision.INT8: {"max_abs_difference": 0.25, "mean_abs_difference": 0.02,
+                     "min_equal_labels": 0.98},
+}  # fmt: skip
+_VECTORS = {
+    Precision.FP32: {**_EXACT, "min_cosine": 0.9999},
+    Precision.FP16: {"max_abs_difference": 0.02, "mean_abs_difference": 2e-3, "min_cosine": 0.999},
+    Precision.INT8: {"max_abs_difference": 0.15, "mean_abs_difference": 0.02, "min_cosine": 0.95},
+}
+_LONGEST_BATCH_TOKENS = 1024
+_ROWS = 4
+
+
+def limits_for(task: Task, precision: Precision) -> dict[str, float]:
+    """What the figures of a precision are held to."""
+    limits = (_CLASSES if task is Task.TEXT_CLASSIFICATION else _VECTORS)[precision]
+    return {**limits, "batch_max_abs_difference": BATCH_LIMIT}
+
+
+def values_of(task: Task, outputs: Floats, *, multi_label: bool) -> Floats:
+    """What a caller sees of engine outputs ``[texts, n]``.
+
+    Raises:
+        preprocess.errors.EngineOutputError: NaN or infinity in them.
+    """
+    return task_values(task, outputs, width=outputs.shape[1], multi_label=multi_label)
+
+
+def compare(
+    task: Task,
+    original: Floats,
+    values: Floats,
+    *,
+    precision: Precision,
+    reference: str,
+    batch_difference: float,
+) -> Parity:
+    """The parity report.
+
+    Args:
+        task: what the values are.
+        original: float32 ``[texts, n]``, probabilities or vectors of the original.
+        values: the same of the graph.
+        precision: whose limits apply.
+        reference: what ``original`` comes from.
+        batch_difference: from ``batch_invariance``.
+    """
+    size = 1.0
+    equal: float | None = None
+    cosine: float | None = None
+    if task is Task.TEXT_CLASSIFICATION:
+        equal = float((original.argmax(axis=1) == values.argmax(axis=1)).mean())
+    else:
+        lengths = np.linalg.norm(original, axis=1)
+        size = float(max(lengths.mean(), 1e-12))
+        both = np.maximum(lengths * np.linalg.norm(values, axis=1), 1e-12)
+        cosine = float(((original * values).sum(axis=1) / both).min())
+    difference = np.abs(original - values) / size
+    return Parity(
+        texts=len(original),
+        reference=reference,
+        max_abs_difference=_short(difference.max()),
+        mean_abs_difference=_short(difference.mean()),
+        equal_labels=None if equal is None else _short(equal),
+        min_cosine=None if cosine is None else _short(cosine),
+        batch_max_abs_difference=_short(batch_difference),
+        limits=limits_for(task, precision),
+    )
+
+
+def broken_limit(parity: Parity) -> str:
+    """The first figure that is outside its limit, in words; empty if all are within."""
+    figures: Mapping[str, float | None] = {
+        "max_abs_difference": parity.max_abs_difference,
+        "mean_abs_difference": parity.mean_abs_difference,
+        "batch_max_abs_difference": parity.batch_max_abs_difference,
+        "min_equal_labels": parity.equal_labels,
+        "min_cosine": parity.min_cosine,
+    }
+    for name, limit in parity.limits.items():
+        figure = figures[name]
+        within = figure is None or (figure >= limit if name.startswith("min_") else figure <= limit)
+        if not within:
+            words = name.removeprefix("min_").replace("_", " ")
+            return f"{words} is {figure:.3g}, the limit is {limit:g}"
+    return ""
+
+
+def batch_invariance(
+    engine: Engine, texts: Texts, task: Task, *, multi_label: bool, size: float = 1.0
+) -> float:
+    """The largest change of any answer by its neighbours in the batch, over all buckets.
+
+    In every bucket, a few texts are run alone and then together, the shortest and the longest that
+    the bucket can hold among them: both neighbours and padding differ as much as they can. A bucket
+    that no text falls in gets the longest texts, cut to its length.
+
+    Args:
+        engine: the graph.
+        texts: real ones of many lengths.
+        task: what it answers.
+        multi_label: see ``preprocess.heads``.
+        size: what vectors are divided by.
+    """
+    order = sorted(range(len(texts)), key=lambda index: texts.encoded.tokens[index])
+    worst = 0.0
+    for position, bucket in enumerate(texts.buckets):
+        below = texts.buckets[position - 1] if position else 0
+        fitting = [i for i in order if texts.encoded.tokens[i] <= bucket]
+        own = [i for i in fitting if texts.encoded.tokens[i] > below]
+        rows = max(2, min(_ROWS, _LONGEST_BATCH_TOKENS // bucket))
+        chosen = list(dict.fromkeys([*own[-rows + 1 :], *fitting[:1], *fitting[-rows:]]))[:rows]
+        if len(chosen) < 2:
+            continue
+        together = engine.run(texts.feed(chosen, bucket))[0]
+        alone = np.concatenate([engine.run(texts.feed([i], bucket))[0] for i in chosen])
+        both = [values_of(task, item, multi_label=multi_label) for item in (together, alone)]
+        worst = max(worst, float(np.abs(both[0] - both[1]).max()) / size)
+    return worst
+
+
+def _short(value: float | np.floating) -> float:  # type: ignore[type-arg]
+    """Six digits: figures enter the package's digest, and noise below them says nothing."""
+    return float(f"{float(value):.6g}")

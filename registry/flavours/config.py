@@ -1,0 +1,97 @@
+"""Reads the small JSON files of a Hugging Face folder. It never loads weights or runs code."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from contracts.tasks import Task
+from registry.convert.errors import VersionError
+
+Json = Mapping[str, Any]
+
+CONFIG = "config.json"
+_NO_LIMIT = 1_000_000  # tokenisers without a limit write 1e30
+# Their positions start after the padding id.
+_OFFSET_POSITIONS = {"roberta", "xlm-roberta", "camembert", "mpnet", "longformer", "xmod"}
+_CLASSIFIER = "ForSequenceClassification"
+_BARE_OR_PRETRAINING = ("Model", "ForMaskedLM", "ForPreTraining")
+
+
+def read_json(path: Path) -> Json:
+    """The file's object; empty if there is no such file.
+
+    Raises:
+        VersionError: it is there and is not a JSON object.
+    """
+    if not path.is_file():
+        return {}
+    try:
+        data = json.loads(path.read_bytes())
+    except ValueError as error:
+        raise VersionError(f"{path.name} is not JSON: {error}") from error
+    if not isinstance(data, dict):
+        raise VersionError(f"{path.name} does not hold a JSON object")
+    return data
+
+
+def task_of(config: Json, wished: Task | None) -> Task:
+    """The task by the model's architecture, or the one that the endpoint asks for.
+
+    Raises:
+        VersionError: the architecture is for something else.
+    """
+    names = [str(name) for name in config.get("architectures") or ()]
+    if any(name.endswith(_CLASSIFIER) for name in names):
+        found = Task.TEXT_CLASSIFICATION
+    elif not names or all(name.endswith(_BARE_OR_PRETRAINING) for name in names):
+        found = Task.TEXT_EMBEDDING
+    else:
+        known = " and ".join(Task)
+        raise VersionError(f"the architecture is {', '.join(names)}; only {known} are served")
+    if wished is not None and names and wished is not found:
+        raise VersionError(f"the endpoint asks for {wished}, but {', '.join(names)} does {found}")
+    return wished or found
+
+
+def labels_of(config: Json) -> tuple[str, ...]:
+    """``id2label`` in the order of the logits; empty if the file names none.
+
+    Raises:
+        VersionError: the ids have holes.
+    """
+    names = config.get("id2label") or {}
+    if not names:
+        return ()
+    try:
+        return tuple(str(names[str(index)]) for index in range(len(names)))
+    except (KeyError, TypeError) as error:
+        raise VersionError("id2label in config.json must name the labels 0, 1, 2, ...") from error
+
+
+def is_multi_label(config: Json) -> bool:
+    """Whether each label is judged on its own."""
+    return config.get("problem_type") == "multi_label_classification"
+
+
+def max_tokens_of(config: Json, tokenizer_config: Json) -> int | None:
+    """The longest row that both the positions and the tokeniser allow; None where neither says."""
+    limits = []
+    positions = config.get("max_position_embeddings")
+    if isinstance(positions, int) and positions > 0:
+        offset = 0
+        if config.get("model_type") in _OFFSET_POSITIONS:
+            offset = int(config.get("pad_token_id") or 0) + 1
+        limits.append(positions - offset)
+    longest = tokenizer_config.get("model_max_length")
+    if isinstance(longest, int | float) and 0 < longest < _NO_LIMIT:
+        limits.append(int(longest))
+    return min(limits) if limits else None
+
+
+def runs_own_code(folder: Path) -> str:
+    """The file that asks for code of its own (``trust_remote_code``); empty if none does."""
+    for name in (CONFIG, "tokenizer_config.json"):
+        if read_json(folder / name).get("auto_map"):
+            return name
+    return ""

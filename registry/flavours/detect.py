@@ -1,0 +1,170 @@
+"""Tells what a downloaded version is. Called by conversion, once a version.
+
+By files alone, so that a plain folder and MLflow's own layouts are read the same way. Nothing of
+the version is run, and no weights are read.
+"""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from contracts.tasks import Task
+from registry.convert.errors import VersionError
+from registry.flavours.config import (
+    CONFIG,
+    is_multi_label,
+    labels_of,
+    max_tokens_of,
+    read_json,
+    runs_own_code,
+    task_of,
+)
+from registry.flavours.original import Original, Pooling
+from registry.flavours.pooling import MODULES, read_pooling
+
+PICKLES = (".bin", ".pkl", ".pickle", ".pt", ".pth", ".ckpt", ".joblib")
+# Pickles are only here if the operator allowed them: otherwise they are not downloaded.
+_WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
+_TOKENISER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "sentencepiece.bpe.model",
+                    "spiece.model", "tokenizer.model")  # fmt: skip
+# Where the known layouts keep things, from the version's folder; the first that fits counts.
+_PLACES = ("", "model", "model.sentence_transformer", "extra_files", "components/model")
+_TOKENISER_PLACES = ("", "tokenizer", "extra_files", "extra_files/tokenizer",
+                     "components/tokenizer", "../tokenizer")  # fmt: skip
+
+
+def is_pickle(path: str) -> bool:
+    """Whether loading a file of this name could run code."""
+    return path.lower().endswith(PICKLES)
+
+
+def detect(
+    folder: Path,
+    *,
+    refused: Sequence[str] = (),
+    tokenizers: Iterable[Path] = (),
+    task: Task | None = None,
+    allow_remote_code: bool = False,
+) -> Original:
+    """What the version in ``folder`` is.
+
+    Args:
+        folder: the version's artifacts.
+        refused: names of files that were not downloaded, being pickles.
+        tokenizers: other folders in which the run may have left a tokeniser.
+        task: what the endpoint asks for.
+        allow_remote_code: whether the model's own Python code may be run.
+
+    Raises:
+        VersionError: it is nothing that can be served, with the reason.
+    """
+    places = [folder / place for place in _PLACES if (folder / place).is_dir()]
+    graph = _graph(folder)
+    weights = next((p for p in places if any(_weights(p))), None)
+    st = next((p for p in places if (p / MODULES).is_file()), None)
+    if graph is None and weights is None and st is None:
+        raise VersionError(_nothing(folder, refused))
+    home = st or weights or _config_home(graph, places)
+    pooling: Pooling | None = None
+    transformer = home
+    if st is not None:
+        transformer, pooling = read_pooling(st)
+        if graph is None and not any(_weights(transformer)):
+            raise VersionError(_nothing(folder, refused))
+    for place in dict.fromkeys((home, transformer)):
+        asking = runs_own_code(place)
+        if asking and not allow_remote_code:
+            raise VersionError(
+                f"{asking} asks for code of its own (auto_map), which is refused "
+                "unless trust_remote_code is allowed"
+            )
+    config = read_json(transformer / CONFIG)
+    if graph is None and not config:
+        raise VersionError(f"there are weights but no {CONFIG} beside them")
+    beside = _tokenizer(folder, transformer, tokenizers)
+    found = Task.TEXT_EMBEDDING if st is not None else task_of(config, task)
+    if pooling is None and found is Task.TEXT_EMBEDDING:
+        pooling = Pooling()  # what sentence-transformers does with a plain folder: the mean
+    sbert = read_json(transformer / "sentence_bert_config.json")
+    longest = max_tokens_of(config, read_json(beside / "tokenizer_config.json"))
+    if isinstance(sbert.get("max_seq_length"), int):
+        longest = min(longest or sbert["max_seq_length"], sbert["max_seq_length"])
+    return Original(
+        flavour=_flavour(folder, onnx=graph is not None, sentence_transformers=st is not None),
+        folder=home,
+        tokenizer=beside,
+        task=found,
+        onnx=graph,
+        labels=labels_of(config) if found is Task.TEXT_CLASSIFICATION else (),
+        multi_label=is_multi_label(config),
+        pooling=pooling if found is Task.TEXT_EMBEDDING else None,
+        max_tokens=longest,
+        prompt=_prompt(home) if st is not None else "",
+        lowercase=bool(sbert.get("do_lower_case")),
+        sentence_transformers=st is not None,
+    )
+
+
+def _weights(place: Path) -> Iterable[Path]:
+    return (path for pattern in _WEIGHTS for path in place.glob(pattern))
+
+
+def _graph(folder: Path) -> Path | None:
+    """The version's ONNX graph: where MLflow says, else the only one there is."""
+    graphs = sorted(folder.rglob("*.onnx"))
+    plain = [path for path in graphs if path.name == "model.onnx"]
+    if len(graphs) > 1 and len(plain) != 1:
+        names = ", ".join(str(path.relative_to(folder)) for path in graphs)
+        raise VersionError(f"there are several ONNX graphs ({names}); name one of them model.onnx")
+    return (plain or graphs or [None])[0]
+
+
+def _config_home(graph: Path | None, places: Sequence[Path]) -> Path:
+    around = [] if graph is None else [graph.parent, graph.parent.parent]
+    candidates = [*around, *places]
+    return next((place for place in candidates if (place / CONFIG).is_file()), candidates[0])
+
+
+def _tokenizer(folder: Path, transformer: Path, others: Iterable[Path]) -> Path:
+    candidates = [transformer / place for place in _TOKENISER_PLACES]
+    candidates += [folder / place for place in _TOKENISER_PLACES]
+    candidates += others
+    for name in _TOKENISER_FILES:
+        for place in candidates:
+            if (place / name).is_file():
+                return place.resolve()
+    raise TokenizerNotFoundError(
+        "there is no tokeniser: put tokenizer.json beside the model, or log it with the run "
+        "in a folder called tokenizer"
+    )
+
+
+class TokenizerNotFoundError(VersionError):
+    """The version is a model without a tokeniser, perhaps because that is still on its way."""
+
+
+def _prompt(home: Path) -> str:
+    config = read_json(home / "config_sentence_transformers.json")
+    name = config.get("default_prompt_name")
+    return str((config.get("prompts") or {}).get(name) or "") if name else ""
+
+
+def _flavour(folder: Path, *, onnx: bool, sentence_transformers: bool) -> str:
+    if onnx:
+        return "onnx"
+    if sentence_transformers:
+        return "sentence-transformers"
+    return "transformers" if (folder / "MLmodel").is_file() else "transformers folder"
+
+
+def _nothing(folder: Path, refused: Sequence[str]) -> str:
+    if refused:
+        return (
+            f"the weights are in {', '.join(sorted(refused)[:3])}, a pickle, which can run code "
+            "when loaded and is refused; save the model as safetensors"
+        )
+    names = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+    held = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
+    return (
+        "this is none of: a transformers or sentence-transformers model with safetensors, an ONNX "
+        f"graph with a tokeniser, a Hugging Face folder; it holds {held or 'no files'}"
+    )

@@ -1,0 +1,68 @@
+"""What a flavour finds in a downloaded version: everything that conversion has to know of it."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from contracts.tasks import Task
+
+
+class PoolingMode(StrEnum):
+    """How token vectors become one, by the names of sentence-transformers."""
+
+    MEAN = "mean"
+    CLS = "cls"
+    MAX = "max"
+    MEAN_SQRT_LENGTH = "mean_sqrt_len_tokens"
+    WEIGHTED_MEAN = "weightedmean"
+    LAST_TOKEN = "lasttoken"
+
+
+@dataclass(frozen=True)
+class Dense:
+    """A layer after pooling; ``weights`` is the safetensors file with ``linear.weight``."""
+
+    weights: Path
+    activation: str
+
+
+@dataclass(frozen=True)
+class Pooling:
+    """All that comes after the token vectors. Vectors of several modes are joined end to end."""
+
+    modes: tuple[PoolingMode, ...] = (PoolingMode.MEAN,)
+    dense: tuple[Dense, ...] = ()
+    normalise: bool = False
+
+
+@dataclass(frozen=True)
+class Original:
+    """A version as it was registered.
+
+    Attributes:
+        flavour: the name for people and for the parity report.
+        folder: where ``config.json`` and the weights are.
+        tokenizer: the folder with the tokeniser's files.
+        onnx: the graph, for versions that are ONNX already; None for PyTorch.
+        task: what it does.
+        labels: in the order of the logits; empty where no file says.
+        multi_label: each label on its own.
+        pooling: for embeddings, what follows the token vectors; None where a graph ends in vectors.
+        max_tokens: longest row that the model takes, special tokens included; None if no file says.
+        prompt: what the model's files put before every text.
+        lowercase: whether the model's files lower-case every text.
+        sentence_transformers: whether ``folder`` is read by that library.
+    """
+
+    flavour: str
+    folder: Path
+    tokenizer: Path
+    task: Task
+    onnx: Path | None = None
+    labels: tuple[str, ...] = ()
+    multi_label: bool = False
+    pooling: Pooling | None = None
+    max_tokens: int | None = None
+    prompt: str = ""
+    lowercase: bool = False
+    sentence_transformers: bool = False

@@ -1,0 +1,94 @@
+"""Reads what sentence-transformers wrote about everything after the token vectors.
+
+Called by detection. What it can't express in the exported graph it refuses, rather than serve
+vectors that differ from the original's.
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from registry.convert.errors import VersionError
+from registry.flavours.config import read_json
+from registry.flavours.original import Dense, Pooling, PoolingMode
+
+MODULES = "modules.json"
+_FLAGS = {
+    "pooling_mode_cls_token": PoolingMode.CLS,
+    "pooling_mode_max_tokens": PoolingMode.MAX,
+    "pooling_mode_mean_tokens": PoolingMode.MEAN,
+    "pooling_mode_mean_sqrt_len_tokens": PoolingMode.MEAN_SQRT_LENGTH,
+    "pooling_mode_weightedmean_tokens": PoolingMode.WEIGHTED_MEAN,
+    "pooling_mode_lasttoken": PoolingMode.LAST_TOKEN,
+}
+_ACTIVATIONS = {"Identity": "", "Tanh": "Tanh", "ReLU": "Relu", "Sigmoid": "Sigmoid"}
+
+
+def read_pooling(folder: Path) -> tuple[Path, Pooling]:
+    """The transformer's own folder, and what follows it.
+
+    Args:
+        folder: holds ``modules.json``.
+
+    Raises:
+        VersionError: a module or a mode that can't be part of the graph.
+    """
+    transformer = folder
+    modes: tuple[PoolingMode, ...] = ()
+    dense: list[Dense] = []
+    normalise = False
+    for module in _modules(folder):
+        kind = str(module.get("type", "")).rsplit(".", 1)[-1]
+        place = folder / str(module.get("path", ""))
+        if not place.resolve().is_relative_to(folder.resolve()):
+            raise VersionError(f"{MODULES} points outside the model's folder: {module.get('path')}")
+        if kind == "Transformer":
+            transformer = place
+        elif kind == "Pooling":
+            modes = _modes(read_json(place / "config.json"))
+        elif kind == "Dense" and not normalise:
+            dense.append(_dense(place))
+        elif kind == "Normalize":
+            normalise = True
+        else:
+            raise VersionError(
+                f"{MODULES} has a module {kind} that can't be part of the graph; "
+                "Transformer, Pooling, Dense and Normalize can, in this order"
+            )
+    if not modes:
+        raise VersionError(f"{MODULES} has no Pooling: the vectors would be one a token")
+    return transformer, Pooling(modes, tuple(dense), normalise)
+
+
+def _modules(folder: Path) -> list[Mapping[str, Any]]:
+    try:
+        modules = json.loads((folder / MODULES).read_bytes())
+    except ValueError as error:
+        raise VersionError(f"{MODULES} is not JSON: {error}") from error
+    if not isinstance(modules, list) or not all(isinstance(item, dict) for item in modules):
+        raise VersionError(f"{MODULES} does not hold a list of modules")
+    return modules
+
+
+def _modes(config: Mapping[str, Any]) -> tuple[PoolingMode, ...]:
+    if not config.get("include_prompt", True):
+        raise VersionError("pooling leaves the prompt's tokens out, which is not supported")
+    named = config.get("pooling_mode")
+    names = [named] if isinstance(named, str) else list(named or ())
+    try:
+        modes = [PoolingMode(name) for name in names]
+    except ValueError as error:
+        raise VersionError(f"pooling mode {', '.join(map(str, names))} is not known") from error
+    # Older files hold a flag a mode; the library joins the vectors in this order.
+    return tuple(modes or [mode for flag, mode in _FLAGS.items() if config.get(flag)])
+
+
+def _dense(place: Path) -> Dense:
+    config = read_json(place / "config.json")
+    name = str(config.get("activation_function") or "Tanh").rsplit(".", 1)[-1]
+    if name not in _ACTIVATIONS:
+        raise VersionError(f"the activation {name} of a Dense module is not supported")
+    if int(config.get("in_features") or 0) < 1:
+        raise VersionError("the config.json of a Dense module does not say its size")
+    return Dense(place / "model.safetensors", _ACTIVATIONS[name])

@@ -1,0 +1,61 @@
+"""Builds a package: lays its files out in a folder and writes the manifest that proves them.
+
+Called by conversion at its end. It never looks into a graph and never reaches a store.
+"""
+
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from contracts.manifest import (
+    CONFIG_ONNXRUNTIME,
+    CONFIG_PYTHON,
+    MODEL_ONNX,
+    TOKENIZER,
+    PackageFile,
+)
+from contracts.tensors import TensorSpec
+from registry.store import digest
+from registry.triton_config import render
+
+FILES = (MODEL_ONNX, TOKENIZER, CONFIG_PYTHON, CONFIG_ONNXRUNTIME)
+
+
+def created_by() -> str:
+    """Program and version, for the manifest."""
+    try:
+        return f"headrace {version('headrace')}"
+    except PackageNotFoundError:
+        return "headrace"
+
+
+def write_configs(
+    folder: Path,
+    *,
+    inputs: tuple[TensorSpec, ...],
+    outputs: tuple[TensorSpec, ...],
+    max_batch_size: int,
+    instances: int,
+    threads: int,
+) -> None:
+    """Writes Triton's configuration for both backends."""
+    python, native = render(
+        inputs=inputs,
+        outputs=outputs,
+        max_batch_size=max_batch_size,
+        instances=instances,
+        threads=threads,
+    )
+    (folder / CONFIG_PYTHON).write_text(python, encoding="utf-8")
+    (folder / CONFIG_ONNXRUNTIME).write_text(native, encoding="utf-8")
+
+
+def proofs(folder: Path) -> dict[str, PackageFile]:
+    """Digest and size of each of the package's files.
+
+    Raises:
+        FileNotFoundError: one is missing.
+    """
+    return {
+        name: PackageFile(sha256=digest(folder / name), bytes=(folder / name).stat().st_size)
+        for name in FILES
+    }

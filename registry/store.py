@@ -1,0 +1,233 @@
+"""Keeps packages under any fsspec URL: published whole or not at all, proved on every fetch.
+
+Called by conversion (``publish``), the loader (``fetch``) and ``headrace gc`` (``packages``,
+``delete``, ``sweep``). A package exists when its ``manifest.json`` does. On a local disk a package
+is written aside and moved into place; object stores can't move a folder, so there the manifest is
+written last and deleted first. Since a package's name is the digest of its content, two publishers
+of the same package write the same bytes. It never changes a package that exists.
+"""
+
+import hashlib
+import shutil
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
+
+import fsspec
+from fsspec.implementations.local import LocalFileSystem
+from pydantic import ValidationError
+
+from contracts.manifest import MANIFEST, Manifest
+from contracts.model import PACKAGE_ID, ModelRef
+
+_ASIDE = ".aside-"
+_CHUNK_BYTES = 1 << 20
+
+
+class StoreError(Exception):
+    """The root of the store's errors."""
+
+
+class StoreUnavailableError(StoreError):
+    """The store can't be reached; trying again may help."""
+
+
+class PackageMissingError(StoreError):
+    """The store does not hold the package."""
+
+
+class PackageDamagedError(StoreError):
+    """What the store holds is not what the package's name promises."""
+
+
+class PackageStore:
+    """Packages under one URL."""
+
+    def __init__(self, url: str) -> None:
+        """Takes any fsspec URL; nothing is read or written yet.
+
+        Raises:
+            StoreUnavailableError: a kind of URL that can't be opened here.
+        """
+        try:
+            self._files, self._root = fsspec.core.url_to_fs(url)
+        except (ValueError, ImportError, OSError) as error:
+            raise StoreUnavailableError(f"the package store {url} can't be opened: {error}") from (
+                error
+            )
+        self._url = url
+
+    def publish(self, folder: Path, manifest: Manifest) -> ModelRef:
+        """Stores the files that the manifest lists, out of ``folder``.
+
+        Harmless to repeat, and while another does the same.
+
+        Raises:
+            StoreUnavailableError: the store can't be written.
+            PackageDamagedError: a file in ``folder`` is not what the manifest says.
+        """
+        ref = manifest.ref()
+        for name, proof in manifest.files.items():
+            if digest(folder / name) != proof.sha256:
+                raise PackageDamagedError(f"{name} changed after its digest was taken")
+        with self._reached():
+            if self._files.exists(self._path(ref.package, MANIFEST)):
+                return ref
+            if isinstance(self._files, LocalFileSystem):
+                self._publish_by_move(folder, manifest, ref.package)
+            else:
+                for name in manifest.files:
+                    self._files.put_file(str(folder / name), self._path(ref.package, name))
+                self._files.pipe_file(self._path(ref.package, MANIFEST), manifest.canonical())
+        return ref
+
+    def fetch(self, package: str, folder: Path) -> Manifest:
+        """Copies a package into ``folder``, which appears only when every byte is proved.
+
+        A ``folder`` that is there already is taken as it is, once it has been proved.
+
+        Raises:
+            PackageMissingError: there is no such package.
+            PackageDamagedError: a file is not what the manifest says.
+            StoreUnavailableError: the store can't be read.
+        """
+        if folder.is_dir():
+            return prove(folder, package)
+        manifest = self.manifest(package)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        aside = folder.with_name(f"{_ASIDE}{uuid.uuid4().hex}")
+        try:
+            with self._reached():
+                aside.mkdir()
+                for name in manifest.files:
+                    self._files.get_file(self._path(package, name), str(aside / name))
+            (aside / MANIFEST).write_bytes(manifest.canonical())
+            prove(aside, package)
+            _move(aside, folder)
+        finally:
+            shutil.rmtree(aside, ignore_errors=True)
+        return manifest
+
+    def manifest(self, package: str) -> Manifest:
+        """A package's manifest, proved against its name.
+
+        Raises:
+            PackageMissingError: there is no such package.
+            PackageDamagedError: the manifest is not the one that the name was taken from.
+            StoreUnavailableError: the store can't be read.
+        """
+        with self._reached():
+            try:
+                data = self._files.cat_file(self._path(package, MANIFEST))
+            except FileNotFoundError as error:
+                raise PackageMissingError(f"{self._url} holds no package {package}") from error
+        return _parsed(data, package)
+
+    def packages(self) -> list[str]:
+        """Names of all packages, in order.
+
+        Raises:
+            StoreUnavailableError: the store can't be read.
+        """
+        with self._reached():
+            try:
+                found = self._files.ls(self._root, detail=False)
+            except FileNotFoundError:
+                return []
+            names = sorted(PurePosixPath(str(path)).name for path in found)
+            return [
+                name
+                for name in names
+                if PACKAGE_ID.fullmatch(name) and self._files.exists(self._path(name, MANIFEST))
+            ]
+
+    def delete(self, package: str) -> None:
+        """Takes a package away; harmless if there is none.
+
+        Raises:
+            StoreUnavailableError: the store can't be written.
+        """
+        with self._reached():
+            # The manifest first: what is left over from here on is no package any more.
+            for path in (self._path(package, MANIFEST), self._path(package)):
+                try:
+                    self._files.rm(path, recursive=True)
+                except FileNotFoundError:
+                    continue
+
+    def sweep(self, *, older_than_seconds: float = 86400.0) -> int:
+        """Takes away what publishers that died left aside on a local disk; returns how many."""
+        if not isinstance(self._files, LocalFileSystem):
+            return 0
+        limit = time.time() - older_than_seconds
+        left = [
+            path for path in Path(self._root).glob(f"{_ASIDE}*") if path.stat().st_mtime < limit
+        ]
+        for path in left:
+            shutil.rmtree(path, ignore_errors=True)
+        return len(left)
+
+    def _publish_by_move(self, folder: Path, manifest: Manifest, package: str) -> None:
+        root = Path(self._root)
+        root.mkdir(parents=True, exist_ok=True)
+        aside = root / f"{_ASIDE}{uuid.uuid4().hex}"
+        try:
+            aside.mkdir()
+            for name in manifest.files:
+                shutil.copyfile(folder / name, aside / name)
+            (aside / MANIFEST).write_bytes(manifest.canonical())
+            _move(aside, root / package)
+        finally:
+            shutil.rmtree(aside, ignore_errors=True)
+
+    def _path(self, *parts: str) -> str:
+        return "/".join((self._root.rstrip("/"), *parts))
+
+    @contextmanager
+    def _reached(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise StoreUnavailableError(f"the package store {self._url}: {error}") from error
+
+
+def digest(path: Path) -> str:
+    """SHA-256 of a file, hex."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def prove(folder: Path, package: str) -> Manifest:
+    """The manifest of a package in a local folder, once every byte is shown to be right.
+
+    Raises:
+        PackageDamagedError: it is not.
+    """
+    try:
+        manifest = _parsed((folder / MANIFEST).read_bytes(), package)
+        for name, proof in manifest.files.items():
+            if digest(folder / name) != proof.sha256:
+                raise PackageDamagedError(f"{name} of package {package} is not what was published")
+    except OSError as error:
+        raise PackageDamagedError(f"package {package} is not whole: {error}") from error
+    return manifest
+
+
+def _parsed(data: bytes, package: str) -> Manifest:
+    if hashlib.sha256(data).hexdigest() != package:
+        raise PackageDamagedError(f"the manifest of package {package} is not what was published")
+    try:
+        return Manifest.model_validate_json(data)
+    except ValidationError as error:
+        raise PackageDamagedError(f"package {package} has a manifest of another schema") from error
+
+
+def _move(aside: Path, target: Path) -> None:
+    try:
+        aside.rename(target)
+    except OSError:
+        # Another was first: the same name means the same bytes. Anything else is a real failure.
+        if not (target / MANIFEST).is_file():
+            raise
