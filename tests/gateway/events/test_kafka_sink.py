@@ -1,0 +1,254 @@
+"""What a real Kafka does to the event stream: killed, frozen, its topic deleted, its disk lost."""
+
+import os
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Literal
+
+import pytest
+from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
+from kafka.admin import ConfigResource, ConfigResourceType
+
+from contracts.events import EventBatch, PredictionEvent, decode, encode
+from gateway.events.errors import MessageRefusedError
+from gateway.events.kafka_sink import KafkaSettings, KafkaSink, Topic
+from gateway.events.publisher import Pace
+from gateway.events.stream import EventStream, StreamSettings
+from headrace.stack.kafka import KafkaProcess
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(180)]
+
+MakeEvent = Callable[..., PredictionEvent]
+QUICK = StreamSettings(
+    message_events=20,
+    pace=Pace(flush_seconds=0.05, heartbeat_seconds=0.5, longest_pause_seconds=0.5),
+)
+
+
+@pytest.fixture
+def topic() -> Topic:
+    return Topic(name=f"events-{uuid.uuid4().hex}", partitions=3, retention_hours=1)
+
+
+@pytest.fixture
+def admin(kafka: KafkaProcess) -> Iterator[KafkaAdminClient]:
+    client = KafkaAdminClient(bootstrap_servers=kafka.bootstrap)
+    yield client
+    client.close()
+
+
+def settings_for(kafka: KafkaProcess, topic: Topic) -> KafkaSettings:
+    return KafkaSettings(
+        bootstrap=(kafka.bootstrap,), topic=topic, request_seconds=1.5, delivery_seconds=2.0
+    )
+
+
+def read(kafka: KafkaProcess, topic: Topic) -> dict[int, list[EventBatch]]:
+    """The messages in each partition."""
+    consumer = KafkaConsumer(bootstrap_servers=kafka.bootstrap, auto_offset_reset="earliest")
+    try:
+        parts = [
+            TopicPartition(topic.name, part)
+            for part in consumer.partitions_for_topic(topic.name) or ()
+        ]
+        found: dict[int, list[EventBatch]] = {part.partition: [] for part in parts}
+        consumer.assign(parts)
+        ends = consumer.end_offsets(parts)
+        while any(consumer.position(part) < ends[part] for part in parts):
+            for part, records in consumer.poll(timeout_ms=500).items():
+                found[part.partition].extend(decode(record.value) for record in records)
+        return found
+    finally:
+        consumer.close()
+
+
+def by_sequence(found: dict[int, list[EventBatch]]) -> dict[int, EventBatch]:
+    """One copy of each message; copies must be equal and in one partition."""
+    batches: dict[int, EventBatch] = {}
+    home: dict[int, int] = {}
+    for part, messages in found.items():
+        for batch in messages:
+            assert batches.setdefault(batch.sequence, batch) == batch
+            assert home.setdefault(batch.sequence, part) == part
+    return batches
+
+
+class Traffic:
+    """A stream that is fed by a thread until told to stop."""
+
+    def __init__(self, kafka: KafkaProcess, topic: Topic, make_event: MakeEvent) -> None:
+        self.stream = EventStream(
+            KafkaSink(settings_for(kafka, topic)), gateway="g", settings=QUICK
+        )
+        self.recorded = 0
+        self._make_event = make_event
+        self._stop = threading.Event()
+        self._pulse = threading.Thread(target=self._feed)
+        self.stream.start()
+        self._pulse.start()
+
+    def _feed(self) -> None:
+        while not self._stop.wait(0.002):
+            self.stream.recorder.attempt(self._make_event())
+            self.stream.recorder.refusal("sentiment", 503, "overloaded")
+            self.recorded += 1
+
+    def metric(self, name: str) -> float:
+        family = next(f for f in self.stream.collect() if f.name == f"headrace_gateway_{name}")
+        return float(family.samples[0].value)
+
+    def until_published(self, more: int) -> None:
+        """Returns when so many further messages were acknowledged."""
+        wanted = self.metric("event_messages_published") + more
+        tick = threading.Event()
+        for _ in range(1200):
+            if self.metric("event_messages_published") >= wanted:
+                return
+            tick.wait(0.05)
+        raise AssertionError("nothing is published any more")
+
+    def until_failing(self) -> None:
+        tick = threading.Event()
+        for _ in range(1200):
+            if not self.metric("event_sink_up"):
+                return
+            tick.wait(0.05)
+        raise AssertionError("nobody noticed")
+
+    def end(self) -> int:
+        """Stops feeding, closes in order; returns what was lost."""
+        self._stop.set()
+        self._pulse.join()
+        return sum(loss.count for loss in self.stream.close(30.0))
+
+
+@pytest.fixture
+def traffic(kafka: KafkaProcess, topic: Topic, make_event: MakeEvent) -> Iterator[Traffic]:
+    running = Traffic(kafka, topic, make_event)
+    running.until_published(2)
+    yield running
+    running.end()
+
+
+def account(kafka: KafkaProcess, topic: Topic) -> tuple[int, int, list[int]]:
+    """Events, refusals and the sequence numbers that a reader finds."""
+    batches = by_sequence(read(kafka, topic))
+    events = [event.request_id for batch in batches.values() for event in batch.events]
+    assert len(set(events)) == len(events)
+    refusals = sum(r.count for batch in batches.values() for r in batch.refusals)
+    return len(events), refusals, sorted(batches)
+
+
+def test_a_broker_killed_under_load_loses_nothing(
+    kafka: KafkaProcess, topic: Topic, traffic: Traffic
+) -> None:
+    kafka.kill9()
+    try:
+        traffic.until_failing()
+    finally:
+        kafka.start()
+    traffic.until_published(5)
+    assert traffic.end() == 0
+    events, refusals, sequences = account(kafka, topic)
+    assert (events, refusals) == (traffic.recorded, traffic.recorded)
+    assert sequences == list(range(len(sequences)))
+
+
+def test_a_frozen_broker_stops_nothing_and_loses_nothing(
+    kafka: KafkaProcess, topic: Topic, traffic: Traffic
+) -> None:
+    kafka.freeze()
+    try:
+        traffic.until_failing()
+        before = traffic.recorded
+        threading.Event().wait(3.0)
+        assert traffic.recorded > before
+        assert threading.active_count() < 15, "each attempt leaves a thread behind"
+    finally:
+        kafka.thaw()
+    traffic.until_published(5)
+    assert traffic.end() == 0
+    assert account(kafka, topic)[:2] == (traffic.recorded, traffic.recorded)
+
+
+def test_a_deleted_topic_is_made_again_and_its_loss_shows_as_missing_numbers(
+    kafka: KafkaProcess, topic: Topic, traffic: Traffic, admin: KafkaAdminClient
+) -> None:
+    admin.delete_topics([topic.name])
+    traffic.until_published(5)
+    assert traffic.end() == 0
+    events, refusals, sequences = account(kafka, topic)
+    assert sequences == list(range(sequences[0], sequences[-1] + 1))
+    assert sequences[0] > 0
+    assert traffic.recorded - events == traffic.recorded - refusals > 0
+
+
+def test_a_broker_that_lost_its_disk_gets_its_topic_back(
+    kafka: KafkaProcess, topic: Topic, traffic: Traffic
+) -> None:
+    kafka.kill9()
+    kafka.wipe()
+    kafka.start()
+    traffic.until_published(5)
+    assert traffic.end() == 0
+    found = read(kafka, topic)
+    assert len(found) == topic.partitions
+    sequences = sorted(by_sequence(found))
+    assert sequences == list(range(sequences[0], sequences[-1] + 1))
+
+
+def test_the_topic_is_made_with_its_settings(
+    kafka: KafkaProcess, topic: Topic, admin: KafkaAdminClient
+) -> None:
+    sink = KafkaSink(settings_for(kafka, topic))
+    sink.submit(0, b"x").result(30.0)
+    sink.close(1.0)
+    described = admin.describe_topics([topic.name])[0]
+    assert len(described["partitions"]) == 3
+    asked = [ConfigResource(ConfigResourceType.TOPIC, topic.name, configs=["retention.ms"])]
+    assert "3600000" in str(admin.describe_configs(asked))
+
+
+def test_messages_go_round_the_partitions_and_copies_stay_in_one(
+    kafka: KafkaProcess, topic: Topic
+) -> None:
+    for _ in range(2):
+        sink = KafkaSink(settings_for(kafka, topic))
+        for sequence in range(6):
+            batch = EventBatch(gateway="g", sequence=sequence)
+            sink.submit(sequence, encode(batch)).result(30.0)
+        sink.close(5.0)
+    found = read(kafka, topic)
+    assert {part: [batch.sequence for batch in messages] for part, messages in found.items()} == {
+        0: [0, 3, 0, 3],
+        1: [1, 4, 1, 4],
+        2: [2, 5, 2, 5],
+    }
+
+
+@pytest.mark.parametrize("compression", ["lz4", "zstd"])
+def test_messages_are_compressed(
+    kafka: KafkaProcess, topic: Topic, compression: Literal["lz4", "zstd"]
+) -> None:
+    sink = KafkaSink(replace(settings_for(kafka, topic), compression=compression))
+    sink.submit(0, encode(EventBatch(gateway="g" * 50_000, sequence=0))).result(30.0)
+    sink.close(5.0)
+    assert len(by_sequence(read(kafka, topic))[0].gateway) == 50_000
+    stored = sum(
+        path.stat().st_size for path in kafka.node.data_folder.glob(f"{topic.name}-*/*.log")
+    )
+    assert stored < 5_000
+
+
+def test_a_broker_refuses_what_is_too_large_for_it(
+    kafka: KafkaProcess, topic: Topic, admin: KafkaAdminClient
+) -> None:
+    small = {"num_partitions": 1, "replication_factor": 1, "configs": {"max.message.bytes": "2000"}}
+    admin.create_topics({topic.name: small}, wait_for_metadata=True)
+    sink = KafkaSink(settings_for(kafka, topic))
+    with pytest.raises(MessageRefusedError) as refused:
+        sink.submit(0, os.urandom(5000)).result(30.0)
+    assert refused.value.reason == "too_large"
+    sink.close(1.0)
