@@ -1,0 +1,164 @@
+"""Small stand-ins for what the fronts are built on, and a server to run them in."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from contracts.endpoint import Arm
+from contracts.events import PredictionEvent
+from contracts.model import ModelRef
+from contracts.tasks import Task
+from gateway.calls import Answer, Call, EndpointView
+from gateway.errors import (
+    ForbiddenError,
+    GatewayError,
+    UnauthenticatedError,
+    UnknownEndpointError,
+    UnknownVersionError,
+)
+
+LABELS = ("negative", "neutral", "positive")
+MAX_CHARACTERS = 1000
+
+
+def ref(name: str, version: str = "3") -> ModelRef:
+    """A reference with a digest made up from the version."""
+    return ModelRef(model=name, version=version, package=(version * 64)[:64])
+
+
+def view(name: str, task: Task, versions: tuple[str, ...] = ("3", "2")) -> EndpointView:
+    """An endpoint of a task."""
+    embeds = task is Task.TEXT_EMBEDDING
+    return EndpointView(
+        name=name,
+        task=task,
+        refs=tuple(ref(name, version) for version in versions),
+        labels=() if embeds else LABELS,
+        dimension=4 if embeds else None,
+        max_tokens=128,
+        max_texts=64,
+        timeout_seconds=2.0,
+        ready=True,
+    )
+
+
+def scores(text: str, pair: str = "") -> list[float]:
+    """Three probabilities that depend on the text alone."""
+    raw = np.array([len(text) % 7 + 1.0, 1.0, text.count("good") * 5.0 + len(pair) % 3], np.float32)
+    return [float(x) for x in raw / raw.sum()]
+
+
+def vector(text: str) -> list[float]:
+    """Four numbers of norm 1 that depend on the text alone."""
+    raw = np.array([len(text) + 1.0, text.count("a"), text.count("e"), 1.0], np.float32)
+    return [float(x) for x in raw / np.linalg.norm(raw)]
+
+
+@dataclass
+class FakePredictor:
+    """Answers at once from the text's own characters; fails where told to."""
+
+    views: dict[str, EndpointView] = field(default_factory=dict)
+    failure: GatewayError | Exception | None = None
+    calls: list[Call] = field(default_factory=list)
+    ready: bool = True
+    keep_calls: bool = True
+
+    @classmethod
+    def with_endpoints(cls) -> "FakePredictor":
+        """A classifier called sentiment and an embedder called minilm."""
+        endpoints = (
+            view("sentiment", Task.TEXT_CLASSIFICATION),
+            view("minilm", Task.TEXT_EMBEDDING),
+        )
+        return cls({endpoint.name: endpoint for endpoint in endpoints})
+
+    async def predict(self, call: Call) -> Answer:
+        """The answer for each text."""
+        if self.keep_calls:
+            self.calls.append(call)
+        if self.failure is not None:
+            raise self.failure
+        endpoint = self.describe(call.endpoint)
+        version = call.forced_version or endpoint.refs[0].version
+        if version not in [one.version for one in endpoint.refs]:
+            raise UnknownVersionError(f"{call.endpoint} does not hold version {version}.")
+        pairs = call.pairs or [""] * len(call.texts)
+        embeds = endpoint.task is Task.TEXT_EMBEDDING
+        values = (
+            [vector(text) for text in call.texts]
+            if embeds
+            else [scores(text, pair) for text, pair in zip(call.texts, pairs, strict=True)]
+        )
+        return Answer(
+            task=endpoint.task,
+            ref=next(one for one in endpoint.refs if one.version == version),
+            arm=Arm.FORCED if call.forced_version else Arm.STABLE,
+            values=np.array(values, np.float32),
+            tokens=[len(text.split()) + 2 for text in call.texts],
+            truncated=[len(text) > MAX_CHARACTERS for text in call.texts],
+            labels=endpoint.labels,
+        )
+
+    def describe(self, endpoint: str) -> EndpointView:
+        """The endpoint's view."""
+        try:
+            return self.views[endpoint]
+        except KeyError:
+            raise UnknownEndpointError(f"There is no endpoint {endpoint!r}.") from None
+
+    def endpoints(self) -> tuple[str, ...]:
+        """All names."""
+        return tuple(self.views)
+
+
+@dataclass
+class FakeKeys:
+    """Keys are off, or each key has its endpoints."""
+
+    endpoints_of: dict[str, set[str]] | None = None
+
+    def authorise(self, presented: str | None, endpoint: str) -> str | None:
+        """The caller's name: the key itself."""
+        if self.endpoints_of is None:
+            return None
+        if presented is None or presented not in self.endpoints_of:
+            raise UnauthenticatedError("Send an API key.")
+        if endpoint not in self.endpoints_of[presented]:
+            raise ForbiddenError(f"This key is not for {endpoint}.")
+        return presented
+
+
+@dataclass
+class FakeRecorder:
+    """Keeps the refusals."""
+
+    refusals: list[tuple[str, int, str]] = field(default_factory=list)
+
+    def attempt(self, event: PredictionEvent) -> None:
+        """No dialect records attempts."""
+        raise AssertionError(event)
+
+    def refusal(self, endpoint: str, status: int, reason: str) -> None:
+        """Keeps it."""
+        self.refusals.append((endpoint, status, reason))
+
+
+@dataclass
+class FakeMetrics:
+    """Keeps what was finished."""
+
+    finished: list[tuple[str, int]] = field(default_factory=list)
+    keep: bool = True
+
+    def request_finished(self, dialect: str, status: int, seconds: float) -> None:
+        """Keeps it."""
+        if self.keep:
+            self.finished.append((dialect, status))
+
+    def refused(self, endpoint: str, status: int, reason: str, seconds: float) -> None:
+        """Counts nothing: the recorder has it."""
+
+    def render(self) -> bytes:
+        """One metric."""
+        return b"# TYPE requests counter\nrequests_total 1.0\n"

@@ -1,0 +1,174 @@
+"""A whole local stack for tests: ``headrace up`` on free ports and a home of its own.
+
+Tests talk to it as users do, over its ports, and kill its processes by the ids that it records.
+"""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+import httpx
+
+from headrace.stack.state import StackRecord
+
+T = TypeVar("T")
+
+HEADRACE = str(Path(sys.executable).with_name("headrace"))
+EXAMPLE_ENDPOINT = "sentiment-classifier"
+START_SECONDS = 300.0  # a first run downloads
+STOP_SECONDS = 60.0
+PORTS = (
+    "gateway-http",
+    "gateway-grpc",
+    "mlflow",
+    "kafka",
+    "kafka-controller",
+    "triton-http",
+    "triton-grpc",
+    "triton-metrics",
+)
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports on 127.0.0.1 that nobody listens on now."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in sockets]
+
+
+def until(what: str, seconds: float, check: Callable[[], T | None]) -> T:
+    """Asks until the answer is truthy; fails the test with ``what`` after ``seconds``."""
+    deadline = time.monotonic() + seconds
+    while True:
+        answer = check()
+        if answer:
+            return answer
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {seconds:.0f} s: {what}")
+        time.sleep(0.05)
+
+
+@dataclass
+class RunningStack:
+    """A running ``headrace up``."""
+
+    home: Path
+    ports: dict[str, int]
+    process: "subprocess.Popen[bytes]"
+    output: Path
+    env: dict[str, str] = field(repr=False)
+
+    @property
+    def gateway(self) -> str:
+        return f"http://127.0.0.1:{self.ports['gateway-http']}"
+
+    @property
+    def gateway_grpc(self) -> str:
+        return f"127.0.0.1:{self.ports['gateway-grpc']}"
+
+    @property
+    def mlflow(self) -> str:
+        return f"http://127.0.0.1:{self.ports['mlflow']}"
+
+    @property
+    def kafka(self) -> str:
+        return f"127.0.0.1:{self.ports['kafka']}"
+
+    def record(self) -> StackRecord | None:
+        """What runs, as the stack itself says; None before it answers."""
+        try:
+            return StackRecord.model_validate_json((self.home / "stack.json").read_bytes())
+        except FileNotFoundError:
+            return None
+
+    def pid(self, service: str) -> int:
+        record = self.record()
+        assert record is not None
+        return record.services[service]
+
+    def signal(self, service: str, number: signal.Signals) -> int:
+        """Sends a signal to one service's process; returns its id."""
+        pid = self.pid(service)
+        os.kill(pid, number)
+        return pid
+
+    def kill(self, service: str) -> int:
+        """``kill -9`` of one service; returns the dead process's id."""
+        return self.signal(service, signal.SIGKILL)
+
+    def until_restarted(self, service: str, dead: int, seconds: float = 60) -> None:
+        """Waits until the stack has started the service anew."""
+
+        def is_new() -> bool:
+            record = self.record()
+            return record is not None and record.services.get(service, dead) != dead
+
+        until(f"{service} is started again", seconds, is_new)
+
+    def command(self, *words: str) -> "subprocess.CompletedProcess[str]":
+        """Runs ``headrace WORDS`` on this stack's home."""
+        return subprocess.run(
+            [HEADRACE, *words],
+            env=self.env,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+
+    def until_answers(self, endpoint: str, seconds: float = 60) -> None:
+        """Waits until the endpoint answers a text."""
+
+        def answers() -> bool:
+            with contextlib.suppress(httpx.TransportError):
+                url = f"{self.gateway}/endpoints/{endpoint}"
+                return httpx.post(url, json={"inputs": "fine"}, timeout=5).status_code == 200
+            return False
+
+        until(f"{endpoint} answers", seconds, answers)
+
+    def stop(self) -> int:
+        """Ctrl-C; returns the exit status."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGINT)
+        return self.process.wait(STOP_SECONDS)
+
+
+@contextlib.contextmanager
+def running_stack(home: Path, *flags: str) -> Iterator[RunningStack]:
+    """Starts ``headrace up``, waits until it answers, and stops it at the end."""
+    ports = dict(zip(PORTS, free_ports(len(PORTS)), strict=True))
+    env = {**os.environ, "HEADRACE_HOME": str(home), "PYTHONSAFEPATH": "1"}
+    words = [f"--port-{name}={port}" for name, port in ports.items()]
+    output = home.with_suffix(".out")
+    with output.open("wb") as out:
+        process = subprocess.Popen(
+            [HEADRACE, "up", *words, *flags],
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    stack = RunningStack(home, ports, process, output, env)
+
+    def started() -> bool:
+        if process.poll() is not None:
+            raise AssertionError(f"headrace up ended:\n{output.read_text()}")
+        return stack.record() is not None
+
+    try:
+        until(f"headrace up answers; see {output}", START_SECONDS, started)
+        yield stack
+    finally:
+        stack.stop()
