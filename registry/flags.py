@@ -1,0 +1,73 @@
+"""Builds a frozen settings object from command-line flags and the environment.
+
+Called once in each service's main. Every field of a settings class is a flag ``--like-this`` and
+an environment variable ``HEADRACE_LIKE_THIS``; the flag wins. A field's help is in its metadata,
+with its unit. Nothing else in the registry reads the environment.
+"""
+
+import argparse
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, Field, field, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+Settings = TypeVar("Settings", bound="DataclassInstance")
+
+_TRUE = {"1", "true", "yes", "on"}
+_FALSE = {"0", "false", "no", "off"}
+
+
+def option(default: Any, text: str, *, choices: Sequence[str] | None = None) -> Any:  # noqa: ANN401 - as dataclasses.field
+    """A field with a default."""
+    return field(default=default, metadata={"help": text, "choices": choices})
+
+
+def parse(
+    settings: type[Settings], argv: Sequence[str], environment: Mapping[str, str], *, program: str
+) -> Settings:
+    """The settings that the flags and the environment say.
+
+    Args:
+        settings: a frozen dataclass whose fields are str, int, float, bool or Path.
+        argv: the flags.
+        environment: where a flag that is not given is looked for.
+        program: the name in ``--help``.
+
+    Raises:
+        SystemExit: a flag or variable that can't be read, or a required one that is missing; the
+            reason goes to standard error.
+    """
+    parser = argparse.ArgumentParser(prog=program, description=settings.__doc__)
+    for item in fields(settings):
+        _add(parser, item, environment)
+    return settings(**vars(parser.parse_args(argv)))
+
+
+def _add(
+    parser: argparse.ArgumentParser, item: "Field[Any]", environment: Mapping[str, str]
+) -> None:
+    variable = f"HEADRACE_{item.name.upper()}"
+    default = environment.get(variable, None if item.default is MISSING else item.default)
+    shown = "" if item.default in (MISSING, "", None) else f" Default: {item.default}."
+    parser.add_argument(
+        f"--{item.name.replace('_', '-')}",
+        type=_bool if item.type is bool else _path if item.type is Path else item.type,
+        default=default,
+        required=default is None,
+        choices=item.metadata.get("choices"),
+        help=f"{item.metadata['help']}{shown} Also {variable}.".replace("%", "%%"),
+    )
+
+
+def _bool(text: str) -> bool:
+    word = text.lower()
+    if word not in _TRUE | _FALSE:
+        raise argparse.ArgumentTypeError(f"{text!r} is neither true nor false")
+    return word in _TRUE
+
+
+def _path(text: str) -> Path:
+    return Path(text).expanduser().absolute()

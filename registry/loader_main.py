@@ -1,0 +1,80 @@
+"""The loader's process: ``python -P -m registry.loader_main --help``.
+
+One runs beside each Triton. It reads the environment once, here, builds its parts, and keeps the
+loop going until SIGTERM. It leaves Triton's models as they are when it ends.
+"""
+
+import asyncio
+import os
+import signal
+import sys
+from pathlib import Path
+
+from prometheus_client import start_http_server
+
+from registry import flags, logs
+from registry.endpoint_store import FileEndpointStore
+from registry.loader import Loader, LoaderOptions
+from registry.package_cache import LocalPackages
+from registry.placement import Placement, SharedRepository, UploadedFiles
+from registry.reports import FileReports
+from registry.settings import LoaderSettings
+from registry.store import PackageStore
+from registry.triton_client import GrpcTriton
+from registry.triton_config import BACKEND_ONNXRUNTIME, BACKEND_PYTHON
+
+
+def main() -> int:
+    """Runs until SIGTERM or SIGINT."""
+    settings = flags.parse(LoaderSettings, sys.argv[1:], os.environ, program="registry.loader_main")
+    logs.configure("loader", settings.log_level)
+    if settings.metrics_port:
+        start_http_server(settings.metrics_port, addr="127.0.0.1")
+    asyncio.run(_run(settings))
+    return 0
+
+
+async def _run(settings: LoaderSettings) -> None:
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    triton = GrpcTriton(
+        settings.triton_grpc,
+        call_seconds=settings.call_timeout_seconds,
+        load_seconds=settings.load_timeout_seconds,
+    )
+    try:
+        await build(settings, triton).run(stop)
+    finally:
+        await triton.close()
+
+
+def build(settings: LoaderSettings, triton: GrpcTriton) -> Loader:
+    """The loader on files, a package store and a Triton."""
+    settings.state_dir.mkdir(parents=True, exist_ok=True)
+    backends = (BACKEND_ONNXRUNTIME, BACKEND_PYTHON)
+    options = LoaderOptions(
+        name=settings.loader_name,
+        triton_grpc=settings.advertise_grpc or settings.triton_grpc,
+        ledger_file=settings.state_dir / f"{settings.loader_name}.json",
+        backends=backends if settings.backend == "auto" else (settings.backend,),
+        poll_seconds=settings.poll_seconds,
+        heartbeat_seconds=settings.heartbeat_seconds,
+        unload_after_seconds=settings.unload_after_seconds,
+        warmup_seconds=settings.warmup_seconds,
+    )
+    placement: Placement = UploadedFiles()
+    if settings.model_repository:
+        placement = SharedRepository(Path(settings.model_repository))
+    return Loader(
+        options,
+        endpoints=FileEndpointStore(settings.endpoints_dir),
+        packages=LocalPackages(PackageStore(settings.store_url), settings.state_dir / "packages"),
+        triton=triton,
+        placement=placement,
+        reports=FileReports(settings.reports_dir),
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,50 @@
+"""Packages on this machine's disk, each proved on every use.
+
+Called by the loader. What was fetched once is used without the store, so that a Triton restarts
+into service while the store is away. It never trusts a byte that it did not check.
+"""
+
+import logging
+import shutil
+from pathlib import Path
+
+from contracts.model import ModelRef
+from registry.errors import RegistryError
+from registry.store import PackageDamagedError, PackageStore, StoreError
+
+log = logging.getLogger(__name__)
+
+
+class PackageUnavailableError(RegistryError):
+    """The package can't be had now: the store is away, or does not hold it."""
+
+
+class LocalPackages:
+    """One folder a package under ``folder``, filled from the store."""
+
+    def __init__(self, store: PackageStore, folder: Path) -> None:
+        self._store = store
+        self._folder = folder
+
+    def fetch(self, ref: ModelRef) -> Path:
+        """The package's folder, proved; from the store if it is not here or was damaged here.
+
+        Raises:
+            PackageUnavailableError: with the store's reason.
+        """
+        folder = self._folder / ref.package
+        try:
+            self._store.fetch(ref.package, folder)
+        except PackageDamagedError as error:
+            if not folder.is_dir():
+                raise PackageUnavailableError(str(error)) from error
+            log.warning("the local copy is fetched again: %s", error)
+            self.forget(ref)
+            return self.fetch(ref)
+        except StoreError as error:
+            raise PackageUnavailableError(str(error)) from error
+        return folder
+
+    def forget(self, ref: ModelRef) -> None:
+        """Removes the local copy."""
+        shutil.rmtree(self._folder / ref.package, ignore_errors=True)
