@@ -78,7 +78,7 @@ def ensure(target: Path, lock: Path, progress: Progress, *, timeout_seconds: flo
             command = [
                 uv_command(), "pip", "install", "--python", sys.executable, "--target", str(aside),
                 "--require-hashes", "--no-deps", "--no-config", "--color", "never",
-                "--compile-bytecode", "-r", str(lock),
+                "-r", str(lock),
             ]  # fmt: skip
             _run(command, progress, timeout_seconds)
             aside.chmod(0o755)

@@ -1,4 +1,4 @@
-"""Downloads the parts of the stack that no wheel of ours carries: Triton and Apache Kafka.
+"""Downloads what the stack needs beside its own packages: Triton, Kafka, the export environment.
 
 ``headrace up`` awaits ``fetch`` for each, side by side. Each runs in a process of its own, so that
 a Ctrl-C ends it at once. What was downloaded is kept in the cache folder; a later call finds it and
@@ -15,10 +15,10 @@ from contextlib import suppress
 from pathlib import Path
 
 from headrace.errors import DownloadError, HeadraceError
-from headrace.stack import install, kafka, triton
+from headrace.stack import export_env, install, kafka, triton
 
 TIMEOUT_SECONDS = 900.0
-PARTS = ("triton", "kafka")
+PARTS = ("triton", "kafka", "export")
 
 
 def kafka_files(cache: Path) -> kafka.KafkaFiles:
@@ -74,20 +74,35 @@ async def _read(stream: asyncio.StreamReader | None) -> str:
 
 
 def main() -> int:
-    """Downloads one part; progress on standard output, on failure a sentence on standard error."""
+    """Downloads one part.
+
+    Progress goes to standard output, its last line is where the part lies; on failure a sentence
+    goes to standard error.
+    """
     parser = argparse.ArgumentParser(prog="headrace.stack.provision")
     parser.add_argument("part", choices=PARTS)
     parser.add_argument("--cache", type=Path, required=True, help="folder of downloads")
     arguments = parser.parse_args()
     try:
-        if arguments.part == "triton":
-            triton_files(arguments.cache, lambda line: print(line, flush=True))
-        else:
-            kafka_files(arguments.cache)
+        where = _get(arguments.part, arguments.cache)
     except HeadraceError as error:
         sys.stderr.write(f"{error.message}\n")
         return error.exit_status
+    _say(str(where))
     return 0
+
+
+def _get(part: str, cache: Path) -> Path:
+    if part == "triton":
+        return triton_files(cache, _say).folder
+    if part == "export":
+        return export_env.ensure(cache, _say)
+    return kafka_files(cache).jars[0].parent
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":

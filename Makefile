@@ -1,0 +1,102 @@
+# One command each for set-up, running, checks and tests; .ci/run and pre-commit call the same ones.
+# Needs make and Python 3.11, 3.12 or 3.13. Everything else goes into .venv and ~/.cache/headrace.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+CACHE := $(or $(HEADRACE_CACHE),$(HOME)/.cache/headrace)
+UP_FLAGS ?=
+PYTEST_FLAGS ?=
+
+# The repository's root is never on sys.path: its folder triton/ would shadow the package that torch
+# imports.
+export PYTHONSAFEPATH = 1
+unexport PYTHONPATH
+unexport PYTHONDONTWRITEBYTECODE
+
+CODE := contracts measures preprocess gateway registry headrace bench examples tests
+
+.DEFAULT_GOAL := help
+.PHONY: help up setup test check lint types unit soak bench lock lock-check wheel clean
+
+help:  ## says what there is
+	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
+
+up: $(VENV)/.local  ## sets up and starts the local stack; UP_FLAGS="--port-mlflow 5001" passes flags
+	@exec $(BIN)/headrace up $(UP_FLAGS)
+
+setup: $(VENV)/.dev  ## installs what checks and tests need
+
+# The virtual environment, with the installer in it.
+$(VENV)/.uv:
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' || \
+	  { echo "Headrace needs Python 3.11, 3.12 or 3.13, and $(PYTHON) is $$($(PYTHON) --version 2>&1). Name another: make PYTHON=python3.11 $(MAKECMDGOALS)"; exit 1; }
+	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || \
+	  { echo "This Python can't make virtual environments: its venv module is missing (Debian, Ubuntu: apt-get install python3-venv)."; exit 1; }
+	@echo "Making $(VENV)"
+	@rm -rf $(VENV) && $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r locks/uv.txt
+	@touch $@
+
+# What `headrace up` runs on, from the lock, then this checkout on top.
+$(VENV)/.local: $(VENV)/.uv locks/local.txt locks/build.txt pyproject.toml
+	@if [ ! -e $(VENV)/.dev ]; then \
+	  echo "Installing what the local stack runs on (first time: a minute or two)"; \
+	  $(BIN)/uv pip install --python $(BIN)/python --require-hashes --no-deps --compile-bytecode -r locks/local.txt \
+	  && $(BIN)/uv pip install --python $(BIN)/python --quiet --no-deps --build-constraints locks/build.txt --editable . ; \
+	fi
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.uv locks/dev.txt locks/build.txt pyproject.toml
+	@echo "Installing what checks and tests need"
+	@$(BIN)/uv pip install --python $(BIN)/python --require-hashes --no-deps --compile-bytecode -r locks/dev.txt
+	@$(BIN)/uv pip install --python $(BIN)/python --quiet --no-deps --build-constraints locks/build.txt --editable .
+	@touch $@ $(VENV)/.local
+
+check: lint types unit  ## ruff, mypy, import-linter and the unit tests
+
+lint: $(VENV)/.dev  ## ruff (rules and format) and the import layers
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
+
+types: $(VENV)/.dev  ## strict type checking
+	$(BIN)/mypy $(CODE)
+
+unit: $(VENV)/.dev  ## the tests that need no other process
+	$(BIN)/pytest -m "not real and not export and not soak" $(PYTEST_FLAGS)
+
+test: $(VENV)/.dev $(VENV)/.parts  ## all tests but the soak: unit, real components, export from PyTorch
+	$(BIN)/pytest -m "not export and not soak" $(PYTEST_FLAGS)
+	PYTHONPATH="$$(cat $(VENV)/.export)" $(BIN)/pytest -m "export and not soak" $(PYTEST_FLAGS)
+
+# Triton, Kafka and the export environment, into the cache: a test never waits for a download.
+$(VENV)/.parts: $(VENV)/.dev locks/triton.txt locks/export.txt
+	@echo "Fetching Triton, Kafka and the export environment into $(CACHE) (first time: minutes)"
+	@$(BIN)/python -P -m headrace.stack.provision triton --cache $(CACHE)
+	@$(BIN)/python -P -m headrace.stack.provision kafka --cache $(CACHE)
+	@$(BIN)/python -P -m headrace.stack.provision export --cache $(CACHE) | tail -n 1 > $(VENV)/.export
+	@touch $@
+
+soak: $(VENV)/.dev $(VENV)/.parts  ## the hardest tests in full size: long
+	$(BIN)/pytest -m soak --timeout 7200 $(PYTEST_FLAGS)
+
+bench: $(VENV)/.dev $(VENV)/.parts  ## the first table of docs/performance.md; BENCH=SUITE for one suite
+	$(BIN)/python -P -m bench $(BENCH)
+
+wheel: $(VENV)/.dev  ## builds dist/headrace-*.whl
+	$(BIN)/uv build --python $(BIN)/python --quiet --wheel --build-constraints locks/build.txt --out-dir dist .
+
+# Every lock is made from pyproject.toml; --universal makes one file good for Python 3.11 to 3.13.
+UV_LOCK = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header --no-emit-index-url
+
+lock: $(VENV)/.uv  ## makes the locks anew from pyproject.toml
+	$(UV_LOCK) --extra local -o locks/local.txt pyproject.toml
+	$(UV_LOCK) --extra dev -o locks/dev.txt pyproject.toml
+	$(UV_LOCK) --extra export -o locks/export.txt pyproject.toml
+	printf 'hatchling\neditables\n' | $(UV_LOCK) -o locks/build.txt -
+	echo 'uv' | $(UV_LOCK) -o locks/uv.txt -
+	echo 'nvidia-pytriton' | $(UV_LOCK) --no-deps -o locks/triton.txt -
+
+clean:  ## removes what was built; keeps ~/.headrace and the downloads
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

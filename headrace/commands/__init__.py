@@ -1,0 +1,1 @@
+"""One module a command of ``headrace``: it asks, shows the answer, and holds no other logic."""

@@ -1,0 +1,122 @@
+"""``headrace models``: registered models, their versions, and what became of each."""
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import httpx
+from rich.markup import escape
+from rich.table import Table
+
+from contracts.endpoint import ModelEndpoint, Phase
+from headrace.commands.output import console, print_json
+from headrace.errors import NotRunningError
+from headrace.stack import answers, state
+from headrace.stack.state import Home
+
+_TIMEOUT_SECONDS = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class VersionLine:
+    """One version of a registered model, as one endpoint (if any) sees it."""
+
+    model: str
+    version: str
+    endpoint: str | None
+    state: str
+    reason: str = ""
+    package: str | None = None
+
+
+def run(root: Path, *, as_json: bool) -> None:
+    """Lists the versions that MLflow holds, newest first.
+
+    Raises:
+        NotRunningError: no stack runs on this home, or its MLflow does not answer.
+    """
+    home = Home(root)
+    record = state.read_record(home)
+    if record is None:
+        raise NotRunningError(f"No stack runs on {root}. Start it with headrace up.")
+    lines = join(_registered(record.mlflow_url), answers.read(home).values())
+    if as_json:
+        print_json([asdict(line) for line in lines])
+        return
+    table = Table(box=None, pad_edge=False)
+    for heading in ("model", "version", "endpoint", "state", "package"):
+        table.add_column(heading, overflow="fold")
+    for line in lines:
+        said = f"{line.state}: {line.reason}" if line.reason else line.state
+        package = line.package[:12] if line.package else "-"
+        table.add_row(escape(line.model), line.version, line.endpoint or "-", escape(said), package)
+    console.print(table if lines else "No model is registered yet.")
+
+
+def join(
+    registered: Iterable[tuple[str, str]], endpoints: Iterable[ModelEndpoint]
+) -> list[VersionLine]:
+    """What became of every registered (model, version), for every endpoint that serves the model.
+
+    A version that no endpoint has considered is ``Registered``.
+    """
+    by_model: dict[str, list[ModelEndpoint]] = {}
+    for endpoint in endpoints:
+        by_model.setdefault(endpoint.spec.model, []).append(endpoint)
+    lines: list[VersionLine] = []
+    for model, version in registered:
+        serving = by_model.get(model, [])
+        if not serving:
+            lines.append(VersionLine(model, version, None, "Registered"))
+        lines += [_line(endpoint, model, version) for endpoint in serving]
+    return lines
+
+
+def _line(endpoint: ModelEndpoint, model: str, version: str) -> VersionLine:
+    status = endpoint.status
+    for route in status.routes:
+        if route.ref.version == version:
+            said = Phase.SERVING.value
+            if route.weight < 100:
+                said += f" {route.weight:g} % ({route.arm.value})"
+            return VersionLine(model, version, endpoint.name, said, package=route.ref.package)
+    if status.candidate is not None and status.candidate.version == version:
+        candidate = status.candidate
+        package = None if candidate.ref is None else candidate.ref.package
+        return VersionLine(
+            model, version, endpoint.name, candidate.phase.value, candidate.reason, package
+        )
+    for rejection in status.rejected:
+        if rejection.version == version:
+            return VersionLine(
+                model, version, endpoint.name, Phase.REJECTED.value, rejection.reason
+            )
+    for ref in status.packages:
+        if ref.version == version:
+            return VersionLine(model, version, endpoint.name, "Held", package=ref.package)
+    return VersionLine(model, version, endpoint.name, "Registered")
+
+
+def _registered(mlflow_url: str) -> list[tuple[str, str]]:
+    """(model, version) of every registered version, models by name, newest version first."""
+    found: list[tuple[str, str]] = []
+    url = f"{mlflow_url.rstrip('/')}/api/2.0/mlflow/model-versions/search"
+    token: str | None = None
+    try:
+        with httpx.Client(timeout=_TIMEOUT_SECONDS, trust_env=False) as client:
+            while True:
+                params: dict[str, str | int] = {"max_results": 1000}
+                if token:
+                    params["page_token"] = token
+                answer = client.get(url, params=params)
+                answer.raise_for_status()
+                page = answer.json()
+                found += [
+                    (item["name"], item["version"]) for item in page.get("model_versions", [])
+                ]
+                token = page.get("next_page_token")
+                if not token:
+                    break
+    except httpx.HTTPError as error:
+        raise NotRunningError(f"MLflow at {mlflow_url} does not answer: {error}.") from error
+    return sorted(found, key=lambda item: (item[0], -int(item[1])))

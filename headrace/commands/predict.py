@@ -1,0 +1,77 @@
+"""``headrace predict``: one request to the gateway, in the Hugging Face dialect."""
+
+from pathlib import Path
+from typing import Any
+
+import httpx
+from rich.table import Table
+
+from headrace.commands.gateway import address
+from headrace.commands.output import console, print_json
+from headrace.errors import NotRunningError, RequestFailedError
+
+_TIMEOUT_SECONDS = 60.0
+_NUMBERS_SHOWN = 4
+
+
+def run(
+    home: Path, endpoint: str, texts: list[str], *, url: str | None, key: str | None, as_json: bool
+) -> None:
+    """Asks for the texts' answers and shows them.
+
+    Raises:
+        NotRunningError: no gateway answers.
+        RequestFailedError: the gateway refused, with its own sentence.
+    """
+    base = address(home, url)
+    headers = {} if key is None else {"authorization": f"Bearer {key}"}
+    try:
+        answer = httpx.post(
+            f"{base}/endpoints/{endpoint}",
+            json={"inputs": texts},
+            headers=headers,
+            timeout=_TIMEOUT_SECONDS,
+            trust_env=False,
+        )
+    except httpx.ConnectError as error:
+        raise NotRunningError(
+            f"No gateway answers at {base}. Start one with headrace up."
+        ) from error
+    except httpx.HTTPError as error:
+        raise RequestFailedError(f"The gateway at {base} did not answer: {error}.") from error
+    if answer.status_code != httpx.codes.OK:
+        raise RequestFailedError(_refusal(answer))
+    if as_json:
+        print_json(answer.json())
+        return
+    table = Table(box=None, pad_edge=False)
+    for heading in ("text", "answer"):
+        table.add_column(heading, overflow="fold")
+    for text, result in zip(texts, answer.json(), strict=False):
+        table.add_row(_shown(text), show(result))
+    console.print(table, highlight=False)
+    console.print(f"version {answer.headers.get('x-headrace-version', '?')}", style="dim")
+
+
+def show(result: Any) -> str:  # noqa: ANN401 - one item of an answer, by task
+    """One text's answer, for people: label and score, or the start of a vector."""
+    if isinstance(result, dict) and "label" in result:
+        return f"{result['label']} {result.get('score', 0.0):.3f}"
+    if isinstance(result, list) and result and isinstance(result[0], dict):
+        return ", ".join(show(item) for item in result)
+    if isinstance(result, list):
+        start = ", ".join(f"{number:.4f}" for number in result[:_NUMBERS_SHOWN])
+        return f"[{start}, ...] ({len(result)} numbers)"
+    return str(result)
+
+
+def _shown(text: str) -> str:
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _refusal(answer: httpx.Response) -> str:
+    try:
+        sentence = answer.json()["error"]["message"]
+    except (ValueError, KeyError, TypeError):
+        sentence = answer.text[:500]
+    return f"{answer.status_code}: {sentence}"

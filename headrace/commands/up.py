@@ -1,0 +1,70 @@
+"""``headrace up``: shows the steps, then what to try.
+
+The environment is read here once and handed to the processes of the stack.
+"""
+
+import asyncio
+import os
+import shlex
+import sys
+
+from rich.console import Console
+from rich.markup import escape
+
+from headrace.commands.steps import Steps
+from headrace.stack import example
+from headrace.stack.settings import StackSettings
+from headrace.stack.up import Started, Up
+
+
+def run(settings: StackSettings) -> None:
+    """Runs the stack until Ctrl-C.
+
+    Raises:
+        HeadraceError: it can't start; nothing is left running.
+    """
+    console = Console()
+    steps = Steps(console)
+    console.print(f"Headrace, in {escape(str(settings.home))}", highlight=False)
+
+    def announce(started: Started) -> None:
+        steps.quiet()
+        for line in invitation(started):
+            console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+    with steps.live():
+        asyncio.run(Up(settings, os.environ, steps, announce).run())
+    console.print("Stopped.", highlight=False)
+
+
+def invitation(started: Started) -> list[str]:
+    """What a user sees once the stack answers: addresses, and commands that work as printed."""
+    settings = started.settings
+    lines = [
+        "",
+        f"Up in {started.seconds:.1f} s. Ctrl-C stops it; what it stores is kept.",
+        "",
+        f"  gateway   {settings.gateway_url}   (gRPC {settings.gateway_grpc}, docs /docs)",
+        f"  MLflow    {settings.mlflow_url}",
+        f"  Kafka     {settings.kafka_address}",
+        f"  Triton    {settings.triton_address} (gRPC)",
+        f"  logs      {settings.home / 'logs'}",
+    ]
+    for name, why in started.unready.items():
+        lines += ["", f"Not answering yet: {name} ({why}). Watch it: headrace status --watch"]
+    if started.serving:
+        name = example.ENDPOINT if example.ENDPOINT in started.serving else started.serving[0]
+        body = f'{{"inputs": "{example.TEXT}"}}'
+        address = f"{settings.gateway_url}/endpoints/{name}"
+        curl = ["curl", "-s", address, "-H", "content-type: application/json", "-d", body]
+        lines += ["", "Try it:", f"  {shlex.join(curl)}"]
+    if settings.example:
+        command = [sys.executable, *example.command(settings.mlflow_url, "--variant", "v2")[1:]]
+        lines += ["", "Register a second version:", f"  {shlex.join(command)}"]
+    lines += [
+        "",
+        "Register a model of your own, with the standard MLflow client:",
+        f"  export MLFLOW_TRACKING_URI={settings.mlflow_url}",
+        "",
+    ]
+    return lines

@@ -1,0 +1,106 @@
+"""Waits until endpoints answer through the gateway, and says what they are waiting for.
+
+Called by ``headrace up`` once the processes run. It reads endpoint files and asks the gateway; it
+changes nothing.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+
+import httpx
+from pydantic import ValidationError
+
+from contracts.endpoint import EndpointStatus, ModelEndpoint, Phase
+from headrace.stack.state import Home
+
+_WITHIN_SECONDS = 150.0
+_POLL_SECONDS = 0.2
+_REQUEST_SECONDS = 5.0
+
+
+def read(home: Home) -> dict[str, ModelEndpoint]:
+    """Every endpoint of the home by name; one that can't be read now is left out."""
+    found: dict[str, ModelEndpoint] = {}
+    for path in sorted(home.endpoints.glob("*.json")):
+        try:
+            endpoint = ModelEndpoint.model_validate_json(path.read_bytes())
+        except (FileNotFoundError, ValidationError):
+            continue
+        found[endpoint.name] = endpoint
+    return found
+
+
+def served(home: Home) -> set[str]:
+    """Names of the endpoints that have a version to answer with."""
+    return {name for name, endpoint in read(home).items() if endpoint.status.stable is not None}
+
+
+def standing(status: EndpointStatus) -> str:
+    """Where an endpoint's newest version is on its way, in a few words."""
+    candidate = status.candidate
+    if candidate is not None:
+        reason = f": {candidate.reason}" if candidate.reason else ""
+        return f"version {candidate.version} {candidate.phase.value}{reason}"
+    if status.stable is not None:
+        return f"version {status.stable.version} {Phase.SERVING.value}"
+    if status.rejected:
+        return f"version {status.rejected[-1].version} Rejected: {status.rejected[-1].reason}"
+    return Phase.WAITING.value
+
+
+async def wait(
+    gateway_url: str,
+    home: Home,
+    names: set[str],
+    note: Callable[[str], None],
+    *,
+    within_seconds: float = _WITHIN_SECONDS,
+) -> dict[str, str]:
+    """Waits until every endpoint of ``names`` answers a prediction.
+
+    Args:
+        gateway_url: the gateway's HTTP address.
+        home: where the endpoint files lie, for what to say meanwhile.
+        names: endpoints to wait for.
+        note: is told what is being waited for.
+        within_seconds: how long to wait at most.
+
+    Returns:
+        Why not, for each endpoint that did not answer in time.
+    """
+    left = dict.fromkeys(sorted(names), Phase.WAITING.value)
+    deadline = time.monotonic() + within_seconds
+    async with httpx.AsyncClient(
+        base_url=gateway_url, timeout=_REQUEST_SECONDS, trust_env=False
+    ) as client:
+        while left and time.monotonic() < deadline:
+            endpoints = read(home)
+            for name in tuple(left):
+                if await _answers(client, name):
+                    del left[name]
+                elif name in endpoints:
+                    left[name] = standing(endpoints[name].status)
+            if all(_hopeless(endpoints.get(name)) for name in left):
+                break
+            note("; ".join(f"{name} {text}" for name, text in left.items()))
+            await asyncio.sleep(_POLL_SECONDS)
+    return left
+
+
+def _hopeless(endpoint: ModelEndpoint | None) -> bool:
+    """Whether waiting is vain: its only version was rejected."""
+    if endpoint is None:
+        return False
+    status = endpoint.status
+    candidate = status.candidate
+    on_its_way = candidate is not None and candidate.phase is not Phase.REJECTED
+    return status.stable is None and bool(status.rejected) and not on_its_way
+
+
+async def _answers(client: httpx.AsyncClient, name: str) -> bool:
+    try:
+        answer = await client.post(f"/endpoints/{name}", json={"inputs": "Does it answer?"})
+    except httpx.HTTPError:
+        return False
+    return answer.status_code == httpx.codes.OK

@@ -1,0 +1,170 @@
+"""The whole of ``headrace up``, from an empty folder to a stack that answers, and its end.
+
+Called by the command. It reads top to bottom: check the machine, claim the home, check the ports,
+fetch the parts, start the processes, register the example, wait for answers, run until asked to
+stop. Whatever goes wrong on the way, every process that was started is stopped.
+"""
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from headrace.errors import DownloadError, HeadraceError, StoppedError
+from headrace.stack import answers, doctor, example, ports, provision, services, state
+from headrace.stack.settings import StackSettings
+from headrace.stack.state import Home, StackRecord
+from headrace.stack.supervisor import Supervisor
+from headrace.stack.view import View
+
+_RECORD_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A stack that answers: ``serving`` endpoints do, ``unready`` ones with the reason do not."""
+
+    settings: StackSettings
+    seconds: float
+    serving: tuple[str, ...]
+    unready: dict[str, str]
+
+
+class Up:
+    """One run of the local stack. ``announce`` is called once, when everything answers."""
+
+    def __init__(
+        self,
+        settings: StackSettings,
+        environment: Mapping[str, str],
+        view: View,
+        announce: Callable[[Started], None],
+    ) -> None:
+        self._settings = settings
+        self._environment = environment
+        self._view = view
+        self._announce = announce
+        self._supervisor: Supervisor | None = None
+        self._signals = 0
+        self._started = False
+
+    async def run(self) -> None:
+        """Starts the stack and keeps it running until SIGINT, SIGTERM or SIGHUP.
+
+        A first signal stops the processes in order, a second one kills them.
+
+        Raises:
+            HeadraceError: the stack can't start or go on; nothing is left running.
+            StoppedError: a signal came before the stack answered.
+        """
+        loop = asyncio.get_running_loop()
+        life = asyncio.create_task(self._live(), name="stack")
+        signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        for number in signals:
+            loop.add_signal_handler(number, self._on_signal, life)
+        try:
+            await life
+        except asyncio.CancelledError:
+            if not self._signals:
+                raise
+            if not self._started:
+                raise StoppedError("Stopped before the stack had started.") from None
+        finally:
+            for number in signals:
+                loop.remove_signal_handler(number)
+
+    def _on_signal(self, life: "asyncio.Task[None]") -> None:
+        self._signals += 1
+        if self._signals == 1:
+            life.cancel()
+        elif self._supervisor is not None:
+            self._supervisor.kill()
+
+    async def _live(self) -> None:
+        began = time.monotonic()
+        settings = self._settings
+        with self._view.step("machine"):
+            await asyncio.to_thread(doctor.require_fit, settings)
+        with state.claimed(settings.home) as home:
+            ports.require_free(settings.needed_ports(), settings.ports)
+            await self._fetch()
+            plan = services.plan(settings, home, self._environment)
+            async with Supervisor(plan, home.logs, self._view) as supervisor:
+                self._supervisor = supervisor
+                try:
+                    await supervisor.start()
+                    serving, unready = await self._until_answers(home)
+                    self._started = True
+                    seconds = time.monotonic() - began
+                    self._announce(Started(settings, seconds, serving, unready))
+                    await self._keep(supervisor, home)
+                finally:
+                    home.stack_file.unlink(missing_ok=True)
+
+    async def _fetch(self) -> None:
+        wanted = [] if self._settings.triton_grpc else ["triton"]
+        wanted += [] if self._settings.kafka_bootstrap else ["kafka"]
+
+        async def fetch(part: str) -> None:
+            step = f"get {part}"
+            with self._view.step(step):
+                await provision.fetch(
+                    part, self._settings.cache, lambda line: self._view.note(step, line)
+                )
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                for part in wanted:
+                    group.create_task(fetch(part))
+        except* HeadraceError as errors:
+            raise DownloadError(
+                "\n".join(str(error) for error in errors.exceptions)
+            ) from errors.exceptions[0]
+
+    async def _until_answers(self, home: Home) -> tuple[tuple[str, ...], dict[str, str]]:
+        """Registers the example in an empty registry and waits until what should answer does."""
+        settings = self._settings
+        expected: set[str] = set()
+        if settings.example and await example.registry_is_empty(settings.mlflow_url):
+            with self._view.step("example", f"registered in MLflow as {example.MODEL}"):
+                await example.register(settings.mlflow_url, self._environment)
+            expected.add(example.ENDPOINT)
+        expected |= answers.served(home)
+        if not expected:
+            return (), {}
+        with self._view.step("answers", ", ".join(sorted(expected))):
+            unready = await answers.wait(
+                settings.gateway_url,
+                home,
+                expected,
+                lambda text: self._view.note("answers", text),
+            )
+        return tuple(sorted(expected - unready.keys())), unready
+
+    async def _keep(self, supervisor: Supervisor, home: Home) -> None:
+        """Runs until cancelled, and keeps the record of process ids true."""
+        settings = self._settings
+        started_at = time.time()
+        running = asyncio.create_task(supervisor.run(), name="run")
+        written: dict[str, int] = {}
+        try:
+            while not running.done():
+                if supervisor.pids != written:
+                    written = supervisor.pids
+                    record = StackRecord(
+                        pid=os.getpid(),
+                        started_at=started_at,
+                        gateway_url=settings.gateway_url,
+                        gateway_grpc=settings.gateway_grpc,
+                        mlflow_url=settings.mlflow_url,
+                        kafka_bootstrap=settings.kafka_address,
+                        triton_grpc=settings.triton_address,
+                        services=written,
+                    )
+                    state.write_record(home, record)
+                await asyncio.wait([running], timeout=_RECORD_SECONDS)
+            running.result()
+        finally:
+            running.cancel()
