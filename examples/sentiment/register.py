@@ -5,7 +5,7 @@ Called by ``headrace up`` and by people. It uses the standard MLflow client and 
 parameters, accuracies, the data sets and the texts that the model was evaluated on.
 
     python examples/sentiment/register.py --tracking-uri http://127.0.0.1:5000
-    python examples/sentiment/register.py --variant calibrated     # a second, different version
+    python examples/sentiment/register.py --variant v2     # a second, different version
 
 The tracking URI is MLFLOW_TRACKING_URI where the option is not given. It trains nothing.
 """
@@ -49,9 +49,9 @@ def main() -> None:
     parser.add_argument("--experiment", default="sentiment", help="MLflow experiment")
     parser.add_argument(
         "--variant",
-        choices=("base", "calibrated"),
-        default="base",
-        help="base: as trained; calibrated: the same, with confidences fitted to held-out data",
+        choices=("v1", "v2"),
+        default="v1",
+        help="v1: as trained; v2: the same, with confidences fitted to held-out data",
     )
     arguments = parser.parse_args()
     if arguments.tracking_uri:
@@ -67,7 +67,7 @@ def register(name: str, variant: str) -> str:
     training = json.loads((MODEL / "training.json").read_text(encoding="utf-8"))
     graph = onnx.load(MODEL / "model.onnx")
     temperature = 1.0
-    if variant == "calibrated":
+    if variant == "v2":
         temperature = float(training["temperature"])
         divide_logits(graph, temperature)
     mlflow.log_params({**training["recipe"], "variant": variant, "temperature": temperature})

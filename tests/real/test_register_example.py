@@ -30,7 +30,7 @@ def register(uri: str, folder: Path, *arguments: str) -> str:
 def test_two_variants_become_two_versions_with_their_lineage(tmp_path: Path) -> None:
     uri = f"sqlite:///{tmp_path}/mlflow.db"
     assert "version 1 of sentiment-classifier" in register(uri, tmp_path)
-    assert "version 2" in register(uri, tmp_path, "--variant", "calibrated")
+    assert "version 2" in register(uri, tmp_path, "--variant", "v2")
 
     client = mlflow.MlflowClient(tracking_uri=uri)
     ids = np.array([[2, 100, 200, 3]], dtype=np.int64)
