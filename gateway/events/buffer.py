@@ -31,11 +31,11 @@ class Taken:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """Counts since the start: recorded = published + dropped + waiting, at any moment."""
+    """What was left in the buffer since the start, and the records (events plus texts) held now."""
 
     events: int
     refusals: int
-    waiting: int
+    records: int
 
 
 def records_of(event: PredictionEvent) -> int:

@@ -28,7 +28,7 @@ def test_an_event_of_many_texts_takes_the_room_of_many(make_event: MakeEvent) ->
     buffer.attempt(make_event(texts=30))
     buffer.attempt(make_event(texts=19))
     assert [loss.count for loss in buffer.dropped()] == [1]
-    assert buffer.totals().waiting == 20
+    assert buffer.totals().records == 20
 
 
 def test_room_comes_back_only_when_events_are_acknowledged_or_dropped(

@@ -12,19 +12,17 @@ from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType
 
 from contracts.events import EventBatch, PredictionEvent, decode, encode
+from gateway.events.buffer import EventBuffer
 from gateway.events.errors import MessageRefusedError
 from gateway.events.kafka_sink import KafkaSettings, KafkaSink, Topic
-from gateway.events.publisher import Pace
-from gateway.events.stream import EventStream, StreamSettings
+from gateway.events.outbox import Outbox
+from gateway.events.publisher import Pace, Publisher
 from headrace.stack.kafka import KafkaProcess
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(180)]
 
 MakeEvent = Callable[..., PredictionEvent]
-QUICK = StreamSettings(
-    message_events=20,
-    pace=Pace(flush_seconds=0.05, heartbeat_seconds=0.5, longest_pause_seconds=0.5),
-)
+QUICK = Pace(flush_seconds=0.05, heartbeat_seconds=0.5, longest_pause_seconds=0.5)
 
 
 @pytest.fixture
@@ -76,35 +74,32 @@ def by_sequence(found: dict[int, list[EventBatch]]) -> dict[int, EventBatch]:
 
 
 class Traffic:
-    """A stream that is fed by a thread until told to stop."""
+    """An event stream that is fed by a thread until told to stop."""
 
     def __init__(self, kafka: KafkaProcess, topic: Topic, make_event: MakeEvent) -> None:
-        self.stream = EventStream(
-            KafkaSink(settings_for(kafka, topic)), gateway="g", settings=QUICK
-        )
+        self.buffer = EventBuffer(capacity_records=100_000, wake_events=20)
+        self.outbox = Outbox(self.buffer, gateway="g", max_events=20)
+        sink = KafkaSink(settings_for(kafka, topic))
+        self.publisher = Publisher(self.buffer, self.outbox, sink, pace=QUICK)
         self.recorded = 0
         self._make_event = make_event
         self._stop = threading.Event()
         self._pulse = threading.Thread(target=self._feed)
-        self.stream.start()
+        self.publisher.start()
         self._pulse.start()
 
     def _feed(self) -> None:
         while not self._stop.wait(0.002):
-            self.stream.recorder.attempt(self._make_event())
-            self.stream.recorder.refusal("sentiment", 503, "overloaded")
+            self.buffer.attempt(self._make_event())
+            self.buffer.refusal("sentiment", 503, "overloaded")
             self.recorded += 1
-
-    def metric(self, name: str) -> float:
-        family = next(f for f in self.stream.collect() if f.name == f"headrace_gateway_{name}")
-        return float(family.samples[0].value)
 
     def until_published(self, more: int) -> None:
         """Returns when so many further messages were acknowledged."""
-        wanted = self.metric("event_messages_published") + more
+        wanted = self.outbox.published.messages + more
         tick = threading.Event()
         for _ in range(1200):
-            if self.metric("event_messages_published") >= wanted:
+            if self.outbox.published.messages >= wanted:
                 return
             tick.wait(0.05)
         raise AssertionError("nothing is published any more")
@@ -112,7 +107,7 @@ class Traffic:
     def until_failing(self) -> None:
         tick = threading.Event()
         for _ in range(1200):
-            if not self.metric("event_sink_up"):
+            if not self.publisher.counts.connected:
                 return
             tick.wait(0.05)
         raise AssertionError("nobody noticed")
@@ -121,7 +116,7 @@ class Traffic:
         """Stops feeding, closes in order; returns what was lost."""
         self._stop.set()
         self._pulse.join()
-        return sum(loss.count for loss in self.stream.close(30.0))
+        return sum(loss.count for loss in self.publisher.close(30.0))
 
 
 @pytest.fixture

@@ -84,7 +84,7 @@ def test_an_event_too_large_for_any_message_is_counted(make_event: MakeEvent) ->
         batches.append(sent(outbox))
     assert [event.request_id for batch in batches for event in batch.events] == ["request-1"]
     assert [(loss.reason, loss.count) for loss in batches[-1].dropped] == [("too_large", 1)]
-    assert buffer.totals().waiting == 0
+    assert buffer.totals().records == 0
 
 
 def test_a_broker_with_a_smaller_bound_gets_smaller_messages(make_event: MakeEvent) -> None:
@@ -151,7 +151,7 @@ def test_giving_up_counts_all_that_waits(make_event: MakeEvent) -> None:
         (503, "shutdown", 1),
     ]
     assert outbox.empty
-    assert buffer.totals().waiting == 0
+    assert buffer.totals().records == 0
 
 
 def test_an_outcome_without_a_message_is_a_defect() -> None:
@@ -245,7 +245,7 @@ class Account(RuleBasedStateMachine):
                 self.count_both(self.outbox.pending)
             self.outbox.give_up()
             assert not any(decode(payload).last for payload in self.log.values())
-        assert self.buffer.totals().waiting == 0
+        assert self.buffer.totals().records == 0
         assert self.found() == self.recorded + self.both
 
     @invariant()

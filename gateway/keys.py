@@ -1,0 +1,210 @@
+"""API keys: who calls, and which endpoints they may ask.
+
+The fronts ask ``KeyRing`` before anything else; ``headrace keys create`` uses ``issue`` and
+``append``. Keys lie in a file, one JSON object a line, hashed: the file alone opens nothing. The
+file is read again when it changes; one that can't be read changes nothing. A key itself is never
+stored, logged or shown after it was made.
+
+Keys are hashed with plain SHA-256. A slow hash (scrypt, bcrypt) protects secrets that people can
+think of; these are 256 random bits, which nobody guesses at any speed, and a slow hash on every
+request would let anybody exhaust the gateway with wrong keys.
+"""
+
+import hashlib
+import logging
+import os
+import secrets
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from gateway.errors import ForbiddenError, UnauthenticatedError
+
+log = logging.getLogger(__name__)
+
+PREFIX = "hr_"  # lets scanners of source code recognise a key that was committed
+EVERY_ENDPOINT = "*"
+LOOK_SECONDS = 1.0
+
+
+class KeyFileError(ValueError):
+    """The key file is not what it should be; says the line, never its content."""
+
+
+class KeyRecord(BaseModel):
+    """One line of the key file."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+    name: str = Field(min_length=1, max_length=100, description="the caller, in events and logs")
+    sha256: str = Field(pattern="^[0-9a-f]{64}$", description="of the key's UTF-8, hex")
+    endpoints: tuple[str, ...] = Field((EVERY_ENDPOINT,), description="names, or * for all")
+    requests_per_second: float | None = Field(None, gt=0, alias="requestsPerSecond")
+
+    def allows(self, endpoint: str) -> bool:
+        """Whether the key opens the endpoint."""
+        return EVERY_ENDPOINT in self.endpoints or endpoint in self.endpoints
+
+
+def new_key() -> str:
+    """A fresh key: 256 random bits."""
+    return PREFIX + secrets.token_urlsafe(32)
+
+
+def digest(key: str) -> str:
+    """What is stored of a key: SHA-256, hex."""
+    return hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def issue(
+    name: str,
+    endpoints: Iterable[str] = (EVERY_ENDPOINT,),
+    requests_per_second: float | None = None,
+) -> tuple[str, KeyRecord]:
+    """A new key, to be shown once, and the record to be stored.
+
+    Raises:
+        pydantic.ValidationError: a value that no record can hold.
+    """
+    key = new_key()
+    record = KeyRecord(
+        name=name,
+        sha256=digest(key),
+        endpoints=tuple(endpoints),
+        requests_per_second=requests_per_second,
+    )
+    return key, record
+
+
+def append(path: Path, record: KeyRecord) -> None:
+    """Adds a record to the key file, which is made, for its owner alone, if need be.
+
+    Raises:
+        KeyFileError: the file is broken, or the name is taken.
+        OSError: the file can't be written.
+    """
+    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    if any(record.name == known.name for known in parse(text)):
+        raise KeyFileError(f"{path} has a key named {record.name!r} already")
+    line = record.model_dump_json(by_alias=True) + "\n"
+    start = "" if not text or text.endswith("\n") else "\n"
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write(start + line)
+
+
+def parse(text: str) -> list[KeyRecord]:
+    """The records of a key file; empty lines and lines that begin with # are passed over.
+
+    Raises:
+        KeyFileError: a line is no record, or two share a name or a key.
+    """
+    records: list[KeyRecord] = []
+    names: set[str] = set()
+    digests: set[str] = set()
+    for number, line in enumerate(text.splitlines(), start=1):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        try:
+            record = KeyRecord.model_validate_json(line)
+        except ValidationError as error:
+            first = error.errors(include_input=False, include_url=False)[0]
+            where = ".".join(map(str, first["loc"])) or "the line"
+            raise KeyFileError(f"line {number}: {where}: {first['msg']}") from None
+        if record.name in names or record.sha256 in digests:
+            raise KeyFileError(f"line {number}: its name or its key stands on an earlier line")
+        names.add(record.name)
+        digests.add(record.sha256)
+        records.append(record)
+    return records
+
+
+class KeyRing:
+    """The keys in force. Used from one thread.
+
+    Args:
+        path: the key file; empty switches keys off, so that anybody may ask. A file that is named
+            and can't be read lets nobody in until it can.
+        clock: seconds, monotonic.
+    """
+
+    def __init__(self, path: str | Path, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._path = Path(path) if str(path) else None
+        self._clock = clock
+        self._by_digest: dict[str, KeyRecord] = {}
+        self._by_name: dict[str, KeyRecord] = {}
+        self._stamp: tuple[int, int, int] | None = None
+        self._said: str | None = None
+        self._next_look = clock()
+        self._refresh()
+
+    @property
+    def on(self) -> bool:
+        """Whether callers need a key."""
+        return self._path is not None
+
+    @property
+    def broken(self) -> bool:
+        """Whether the file can't be read now, so that older keys, or none, are in force."""
+        return self._said is not None
+
+    def __len__(self) -> int:
+        """Keys in force."""
+        return len(self._by_digest)
+
+    def authorise(self, presented: str | None, endpoint: str) -> str | None:
+        """The caller's name, None where keys are off.
+
+        A key is looked up by its hash, whose bytes nobody can choose: the time that takes tells
+        nothing about the keys there are.
+
+        Raises:
+            UnauthenticatedError: no key, or an unknown one.
+            ForbiddenError: a good key, for other endpoints.
+        """
+        if self._path is None:
+            return None
+        self._refresh()
+        if not presented:
+            raise UnauthenticatedError(
+                "This gateway needs an API key: send it as 'Authorization: Bearer <key>'."
+            )
+        record = self._by_digest.get(digest(presented))
+        if record is None:
+            raise UnauthenticatedError("The API key is not known here.")
+        if not record.allows(endpoint):
+            raise ForbiddenError(f"The API key {record.name!r} is not for {endpoint!r}.")
+        return record.name
+
+    def own_limit(self, caller: str) -> float | None:
+        """The requests a second that the caller's key itself sets, for ``RateLimits``."""
+        record = self._by_name.get(caller)
+        return None if record is None else record.requests_per_second
+
+    def _refresh(self) -> None:
+        """Looks at the file, once a second at most, and reads it if it changed."""
+        now = self._clock()
+        if self._path is None or now < self._next_look:
+            return
+        self._next_look = now + LOOK_SECONDS
+        try:
+            status = self._path.stat()
+            stamp = (status.st_ino, status.st_size, status.st_mtime_ns)
+            if stamp == self._stamp:
+                return
+            records = parse(self._path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            self._stamp = None
+            if str(error) != self._said:
+                self._said = str(error)
+                log.error(
+                    "the key file can't be read, keys stay as they were",
+                    extra={"file": str(self._path), "reason": self._said},
+                )
+            return
+        self._stamp, self._said = stamp, None
+        self._by_digest = {record.sha256: record for record in records}
+        self._by_name = {record.name: record for record in records}
+        log.info("keys read", extra={"file": str(self._path), "keys": len(records)})
