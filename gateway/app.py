@@ -12,8 +12,6 @@ import time
 from importlib.metadata import version as package_version
 from typing import Any
 
-from prometheus_client import CollectorRegistry
-
 from gateway.body import BodyReader
 from gateway.dialects.huggingface import HuggingFace
 from gateway.dialects.json_body import encode
@@ -25,27 +23,29 @@ from gateway.dialects.operations import Operations
 from gateway.errors import (
     GatewayError,
     RequestTimeoutError,
+    ShuttingDownError,
     UnauthenticatedError,
 )
-from gateway.front import Front, RequestMetrics
+from gateway.front import Front
 from gateway.http.errors import ClientGoneError, MethodNotAllowedError
 from gateway.http.limits import HttpLimits
 from gateway.http.messages import Receive, Reply, Request, Send
 from gateway.http.router import ErrorForm, Route, Router
+from gateway.http.server import CLIENT_GONE
 from gateway.request_context import RequestContext, new_request_id
 
 log = logging.getLogger(__name__)
 
+_CLIENT_GONE_STATUS = 499  # in metrics alone, by nginx's number: the caller hung up
 _INTERNAL = "The gateway failed on this request; its log has the reason under the request id."
 
 
 class Application:
     """The ASGI application."""
 
-    def __init__(self, routes: list[Route], front: Front, metrics: RequestMetrics) -> None:
+    def __init__(self, routes: list[Route], front: Front) -> None:
         self._router = Router(routes)
         self._front = front
-        self._metrics = metrics
 
     async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
         """ASGI's entry: HTTP and lifespan; there are no WebSockets here."""
@@ -57,8 +57,7 @@ class Application:
             await send({"type": "websocket.close", "code": 1003})
 
     async def _answer(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
-        clock = asyncio.get_running_loop().time
-        context = RequestContext(new_request_id(), time.time(), clock())
+        context = RequestContext(new_request_id(), time.time(), time.monotonic())
         path = scope["path"]
         route: Route | None = None
         try:
@@ -71,15 +70,26 @@ class Application:
             self._front.refused(context, error)
             reply = error_reply(error, context.request_id, _error_form(route, path))
         except ClientGoneError:
+            self._finished(route, _CLIENT_GONE_STATUS, context)
             return
+        except asyncio.CancelledError as cancelled:
+            if cancelled.args == (CLIENT_GONE,):
+                self._finished(route, _CLIENT_GONE_STATUS, context)
+                return
+            stopping = ShuttingDownError("This gateway stops; ask again.", retry_after_seconds=1)
+            reply = error_reply(stopping, context.request_id, _error_form(route, path))
         except Exception:
             log.exception("a bug: unexpected error", extra={"request_id": context.request_id})
             bug = GatewayError(_INTERNAL)
             self._front.refused(context, bug)
             reply = error_reply(bug, context.request_id, _error_form(route, path))
         await _send(reply, context.request_id, send)
+        self._finished(route, int(reply.status), context)
+
+    def _finished(self, route: Route | None, status: int, context: RequestContext) -> None:
         dialect = route.dialect if route else "none"
-        self._metrics.request_finished(dialect, int(reply.status), clock() - context.started)
+        seconds = time.monotonic() - context.started
+        self._front.metrics.request_finished(dialect, status, seconds)
 
 
 async def _send(reply: Reply, request_id: str, send: Send) -> None:
@@ -127,14 +137,8 @@ def error_reply(error: GatewayError, request_id: str, form: ErrorForm) -> Reply:
     return Reply(encode(detail), status=error.status, headers=headers)
 
 
-def create_app(
-    front: Front,
-    *,
-    metrics: RequestMetrics,
-    registry: CollectorRegistry,
-    limits: HttpLimits | None = None,
-) -> Application:
-    """The application over a front; ``registry`` is what ``/metrics`` shows."""
+def create_app(front: Front, limits: HttpLimits | None = None) -> Application:
+    """The application over a front."""
     bodies = BodyReader(limits or HttpLimits())
     version = package_version("headrace")
     dialects = (
@@ -143,7 +147,7 @@ def create_app(
         KServeV1(front, bodies),
         OpenAI(front, bodies),
         Listing(front),
-        Operations(front, registry, b"{}", b""),
+        Operations(front, b"{}", b""),
     )
     routes = [route for dialect in dialects for route in dialect.routes()]
-    return Application(routes, front, metrics)
+    return Application(routes, front)

@@ -4,16 +4,19 @@ The dialects of HTTP and the gRPC service hold one ``Front`` each process. It pa
 nothing, and it never decides where a request goes.
 """
 
-import logging
+import time
 from dataclasses import dataclass
 from typing import Protocol
 
 from gateway.calls import Answer, Call, EndpointView, Predictor
-from gateway.errors import GatewayError, InvalidInputError, UnknownEndpointError
+from gateway.errors import (
+    GatewayError,
+    InvalidInputError,
+    ModelUnavailableError,
+    UnknownEndpointError,
+)
 from gateway.recording import Recorder
 from gateway.request_context import RequestContext
-
-log = logging.getLogger(__name__)
 
 
 class Keys(Protocol):
@@ -30,10 +33,18 @@ class Keys(Protocol):
 
 
 class RequestMetrics(Protocol):
-    """What both fronts count."""
+    """What both fronts count, and show."""
 
     def request_finished(self, dialect: str, status: int, seconds: float) -> None:
         """One request answered: ``status`` is HTTP's, gRPC's calls are mapped to it."""
+        ...
+
+    def refused(self, endpoint: str, status: int, reason: str, seconds: float) -> None:
+        """One request that the front itself refused, ``seconds`` after it arrived."""
+        ...
+
+    def render(self) -> bytes:
+        """All metrics of the process, in Prometheus's text format."""
         ...
 
 
@@ -52,6 +63,7 @@ class Front:
     predictor: Predictor
     keys: Keys
     recorder: Recorder
+    metrics: RequestMetrics
 
     def open(self, context: RequestContext, endpoint: str) -> tuple[EndpointView, str | None]:
         """The endpoint as it is now, and the caller's name.
@@ -100,5 +112,9 @@ class Front:
         try:
             self.predictor.describe(context.endpoint)
         except UnknownEndpointError:
-            return  # the metrics' alone: names that callers invent must not fill the events
-        self.recorder.refusal(context.endpoint, int(error.status), error.code)
+            return  # names that callers invent must fill neither events nor metrics
+        except ModelUnavailableError:
+            pass  # the endpoint exists, with nothing to serve yet
+        status, seconds = int(error.status), time.monotonic() - context.started
+        self.recorder.refusal(context.endpoint, status, error.code)
+        self.metrics.refused(context.endpoint, status, error.code, seconds)

@@ -13,11 +13,13 @@ from contracts.tasks import PUBLIC_OUTPUTS, TEXT, TEXT_PAIR, Task
 from contracts.tensors import Datatype
 from gateway.calls import Answer, EndpointView
 from gateway.dialects.answers import best
-from gateway.errors import BadRequestError, InvalidInputError, UnsupportedError
+from gateway.errors import BadRequestError, InvalidInputError, UnknownVersionError, UnsupportedError
 from gateway.front import Query
+from gateway.request_context import RequestContext
 
 PLATFORM = "headrace"
 SERVER_NAME = "headrace"
+_TIMEOUT_LIMIT = 600_000_000  # microseconds
 EXTENSIONS = ("binary_tensor_data", "model_configuration")
 
 
@@ -101,21 +103,53 @@ def query(tensors: list[TextTensor]) -> Query:
     return Query(texts, pairs)
 
 
-def check_outputs(names: list[str], task: Task) -> None:
-    """Refuses outputs that the task does not have.
+def read_wishes(
+    parameters: dict[str, object],
+    wanted: list[tuple[str, dict[str, object]]],
+    view: EndpointView,
+    context: RequestContext,
+) -> None:
+    """Takes Triton's ``timeout`` (microseconds) and checks the outputs asked for.
+
+    Other request parameters (priority, sequences) have no meaning here, as for a model that is not
+    configured for them.
 
     Raises:
-        BadRequestError: names the output.
+        BadRequestError: no such output of the task, or a timeout that is no such number.
+        UnsupportedError: an extension that is not offered.
     """
-    known = [spec.name for spec in PUBLIC_OUTPUTS[task]]
-    for name in names:
+    timeout = parameters.get("timeout")
+    if timeout is not None:
+        if type(timeout) is not int or not 0 <= timeout <= _TIMEOUT_LIMIT:
+            raise BadRequestError(
+                f"parameters.timeout: expected microseconds up to {_TIMEOUT_LIMIT}, "
+                f"got {str(timeout)[:40]!r}."
+            )
+        if timeout:
+            context.shorten(timeout / 1e6)
+    known = [spec.name for spec in PUBLIC_OUTPUTS[view.task]]
+    for name, own in wanted:
         if name not in known:
             raise BadRequestError(
-                f"outputs: there is no output {name[:80]!r}; {task} has {', '.join(known)}."
+                f"outputs: there is no output {name[:80]!r}; {view.task} has {', '.join(known)}."
             )
+        refuse_extensions(own, name)
 
 
-def refuse_classification_and_shared_memory(parameters: dict[str, object], place: str) -> None:
+def check_version(view: EndpointView, version: str | None) -> None:
+    """Refuses a version that the endpoint does not hold; None stands for any.
+
+    Raises:
+        UnknownVersionError: names those that it holds.
+    """
+    held = versions(view)
+    if version is not None and version not in held:
+        raise UnknownVersionError(
+            f"{view.name} does not hold version {version[:40]!r}, but {', '.join(held)}."
+        )
+
+
+def refuse_extensions(parameters: dict[str, object], place: str) -> None:
     """Refuses the two extensions that come as a tensor's parameters.
 
     Raises:

@@ -16,14 +16,12 @@ from gateway.calls import Answer, EndpointView
 from gateway.dialects import oip, oip_binary
 from gateway.dialects.answers import answer_headers, truncated_texts
 from gateway.dialects.json_body import decode, encode
-from gateway.errors import BadRequestError, InvalidInputError, UnknownVersionError, UnsupportedError
+from gateway.errors import BadRequestError, InvalidInputError, UnsupportedError
 from gateway.front import Front, Query
 from gateway.http.messages import BINARY, Handler, Reply, Request
 from gateway.http.router import ErrorForm, Route
-from gateway.request_context import RequestContext
 
 _HEADER_LENGTH = b"inference-header-content-length"
-_TIMEOUT_LIMIT = 600_000_000  # microseconds
 _UNSUPPORTED = {
     ("GET", "/v2/models/{endpoint}/stats"): "statistics: /metrics has them",
     ("GET", "/v2/models/{endpoint}/versions/{version}/stats"): "statistics: /metrics has them",
@@ -120,7 +118,8 @@ class OpenInferenceHttp:
         else:
             parsed = decode(_decoder, header)
             query = _query(parsed.inputs, blob)
-        _read_parameters(parsed, view, context)
+        wanted = [(output.name, output.parameters) for output in parsed.outputs]
+        oip.read_wishes(parsed.parameters, wanted, view, context)
         answer = await self._front.predict(context, view, caller, query)
         return _render(answer, view, parsed)
 
@@ -139,8 +138,8 @@ class OpenInferenceHttp:
 
     async def model_metadata(self, request: Request) -> Reply:
         """Inputs, outputs, versions and labels."""
-        view = self._view(request)
-        return Reply(encode(oip.metadata(view, request.params.get("version"))))
+        view, version = self._view(request), request.params.get("version")
+        return Reply(encode(oip.metadata(view, version)))
 
     async def model_ready(self, request: Request) -> Reply:
         """Whether the endpoint answers: 200 or 503."""
@@ -154,12 +153,7 @@ class OpenInferenceHttp:
 
     def _view(self, request: Request) -> EndpointView:
         view, _ = self._front.open(request.context, request.params["endpoint"])
-        version = request.params.get("version")
-        if version is not None and version not in oip.versions(view):
-            raise UnknownVersionError(
-                f"{view.name} does not hold version {version[:40]!r}, "
-                f"but {', '.join(oip.versions(view))}."
-            )
+        oip.check_version(view, request.params.get("version"))
         return view
 
 
@@ -185,7 +179,7 @@ def _query(inputs: list[InputTensor], blob: bytes) -> Query:
     position = 0
     for tensor in inputs:
         count = oip.element_count(tensor.name, tensor.datatype, tensor.shape)
-        oip.refuse_classification_and_shared_memory(tensor.parameters, tensor.name)
+        oip.refuse_extensions(tensor.parameters, tensor.name)
         size = tensor.parameters.get("binary_data_size")
         if size is None:
             texts = _json_texts(tensor)
@@ -226,21 +220,6 @@ def _json_texts(tensor: InputTensor) -> list[str]:
             )
         texts.append(text)
     return texts
-
-
-def _read_parameters(body: Body, view: EndpointView, context: RequestContext) -> None:
-    timeout = body.parameters.get("timeout")
-    if timeout is not None:
-        if type(timeout) is not int or not 0 <= timeout <= _TIMEOUT_LIMIT:
-            raise BadRequestError(
-                f"parameters.timeout: expected microseconds up to {_TIMEOUT_LIMIT}, "
-                f"got {str(timeout)[:40]!r}."
-            )
-        if timeout:
-            context.shorten(timeout / 1e6)
-    for output in body.outputs:
-        oip.refuse_classification_and_shared_memory(output.parameters, output.name[:80])
-    oip.check_outputs([output.name for output in body.outputs], view.task)
 
 
 def _render(answer: Answer, view: EndpointView, body: Body) -> Reply:

@@ -3,7 +3,7 @@
 They take no key, for probes and scrapers have none; they tell nothing of any request.
 """
 
-from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST
 
 from gateway.dialects.json_body import encode
 from gateway.front import Front
@@ -14,11 +14,8 @@ from gateway.http.router import Route
 class Operations:
     """The routes. ``document`` is the OpenAPI document, ``page`` the same for people."""
 
-    def __init__(
-        self, front: Front, registry: CollectorRegistry, document: bytes, page: bytes
-    ) -> None:
+    def __init__(self, front: Front, document: bytes, page: bytes) -> None:
         self._front = front
-        self._registry = registry
         self._document = document
         self._page = page
 
@@ -43,7 +40,7 @@ class Operations:
 
     async def metrics(self, _: Request) -> Reply:
         """Prometheus's text format."""
-        return Reply(generate_latest(self._registry), content_type=CONTENT_TYPE_LATEST.encode())
+        return Reply(self._front.metrics.render(), content_type=CONTENT_TYPE_LATEST.encode())
 
     async def openapi(self, _: Request) -> Reply:
         """The OpenAPI document."""

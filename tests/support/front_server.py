@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 import grpc
 import uvicorn
-
 from front_fakes import FakeKeys, FakeMetrics, FakePredictor, FakeRecorder
+
 from gateway.app import create_app
 from gateway.dialects.oip_grpc import OpenInferenceGrpc, server_options
 from gateway.front import Front

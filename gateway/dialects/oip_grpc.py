@@ -1,0 +1,309 @@
+"""The Open Inference Protocol over gRPC: ``inference.GRPCInferenceService``.
+
+``gateway.main`` adds the service to its ``grpc.aio`` server, beside the HTTP front and on the same
+event loop. Unmodified ``tritonclient.grpc`` works. What HTTP says in headers is metadata here:
+``x-request-id`` and the rest of ``answer_headers`` before the answer; an error's code, and when to
+try again, after it.
+"""
+
+# ruff: noqa: N802  the methods have the protocol's names
+
+import asyncio
+import logging
+import math
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from http import HTTPStatus
+from typing import NoReturn, TypeVar
+
+import grpc
+from google.protobuf import json_format
+from tritonclient.grpc import model_config_pb2, service_pb2_grpc
+from tritonclient.grpc import service_pb2 as pb
+
+from gateway.calls import Answer, EndpointView
+from gateway.dialects import oip, oip_binary
+from gateway.dialects.answers import answer_headers, truncated_texts
+from gateway.errors import (
+    BadRequestError,
+    GatewayError,
+    InvalidInputError,
+    UnknownEndpointError,
+    UnknownVersionError,
+    UnsupportedError,
+)
+from gateway.front import Front, Query
+from gateway.http.limits import HttpLimits
+from gateway.request_context import RequestContext, new_request_id
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+_CODES = {
+    HTTPStatus.BAD_REQUEST: grpc.StatusCode.INVALID_ARGUMENT,
+    HTTPStatus.UNPROCESSABLE_ENTITY: grpc.StatusCode.INVALID_ARGUMENT,
+    HTTPStatus.REQUEST_ENTITY_TOO_LARGE: grpc.StatusCode.INVALID_ARGUMENT,
+    HTTPStatus.UNAUTHORIZED: grpc.StatusCode.UNAUTHENTICATED,
+    HTTPStatus.FORBIDDEN: grpc.StatusCode.PERMISSION_DENIED,
+    HTTPStatus.NOT_FOUND: grpc.StatusCode.NOT_FOUND,
+    HTTPStatus.TOO_MANY_REQUESTS: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    HTTPStatus.NOT_IMPLEMENTED: grpc.StatusCode.UNIMPLEMENTED,
+    HTTPStatus.SERVICE_UNAVAILABLE: grpc.StatusCode.UNAVAILABLE,
+    HTTPStatus.GATEWAY_TIMEOUT: grpc.StatusCode.DEADLINE_EXCEEDED,
+}
+_CLIENT_GONE_STATUS = 499
+_INTERNAL = "The gateway failed on this request; its log has the reason under the request id."
+_UNSUPPORTED = {
+    "ModelStatistics": "statistics: /metrics has them",
+    "RepositoryIndex": "the model repository: GET /endpoints lists what is served",
+    "RepositoryModelLoad": "loading by hand: register a version",
+    "RepositoryModelUnload": "unloading by hand: register a version",
+    "SystemSharedMemoryStatus": "shared memory: send the tensors themselves",
+    "SystemSharedMemoryRegister": "shared memory: send the tensors themselves",
+    "SystemSharedMemoryUnregister": "shared memory: send the tensors themselves",
+    "CudaSharedMemoryStatus": "shared memory: send the tensors themselves",
+    "CudaSharedMemoryRegister": "shared memory: send the tensors themselves",
+    "CudaSharedMemoryUnregister": "shared memory: send the tensors themselves",
+    "TraceSetting": "trace settings",
+    "LogSettings": "log settings",
+}
+
+
+def server_options(limits: HttpLimits) -> list[tuple[str, int]]:
+    """Options for ``grpc.aio.server``: a message as large as an HTTP body, a port of one's own."""
+    return [
+        ("grpc.max_receive_message_length", limits.max_body_bytes),
+        ("grpc.max_metadata_size", limits.max_header_bytes),
+        ("grpc.so_reuseport", 0),  # two gateways on one port must fail, not share it
+    ]
+
+
+class OpenInferenceGrpc(service_pb2_grpc.GRPCInferenceServiceServicer):
+    """The service; ``add_to`` puts it into a server."""
+
+    def __init__(self, front: Front, version: str) -> None:
+        self._front = front
+        self._version = version
+        for name, what in _UNSUPPORTED.items():
+            setattr(self, name, self._refusal(what))
+
+    def add_to(self, server: grpc.aio.Server) -> None:
+        """Registers all methods."""
+        service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(self, server)
+
+    async def ServerLive(
+        self, request: pb.ServerLiveRequest, context: grpc.aio.ServicerContext
+    ) -> pb.ServerLiveResponse:
+        """The process answers."""
+        del request, context
+        return pb.ServerLiveResponse(live=True)
+
+    async def ServerReady(
+        self, request: pb.ServerReadyRequest, context: grpc.aio.ServicerContext
+    ) -> pb.ServerReadyResponse:
+        """Whether this gateway should get traffic."""
+        del request, context
+        return pb.ServerReadyResponse(ready=self._front.predictor.ready)
+
+    async def ServerMetadata(
+        self, request: pb.ServerMetadataRequest, context: grpc.aio.ServicerContext
+    ) -> pb.ServerMetadataResponse:
+        """Name, version and extensions."""
+        del request, context
+        return pb.ServerMetadataResponse(
+            name=oip.SERVER_NAME, version=self._version, extensions=oip.EXTENSIONS
+        )
+
+    async def ModelReady(
+        self, request: pb.ModelReadyRequest, context: grpc.aio.ServicerContext
+    ) -> pb.ModelReadyResponse:
+        """Whether the endpoint answers; one that does not exist is not ready, as in Triton."""
+
+        async def answer(call: RequestContext) -> pb.ModelReadyResponse:
+            try:
+                ready = self._view(call, request).ready
+            except (UnknownEndpointError, UnknownVersionError):
+                ready = False
+            return pb.ModelReadyResponse(ready=ready)
+
+        return await self._answer(context, answer)
+
+    async def ModelMetadata(
+        self, request: pb.ModelMetadataRequest, context: grpc.aio.ServicerContext
+    ) -> pb.ModelMetadataResponse:
+        """Inputs, outputs and versions."""
+
+        async def answer(call: RequestContext) -> pb.ModelMetadataResponse:
+            view = self._view(call, request)
+            told = oip.metadata(view, request.version or None)
+            return json_format.ParseDict(
+                told, pb.ModelMetadataResponse(), ignore_unknown_fields=True
+            )
+
+        return await self._answer(context, answer)
+
+    async def ModelConfig(
+        self, request: pb.ModelConfigRequest, context: grpc.aio.ServicerContext
+    ) -> pb.ModelConfigResponse:
+        """The configuration as Triton would tell it."""
+
+        async def answer(call: RequestContext) -> pb.ModelConfigResponse:
+            told = oip.config(self._view(call, request))
+            config = json_format.ParseDict(told, model_config_pb2.ModelConfig())
+            return pb.ModelConfigResponse(config=config)
+
+        return await self._answer(context, answer)
+
+    async def ModelInfer(
+        self, request: pb.ModelInferRequest, context: grpc.aio.ServicerContext
+    ) -> pb.ModelInferResponse:
+        """Answers texts."""
+
+        async def answer(call: RequestContext) -> pb.ModelInferResponse:
+            view, caller = self._front.open(call, request.model_name)
+            if request.model_version:
+                call.force(request.model_version)
+            wanted = [(one.name, _parameters(one.parameters)) for one in request.outputs]
+            oip.read_wishes(_parameters(request.parameters), wanted, view, call)
+            result = await self._front.predict(call, view, caller, _query(request))
+            metadata = [(b"x-request-id", call.request_id.encode()), *answer_headers(result)]
+            await context.send_initial_metadata(
+                [(key.decode(), value.decode()) for key, value in metadata]
+            )
+            return _render(result, view, request)
+
+        return await self._answer(context, answer)
+
+    async def ModelStreamInfer(
+        self,
+        request_iterator: AsyncIterator[pb.ModelInferRequest],
+        context: grpc.aio.ServicerContext,
+    ) -> None:
+        """Refuses: there is nothing to stream from an encoder."""
+        del request_iterator
+        refusal = self._refusal("streams: each ModelInfer has one answer")
+        await refusal(None, context)
+
+    def _view(self, call: RequestContext, request: pb.ModelMetadataRequest) -> EndpointView:
+        view, _ = self._front.open(call, request.name)
+        oip.check_version(view, request.version or None)
+        return view
+
+    def _refusal(self, what: str) -> Callable[[object, grpc.aio.ServicerContext], Awaitable[None]]:
+        async def refuse(_: object, context: grpc.aio.ServicerContext) -> None:
+            async def answer(_: RequestContext) -> NoReturn:
+                raise UnsupportedError(f"Headrace does not offer {what}.")
+
+            await self._answer(context, answer)
+
+        return refuse
+
+    async def _answer(
+        self,
+        context: grpc.aio.ServicerContext,
+        answer: Callable[[RequestContext], Awaitable[T]],
+    ) -> T:
+        """Runs one call; whatever goes wrong becomes a status with a sentence."""
+        call = RequestContext(new_request_id(), time.time(), time.monotonic())
+        failure: GatewayError
+        try:
+            call.read({_bytes(key): _bytes(value) for key, value in context.invocation_metadata()})
+            remaining = context.time_remaining()
+            if remaining is not None:
+                call.shorten(max(remaining, 0.0))
+            result = await answer(call)
+        except GatewayError as error:
+            failure = error
+        except asyncio.CancelledError:
+            self._finished(call, _CLIENT_GONE_STATUS)
+            raise
+        except Exception:
+            log.exception("a bug: unexpected error", extra={"request_id": call.request_id})
+            failure = GatewayError(_INTERNAL)
+        else:
+            self._finished(call, HTTPStatus.OK)
+            return result
+        self._front.refused(call, failure)
+        self._finished(call, failure.status)
+        return await _abort(context, call, failure)
+
+    def _finished(self, call: RequestContext, status: int) -> None:
+        seconds = time.monotonic() - call.started
+        self._front.metrics.request_finished("oip_grpc", int(status), seconds)
+
+
+async def _abort(
+    context: grpc.aio.ServicerContext, call: RequestContext, error: GatewayError
+) -> NoReturn:
+    """Ends the call with the error's status, and what HTTP says in headers as metadata."""
+    metadata = [("x-request-id", call.request_id), ("x-headrace-error", error.code)]
+    if error.retry_after_seconds is not None:
+        milliseconds = max(1, math.ceil(error.retry_after_seconds * 1000))
+        # The second is what gRPC clients with a retry policy look at.
+        metadata += [
+            ("retry-after", str(math.ceil(milliseconds / 1000))),
+            ("grpc-retry-pushback-ms", str(milliseconds)),
+        ]
+    status = _CODES.get(error.status, grpc.StatusCode.INTERNAL)
+    await context.abort(status, error.message, tuple(metadata))
+    raise AssertionError("abort has returned")
+
+
+def _bytes(value: str | bytes) -> bytes:
+    return value if isinstance(value, bytes) else value.encode()
+
+
+def _parameters(parameters: Mapping[str, pb.InferParameter]) -> dict[str, object]:
+    """A protobuf map of parameters as plain values."""
+    plain: dict[str, object] = {}
+    for name, parameter in parameters.items():
+        kind = parameter.WhichOneof("parameter_choice")
+        plain[name] = None if kind is None else getattr(parameter, kind)
+    return plain
+
+
+def _query(request: pb.ModelInferRequest) -> Query:
+    """The texts of all inputs, each from its ``contents`` or from ``raw_input_contents``."""
+    raw = request.raw_input_contents
+    if raw and len(raw) != len(request.inputs):
+        raise BadRequestError(
+            f"raw_input_contents: expected one for each of the {len(request.inputs)} inputs, "
+            f"got {len(raw)}."
+        )
+    tensors: list[oip.TextTensor] = []
+    for index, tensor in enumerate(request.inputs):
+        name = tensor.name
+        count = oip.element_count(name, tensor.datatype, list(tensor.shape))
+        oip.refuse_extensions(_parameters(tensor.parameters), name)
+        if raw and tensor.HasField("contents"):
+            raise BadRequestError(f"{name}: send contents or raw_input_contents, not both.")
+        texts = oip_binary.texts(name, raw[index]) if raw else _contents(tensor)
+        oip.check_count(name, count, len(texts))
+        tensors.append(oip.TextTensor(name, texts))
+    return oip.query(tensors)
+
+
+def _contents(tensor: pb.ModelInferRequest.InferInputTensor) -> list[str]:
+    for field, _ in tensor.contents.ListFields():
+        if field.name != "bytes_contents":
+            raise InvalidInputError(
+                f"{tensor.name}.contents: expected bytes_contents, got {field.name}."
+            )
+    elements = tensor.contents.bytes_contents
+    return [oip.utf8(tensor.name, index, element) for index, element in enumerate(elements)]
+
+
+def _render(
+    answer: Answer, view: EndpointView, request: pb.ModelInferRequest
+) -> pb.ModelInferResponse:
+    response = pb.ModelInferResponse(
+        model_name=view.name, model_version=answer.ref.version, id=request.id
+    )
+    if any(answer.truncated):
+        response.parameters["truncated"].string_param = truncated_texts(answer)
+    names = list(dict.fromkeys(output.name for output in request.outputs))
+    for tensor in oip.outputs(answer, names):
+        response.outputs.add(name=tensor.name, datatype=tensor.datatype, shape=tensor.shape)
+        response.raw_output_contents.append(oip_binary.pack(tensor))
+    return response

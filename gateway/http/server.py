@@ -1,0 +1,173 @@
+"""How uvicorn must run the application, and the bounds on connections that it lacks.
+
+``gateway.main`` passes ``uvicorn_options`` to ``uvicorn.Config``. uvicorn with httptools puts no
+limit on the size of headers nor on the time that a request takes to arrive, and lets an application
+work on for a caller that has hung up; ``bounded_protocol`` adds the three, at next to no cost for a
+request that arrives in one piece.
+"""
+
+import asyncio
+from http import HTTPStatus
+from typing import Any
+
+import msgspec
+from uvicorn._types import ASGI3Application
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+
+from gateway.http.limits import HttpLimits
+from gateway.request_context import new_request_id
+
+CLIENT_GONE = "client gone"  # the message with which a request's task is cancelled
+_GRACE_SECONDS = 1.0
+
+
+def uvicorn_options(limits: HttpLimits) -> dict[str, Any]:
+    """Arguments for ``uvicorn.Config``, beside host, port and the application.
+
+    No proxy headers are read, for nothing here depends on a caller's address; no access log, for a
+    line a request would cost more than the request's own work and metrics tell the same; no
+    WebSockets.
+    """
+    return {
+        "loop": "uvloop",
+        "http": bounded_protocol(limits),
+        "ws": "none",
+        "lifespan": "off",
+        "access_log": False,
+        "log_config": None,
+        "proxy_headers": False,
+        "server_header": False,
+        "date_header": False,
+        "backlog": limits.backlog,
+        "timeout_keep_alive": limits.keep_alive_seconds,
+    }
+
+
+def bounded_protocol(limits: HttpLimits) -> type[asyncio.Protocol]:
+    """The class of uvicorn's connections, with these limits."""
+
+    class BoundedProtocol(_BoundedProtocol):
+        bounds = limits
+
+    return BoundedProtocol
+
+
+class _BoundedProtocol(HttpToolsProtocol):
+    """A connection that is not waited for, listened to or worked for without end.
+
+    ``_deadline`` runs while a new connection has sent nothing, while headers are read
+    (``header_seconds``) and while a body is read (``body_seconds`` and a little: ``gateway.body``
+    comes before it with a 408, this ends what still arrives after an answer).
+    """
+
+    bounds: HttpLimits
+    _deadline: asyncio.TimerHandle | None = None
+    _running: asyncio.Task[None] | None = None
+    _header_bytes = 0
+    _in_headers = False
+    _reading = False
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Takes the connection, or refuses it where there are too many."""
+        super().connection_made(transport)
+        if len(self.connections) > self.bounds.max_connections:
+            self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, "overloaded", "Too many connections.")
+        else:
+            self._arm(self.bounds.header_seconds)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Stops the work for a caller that has hung up."""
+        self._disarm()
+        self.pipeline.clear()
+        super().connection_lost(exc)
+        if self._running is not None and not self._running.done():
+            self._running.cancel(CLIENT_GONE)
+
+    def data_received(self, data: bytes) -> None:
+        """Feeds the parser, and sets a clock where that leaves a request half read."""
+        super().data_received(data)
+        if self._in_headers:
+            self._header_bytes += len(data)
+            if self._header_bytes > self.bounds.max_header_bytes:
+                self._refuse(
+                    HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
+                    "headers_too_large",
+                    f"The headers are larger than {self.bounds.max_header_bytes} bytes.",
+                )
+            elif self._deadline is None:
+                self._arm(self.bounds.header_seconds)
+        elif self._deadline is None:
+            if self._reading:
+                self._arm(self.bounds.body_seconds + _GRACE_SECONDS)
+            elif self._is_idle() and self.timeout_keep_alive_task is None:
+                self._arm(self.bounds.header_seconds)  # line breaks and nothing else
+
+    def on_message_begin(self) -> None:
+        """A request's first byte."""
+        super().on_message_begin()
+        self._in_headers = self._reading = True
+        self._header_bytes = 0
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Keeps a header; what comes as a trailer after the body is passed over."""
+        if self._in_headers:
+            super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        """The headers are whole: the application starts."""
+        self._in_headers = False
+        self._disarm()
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        """A request's last byte."""
+        self._reading = False
+        self._disarm()
+        super().on_message_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        """Answers what is no HTTP in the form of every other error."""
+        self._refuse(HTTPStatus.BAD_REQUEST, "bad_request", msg)
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        task = self.loop.create_task(cycle.run_asgi(app))
+        task.add_done_callback(self.tasks.discard)
+        self.tasks.add(task)
+        self._running = task
+
+    def _is_idle(self) -> bool:
+        return self.cycle is None or self.cycle.response_complete
+
+    def _arm(self, seconds: float) -> None:
+        self._deadline = self.loop.call_later(seconds, self._too_slow)
+
+    def _disarm(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _too_slow(self) -> None:
+        self._deadline = None
+        if not self._is_idle() and self._in_headers:
+            self.cycle.keep_alive = False  # the answer before it goes out, then the connection ends
+        elif self._in_headers:
+            message = "The headers did not arrive in time."
+            self._refuse(HTTPStatus.REQUEST_TIMEOUT, "request_timeout", message)
+        else:
+            self.transport.close()
+
+    def _refuse(self, status: HTTPStatus, code: str, message: str) -> None:
+        """Answers and closes, where there is no request that the application could be asked."""
+        request_id = new_request_id()
+        error = {"code": code, "message": message, "request_id": request_id}
+        body = msgspec.json.encode({"error": error})
+        head = (
+            f"HTTP/1.1 {status.value} {status.phrase}\r\n"
+            "content-type: application/json\r\n"
+            f"content-length: {len(body)}\r\n"
+            f"x-request-id: {request_id}\r\n"
+            + ("retry-after: 1\r\n" if status is HTTPStatus.SERVICE_UNAVAILABLE else "")
+            + "connection: close\r\n\r\n"
+        )
+        self.transport.write(head.encode() + body)
+        self.transport.close()
