@@ -1,0 +1,101 @@
+"""Many kills of every part under load, in full size: run by ``make soak``."""
+
+import os
+import random
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from event_log import read_all
+from running_stack import EXAMPLE_ENDPOINT, RunningStack, running_stack, until
+from soak_record import record
+from traffic import Traffic
+
+pytestmark = [pytest.mark.real, pytest.mark.soak, pytest.mark.timeout(7200)]
+
+KILLS = int(os.environ.get("HEADRACE_SOAK_KILLS", "40"))
+BESIDE_THE_PATH = ("kafka", "mlflow", "controller", "loader")
+CALLERS = 8
+
+
+def resident_mib(pid: int) -> float:
+    for line in Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines():
+        if line.startswith("VmRSS"):
+            return int(line.split()[1]) / 1024
+    raise AssertionError(f"no memory figure of process {pid}")
+
+
+def test_random_kills_under_load_fail_no_request_that_could_be_answered(
+    tmp_path: Path, texts: list[str]
+) -> None:
+    order = random.Random(20261121)
+    kills: Counter[str] = Counter()
+    with running_stack(tmp_path / "home") as stack:
+        url = f"{stack.gateway}/endpoints/{EXAMPLE_ENDPOINT}"
+        with Traffic(url, texts, callers=CALLERS) as load:
+            load.more(2000, 60)
+            early = resident_mib(stack.pid("gateway"))
+            for _ in range(KILLS):
+                service = order.choice((*BESIDE_THE_PATH, "triton"))
+                kills[service] += 1
+                first = len(load.replies)
+                dead = stack.kill(service)
+                load.more(order.randrange(50, 400), 60)
+                stack.until_restarted(service, dead)
+                load.until("answers", 60, lambda r: sum(x.status == 200 for x in r) >= 100)
+                allowed = {200, 503} if service == "triton" else {200}
+                seen = {reply.status for reply in load.replies[first:]}
+                assert seen <= allowed, (service, load.statuses())
+            load.more(2000, 60)
+            late = resident_mib(stack.pid("gateway"))
+        asked = load.statuses()
+
+        def accounted() -> bool:
+            totals = read_all(stack.kafka)
+            sent = totals.by_status + totals.refused + totals.dropped
+            return all(sent[status] >= count for status, count in asked.items())
+
+        until("the events account for every request", 120, accounted)
+        totals = read_all(stack.kafka)
+        figures: dict[str, object] = {
+            "kills": dict(kills),
+            "callers": CALLERS,
+            "requests": len(load.replies),
+            "by_status": {str(status): count for status, count in sorted(asked.items())},
+            "in_events": {str(s): c for s, c in sorted(totals.by_status.items())},
+            "refused": {str(s): c for s, c in sorted(totals.refused.items())},
+            "dropped": {str(s): c for s, c in sorted(totals.dropped.items())},
+            "sequence_gaps": sum(len(totals.gaps(gateway)) for gateway in totals.sequences),
+            "gateway_mib_early": round(early, 1),
+            "gateway_mib_late": round(late, 1),
+        }
+        record("kills", figures)
+        warm_up_requests = sum(totals.by_status.values()) - asked[200] - asked[503]
+        assert 0 <= warm_up_requests < 50, figures  # those that `up` itself sent
+        assert all(not totals.gaps(gateway) for gateway in totals.sequences)
+        assert late < 1.5 * early + 50, figures
+
+
+def test_a_home_survives_many_unclean_ends(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    rounds = max(2, KILLS // 8)
+    for _ in range(rounds):
+        with running_stack(home) as stack:
+            stack.until_answers(EXAMPLE_ENDPOINT)
+            stack.process.kill()
+            stack.process.wait(10)
+            until("everything it had started is gone", 30, lambda: nothing_listens(stack))
+    with running_stack(home) as stack:
+        stack.until_answers(EXAMPLE_ENDPOINT)
+        assert stack.stop() == 0
+    record("unclean-ends", {"kills_of_up": rounds})
+
+
+def nothing_listens(stack: RunningStack) -> bool:
+    import socket
+
+    for port in stack.ports.values():
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return False
+    return True
