@@ -66,12 +66,17 @@ class Refusals(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Dropped(msgspec.Struct, frozen=True, array_like=True):
-    """Events that this gateway lost, since it started: never a silent loss."""
+    """What this gateway lost since it started, attempts and refusals: never a silent loss.
+
+    ``answered`` of the ``count`` were what their caller got; the rest were attempts that another
+    one made good. So requests = answered events + refusals + answered losses, by status.
+    """
 
     endpoint: str
     status: int
     reason: str
     count: int
+    answered: int = 0
 
 
 class EventBatch(msgspec.Struct, frozen=True):

@@ -60,6 +60,7 @@ class EventBuffer:
         self._records = 0
         self._refusals: dict[_Key, int] = {}
         self._dropped: dict[_Key, int] = {}
+        self._dropped_answered: dict[_Key, int] = {}
         self._total_events = 0
         self._total_refusals = 0
         self._wake: Callable[[], None] = _nobody
@@ -74,7 +75,7 @@ class EventBuffer:
         with self._lock:
             self._total_events += 1
             if self._records + records > self._capacity:
-                _add(self._dropped, (event.endpoint, event.status, "buffer_full"), 1)
+                self._lose(event.endpoint, event.status, "buffer_full", 1, int(event.answered))
                 return
             self._records += records
             self._events.append(event)
@@ -114,9 +115,10 @@ class EventBuffer:
         with self._lock:
             for event in events:
                 self._records -= records_of(event)
-                _add(self._dropped, (event.endpoint, event.status, reason), 1)
+                self._lose(event.endpoint, event.status, reason, 1, int(event.answered))
             for refusal in refusals:
-                _add(self._dropped, (refusal.endpoint, refusal.status, reason), refusal.count)
+                count = refusal.count
+                self._lose(refusal.endpoint, refusal.status, reason, count, count)
 
     def put_back(self, refusals: Iterable[Refusals]) -> None:
         """Takes refusal counts back whose message is known not to have been written."""
@@ -128,7 +130,10 @@ class EventBuffer:
     def dropped(self) -> list[Dropped]:
         """All losses since the start."""
         with self._lock:
-            return [Dropped(*key, count) for key, count in self._dropped.items()]
+            return [
+                Dropped(*key, count, self._dropped_answered.get(key, 0))
+                for key, count in self._dropped.items()
+            ]
 
     def waiting_events(self) -> int:
         """Events that nobody has taken yet."""
@@ -142,6 +147,12 @@ class EventBuffer:
         """What was left here since the start, and the records that still take room."""
         with self._lock:
             return Totals(self._total_events, self._total_refusals, self._records)
+
+    def _lose(
+        self, endpoint: str, status: int, reason: DropReason, count: int, answered: int
+    ) -> None:
+        _add(self._dropped, (endpoint, status, reason), count)
+        _add(self._dropped_answered, (endpoint, status, reason), answered)
 
 
 def _add(counters: dict[_Key, int], key: _Key, count: int) -> None:

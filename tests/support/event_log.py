@@ -75,5 +75,5 @@ def total(batches: list[EventBatch]) -> Totals:
             newest[batch.gateway] = batch
     for batch in newest.values():
         for drop in batch.dropped:
-            totals.dropped[drop.status] += drop.count
+            totals.dropped[drop.status] += drop.answered
     return totals

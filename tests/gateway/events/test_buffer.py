@@ -16,8 +16,8 @@ def test_a_full_buffer_drops_and_counts_by_endpoint_and_status(make_event: MakeE
     for status in (200, 200, 200, 504):
         buffer.attempt(make_event(status=status))
     assert buffer.dropped() == [
-        Dropped("sentiment", 200, "buffer_full", 1),
-        Dropped("sentiment", 504, "buffer_full", 1),
+        Dropped("sentiment", 200, "buffer_full", 1, answered=1),
+        Dropped("sentiment", 504, "buffer_full", 1, answered=0),
     ]
     assert buffer.waiting_events() == 2
     assert buffer.totals().events == 4

@@ -174,14 +174,16 @@ class Account(RuleBasedStateMachine):
         self.outbox = Outbox(self.buffer, gateway="g", max_events=4, max_records=12, max_bytes=1200)
         self.log: dict[int, bytes] = {}
         self.recorded: Counter[int] = Counter()
+        self.requests = 0
         self.both: Counter[int] = Counter()
         self.given_up: set[int] = set()
         self.in_order = True
 
-    @rule(texts=st.integers(0, 12), status=st.sampled_from([200, 504]))
-    def attempt(self, texts: int, status: int) -> None:
+    @rule(texts=st.integers(0, 12), status=st.sampled_from([200, 504]), answered=st.booleans())
+    def attempt(self, texts: int, status: int, answered: bool) -> None:
         number = self.recorded.total()
         self.recorded[status] += 1
+        self.requests += answered
         self.buffer.attempt(
             PredictionEvent(
                 request_id=str(number),
@@ -191,7 +193,7 @@ class Account(RuleBasedStateMachine):
                 package="",
                 arm=Arm.STABLE,
                 status=status,
-                answered=True,
+                answered=answered,
                 latency=Latency(0, 0, 0, 0, 0),
                 texts=[TextRecord(1, 1, 0, False)] * texts,
             )
@@ -200,6 +202,7 @@ class Account(RuleBasedStateMachine):
     @rule(status=st.sampled_from([429, 503]), count=st.integers(1, 5))
     def refuse_requests(self, status: int, count: int) -> None:
         self.recorded[status] += count
+        self.requests += count
         for _ in range(count):
             self.buffer.refusal("sentiment", status, "overloaded")
 
@@ -247,6 +250,10 @@ class Account(RuleBasedStateMachine):
             assert not any(decode(payload).last for payload in self.log.values())
         assert self.buffer.totals().records == 0
         assert self.found() == self.recorded + self.both
+        if not self.both:
+            told = sum(event.answered for batch in self.batches() for event in batch.events)
+            told += sum(lost.count for batch in self.batches() for lost in batch.refusals)
+            assert told + sum(loss.answered for loss in self.buffer.dropped()) == self.requests
 
     @invariant()
     def nothing_is_counted_twice(self) -> None:
