@@ -1,0 +1,98 @@
+"""What load to make and what came of it, and the call that has another process make it.
+
+Suites call ``offer``; ``loadgen.py`` is that other process. Both sides share the two records.
+"""
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+
+import msgspec
+
+_GRACE_SECONDS = 60.0
+
+
+class Load(msgspec.Struct, frozen=True, kw_only=True):
+    """One run of load.
+
+    With ``rate`` the load is open: requests are due at fixed times whatever the answers do, and
+    latency counts from the due time, so that a stall is not omitted by those it holds up. Without
+    it, ``callers`` each send their next request when the last is answered.
+    """
+
+    host: str
+    port: int
+    path: str
+    bodies: list[str]
+    callers: int = 1
+    rate: float | None = None  # requests a second
+    warm_up_seconds: float = 2.0
+    seconds: float = 5.0
+    timeout_seconds: float = 5.0
+    connections: int = 1024  # open load: at most so many at once
+
+
+class Latency(msgspec.Struct, frozen=True):
+    """Milliseconds."""
+
+    p50: float
+    p90: float
+    p99: float
+    p999: float
+    max: float
+    mean: float
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """What requests with one status saw. Status 0: no answer at all."""
+
+    status: int
+    count: int
+    per_second: float
+    latency: Latency
+
+
+class Result(msgspec.Struct, frozen=True):
+    """Of the requests due after the warm-up."""
+
+    offered: int
+    seconds: float
+    answered: int  # with any status, the warm-up's included
+    outcomes: list[Outcome]
+    send_late_p99_ms: float  # how far the generator itself was behind: small, or it was the limit
+
+    def of(self, status: int) -> Outcome:
+        """The outcome of one status, empty if there was none."""
+        nothing = Outcome(status, 0, 0.0, Latency(*[float("nan")] * 6))
+        return next((each for each in self.outcomes if each.status == status), nothing)
+
+    @property
+    def good_per_second(self) -> float:
+        """Requests answered with 200, a second."""
+        return self.of(200).per_second
+
+
+def offer(load: Load, cores: Sequence[int]) -> Result:
+    """Has a process on ``cores`` make the load, and waits for it.
+
+    Raises:
+        RuntimeError: the process failed or did not end; with its words.
+    """
+    limit = load.warm_up_seconds + load.seconds + load.timeout_seconds + _GRACE_SECONDS
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-m", "bench.loadgen"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    with process:
+        os.sched_setaffinity(process.pid, cores)
+        try:
+            said, words = process.communicate(msgspec.json.encode(load), limit)
+        except BaseException:
+            process.kill()
+            raise
+    if process.returncode != 0:
+        raise RuntimeError(f"the load generator failed: {words.decode(errors='replace')[-2000:]}")
+    return msgspec.json.decode(said, type=Result)

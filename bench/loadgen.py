@@ -1,0 +1,187 @@
+"""The load generator's process: a ``Load`` as JSON on standard input, a ``Result`` on output.
+
+Started by ``load.offer``, on a core that what is measured does not use. For an open load it spins
+rather than sleeps when a request is nearly due: timers are a millisecond coarse.
+"""
+
+import asyncio
+import sys
+import time
+from collections import deque
+
+import msgspec
+import numpy as np
+import uvloop
+
+from bench.load import Latency, Load, Outcome, Result
+from bench.wire import Connection, request
+
+_SPIN_SECONDS = 0.003
+_clock = time.perf_counter
+
+
+class Generator:
+    """One run. ``answered`` is called by the connections, on the loop."""
+
+    def __init__(self, load: Load) -> None:
+        self._load = load
+        host = f"{load.host}:{load.port}"
+        self._payloads = [request(load.path, host, body) for body in load.bodies]
+        self._idle: list[Connection] = []
+        self._waiting: deque[tuple[float, int]] = deque()
+        self._opening = 0
+        self._connections = 0
+        self._begin = 0.0
+        self._end = 0.0
+        self._sent = 0
+        self._unanswered = 0
+        self._answers = 0
+        self._measured: list[tuple[int, float, float]] = []  # status, seconds, answered at
+        self._late: list[float] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def run(self) -> Result:
+        """Offers the load to its end and waits for the answers still due."""
+        load = self._load
+        start = _clock()
+        self._begin = start + load.warm_up_seconds
+        self._end = self._begin + load.seconds
+        if load.rate is None:
+            for _ in range(load.callers):
+                self._open()
+        else:
+            self._tick(start)
+        await asyncio.sleep(load.warm_up_seconds + load.seconds)
+        deadline = _clock() + load.timeout_seconds
+        while self._unanswered and _clock() < deadline:  # noqa: ASYNC110 - two values, no event
+            await asyncio.sleep(0.01)
+        return self._result()
+
+    def _tick(self, start: float) -> None:
+        """Sends what is due; calls itself again shortly before the next is."""
+        rate = self._load.rate or 0.0
+        now = _clock()
+        while (due := start + self._sent / rate) <= now and due < self._end:
+            self._late.append(now - due)
+            self._dispatch(due, self._sent)
+        if due >= self._end:
+            return
+        loop = asyncio.get_running_loop()
+        if due - now > _SPIN_SECONDS:
+            loop.call_later(due - now - _SPIN_SECONDS, self._tick, start)
+        else:
+            loop.call_soon(self._tick, start)
+
+    def _dispatch(self, due: float, index: int) -> None:
+        self._sent += 1
+        self._unanswered += 1
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.open:
+                connection.send(self._payloads[index % len(self._payloads)], due, index)
+                return
+        self._waiting.append((due, index))
+        if self._connections < self._load.connections and self._opening < len(self._waiting):
+            self._open()
+
+    def _open(self) -> None:
+        self._connections += 1
+        self._opening += 1
+        task = asyncio.create_task(self._connect())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _connect(self) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            _, connection = await loop.create_connection(
+                lambda: Connection(self._answered, self._lost), self._load.host, self._load.port
+            )
+        except OSError:
+            self._opening -= 1
+            self._connections -= 1
+            if self._waiting:
+                self._count(0, *self._waiting.popleft())
+            await asyncio.sleep(0.01)
+            if self._load.rate is None and _clock() < self._end:
+                self._open()
+            return
+        self._opening -= 1
+        self._next(connection)
+
+    def _next(self, connection: Connection) -> None:
+        """Gives an idle connection its next request, or lays it aside."""
+        if not connection.open:
+            return
+        if self._load.rate is None:
+            now = _clock()
+            if now < self._end:
+                index = self._sent
+                self._sent += 1
+                self._unanswered += 1
+                connection.send(self._payloads[index % len(self._payloads)], now, index)
+        elif self._waiting:
+            due, index = self._waiting.popleft()
+            connection.send(self._payloads[index % len(self._payloads)], due, index)
+        else:
+            self._idle.append(connection)
+
+    def _answered(self, connection: Connection, status: int) -> None:
+        self._count(status, connection.due, connection.index)
+        self._next(connection)
+
+    def _lost(self, connection: Connection) -> None:  # noqa: ARG002 - one is like another
+        self._connections -= 1
+        if self._load.rate is None and _clock() < self._end:
+            self._open()
+
+    def _count(self, status: int, due: float, index: int) -> None:  # noqa: ARG002
+        self._unanswered -= 1
+        self._answers += status != 0
+        if self._begin <= due < self._end:
+            now = _clock()
+            self._measured.append((status, now - due, now))
+
+    def _result(self) -> Result:
+        seconds = self._load.seconds
+        by_status: dict[int, list[float]] = {}
+        for status, took, _ in self._measured:
+            by_status.setdefault(status, []).append(took)
+        # A closed load's last requests may be answered after the end: they are few, and counted.
+        outcomes = [
+            Outcome(status, len(found), len(found) / seconds, _latency(found))
+            for status, found in sorted(by_status.items())
+        ]
+        if self._unanswered:
+            limit = self._load.timeout_seconds
+            outcomes.append(Outcome(-1, self._unanswered, 0.0, _latency([limit])))
+        late = float(np.percentile(self._late, 99)) * 1000 if self._late else 0.0
+        return Result(
+            offered=len(self._measured) + self._unanswered,
+            seconds=seconds,
+            answered=self._answers,
+            outcomes=outcomes,
+            send_late_p99_ms=late,
+        )
+
+
+def _latency(seconds: list[float]) -> Latency:
+    values = np.array(seconds) * 1000
+    p50, p90, p99, p999 = np.percentile(values, [50, 90, 99, 99.9])
+    return Latency(
+        float(p50), float(p90), float(p99), float(p999), float(values.max()), float(values.mean())
+    )
+
+
+def main() -> None:
+    """Reads a load, makes it, says what came of it."""
+    load = msgspec.json.decode(sys.stdin.buffer.read(), type=Load)
+
+    async def run() -> Result:
+        return await Generator(load).run()
+
+    sys.stdout.buffer.write(msgspec.json.encode(uvloop.run(run())))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,80 @@
+"""What a figure was measured on: the machine, the versions, the commit.
+
+Called once a run; everything in it goes into the JSON beside the figures.
+"""
+
+import os
+import platform
+import subprocess
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+_PACKAGES = (
+    "headrace", "numpy", "onnxruntime", "tokenizers", "tritonclient", "uvicorn", "uvloop",
+    "msgspec", "kafka-python",
+)  # fmt: skip
+
+
+def describe() -> dict[str, object]:
+    """Processor, cores, memory, kernel, versions and commit."""
+    return {
+        "processor": _field("/proc/cpuinfo", "model name"),
+        "cores": sorted(os.sched_getaffinity(0)),
+        "memory": _field("/proc/meminfo", "MemTotal"),
+        "load_before": os.getloadavg()[0],
+        "kernel": platform.release(),
+        "python": platform.python_version(),
+        "packages": {name: _version(name) for name in _PACKAGES},
+        "commit": _commit(),
+    }
+
+
+def two_cores() -> tuple[int, int]:
+    """A core for what is measured and one for all the rest.
+
+    Raises:
+        RuntimeError: there is only one.
+    """
+    cores = sorted(os.sched_getaffinity(0))
+    if len(cores) < 2:
+        raise RuntimeError("the benchmarks need two cores: one for what is measured, one for load")
+    return cores[0], cores[1]
+
+
+def cpu_seconds(pid: int) -> float:
+    """Processor time that a process has used, all its threads together."""
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def resident_megabytes(pid: int) -> float:
+    """Memory of a process that is in RAM now."""
+    pages = int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+def _field(path: str, name: str) -> str:
+    for line in Path(path).read_text(encoding="utf-8").splitlines():
+        key, _, value = line.partition(":")
+        if key.strip() == name:
+            return value.strip()
+    return "unknown"
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "absent"
+
+
+def _commit() -> str:
+    folder = Path(__file__).parent
+    try:
+        done = subprocess.run(
+            ["git", "describe", "--always", "--dirty"],
+            cwd=folder, capture_output=True, text=True, timeout=10, check=True,
+        )  # fmt: skip
+    except (OSError, subprocess.SubprocessError):
+        return "unknown"
+    return done.stdout.strip()

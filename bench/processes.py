@@ -1,0 +1,90 @@
+"""Starts what is measured, each process on its own cores, and ends it.
+
+Suites call ``running``. A process ends with its suite, whatever happens.
+"""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+_START_SECONDS = 60.0
+_STOP_SECONDS = 20.0
+
+
+@contextmanager
+def running(
+    module: str, arguments: Sequence[str], cores: Sequence[int], ready_url: str, log: Path
+) -> Iterator[int]:
+    """``python -P -m MODULE ARGUMENTS`` on ``cores``, once ``ready_url`` answers 200.
+
+    Yields:
+        Its process id.
+
+    Raises:
+        RuntimeError: it ended or was not ready in time; with the end of its log.
+    """
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-m", module, *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    try:
+        os.sched_setaffinity(process.pid, cores)  # before it has threads: they inherit it
+        deadline = time.monotonic() + _START_SECONDS
+        while not answers(ready_url):
+            if process.poll() is not None or time.monotonic() > deadline:
+                words = log.read_text(encoding="utf-8", errors="replace")[-2000:]
+                raise RuntimeError(f"{module} did not get ready: {words}")
+            time.sleep(0.05)
+        yield process.pid
+    finally:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def answers(url: str) -> bool:
+    """Whether a GET of ``url`` gives 200 now."""
+    try:
+        with urllib.request.urlopen(url, timeout=2) as reply:
+            return bool(reply.status == 200)
+    except (OSError, urllib.error.URLError):
+        return False
+
+
+def read(url: str) -> str:
+    """The body of a GET of ``url``."""
+    with urllib.request.urlopen(url, timeout=5) as reply:
+        content: bytes = reply.read()
+    return content.decode()
+
+
+def free_port() -> int:
+    """A TCP port of 127.0.0.1 that nobody has now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    return port
+
+
+def pin(pid: int, cores: Sequence[int]) -> None:
+    """Moves a running process with all its threads to ``cores``."""
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        try:
+            os.sched_setaffinity(int(thread.name), cores)
+        except ProcessLookupError:
+            continue  # it has just ended

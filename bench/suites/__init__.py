@@ -1,0 +1,1 @@
+"""The suites: one question a file, each a function ``run(plan) -> Report``."""

@@ -1,0 +1,80 @@
+"""A home folder with one endpoint and one package: all that a gateway needs without a Triton.
+
+Suites that measure the gateway alone call ``lay_out``. The package holds the example's tokeniser
+and no model, since the engines of those suites compute nothing.
+"""
+
+from pathlib import Path
+
+from bench import corpus
+from contracts.endpoint import (
+    Arm,
+    EndpointSpec,
+    EndpointStatus,
+    Limits,
+    Metadata,
+    ModelEndpoint,
+    Precision,
+    Route,
+)
+from contracts.manifest import TOKENIZER, Lineage, Manifest, PackageFile, TokenizerSpec
+from contracts.tasks import ATTENTION_MASK, ENGINE_OUTPUT, INPUT_IDS, Task
+from contracts.tensors import Datatype, TensorSpec
+from preprocess.buckets import automatic_buckets
+from registry.store import PackageStore, digest
+
+ENDPOINT = "bench"
+PATH = f"/endpoints/{ENDPOINT}"
+_MAX_TOKENS = 512
+_LABELS = ("negative", "positive")
+
+
+def lay_out(home: Path, limits: Limits) -> None:
+    """Publishes the package and writes the endpoint that routes everything to it."""
+    source = corpus.folder() / "model" / "tokenizer.json"
+    known = corpus.tokenizer()
+    manifest = Manifest(
+        model=ENDPOINT,
+        version="1",
+        task=Task.TEXT_CLASSIFICATION,
+        labels=_LABELS,
+        precision=Precision.FP32,
+        max_batch_size=64,
+        length_buckets=automatic_buckets(_MAX_TOKENS),
+        tokenizer=TokenizerSpec(
+            max_tokens=_MAX_TOKENS,
+            pad_id=known.token_to_id("[PAD]"),
+            unk_id=known.token_to_id("[UNK]"),
+            vocabulary=known.get_vocab_size(),
+        ),
+        inputs=tuple(
+            TensorSpec(name=name, datatype=Datatype.INT64, shape=(-1, -1))
+            for name in (INPUT_IDS, ATTENTION_MASK)
+        ),
+        outputs=(
+            TensorSpec(
+                name=ENGINE_OUTPUT[Task.TEXT_CLASSIFICATION],
+                datatype=Datatype.FP32,
+                shape=(-1, len(_LABELS)),
+            ),
+        ),
+        files={TOKENIZER: PackageFile(sha256=digest(source), bytes=source.stat().st_size)},
+        lineage=Lineage(registered_model=ENDPOINT, version="1"),
+        created_by="bench",
+    )
+    ref = PackageStore((home / "packages").absolute().as_uri()).publish(source.parent, manifest)
+    endpoint = ModelEndpoint(
+        metadata=Metadata(name=ENDPOINT, revision="1"),
+        spec=EndpointSpec(model=ENDPOINT, limits=limits),
+        status=EndpointStatus(
+            generation=1,
+            task=manifest.task,
+            routes=(Route(arm=Arm.STABLE, ref=ref, weight=100),),
+            packages=(ref,),
+        ),
+    )
+    folder = home / "endpoints"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{ENDPOINT}.json").write_text(
+        endpoint.model_dump_json(by_alias=True), encoding="utf-8"
+    )
