@@ -102,6 +102,9 @@ def up(
             help="Use this Triton (host:port of gRPC).", rich_help_panel="Existing services"
         ),
     ] = None,
+    keys_file: Annotated[
+        Path | None, typer.Option(help="Ask callers for a key of this file (headrace keys create).")
+    ] = None,
     port_gateway_http: Port = 8080,
     port_gateway_grpc: Port = 8081,
     port_mlflow: Port = 5000,
@@ -134,6 +137,7 @@ def up(
         kafka_bootstrap=kafka_bootstrap,
         mlflow_uri=mlflow_uri,
         triton_grpc=triton_grpc,
+        keys_file=None if keys_file is None else _absolute(keys_file),
         example=example,
     )
     command.run(settings)
@@ -212,7 +216,11 @@ def keys_create(
     from headrace.commands import keys as command
 
     command.create(
-        file, name, endpoint or ["*"], requests_per_second=requests_per_second, as_json=json
+        _absolute(file),
+        name,
+        endpoint or ["*"],
+        requests_per_second=requests_per_second,
+        as_json=json,
     )
 
 

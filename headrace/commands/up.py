@@ -6,7 +6,6 @@ The environment is read here once and handed to the processes of the stack.
 import asyncio
 import os
 import shlex
-import sys
 
 from rich.console import Console
 from rich.markup import escape
@@ -59,8 +58,8 @@ def invitation(started: Started) -> list[str]:
         curl = ["curl", "-s", address, "-H", "content-type: application/json", "-d", body]
         lines += ["", "Try it:", f"  {shlex.join(curl)}"]
     if settings.example:
-        command = [sys.executable, *example.command(settings.mlflow_url, "--variant", "v2")[1:]]
-        lines += ["", "Register a second version:", f"  {shlex.join(command)}"]
+        second = example.command(settings.mlflow_url, "--variant", "calibrated")
+        lines += ["", "Register a second version:", f"  {shlex.join(second)}"]
     lines += [
         "",
         "Register a model of your own, with the standard MLflow client:",

@@ -57,3 +57,23 @@ def written(path: Path) -> Probe:
             return False
 
     return probe
+
+
+def grown(path: Path) -> Probe:
+    """Ready when ``path``, a log, has grown since this probe was made.
+
+    For a service that listens nowhere: it has come as far as its first log line.
+    """
+    made = _size(path)
+
+    async def probe() -> bool:
+        return await asyncio.to_thread(_size, path) > made
+
+    return probe
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0

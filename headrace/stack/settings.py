@@ -36,7 +36,8 @@ class StackSettings:
     """One local stack.
 
     ``kafka_bootstrap``, ``mlflow_uri`` and ``triton_grpc`` name existing services to use in place
-    of the embedded ones; None starts ours. ``cache`` holds downloads that homes share.
+    of the embedded ones; None starts ours. ``cache`` holds downloads that homes share. With a
+    ``keys_file`` the gateway asks callers for a key.
     """
 
     home: Path
@@ -45,6 +46,7 @@ class StackSettings:
     kafka_bootstrap: str | None = None
     mlflow_uri: str | None = None
     triton_grpc: str | None = None
+    keys_file: Path | None = None
     example: bool = True
 
     @property

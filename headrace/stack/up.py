@@ -19,7 +19,7 @@ from headrace.stack.state import Home, StackRecord
 from headrace.stack.supervisor import Supervisor
 from headrace.stack.view import View
 
-_RECORD_SECONDS = 1.0
+_RECORD_SECONDS = 0.2
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,211 @@
+"""The processes of the local stack: what each is started with, and how it shows that it is ready.
+
+``plan`` is called by ``headrace up`` once the parts have been fetched. It lays out what a part
+needs on disk (Kafka's settings, MLflow's folders) and starts nothing. All but Triton and Java run
+on this program's own interpreter.
+"""
+
+import asyncio
+import shlex
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from headrace.errors import ServiceFailedError
+from headrace.stack import kafka, mlflow, probes, provision, triton
+from headrace.stack.settings import LOOPBACK, StackSettings
+from headrace.stack.state import Home
+from headrace.stack.supervisor import Probe, Service
+
+LOADER = "local"
+
+# What the services and their libraries must not take from the shell that ``up`` runs in.
+_NOT_INHERITED = ("PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "PYTHONWARNINGS", "CLASSPATH")
+_OURS = "HEADRACE_"
+# The processes share few cores: each keeps to the threads it needs.
+_THREADS = {
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+    "PYTHONSAFEPATH": "1",
+    "PYTHONUNBUFFERED": "1",
+}
+
+
+def environment(base: Mapping[str, str]) -> dict[str, str]:
+    """What every process of the stack inherits from the user's environment.
+
+    Services are set by their flags alone, so that none of our own variables reaches them.
+    """
+    kept = {
+        name: value
+        for name, value in base.items()
+        if name not in _NOT_INHERITED and not name.startswith(_OURS)
+    }
+    return {**kept, **_THREADS}
+
+
+def plan(settings: StackSettings, home: Home, base: Mapping[str, str]) -> tuple[Service, ...]:
+    """The services to run, in the order in which they are named to the user.
+
+    All start at once: each of ours does its work as soon as what it talks to is there, and goes
+    on when that goes away.
+
+    Args:
+        settings: what to run, and which existing services to use instead.
+        home: where their state lies.
+        base: the environment to inherit.
+
+    Raises:
+        HeadraceError: a part can't be had or its state is damaged.
+    """
+    clean = environment(base)
+    services: list[Service] = []
+    if settings.mlflow_uri is None:
+        services.append(_mlflow(settings, home, clean))
+    if settings.kafka_bootstrap is None:
+        services.append(_kafka(settings, home, clean))
+    if settings.triton_grpc is None:
+        services.append(_triton(settings, home, clean))
+    services += [
+        _loader(settings, home, clean),
+        _controller(settings, home, clean),
+        _gateway(settings, home, clean),
+    ]
+    return tuple(services)
+
+
+def _mlflow(settings: StackSettings, home: Home, env: Mapping[str, str]) -> Service:
+    server = mlflow.MlflowServer(home.mlflow, settings.ports.mlflow)
+    mlflow.lay_out(server)
+    return Service(
+        name="mlflow",
+        argv=tuple(mlflow.command(server)),
+        env=mlflow.environment(server, env),
+        cwd=home.mlflow,
+        ready=_asks(lambda: mlflow.answers(server)),
+        ready_within_seconds=120.0,  # a first start makes the database
+    )
+
+
+def _kafka(settings: StackSettings, home: Home, env: Mapping[str, str]) -> Service:
+    files = provision.kafka_files(settings.cache)
+    ports = settings.ports
+    node = kafka.KafkaNode(home.kafka, port=ports.kafka, controller_port=ports.kafka_controller)
+    kafka.lay_out(node)
+    return Service(
+        name="kafka",
+        argv=tuple(kafka.server_command(files, node)),
+        env=env,
+        cwd=home.kafka,
+        ready=probes.accepts(LOOPBACK, ports.kafka),
+        before_start=lambda: _format_storage(files, node),
+    )
+
+
+def _format_storage(files: kafka.KafkaFiles, node: kafka.KafkaNode) -> None:
+    try:
+        kafka.format_storage(files, node)
+    except kafka.KafkaError as error:
+        raise ServiceFailedError(f"{error}.") from error
+
+
+def _triton(settings: StackSettings, home: Home, env: Mapping[str, str]) -> Service:
+    files = provision.triton_files(settings.cache, lambda _: None)
+    ports = settings.ports
+    server = triton.TritonServer(
+        home.model_repository,
+        http_port=ports.triton_http,
+        grpc_port=ports.triton_grpc,
+        metrics_port=ports.triton_metrics,
+    )
+    return Service(
+        name="triton",
+        argv=tuple(triton.command(files, server)),
+        env=triton.environment(files, env),
+        cwd=home.root,
+        ready=probes.http_ok(f"http://{LOOPBACK}:{ports.triton_http}/v2/health/ready"),
+        before_start=lambda: triton.clean(server),
+    )
+
+
+def _loader(settings: StackSettings, home: Home, env: Mapping[str, str]) -> Service:
+    # An existing Triton need not share our disk: its models are sent to it.
+    repository = "" if settings.triton_grpc else str(home.model_repository)
+    return Service(
+        name="loader",
+        argv=_python(
+            "registry.loader_main",
+            endpoints_dir=home.endpoints,
+            reports_dir=home.reports,
+            store_url=home.packages.as_uri(),
+            state_dir=home.root / "loader",
+            triton_grpc=settings.triton_address,
+            model_repository=repository,
+            loader_name=LOADER,
+        ),
+        env=env,
+        cwd=home.root,
+        ready=probes.written(home.reports / f"{LOADER}.json"),
+        uses=("triton",),
+    )
+
+
+def _controller(settings: StackSettings, home: Home, env: Mapping[str, str]) -> Service:
+    install = ["-m", "headrace.stack.export_env", "--cache", str(settings.cache)]
+    return Service(
+        name="controller",
+        argv=_python(
+            "registry.main",
+            endpoints_dir=home.endpoints,
+            reports_dir=home.reports,
+            store_url=home.packages.as_uri(),
+            work_dir=home.root / "work",
+            mlflow_uri=settings.mlflow_url,
+            auto_endpoints="true",
+            export_command=shlex.join([sys.executable, "-P", *install]),
+        ),
+        env=env,
+        cwd=home.root,
+        ready=probes.grown(home.logs / "controller.log"),
+        uses=("mlflow",),
+    )
+
+
+def _gateway(settings: StackSettings, home: Home, env: Mapping[str, str]) -> Service:
+    return Service(
+        name="gateway",
+        argv=_python(
+            "gateway.main",
+            home=home.root,
+            endpoints=home.endpoints,
+            reports=home.reports,
+            store_url=home.packages.as_uri(),
+            package_cache=home.root / "cache" / "gateway",
+            host=LOOPBACK,
+            http_port=settings.ports.gateway_http,
+            grpc_port=settings.ports.gateway_grpc,
+            kafka_bootstrap=settings.kafka_address,
+            keys_file="" if settings.keys_file is None else settings.keys_file,
+            drain_seconds=5,
+            log_style="json",
+        ),
+        env=env,
+        cwd=home.root,
+        ready=probes.http_ok(f"{settings.gateway_url}/livez"),
+        uses=("kafka", "triton"),
+        stop_within_seconds=15.0,
+    )
+
+
+def _python(module: str, **flags: str | int | Path) -> tuple[str, ...]:
+    """One of our services on this interpreter, with its flags."""
+    words = [f"--{name.replace('_', '-')}={value}" for name, value in flags.items()]
+    return (sys.executable, "-P", "-m", module, *words)
+
+
+def _asks(question: Callable[[], bool]) -> Probe:
+    async def probe() -> bool:
+        return await asyncio.to_thread(question)
+
+    return probe

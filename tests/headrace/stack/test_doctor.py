@@ -1,0 +1,66 @@
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from headrace.stack import doctor
+from headrace.stack.doctor import Machine, Verdict
+from headrace.stack.settings import StackSettings
+
+SETTINGS = StackSettings(home=Path("/h"), cache=Path("/c"))
+GOOD = Machine(
+    system="Linux",
+    python=(3, 11),
+    disk_free=10**11,
+    memory_free=10**10,
+    shared_memory_free=10**9,
+    cpus=2,
+)
+
+
+def bad(machine: Machine, settings: StackSettings = SETTINGS) -> dict[str, str]:
+    found = doctor.findings(machine, settings)
+    return {item.name: item.advice for item in found if item.verdict is Verdict.BAD}
+
+
+def test_nothing_is_wrong_with_a_good_machine() -> None:
+    found = doctor.findings(GOOD, SETTINGS)
+    assert {item.verdict for item in found} == {Verdict.OK}
+    assert not any(item.advice for item in found)
+
+
+@pytest.mark.parametrize(
+    ("machine", "name", "advice"),
+    [
+        (replace(GOOD, system="Darwin"), "system", "Linux"),
+        (replace(GOOD, python=(3, 10)), "Python", "3.11"),
+        (replace(GOOD, python=(3, 14)), "Python", "3.13"),
+        (replace(GOOD, triton_lacks=("Install libpython.",)), "Triton", "Install libpython."),
+        (replace(GOOD, java=False), "Kafka", "--kafka-bootstrap"),
+        (replace(GOOD, uv=False), "uv", "headrace[local]"),
+        (replace(GOOD, shared_memory_free=1000), "shared memory", "/dev/shm"),
+        (replace(GOOD, shared_memory_free=None), "shared memory", "/dev/shm"),
+        (replace(GOOD, taken=(("mlflow", 5000),)), "ports", "--port-mlflow"),
+    ],
+)
+def test_what_is_missing_comes_with_what_to_do(machine: Machine, name: str, advice: str) -> None:
+    found = bad(machine)
+    assert list(found) == [name]
+    assert advice in found[name]
+
+
+def test_little_memory_or_disk_is_said_and_stops_nothing() -> None:
+    machine = replace(GOOD, memory_free=10**9, disk_free=10**8)
+    tight = {f.name for f in doctor.findings(machine, SETTINGS) if f.verdict is Verdict.TIGHT}
+    assert tight == {"memory", "disk"}
+    assert not bad(machine)
+
+
+def test_sizes_that_can_not_be_told_are_no_fault() -> None:
+    assert not bad(replace(GOOD, memory_free=None, disk_free=None))
+
+
+def test_an_existing_service_needs_nothing_of_this_machine() -> None:
+    settings = replace(SETTINGS, triton_grpc="t:1", kafka_bootstrap="k:1")
+    machine = replace(GOOD, uv=True, shared_memory_free=None)
+    assert not bad(machine, settings)

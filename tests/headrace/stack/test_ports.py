@@ -1,0 +1,52 @@
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from headrace.errors import PortTakenError
+from headrace.stack.ports import is_free, require_free
+from headrace.stack.settings import Ports
+
+
+@pytest.fixture
+def taken() -> Iterator[int]:
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        holder.listen()
+        yield holder.getsockname()[1]
+
+
+def test_a_port_that_is_listened_on_is_not_free(taken: int) -> None:
+    assert not is_free(taken)
+
+
+def test_a_port_is_free_again_once_its_listener_has_gone() -> None:
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        holder.listen()
+        port = holder.getsockname()[1]
+    assert is_free(port)
+
+
+def test_the_sentence_names_the_service_the_port_and_the_flag(taken: int) -> None:
+    ports = Ports(mlflow=taken)
+    with pytest.raises(PortTakenError) as caught:
+        require_free({"mlflow": taken}, ports)
+    for part in ("mlflow", str(taken), "--port-mlflow"):
+        assert part in caught.value.message
+
+
+def test_every_taken_port_is_named_at_once(taken: int) -> None:
+    with socket.socket() as second:
+        second.bind(("127.0.0.1", 0))
+        second.listen()
+        other = second.getsockname()[1]
+        with pytest.raises(PortTakenError) as caught:
+            require_free({"mlflow": taken, "gateway_http": other}, Ports())
+    assert caught.value.message.count("\n") == 1
+    assert "--port-gateway-http" in caught.value.message
+
+
+def test_two_services_on_one_port_are_refused() -> None:
+    with pytest.raises(PortTakenError, match="--port-mlflow, --port-kafka"):
+        require_free({"mlflow": 15001, "kafka": 15001, "gateway_http": 15002}, Ports())

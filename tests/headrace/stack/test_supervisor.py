@@ -1,0 +1,265 @@
+"""The supervisor over real processes: small Python programs that act as services."""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from headrace.errors import ServiceFailedError
+from headrace.stack.supervisor import Probe, Service, Supervisor, bound_log
+
+# Touches the file it is given, then waits for SIGTERM and says so in a second file.
+SERVICE = """
+import pathlib, signal, sys, time
+folder, name = pathlib.Path(sys.argv[1]), sys.argv[2]
+def end(*_):
+    with (folder / "ends").open("a") as file: file.write(name + "\\n")
+    sys.exit(0)
+signal.signal(signal.SIGTERM, end)
+(folder / name).touch()
+while True: time.sleep(60)
+"""
+STUBBORN = SERVICE.replace("sys.exit(0)", "pass")
+PARENT = """
+import pathlib, subprocess, sys, time
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"],
+                         start_new_session=True)
+folder = pathlib.Path(sys.argv[1])
+(folder / "child").write_text(str(child.pid))
+(folder / sys.argv[2]).touch()
+time.sleep(600)
+"""
+
+
+class Seen:
+    """An observer that remembers, and can be awaited."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[str, str]] = []
+        self._changed = asyncio.Event()
+
+    def starting(self, service: str) -> None:
+        self._add("starting", service)
+
+    def ready(self, service: str, seconds: float) -> None:
+        self._add("ready", service)
+
+    def died(self, service: str, how: str, retry_seconds: float) -> None:
+        self._add("died", service)
+
+    def stopped(self, service: str, seconds: float) -> None:
+        self._add("stopped", service)
+
+    def _add(self, what: str, service: str) -> None:
+        self.events.append((what, service))
+        self._changed.set()
+
+    async def until(self, check: Callable[[], bool]) -> None:
+        async with asyncio.timeout(60):
+            while not check():
+                await self._changed.wait()
+                self._changed.clear()
+
+
+def exists(path: Path) -> Probe:
+    async def probe() -> bool:
+        return await asyncio.to_thread(path.exists)
+
+    return probe
+
+
+async def at_once() -> bool:
+    return True
+
+
+async def never() -> bool:
+    return False
+
+
+def service(
+    folder: Path,
+    name: str,
+    *,
+    program: str = SERVICE,
+    ready: Probe | None = None,
+    needs: tuple[str, ...] = (),
+    uses: tuple[str, ...] = (),
+    ready_within: float = 60,
+    stop_within: float = 30,
+) -> Service:
+    return Service(
+        name=name,
+        argv=(sys.executable, "-S", "-c", program, str(folder), name),
+        env={"PATH": os.defpath},
+        cwd=folder,
+        ready=ready or exists(folder / name),
+        needs=needs,
+        uses=uses,
+        ready_within_seconds=ready_within,
+        stop_within_seconds=stop_within,
+    )
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+async def test_a_service_starts_only_when_what_it_needs_is_ready(tmp_path: Path) -> None:
+    seen = Seen()
+    services = (service(tmp_path, "first"), service(tmp_path, "second", needs=("first",)))
+    async with Supervisor(services, tmp_path, seen) as supervisor:
+        await supervisor.start()
+    assert seen.events[:4] == [
+        ("starting", "first"),
+        ("ready", "first"),
+        ("starting", "second"),
+        ("ready", "second"),
+    ]
+
+
+async def test_leaving_stops_everything_each_before_what_it_uses(tmp_path: Path) -> None:
+    services = (
+        service(tmp_path, "store"),
+        service(tmp_path, "engine"),
+        service(tmp_path, "front", uses=("store", "engine")),
+    )
+    async with Supervisor(services, tmp_path, Seen()) as supervisor:
+        await supervisor.start()
+        pids = supervisor.pids
+        assert set(pids) == {"store", "engine", "front"}
+    assert (tmp_path / "ends").read_text().split()[0] == "front"
+    assert not any(alive(pid) for pid in pids.values())
+
+
+async def test_a_killed_service_is_started_again(tmp_path: Path) -> None:
+    seen = Seen()
+    async with Supervisor((service(tmp_path, "one"),), tmp_path, seen) as supervisor:
+        await supervisor.start()
+        dead = supervisor.pids["one"]
+        os.kill(dead, signal.SIGKILL)
+        await seen.until(lambda: seen.events.count(("ready", "one")) == 2)
+        assert supervisor.pids["one"] != dead
+    assert ("died", "one") in seen.events
+
+
+async def test_a_service_that_ends_while_starting_fails_the_start_with_its_last_words(
+    tmp_path: Path,
+) -> None:
+    broken = service(tmp_path, "broken", program="raise SystemExit('no such flag')", ready=never)
+    fine = service(tmp_path, "fine")
+    async with Supervisor((fine, broken), tmp_path, Seen()) as supervisor:
+        with pytest.raises(ServiceFailedError, match="no such flag") as caught:
+            await supervisor.start()
+        pids = supervisor.pids
+    assert "broken.log" in caught.value.message
+    assert not any(alive(pid) for pid in pids.values())
+
+
+async def test_a_service_that_is_not_ready_in_time_fails_the_start(tmp_path: Path) -> None:
+    slow = service(tmp_path, "slow", ready=never, ready_within=0.2)
+    with pytest.raises(ServiceFailedError, match="slow did not start"):
+        async with Supervisor((slow,), tmp_path, Seen()) as supervisor:
+            await supervisor.start()
+
+
+async def test_a_program_that_is_not_there_is_a_sentence(tmp_path: Path) -> None:
+    gone = Service("gone", ("/no/such/program",), {}, tmp_path, at_once)
+    with pytest.raises(ServiceFailedError, match="gone can't be started"):
+        async with Supervisor((gone,), tmp_path, Seen()) as supervisor:
+            await supervisor.start()
+
+
+async def test_one_that_ignores_the_request_to_end_is_killed(tmp_path: Path) -> None:
+    stubborn = service(tmp_path, "stubborn", program=STUBBORN, stop_within=0.2)
+    async with Supervisor((stubborn,), tmp_path, Seen()) as supervisor:
+        await supervisor.start()
+        pid = supervisor.pids["stubborn"]
+    assert (tmp_path / "ends").exists()
+    assert not alive(pid)
+
+
+async def test_kill_waits_for_nobody(tmp_path: Path) -> None:
+    stubborn = service(tmp_path, "stubborn", program=STUBBORN, stop_within=600)
+    async with Supervisor((stubborn,), tmp_path, Seen()) as supervisor:
+        await supervisor.start()
+        pid = supervisor.pids["stubborn"]
+        supervisor.kill()
+    assert not (tmp_path / "ends").exists()
+    assert not alive(pid)
+
+
+async def test_what_a_killed_service_left_in_another_session_is_ended_too(tmp_path: Path) -> None:
+    seen = Seen()
+    parent = service(tmp_path, "parent", program=PARENT)
+    async with Supervisor((parent,), tmp_path, seen) as supervisor:
+        await supervisor.start()
+        child = int((tmp_path / "child").read_text())
+        assert alive(child)
+        os.kill(supervisor.pids["parent"], signal.SIGKILL)
+        await seen.until(lambda: ("died", "parent") in seen.events)
+        assert not alive(child)
+
+
+async def test_a_process_that_it_did_not_start_is_left_alone(tmp_path: Path) -> None:
+    other = await asyncio.create_subprocess_exec(
+        sys.executable, "-S", "-c", "import time; time.sleep(600)"
+    )
+    try:
+        async with Supervisor((service(tmp_path, "one"),), tmp_path, Seen()) as supervisor:
+            await supervisor.start()
+        assert other.returncode is None
+        assert alive(other.pid)
+    finally:
+        other.kill()
+        await other.wait()
+
+
+async def test_a_start_that_is_cancelled_leaves_nothing(tmp_path: Path) -> None:
+    seen = Seen()
+    pids: dict[str, int] = {}
+
+    async def begin() -> None:
+        async with Supervisor(
+            (service(tmp_path, "one", ready=never), service(tmp_path, "two", needs=("one",))),
+            tmp_path,
+            seen,
+        ) as supervisor:
+            try:
+                await supervisor.start()
+            finally:
+                pids.update(supervisor.pids)
+
+    task = asyncio.create_task(begin())
+    await seen.until(lambda: ("starting", "one") in seen.events)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert list(pids) == ["one"]
+    assert not alive(pids["one"])
+
+
+def test_a_log_past_its_limit_moves_aside_and_its_writer_goes_on(tmp_path: Path) -> None:
+    log = tmp_path / "service.log"
+    with log.open("ab", buffering=0) as writer:
+        writer.write(b"old" * 10)
+        bound_log(log, 29)
+        writer.write(b"new")
+    assert log.read_bytes() == b"new"
+    assert (tmp_path / "service.log.1").read_bytes() == b"old" * 10
+
+
+def test_a_short_log_and_a_missing_one_stay_as_they_are(tmp_path: Path) -> None:
+    log = tmp_path / "service.log"
+    bound_log(log, 10)
+    log.write_bytes(b"short")
+    bound_log(log, 10)
+    assert log.read_bytes() == b"short"
+    assert list(tmp_path.iterdir()) == [log]
