@@ -13,6 +13,7 @@ from importlib.metadata import version as package_version
 from typing import Any
 
 from gateway.body import BodyReader
+from gateway.dialects.described import operations
 from gateway.dialects.huggingface import HuggingFace
 from gateway.dialects.json_body import encode
 from gateway.dialects.kserve_v1 import KServeV1
@@ -20,6 +21,7 @@ from gateway.dialects.listing import Listing
 from gateway.dialects.oip_http import OpenInferenceHttp
 from gateway.dialects.openai import OpenAI
 from gateway.dialects.operations import Operations
+from gateway.dialects.schemas import schemas
 from gateway.errors import (
     GatewayError,
     RequestTimeoutError,
@@ -30,6 +32,7 @@ from gateway.front import Front
 from gateway.http.errors import ClientGoneError, MethodNotAllowedError
 from gateway.http.limits import HttpLimits
 from gateway.http.messages import Receive, Reply, Request, Send
+from gateway.http.openapi import document, page
 from gateway.http.router import ErrorForm, Route, Router
 from gateway.http.server import CLIENT_GONE
 from gateway.request_context import RequestContext, new_request_id
@@ -141,13 +144,14 @@ def create_app(front: Front, limits: HttpLimits | None = None) -> Application:
     """The application over a front."""
     bodies = BodyReader(limits or HttpLimits())
     version = package_version("headrace")
+    described = document(operations(), schemas(), title="Headrace gateway", version=version)
     dialects = (
         HuggingFace(front, bodies),
         OpenInferenceHttp(front, bodies, version),
         KServeV1(front, bodies),
         OpenAI(front, bodies),
         Listing(front),
-        Operations(front, b"{}", b""),
+        Operations(front, encode(described), page(described).encode()),
     )
     routes = [route for dialect in dialects for route in dialect.routes()]
     return Application(routes, front)

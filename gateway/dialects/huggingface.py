@@ -10,7 +10,7 @@ For text embedding: one text ``[0.1, ...]``, many a list of vectors. A text is a
 ``{"text", "text_pair"}``; a list of one text counts as many.
 """
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 import numpy as np
@@ -20,30 +20,30 @@ from gateway.body import BodyReader
 from gateway.calls import Answer, EndpointView
 from gateway.dialects.answers import answer_headers, best
 from gateway.dialects.json_body import decode, encode
-from gateway.dialects.pairs import TextOrPair, query
+from gateway.dialects.pairs import TextOrPair, Texts, query
 from gateway.errors import InvalidInputError
 from gateway.front import Front
 from gateway.http.messages import Reply, Request
 from gateway.http.router import Route
 
 
-class Parameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class HuggingFaceParameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The pipelines' parameters that have a meaning here."""
 
-    top_k: int | msgspec.UnsetType | None = msgspec.UNSET
+    top_k: Annotated[int, msgspec.Meta(ge=1)] | msgspec.UnsetType | None = msgspec.UNSET
     function_to_apply: Literal["softmax", "sigmoid"] | None = None
     truncation: Literal[True] | None = None  # texts are always cut to what the model takes
 
 
-class Body(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class HuggingFaceRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The request. ``options`` is accepted for the hub's clients and has no meaning here."""
 
-    inputs: TextOrPair | list[TextOrPair]
-    parameters: Parameters = Parameters()
+    inputs: TextOrPair | Texts
+    parameters: HuggingFaceParameters = HuggingFaceParameters()
     options: dict[str, Any] = {}
 
 
-_decoder = msgspec.json.Decoder(Body)
+_decoder = msgspec.json.Decoder(HuggingFaceRequest)
 
 
 class HuggingFace:
@@ -70,17 +70,12 @@ class HuggingFace:
         return Reply(encode(result), headers=answer_headers(answer))
 
 
-def check_parameters(parameters: Parameters, view: EndpointView) -> None:
+def check_parameters(parameters: HuggingFaceParameters, view: EndpointView) -> None:
     """Refuses what this endpoint can't do.
 
     Raises:
         InvalidInputError: names the parameter.
     """
-    top_k = parameters.top_k
-    if isinstance(top_k, int) and top_k < 1:
-        raise InvalidInputError(
-            f"parameters.top_k: expected 1 or more, or null for all; got {top_k}."
-        )
     if view.task is not Task.TEXT_CLASSIFICATION:
         for name in ("top_k", "function_to_apply"):
             if getattr(parameters, name) not in (None, msgspec.UNSET):

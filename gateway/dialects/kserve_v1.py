@@ -14,19 +14,19 @@ from gateway.calls import Answer, EndpointView
 from gateway.dialects.answers import answer_headers, best
 from gateway.dialects.json_body import decode, encode
 from gateway.dialects.listing import allowed_views
-from gateway.dialects.pairs import TextOrPair, query
+from gateway.dialects.pairs import Texts, query
 from gateway.front import Front
 from gateway.http.messages import Reply, Request
 from gateway.http.router import Route
 
 
-class Body(msgspec.Struct, frozen=True):
+class KServeRequest(msgspec.Struct, frozen=True):
     """The request; other fields than ``instances`` have no meaning here."""
 
-    instances: list[TextOrPair]
+    instances: Texts
 
 
-_decoder = msgspec.json.Decoder(Body)
+_decoder = msgspec.json.Decoder(KServeRequest)
 
 
 class KServeV1:

@@ -70,27 +70,31 @@ _UNSUPPORTED = {
 }
 
 
-def server_options(limits: HttpLimits) -> list[tuple[str, int]]:
-    """Options for ``grpc.aio.server``: a message as large as an HTTP body, a port of one's own."""
-    return [
+def create_server(front: Front, limits: HttpLimits, version: str) -> grpc.aio.Server:
+    """A server with the service, on the running event loop, not started and without a port.
+
+    A message may be as large as an HTTP body, as many calls run at once as HTTP may have
+    connections, and a port is taken alone: two gateways on one must fail, not share it.
+    """
+    options = [
         ("grpc.max_receive_message_length", limits.max_body_bytes),
         ("grpc.max_metadata_size", limits.max_header_bytes),
-        ("grpc.so_reuseport", 0),  # two gateways on one port must fail, not share it
+        ("grpc.so_reuseport", 0),
     ]
+    server = grpc.aio.server(options=options, maximum_concurrent_rpcs=limits.max_connections)
+    service = OpenInferenceGrpc(front, version)
+    service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(service, server)
+    return server
 
 
 class OpenInferenceGrpc(service_pb2_grpc.GRPCInferenceServiceServicer):
-    """The service; ``add_to`` puts it into a server."""
+    """The service."""
 
     def __init__(self, front: Front, version: str) -> None:
         self._front = front
         self._version = version
         for name, what in _UNSUPPORTED.items():
             setattr(self, name, self._refusal(what))
-
-    def add_to(self, server: grpc.aio.Server) -> None:
-        """Registers all methods."""
-        service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(self, server)
 
     async def ServerLive(
         self, request: pb.ServerLiveRequest, context: grpc.aio.ServicerContext

@@ -5,12 +5,13 @@ and with the binary tensor data extension. What Triton offers and Headrace does 
 the model repository's control, statistics, tracing, logging) is answered by a sentence.
 """
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
 
-from contracts.tasks import TEXT
+from contracts.tasks import TEXT, TEXT_PAIR
+from contracts.tensors import Datatype
 from gateway.body import BodyReader
 from gateway.calls import Answer, EndpointView
 from gateway.dialects import oip, oip_binary
@@ -49,12 +50,20 @@ _UNSUPPORTED = {
 }
 
 
+def _one_of(*values: str) -> msgspec.Meta:
+    """For the documentation; ``oip`` refuses other values with a better sentence."""
+    return msgspec.Meta(extra_json_schema={"enum": list(values)})
+
+
+_Size = Annotated[int, msgspec.Meta(ge=1)]
+
+
 class InputTensor(msgspec.Struct, frozen=True):
     """An input as it is in the JSON; ``data`` is missing where it follows as bytes."""
 
-    name: str
-    shape: list[int]
-    datatype: str
+    name: Annotated[str, _one_of(TEXT, TEXT_PAIR)]
+    shape: Annotated[list[_Size], msgspec.Meta(min_length=1, max_length=2)]
+    datatype: Annotated[str, _one_of(Datatype.BYTES)]
     parameters: dict[str, Any] = {}
     data: list[Any] | None = None
 
@@ -66,16 +75,16 @@ class RequestedOutput(msgspec.Struct, frozen=True):
     parameters: dict[str, Any] = {}
 
 
-class Body(msgspec.Struct, frozen=True):
+class InferRequest(msgspec.Struct, frozen=True):
     """The JSON of an inference request."""
 
-    inputs: list[InputTensor]
+    inputs: Annotated[list[InputTensor], msgspec.Meta(min_length=1, max_length=2)]
     id: str = ""
     parameters: dict[str, Any] = {}
     outputs: list[RequestedOutput] = []
 
 
-_decoder = msgspec.json.Decoder(Body)
+_decoder = msgspec.json.Decoder(InferRequest)
 
 
 class OpenInferenceHttp:
@@ -114,7 +123,7 @@ class OpenInferenceHttp:
         body = await self._bodies.read(request)
         header, blob = oip_binary.split_header(body, request.headers.get(_HEADER_LENGTH))
         if blob and not header:
-            parsed, query = Body([]), Query(_raw_text(blob))
+            parsed, query = InferRequest([]), Query(_raw_text(blob))
         else:
             parsed = decode(_decoder, header)
             query = _query(parsed.inputs, blob)
@@ -222,7 +231,7 @@ def _json_texts(tensor: InputTensor) -> list[str]:
     return texts
 
 
-def _render(answer: Answer, view: EndpointView, body: Body) -> Reply:
+def _render(answer: Answer, view: EndpointView, body: InferRequest) -> Reply:
     binary_default = body.parameters.get("binary_data_output") is True
     wanted = {
         output.name: output.parameters.get("binary_data", binary_default) is True

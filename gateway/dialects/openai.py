@@ -22,16 +22,17 @@ from gateway.http.messages import Reply, Request
 from gateway.http.router import Route
 
 
-class Body(msgspec.Struct, frozen=True):
+class EmbeddingsRequest(msgspec.Struct, frozen=True):
     """The request; other fields, ``user`` among them, have no meaning here."""
 
     model: str
-    input: str | list[str | int | list[int]]
+    # Tokens are read only to be refused with a sentence.
+    input: str | Annotated[list[str | int | list[int]], msgspec.Meta(min_length=1)]
     encoding_format: Literal["float", "base64"] | None = None
     dimensions: Annotated[int, msgspec.Meta(ge=1)] | None = None
 
 
-_decoder = msgspec.json.Decoder(Body)
+_decoder = msgspec.json.Decoder(EmbeddingsRequest)
 
 
 class OpenAI:
@@ -55,7 +56,7 @@ class OpenAI:
         return Reply(encode(result), headers=answer_headers(answer))
 
 
-def query(body: Body) -> Query:
+def query(body: EmbeddingsRequest) -> Query:
     """The texts of a body.
 
     Raises:
@@ -71,7 +72,7 @@ def query(body: Body) -> Query:
     return Query(texts)
 
 
-def check(body: Body, view: EndpointView) -> None:
+def check(body: EmbeddingsRequest, view: EndpointView) -> None:
     """Refuses what this endpoint can't do.
 
     Raises:

@@ -1,6 +1,7 @@
 """Texts in the JSON dialects: a string, or ``{"text", "text_pair"}``."""
 
 from collections.abc import Sequence
+from typing import Annotated
 
 import msgspec
 
@@ -16,6 +17,7 @@ class Pair(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 TextOrPair = str | Pair
+Texts = Annotated[list[TextOrPair], msgspec.Meta(min_length=1)]
 
 
 def query(field: str, items: Sequence[TextOrPair]) -> Query:

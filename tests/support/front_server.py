@@ -7,12 +7,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-import grpc
 import uvicorn
 from front_fakes import FakeKeys, FakeMetrics, FakePredictor, FakeRecorder
 
 from gateway.app import create_app
-from gateway.dialects.oip_grpc import OpenInferenceGrpc, server_options
+from gateway.dialects.oip_grpc import create_server
 from gateway.front import Front
 from gateway.http.limits import HttpLimits
 from gateway.http.server import uvicorn_options
@@ -59,8 +58,7 @@ def serving(served: Served) -> Iterator[Served]:
         config = uvicorn.Config(create_app(front, served.limits), **uvicorn_options(served.limits))
         server = _TellingServer(config, ready)
         holder.append(server)
-        rpc = grpc.aio.server(options=server_options(served.limits))
-        OpenInferenceGrpc(front, "0").add_to(rpc)
+        rpc = create_server(front, served.limits, "0")
         served.grpc_port = rpc.add_insecure_port("127.0.0.1:0")
         await rpc.start()
         await server.serve(sockets=[listener])
