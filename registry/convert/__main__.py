@@ -23,7 +23,7 @@ _THREAD_SETTINGS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"
 def main(arguments: list[str]) -> int:
     """Runs the request in the file that ``arguments`` names; returns the exit status."""
     if len(arguments) != 1:
-        print("usage: python -m registry.convert REQUEST.json", file=sys.stderr)  # noqa: T201
+        print("usage: python -m registry.convert REQUEST.json", file=sys.stderr)
         return 2
     request = ConversionRequest.model_validate_json(Path(arguments[0]).read_bytes())
     _prepare_process(request.threads)

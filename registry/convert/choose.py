@@ -6,7 +6,7 @@ nothing else itself.
 """
 
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import onnx
@@ -20,7 +20,7 @@ from registry.convert import precision
 from registry.convert.engine import Engine, Texts
 from registry.convert.errors import VersionError
 from registry.convert.precision import Built
-from registry.convert.verify import batch_invariance, broken_limit, compare, values_of
+from registry.convert.verify import batch_invariance, broken_limit, compare, scale_of, values_of
 
 log = logging.getLogger(__name__)
 
@@ -33,8 +33,7 @@ class Trial:
         task: what it answers.
         multi_label: see ``preprocess.heads``.
         wished: the precision that the endpoint asks for.
-        base: the graph as exported or registered.
-        fused: the same with large operators, if there is such a form.
+        model: the graph as exported or registered, float32.
         texts: to judge it on.
         reference: the original's values for them, float32 ``[texts, n]``.
         reference_name: what the original ran in.
@@ -44,8 +43,7 @@ class Trial:
     task: Task
     multi_label: bool
     wished: Precision
-    base: onnx.ModelProto
-    fused: onnx.ModelProto | None
+    model: onnx.ModelProto
     texts: Texts
     reference: NDArray[np.float32]
     reference_name: str
@@ -54,8 +52,9 @@ class Trial:
 
 @dataclass(frozen=True)
 class Chosen:
-    """The graph to publish, and its proof."""
+    """The graph to publish, and its proof. ``width`` is the number of values a text."""
 
+    width: int
     precision: Precision
     model: onnx.ModelProto
     engine: Engine
@@ -65,69 +64,82 @@ class Chosen:
 def choose(trial: Trial) -> Chosen:
     """The graph that will be served.
 
+    float32 has to answer as the original whatever is wished: a faulty export must not pass by the
+    wider limits of int8.
+
     Raises:
         VersionError: the precision that was asked for, or float32 itself, breaks a limit.
     """
-    standard = _standard(trial)
-    if trial.wished is Precision.FP32:
-        return standard
+    standard = Built(Precision.FP32, trial.model, Engine(trial.model, threads=trial.threads))
+    _require(trial, standard, _values(trial, standard))
+    if trial.wished is Precision.AUTO:
+        return _fastest(trial, standard)
+    built: Built | None = standard
     if trial.wished is Precision.FP16:
-        return _held(trial, precision.fp16(standard.model, threads=trial.threads))
-    built = precision.int8(standard.model, trial.texts, threads=trial.threads)
-    if trial.wished is Precision.INT8:
-        if built is None:
-            raise VersionError("int8 was asked for, but the graph has no matrix products")
-        return _held(trial, built)
+        built = precision.fp16(trial.model, threads=trial.threads)
+    elif trial.wished is Precision.INT8:
+        built = precision.int8(trial.model, trial.texts, threads=trial.threads)
     if built is None:
-        return _with_reason(standard, "the graph has no matrix products to make int8")
-    reason = precision.slower(built.engine, standard.engine, trial.texts)
-    if reason:
-        return _with_reason(standard, reason)
-    parity, reason = _judge(trial, built)
-    if reason or parity is None:
-        return _with_reason(standard, f"int8: {reason}")
-    return Chosen(built.precision, built.model, built.engine, parity)
+        raise VersionError("int8 was asked for, but the graph has no matrix products")
+    parity = _require(trial, built, _values(trial, built), neighbours=True)
+    return _chosen(trial, built, parity)
 
 
-def _standard(trial: Trial) -> Chosen:
-    """float32, fused if that keeps to the limits, which it has to prove like anything else."""
-    if trial.fused is not None:
-        try:
-            return _held(trial, _float32(trial.fused, trial.threads))
-        except VersionError as error:
-            log.warning("fused graph given up", extra={"reason": str(error)})
-    return _held(trial, _float32(trial.base, trial.threads))
+def _fastest(trial: Trial, standard: Built) -> Chosen:
+    """int8 if it is worth it and keeps to its limits, else float32 with the reason."""
+    built = precision.int8(trial.model, trial.texts, threads=trial.threads)
+    if built is None:
+        reason = "the graph has no matrix products to make int8"
+    else:
+        reason = precision.slower(built.engine, standard.engine, trial.texts)
+        if not reason:
+            try:
+                parity = _require(trial, built, _values(trial, built), neighbours=True)
+            except VersionError as error:
+                reason = error.reason
+            else:
+                return _chosen(trial, built, parity)
+    log.info("staying with fp32", extra={"reason": reason})
+    parity = _require(trial, standard, _values(trial, standard), neighbours=True)
+    parity = parity.model_copy(update={"fallback": reason})
+    return _chosen(trial, standard, parity)
 
 
-def _float32(model: onnx.ModelProto, threads: int) -> Built:
-    return Built(Precision.FP32, model, Engine(model, threads=threads))
-
-
-def _held(trial: Trial, built: Built) -> Chosen:
-    parity, reason = _judge(trial, built)
-    if reason or parity is None:
-        raise VersionError(
-            f"{built.precision} does not answer as the original ({trial.reference_name}): {reason}"
-        )
-    return Chosen(built.precision, built.model, built.engine, parity)
-
-
-def _judge(trial: Trial, built: Built) -> tuple[Parity | None, str]:
-    """The parity report, and which limit is broken in words."""
+def _values(trial: Trial, built: Built) -> NDArray[np.float32]:
+    """What callers would get for the trial's texts."""
     try:
-        values = values_of(
+        return values_of(
             trial.task, built.engine.outputs(trial.texts), multi_label=trial.multi_label
         )
-        size = 1.0
-        if trial.task is Task.TEXT_EMBEDDING:
-            size = float(max(np.linalg.norm(trial.reference, axis=1).mean(), 1e-12))
+    except EngineOutputError as error:
+        raise VersionError(f"{built.precision}: {error}") from error
+
+
+def _require(
+    trial: Trial, built: Built, values: NDArray[np.float32], *, neighbours: bool = False
+) -> Parity:
+    """The parity report of a graph that keeps to its limits.
+
+    Args:
+        trial: with the original's values.
+        built: the graph.
+        values: what it gave.
+        neighbours: whether batch invariance is measured too, which takes longest.
+
+    Raises:
+        VersionError: it does not keep to them.
+    """
+    if values.shape != trial.reference.shape:
+        raise VersionError(
+            f"the graph gives {values.shape[1]} values a text, "
+            f"the original {trial.reference.shape[1]}"
+        )
+    size = scale_of(trial.task, trial.reference)
+    moved = 0.0
+    if neighbours:
         moved = batch_invariance(
             built.engine, trial.texts, trial.task, multi_label=trial.multi_label, size=size
         )
-    except EngineOutputError as error:
-        return None, str(error)
-    if values.shape != trial.reference.shape:
-        return None, f"it gives {values.shape[1]} values a text, not {trial.reference.shape[1]}"
     parity = compare(
         trial.task,
         trial.reference,
@@ -136,8 +148,14 @@ def _judge(trial: Trial, built: Built) -> tuple[Parity | None, str]:
         reference=trial.reference_name,
         batch_difference=moved,
     )
-    return parity, broken_limit(parity)
+    reason = broken_limit(parity)
+    if reason:
+        raise VersionError(
+            f"{built.precision} does not answer as the original ({trial.reference_name}): {reason}"
+        )
+    return parity
 
 
-def _with_reason(chosen: Chosen, reason: str) -> Chosen:
-    return replace(chosen, parity=chosen.parity.model_copy(update={"fallback": reason}))
+def _chosen(trial: Trial, built: Built, parity: Parity) -> Chosen:
+    width = trial.reference.shape[1]
+    return Chosen(width, built.precision, built.model, built.engine, parity)

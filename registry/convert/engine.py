@@ -5,7 +5,7 @@ Called by calibration, verification and the choice of precision. Tokenising and 
 what callers will get. It never downloads and never optimises for this machine what is published.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,10 +17,11 @@ from contracts.manifest import TokenizerSpec
 from contracts.tensors import TensorSpec
 from preprocess.buckets import bucket_of
 from preprocess.encoder import Encoded, TextEncoder
-from preprocess.padding import RowPadder
+from preprocess.padding import RowPadder, Tensor
 from registry.convert.errors import VersionError
 
 Floats = NDArray[np.float32]
+Feed = Mapping[str, Tensor]
 
 _ERRORS_ONLY = 3
 _TOKENS_A_BATCH = 2048
@@ -37,15 +38,13 @@ class Texts:
     def __len__(self) -> int:
         return len(self.encoded)
 
-    def feed(self, indexes: Sequence[int], length: int) -> dict[str, NDArray[np.generic]]:
+    def feed(self, indexes: Sequence[int], length: int) -> Feed:
         """Tensors ``[len(indexes), length]`` of some of the texts."""
         types = self.encoded.type_ids
-        return dict(
-            self.padder.pad(
-                [self.encoded.ids[index] for index in indexes],
-                length,
-                None if types is None else [types[index] for index in indexes],
-            )
+        return self.padder.pad(
+            [self.encoded.ids[index] for index in indexes],
+            length,
+            None if types is None else [types[index] for index in indexes],
         )
 
     def bucket(self, index: int) -> int:
@@ -67,18 +66,21 @@ def encode(
 class Engine:
     """One graph, loaded."""
 
-    def __init__(self, model: onnx.ModelProto | str, *, threads: int) -> None:
-        """Loads a graph, or a file where the graph is larger than protobuf allows.
+    def __init__(self, model: onnx.ModelProto, *, threads: int) -> None:
+        """Loads a graph.
 
         Raises:
-            VersionError: ONNX Runtime refuses it.
+            VersionError: ONNX Runtime refuses it, or it is larger than protobuf allows.
         """
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = threads
         options.inter_op_num_threads = 1
         options.log_severity_level = _ERRORS_ONLY
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-        source = model if isinstance(model, str) else model.SerializeToString()
+        try:
+            source = model.SerializeToString()
+        except ValueError as error:  # protobuf's own limit
+            raise VersionError("the graph is larger than 2 GiB") from error
         try:
             self._session = onnxruntime.InferenceSession(
                 source, options, providers=["CPUExecutionProvider"]
@@ -86,14 +88,14 @@ class Engine:
         except Exception as error:  # ONNX Runtime's errors share no base but Exception
             raise VersionError(f"ONNX Runtime can't load the graph: {_first(error)}") from error
 
-    def run(self, feed: dict[str, NDArray[np.generic]]) -> list[Floats]:
+    def run(self, feed: Feed) -> list[Floats]:
         """All outputs for one batch.
 
         Raises:
             VersionError: the graph fails on this input.
         """
         try:
-            return list(self._session.run(None, feed))
+            return list(self._session.run(None, dict(feed)))
         except Exception as error:  # as above
             shape = next(iter(feed.values())).shape
             raise VersionError(f"the graph fails on a batch of {shape}: {_first(error)}") from error

@@ -1,8 +1,8 @@
 """What can end a conversion without a package.
 
-Raised anywhere below ``registry.convert``; its ``__main__`` turns each into one ``Failed`` line. The
-difference that matters: is the version at fault (never tried again), or what surrounds it (tried
-again later)?
+Raised by ``registry.convert`` and ``registry.flavours``; ``__main__`` turns each into one
+``Failed`` line. The difference that matters: is the version at fault (never tried again), or what
+surrounds it (tried again later)?
 """
 
 

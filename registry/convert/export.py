@@ -114,7 +114,7 @@ def to_onnx(loaded: Loaded, task: Task, path: Path) -> None:
     names = _inputs(loaded)
     output = "logits" if task is Task.TEXT_CLASSIFICATION else STATES
 
-    class Positional(torch.nn.Module):  # type: ignore[misc]
+    class Positional(torch.nn.Module):
         """The network with its inputs by position, as the exporters want them."""
 
         def __init__(self) -> None:
@@ -142,13 +142,13 @@ def to_onnx(loaded: Loaded, task: Task, path: Path) -> None:
                 str(path),
                 input_names=names,
                 output_names=[output],
-                dynamic_axes={name: axes for name in [*names, output]},
+                dynamic_axes=dict.fromkeys([*names, output], axes),
                 opset_version=_OPSET,
                 dynamo=False,
             )
         except MemoryError:
             raise
-        except Exception as tracing:
+        except Exception as tracing:  # noqa: BLE001  # whatever it is, there is another way
             log.info("tracing failed, exporting the program", extra={"reason": str(tracing)})
             _by_program(module, example, names, output, path)
 

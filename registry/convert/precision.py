@@ -13,9 +13,8 @@ import numpy as np
 import onnx
 
 from contracts.endpoint import Precision
-from contracts.tasks import INPUT_IDS
 from registry.convert import quantise
-from registry.convert.engine import Engine, Texts
+from registry.convert.engine import Engine, Feed, Texts
 from registry.convert.errors import VersionError
 
 _BATCH, _LENGTH = 8, 64
@@ -95,11 +94,8 @@ def spread(texts: Texts, count: int) -> Sequence[int]:
     return [order[place] for place in np.linspace(0, len(order) - 1, count).astype(int)]
 
 
-def _batch(texts: Texts) -> dict[str, np.ndarray[tuple[int, ...], np.dtype[np.generic]]]:
+def _batch(texts: Texts) -> Feed:
     """Real tokens, repeated to full rows: time depends on the shape alone."""
     length = min(_LENGTH, texts.buckets[-1])
-    ids = np.concatenate([np.asarray(row) for row in texts.encoded.ids if row])
-    rows = np.resize(ids, (_BATCH, length)).tolist()
-    feed = dict(texts.padder.pad(rows, length))
-    assert INPUT_IDS in feed  # noqa: S101
-    return feed
+    ids = np.concatenate([np.asarray(row) for row in texts.encoded.ids])
+    return texts.padder.pad(np.resize(ids, (_BATCH, length)).tolist(), length)

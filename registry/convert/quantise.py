@@ -28,7 +28,7 @@ Floats = NDArray[np.float32]
 
 _WEIGHT_MAX = 63
 _STRENGTHS = (None, 0.6, 0.75, 0.9)  # None: no smoothing
-_SAMPLE_ROWS = 256
+_SAMPLE_ROWS = 128
 _TINY = 1e-5
 
 
@@ -36,8 +36,8 @@ _TINY = 1e-5
 class Product:
     """A matrix product ``activation @ weight`` that can be quantised.
 
-    ``activation`` and ``output`` name float32 tensors ``[..., k]`` and ``[..., n]``; ``initializer``
-    names the float32 weight ``[k, n]``.
+    ``activation`` and ``output`` name float32 tensors ``[..., k]`` and ``[..., n]``, and
+    ``initializer`` the float32 weight ``[k, n]``.
     """
 
     activation: str
@@ -50,7 +50,7 @@ class Product:
 class Range:
     """What the calibration texts showed of one activation tensor ``[..., k]``.
 
-    ``low`` and ``high`` are extremes a channel, ``[k]``; ``rows`` is a sample ``[<= 256, k]``.
+    ``low`` and ``high`` are extremes a channel, ``[k]``; ``rows`` is a sample ``[<= 128, k]``.
     """
 
     low: Floats
@@ -169,15 +169,15 @@ def quantise(model: onnx.ModelProto, calibration: Calibration) -> onnx.ModelProt
     constants: list[onnx.TensorProto] = []
     ready: set[str] = set()
     for node in model.graph.node:
-        product = by_output.get(node.output[0]) if node.op_type == "MatMul" else None
-        if product is None:
+        found = by_output.get(node.output[0])
+        if found is None:
             nodes.append(node)
             continue
-        scale = scales[product.activation]
-        if product.activation not in ready:
-            ready.add(product.activation)
-            _quantise_activation(product.activation, scale, nodes, constants)
-        nodes.append(_integer_product(product, scale, constants))
+        scale = scales[found.activation]
+        if found.activation not in ready:
+            ready.add(found.activation)
+            _quantise_activation(found.activation, scale, nodes, constants)
+        nodes.append(_integer_product(found, scale, constants))
     del graph.node[:]
     graph.node.extend(nodes)
     used = {name for node in nodes for name in node.input}
@@ -190,7 +190,8 @@ def quantise(model: onnx.ModelProto, calibration: Calibration) -> onnx.ModelProt
 
 def _channel(largest: Floats, widest: Floats, strength: float) -> Floats:
     ratio = np.maximum(largest, _TINY) ** strength / np.maximum(widest, _TINY) ** (1 - strength)
-    return (ratio / ratio.max()).astype(np.float32)
+    scaled: Floats = (ratio / ratio.max()).astype(np.float32)
+    return scaled
 
 
 def _uniform(seen: Range, channel: Floats | None) -> Scales:

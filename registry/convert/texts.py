@@ -2,9 +2,9 @@
 
 Called by the walk. Best are the texts that the version was evaluated on: a file in a folder called
 ``evaluation``, or called ``evaluation_texts``, beside the model or among the run's artifacts
-(``.txt``: a text a line; ``.jsonl``: objects with ``text``; ``.csv``: a column ``text``). Without one, neutral sentences that come
-with Headrace stand in, and the profile says so. ``docs/models.md`` has this for users. Texts never
-enter the package.
+(``.txt``: a text a line; ``.jsonl``: objects with ``text``; ``.csv``: a column ``text``). Without
+one, neutral sentences that come with Headrace stand in, and the profile says so. ``docs/models.md``
+has this for users. Texts never enter the package.
 """
 
 import csv
@@ -52,7 +52,9 @@ def find(folders: Sequence[Path]) -> EvaluationTexts:
         for path in sorted(folder.rglob("*")):
             name = path.relative_to(folder)
             if path.is_file() and is_evaluation_file(str(name)) and (texts := _read(path)):
-                return EvaluationTexts(_thinned(texts), f"{name} of the version", own=True)
+                return EvaluationTexts(
+                    thinned(texts, _MOST_TEXTS), f"{name} of the version", own=True
+                )
     bundled = files("registry.convert").joinpath("texts.txt").read_text(encoding="utf-8")
     return EvaluationTexts(tuple(bundled.splitlines()), "neutral texts of Headrace", own=False)
 
@@ -63,11 +65,19 @@ def with_long_ones(texts: Sequence[str]) -> tuple[str, ...]:
     Evaluation sets are often all short; a served model gets long texts all the same.
     """
     words = " ".join(texts).split()
-    joined = []
-    for size in _JOINED_WORDS:
-        for start in range(0, min(len(words), 2 * size), size):
-            joined.append(" ".join(words[start : start + size]))
+    joined = [
+        " ".join(words[start : start + size])
+        for size in _JOINED_WORDS
+        for start in range(0, min(len(words), 2 * size), size)
+    ]
     return (*texts, *joined)
+
+
+def thinned(texts: Sequence[str], count: int) -> tuple[str, ...]:
+    """At most ``count`` of the texts, evenly out of all."""
+    if len(texts) <= count:
+        return tuple(texts)
+    return tuple(texts[place * len(texts) // count] for place in range(count))
 
 
 def _read(path: Path) -> list[str]:
@@ -86,10 +96,3 @@ def _read(path: Path) -> list[str]:
     if not all(isinstance(text, str) for text in texts):
         raise VersionError(f"{path.name} has a text that is not a string")
     return [text for text in texts if text.strip()]
-
-
-def _thinned(texts: Sequence[str]) -> tuple[str, ...]:
-    if len(texts) <= _MOST_TEXTS:
-        return tuple(texts)
-    step = len(texts) / _MOST_TEXTS
-    return tuple(texts[int(place * step)] for place in range(_MOST_TEXTS))

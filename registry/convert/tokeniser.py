@@ -6,12 +6,16 @@ the package's buckets decide those. It never runs code of the version.
 
 import json
 from collections.abc import Mapping
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
 from tokenizers import Tokenizer, normalizers
 
-from contracts.manifest import TokenizerSpec
+from contracts.endpoint import Serving
+from contracts.manifest import TOKENIZER, TokenizerSpec
+from preprocess.buckets import automatic_buckets, checked_buckets
+from preprocess.encoder import TextEncoder
+from preprocess.errors import PreprocessError
 from registry.convert.errors import VersionError
 from registry.flavours.config import CONFIG, read_json
 from registry.flavours.original import Original
@@ -20,19 +24,57 @@ _PADS = ("[PAD]", "<pad>", "<PAD>", "[pad]")
 _UNKS = ("[UNK]", "<unk>", "<UNK>", "[unk]")
 
 
-def read(path: Path, *, prompt: str = "", lowercase: bool = False) -> Tokenizer:
-    """The tokeniser, with what the model's own files do to texts before it.
+@dataclass(frozen=True)
+class Tokeniser:
+    """What the package says of texts and rows. ``data`` are the bytes of ``tokenizer.json``."""
+
+    data: bytes
+    encoder: TextEncoder
+    spec: TokenizerSpec
+    buckets: tuple[int, ...]
+
+
+def build(original: Original, serving: Serving, fast: str | None = None) -> Tokeniser:
+    """The version's tokeniser as it will be published.
+
+    Args:
+        original: with the folder that holds its files.
+        serving: whose limits and buckets hold.
+        fast: the content of ``tokenizer.json`` where the version has older files only.
 
     Raises:
-        VersionError: not a tokeniser file.
+        VersionError: it can't be used.
     """
+    path = original.tokenizer / TOKENIZER
+    if fast is None and not path.is_file():
+        raise VersionError(
+            "the version has a tokeniser but no tokenizer.json; save it with a fast tokeniser"
+        )
+    content = path.read_bytes() if fast is None else fast.encode()
+    tokenizer = _read(content, prompt=original.prompt, lowercase=original.lowercase)
+    spec = _spec(tokenizer, original, wished_tokens=serving.max_tokens)
+    data = str(tokenizer.to_str()).encode()
+    wished = serving.length_buckets
     try:
-        tokenizer = Tokenizer.from_file(str(path))
+        buckets = (
+            automatic_buckets(spec.max_tokens)
+            if wished == "auto"
+            else checked_buckets(wished, spec.max_tokens)
+        )
+        return Tokeniser(data, TextEncoder(data, spec), spec, buckets)
+    except (PreprocessError, ValueError) as error:
+        raise VersionError(f"the tokeniser can't be used: {error}") from error
+
+
+def _read(content: bytes, *, prompt: str = "", lowercase: bool = False) -> Tokenizer:
+    """The tokeniser, with what the model's own files do to texts before it."""
+    try:
+        tokenizer = Tokenizer.from_buffer(content)
     except Exception as error:  # the library raises Exception itself
-        raise VersionError(f"{path.name} is not a tokeniser that can be read: {error}") from error
+        raise VersionError(f"{TOKENIZER} is not a tokeniser that can be read: {error}") from error
     tokenizer.no_padding()
     tokenizer.no_truncation()
-    before = []
+    before: list[normalizers.Normalizer] = []
     if prompt:
         before.append(normalizers.Prepend(prompt))
     if lowercase:
@@ -43,7 +85,7 @@ def read(path: Path, *, prompt: str = "", lowercase: bool = False) -> Tokenizer:
     return tokenizer
 
 
-def spec_for(tokenizer: Tokenizer, original: Original, *, wished_tokens: int) -> TokenizerSpec:
+def _spec(tokenizer: Tokenizer, original: Original, *, wished_tokens: int) -> TokenizerSpec:
     """Ids and limits for the manifest.
 
     Args:

@@ -2,14 +2,11 @@
 
 Called by ``registry.convert.__main__``. Read ``convert`` downwards: download, detect, bring to the
 engine's form, choose a precision, prove, profile, package, publish. It keeps nothing between two
-conversions, writes only to the scratch folder and the store, and takes no clock but to tell a
-version whose files are still on their way.
+conversions, and writes only to the scratch folder and the store.
 """
 
 import logging
-import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -17,24 +14,20 @@ import onnx
 from numpy.typing import NDArray
 
 from contracts.endpoint import Phase
-from contracts.manifest import MODEL_ONNX, TOKENIZER, Lineage, Manifest, TokenizerSpec
+from contracts.manifest import MODEL_ONNX, TOKENIZER, Lineage, Manifest
 from contracts.model import ModelRef
 from contracts.profile import ReferenceProfile
 from contracts.tasks import ENGINE_OUTPUT, Task
 from contracts.tensors import Datatype, TensorSpec
-from measures.profile import reference_profile
-from preprocess.buckets import automatic_buckets, checked_buckets
-from preprocess.encoder import TextEncoder
-from preprocess.errors import PreprocessError
-from preprocess.observe import answered
-from registry.convert import graph, optimise, texts, tokeniser
+from registry.convert import graph, texts, tokeniser
 from registry.convert.choose import Chosen, Trial, choose
+from registry.convert.download import Downloaded, download
 from registry.convert.engine import Engine, encode
-from registry.convert.errors import EnvironmentFaultError, VersionError
+from registry.convert.errors import VersionError
+from registry.convert.profiling import profile_of
 from registry.convert.tracking import Run, Tracking, Version
 from registry.convert.verify import values_of
-from registry.flavours import Original, detect
-from registry.flavours.detect import TokenizerNotFoundError, is_pickle
+from registry.flavours import Original
 from registry.job import ConversionRequest, Signature
 from registry.package import created_by, proofs, write_configs
 from registry.store import PackageStore
@@ -44,31 +37,7 @@ log = logging.getLogger(__name__)
 Report = Callable[[Phase, str], None]
 Floats = NDArray[np.float32]
 
-# Someone who logs a model and then its tokeniser registers the version in between.
-_STILL_ARRIVING_SECONDS = 30.0
-_TOKENIZER_FOLDER = "tokenizer"
 _PARITY_TEXTS = 256
-# The profile is over as many texts as this much arithmetic allows: the same on every machine.
-_PROFILE_OPERATIONS = 4e11
-_MOST_UNKNOWN = 0.5
-
-
-@dataclass(frozen=True)
-class _Downloaded:
-    version: Version
-    run: Run | None
-    original: Original
-    evaluation: texts.EvaluationTexts
-
-
-@dataclass(frozen=True)
-class _Tokeniser:
-    """What the package says of texts and rows."""
-
-    data: bytes
-    encoder: TextEncoder
-    spec: TokenizerSpec
-    buckets: tuple[int, ...]
 
 
 def convert(
@@ -88,104 +57,84 @@ def convert(
     """
     work = Path(request.work_dir)
     report(Phase.CONVERTING, f"downloading version {request.version} of {request.model}")
-    got = _download(request, tracking, work)
+    got = download(request, tracking, work)
     original = got.original
     report(Phase.CONVERTING, f"preparing the {original.flavour} model")
-    model, tokenizer, answers = _prepare(request, original, work)
+    model, made, answers = _prepare(request, original, work)
     inputs = graph.inputs_of(model)
-    judged = texts.with_long_ones(_thin(got.evaluation.texts, _PARITY_TEXTS))
-    encoded = encode(judged, tokenizer.encoder, inputs, tokenizer.spec, tokenizer.buckets)
+    judged = texts.with_long_ones(texts.thinned(got.evaluation.texts, _PARITY_TEXTS))
     report(Phase.VERIFYING, f"comparing with the original over {len(judged)} texts")
     reference, reference_name = answers(judged)
+    labels = _labels(original, reference.shape[1])
+    _keep_signature(request.stable, original.task, labels, reference.shape[1])
     chosen = choose(
         Trial(
             task=original.task,
             multi_label=original.multi_label,
             wished=request.serving.precision,
-            base=model,
-            fused=optimise.fuse(model, original.folder),
-            texts=encoded,
+            model=model,
+            texts=encode(judged, made.encoder, inputs, made.spec, made.buckets),
             reference=reference,
             reference_name=reference_name,
             threads=request.threads,
         )
     )
-    width = reference.shape[1]
-    labels = _labels(original, width)
-    _keep_signature(request.stable, original.task, labels, width)
-    profile = _profile(got.evaluation, original, labels, chosen, tokenizer, inputs)
-    package = work / "package"
-    package.mkdir(parents=True, exist_ok=True)
-    onnx.save(chosen.model, str(package / MODEL_ONNX))
-    (package / TOKENIZER).write_bytes(tokenizer.data)
+    profile = profile_of(got.evaluation, original, chosen, made, labels=labels, inputs=inputs)
+    report(Phase.PUBLISHING, f"publishing the {chosen.precision} package")
+    folder = work / "package"
+    manifest = _package(request, got, made, chosen, labels=labels, profile=profile, folder=folder)
+    return store.publish(folder, manifest)
+
+
+def _package(
+    request: ConversionRequest,
+    got: Downloaded,
+    made: tokeniser.Tokeniser,
+    chosen: Chosen,
+    *,
+    labels: tuple[str, ...],
+    profile: ReferenceProfile,
+    folder: Path,
+) -> Manifest:
+    """Writes the package's files into ``folder``; returns the manifest that proves them."""
+    folder.mkdir(parents=True, exist_ok=True)
+    onnx.save(chosen.model, str(folder / MODEL_ONNX))
+    (folder / TOKENIZER).write_bytes(made.data)
+    serving, original = request.serving, got.original
+    inputs = graph.inputs_of(chosen.model)
     outputs = (
-        TensorSpec(name=ENGINE_OUTPUT[original.task], datatype=Datatype.FP32, shape=(-1, width)),
+        TensorSpec(
+            name=ENGINE_OUTPUT[original.task], datatype=Datatype.FP32, shape=(-1, chosen.width)
+        ),
     )
-    serving = request.serving
     write_configs(
-        package,
+        folder,
         inputs=inputs,
         outputs=outputs,
         max_batch_size=serving.max_batch_size,
         instances=serving.instances,
         threads=request.threads,
     )
-    manifest = Manifest(
+    return Manifest(
         model=request.model,
         version=request.version,
         task=original.task,
         multi_label=original.multi_label,
         labels=labels,
-        dimension=width if original.task is Task.TEXT_EMBEDDING else None,
+        dimension=chosen.width if original.task is Task.TEXT_EMBEDDING else None,
         precision=chosen.precision,
         instances=serving.instances,
         max_batch_size=serving.max_batch_size,
-        length_buckets=tokenizer.buckets,
-        tokenizer=tokenizer.spec,
+        length_buckets=made.buckets,
+        tokenizer=made.spec,
         inputs=inputs,
         outputs=outputs,
-        files=proofs(package),
+        files=proofs(folder),
         profile=profile,
         parity=chosen.parity,
         lineage=_lineage(request, got.version, got.run),
         created_by=created_by(),
     )
-    report(Phase.PUBLISHING, f"publishing {chosen.precision} package {manifest.package_id()[:12]}")
-    return store.publish(package, manifest)
-
-
-def _download(request: ConversionRequest, tracking: Tracking, work: Path) -> _Downloaded:
-    version = tracking.version(request.model, request.version)
-    folder, beside = work / "version", work / "run"
-    refused = tracking.download(
-        version.artifacts,
-        folder,
-        skip=lambda name: is_pickle(name) and not request.allow_pickle,
-    )
-    run = tracking.run(version.run_id) if version.run_id else None
-    beside.mkdir(parents=True, exist_ok=True)
-    if run is not None and run.artifacts:
-        tracking.download(run.artifacts, beside, skip=lambda name: not _wanted_of_run(name))
-    try:
-        original = detect(
-            folder,
-            refused=refused,
-            tokenizers=(beside / _TOKENIZER_FOLDER, beside),
-            task=request.task,
-            allow_remote_code=request.allow_remote_code,
-        )
-    except TokenizerNotFoundError as error:
-        if time.time() - version.created < _STILL_ARRIVING_SECONDS:
-            raise EnvironmentFaultError(f"{error} (the version is new: looking again)") from error
-        raise
-    return _Downloaded(version, run, original, texts.find((folder, beside)))
-
-
-def _wanted_of_run(name: str) -> bool:
-    """A run may hold gigabytes; only a tokeniser and evaluation texts are wanted of it."""
-    parts = Path(name).parts
-    ours = parts[0] == _TOKENIZER_FOLDER or name == TOKENIZER
-    return (ours and not is_pickle(name)) or texts.is_evaluation_file(name)
 
 
 _Answers = Callable[[Sequence[str]], tuple[Floats, str]]
@@ -193,10 +142,10 @@ _Answers = Callable[[Sequence[str]], tuple[Floats, str]]
 
 def _prepare(
     request: ConversionRequest, original: Original, work: Path
-) -> tuple[onnx.ModelProto, _Tokeniser, _Answers]:
+) -> tuple[onnx.ModelProto, tokeniser.Tokeniser, _Answers]:
     """The graph in the engine's form, the tokeniser, and what gives the original's answers."""
     if original.onnx is not None:
-        made = _tokeniser(request, original, None)
+        made = tokeniser.build(original, request.serving)
         registered = graph.load(original.onnx)
         model = graph.finish(registered, original.task, original.pooling)
         return model, made, _answers_of_graph(model, original, made, request.threads)
@@ -210,7 +159,7 @@ def _prepare(
     fast = None
     if not (original.tokenizer / TOKENIZER).is_file():
         fast = export.fast_tokenizer(loaded)
-    made = _tokeniser(request, original, fast)
+    made = tokeniser.build(original, request.serving, fast)
     path = work / "exported.onnx"
     export.to_onnx(loaded, original.task, path)
     model = graph.finish(graph.load(path), original.task, original.pooling)
@@ -224,7 +173,7 @@ def _prepare(
 
 
 def _answers_of_graph(
-    model: onnx.ModelProto, original: Original, made: _Tokeniser, threads: int
+    model: onnx.ModelProto, original: Original, made: tokeniser.Tokeniser, threads: int
 ) -> _Answers:
     def answers(judged: Sequence[str]) -> tuple[Floats, str]:
         inputs = graph.inputs_of(model)
@@ -233,30 +182,6 @@ def _answers_of_graph(
         return values_of(original.task, outputs, multi_label=original.multi_label), "onnx-fp32"
 
     return answers
-
-
-def _tokeniser(request: ConversionRequest, original: Original, fast: str | None) -> _Tokeniser:
-    path = original.tokenizer / TOKENIZER
-    if fast is not None:
-        path = Path(request.work_dir) / TOKENIZER
-        path.write_text(fast, encoding="utf-8")
-    elif not path.is_file():
-        raise VersionError(
-            "the version has a tokeniser but no tokenizer.json; save it with a fast tokeniser"
-        )
-    read = tokeniser.read(path, prompt=original.prompt, lowercase=original.lowercase)
-    spec = tokeniser.spec_for(read, original, wished_tokens=request.serving.max_tokens)
-    wished = request.serving.length_buckets
-    data = str(read.to_str()).encode()
-    try:
-        buckets = (
-            automatic_buckets(spec.max_tokens)
-            if wished == "auto"
-            else checked_buckets(wished, spec.max_tokens)
-        )
-        return _Tokeniser(data, TextEncoder(data, spec), spec, buckets)
-    except (PreprocessError, ValueError) as error:
-        raise VersionError(f"the tokeniser can't be used: {error}") from error
 
 
 def _labels(original: Original, width: int) -> tuple[str, ...]:
@@ -288,52 +213,6 @@ def _keep_signature(
         raise VersionError(
             f"vectors have {width} dimensions, those of the stable version {stable.dimension}"
         )
-
-
-def _profile(
-    evaluation: texts.EvaluationTexts,
-    original: Original,
-    labels: tuple[str, ...],
-    chosen: Chosen,
-    made: _Tokeniser,
-    inputs: tuple[TensorSpec, ...],
-) -> ReferenceProfile:
-    """What the texts and the answers look like, by the code that the gateway runs."""
-    encoded = encode(evaluation.texts, made.encoder, inputs, made.spec, made.buckets)
-    affordable = _affordable(chosen.model, encoded.encoded.tokens)
-    if affordable < len(encoded):
-        kept = _thin(evaluation.texts, affordable)
-        encoded = encode(kept, made.encoder, inputs, made.spec, made.buckets)
-    outputs = chosen.engine.outputs(encoded)
-    values = values_of(original.task, outputs, multi_label=original.multi_label)
-    records = answered(encoded.encoded, original.task, values, labels)
-    unknown = sum(encoded.encoded.unk) / max(1, sum(encoded.encoded.tokens))
-    if evaluation.own and unknown > _MOST_UNKNOWN:
-        raise VersionError(
-            f"the tokeniser does not know {unknown:.0%} of the tokens in {evaluation.source}"
-        )
-    return reference_profile(
-        records,
-        source=evaluation.source,
-        labels=labels,
-        scores=values if labels else None,
-    )
-
-
-def _affordable(model: onnx.ModelProto, tokens: Sequence[int]) -> int:
-    """How many of the texts the profile's arithmetic pays for, a few hundred at least."""
-    weights = sum(
-        int(np.prod(tensor.dims)) for tensor in model.graph.initializer if len(tensor.dims) == 2
-    )
-    mean = sum(tokens) / max(1, len(tokens))
-    return max(_PARITY_TEXTS, int(_PROFILE_OPERATIONS / max(1.0, 2.0 * weights * mean)))
-
-
-def _thin(items: Sequence[str], count: int) -> tuple[str, ...]:
-    """At most ``count`` of the items, evenly out of all."""
-    if len(items) <= count:
-        return tuple(items)
-    return tuple(items[int(place * len(items) / count)] for place in range(count))
 
 
 def _lineage(request: ConversionRequest, version: Version, run: Run | None) -> Lineage:

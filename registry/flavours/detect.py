@@ -115,7 +115,7 @@ def _graph(folder: Path) -> Path | None:
     if len(graphs) > 1 and len(plain) != 1:
         names = ", ".join(str(path.relative_to(folder)) for path in graphs)
         raise VersionError(f"there are several ONNX graphs ({names}); name one of them model.onnx")
-    return (plain or graphs or [None])[0]
+    return next(iter(plain or graphs), None)
 
 
 def _config_home(graph: Path | None, places: Sequence[Path]) -> Path:

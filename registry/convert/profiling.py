@@ -1,0 +1,71 @@
+"""Makes the reference profile: what a version's texts and answers look like at its evaluation.
+
+Called by the walk, with the graph that will be served. Counting is the gateway's own code, so that
+live traffic can be compared with it. Texts themselves never leave this process.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import onnx
+
+from contracts.profile import ReferenceProfile
+from contracts.tensors import TensorSpec
+from measures.profile import reference_profile
+from preprocess.observe import answered
+from registry.convert import texts
+from registry.convert.choose import Chosen
+from registry.convert.engine import encode
+from registry.convert.errors import VersionError
+from registry.convert.tokeniser import Tokeniser
+from registry.convert.verify import values_of
+from registry.flavours import Original
+
+# The profile is over as many texts as this much arithmetic allows: the same on every machine.
+_OPERATIONS = 4e11
+_FEWEST_TEXTS = 256
+_MOST_UNKNOWN = 0.5
+
+
+def profile_of(
+    evaluation: texts.EvaluationTexts,
+    original: Original,
+    chosen: Chosen,
+    made: Tokeniser,
+    *,
+    labels: tuple[str, ...],
+    inputs: tuple[TensorSpec, ...],
+) -> ReferenceProfile:
+    """The profile over the version's own texts, or the bundled ones.
+
+    Raises:
+        VersionError: the tokeniser does not know the version's own texts.
+    """
+    encoded = encode(evaluation.texts, made.encoder, inputs, made.spec, made.buckets)
+    affordable = _affordable(chosen.model, encoded.encoded.tokens)
+    if affordable < len(encoded):
+        kept = texts.thinned(evaluation.texts, affordable)
+        encoded = encode(kept, made.encoder, inputs, made.spec, made.buckets)
+    outputs = chosen.engine.outputs(encoded)
+    values = values_of(original.task, outputs, multi_label=original.multi_label)
+    records = answered(encoded.encoded, original.task, values, labels)
+    unknown = sum(encoded.encoded.unk) / max(1, sum(encoded.encoded.tokens))
+    if evaluation.own and unknown > _MOST_UNKNOWN:
+        raise VersionError(
+            f"the tokeniser does not know {unknown:.0%} of the tokens in {evaluation.source}"
+        )
+    return reference_profile(
+        records,
+        source=evaluation.source,
+        labels=labels,
+        scores=values if labels else None,
+    )
+
+
+def _affordable(model: onnx.ModelProto, tokens: Sequence[int]) -> int:
+    """How many of the texts the profile's arithmetic pays for, a few hundred at least."""
+    weights = sum(
+        int(np.prod(tensor.dims)) for tensor in model.graph.initializer if len(tensor.dims) == 2
+    )
+    mean = sum(tokens) / max(1, len(tokens))
+    return max(_FEWEST_TEXTS, int(_OPERATIONS / max(1.0, 2.0 * weights * mean)))
