@@ -75,7 +75,7 @@ $(VENV)/.parts: $(VENV)/.dev locks/triton.txt locks/export.txt
 	@echo "Fetching Triton, Kafka and the export environment into $(CACHE) (first time: minutes)"
 	@$(BIN)/python -P -m headrace.stack.provision triton --cache $(CACHE)
 	@$(BIN)/python -P -m headrace.stack.provision kafka --cache $(CACHE)
-	@$(BIN)/python -P -m headrace.stack.provision export --cache $(CACHE) | tail -n 1 > $(VENV)/.export
+	@$(BIN)/python -P -m headrace.stack.provision export --path --cache $(CACHE) | tail -n 1 > $(VENV)/.export
 	@touch $@
 
 soak: $(VENV)/.dev $(VENV)/.parts  ## the hardest tests in full size: long

@@ -76,19 +76,21 @@ async def _read(stream: asyncio.StreamReader | None) -> str:
 def main() -> int:
     """Downloads one part.
 
-    Progress goes to standard output, its last line is where the part lies; on failure a sentence
-    goes to standard error.
+    Progress goes to standard output, with ``--path`` followed by where the part lies; on failure a
+    sentence goes to standard error.
     """
     parser = argparse.ArgumentParser(prog="headrace.stack.provision")
     parser.add_argument("part", choices=PARTS)
     parser.add_argument("--cache", type=Path, required=True, help="folder of downloads")
+    parser.add_argument("--path", action="store_true", help="say where it lies, on the last line")
     arguments = parser.parse_args()
     try:
         where = _get(arguments.part, arguments.cache)
     except HeadraceError as error:
         sys.stderr.write(f"{error.message}\n")
         return error.exit_status
-    _say(str(where))
+    if arguments.path:
+        _say(str(where))
     return 0
 
 

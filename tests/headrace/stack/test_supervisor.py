@@ -223,22 +223,26 @@ async def test_a_process_that_it_did_not_start_is_left_alone(tmp_path: Path) -> 
 
 
 async def test_a_start_that_is_cancelled_leaves_nothing(tmp_path: Path) -> None:
-    seen = Seen()
     pids: dict[str, int] = {}
+    runs = asyncio.Event()
+
+    async def seen_but_never_ready() -> bool:
+        if await asyncio.to_thread((tmp_path / "one").exists):
+            runs.set()
+        return False
+
+    one = service(tmp_path, "one", ready=seen_but_never_ready)
+    two = service(tmp_path, "two", needs=("one",))
 
     async def begin() -> None:
-        async with Supervisor(
-            (service(tmp_path, "one", ready=never), service(tmp_path, "two", needs=("one",))),
-            tmp_path,
-            seen,
-        ) as supervisor:
+        async with Supervisor((one, two), tmp_path, Seen()) as supervisor:
             try:
                 await supervisor.start()
             finally:
                 pids.update(supervisor.pids)
 
     task = asyncio.create_task(begin())
-    await seen.until(lambda: ("starting", "one") in seen.events)
+    await asyncio.wait_for(runs.wait(), 60)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
