@@ -15,11 +15,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from contracts.manifest import TokenizerSpec
+from contracts.endpoint import Serving
 from contracts.tasks import Task
 from contracts.tensors import TensorSpec
-from preprocess.buckets import automatic_buckets
-from preprocess.encoder import TextEncoder
 from preprocess.heads import task_values, top_k
 from preprocess.padding import RowPadder
 from registry.convert import export, graph, tokeniser
@@ -60,20 +58,18 @@ def libraries() -> tuple[Any, Any, Any]:
 class Served:
     """A saved model as Headrace would answer with it."""
 
-    encoder: TextEncoder
+    tokeniser: tokeniser.Tokeniser
     task: Task
     multi_label: bool
-    buckets: tuple[int, ...]
     inputs: tuple[TensorSpec, ...]
-    spec: TokenizerSpec
     engine: Engine
 
     def answer(
         self, texts: Sequence[str], pairs: Sequence[str] | None = None
     ) -> NDArray[np.float32]:
-        encoded = self.encoder.encode(texts, pairs)
-        padded = Texts(encoded, RowPadder(self.inputs, self.spec), self.buckets)
-        outputs: NDArray[np.float32] = self.engine.outputs(padded)
+        encoded = self.tokeniser.encoder.encode(texts, pairs)
+        padder = RowPadder(self.inputs, self.tokeniser.spec)
+        outputs = self.engine.outputs(Texts(encoded, padder, self.tokeniser.buckets))
         return task_values(self.task, outputs, width=outputs.shape[1], multi_label=self.multi_label)
 
 
@@ -84,19 +80,12 @@ def served(folder: Path, scratch: Path) -> Served:
     path = scratch / "exported.onnx"
     export.to_onnx(loaded, original.task, path)
     model = graph.finish(graph.load(path), original.task, original.pooling)
-    tokenizer = tokeniser.read(
-        original.tokenizer / "tokenizer.json",
-        prompt=original.prompt,
-        lowercase=original.lowercase,
-    )
-    spec = tokeniser.spec_for(tokenizer, original, wished_tokens=512)
+    made = tokeniser.build(original, Serving(max_tokens=512))
     return Served(
-        encoder=TextEncoder(tokenizer.to_str().encode(), spec),
+        tokeniser=made,
         task=original.task,
         multi_label=original.multi_label,
-        buckets=automatic_buckets(spec.max_tokens),
         inputs=graph.inputs_of(model),
-        spec=spec,
         engine=Engine(model, threads=1),
     )
 
