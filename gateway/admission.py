@@ -38,6 +38,10 @@ class TokenBudget:
         """Tokens in flight."""
         return self._used
 
+    def by_endpoint(self) -> dict[str, int]:
+        """Tokens in flight of each endpoint that has any."""
+        return dict(self._by_endpoint)
+
     def of(self, endpoint: str) -> int:
         """Tokens that an endpoint has in flight."""
         return self._by_endpoint.get(endpoint, 0)

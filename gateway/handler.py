@@ -6,6 +6,7 @@ nothing, renders nothing and never waits for the event stream.
 """
 
 import asyncio
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from http import HTTPStatus
@@ -48,7 +49,9 @@ _CLIENT_GONE = 499  # as nginx says it: the caller hung up before the answer
 class Rates(Protocol):
     """Requests a second for each caller."""
 
-    def check(self, caller: str | None, endpoint: str, per_second: float, now: float) -> None:
+    def check(
+        self, caller: str | None, endpoint: str, per_second: float | None, now: float
+    ) -> None:
         """Counts a request; raises ``RateLimitedError`` where it is one too many."""
         ...
 
@@ -63,11 +66,15 @@ class Tracer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """What is served now, swapped in whole: the table, a lane for each package, the views."""
+    """What is served now, swapped in whole.
+
+    ``lanes`` are by package id. ``complete``: every stable version's package was opened, or tried.
+    """
 
     table: RoutingTable
-    lanes: dict[str, Lane]
-    views: dict[str, EndpointView]
+    lanes: Mapping[str, Lane]
+    views: Mapping[str, EndpointView]
+    complete: bool = False
 
 
 @dataclass(slots=True)
@@ -110,6 +117,7 @@ class Handler:
         self._serving = Serving(RoutingTable(), {}, {})
         self._told = False
         self._draining = False
+        self._closed = False
         self._running = 0
         self._last_one = asyncio.Event()
         self._threads = ThreadPoolExecutor(1, thread_name_prefix="tokenise")
@@ -143,7 +151,7 @@ class Handler:
                 self._budget.release(call.endpoint, tokens)
         finally:
             self._running -= 1
-            if self._draining and self._running == 0:
+            if self._closed and self._running == 0:
                 self._last_one.set()
 
     def describe(self, endpoint: str) -> EndpointView:
@@ -160,7 +168,10 @@ class Handler:
 
     @property
     def ready(self) -> bool:
-        """See ``Predictor.ready``: told what to serve, and not draining."""
+        """See ``Predictor.ready``: it has once had all that it was told to serve.
+
+        A Triton that is away does not make a gateway unready: another one would have none either.
+        """
         return self._told and not self._draining
 
     # What the process tells it.
@@ -173,14 +184,15 @@ class Handler:
     def serve(self, serving: Serving) -> None:
         """Takes a new table; requests on their way keep the packages that they began with."""
         self._serving = serving
-        self._told = True
+        self._told = self._told or serving.complete
 
-    def stop_accepting(self) -> None:
-        """From now on this process is not ready, and refuses what comes all the same."""
+    def stop_being_ready(self) -> None:
+        """Asks load balancers to look elsewhere; what comes all the same is answered."""
         self._draining = True
 
     async def drained(self) -> None:
-        """Waits until no request is on its way."""
+        """Refuses what comes from now on, and waits until no request is on its way."""
+        self._closed = True
         if self._running:
             await self._last_one.wait()
         self._threads.shutdown(wait=False, cancel_futures=True)
@@ -191,13 +203,12 @@ class Handler:
         self, serving: Serving, routes: EndpointRoutes, call: Call, now: float
     ) -> tuple[Way, Lane]:
         """Refuses what can be refused before any work; else the request's way."""
-        if self._draining:
+        if self._closed:
             raise ShuttingDownError(
                 "This gateway is going away; ask again.", retry_after_seconds=RETRY_AFTER_SECONDS
             )
         limits = routes.endpoint.spec.limits
-        if limits.requests_per_second_per_key is not None:
-            self._rates.check(call.caller, call.endpoint, limits.requests_per_second_per_key, now)
+        self._rates.check(call.caller, call.endpoint, limits.requests_per_second_per_key, now)
         check_size(call.texts, limits)
         way = routes.choose(call.sticky_key or call.request_id, call.forced_version)
         lane = serving.lanes.get(way.model.ref.package)

@@ -10,6 +10,8 @@ import sys
 from datetime import UTC, datetime
 from typing import Literal, TextIO
 
+Style = Literal["auto", "json", "terminal"]
+
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "color_message"}
 
 
@@ -47,9 +49,7 @@ class TerminalFormatter(logging.Formatter):
         return line
 
 
-def configure(
-    level: str, style: Literal["auto", "json", "terminal"] = "auto", stream: TextIO | None = None
-) -> None:
+def configure(level: str, style: Style = "auto", stream: TextIO | None = None) -> None:
     """Sends all logs of the process to one stream.
 
     Args:

@@ -5,10 +5,17 @@
 """
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from enum import Enum
 from http import HTTPStatus
 
 from prometheus_client import GC_COLLECTOR, PLATFORM_COLLECTOR, PROCESS_COLLECTOR, generate_latest
-from prometheus_client.core import CollectorRegistry, GaugeMetricFamily, Metric
+from prometheus_client.core import (
+    CollectorRegistry,
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    Metric,
+)
 from prometheus_client.registry import Collector
 
 from contracts.events import PredictionEvent
@@ -21,8 +28,41 @@ _SECONDS = (
     0.15, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0, 60.0,
 )  # fmt: skip
 
-Gauge = tuple[str, str, dict[str, str], float]  # name, help, labels, value
-GaugeSource = Callable[[], Iterable[Gauge]]
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A number that somebody else keeps, read when Prometheus asks."""
+
+    metric: "Read"
+    labels: tuple[str, ...]
+    value: float
+
+
+class Read(Enum):
+    """Metrics that are read from those who keep the truth: name, help, labels; counter or gauge."""
+
+    TOKENS_IN_FLIGHT = ("tokens_in_flight", "Tokens of requests on their way.", ("endpoint",))
+    LANE_ROWS = ("lane_rows", "Texts that wait for an engine.", ("model",))
+    REPLICA_SERVES = ("replica_serves", "1 while a Triton serves a package.", ("triton", "model"))
+    REPLICA_TOKENS = ("replica_tokens", "Padded tokens in flight.", ("triton", "model"))
+    READY = ("ready", "1 while this gateway should get traffic.", ())
+    EVENTS_WAITING = ("event_records", "Events plus texts that wait for Kafka.", ())
+    EVENTS_CONNECTED = ("events_connected", "1 while Kafka takes messages.", ())
+    EVENTS = ("events_total", "Attempts left for the event stream.", ())
+    EVENTS_PUBLISHED = ("events_published_total", "Attempts that Kafka acknowledged.", ())
+    EVENTS_DROPPED = ("events_dropped_total", "Events lost.", ("endpoint", "status", "reason"))
+    EVENT_MESSAGES = ("event_messages_total", "Messages that Kafka acknowledged.", ())
+    EVENT_FAILURES = ("event_failures_total", "Failed tries to reach Kafka.", ())
+
+    def family(self) -> GaugeMetricFamily | CounterMetricFamily:
+        """An empty family for ``prometheus_client``."""
+        name, text, labels = self.value
+        if name.endswith("_total"):
+            return CounterMetricFamily(f"headrace_gateway_{name}", text, labels=labels)
+        return GaugeMetricFamily(f"headrace_gateway_{name}", text, labels=labels)
+
+
+Source = Callable[[], Iterable[Reading]]
 
 
 class Metrics(Collector):
@@ -78,7 +118,7 @@ class Metrics(Collector):
         self._engine_seconds = Counter(
             "headrace_gateway_engine_seconds", "Engine time of answered batches.", ("model",)
         )
-        self._gauges: list[GaugeSource] = []
+        self._sources: list[Source] = []
         self._registry = CollectorRegistry()
         self._registry.register(self)
         for collector in (PROCESS_COLLECTOR, PLATFORM_COLLECTOR, GC_COLLECTOR):
@@ -122,9 +162,9 @@ class Metrics(Collector):
         self._batch_tokens.add((model.name, "padding"), padded - tokens)
         self._engine_seconds.add(labels, seconds)
 
-    def add_gauges(self, source: GaugeSource) -> None:
-        """Asks ``source`` for gauges at each reading."""
-        self._gauges.append(source)
+    def read_from(self, source: Source) -> None:
+        """Asks ``source`` for its numbers at each reading."""
+        self._sources.append(source)
 
     def collect(self) -> Iterable[Metric]:
         """For ``prometheus_client``."""
@@ -134,14 +174,10 @@ class Metrics(Collector):
             self._batch_rows, self._batch_tokens, self._engine_seconds,
         ):  # fmt: skip
             yield from instrument.read()
-        families: dict[str, GaugeMetricFamily] = {}
-        for source in self._gauges:
-            for name, help_text, labels, value in source():
-                family = families.get(name)
-                if family is None:
-                    family = GaugeMetricFamily(name, help_text, labels=list(labels))
-                    families[name] = family
-                family.add_metric(list(labels.values()), value)
+        families = {metric: metric.family() for metric in Read}
+        for source in self._sources:
+            for reading in source():
+                families[reading.metric].add_metric(reading.labels, reading.value)
         yield from families.values()
 
     def render(self) -> bytes:

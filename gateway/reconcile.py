@@ -157,7 +157,7 @@ class Reconciler:
         self._table = table
         self._retire(wanted)
         views = {name: _view(routes) for name, routes in table.endpoints.items()}
-        self._serve(Serving(table, dict(self._lanes), views))
+        self._serve(Serving(table, dict(self._lanes), views, self._complete(endpoints)))
         if changed:
             _log_table(table)
 
@@ -210,6 +210,12 @@ class Reconciler:
     def _serves(self, ref: ModelRef) -> bool:
         lane = self._lanes.get(ref.package)
         return lane is not None and lane.serves
+
+    def _complete(self, endpoints: Iterable[ModelEndpoint]) -> bool:
+        """Whether each stable version's package is open, or has failed to open once."""
+        stable = [e.status.stable for e in endpoints if e.status.stable is not None]
+        tried = {package for package, opening in self._opening.items() if opening.failures}
+        return all(ref.package in self._opened or ref.package in tried for ref in stable)
 
     def _retire(self, wanted: dict[str, ModelRef]) -> None:
         """Lets go of packages that nobody names, once their last batch is back."""

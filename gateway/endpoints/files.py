@@ -60,11 +60,11 @@ class FolderSource(Generic[T]):
     def look(self) -> bool:
         """Reads what is new; true if any object changed, came or went. Blocks on the disk."""
         try:
-            stamps = {path.name: _stamp(path) for path in self._folder.glob("*.json")}
+            stamps = {path.name: _stamp(path) for path in self._folder.glob("[!.]*.json")}
             self._folder.stat()  # glob finds nothing in a folder that is away, without a word
         except OSError as error:
             if not self._away:
-                log.warning("folder can't be read", extra={"reason": str(error)})
+                log.warning("folder is not there", extra={"reason": str(error)})
             self._away = True
             return False
         self._away = False

@@ -1,0 +1,215 @@
+"""The gateway's process: ``python -P -m gateway.main --help``.
+
+Builds everything from one ``Settings`` object, runs HTTP and gRPC on one event loop, and takes it
+down in order: not ready, no new connections, requests on their way answered, events flushed,
+engines closed. Nothing but this module knows all the parts.
+"""
+
+import asyncio
+import contextlib
+import gc
+import logging
+import os
+import signal
+import socket
+import sys
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from importlib.metadata import version as package_version
+from typing import cast
+
+import uvicorn
+import uvloop
+
+from contracts.endpoint import ModelEndpoint
+from contracts.loading import LoaderReport
+from gateway.admission import TokenBudget
+from gateway.app import create_app
+from gateway.dialects.oip_grpc import create_server
+from gateway.endpoints.files import FolderSource
+from gateway.engine.echo import EchoEngine, SimulatedCost
+from gateway.engine.protocol import Engine
+from gateway.engine.triton import TritonEngine
+from gateway.event_stream import EventStream, NoEvents, open_events
+from gateway.fleet import Fleet
+from gateway.front import Front
+from gateway.handler import Handler
+from gateway.http.limits import HttpLimits
+from gateway.http.server import uvicorn_options
+from gateway.keys import KeyRing
+from gateway.logs import Style, configure
+from gateway.metrics import Metrics, Read, Reading
+from gateway.packages import StorePackages
+from gateway.rates import RateLimits
+from gateway.reconcile import Reconciler
+from gateway.settings import Settings, read_settings
+from gateway.tracing import TracingUnavailableError, open_tracer
+
+log = logging.getLogger("gateway")
+
+_SIMULATED_ADDRESS = "simulated"
+
+
+class PortTakenError(Exception):
+    """The gateway can't listen where it was told to."""
+
+
+class HttpServer(uvicorn.Server):
+    """uvicorn on our event loop, without its own signal handlers."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leaves signals to ``Gateway``."""
+        yield
+
+
+class Gateway:
+    """All parts of one process."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._stop = asyncio.Event()
+        self._metrics = Metrics()
+        self._budget = TokenBudget(settings.tokens_in_flight)
+        self._tracer = open_tracer(settings.otlp_endpoint, settings.trace_share)
+        instance = f"gateway-{uuid.uuid4().hex}"
+        self._events: EventStream | NoEvents = open_events(settings, instance)
+        self._keys = KeyRing(settings.keys_file)
+        rates = RateLimits(self._keys.own_limit)
+        self._handler = Handler(
+            self._events.recorder, self._metrics, rates, self._budget, self._tracer
+        )
+        self._fleet = Fleet(self._connect, settings.batches_ahead)
+        self._reconciler = Reconciler(
+            endpoints=FolderSource(settings.endpoints_folder, ModelEndpoint),
+            reports=FolderSource(settings.reports_folder, LoaderReport),
+            packages=StorePackages(settings.packages_url, settings.cache_folder),
+            fleet=self._fleet,
+            addresses=settings.triton_grpc
+            if settings.engine == "triton"
+            else (_SIMULATED_ADDRESS,),
+            meter=self._metrics,
+            serve=self._handler.serve,
+        )
+        front = Front(self._handler, self._keys, self._events.recorder, self._metrics)
+        limits = HttpLimits(
+            max_body_bytes=settings.max_body_bytes,
+            max_connections=settings.max_connections,
+            body_seconds=settings.body_seconds,
+        )
+        config = uvicorn.Config(
+            create_app(front, limits),
+            timeout_graceful_shutdown=int(settings.drain_seconds),
+            **uvicorn_options(limits),
+        )
+        self._http = HttpServer(config)
+        self._grpc = create_server(front, limits, package_version("headrace"))
+        self._metrics.read_from(self._readings)
+        self._metrics.read_from(self._events.readings)
+
+    def _connect(self, address: str) -> Engine:
+        kind, width = self._settings.engine, self._settings.echo_width
+        if kind == "triton":
+            return TritonEngine(address)
+        return EchoEngine(width, SimulatedCost() if kind == "simulated" else None)
+
+    async def run(self) -> None:
+        """Serves until a signal, then goes away in order.
+
+        Raises:
+            PortTakenError: somebody else listens on a port.
+        """
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self._stop.set)
+        with self._listen() as listener:
+            await self._grpc.start()
+            self._events.start()
+            self._reconciler.start()
+            http = asyncio.create_task(self._http.serve([listener]), name="http")
+            stop = asyncio.create_task(self._stop.wait(), name="stop")
+            # What was imported and built so far lives as long as the process: no collection need
+            # ever look at it again.
+            gc.collect()
+            gc.freeze()
+            try:
+                await asyncio.wait((http, stop), return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                stop.cancel()
+                await self._go_away(http)
+
+    def _listen(self) -> socket.socket:
+        settings = self._settings
+        host = settings.host
+        try:
+            family = socket.AF_INET6 if ":" in host else socket.AF_INET
+            listener = socket.create_server((host, settings.http_port), family=family)
+        except OSError as error:
+            raise PortTakenError(_port_sentence(host, settings.http_port, "--http-port")) from error
+        grpc_port = settings.grpc_port
+        if grpc_port >= 0:
+            address = f"[{host}]" if ":" in host else host
+            try:
+                grpc_port = self._grpc.add_insecure_port(f"{address}:{grpc_port}")
+            except RuntimeError as error:
+                listener.close()
+                sentence = _port_sentence(host, grpc_port, "--grpc-port")
+                raise PortTakenError(sentence) from error
+        port = listener.getsockname()[1]
+        log.info("gateway listens", extra={"host": host, "http_port": port, "grpc_port": grpc_port})
+        return listener
+
+    async def _go_away(self, http: "asyncio.Task[None]") -> None:
+        settings = self._settings
+        log.info("gateway stops")
+        self._handler.stop_being_ready()
+        if settings.linger_seconds and not http.done():
+            await asyncio.sleep(settings.linger_seconds)
+        self._http.should_exit = True
+        await asyncio.gather(http, self._grpc.stop(settings.drain_seconds))
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(settings.drain_seconds):
+                await self._handler.drained()
+        await self._events.close(settings.flush_seconds)
+        await self._reconciler.close()
+        if self._tracer is not None:
+            await asyncio.to_thread(self._tracer.close)
+        log.info("gateway has stopped")
+
+    def _readings(self) -> Iterable[Reading]:
+        yield Reading(Read.READY, (), float(self._handler.ready))
+        for endpoint, tokens in self._budget.by_endpoint().items():
+            yield Reading(Read.TOKENS_IN_FLIGHT, (endpoint,), tokens)
+        for lane in self._reconciler.lanes:
+            yield Reading(Read.LANE_ROWS, (lane.model.name,), lane.queued_rows)
+            for replica in lane.replicas:
+                labels = (replica.address, replica.model)
+                yield Reading(Read.REPLICA_SERVES, labels, float(replica.serves))
+                yield Reading(Read.REPLICA_TOKENS, labels, replica.tokens)
+
+
+def _port_sentence(host: str, port: int, flag: str) -> str:
+    return f"Nothing can listen on {host}:{port}: another program does, or may. Change {flag}."
+
+
+async def _run(settings: Settings) -> None:
+    await Gateway(settings).run()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The process: reads settings, serves, and returns its exit status."""
+    settings = read_settings(sys.argv[1:] if arguments is None else arguments, os.environ)
+    # The event loop is the one busy thread of this process: more would only fight it for a core.
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    os.environ["RAYON_NUM_THREADS"] = "1"
+    configure(settings.log_level, cast("Style", settings.log_style))
+    try:
+        uvloop.run(_run(settings))
+    except (PortTakenError, TracingUnavailableError) as error:
+        log.error("%s", error)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
