@@ -261,8 +261,11 @@ class KafkaProcess:
         """Starts the node and waits until it takes connections.
 
         Raises:
-            KafkaError: it ended, or was not up in time; with the end of its log.
+            KafkaError: its port is taken, it ended, or it was not up in time; with the end of its
+                log.
         """
+        if answers(self.node):
+            raise KafkaError(f"something else listens at {self.bootstrap} already")
         lay_out(self.node)
         format_storage(self._files, self.node)
         with self._log_file.open("ab") as log:

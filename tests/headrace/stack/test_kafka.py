@@ -1,0 +1,103 @@
+"""The embedded Kafka: its commands and configuration, and the real thing through a crash."""
+
+import json
+import socket
+from pathlib import Path
+
+import pytest
+
+from headrace.stack.kafka import (
+    KAFKA_VERSION,
+    KafkaError,
+    KafkaFiles,
+    KafkaNode,
+    KafkaProcess,
+    answers,
+    find_java,
+    format_command,
+    lay_out,
+    prepare,
+    server_command,
+    server_properties,
+)
+
+FILES = KafkaFiles(Path("/java"), (Path("/a.jar"), Path("/b.jar")))
+
+
+def properties(node: KafkaNode) -> dict[str, str]:
+    lines = server_properties(node).splitlines()
+    return dict(line.split("=", 1) for line in lines)
+
+
+def test_a_node_listens_where_it_is_told_and_nowhere_else(tmp_path: Path) -> None:
+    said = properties(KafkaNode(tmp_path, port=1234, controller_port=1235))
+    assert said["listeners"] == "PLAINTEXT://127.0.0.1:1234,CONTROLLER://127.0.0.1:1235"
+    assert said["advertised.listeners"] == "PLAINTEXT://127.0.0.1:1234"
+    assert said["log.dirs"] == str(tmp_path / "data")
+
+
+def test_topics_are_never_made_by_accident(tmp_path: Path) -> None:
+    assert properties(KafkaNode(tmp_path))["auto.create.topics.enable"] == "false"
+
+
+def test_the_server_runs_as_java_itself_with_a_bounded_heap(tmp_path: Path) -> None:
+    command = server_command(FILES, KafkaNode(tmp_path, heap_megabytes=300))
+    assert command[0] == "/java"
+    assert "-Xmx300m" in command
+    assert "/a.jar:/b.jar" in command
+    assert command[-2:] == ["kafka.Kafka", str(tmp_path / "server.properties")]
+
+
+def test_formatting_leaves_formatted_storage_alone(tmp_path: Path) -> None:
+    assert "--ignore-formatted" in format_command(FILES, KafkaNode(tmp_path))
+
+
+def test_laying_out_keeps_the_data(tmp_path: Path) -> None:
+    node = KafkaNode(tmp_path / "kafka")
+    lay_out(node)
+    node.data_folder.mkdir()
+    (node.data_folder / "log").write_text("kept")
+    lay_out(node)
+    assert (node.data_folder / "log").read_text() == "kept"
+    assert node.properties_file.read_text() == server_properties(node)
+
+
+def test_jars_that_are_there_are_not_looked_for_again(tmp_path: Path) -> None:
+    jar = tmp_path / "kafka.jar"
+    jar.touch()
+    (tmp_path / f"kafka-{KAFKA_VERSION}.json").write_text(json.dumps([str(jar)]))
+    assert prepare(tmp_path) == KafkaFiles(find_java(), (jar,))
+
+
+def test_nobody_at_the_port_is_no_answer(tmp_path: Path) -> None:
+    assert not answers(KafkaNode(tmp_path, port=1))
+
+
+@pytest.mark.real
+def test_a_port_that_is_taken_is_said_at_once(kafka: KafkaProcess, tmp_path: Path) -> None:
+    second = KafkaProcess(kafka._files, KafkaNode(tmp_path, port=kafka.node.port))
+    with pytest.raises(KafkaError, match="something else listens"):
+        second.start()
+
+
+@pytest.mark.real
+def test_a_kafka_that_cannot_start_says_why(kafka: KafkaProcess, tmp_path: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    taken = KafkaNode(tmp_path, port=port, controller_port=kafka.node.controller_port)
+    with pytest.raises(KafkaError, match=r"(?s)did not start: .*in use"):
+        KafkaProcess(kafka._files, taken).start(timeout_seconds=30.0)
+
+
+@pytest.mark.real
+def test_data_survives_a_crash_and_is_never_removed_under_a_running_node(
+    kafka: KafkaProcess,
+) -> None:
+    with pytest.raises(KafkaError, match="still runs"):
+        kafka.wipe()
+    before = (kafka.node.data_folder / "meta.properties").read_text()
+    kafka.kill9()
+    assert not answers(kafka.node)
+    kafka.start()
+    assert (kafka.node.data_folder / "meta.properties").read_text() == before
