@@ -4,9 +4,14 @@ import socket
 from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from headrace.stack.kafka import KafkaFiles, KafkaNode, KafkaProcess, prepare
+
+# How long an example takes says more about the machine's other work than about our code.
+hypothesis.settings.register_profile("untimed", deadline=None)
+hypothesis.settings.load_profile("untimed")
 
 
 def free_ports(count: int) -> list[int]:
