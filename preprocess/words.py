@@ -11,10 +11,12 @@ It never answers for a tokeniser or a text where that rule might not hold.
 from collections.abc import Callable
 from typing import Any
 
-# Two generations of at most this many words each: about 20 MB when both are full.
+# Two generations of at most this many words each. Full of usual words both take about 15 MB, of the
+# worst that the two limits below let in 50 MB.
 WORDS_A_GENERATION = 32_768
-# Longer ones are links and noise that will not come again.
-LONGEST_WORD = 48
+# Words of more characters or tokens are links and noise that will not come again.
+LONGEST_WORD = 32
+MOST_TOKENS = 12
 # Learning a word costs 5 us: more in one text, and tokenising it whole is cheaper.
 LEARNED_A_TEXT = 8
 
@@ -126,7 +128,7 @@ class WordTable:
         return [fresh[word] for word in words]
 
     def _keep(self, word: str, ids: Tokens) -> None:
-        if len(word) > LONGEST_WORD:
+        if len(word) > LONGEST_WORD or len(ids) > MOST_TOKENS:
             return
         if len(self._young) >= WORDS_A_GENERATION:
             self._old, self._young = self._young, {}

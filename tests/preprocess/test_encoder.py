@@ -1,5 +1,6 @@
 """Every way through the encoder gives what the Rust library alone gives, and costs less."""
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -148,6 +149,16 @@ def test_long_texts_of_an_odd_make_get_the_tokens_of_the_whole(
 ) -> None:
     assert_equal(encoders[family], plains[family], text, None, [1])
     assert_equal(encoders[family], plains[family], "good film", text, [1])
+
+
+def test_threads_may_share_an_encoder(
+    bert: bytes, specs: dict[str, TokenizerSpec], english: list[str]
+) -> None:
+    expected = TextEncoder(bert, specs["bert"]).encode(english)
+    shared = TextEncoder(bert, specs["bert"])  # has learned nothing yet
+    with ThreadPoolExecutor(4) as threads:
+        for encoded in threads.map(lambda _: shared.encode(english), range(8)):
+            assert encoded == expected
 
 
 def test_an_empty_text_is_its_special_tokens(encoders: dict[str, TextEncoder]) -> None:

@@ -55,9 +55,29 @@ def test_the_table_is_bounded_and_keeps_what_is_used() -> None:
         table.ids(["kept", f"{number}"])
     assert len(table) <= 2 * words.WORDS_A_GENERATION
     assert tokenise.asked.count("kept") == 1
-    held = table._young | table._old
-    size = sum(sys.getsizeof(word) + sys.getsizeof(ids) for word, ids in held.items())
-    assert size < 20_000_000
+
+
+def test_a_table_full_of_the_worst_words_stays_small() -> None:
+    def tokenise(asked: list[str]) -> list[Tokens]:
+        return [tuple(range(1_000, 1_000 + words.MOST_TOKENS)) for _ in asked]
+
+    table = WordTable(tokenise)
+    few = 100
+    for number in range(few):
+        table.ids([f"{number:a>{words.LONGEST_WORD - 1}}🙂"])
+    assert len(table) == few
+    held = sum(
+        sys.getsizeof(word) + sys.getsizeof(ids) + sum(map(sys.getsizeof, ids))
+        for word, ids in table._young.items()
+    )
+    entry = 104  # bytes of a dictionary for each key, at its emptiest
+    assert (held / few + entry) * 2 * words.WORDS_A_GENERATION < 60_000_000
+
+
+def test_words_of_many_tokens_are_not_kept() -> None:
+    table = WordTable(lambda asked: [tuple(range(words.MOST_TOKENS + 1)) for _ in asked])
+    assert table.ids(["word"]) is not None
+    assert len(table) == 0
 
 
 @pytest.mark.parametrize(
