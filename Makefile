@@ -6,6 +6,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 CACHE := $(or $(HEADRACE_CACHE),$(HOME)/.cache/headrace)
 UP_FLAGS ?=
+LOCKS := locks
+LOCK_FLAGS ?=
 PYTEST_FLAGS ?=
 
 # The repository's root is never on sys.path: its folder triton/ would shadow the package that torch
@@ -27,14 +29,13 @@ up: $(VENV)/.local  ## sets up and starts the local stack; UP_FLAGS="--port-mlfl
 
 setup: $(VENV)/.dev  ## installs what checks and tests need
 
-# The virtual environment, with the installer in it.
+# The virtual environment, with the installer in it. One that works is kept, whoever made it.
 $(VENV)/.uv:
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' || \
 	  { echo "Headrace needs Python 3.11, 3.12 or 3.13, and $(PYTHON) is $$($(PYTHON) --version 2>&1). Name another: make PYTHON=python3.11 $(MAKECMDGOALS)"; exit 1; }
 	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || \
 	  { echo "This Python can't make virtual environments: its venv module is missing (Debian, Ubuntu: apt-get install python3-venv)."; exit 1; }
-	@echo "Making $(VENV)"
-	@rm -rf $(VENV) && $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -c '' 2>/dev/null || { echo "Making $(VENV)"; $(PYTHON) -m venv --clear $(VENV); }
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r locks/uv.txt
 	@touch $@
 
@@ -90,13 +91,18 @@ wheel: $(VENV)/.dev  ## builds dist/headrace-*.whl
 # Every lock is made from pyproject.toml; --universal makes one file good for Python 3.11 to 3.13.
 UV_LOCK = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header --no-emit-index-url
 
-lock: $(VENV)/.uv  ## makes the locks anew from pyproject.toml
-	$(UV_LOCK) --extra local -o locks/local.txt pyproject.toml
-	$(UV_LOCK) --extra dev -o locks/dev.txt pyproject.toml
-	$(UV_LOCK) --extra export -o locks/export.txt pyproject.toml
-	printf 'hatchling\neditables\n' | $(UV_LOCK) -o locks/build.txt -
-	echo 'uv' | $(UV_LOCK) -o locks/uv.txt -
-	echo 'nvidia-pytriton' | $(UV_LOCK) --no-deps -o locks/triton.txt -
+# uv keeps the versions that a file already holds, so that nothing changes by itself.
+lock: $(VENV)/.uv  ## makes the locks follow pyproject.toml; LOCK_FLAGS=--upgrade takes newer versions
+	@for extra in local dev export; do \
+	  $(UV_LOCK) $(LOCK_FLAGS) --extra $$extra -o $(LOCKS)/$$extra.txt pyproject.toml || exit 1; done
+	@printf 'hatchling\neditables\n' | $(UV_LOCK) $(LOCK_FLAGS) -o $(LOCKS)/build.txt -
+	@echo 'uv' | $(UV_LOCK) $(LOCK_FLAGS) -o $(LOCKS)/uv.txt -
+	@echo 'nvidia-pytriton' | $(UV_LOCK) --no-deps $(LOCK_FLAGS) -o $(LOCKS)/triton.txt -
+
+lock-check: $(VENV)/.uv  ## fails unless the locks follow pyproject.toml
+	@scratch=$$(mktemp -d) && trap 'rm -rf "$$scratch"' EXIT && cp locks/*.txt "$$scratch" && \
+	  $(MAKE) --no-print-directory lock LOCKS="$$scratch" && \
+	  diff -r locks "$$scratch" || { echo "The locks do not follow pyproject.toml: run make lock."; exit 1; }
 
 clean:  ## removes what was built; keeps ~/.headrace and the downloads
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
