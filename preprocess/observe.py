@@ -41,7 +41,7 @@ def answered(
             )
         ]
     columns = best(values)
-    scores = np.take_along_axis(values, columns[:, None], axis=1)[:, 0]
+    scores = values[np.arange(len(columns)), columns]
     return [
         TextRecord(tokens, words, unk, truncated, label=labels[column], score=score)
         for (tokens, words, unk, truncated), column, score in zip(
