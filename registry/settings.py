@@ -48,8 +48,9 @@ class ControllerSettings:
     reports_dir: Path = field(metadata={"help": "Folder where loaders leave their reports."})
     store_url: str = field(metadata={"help": "Package store, any fsspec URL."})
     work_dir: Path = field(metadata={"help": "Folder for conversions' scratch files."})
-    mlflow_uri: str = option("http://127.0.0.1:5000", "MLflow's address.")
-    mlflow_token: str = option("", "Bearer token for MLflow, if it wants one.")
+    mlflow_uri: str = option(
+        "http://127.0.0.1:5000", "MLflow's address; credentials as its own client reads them."
+    )
     auto_endpoints: bool = option(
         default=False, text="Make an endpoint for every registered model that has none."
     )

@@ -1,0 +1,27 @@
+"""Endpoints for registered models that have none, so that registering is all it takes.
+
+Called by the controller where the setting is on. Pure.
+"""
+
+from collections.abc import Iterable
+
+from contracts.endpoint import EndpointSpec, Metadata, ModelEndpoint
+from contracts.model import endpoint_name
+
+
+def missing(models: Iterable[str], endpoints: Iterable[ModelEndpoint]) -> tuple[ModelEndpoint, ...]:
+    """An endpoint with defaults for each model that no endpoint serves.
+
+    Of two models whose names give the same endpoint name, the first in order gets it; the other
+    needs an endpoint that someone writes.
+    """
+    existing = tuple(endpoints)
+    served = {endpoint.spec.model for endpoint in existing}
+    taken = {endpoint.name for endpoint in existing}
+    made = []
+    for model in sorted(set(models) - served):
+        name = endpoint_name(model)
+        if name not in taken:
+            taken.add(name)
+            made.append(ModelEndpoint(metadata=Metadata(name=name), spec=EndpointSpec(model=model)))
+    return tuple(made)

@@ -1,0 +1,119 @@
+"""Remembers which package a conversion made, so that no restart converts again.
+
+Called by the controller. The key is a digest of all that decides the outcome: the version, the
+serving options, what is allowed. Entries lie beside the packages, in ``<store>/index/``. An entry
+whose package is gone counts as none.
+"""
+
+import hashlib
+import json
+from pathlib import PurePosixPath
+
+import fsspec
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from contracts.endpoint import EndpointSpec
+from contracts.manifest import Manifest
+from contracts.model import ModelRef
+from registry.job import Signature
+from registry.mlflow_source import RegisteredVersion
+from registry.plan import Package
+from registry.store import (
+    PackageDamagedError,
+    PackageMissingError,
+    PackageStore,
+    StoreUnavailableError,
+)
+
+# Raised by hand when conversion changes so much that versions must be converted again.
+REVISION = 1
+FOLDER = "index"
+
+
+class _Entry(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    ref: ModelRef
+    signature: Signature
+
+
+def options_digest(
+    spec: EndpointSpec,
+    version: RegisteredVersion,
+    *,
+    threads: int,
+    allow_pickle: bool,
+    allow_remote_code: bool,
+) -> str:
+    """SHA-256 (hex) of all that decides what a conversion makes of a version, or why it fails."""
+    told = [
+        REVISION,
+        version.model,
+        version.number,
+        version.identity,
+        spec.serving.model_dump(mode="json"),
+        spec.task,
+        threads,
+        allow_pickle,
+        allow_remote_code,
+    ]
+    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+
+
+def signature(manifest: Manifest) -> Signature:
+    """What callers of a package rely on."""
+    return Signature(task=manifest.task, labels=manifest.labels, dimension=manifest.dimension)
+
+
+class ConversionIndex:
+    """Entries under one store's URL. Every call blocks."""
+
+    def __init__(self, store_url: str, store: PackageStore) -> None:
+        self._files, root = fsspec.core.url_to_fs(store_url)
+        self._root = f"{root.rstrip('/')}/{FOLDER}"
+        self._store = store
+
+    def get(self, options: str) -> Package | None:
+        """The package of an earlier conversion, if it still is in the store.
+
+        Raises:
+            StoreUnavailableError: the store can't be read.
+        """
+        try:
+            entry = _Entry.model_validate_json(self._files.cat_file(self._path(options)))
+            self._store.manifest(entry.ref.package)
+        except (FileNotFoundError, PackageMissingError, PackageDamagedError, ValidationError):
+            return None  # convert again: that mends a damaged package or entry too
+        except OSError as error:
+            raise StoreUnavailableError(f"the index of conversions: {error}") from error
+        return Package(entry.ref, entry.signature)
+
+    def signature(self, ref: ModelRef) -> Signature:
+        """What callers of a package rely on.
+
+        Raises:
+            StoreError: the package can't be read.
+        """
+        return signature(self._store.manifest(ref.package))
+
+    def put(self, options: str, ref: ModelRef) -> Package:
+        """Remembers a conversion.
+
+        Raises:
+            StoreError: the store can't be written, or does not hold the package.
+        """
+        found = self.signature(ref)
+        path = self._path(options)
+        aside = f"{path}.{ref.package[:12]}"
+        try:
+            self._files.makedirs(self._root, exist_ok=True)
+            self._files.pipe_file(
+                aside, _Entry(ref=ref, signature=found).model_dump_json().encode()
+            )
+            self._files.mv(aside, path)
+        except OSError as error:
+            raise StoreUnavailableError(f"the index of conversions: {error}") from error
+        return Package(ref, found)
+
+    def _path(self, options: str) -> str:
+        return str(PurePosixPath(self._root, f"{options}.json"))

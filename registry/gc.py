@@ -1,0 +1,88 @@
+"""Removes packages that nobody needs any more, but the newest of each model.
+
+Called by ``headrace gc``. What an endpoint names is never removed, and what is removed by mistake
+is only converted again.
+"""
+
+from collections.abc import Iterable
+from typing import Protocol
+
+from contracts.endpoint import ModelEndpoint
+from contracts.manifest import Manifest
+from registry.store import PackageDamagedError, PackageMissingError, PackageStore
+
+
+class Packages(Protocol):
+    """What of a store is needed here."""
+
+    def packages(self) -> list[str]:
+        """Names of all packages."""
+        ...
+
+    def manifest(self, package: str) -> Manifest:
+        """A package's manifest."""
+        ...
+
+    def delete(self, package: str) -> None:
+        """Takes a package away."""
+        ...
+
+
+def collect(
+    store: Packages | str, endpoints: Iterable[ModelEndpoint], *, keep: int = 5
+) -> list[str]:
+    """Removes what is not needed.
+
+    Args:
+        store: the packages, or their store's URL.
+        endpoints: all of them; every package that a status names stays.
+        keep: of each model, packages of so many of the newest versions stay too.
+
+    Returns:
+        The packages that were removed.
+
+    Raises:
+        ValueError: ``keep`` is below 1.
+        registry.store.StoreUnavailableError: the store can't be read or written.
+    """
+    if keep < 1:
+        raise ValueError("keep at least one package of each model")
+    packages = PackageStore(store) if isinstance(store, str) else store
+    found = _manifests(packages)
+    needed = _named(endpoints) | _newest(found, keep)
+    removed = [package for package in found if package not in needed]
+    for package in removed:
+        packages.delete(package)
+    return removed
+
+
+def _manifests(store: Packages) -> dict[str, Manifest | None]:
+    """Every package's manifest; None for a damaged one, which nobody can use."""
+    found: dict[str, Manifest | None] = {}
+    for package in store.packages():
+        try:
+            found[package] = store.manifest(package)
+        except PackageDamagedError:
+            found[package] = None
+        except PackageMissingError:  # removed by someone else just now
+            continue
+    return found
+
+
+def _named(endpoints: Iterable[ModelEndpoint]) -> set[str]:
+    named = set()
+    for endpoint in endpoints:
+        status = endpoint.status
+        named |= {ref.package for ref in status.packages}
+        named |= {route.ref.package for route in status.routes}
+        if status.candidate is not None and status.candidate.ref is not None:
+            named.add(status.candidate.ref.package)
+    return named
+
+
+def _newest(found: dict[str, Manifest | None], keep: int) -> set[str]:
+    by_model: dict[str, list[tuple[int, str]]] = {}
+    for package, manifest in found.items():
+        if manifest is not None:
+            by_model.setdefault(manifest.model, []).append((int(manifest.version), package))
+    return {package for versions in by_model.values() for _, package in sorted(versions)[-keep:]}

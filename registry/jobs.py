@@ -1,0 +1,119 @@
+"""The conversions that run, one task each, few at a time.
+
+Owned by the controller. It starts what the controller asks for, keeps each one's last word until
+the controller has written it into a status, and ends what no endpoint wants any more. It never
+decides whether to convert.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Iterable, Mapping
+
+from contracts.endpoint import Phase
+from registry import metrics
+from registry.job import ConversionRequest, Failed, Progress, Published
+from registry.launcher import ConversionLauncher
+
+log = logging.getLogger(__name__)
+
+State = Progress | Published | Failed
+
+
+class ConversionJobs:
+    """Conversions by their options' digest.
+
+    Args:
+        launcher: runs one.
+        most: how many run at a time; a start beyond it is refused.
+        changed: set whenever a conversion says something.
+    """
+
+    def __init__(self, launcher: ConversionLauncher, *, most: int, changed: asyncio.Event) -> None:
+        self._launcher = launcher
+        self._most = most
+        self._changed = changed
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._states: dict[str, State] = {}
+
+    @property
+    def states(self) -> Mapping[str, State]:
+        """Each conversion's last word."""
+        return self._states
+
+    @property
+    def busy(self) -> bool:
+        """Whether no more may start now."""
+        return len(self._tasks) >= self._most
+
+    def start(self, options: str, request: ConversionRequest) -> None:
+        """Starts a conversion, unless it runs, has ended, or too many run already."""
+        if options in self._states or self.busy:
+            return
+        begun = Progress(phase=Phase.CONVERTING, message="starts")
+        self._states[options] = begun
+        name = f"convert {request.model} {request.version}"
+        task = asyncio.create_task(self._run(options, request), name=name)
+        self._tasks[options] = task
+        task.add_done_callback(lambda ended: self._end(options, ended))
+
+    def forget(self, options: str) -> None:
+        """Drops the last word of a conversion that has ended and was taken note of."""
+        if options not in self._tasks:
+            self._states.pop(options, None)
+
+    def keep_only(self, wanted: Iterable[str]) -> None:
+        """Ends the conversions that no endpoint wants any more."""
+        for options in set(self._states) - set(wanted):
+            task = self._tasks.get(options)
+            if task is not None:
+                log.info("%s is not wanted any more", task.get_name())
+                task.cancel()
+            else:
+                del self._states[options]
+
+    async def close(self) -> None:
+        """Ends all, and waits until their processes are gone."""
+        for task in self._tasks.values():
+            task.cancel()
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+
+    async def _run(self, options: str, request: ConversionRequest) -> None:
+        started = time.monotonic()
+
+        def tell(progress: Progress) -> None:
+            self._states[options] = progress
+            self._changed.set()
+
+        try:
+            result = await self._launcher.run(request, tell)
+        except OSError as error:
+            result = Failed(reason=f"the conversion can't be started: {error}", by_version=False)
+        seconds = time.monotonic() - started
+        self._states[options] = result
+        _count(result, seconds)
+        log.info(
+            "conversion of %s version %s ended",
+            request.model,
+            request.version,
+            extra={"outcome": result.kind, "seconds": round(seconds, 2)},
+        )
+
+    def _end(self, options: str, task: "asyncio.Task[None]") -> None:
+        """The task is over: a cancelled one leaves no word, a broken one leaves its error."""
+        del self._tasks[options]
+        if task.cancelled():
+            self._states.pop(options, None)
+        elif (error := task.exception()) is not None:
+            log.error("%s broke", task.get_name(), exc_info=error)
+            reason = f"the controller failed while it converted: {error!r}"
+            self._states[options] = Failed(reason=reason, by_version=False)
+        self._changed.set()
+
+
+def _count(result: Published | Failed, seconds: float) -> None:
+    if isinstance(result, Published):
+        metrics.CONVERSIONS.labels("published").inc()
+        metrics.CONVERSION_SECONDS.observe(seconds)
+    else:
+        metrics.CONVERSIONS.labels("version" if result.by_version else "environment").inc()

@@ -1,0 +1,206 @@
+"""Runs one conversion in a process of its own, and reads what it says.
+
+Called by the controller's conversion jobs. The process gets a scratch folder, a limit of time and
+of memory, and is killed with everything it started when it is over a limit or no longer wanted. An
+end without a word is the version's own fault, told in words. It never decides whether to convert.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import shutil
+import signal
+import sys
+import tempfile
+from asyncio.subprocess import PIPE, Process
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from pydantic import ValidationError
+
+from registry import process_group
+from registry.job import LINE, ConversionRequest, Failed, Progress, Published
+
+log = logging.getLogger(__name__)
+
+OnProgress = Callable[[Progress], None]
+
+_MEMORY_CHECK_SECONDS = 0.25
+_LAST_WORDS_BYTES = 2000
+_LINE_LIMIT_BYTES = 1 << 20
+_EXIT_SECONDS = 5.0
+_SCRATCH = "conversion-"
+_PID_FILE = "pid"
+
+
+class ConversionLauncher(Protocol):
+    """A way to run conversions: a subprocess here, a Job in Kubernetes."""
+
+    async def run(
+        self,
+        request: ConversionRequest,
+        progress: OnProgress,
+        *,
+        python_path: tuple[Path, ...] = (),
+    ) -> Published | Failed:
+        """Runs a conversion to its end; being cancelled ends it at once.
+
+        Args:
+            request: ``work_dir`` is filled in by the launcher.
+            progress: is told each step.
+            python_path: folders of packages that this conversion needs besides the usual ones.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class SubprocessOptions:
+    """Limits of one conversion. ``environment`` is the whole of the process' environment."""
+
+    work_dir: Path
+    environment: Mapping[str, str]
+    timeout_seconds: float = 1800.0
+    memory_bytes: int = 6 << 30
+    command: tuple[str, ...] = field(default=(sys.executable, "-P", "-m", "registry.convert"))
+
+
+class SubprocessLauncher:
+    """Conversions as subprocesses of the controller."""
+
+    def __init__(self, options: SubprocessOptions) -> None:
+        self._options = options
+
+    def clean(self) -> None:
+        """Ends what an earlier controller that was killed left running, and removes its scratch."""
+        self._options.work_dir.mkdir(parents=True, exist_ok=True)
+        for scratch in self._options.work_dir.glob(f"{_SCRATCH}*"):
+            with contextlib.suppress(OSError, ValueError):
+                process_group.kill_recorded((scratch / _PID_FILE).read_text(encoding="utf-8"))
+            shutil.rmtree(scratch, ignore_errors=True)
+
+    async def run(
+        self,
+        request: ConversionRequest,
+        progress: OnProgress,
+        *,
+        python_path: tuple[Path, ...] = (),
+    ) -> Published | Failed:
+        """Runs a conversion to its end; see the Protocol."""
+        options = self._options
+        options.work_dir.mkdir(parents=True, exist_ok=True)
+        scratch = Path(tempfile.mkdtemp(prefix=_SCRATCH, dir=options.work_dir))
+        try:
+            filled = request.model_copy(update={"work_dir": str(scratch / "work")})
+            (scratch / "work").mkdir()
+            file = scratch / "request.json"
+            file.write_text(filled.model_dump_json(by_alias=True), encoding="utf-8")
+            with (scratch / "stderr").open("wb") as errors:
+                process = await asyncio.create_subprocess_exec(
+                    *options.command,
+                    str(file),
+                    stdin=asyncio.subprocess.DEVNULL,
+                    stdout=PIPE,
+                    stderr=errors,
+                    env=_environment(options.environment, python_path),
+                    cwd=scratch,
+                    limit=_LINE_LIMIT_BYTES,
+                    start_new_session=True,
+                )
+            recorded = process_group.record(process.pid)
+            (scratch / _PID_FILE).write_text(recorded, encoding="utf-8")
+            return await self._watched(process, progress, scratch / "stderr")
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+
+    async def _watched(
+        self, process: Process, progress: OnProgress, errors: Path
+    ) -> Published | Failed:
+        """The process' last word, or the limit that it went over."""
+        reading = asyncio.create_task(_read(process, progress))
+        memory = asyncio.create_task(self._over_memory(process))
+        try:
+            await asyncio.wait(
+                (reading, memory),
+                timeout=self._options.timeout_seconds,
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+            if reading.done():
+                last = reading.result()
+                return last if last is not None else _crash(await _status(process), errors)
+            return self._over_limit(by_memory=memory.done())
+        finally:
+            for task in (reading, memory):
+                task.cancel()
+            process_group.kill(process.pid)
+            await process.wait()
+
+    async def _over_memory(self, process: Process) -> None:
+        """Returns once the process and its children hold more memory than they may."""
+        limit = self._options.memory_bytes
+        while process_group.resident_bytes(process.pid) <= limit:  # noqa: ASYNC110 - /proc has no events
+            await asyncio.sleep(_MEMORY_CHECK_SECONDS)
+
+    def _over_limit(self, *, by_memory: bool) -> Failed:
+        if by_memory:
+            limit = self._options.memory_bytes >> 20
+            reason = f"its conversion needed more than {limit} MB of memory and was ended"
+        else:
+            reason = f"its conversion took more than {self._options.timeout_seconds:g} s"
+        return Failed(reason=reason, by_version=True)
+
+
+async def _read(process: Process, progress: OnProgress) -> Published | Failed | None:
+    """Hands progress on; returns the last word, or None where the process ended without one."""
+    assert process.stdout is not None  # noqa: S101 - it was asked for
+    while True:
+        try:
+            line = await process.stdout.readline()
+        except ValueError:  # longer than any line of the protocol
+            continue
+        if not line:
+            return None
+        try:
+            message = LINE.validate_json(line)
+        except ValidationError:
+            log.info("a conversion printed: %s", line[:500].decode(errors="replace").rstrip())
+            continue
+        if isinstance(message, Progress):
+            progress(message)
+        else:
+            return message
+
+
+async def _status(process: Process) -> int | None:
+    """The exit status of a process whose output has ended; None where it still runs."""
+    try:
+        return await asyncio.wait_for(process.wait(), _EXIT_SECONDS)
+    except TimeoutError:
+        return None
+
+
+def _crash(status: int | None, errors: Path) -> Failed:
+    """What an end without a last word means."""
+    if status is None:
+        how = "closed its output and went on"
+    elif status == -signal.SIGKILL:
+        how = "was killed, most likely because the machine ran out of memory"
+    elif status < 0:
+        how = f"crashed with {signal.Signals(-status).name}"
+    else:
+        how = f"ended with status {status}"
+    with errors.open("rb") as file:
+        file.seek(max(0, errors.stat().st_size - _LAST_WORDS_BYTES))
+        said = file.read().decode(errors="replace").strip()
+    last = said.splitlines()[-1] if said else "it said nothing"
+    log.warning("a conversion %s; the end of its log:\n%s", how, said)
+    return Failed(reason=f"its conversion {how}: {last}"[:500], by_version=True)
+
+
+def _environment(base: Mapping[str, str], python_path: tuple[Path, ...]) -> dict[str, str]:
+    if not python_path:
+        return dict(base)
+    paths = [*map(str, python_path), base.get("PYTHONPATH", "")]
+    return {**base, "PYTHONPATH": os.pathsep.join(filter(None, paths))}

@@ -1,0 +1,120 @@
+"""The controller's process: ``python -P -m registry.main --help``.
+
+Reads the environment once, here, builds the controller's parts, and keeps its loop going until
+SIGTERM. Triton and the gateways go on without it.
+"""
+
+import asyncio
+import base64
+import os
+import shlex
+import signal
+import sys
+from collections.abc import Mapping
+
+from prometheus_client import start_http_server
+
+from registry import flags, logs
+from registry.controller import Controller, ControllerOptions
+from registry.conversions import ConversionIndex
+from registry.endpoint_store import FileEndpointStore
+from registry.export_environment import (
+    CommandExportEnvironment,
+    ExportEnvironment,
+    ExportingLauncher,
+    NoExportEnvironment,
+)
+from registry.jobs import ConversionJobs
+from registry.launcher import SubprocessLauncher, SubprocessOptions
+from registry.mlflow_source import MlflowRegistry
+from registry.reports import FileReports
+from registry.settings import ControllerSettings
+from registry.source_watch import SourceWatch
+from registry.store import PackageStore
+from registry.webhook import WebhookListener
+
+_EXPORT_SECONDS = 1800.0
+_CONVERSIONS = 1  # at a time
+
+
+def main() -> int:
+    """Runs until SIGTERM or SIGINT."""
+    settings = flags.parse(ControllerSettings, sys.argv[1:], os.environ, program="registry.main")
+    logs.configure("controller", settings.log_level)
+    if settings.metrics_port:
+        start_http_server(settings.metrics_port, addr="127.0.0.1")
+    asyncio.run(_run(settings, dict(os.environ)))
+    return 0
+
+
+async def _run(settings: ControllerSettings, environment: Mapping[str, str]) -> None:
+    stop, changed = asyncio.Event(), asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    registry = MlflowRegistry(
+        settings.mlflow_uri,
+        authorization=authorization(environment),
+        timeout_seconds=settings.mlflow_timeout_seconds,
+    )
+    source = SourceWatch(registry, poll_seconds=settings.poll_seconds, changed=changed)
+    store = PackageStore(settings.store_url)
+    controller = Controller(
+        _options(settings),
+        endpoints=FileEndpointStore(settings.endpoints_dir),
+        source=source,
+        index=ConversionIndex(settings.store_url, store),
+        reports=FileReports(settings.reports_dir),
+        jobs=ConversionJobs(_launcher(settings, environment), most=_CONVERSIONS, changed=changed),
+        changed=changed,
+    )
+    if not settings.webhook_port:
+        await controller.run(stop)
+        return
+    listener = WebhookListener(settings.webhook_secret, source.wake)
+    async with await listener.serve(settings.webhook_port):
+        await controller.run(stop)
+
+
+def authorization(environment: Mapping[str, str]) -> str:
+    """MLflow's header, from the variables that its own client reads; empty where none is set."""
+    if token := environment.get("MLFLOW_TRACKING_TOKEN"):
+        return f"Bearer {token}"
+    if user := environment.get("MLFLOW_TRACKING_USERNAME"):
+        pair = f"{user}:{environment.get('MLFLOW_TRACKING_PASSWORD', '')}"
+        return f"Basic {base64.b64encode(pair.encode()).decode()}"
+    return ""
+
+
+def _options(settings: ControllerSettings) -> ControllerOptions:
+    return ControllerOptions(
+        tracking_uri=settings.mlflow_uri,
+        store_url=settings.store_url,
+        tick_seconds=settings.tick_seconds,
+        loader_silence_seconds=settings.loader_silence_seconds,
+        keep_seconds=settings.keep_seconds,
+        threads=settings.conversion_threads,
+        auto_endpoints=settings.auto_endpoints,
+        allow_pickle=settings.allow_pickle,
+        allow_remote_code=settings.allow_remote_code,
+    )
+
+
+def _launcher(settings: ControllerSettings, environment: Mapping[str, str]) -> ExportingLauncher:
+    launcher = SubprocessLauncher(
+        SubprocessOptions(
+            work_dir=settings.work_dir,
+            environment=environment,
+            timeout_seconds=settings.conversion_timeout_seconds,
+            memory_bytes=settings.conversion_memory_megabytes << 20,
+        )
+    )
+    launcher.clean()
+    export: ExportEnvironment = NoExportEnvironment()
+    if settings.export_command:
+        argv = tuple(shlex.split(settings.export_command))
+        export = CommandExportEnvironment(argv, environment, timeout_seconds=_EXPORT_SECONDS)
+    return ExportingLauncher(launcher, export)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

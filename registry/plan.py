@@ -1,0 +1,383 @@
+"""The endpoint's next status, as a pure function of what is: no clock, no network, no file.
+
+Called by the controller in each pass, for each endpoint. The newest good version gets all traffic
+once every loader reports it loaded. A version at fault is rejected and never tried again under the
+same options; a fault of the environment blocks and is tried again. Being killed between two calls
+changes nothing: everything it needs to go on is in the status and in what is observed.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from contracts.endpoint import (
+    HISTORY_LIMIT,
+    AliasVersion,
+    Arm,
+    Candidate,
+    EndpointSpec,
+    EndpointStatus,
+    FollowVersion,
+    Phase,
+    PinnedVersion,
+    Rejection,
+    Route,
+    Transition,
+)
+from contracts.loading import LoaderReport
+from contracts.model import ModelRef
+from registry.job import Failed, Progress, Signature
+
+FIRST_RETRY_SECONDS = 5.0
+LAST_RETRY_SECONDS = 300.0
+REJECTIONS_LIMIT = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """A registered version, with the digest of all that decides how it is converted."""
+
+    number: str
+    options: str
+
+
+@dataclass(frozen=True, slots=True)
+class Package:
+    """What a conversion made, and what its callers rely on."""
+
+    ref: ModelRef
+    signature: Signature
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """What is known at the moment of a pass.
+
+    ``versions`` is newest first and None where MLflow never answered. ``packages`` and ``jobs`` go
+    by a version's options. ``fault`` says why ``packages`` may be incomplete. ``loaders`` are those
+    that gave a sign of life lately.
+    """
+
+    versions: tuple[Version, ...] | None
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    packages: Mapping[str, Package] = field(default_factory=dict)
+    jobs: Mapping[str, Progress | Failed] = field(default_factory=dict)
+    loaders: tuple[LoaderReport, ...] = ()
+    stable: Signature | None = None
+    fault: str = ""
+    busy: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The status to write, and the version whose conversion must be running, if one must."""
+
+    status: EndpointStatus
+    convert: Version | None = None
+
+
+def plan(
+    spec: EndpointSpec,
+    status: EndpointStatus,
+    seen: Observed,
+    now: float,
+    *,
+    keep_seconds: float = 600.0,
+) -> Decision:
+    """The next step of one endpoint.
+
+    Args:
+        spec: what the user asks for.
+        status: as it was read.
+        seen: what is.
+        now: unix time, seconds.
+        keep_seconds: how long the previous stable version stays loaded.
+    """
+    status = _retired(status, now, keep_seconds)
+    if seen.versions is None:
+        return Decision(status)
+    target = chosen(spec, status, seen)
+    if target is None or _settled(status, target, seen):
+        return Decision(_idle(spec, status, seen))
+    candidate = _followed(status.candidate, target, seen)
+    package = seen.packages.get(target.options)
+    if package is None and candidate.ref is not None:
+        return Decision(status)  # the store is away: go on when its packages are seen again
+    if package is None:
+        return _converting(status, candidate, target, seen, now)
+    return Decision(_loading(status, candidate, target, package, seen=seen, now=now))
+
+
+def chosen(spec: EndpointSpec, status: EndpointStatus, seen: Observed) -> Version | None:
+    """The version that should be stable, if there is one that may be tried.
+
+    ``latest`` never goes back: a removed version goes on serving until a newer one is good.
+    """
+    if isinstance(spec.version, FollowVersion):
+        least = int(status.stable.version) if status.stable else 0
+        newer = [item for item in seen.versions or () if int(item.number) >= least]
+        return next((item for item in newer if _good(status, item)), None)
+    named = _wanted(spec, seen)
+    return named if named is not None and _good(status, named) else None
+
+
+def verdicts(status: EndpointStatus) -> dict[str, tuple[str, str]]:
+    """What to tell MLflow, version -> (verdict, reason): a copy of what the status records."""
+    told = {item.version: (Phase.REJECTED.value, item.reason) for item in status.rejected}
+    candidate = status.candidate
+    if candidate is not None and candidate.phase is Phase.BLOCKED:
+        told[candidate.version] = (Phase.BLOCKED.value, candidate.reason)
+    if status.stable is not None:
+        told[status.stable.version] = ("Promoted", "")
+    return told
+
+
+def retry_seconds(attempts: int) -> float:
+    """The wait after so many faults of the environment in a row: doubles from 5 s to 5 minutes."""
+    return min(LAST_RETRY_SECONDS, FIRST_RETRY_SECONDS * 2.0 ** min(attempts - 1, 16))
+
+
+# Which version
+
+
+def _wanted(spec: EndpointSpec, seen: Observed) -> Version | None:
+    """The version that the spec names, good or not."""
+    versions = seen.versions or ()
+    match spec.version:
+        case PinnedVersion(pin=number):
+            return next((item for item in versions if item.number == number), None)
+        case AliasVersion(alias=alias):
+            return next((v for v in versions if v.number == seen.aliases.get(alias)), None)
+        case _:
+            return next(iter(versions), None)
+
+
+def _good(status: EndpointStatus, version: Version) -> bool:
+    return not any(
+        item.version == version.number and item.options == version.options
+        for item in status.rejected
+    )
+
+
+def _settled(status: EndpointStatus, target: Version, seen: Observed) -> bool:
+    """Whether the target is what serves already, as far as can be known."""
+    if status.stable is None or status.stable.version != target.number:
+        return False
+    package = seen.packages.get(target.options)
+    if package is None:
+        return bool(seen.fault)  # its package can't be looked up now: it serves, leave it
+    return package.ref == status.stable
+
+
+def _followed(candidate: Candidate | None, target: Version, seen: Observed) -> Candidate:
+    """The candidate as it was, or a new one where another version or package is wanted now."""
+    new = Candidate(version=target.number, phase=Phase.WAITING)
+    if candidate is None or candidate.version != target.number:
+        return new
+    if candidate.phase is Phase.REJECTED:  # under other options
+        return new
+    package = seen.packages.get(target.options)
+    known = candidate.ref is None or (package is not None and candidate.ref == package.ref)
+    if not known and not seen.fault:
+        return new
+    return candidate
+
+
+# What to do with it
+
+
+def _idle(spec: EndpointSpec, status: EndpointStatus, seen: Observed) -> EndpointStatus:
+    """Nothing to bring into service; says why where the newest version is not the one serving."""
+    newest = _wanted(spec, seen)
+    if newest is None:
+        return _without_candidate(status, None)
+    rejection = next(
+        (r for r in status.rejected if (r.version, r.options) == (newest.number, newest.options)),
+        None,
+    )
+    if rejection is None:
+        return _without_candidate(status, None)
+    shown = Candidate(version=newest.number, phase=Phase.REJECTED, reason=rejection.reason)
+    return _without_candidate(status, shown)
+
+
+def _converting(
+    status: EndpointStatus, candidate: Candidate, target: Version, seen: Observed, now: float
+) -> Decision:
+    job = seen.jobs.get(target.options)
+    if isinstance(job, Failed):
+        return Decision(
+            _rejected(status, target, job.reason, now)
+            if job.by_version
+            else _blocked(status, candidate, job.reason, now)
+        )
+    if isinstance(job, Progress):
+        moved = candidate.model_copy(update={"phase": job.phase, "reason": job.message})
+        moved = moved.model_copy(update={"retry_at": None})
+        return Decision(_with(status, moved, now), convert=target)
+    if candidate.retry_at is not None and now < candidate.retry_at:
+        return Decision(_with(status, candidate, now))
+    if seen.fault:
+        return Decision(_blocked(status, candidate, seen.fault, now))
+    if seen.busy:
+        reason = "waits for the conversion of another version"
+        return Decision(_with(status, _phase(candidate, Phase.WAITING, reason), now))
+    begun = _phase(candidate, Phase.CONVERTING).model_copy(update={"retry_at": None})
+    return Decision(_with(status, begun, now), convert=target)
+
+
+def _loading(
+    status: EndpointStatus,
+    candidate: Candidate,
+    target: Version,
+    package: Package,
+    *,
+    seen: Observed,
+    now: float,
+) -> EndpointStatus:
+    if status.stable is not None and seen.stable is None:
+        reason = seen.fault or "the stable version's package can't be read"
+        return _with(status, _phase(candidate, Phase.BLOCKED, reason), now)
+    if clash := incompatible(seen.stable, package.signature):
+        return _rejected(status, target, clash, now)
+    failures = [
+        failure
+        for loader in seen.loaders
+        for failure in loader.failed
+        if failure.ref == package.ref
+    ]
+    at_fault = next((failure for failure in failures if failure.by_version), None)
+    if at_fault is not None:
+        reason = f"Triton refused it: {at_fault.reason}"
+        return _rejected(status, target, reason, now, refused=package.ref)
+    named = _named(status, package)
+    held = [
+        loader
+        for loader in seen.loaders
+        if any(model.ref == package.ref for model in loader.loaded)
+    ]
+    if seen.loaders and len(held) == len(seen.loaders):
+        return _promoted(named, package, now)
+    update = {"ref": package.ref, "attempts": 0, "retry_at": None}
+    candidate = candidate.model_copy(update=update)
+    if failures:
+        return _with(named, _phase(candidate, Phase.BLOCKED, failures[0].reason), now)
+    reason = (
+        "" if seen.loaders else "no loader has given a sign of life: is Triton's loader running?"
+    )
+    return _with(named, _phase(candidate, Phase.LOADING, reason), now)
+
+
+def incompatible(stable: Signature | None, new: Signature) -> str:
+    """Why callers of the stable version could not go on with the new one; empty where they can."""
+    if stable is None:
+        return ""
+    if stable.task != new.task:
+        return f"its task is {new.task}, the stable version's is {stable.task}"
+    if stable.labels != new.labels:
+        return f"its labels are {list(new.labels)}, the stable version's are {list(stable.labels)}"
+    if stable.dimension != new.dimension:
+        return f"its dimension is {new.dimension}, the stable version's is {stable.dimension}"
+    return ""
+
+
+# How the status changes
+
+
+def _named(status: EndpointStatus, package: Package) -> EndpointStatus:
+    """With the package among those that every Triton must hold."""
+    if package.ref in status.packages:
+        return status
+    packages = (*status.packages, package.ref)
+    return _changed(status, {"packages": packages})
+
+
+def _promoted(status: EndpointStatus, package: Package, now: float) -> EndpointStatus:
+    others = tuple(ref for ref in status.packages if ref != package.ref)
+    line = Transition(at=now, version=package.ref.version, phase=Phase.SERVING)
+    return _changed(
+        status,
+        {
+            "routes": (Route(arm=Arm.STABLE, ref=package.ref, weight=100),),
+            "packages": (package.ref, *others),
+            "candidate": None,
+            "task": package.signature.task,
+            "history": _history(status, line),
+        },
+    )
+
+
+def _rejected(
+    status: EndpointStatus,
+    target: Version,
+    reason: str,
+    now: float,
+    *,
+    refused: ModelRef | None = None,
+) -> EndpointStatus:
+    routed = {route.ref for route in status.routes}
+    rejection = Rejection(version=target.number, options=target.options, reason=reason, at=now)
+    line = Transition(at=now, version=target.number, phase=Phase.REJECTED, reason=reason)
+    packages = tuple(ref for ref in status.packages if ref in routed or ref != refused)
+    update = {
+        "rejected": (*status.rejected, rejection)[-REJECTIONS_LIMIT:],
+        "candidate": Candidate(version=target.number, phase=Phase.REJECTED, reason=reason),
+        "history": _history(status, line),
+    }
+    if packages != status.packages:
+        return _changed(status, {**update, "packages": packages})
+    return status.model_copy(update=update)
+
+
+def _blocked(
+    status: EndpointStatus, candidate: Candidate, reason: str, now: float
+) -> EndpointStatus:
+    attempts = candidate.attempts + 1
+    update = {"attempts": attempts, "retry_at": now + retry_seconds(attempts)}
+    return _with(status, _phase(candidate, Phase.BLOCKED, reason).model_copy(update=update), now)
+
+
+def _retired(status: EndpointStatus, now: float, keep_seconds: float) -> EndpointStatus:
+    """Without the packages that nothing needs and whose time to stay has passed."""
+    serving = [line.at for line in status.history if line.phase is Phase.SERVING]
+    if serving and now - serving[-1] < keep_seconds:
+        return status
+    needed = {route.ref for route in status.routes}
+    if status.candidate is not None and status.candidate.ref is not None:
+        needed.add(status.candidate.ref)
+    packages = tuple(ref for ref in status.packages if ref in needed)
+    return status if packages == status.packages else _changed(status, {"packages": packages})
+
+
+def _with(status: EndpointStatus, candidate: Candidate, now: float) -> EndpointStatus:
+    """With the candidate as it is now, and a line of history where its phase is a new one."""
+    line = Transition(
+        at=now, version=candidate.version, phase=candidate.phase, reason=candidate.reason
+    )
+    last = status.history[-1] if status.history else None
+    phases = (Phase.WAITING,) if candidate.attempts == 0 else (Phase.WAITING, Phase.CONVERTING)
+    same = (
+        last is not None
+        and (last.version, last.phase) == (line.version, line.phase)
+        and (line.phase is not Phase.BLOCKED or last.reason == line.reason)
+    )
+    update: dict[str, object] = {"candidate": candidate}
+    if not same and candidate.phase not in phases:
+        update["history"] = _history(status, line)
+    return status.model_copy(update=update)
+
+
+def _without_candidate(status: EndpointStatus, shown: Candidate | None) -> EndpointStatus:
+    return status if status.candidate == shown else status.model_copy(update={"candidate": shown})
+
+
+def _phase(candidate: Candidate, phase: Phase, reason: str = "") -> Candidate:
+    return candidate.model_copy(update={"phase": phase, "reason": reason})
+
+
+def _history(status: EndpointStatus, line: Transition) -> tuple[Transition, ...]:
+    return (*status.history, line)[-HISTORY_LIMIT:]
+
+
+def _changed(status: EndpointStatus, update: dict[str, object]) -> EndpointStatus:
+    """A change that gateways and loaders must follow: the next generation."""
+    return status.model_copy(update={**update, "generation": status.generation + 1})
