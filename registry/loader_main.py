@@ -5,6 +5,7 @@ loop going until SIGTERM. It leaves Triton's models as they are when it ends.
 """
 
 import asyncio
+import logging
 import os
 import signal
 import sys
@@ -23,11 +24,14 @@ from registry.store import PackageStore
 from registry.triton_client import GrpcTriton
 from registry.triton_config import BACKEND_ONNXRUNTIME, BACKEND_PYTHON
 
+log = logging.getLogger(__name__)
+
 
 def main() -> int:
     """Runs until SIGTERM or SIGINT."""
     settings = flags.parse(LoaderSettings, sys.argv[1:], os.environ, program="registry.loader_main")
     logs.configure("loader", settings.log_level)
+    log.info("the loader starts")
     if settings.metrics_port:
         start_http_server(settings.metrics_port, addr="127.0.0.1")
     asyncio.run(_run(settings))

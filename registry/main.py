@@ -6,6 +6,7 @@ SIGTERM. Triton and the gateways go on without it.
 
 import asyncio
 import base64
+import logging
 import os
 import shlex
 import signal
@@ -33,6 +34,8 @@ from registry.source_watch import SourceWatch
 from registry.store import PackageStore
 from registry.webhook import WebhookListener
 
+log = logging.getLogger(__name__)
+
 _EXPORT_SECONDS = 1800.0
 _CONVERSIONS = 1  # at a time
 
@@ -41,6 +44,7 @@ def main() -> int:
     """Runs until SIGTERM or SIGINT."""
     settings = flags.parse(ControllerSettings, sys.argv[1:], os.environ, program="registry.main")
     logs.configure("controller", settings.log_level)
+    log.info("the controller starts")
     if settings.metrics_port:
         start_http_server(settings.metrics_port, addr="127.0.0.1")
     asyncio.run(_run(settings, dict(os.environ)))
