@@ -1,0 +1,56 @@
+"""The same texts get the same answers in every dialect."""
+
+import base64
+
+import httpx
+import numpy as np
+import pytest
+import tritonclient.grpc as triton_grpc
+from front_fakes import LABELS
+from front_server import Served
+
+TEXTS = ["a good film", "", "naïve 🎬", "\x00", "good " * 300]
+
+
+def grpc_outputs(fronts: Served, endpoint: str, name: str) -> np.ndarray:
+    tensor = triton_grpc.InferInput("TEXT", [len(TEXTS)], "BYTES")
+    tensor.set_data_from_numpy(np.array([text.encode() for text in TEXTS], np.object_))
+    with triton_grpc.InferenceServerClient(fronts.grpc_address) as client:
+        found: np.ndarray = client.infer(endpoint, [tensor]).as_numpy(name)
+        return found
+
+
+@pytest.fixture
+def http(fronts: Served) -> httpx.Client:
+    return httpx.Client(base_url=fronts.url)
+
+
+def test_all_dialects_agree_on_scores(http: httpx.Client, fronts: Served) -> None:
+    with http:
+        tensor = {"name": "TEXT", "shape": [len(TEXTS)], "datatype": "BYTES", "data": TEXTS}
+        oip = http.post("/v2/models/sentiment/infer", json={"inputs": [tensor]}).json()
+        hf = http.post(
+            "/endpoints/sentiment", json={"inputs": TEXTS, "parameters": {"top_k": None}}
+        ).json()
+        kserve = http.post("/v1/models/sentiment:predict", json={"instances": TEXTS}).json()
+    by_oip = next(one for one in oip["outputs"] if one["name"] == "SCORES")
+    reference = np.array(by_oip["data"]).reshape(by_oip["shape"])
+    by_label = [{one["label"]: one["score"] for one in row} for row in hf]
+    np.testing.assert_array_equal([[row[label] for label in LABELS] for row in by_label], reference)
+    scores = [[row["scores"][label] for label in LABELS] for row in kserve["predictions"]]
+    np.testing.assert_array_equal(scores, reference)
+    np.testing.assert_array_equal(grpc_outputs(fronts, "sentiment", "SCORES"), reference)
+
+
+def test_all_dialects_agree_on_vectors(http: httpx.Client, fronts: Served) -> None:
+    with http:
+        hf = http.post("/endpoints/minilm", json={"inputs": TEXTS}).json()
+        kserve = http.post("/v1/models/minilm:predict", json={"instances": TEXTS}).json()
+        body = {"model": "minilm", "input": TEXTS}
+        plain = http.post("/v1/embeddings", json=body).json()
+        packed = http.post("/v1/embeddings", json=body | {"encoding_format": "base64"}).json()
+    np.testing.assert_array_equal(kserve["predictions"], hf)
+    np.testing.assert_array_equal([one["embedding"] for one in plain["data"]], hf)
+    raw = [base64.b64decode(one["embedding"]) for one in packed["data"]]
+    np.testing.assert_array_equal([np.frombuffer(one, "<f4") for one in raw], hf)
+    np.testing.assert_array_equal(grpc_outputs(fronts, "minilm", "EMBEDDING"), hf)

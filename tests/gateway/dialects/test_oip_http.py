@@ -1,0 +1,184 @@
+"""The Open Inference Protocol's JSON and bytes, where they are wrong or unusual."""
+
+import json
+import struct
+from typing import Any
+
+import numpy as np
+import pytest
+from asgi import Behind, client_of
+from front_fakes import scores
+
+PATH = "/v2/models/sentiment/infer"
+
+
+def tensor(**changes: Any) -> dict[str, Any]:
+    return {"name": "TEXT", "shape": [1], "datatype": "BYTES", "data": ["a"]} | changes
+
+
+def without_data(**changes: Any) -> dict[str, Any]:
+    made = tensor(**changes)
+    del made["data"]
+    return made
+
+
+BAD: list[tuple[Any, int, str]] = [
+    ({}, 400, "inputs"),
+    ({"inputs": []}, 400, "inputs"),
+    ({"inputs": [tensor(name="WORDS")]}, 400, "no input 'WORDS'"),
+    ({"inputs": [tensor(name="TEXT_PAIR")]}, 400, "TEXT is missing"),
+    ({"inputs": [tensor(), tensor()]}, 400, "there twice"),
+    ({"inputs": [tensor(datatype="FP32")]}, 400, "TEXT.datatype"),
+    ({"inputs": [tensor(shape=[])]}, 400, "shape"),
+    ({"inputs": [tensor(shape=[0], data=[])]}, 400, "shape[0]"),
+    ({"inputs": [tensor(shape=[-1])]}, 400, "shape[0]"),
+    ({"inputs": [tensor(shape=[1, 2])]}, 400, "expected [N] or [N, 1]"),
+    ({"inputs": [tensor(shape=[1, 1, 1])]}, 400, "shape"),
+    ({"inputs": [tensor(shape=[1.5])]}, 400, "shape"),
+    ({"inputs": [tensor(shape=[2])]}, 422, "the shape says 2 texts, the data holds 1"),
+    ({"inputs": [tensor(shape=[10**18])]}, 422, "the shape says"),
+    ({"inputs": [tensor(data=[1])]}, 400, "TEXT.data[0]: expected a string"),
+    ({"inputs": [tensor(data=[None])]}, 400, "TEXT.data[0]: expected a string, got null"),
+    ({"inputs": [tensor(data=[["a"]])]}, 400, "TEXT.data[0]: expected a string, got a list"),
+    ({"inputs": [without_data()]}, 400, "TEXT.data: missing"),
+    (
+        {"inputs": [tensor(), tensor(name="TEXT_PAIR", shape=[2], data=["a", "b"])]},
+        422,
+        "TEXT_PAIR",
+    ),
+    ({"inputs": [tensor()], "outputs": [{"name": "LOGITS"}]}, 400, "no output 'LOGITS'"),
+    ({"inputs": [tensor()], "parameters": {"timeout": "soon"}}, 400, "parameters.timeout"),
+    ({"inputs": [tensor()], "parameters": {"timeout": -1}}, 400, "parameters.timeout"),
+    ({"inputs": [without_data(parameters={"binary_data_size": 4})]}, 422, "0 bytes are left"),
+    ({"inputs": [without_data(parameters={"binary_data_size": "x"})]}, 400, "binary_data_size"),
+    ({"inputs": [tensor(parameters={"binary_data_size": 0})]}, 400, "not both"),
+    ({"inputs": [tensor(parameters={"shared_memory_region": "r"})]}, 501, "shared memory"),
+]
+
+
+@pytest.mark.parametrize(("body", "status", "sentence"), BAD)
+async def test_what_is_wrong_is_named(body: Any, status: int, sentence: str) -> None:
+    behind = Behind()
+    async with client_of(behind) as client:
+        answer = await client.post(PATH, json=body)
+    assert answer.status_code == status, answer.text
+    assert sentence in answer.json()["error"]
+    assert behind.predictor.calls == []
+
+
+async def test_rows_of_one_are_read_with_a_column_shape() -> None:
+    async with client_of(Behind()) as client:
+        body = {"inputs": [tensor(shape=[2, 1], data=[["a"], ["good"]])]}
+        answer = await client.post(PATH, json=body)
+    outputs = {one["name"]: one for one in answer.json()["outputs"]}
+    assert outputs["SCORES"]["shape"] == [2, 3]
+    assert outputs["SCORES"]["data"] == scores("a") + scores("good")
+    assert outputs["LABEL"]["shape"] == [2]
+
+
+async def test_tritons_timeout_parameter_shortens_the_deadline() -> None:
+    behind = Behind()
+    async with client_of(behind) as client:
+        body = {"inputs": [tensor()], "parameters": {"timeout": 250_000}}
+        await client.post(PATH, json=body)
+        await client.post(PATH, json={"inputs": [tensor()], "parameters": {"timeout": 0}})
+    first, second = behind.predictor.calls
+    assert first.deadline == first.started + 0.25
+    assert second.deadline == second.started + 2.0
+
+
+async def test_outputs_are_binary_only_where_asked() -> None:
+    wanted = [
+        {"name": "SCORE", "parameters": {"binary_data": True}},
+        {"name": "LABEL"},
+    ]
+    async with client_of(Behind()) as client:
+        answer = await client.post(PATH, json={"inputs": [tensor()], "outputs": wanted})
+    length = int(answer.headers["inference-header-content-length"])
+    header, blob = json.loads(answer.content[:length]), answer.content[length:]
+    assert answer.headers["content-type"] == "application/octet-stream"
+    assert header["outputs"][0]["parameters"] == {"binary_data_size": 4}
+    assert np.frombuffer(blob, "<f4").tolist() == [max(scores("a"))]
+    assert header["outputs"][1]["data"] == ["negative"]
+
+
+def binary_body(blob: bytes, **changes: Any) -> tuple[bytes, dict[str, str]]:
+    described = without_data(parameters={"binary_data_size": len(blob)}, **changes)
+    header = json.dumps({"inputs": [described]})
+    return header.encode() + blob, {"inference-header-content-length": str(len(header))}
+
+
+def element(data: bytes) -> bytes:
+    return struct.pack("<I", len(data)) + data
+
+
+@pytest.mark.parametrize(
+    ("blob", "sentence"),
+    [
+        (b"", "the shape says 1 texts, the data holds 0"),
+        (element(b"a") + element(b"b"), "holds 2"),
+        (b"\x01\x00", "2 bytes are left"),
+        (b"\xff\xff\xff\xffabc", "TEXT[0]: its length says 4294967295 bytes, 3 are left"),
+        (element(b"a\xff"), "TEXT[0]: not UTF-8, byte 1 is 0xff"),
+        (element(b"\xed\xa0\x80"), "not UTF-8"),
+    ],
+)
+async def test_bytes_that_are_no_texts_are_refused(blob: bytes, sentence: str) -> None:
+    body, headers = binary_body(blob)
+    async with client_of(Behind()) as client:
+        answer = await client.post(PATH, content=body, headers=headers)
+    assert answer.status_code == 422
+    assert sentence in answer.json()["error"]
+
+
+@pytest.mark.parametrize("length", ["x", "-1", "99999", "1e3", ""])
+async def test_a_wrong_header_length_is_refused(length: str) -> None:
+    body, _ = binary_body(element(b"a"))
+    headers = {"inference-header-content-length": length}
+    async with client_of(Behind()) as client:
+        answer = await client.post(PATH, content=body, headers=headers)
+    assert answer.status_code == 400
+    assert "Inference-Header-Content-Length" in answer.json()["error"]
+
+
+async def test_bytes_after_the_last_input_are_refused() -> None:
+    body, headers = binary_body(element(b"a"))
+    async with client_of(Behind()) as client:
+        answer = await client.post(PATH, content=body + b"tail", headers=headers)
+    assert answer.status_code == 422
+    assert "4 bytes follow" in answer.json()["error"]
+
+
+async def test_a_body_without_json_is_one_text() -> None:
+    behind = Behind()
+    async with client_of(behind) as client:
+        headers = {"inference-header-content-length": "0"}
+        answer = await client.post(PATH, content=b"a film", headers=headers)
+    assert answer.status_code == 200
+    assert behind.predictor.calls[0].texts == ["a film"]
+
+
+async def test_the_path_and_the_header_must_agree_on_a_version() -> None:
+    async with client_of(Behind()) as client:
+        path = "/v2/models/sentiment/versions/2/infer"
+        good = await client.post(path, json={"inputs": [tensor()]})
+        both = {"x-headrace-version": "3"}
+        bad = await client.post(path, json={"inputs": [tensor()]}, headers=both)
+    assert good.json()["model_version"] == "2"
+    assert good.headers["x-headrace-arm"] == "forced"
+    assert bad.status_code == 400
+
+
+async def test_parts_of_tritons_api_that_are_not_offered_say_so() -> None:
+    async with client_of(Behind()) as client:
+        for method, path in (
+            ("POST", "/v2/repository/index"),
+            ("GET", "/v2/models/sentiment/stats"),
+            ("GET", "/v2/models/stats"),
+            ("POST", "/v2/systemsharedmemory/region/a/register"),
+            ("GET", "/v2/cudasharedmemory/status"),
+            ("GET", "/v2/logging"),
+        ):
+            answer = await client.request(method, path)
+            assert answer.status_code == 501
+            assert answer.json()["error"].startswith("Headrace does not offer")

@@ -1,0 +1,268 @@
+"""The server under the application keeps its bounds against callers who don't keep theirs."""
+
+import asyncio
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from typing import Any
+
+import httpx
+import pytest
+from front_fakes import FakePredictor
+from front_server import Served, serving
+
+from gateway.calls import Answer, Call
+from gateway.http.limits import HttpLimits
+
+LIMITS = HttpLimits(
+    max_body_bytes=200_000,
+    body_seconds=0.3,
+    header_seconds=0.3,
+    max_header_bytes=8_000,
+    max_connections=20,
+    keep_alive_seconds=1,
+)
+POST = b"POST /endpoints/sentiment HTTP/1.1\r\nhost: x\r\n"
+BODY = b'{"inputs": "a good film"}'
+WHOLE = POST + b"content-length: %d\r\n\r\n" % len(BODY) + BODY
+
+
+@pytest.fixture(scope="module")
+def fronts() -> Iterator[Served]:
+    with serving(Served(limits=LIMITS)) as served:
+        yield served
+
+
+@contextmanager
+def connected(served: Served) -> Iterator[socket.socket]:
+    with closing(socket.create_connection(("127.0.0.1", served.port), timeout=20)) as connection:
+        yield connection
+
+
+def read_all(connection: socket.socket) -> bytes:
+    """Until the server ends the connection."""
+    received = b""
+    try:
+        while piece := connection.recv(65536):
+            received += piece
+    except ConnectionResetError:
+        pass
+    return received
+
+
+def read_answer(connection: socket.socket) -> tuple[int, dict[str, str], Any]:
+    """One answer; the connection may go on."""
+    stream = connection.makefile("rb")
+    status = int(stream.readline().split()[1])
+    headers: dict[str, str] = {}
+    while line := stream.readline().strip():
+        name, _, value = line.decode().partition(": ")
+        headers[name] = value
+    return status, headers, json.loads(stream.read(int(headers["content-length"])))
+
+
+def test_a_connection_answers_many_requests(fronts: Served) -> None:
+    with connected(fronts) as connection:
+        for _ in range(3):
+            connection.sendall(WHOLE)
+            status, headers, body = read_answer(connection)
+            assert (status, body[0]["label"]) == (200, "positive")
+            assert "connection" not in headers
+
+
+def test_a_request_in_single_bytes_is_read(fronts: Served) -> None:
+    with connected(fronts) as connection:
+        for byte in WHOLE:
+            connection.sendall(bytes([byte]))
+        assert read_answer(connection)[0] == 200
+
+
+def test_pipelined_requests_are_answered_in_order(fronts: Served) -> None:
+    with connected(fronts) as connection:
+        named = [WHOLE.replace(b"host: x", b"host: x\r\nx-request-id: r%d" % i) for i in range(5)]
+        last = named[-1].replace(b"host: x", b"host: x\r\nconnection: close")
+        connection.sendall(b"".join(named[:-1]) + last)
+        received = read_all(connection)
+    ids = [line for line in received.split(b"\r\n") if line.startswith(b"x-request-id")]
+    assert ids == [b"x-request-id: r%d" % i for i in range(5)]
+
+
+def test_a_silent_connection_is_closed(fronts: Served) -> None:
+    with connected(fronts) as connection:
+        assert read_all(connection) == b""
+
+
+def test_an_idle_connection_is_closed_after_its_time(fronts: Served) -> None:
+    with connected(fronts) as connection:
+        connection.sendall(WHOLE)
+        assert read_answer(connection)[0] == 200
+        assert read_all(connection) == b""
+
+
+@pytest.mark.parametrize("begin", [b"POST /endp", POST, b"G"])
+def test_headers_that_do_not_come_are_a_timeout(fronts: Served, begin: bytes) -> None:
+    with connected(fronts) as connection:
+        connection.sendall(begin)
+        status, headers, body = read_answer(connection)
+        assert status == 408
+        assert headers["connection"] == "close"
+        assert body["error"]["code"] == "request_timeout"
+        assert read_all(connection) == b""
+
+
+def test_a_body_that_does_not_come_is_a_timeout(fronts: Served) -> None:
+    with connected(fronts) as connection:
+        connection.sendall(POST + b"content-length: 100\r\n\r\n{")
+        status, headers, body = read_answer(connection)
+        assert status == 408
+        assert body["error"]["code"] == "request_timeout"
+        assert "x-request-id" in headers
+        assert read_all(connection) == b""
+
+
+def test_a_body_that_drips_is_a_timeout(fronts: Served) -> None:
+    stop = threading.Event()
+    with connected(fronts) as connection:
+        connection.sendall(POST + b"transfer-encoding: chunked\r\n\r\n")
+
+        def drip() -> None:
+            while not stop.wait(0.02):
+                try:
+                    connection.sendall(b"1\r\nx\r\n")
+                except OSError:
+                    return
+
+        thread = threading.Thread(target=drip)
+        thread.start()
+        try:
+            assert read_answer(connection)[0] == 408
+        finally:
+            stop.set()
+            thread.join()
+
+
+def test_line_breaks_alone_hold_no_connection(fronts: Served) -> None:
+    stop = threading.Event()
+    with connected(fronts) as connection:
+        connection.sendall(WHOLE)
+        assert read_answer(connection)[0] == 200
+
+        def drip() -> None:
+            while not stop.wait(0.02):
+                try:
+                    connection.sendall(b"\r\n")
+                except OSError:
+                    return
+
+        thread = threading.Thread(target=drip)
+        thread.start()
+        try:
+            assert read_all(connection) == b""
+        finally:
+            stop.set()
+            thread.join()
+
+
+def test_headers_without_end_are_refused(fronts: Served) -> None:
+    with connected(fronts) as connection:
+        connection.sendall(POST + b"x-filler: " + b"x" * 10_000)
+        status, _, body = read_answer(connection)
+        assert status == 431
+        assert body["error"]["code"] == "headers_too_large"
+
+
+def test_trailers_without_end_are_not_kept(fronts: Served) -> None:
+    with connected(fronts) as connection:
+        chunk = b"%x\r\n%s\r\n0\r\n" % (len(BODY), BODY)
+        connection.sendall(POST + b"transfer-encoding: chunked\r\n\r\n" + chunk)
+        connection.sendall(b"x: y\r\n" * 1000 + b"\r\n")
+        assert read_answer(connection)[0] == 200
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        b"\x16\x03\x01\x02\x00\x01\x00\x01",
+        b"NONSENSE\r\n\r\n",
+        b"GET / HTTP/9.9\r\n\r\n",
+        b"GET /\xff\xfe HTTP/1.1\r\n\r\n",
+        b"GET / HTTP/1.1\r\nno colon\r\n\r\n",
+        b"POST / HTTP/1.1\r\ncontent-length: -1\r\n\r\n",
+        b"POST / HTTP/1.1\r\ncontent-length: 5\r\ncontent-length: 6\r\n\r\n",
+        b"POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n",
+    ],
+)
+def test_what_is_no_http_is_a_400_in_our_own_words(fronts: Served, garbage: bytes) -> None:
+    with connected(fronts) as connection:
+        connection.sendall(garbage)
+        status, _, body = read_answer(connection)
+    assert status in (400, 404)
+    assert body["error"]["request_id"]
+
+
+def test_a_body_over_the_limit_is_refused_and_its_sender_hears_it(fronts: Served) -> None:
+    with httpx.Client(base_url=fronts.url) as client:
+        announced = client.post("/endpoints/sentiment", content=b"x" * 10_000_000)
+        chunked = client.post("/endpoints/sentiment", content=(b"x" * 100_000 for _ in range(100)))
+        after = client.post("/endpoints/sentiment", content=BODY)
+    assert (announced.status_code, chunked.status_code, after.status_code) == (413, 413, 200)
+
+
+def test_an_upgrade_is_not_taken(fronts: Served) -> None:
+    with connected(fronts) as connection:
+        connection.sendall(
+            b"GET /livez HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n"
+        )
+        assert read_answer(connection)[0] == 200
+
+
+@contextmanager
+def _two(served: Served) -> Iterator[tuple[socket.socket, socket.socket]]:
+    with connected(served) as one, connected(served) as two:
+        yield one, two
+
+
+def test_too_many_connections_are_refused_with_when_to_come_back() -> None:
+    limits = HttpLimits(max_connections=2)
+    with serving(Served(limits=limits)) as served, _two(served) as (one, two):
+        for connection in (one, two):
+            connection.sendall(WHOLE)
+            assert read_answer(connection)[0] == 200
+        with connected(served) as third:
+            status, headers, body = read_answer(third)
+            assert (status, headers["retry-after"]) == (503, "1")
+            assert body["error"]["code"] == "overloaded"
+        one.sendall(WHOLE)
+        assert read_answer(one)[0] == 200
+
+
+class Endless(FakePredictor):
+    """Never answers, and tells when it begins and is stopped."""
+
+    def __init__(self) -> None:
+        super().__init__(FakePredictor.with_endpoints().views)
+        self.begun = threading.Event()
+        self.stopped = threading.Event()
+
+    async def predict(self, call: Call) -> Answer:
+        self.begun.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            self.stopped.set()
+            raise
+        raise AssertionError(call)
+
+
+def test_work_for_a_caller_that_has_hung_up_is_stopped() -> None:
+    predictor = Endless()
+    with serving(Served(predictor=predictor)) as served:
+        with connected(served) as connection:
+            connection.sendall(WHOLE)
+            assert predictor.begun.wait(10)
+        assert predictor.stopped.wait(10)
+        with httpx.Client(base_url=served.url) as client:
+            assert client.get("/livez").status_code == 200
+        assert ("huggingface", 499) in served.metrics.finished

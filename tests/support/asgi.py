@@ -1,0 +1,38 @@
+"""An HTTP client of the application itself, without a socket."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import httpx
+from front_fakes import FakeKeys, FakeMetrics, FakePredictor, FakeRecorder
+
+from gateway.app import Application, create_app
+from gateway.front import Front
+from gateway.http.limits import HttpLimits
+
+
+@dataclass
+class Behind:
+    """The application and what is behind it."""
+
+    predictor: FakePredictor = field(default_factory=FakePredictor.with_endpoints)
+    keys: FakeKeys = field(default_factory=FakeKeys)
+    recorder: FakeRecorder = field(default_factory=FakeRecorder)
+    metrics: FakeMetrics = field(default_factory=FakeMetrics)
+    limits: HttpLimits = field(default_factory=HttpLimits)
+
+    @cached_property
+    def app(self) -> Application:
+        """The application; made once, with its documentation."""
+        front = Front(self.predictor, self.keys, self.recorder, self.metrics)
+        return create_app(front, self.limits)
+
+
+@asynccontextmanager
+async def client_of(behind: Behind) -> AsyncIterator[httpx.AsyncClient]:
+    """Asks the application directly."""
+    transport = httpx.ASGITransport(behind.app)  # type: ignore[arg-type]  # httpx types it looser
+    async with httpx.AsyncClient(transport=transport, base_url="http://gateway") as client:
+        yield client
