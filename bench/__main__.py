@@ -17,10 +17,13 @@ from pathlib import Path
 from bench import machine
 from bench.figures import Report, table
 from bench.plan import Plan
-from bench.suites import gateway
+from bench.suites import endtoend, gateway, invariance, overload
 
 SUITES: dict[str, Callable[[Plan], Report]] = {
     "gateway": gateway.run,
+    "endtoend": endtoend.run,
+    "overload": overload.run,
+    "invariance": invariance.run,
 }
 
 

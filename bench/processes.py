@@ -21,9 +21,14 @@ _STOP_SECONDS = 20.0
 
 @contextmanager
 def running(
-    module: str, arguments: Sequence[str], cores: Sequence[int], ready_url: str, log: Path
+    command: Sequence[str],
+    cores: Sequence[int],
+    ready_url: str,
+    log: Path,
+    *,
+    start_seconds: float = _START_SECONDS,
 ) -> Iterator[int]:
-    """``python -P -m MODULE ARGUMENTS`` on ``cores``, once ``ready_url`` answers 200.
+    """A process on ``cores``, once ``ready_url`` answers 200.
 
     Yields:
         Its process id.
@@ -33,7 +38,7 @@ def running(
     """
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [sys.executable, "-P", "-m", module, *arguments],
+            list(command),
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -41,11 +46,11 @@ def running(
         )
     try:
         os.sched_setaffinity(process.pid, cores)  # before it has threads: they inherit it
-        deadline = time.monotonic() + _START_SECONDS
+        deadline = time.monotonic() + start_seconds
         while not answers(ready_url):
             if process.poll() is not None or time.monotonic() > deadline:
                 words = log.read_text(encoding="utf-8", errors="replace")[-2000:]
-                raise RuntimeError(f"{module} did not get ready: {words}")
+                raise RuntimeError(f"{' '.join(command[:4])} did not get ready: {words}")
             time.sleep(0.05)
         yield process.pid
     finally:
@@ -79,6 +84,21 @@ def free_port() -> int:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
     return port
+
+
+def python(module: str, *arguments: str) -> list[str]:
+    """The command that runs one of our modules."""
+    return [sys.executable, "-P", "-m", module, *arguments]
+
+
+def descendants(pid: int) -> list[int]:
+    """A process and everything below it."""
+    found = [pid]
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        children = (thread / "children").read_text(encoding="ascii").split()
+        for child in children:
+            found += descendants(int(child))
+    return found
 
 
 def pin(pid: int, cores: Sequence[int]) -> None:

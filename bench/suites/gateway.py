@@ -15,7 +15,7 @@ from bench import corpus, machine, world
 from bench.figures import Better, Report, Target
 from bench.load import Load, Result, offer
 from bench.plan import Plan
-from bench.processes import free_port, running
+from bench.processes import free_port, python, running
 from contracts.endpoint import Limits
 from headrace.stack import kafka
 
@@ -99,7 +99,7 @@ def gateway(
     ]  # fmt: skip
     ready = f"http://127.0.0.1:{port}/readyz"
     log = home / "gateway.log"
-    with running("gateway.main", arguments, [plan.under_test], ready, log) as pid:
+    with running(python("gateway.main", *arguments), [plan.under_test], ready, log) as pid:
         yield Subject(f"gateway {events}", port, world.PATH, pid)
 
 
@@ -108,7 +108,7 @@ def _floor(plan: Plan) -> Iterator[Subject]:
     port = free_port()
     log = plan.folder / "floor.log"
     url = f"http://127.0.0.1:{port}/"
-    with running("bench.floor", [str(port)], [plan.under_test], url, log) as pid:
+    with running(python("bench.floor", str(port)), [plan.under_test], url, log) as pid:
         yield Subject("idle server", port, world.PATH, pid)
 
 

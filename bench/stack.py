@@ -1,0 +1,82 @@
+"""The whole local stack for a suite: ``headrace up`` with a home of its own, engine pinned apart.
+
+Suites that measure the real path call ``running_stack``. Everything runs as users run it; only
+Triton and its engine processes are moved to the core under test once the example answers.
+"""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.metrics import Snapshot
+from bench.plan import Plan
+from bench.processes import descendants, free_port, pin, read, running
+from contracts.endpoint import ModelEndpoint
+from headrace.stack import example
+
+_START_SECONDS = 300.0
+_PORTS = (
+    "gateway-http", "gateway-grpc", "mlflow", "kafka", "kafka-controller",
+    "triton-http", "triton-grpc", "triton-metrics",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Stack:
+    """A stack that answers for the example."""
+
+    home: Path
+    ports: dict[str, int]
+    engine_pids: list[int]
+
+    @property
+    def path(self) -> str:
+        """Where the example is asked, Hugging Face style."""
+        return f"/endpoints/{example.ENDPOINT}"
+
+    @property
+    def gateway(self) -> Snapshot:
+        """The gateway's metrics now."""
+        return Snapshot(read(f"http://127.0.0.1:{self.ports['gateway-http']}/metrics"))
+
+    @property
+    def triton(self) -> Snapshot:
+        """Triton's metrics now."""
+        return Snapshot(read(f"http://127.0.0.1:{self.ports['triton-metrics']}/metrics"))
+
+    @property
+    def package(self) -> Path:
+        """Folder of the package that is served.
+
+        Raises:
+            RuntimeError: no version is.
+        """
+        content = (self.home / "endpoints" / f"{example.ENDPOINT}.json").read_bytes()
+        ref = ModelEndpoint.model_validate_json(content).status.stable
+        if ref is None:
+            raise RuntimeError("the example is not served")
+        return self.home / "packages" / ref.package
+
+
+@contextmanager
+def running_stack(plan: Plan) -> Iterator[Stack]:
+    """Starts the stack and waits until the example answers."""
+    home = plan.folder / "home"
+    ports = {name: free_port() for name in _PORTS}
+    program = Path(sys.executable).parent / "headrace"
+    command = [str(program), "up", "--home", str(home), "--cache", str(plan.cache)]
+    for name, port in ports.items():
+        command += [f"--port-{name}", str(port)]
+    ready = f"http://127.0.0.1:{ports['gateway-http']}/v2/models/{example.ENDPOINT}/ready"
+    log = plan.folder / "up.log"
+    with running(command, [plan.rest], ready, log, start_seconds=_START_SECONDS) as pid:
+        engine = [
+            each
+            for each in descendants(pid)
+            if "triton" in Path(f"/proc/{each}/cmdline").read_text(encoding="utf-8").split("\0")[0]
+        ]
+        for each in engine:
+            pin(each, [plan.under_test])
+        yield Stack(home, ports, engine)

@@ -1,0 +1,87 @@
+"""Four times what it can do, at a fixed rate: what still gets through, and how soon no is said.
+
+One gateway on one core before a simulated accelerator (1 ms a batch and 1.2 us a padded token): no
+real engine, and its figures are never set beside one's. First the most that a closed load gets
+through, then an open load of four times that, in alternating rounds. Refusals are timed by the
+gateway's own histogram, since a load generator at such rates measures itself as well.
+"""
+
+import random
+
+import msgspec
+
+from bench import corpus, machine
+from bench.figures import Better, Report, Target
+from bench.load import Load, Result, offer
+from bench.metrics import Snapshot, quantile
+from bench.plan import Plan
+from bench.processes import read
+from bench.suites.gateway import Subject, gateway
+from contracts.endpoint import Limits
+
+TEXTS = 16  # a request: so that the engine, and not the parsing of HTTP, is what is overloaded
+CALLERS = 64
+TIMES = 4
+GOODPUT = Target(0.90, Better.MORE)
+REFUSED = Target(50.0, Better.LESS)
+REFUSAL = "headrace_gateway_refusal_seconds"
+
+
+def run(plan: Plan) -> Report:
+    """Measures and reports."""
+    about = f"{TIMES} times the most offered, {TEXTS} texts a request, SIMULATED accelerator"
+    report = Report("overload", about)
+    texts = corpus.replay()
+    random.Random(plan.seed).shuffle(texts)
+    bodies = corpus.bodies(texts, TEXTS)
+    peaks: list[float] = []
+    floods: list[Result] = []
+    refused: list[float] = []
+    memory: list[float] = []
+    with gateway(plan, "simulated", limits=Limits()) as subject:
+        for _ in range(plan.rounds):
+            peak = offer(_load(plan, subject, bodies, None), [plan.rest])
+            peaks.append(peak.good_per_second)
+            before = _metrics(subject).buckets(REFUSAL)
+            flood = offer(_load(plan, subject, bodies, peak.good_per_second * TIMES), [plan.rest])
+            after = _metrics(subject).buckets(REFUSAL)
+            refused.append(quantile(before, after, 0.99) * 1000)
+            floods.append(flood)
+            memory.append(machine.resident_megabytes(subject.pid))
+            for load, result in (("closed", peak), (f"open, {TIMES} times", flood)):
+                report.raw.append({"load": load, **msgspec.to_builtins(result)})
+    good = [each.good_per_second for each in floods]
+    report.add(f"most, {CALLERS} callers", "texts/s", [each * TEXTS for each in peaks])
+    report.add("offered", "texts/s", [each.offered / each.seconds * TEXTS for each in floods])
+    report.add("goodput then", "texts/s", [each * TEXTS for each in good])
+    report.add("goodput to most", "ratio", [a / b for a, b in zip(good, peaks, strict=True)],
+               GOODPUT)  # fmt: skip
+    report.add("refused within, p99", "ms", refused, REFUSED, "upper edge of the bucket")
+    for name, status in (("answered", 200), ("refused", 503)):
+        found = [each.of(status).latency.p99 for each in floods]
+        report.add(f"{name} p99, as callers see it", "ms", found)
+    report.add("neither 200 nor 503", "requests", [
+        float(sum(o.count for o in each.outcomes if o.status not in {200, 503}))
+        for each in floods
+    ])  # fmt: skip
+    report.add("memory after the round", "MB", memory)
+    late = [each.send_late_p99_ms for each in floods]
+    report.add("load generator late p99", "ms", late)
+    return report
+
+
+def _metrics(subject: Subject) -> Snapshot:
+    return Snapshot(read(f"http://127.0.0.1:{subject.port}/metrics"))
+
+
+def _load(plan: Plan, subject: Subject, bodies: list[str], rate: float | None) -> Load:
+    return Load(
+        host="127.0.0.1",
+        port=subject.port,
+        path=subject.path,
+        bodies=bodies,
+        callers=CALLERS,
+        rate=rate,
+        warm_up_seconds=plan.warm_up_seconds,
+        seconds=plan.seconds,
+    )
