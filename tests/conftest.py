@@ -1,5 +1,6 @@
 """Fixtures that several packages' tests share: the real components."""
 
+import os
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,7 +30,8 @@ def free_ports(count: int) -> list[int]:
 @pytest.fixture(scope="session")
 def kafka_files() -> KafkaFiles:
     """Apache Kafka itself, downloaded at the first use on a machine."""
-    return prepare(Path.home() / ".cache" / "headrace")
+    cache = os.environ.get("HEADRACE_CACHE") or Path.home() / ".cache" / "headrace"
+    return prepare(Path(cache))
 
 
 @pytest.fixture(scope="session")
