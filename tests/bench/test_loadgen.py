@@ -77,7 +77,7 @@ async def test_a_closed_load_keeps_as_many_requests_on_the_way_as_it_has_callers
 async def test_an_open_load_sends_all_that_is_due_though_no_answer_comes_back() -> None:
     release, enough = asyncio.Event(), asyncio.Event()
 
-    async def answer(index: int, body: str) -> int:  # noqa: ARG001
+    async def answer(index: int, body: str) -> int:
         if index == 70:  # due at 0.35 s, and nothing was answered so far
             enough.set()
         await release.wait()
@@ -107,15 +107,17 @@ async def test_statuses_are_counted_apart_and_a_hang_up_is_status_0() -> None:
 
 
 async def test_a_request_without_an_answer_is_told_apart() -> None:
+    release = asyncio.Event()
+
     async def answer(index: int, body: str) -> int:
-        await asyncio.sleep(60)
+        await release.wait()
         return 200
 
     async with server(answer) as port:
-        small = load(port, callers=2)
-        result = await Generator(small).run()
-        assert result.of(200).count == 0
-        assert result.of(-1).count == 2
+        result = await Generator(load(port, callers=2)).run()
+        release.set()
+    assert result.of(200).count == 0
+    assert result.of(-1).count == 2
 
 
 def test_a_request_says_its_length_in_bytes() -> None:
