@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from contracts.endpoint import Precision
 from contracts.manifest import Parity
 from contracts.tasks import Task
-from preprocess.errors import EngineOutputError
 from registry.convert import precision
 from registry.convert.engine import Engine, Texts
 from registry.convert.errors import VersionError
@@ -107,12 +106,8 @@ def _fastest(trial: Trial, standard: Built) -> Chosen:
 
 def _values(trial: Trial, built: Built) -> NDArray[np.float32]:
     """What callers would get for the trial's texts."""
-    try:
-        return values_of(
-            trial.task, built.engine.outputs(trial.texts), multi_label=trial.multi_label
-        )
-    except EngineOutputError as error:
-        raise VersionError(f"{built.precision}: {error}") from error
+    outputs = built.engine.outputs(trial.texts)
+    return values_of(trial.task, outputs, multi_label=trial.multi_label)
 
 
 def _require(

@@ -28,7 +28,7 @@ Floats = NDArray[np.float32]
 
 _WEIGHT_MAX = 63
 _STRENGTHS = (None, 0.6, 0.75, 0.9)  # None: no smoothing
-_SAMPLE_ROWS = 128
+_SAMPLE_ROWS = 256
 _TINY = 1e-5
 
 
@@ -50,7 +50,7 @@ class Product:
 class Range:
     """What the calibration texts showed of one activation tensor ``[..., k]``.
 
-    ``low`` and ``high`` are extremes a channel, ``[k]``; ``rows`` is a sample ``[<= 128, k]``.
+    ``low`` and ``high`` are extremes a channel, ``[k]``; ``rows`` is a sample ``[<= 256, k]``.
     """
 
     low: Floats

@@ -9,6 +9,7 @@ has this for users. Texts never enter the package.
 
 import csv
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
@@ -19,6 +20,7 @@ from registry.convert.errors import VersionError
 STEM = "evaluation_texts"
 FOLDER = "evaluation"
 SUFFIXES = (".txt", ".jsonl", ".csv")
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _MOST_TEXTS = 5000
 _MOST_BYTES = 32 << 20
 _JOINED_WORDS = (24, 48, 96, 192, 384)
@@ -95,4 +97,6 @@ def _read(path: Path) -> list[str]:
         raise VersionError(f"{path.name} can't be read as evaluation texts: {error}") from error
     if not all(isinstance(text, str) for text in texts):
         raise VersionError(f"{path.name} has a text that is not a string")
+    if any(not text.isascii() and _SURROGATE.search(text) for text in texts):
+        raise VersionError(f"{path.name} has a text with a lone surrogate, which is no Unicode")
     return [text for text in texts if text.strip()]

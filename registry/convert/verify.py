@@ -13,8 +13,10 @@ from numpy.typing import NDArray
 from contracts.endpoint import Precision
 from contracts.manifest import Parity
 from contracts.tasks import Task
+from preprocess.errors import EngineOutputError
 from preprocess.heads import task_values
 from registry.convert.engine import Engine, Texts
+from registry.convert.errors import VersionError
 
 Floats = NDArray[np.float32]
 
@@ -47,9 +49,12 @@ def values_of(task: Task, outputs: Floats, *, multi_label: bool) -> Floats:
     """What a caller sees of engine outputs ``[texts, n]``.
 
     Raises:
-        preprocess.errors.EngineOutputError: NaN or infinity in them.
+        VersionError: NaN or infinity in them, or not one row a text.
     """
-    return task_values(task, outputs, width=outputs.shape[1], multi_label=multi_label)
+    try:
+        return task_values(task, outputs, width=outputs.shape[-1], multi_label=multi_label)
+    except EngineOutputError as error:
+        raise VersionError(f"the model can't be used: {error}") from error
 
 
 def scale_of(task: Task, original: Floats) -> float:

@@ -1,0 +1,148 @@
+from dataclasses import replace
+
+import numpy as np
+import onnx
+import pytest
+from tiny_models import TEXTS, classifier, tokenizer
+
+from contracts.endpoint import Precision
+from contracts.manifest import TokenizerSpec
+from contracts.tasks import Task
+from preprocess.buckets import automatic_buckets
+from preprocess.encoder import TextEncoder
+from registry.convert import graph
+from registry.convert.choose import Trial, choose
+from registry.convert.engine import Engine, encode
+from registry.convert.errors import VersionError
+from registry.convert.verify import (
+    batch_invariance,
+    broken_limit,
+    compare,
+    limits_for,
+    values_of,
+)
+
+
+def trial(model: onnx.ModelProto, wished: Precision = Precision.AUTO) -> Trial:
+    spec = TokenizerSpec(max_tokens=24, pad_id=0, unk_id=1, vocabulary=20)
+    encoder = TextEncoder(tokenizer().to_str().encode(), spec)
+    texts = encode(TEXTS, encoder, graph.inputs_of(model), spec, automatic_buckets(24))
+    outputs = Engine(model, threads=1).alone(texts)
+    return Trial(
+        task=Task.TEXT_CLASSIFICATION,
+        multi_label=False,
+        wished=wished,
+        model=model,
+        texts=texts,
+        reference=values_of(Task.TEXT_CLASSIFICATION, outputs, multi_label=False),
+        reference_name="onnx-fp32",
+        threads=1,
+    )
+
+
+@pytest.mark.parametrize("wished", [Precision.FP32, Precision.FP16, Precision.INT8])
+def test_the_precision_that_was_asked_for_is_made_and_proved(wished: Precision) -> None:
+    chosen = choose(trial(classifier(), wished))
+    assert chosen.precision is wished
+    assert chosen.parity.limits == limits_for(Task.TEXT_CLASSIFICATION, wished)
+    assert broken_limit(chosen.parity) == ""
+    assert chosen.width == 2
+
+
+def test_int8_without_products_is_refused_where_asked_for_and_explained_where_not() -> None:
+    model = classifier()
+    for node in model.graph.node:
+        if node.op_type == "MatMul":
+            # The same arithmetic by an operator that is not quantised.
+            node.op_type = "Einsum"
+            equation = "blk,kn->bln" if node.output[0] == "mixed" else "bk,kn->bn"
+            node.attribute.append(onnx.helper.make_attribute("equation", equation))
+    with pytest.raises(VersionError, match="no matrix products"):
+        choose(trial(model, Precision.INT8))
+    chosen = choose(trial(model))
+    assert chosen.precision is Precision.FP32
+    assert "no matrix products" in chosen.parity.fallback
+
+
+def test_a_graph_that_answers_otherwise_than_the_original_is_refused() -> None:
+    honest = trial(classifier())
+    with pytest.raises(VersionError, match="does not answer as the original"):
+        choose(replace(honest, reference=honest.reference[:, ::-1].copy()))
+
+
+def test_a_graph_whose_neighbours_change_answers_is_found_out() -> None:
+    leaky = classifier()
+    # Every text gets the mean of the whole batch added.
+    graph_ = leaky.graph
+    graph_.node[-1].input[0] = "leaked"
+    graph_.initializer.append(onnx.numpy_helper.from_array(np.array([0], np.int64), "first"))
+    node = onnx.helper.make_node("ReduceSum", ["mean", "first"], ["all"], keepdims=1)
+    graph_.node.insert(len(graph_.node) - 1, node)
+    graph_.node.insert(
+        len(graph_.node) - 1, onnx.helper.make_node("Add", ["mean", "all"], ["leaked"])
+    )
+    case = trial(leaky)
+    moved = batch_invariance(
+        Engine(leaky, threads=1), case.texts, Task.TEXT_CLASSIFICATION, multi_label=False
+    )
+    assert moved > 1e-3
+
+
+def test_an_honest_graph_does_not_move() -> None:
+    case = trial(classifier())
+    moved = batch_invariance(
+        Engine(case.model, threads=1), case.texts, Task.TEXT_CLASSIFICATION, multi_label=False
+    )
+    assert moved < 1e-6
+
+
+@pytest.mark.parametrize(
+    ("changed", "limit", "words"),
+    [
+        ([[0.4, 0.6], [0.5, 0.5]], "min_equal_labels", "equal labels is 0.5"),
+        ([[0.9, 0.1], [0.9, 0.1]], "max_abs_difference", "max abs difference is 0.3"),
+        ([[0.9, 0.1], [0.9, 0.1]], "mean_abs_difference", "mean abs difference is 0.15"),
+    ],
+)
+def test_a_broken_limit_is_named_with_its_figure(
+    changed: list[list[float]], limit: str, words: str
+) -> None:
+    original = np.array([[0.9, 0.1], [0.6, 0.4]], np.float32)
+    parity = compare(
+        Task.TEXT_CLASSIFICATION,
+        original,
+        np.array(changed, np.float32),
+        precision=Precision.INT8,
+        reference="x",
+        batch_difference=0.0,
+    )
+    alone = parity.model_copy(update={"limits": {limit: parity.limits[limit]}})
+    assert words in broken_limit(alone)
+
+
+def test_vectors_are_judged_by_their_size_and_direction() -> None:
+    original = np.array([[3.0, 4.0], [30.0, 40.0]], np.float32)
+    parity = compare(
+        Task.TEXT_EMBEDDING,
+        original,
+        original * 1.001,
+        precision=Precision.FP32,
+        reference="x",
+        batch_difference=0.0,
+    )
+    assert parity.min_cosine == pytest.approx(1.0)
+    assert parity.max_abs_difference == pytest.approx(0.04 / 27.5, rel=1e-3)
+    assert parity.equal_labels is None
+
+
+def test_a_batch_difference_beyond_its_limit_is_broken() -> None:
+    same = np.ones((1, 2), np.float32)
+    parity = compare(
+        Task.TEXT_EMBEDDING,
+        same,
+        same,
+        precision=Precision.INT8,
+        reference="x",
+        batch_difference=0.01,
+    )
+    assert "batch max abs difference is 0.01" in broken_limit(parity)

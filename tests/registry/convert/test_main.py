@@ -1,0 +1,119 @@
+"""The process itself: what it prints, and that it is quick to start."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fake_mlflow import FakeMlflow, serve
+from tiny_models import write_onnx_version
+
+from registry.convert.__main__ import _authorization
+from registry.job import LINE, ConversionRequest, Failed, Progress, Published
+from registry.store import PackageStore
+
+PROGRAM = [sys.executable, "-P", "-m", "registry.convert"]
+
+
+@pytest.fixture
+def fake(tmp_path: Path) -> Iterator[FakeMlflow]:
+    (tmp_path / "artifacts").mkdir()
+    with serve(FakeMlflow(tmp_path / "artifacts")) as server:
+        yield server
+
+
+def run(fake: FakeMlflow, tmp_path: Path, **changes: object) -> list[Progress | Published | Failed]:
+    work = tmp_path / "work"
+    work.mkdir()
+    request = ConversionRequest.model_validate(
+        {
+            "tracking_uri": fake.uri,
+            "model": "tiny",
+            "version": "1",
+            "store_url": (tmp_path / "store").as_uri(),
+            "serving": {},
+            "work_dir": str(work),
+            **changes,
+        }
+    )
+    path = tmp_path / "request.json"
+    path.write_text(request.model_dump_json())
+    done = subprocess.run(
+        [*PROGRAM, str(path)], capture_output=True, text=True, check=True, timeout=60
+    )
+    for line in done.stderr.splitlines():
+        json.loads(line)
+    return [LINE.validate_json(line) for line in done.stdout.splitlines()]
+
+
+def test_progress_then_one_published_line(fake: FakeMlflow, tmp_path: Path) -> None:
+    write_onnx_version(fake.root / "v")
+    fake.register("tiny", "mlflow-artifacts:/v")
+    *steps, last = run(fake, tmp_path)
+    assert isinstance(last, Published)
+    assert steps
+    assert all(isinstance(step, Progress) for step in steps)
+    store = PackageStore((tmp_path / "store").as_uri())
+    assert store.packages() == [last.ref.package]
+
+
+def test_a_version_at_fault_ends_in_one_failed_line(fake: FakeMlflow, tmp_path: Path) -> None:
+    (fake.root / "v").mkdir()
+    (fake.root / "v" / "model.pkl").write_bytes(b"")
+    fake.register("tiny", "mlflow-artifacts:/v")
+    last = run(fake, tmp_path)[-1]
+    assert isinstance(last, Failed)
+    assert last.by_version
+    assert "model.pkl" in last.reason
+
+
+def test_a_registry_that_is_away_is_not_the_versions_fault(
+    fake: FakeMlflow, tmp_path: Path
+) -> None:
+    last = run(fake, tmp_path, tracking_uri="http://127.0.0.1:1")[-1]
+    assert isinstance(last, Failed)
+    assert not last.by_version
+
+
+def test_a_store_that_is_away_is_not_the_versions_fault(fake: FakeMlflow, tmp_path: Path) -> None:
+    write_onnx_version(fake.root / "v")
+    fake.register("tiny", "mlflow-artifacts:/v")
+    (tmp_path / "file").write_bytes(b"")
+    last = run(fake, tmp_path, store_url=(tmp_path / "file" / "store").as_uri())[-1]
+    assert isinstance(last, Failed)
+    assert not last.by_version
+    assert "package store" in last.reason
+
+
+def test_without_a_request_it_says_how_it_is_used() -> None:
+    done = subprocess.run(PROGRAM, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 2
+    assert "usage" in done.stderr
+
+
+def test_neither_mlflow_nor_torch_is_imported_for_an_onnx_version() -> None:
+    """Importing MLflow's client alone takes longer than all the rest."""
+    code = (
+        "import sys, registry.convert.walk;"
+        "print([m for m in ('mlflow', 'torch', 'pandas', 'transformers') if m in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("environment", "header"),
+    [
+        ({}, None),
+        ({"MLFLOW_TRACKING_TOKEN": "t"}, "Bearer t"),
+        ({"MLFLOW_TRACKING_USERNAME": "u", "MLFLOW_TRACKING_PASSWORD": "p"}, "Basic dTpw"),
+    ],
+)
+def test_credentials_come_from_mlflows_own_variables(
+    environment: dict[str, str], header: str | None
+) -> None:
+    assert _authorization(environment) == header

@@ -1,0 +1,69 @@
+from pathlib import Path
+
+import pytest
+
+from registry.convert import texts
+from registry.convert.errors import VersionError
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("evaluation_texts.txt", "one two\n\nthree\n"),
+        ("evaluation/anything.txt", "one two\nthree"),
+        ("evaluation/rows.jsonl", '{"text": "one two", "label": "x"}\n\n{"text": "three"}\n'),
+        ("evaluation_texts.csv", 'label,text\nx,"one two"\ny,three\n'),
+    ],
+)
+def test_evaluation_texts_are_found_by_name(tmp_path: Path, name: str, content: str) -> None:
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_text(content)
+    found = texts.find([tmp_path / "nothing", tmp_path])
+    assert found.texts == ("one two", "three")
+    assert found.own
+    assert name in found.source
+
+
+@pytest.mark.parametrize("name", ["evaluation_texts.bin", "evaluation", "texts.txt", "a/b.csv"])
+def test_other_files_are_not_taken_for_texts(name: str) -> None:
+    assert not texts.is_evaluation_file(name)
+
+
+def test_without_any_neutral_texts_stand_in_and_say_so(tmp_path: Path) -> None:
+    found = texts.find([tmp_path])
+    assert not found.own
+    assert "Headrace" in found.source
+    assert len(found.texts) > 100
+    lengths = [len(text.split()) for text in found.texts]
+    assert min(lengths) == 1
+    assert max(lengths) > 150
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("evaluation_texts.jsonl", "not json", "can't be read"),
+        ("evaluation_texts.jsonl", '{"txt": "a"}', "can't be read"),
+        ("evaluation_texts.jsonl", '{"text": 3}', "not a string"),
+        ("evaluation_texts.jsonl", '{"text": "a\\ud800"}', "surrogate"),
+        ("evaluation_texts.csv", "words\na\n", "can't be read"),
+    ],
+)
+def test_texts_that_can_not_be_read_are_the_versions_fault(
+    tmp_path: Path, name: str, content: str, words: str
+) -> None:
+    (tmp_path / name).write_text(content)
+    with pytest.raises(VersionError, match=words):
+        texts.find([tmp_path])
+
+
+def test_a_large_set_is_thinned_evenly() -> None:
+    kept = texts.thinned([str(place) for place in range(1000)], 10)
+    assert kept == tuple(str(place) for place in range(0, 1000, 100))
+    assert texts.thinned(["a"], 10) == ("a",)
+
+
+def test_long_texts_are_joined_from_short_ones() -> None:
+    joined = texts.with_long_ones(["one two three"] * 200)
+    assert joined[:200] == ("one two three",) * 200
+    assert max(len(text.split()) for text in joined) == 384

@@ -1,0 +1,94 @@
+from pathlib import Path
+
+import pytest
+from tiny_models import tokenizer, write_json
+from tokenizers import Tokenizer, models, pre_tokenizers
+
+from contracts.endpoint import Serving
+from contracts.tasks import Task
+from registry.convert import tokeniser
+from registry.convert.errors import VersionError
+from registry.flavours import Original
+
+
+def original(folder: Path, **changes: object) -> Original:
+    base = {"flavour": "x", "folder": folder, "tokenizer": folder, "task": Task.TEXT_EMBEDDING}
+    return Original(**{**base, **changes})  # type: ignore[arg-type]  # checked by the tests
+
+
+def test_ids_are_read_from_the_tokenisers_own_files(tmp_path: Path) -> None:
+    tokenizer().save(str(tmp_path / "tokenizer.json"))
+    made = tokeniser.build(original(tmp_path), Serving())
+    assert (made.spec.pad_id, made.spec.unk_id) == (0, 1)
+    assert made.spec.vocabulary == tokenizer().get_vocab_size()
+
+
+def test_a_padding_token_of_another_name_is_found(tmp_path: Path) -> None:
+    words = Tokenizer(models.WordLevel({"a": 0, "<void>": 1, "<unk>": 2}, unk_token="<unk>"))
+    words.pre_tokenizer = pre_tokenizers.Whitespace()
+    words.save(str(tmp_path / "tokenizer.json"))
+    write_json(tmp_path / "tokenizer_config.json", {"pad_token": {"content": "<void>"}})
+    made = tokeniser.build(original(tmp_path), Serving())
+    assert (made.spec.pad_id, made.spec.unk_id) == (1, 2)
+
+
+def test_a_byte_level_vocabulary_has_no_unknown_token(tmp_path: Path) -> None:
+    letters = {letter: place for place, letter in enumerate(sorted(_alphabet()))}
+    words = Tokenizer(models.BPE({**letters, "<unk>": len(letters)}, [], unk_token="<unk>"))
+    words.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    words.save(str(tmp_path / "tokenizer.json"))
+    assert tokeniser.build(original(tmp_path), Serving()).spec.unk_id is None
+
+
+def _alphabet() -> list[str]:
+    return list(pre_tokenizers.ByteLevel.alphabet())
+
+
+def test_the_shorter_of_both_limits_holds(tmp_path: Path) -> None:
+    tokenizer().save(str(tmp_path / "tokenizer.json"))
+    assert tokeniser.build(original(tmp_path, max_tokens=100), Serving()).buckets[-1] == 100
+    short = Serving(max_tokens=16)
+    assert tokeniser.build(original(tmp_path, max_tokens=100), short).spec.max_tokens == 16
+
+
+def test_a_users_own_buckets_end_at_the_limit(tmp_path: Path) -> None:
+    tokenizer().save(str(tmp_path / "tokenizer.json"))
+    serving = Serving(length_buckets=(10, 20, 600))
+    assert tokeniser.build(original(tmp_path, max_tokens=64), serving).buckets == (10, 20, 64)
+
+
+def test_its_own_padding_and_truncation_are_not_published(tmp_path: Path) -> None:
+    words = tokenizer()
+    words.enable_padding(length=128)
+    words.enable_truncation(4)
+    words.save(str(tmp_path / "tokenizer.json"))
+    published = Tokenizer.from_str(tokeniser.build(original(tmp_path), Serving()).data.decode())
+    assert published.padding is None
+    assert published.truncation is None
+
+
+def test_prompt_and_lowercasing_become_part_of_the_tokeniser(tmp_path: Path) -> None:
+    words = tokenizer()
+    plain = words.encode("the good film").ids
+    words.normalizer = None
+    words.save(str(tmp_path / "tokenizer.json"))
+    made = tokeniser.build(original(tmp_path, prompt="THE ", lowercase=True), Serving())
+    assert made.encoder.encode(["GOOD Film"]).ids == [plain]
+
+
+def test_a_file_that_is_no_tokeniser_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "tokenizer.json").write_text("{}")
+    with pytest.raises(VersionError, match=r"tokenizer\.json is not a tokeniser"):
+        tokeniser.build(original(tmp_path), Serving())
+
+
+def test_older_files_alone_are_refused_with_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "vocab.txt").write_text("[PAD]\n")
+    with pytest.raises(VersionError, match="save it with a fast tokeniser"):
+        tokeniser.build(original(tmp_path), Serving())
+
+
+def test_no_room_beside_the_special_tokens_is_refused(tmp_path: Path) -> None:
+    tokenizer().save(str(tmp_path / "tokenizer.json"))
+    with pytest.raises(VersionError, match="can't be used"):
+        tokeniser.build(original(tmp_path, max_tokens=2), Serving())

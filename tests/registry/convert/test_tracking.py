@@ -1,0 +1,117 @@
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fake_mlflow import FakeMlflow, serve
+
+from registry.convert.errors import EnvironmentFaultError, VersionError
+from registry.convert.tracking import Tracking
+
+
+@pytest.fixture
+def fake(tmp_path: Path) -> Iterator[FakeMlflow]:
+    (tmp_path / "artifacts").mkdir()
+    with serve(FakeMlflow(tmp_path / "artifacts")) as server:
+        yield server
+
+
+def write(path: Path, content: bytes = b"x") -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+
+
+def keep_all(_: str) -> bool:
+    return False
+
+
+def test_folders_are_walked_and_files_come_whole(fake: FakeMlflow, tmp_path: Path) -> None:
+    content = bytes(range(256)) * 9000
+    write(fake.root / "v" / "a.json")
+    write(fake.root / "v" / "deep" / "er" / "with space.bin", content)
+    Tracking(fake.uri).download("mlflow-artifacts:/v", tmp_path / "got", skip=keep_all)
+    assert (tmp_path / "got" / "a.json").is_file()
+    assert (tmp_path / "got" / "deep" / "er" / "with space.bin").read_bytes() == content
+
+
+def test_artifacts_elsewhere_come_by_their_own_url(fake: FakeMlflow, tmp_path: Path) -> None:
+    write(tmp_path / "elsewhere" / "sub" / "model.onnx", b"graph")
+    tracking = Tracking(fake.uri)
+    tracking.download((tmp_path / "elsewhere").as_uri(), tmp_path / "got", skip=keep_all)
+    assert (tmp_path / "got" / "sub" / "model.onnx").read_bytes() == b"graph"
+
+
+def test_skipped_files_stay_away_and_are_told(fake: FakeMlflow, tmp_path: Path) -> None:
+    write(fake.root / "v" / "model.pkl")
+    write(fake.root / "v" / "model.onnx")
+    skipped = Tracking(fake.uri).download(
+        "mlflow-artifacts:/v", tmp_path / "got", skip=lambda name: name.endswith(".pkl")
+    )
+    assert skipped == ("model.pkl",)
+    assert [path.name for path in (tmp_path / "got").iterdir()] == ["model.onnx"]
+
+
+def test_a_source_within_a_run_leads_to_the_runs_files(fake: FakeMlflow) -> None:
+    fake.log_run("r1", "mlflow-artifacts:/0/r1/artifacts")
+    fake.register("m", "runs:/r1/hf")
+    assert Tracking(fake.uri).version("m", "1").artifacts == "mlflow-artifacts:/0/r1/artifacts/hf"
+
+
+def test_a_logged_model_leads_to_its_files(fake: FakeMlflow) -> None:
+    fake.logged["m-1"] = "mlflow-artifacts:/0/models/m-1"
+    fake.register("m", "models:/m-1")
+    assert Tracking(fake.uri).version("m", "1").artifacts == "mlflow-artifacts:/0/models/m-1"
+
+
+def test_the_servers_own_artifact_urls_are_understood(fake: FakeMlflow, tmp_path: Path) -> None:
+    write(fake.root / "v" / "a.json")
+    url = f"{fake.uri}/api/2.0/mlflow-artifacts/artifacts/v"
+    Tracking(fake.uri).download(url, tmp_path / "got", skip=keep_all)
+    assert (tmp_path / "got" / "a.json").is_file()
+
+
+def test_an_unknown_version_is_the_versions_fault(fake: FakeMlflow) -> None:
+    with pytest.raises(VersionError, match="does not know nobody"):
+        Tracking(fake.uri).version("nobody", "1")
+
+
+def test_a_server_in_trouble_is_not_the_versions_fault(fake: FakeMlflow) -> None:
+    fake.register("m", "mlflow-artifacts:/v")
+    fake.broken = True
+    with pytest.raises(EnvironmentFaultError, match="503"):
+        Tracking(fake.uri).version("m", "1")
+
+
+def test_no_server_is_not_the_versions_fault() -> None:
+    with pytest.raises(EnvironmentFaultError, match="does not answer"):
+        Tracking("http://127.0.0.1:1").version("m", "1")
+
+
+def test_a_store_that_is_away_is_not_the_versions_fault(fake: FakeMlflow, tmp_path: Path) -> None:
+    with pytest.raises(EnvironmentFaultError, match="can't list"):
+        Tracking(fake.uri).download("carrier-pigeon://x", tmp_path / "got", skip=keep_all)
+
+
+def test_the_deadline_ends_everything(fake: FakeMlflow) -> None:
+    with pytest.raises(EnvironmentFaultError, match="too long"):
+        Tracking(fake.uri, deadline_seconds=0.0).version("m", "1")
+
+
+def test_credentials_go_with_every_request(fake: FakeMlflow) -> None:
+    fake.register("m", "mlflow-artifacts:/v")
+    Tracking(fake.uri, authorization="Bearer t").version("m", "1")
+    assert {headers.get("Authorization") for headers in fake.headers} == {"Bearer t"}
+
+
+def test_only_http_addresses_are_taken() -> None:
+    with pytest.raises(EnvironmentFaultError, match="must begin with http"):
+        Tracking("file:///etc")
+
+
+def test_a_name_that_leads_outside_is_refused(tmp_path: Path) -> None:
+    class Escaping(FakeMlflow):
+        def answer(self, path: str, query: dict[str, str]) -> object:
+            return {"files": [{"path": "../../outside", "is_dir": False}]}
+
+    with serve(Escaping(tmp_path)) as fake, pytest.raises(VersionError, match="outside"):
+        Tracking(fake.uri).download("mlflow-artifacts:/v", tmp_path / "got", skip=keep_all)
+    assert not (tmp_path / "outside").exists()

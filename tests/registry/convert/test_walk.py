@@ -1,0 +1,250 @@
+"""The whole way of a version, over a real socket and real ONNX Runtime, in milliseconds."""
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from fake_mlflow import FakeMlflow, serve
+from google.protobuf import text_format
+from tiny_models import TEXTS, classifier, token_vectors, tokenizer, write_json, write_onnx_version
+from tritonclient.grpc import model_config_pb2
+
+from contracts.endpoint import Phase, Precision, Serving
+from contracts.manifest import MODEL_ONNX, Manifest
+from contracts.statistics import Statistic
+from contracts.tasks import Task
+from registry.convert.errors import ConversionError, EnvironmentFaultError, VersionError
+from registry.convert.tracking import Tracking
+from registry.convert.walk import convert
+from registry.job import ConversionRequest, Signature
+from registry.store import PackageStore
+
+SMALL = Serving(max_batch_size=8, max_tokens=64)
+
+
+class House:
+    """A registry with one version, a store and what was reported."""
+
+    def __init__(self, fake: FakeMlflow, folder: Path) -> None:
+        self.fake = fake
+        self.folder = folder
+        self.version = fake.root / "version"
+        self.run = fake.root / "run"
+        self.store = PackageStore((folder / "store").as_uri())
+        self.phases: list[Phase] = []
+        fake.register("tiny", "mlflow-artifacts:/version", run_id="r1")
+        fake.log_run("r1", "mlflow-artifacts:/run")
+
+    def convert(self, **changes: object) -> Manifest:
+        work = self.folder / f"work-{len(list(self.folder.iterdir()))}"
+        work.mkdir()
+        request = ConversionRequest.model_validate(
+            {
+                "tracking_uri": self.fake.uri,
+                "model": "tiny",
+                "version": "1",
+                "store_url": "unused",
+                "serving": SMALL,
+                "work_dir": str(work),
+                **changes,
+            }
+        )
+        ref = convert(
+            request, Tracking(self.fake.uri), self.store, lambda phase, _: self.phases.append(phase)
+        )
+        return self.store.manifest(ref.package)
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> Iterator[House]:
+    (tmp_path / "artifacts").mkdir()
+    with serve(FakeMlflow(tmp_path / "artifacts")) as fake:
+        yield House(fake, tmp_path)
+
+
+def test_an_onnx_version_becomes_a_package_that_proves_itself(house: House) -> None:
+    write_onnx_version(house.version)
+    manifest = house.convert()
+    assert manifest.labels == ("bad", "good")
+    assert manifest.task is Task.TEXT_CLASSIFICATION
+    assert manifest.tokenizer.max_tokens == manifest.length_buckets[-1] == 24
+    assert (manifest.tokenizer.pad_id, manifest.tokenizer.unk_id) == (0, 1)
+    assert manifest.parity is not None
+    assert manifest.parity.batch_max_abs_difference <= 1e-3
+    assert house.phases == [
+        Phase.CONVERTING,
+        Phase.CONVERTING,
+        Phase.VERIFYING,
+        Phase.PUBLISHING,
+    ]
+    fetched = house.store.fetch(manifest.package_id(), house.folder / "fetched")
+    assert fetched == manifest
+
+
+def test_the_published_configs_are_for_the_published_graph(house: House) -> None:
+    write_onnx_version(house.version)
+    manifest = house.convert()
+    house.store.fetch(manifest.package_id(), house.folder / "fetched")
+    for name in ("config.python.pbtxt", "config.onnxruntime.pbtxt"):
+        text = (house.folder / "fetched" / name).read_text()
+        config = text_format.Parse(text, model_config_pb2.ModelConfig())
+        assert [tensor.name for tensor in config.input] == ["input_ids", "attention_mask"]
+        assert [tensor.name for tensor in config.output] == ["logits"]
+        assert config.max_batch_size == 8
+    graph = onnx.load(str(house.folder / "fetched" / MODEL_ONNX))
+    assert [value.name for value in graph.graph.output] == ["logits"]
+
+
+def test_the_same_version_and_options_make_the_same_package(house: House) -> None:
+    write_onnx_version(house.version)
+    serving = SMALL.model_copy(update={"precision": Precision.INT8})
+    assert house.convert(serving=serving) == house.convert(serving=serving)
+    assert len(house.store.packages()) == 1
+
+
+def test_other_options_make_another_package(house: House) -> None:
+    write_onnx_version(house.version)
+    fp32 = house.convert(serving=SMALL.model_copy(update={"precision": Precision.FP32}))
+    int8 = house.convert(serving=SMALL.model_copy(update={"precision": Precision.INT8}))
+    assert (fp32.precision, int8.precision) == (Precision.FP32, Precision.INT8)
+    assert fp32.package_id() != int8.package_id()
+
+
+def test_auto_says_why_int8_was_given_up(house: House) -> None:
+    write_onnx_version(house.version)
+    manifest = house.convert()
+    assert manifest.parity is not None
+    assert (manifest.precision is Precision.INT8) == (manifest.parity.fallback == "")
+
+
+def test_the_profile_is_over_the_texts_that_the_run_logged(house: House) -> None:
+    write_onnx_version(house.version)
+    path = house.run / "evaluation" / "held_out.jsonl"
+    path.parent.mkdir(parents=True)
+    path.write_text("\n".join(json.dumps({"text": text}) for text in TEXTS))
+    profile = house.convert().profile
+    assert profile is not None
+    assert (profile.texts, profile.source) == (
+        len(TEXTS),
+        "evaluation/held_out.jsonl of the version",
+    )
+    assert sum(profile.histograms[Statistic.TOKENS]) == len(TEXTS)
+    assert sum(profile.labels.values()) == len(TEXTS)
+
+
+def test_lineage_names_the_run_its_data_sets_and_its_commit(house: House) -> None:
+    write_onnx_version(house.version)
+    house.fake.log_run(
+        "r1",
+        "mlflow-artifacts:/run",
+        data={"tags": [{"key": "mlflow.source.git.commit", "value": "abc"}]},
+        inputs={
+            "dataset_inputs": [
+                {
+                    "dataset": {"name": "reviews", "digest": "d1"},
+                    "tags": [{"key": "mlflow.data.context", "value": "training"}],
+                }
+            ]
+        },
+    )
+    lineage = house.convert().lineage
+    assert (lineage.run_id, lineage.git_commit) == ("r1", "abc")
+    assert [(item.name, item.digest, item.context) for item in lineage.data_sets] == [
+        ("reviews", "d1", "training")
+    ]
+
+
+def test_token_vectors_are_pooled_as_modules_json_says(house: House) -> None:
+    house.version.mkdir()
+    onnx.save(token_vectors(), str(house.version / "model.onnx"))
+    tokenizer().save(str(house.version / "tokenizer.json"))
+    modules = [
+        {"idx": 0, "path": "", "type": "sentence_transformers.models.Transformer"},
+        {"idx": 1, "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
+        {"idx": 2, "path": "2_Normalize", "type": "sentence_transformers.models.Normalize"},
+    ]
+    write_json(house.version / "modules.json", modules)
+    write_json(house.version / "1_Pooling" / "config.json", {"pooling_mode_mean_tokens": True})
+    manifest = house.convert()
+    assert manifest.task is Task.TEXT_EMBEDDING
+    assert manifest.dimension == 16
+    assert manifest.profile is not None
+    # Every norm is 1: one bucket holds all texts.
+    assert manifest.profile.texts in manifest.profile.histograms[Statistic.VECTOR_NORM]
+
+
+def test_a_tokeniser_logged_with_the_run_is_found(house: House) -> None:
+    write_onnx_version(house.version, with_tokenizer=False)
+    (house.run / "tokenizer").mkdir(parents=True)
+    tokenizer().save(str(house.run / "tokenizer" / "tokenizer.json"))
+    assert house.convert().tokenizer.vocabulary > 4
+
+
+def test_of_a_run_nothing_else_is_downloaded(house: House) -> None:
+    write_onnx_version(house.version)
+    (house.run / "checkpoints").mkdir(parents=True)
+    (house.run / "checkpoints" / "huge.safetensors").write_bytes(b"x")
+    house.convert()
+    assert not list(house.folder.glob("work-*/run/checkpoints"))
+
+
+@pytest.mark.parametrize(
+    ("stable", "words"),
+    [
+        (Signature(task=Task.TEXT_CLASSIFICATION, labels=("bad", "fine")), "gone fine; new good"),
+        (Signature(task=Task.TEXT_EMBEDDING, dimension=2), "text-embedding"),
+    ],
+)
+def test_a_version_that_would_break_callers_is_refused(
+    house: House, stable: Signature, words: str
+) -> None:
+    write_onnx_version(house.version)
+    with pytest.raises(VersionError, match=words):
+        house.convert(stable=stable)
+    assert house.store.packages() == []
+
+
+def test_a_version_whose_answers_depend_on_padding_is_refused(house: House) -> None:
+    write_onnx_version(house.version, classifier(masked=False))
+    with pytest.raises(VersionError, match="does not answer as the original"):
+        house.convert()
+
+
+def test_a_graph_that_gives_another_number_of_labels_is_refused(house: House) -> None:
+    write_onnx_version(house.version, classifier(labels=3))
+    with pytest.raises(VersionError, match="name 2 labels, but the graph gives 3"):
+        house.convert()
+
+
+def test_a_graph_that_gives_nan_is_refused(house: House) -> None:
+    model = classifier()
+    next(t for t in model.graph.initializer if t.name == "head").raw_data = np.full(
+        32, np.nan, np.float32
+    ).tobytes()
+    write_onnx_version(house.version, model)
+    with pytest.raises(ConversionError, match=r"(?i)nan"):
+        house.convert()
+
+
+def test_a_missing_tokeniser_is_waited_for_while_the_version_is_new(house: House) -> None:
+    write_onnx_version(house.version, with_tokenizer=False)
+    house.fake.register("tiny", "mlflow-artifacts:/version", created=int(time.time() * 1000))
+    with pytest.raises(EnvironmentFaultError, match=r"tokenizer\.json"):
+        house.convert()
+
+
+def test_a_missing_tokeniser_of_an_old_version_is_its_own_fault(house: House) -> None:
+    write_onnx_version(house.version, with_tokenizer=False)
+    with pytest.raises(VersionError, match=r"tokenizer\.json"):
+        house.convert()
+
+
+def test_a_tokeniser_that_does_not_know_its_own_texts_is_refused(house: House) -> None:
+    write_onnx_version(house.version)
+    (house.version / "evaluation_texts.txt").write_text("zzz qqq www xxx yyy ppp\n" * 9)
+    with pytest.raises(VersionError, match="does not know"):
+        house.convert()

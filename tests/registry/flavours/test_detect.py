@@ -1,0 +1,201 @@
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tiny_models import tokenizer, write_json, write_onnx_version
+
+from contracts.tasks import Task
+from registry.convert.errors import VersionError
+from registry.flavours import Original, Pooling, PoolingMode, detect
+from registry.flavours.detect import is_pickle
+
+MODULES = [
+    {"idx": 0, "path": "", "type": "sentence_transformers.models.Transformer"},
+    {"idx": 1, "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
+]
+NORMALIZE = {"idx": 2, "path": "2_Normalize", "type": "sentence_transformers.models.Normalize"}
+
+
+def hf_folder(folder: Path, **config: Any) -> Path:
+    """A folder in Hugging Face layout; its weights are never read here."""
+    defaults = {"architectures": ["BertForSequenceClassification"], "id2label": {"0": "n"}}
+    write_json(folder / "config.json", {**defaults, **config})
+    (folder / "model.safetensors").write_bytes(b"")
+    tokenizer().save(str(folder / "tokenizer.json"))
+    return folder
+
+
+def sentences(folder: Path, modules: list[dict[str, Any]], pooling: dict[str, Any]) -> Path:
+    hf_folder(folder, architectures=["BertModel"], id2label={})
+    write_json(folder / "1_Pooling" / "config.json", pooling)
+    write_json(folder / "modules.json", modules)
+    return folder
+
+
+def test_a_plain_folder_is_detected(tmp_path: Path) -> None:
+    found = detect(hf_folder(tmp_path, id2label={"1": "pos", "0": "neg"}))
+    assert found.flavour == "transformers folder"
+    assert found.task is Task.TEXT_CLASSIFICATION
+    assert found.labels == ("neg", "pos")
+    assert found.onnx is None
+
+
+def test_mlflows_transformers_layout_is_detected(tmp_path: Path) -> None:
+    hf_folder(tmp_path / "model")
+    (tmp_path / "MLmodel").write_text("flavors: {transformers: {}}")
+    (tmp_path / "components" / "tokenizer").mkdir(parents=True)
+    place = tmp_path / "components" / "tokenizer" / "tokenizer.json"
+    (tmp_path / "model" / "tokenizer.json").rename(place)
+    found = detect(tmp_path)
+    assert found.flavour == "transformers"
+    assert found.tokenizer == place.parent.resolve()
+
+
+def test_mlflows_sentence_transformers_layout_is_detected(tmp_path: Path) -> None:
+    sentences(tmp_path / "model.sentence_transformer", MODULES, {"pooling_mode": "cls"})
+    found = detect(tmp_path)
+    assert (found.flavour, found.task) == ("sentence-transformers", Task.TEXT_EMBEDDING)
+    assert found.pooling == Pooling((PoolingMode.CLS,))
+
+
+def test_mlflows_onnx_layout_is_detected(tmp_path: Path) -> None:
+    found = detect(write_onnx_version(tmp_path))
+    assert found.flavour == "onnx"
+    assert found.onnx == tmp_path / "model.onnx"
+    assert found.labels == ("bad", "good")
+    assert found.max_tokens == 24
+
+
+def test_of_several_graphs_the_one_called_model_counts(tmp_path: Path) -> None:
+    write_onnx_version(tmp_path)
+    (tmp_path / "model_quantized.onnx").write_bytes(b"")
+    assert detect(tmp_path).onnx == tmp_path / "model.onnx"
+    (tmp_path / "model.onnx").rename(tmp_path / "another.onnx")
+    with pytest.raises(VersionError, match="several ONNX graphs"):
+        detect(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("pooling", "modes"),
+    [
+        ({"pooling_mode_cls_token": True}, ["cls"]),
+        ({"pooling_mode_mean_tokens": True, "pooling_mode_max_tokens": True}, ["max", "mean"]),
+        ({"pooling_mode": "mean"}, ["mean"]),
+        ({"pooling_mode": ["mean", "lasttoken"]}, ["mean", "lasttoken"]),
+    ],
+)
+def test_pooling_is_what_the_models_own_files_say(
+    tmp_path: Path, pooling: dict[str, Any], modes: list[str]
+) -> None:
+    found = detect(sentences(tmp_path, [*MODULES, NORMALIZE], pooling))
+    assert found.pooling == Pooling(tuple(PoolingMode(mode) for mode in modes), normalise=True)
+
+
+@pytest.mark.parametrize(
+    ("modules", "pooling", "words"),
+    [
+        ([{"path": "", "type": "x.CNN"}], {}, "module CNN"),
+        (MODULES, {"pooling_mode": "telepathy"}, "telepathy"),
+        (MODULES, {"pooling_mode": "mean", "include_prompt": False}, "prompt"),
+        (MODULES, {}, "no Pooling"),
+        ([{"path": "../..", "type": "x.Transformer"}], {}, "outside"),
+    ],
+)
+def test_a_module_that_can_not_be_in_the_graph_is_named(
+    tmp_path: Path, modules: list[dict[str, Any]], pooling: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(VersionError, match=words):
+        detect(sentences(tmp_path / "m", modules, pooling))
+
+
+def test_a_prompt_lowercasing_and_a_shorter_limit_are_read(tmp_path: Path) -> None:
+    sentences(tmp_path, MODULES, {"pooling_mode": "mean"})
+    write_json(
+        tmp_path / "sentence_bert_config.json", {"max_seq_length": 17, "do_lower_case": True}
+    )
+    write_json(
+        tmp_path / "config_sentence_transformers.json",
+        {"default_prompt_name": "query", "prompts": {"query": "query: "}},
+    )
+    found = detect(tmp_path)
+    assert (found.prompt, found.lowercase, found.max_tokens) == ("query: ", True, 17)
+
+
+@pytest.mark.parametrize(
+    ("config", "limit"),
+    [
+        ({"max_position_embeddings": 512}, 512),
+        ({"max_position_embeddings": 514, "model_type": "roberta", "pad_token_id": 1}, 512),
+        ({}, None),
+    ],
+)
+def test_the_longest_row_is_what_the_positions_allow(
+    tmp_path: Path, config: dict[str, Any], limit: int | None
+) -> None:
+    assert detect(hf_folder(tmp_path, **config)).max_tokens == limit
+
+
+def test_a_tokenisers_limit_without_end_is_none(tmp_path: Path) -> None:
+    hf_folder(tmp_path)
+    write_json(tmp_path / "tokenizer_config.json", {"model_max_length": 10**30})
+    assert detect(tmp_path).max_tokens is None
+
+
+def test_a_bare_encoder_is_an_embedding_by_the_mean(tmp_path: Path) -> None:
+    found = detect(hf_folder(tmp_path, architectures=["BertModel"]))
+    assert (found.task, found.pooling) == (Task.TEXT_EMBEDDING, Pooling())
+
+
+def test_multi_label_models_are_known_by_their_problem_type(tmp_path: Path) -> None:
+    found: Original = detect(hf_folder(tmp_path, problem_type="multi_label_classification"))
+    assert found.multi_label
+
+
+def test_an_architecture_for_something_else_is_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(VersionError, match="GPT2LMHeadModel"):
+        detect(hf_folder(tmp_path, architectures=["GPT2LMHeadModel", "X"]))
+
+
+def test_another_task_than_the_endpoints_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(VersionError, match="asks for text-embedding"):
+        detect(hf_folder(tmp_path), task=Task.TEXT_EMBEDDING)
+
+
+@pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pkl", "data/model.pth"])
+def test_a_version_of_pickles_alone_is_refused_by_the_files_name(tmp_path: Path, name: str) -> None:
+    assert is_pickle(name)
+    write_json(tmp_path / "config.json", {})
+    with pytest.raises(VersionError, match=f"{name}, a pickle"):
+        detect(tmp_path, refused=[name])
+
+
+def test_a_pickle_beside_safetensors_does_no_harm(tmp_path: Path) -> None:
+    assert detect(hf_folder(tmp_path), refused=["pytorch_model.bin"]).labels == ("n",)
+
+
+@pytest.mark.parametrize("name", ["config.json", "tokenizer_config.json"])
+def test_code_of_the_models_own_is_refused_unless_allowed(tmp_path: Path, name: str) -> None:
+    hf_folder(tmp_path)
+    asking = {"architectures": ["BertForSequenceClassification"], "auto_map": {"AutoModel": "x.Y"}}
+    write_json(tmp_path / name, asking)
+    with pytest.raises(VersionError, match=f"{name} asks for code of its own"):
+        detect(tmp_path)
+    assert detect(tmp_path, allow_remote_code=True).task is Task.TEXT_CLASSIFICATION
+
+
+def test_what_is_nothing_we_know_is_refused_with_what_it_holds(tmp_path: Path) -> None:
+    (tmp_path / "model.cbm").write_bytes(b"")
+    with pytest.raises(VersionError, match=r"none of.*it holds model\.cbm"):
+        detect(tmp_path)
+
+
+def test_a_broken_config_is_refused(tmp_path: Path) -> None:
+    hf_folder(tmp_path)
+    (tmp_path / "config.json").write_text("{nope")
+    with pytest.raises(VersionError, match="not JSON"):
+        detect(tmp_path)
+
+
+def test_labels_with_holes_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(VersionError, match="id2label"):
+        detect(hf_folder(tmp_path, id2label={"0": "a", "2": "b"}))

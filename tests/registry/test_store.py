@@ -1,0 +1,168 @@
+"""One contract for packages, on a local disk and on a store that can't move folders."""
+
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from contracts.endpoint import Precision
+from contracts.manifest import MANIFEST, Lineage, Manifest, PackageFile, TokenizerSpec
+from contracts.tasks import Task
+from registry.store import (
+    PackageDamagedError,
+    PackageMissingError,
+    PackageStore,
+    StoreUnavailableError,
+    digest,
+)
+
+
+@pytest.fixture(params=["file", "memory"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> PackageStore:
+    if request.param == "file":
+        return PackageStore((tmp_path / "store").as_uri())
+    return PackageStore(f"memory://packages-{uuid.uuid4().hex}")
+
+
+def packed(folder: Path, content: bytes = b"weights", version: str = "1") -> Manifest:
+    folder.mkdir(parents=True, exist_ok=True)
+    files = {}
+    for name, data in (("model.onnx", content), ("tokenizer.json", b"{}")):
+        (folder / name).write_bytes(data)
+        files[name] = PackageFile(sha256=digest(folder / name), bytes=len(data))
+    return Manifest(
+        model="m",
+        version=version,
+        task=Task.TEXT_EMBEDDING,
+        dimension=2,
+        precision=Precision.FP32,
+        max_batch_size=8,
+        length_buckets=(8,),
+        tokenizer=TokenizerSpec(max_tokens=8, pad_id=0, vocabulary=3),
+        inputs=(),
+        outputs=(),
+        files=files,
+        lineage=Lineage(registered_model="m", version=version),
+        created_by="test",
+    )
+
+
+def test_what_is_published_can_be_fetched(store: PackageStore, tmp_path: Path) -> None:
+    manifest = packed(tmp_path / "made")
+    ref = store.publish(tmp_path / "made", manifest)
+    assert store.fetch(ref.package, tmp_path / "fetched") == manifest
+    assert (tmp_path / "fetched" / "model.onnx").read_bytes() == b"weights"
+    assert (tmp_path / "fetched" / MANIFEST).read_bytes() == manifest.canonical()
+
+
+def test_an_empty_store_holds_no_packages(store: PackageStore) -> None:
+    assert store.packages() == []
+
+
+def test_publishing_twice_is_harmless(store: PackageStore, tmp_path: Path) -> None:
+    manifest = packed(tmp_path / "made")
+    assert store.publish(tmp_path / "made", manifest) == store.publish(tmp_path / "made", manifest)
+    assert store.packages() == [manifest.package_id()]
+
+
+def test_two_publishers_at_once_are_harmless(store: PackageStore, tmp_path: Path) -> None:
+    manifest = packed(tmp_path / "made", content=b"x" * 200_000)
+    with ThreadPoolExecutor(4) as pool:
+        refs = list(pool.map(lambda _: store.publish(tmp_path / "made", manifest), range(8)))
+    assert len(set(refs)) == 1
+    assert store.packages() == [manifest.package_id()]
+    store.fetch(manifest.package_id(), tmp_path / "fetched")
+
+
+def test_a_package_without_its_manifest_does_not_exist(store: PackageStore, tmp_path: Path) -> None:
+    manifest = packed(tmp_path / "made")
+    ref = store.publish(tmp_path / "made", manifest)
+    store._files.rm(store._path(ref.package, MANIFEST))
+    assert store.packages() == []
+    with pytest.raises(PackageMissingError):
+        store.fetch(ref.package, tmp_path / "fetched")
+
+
+def test_a_publisher_that_died_half_way_can_be_repeated(
+    store: PackageStore, tmp_path: Path
+) -> None:
+    manifest = packed(tmp_path / "made")
+    if store._root.startswith("/packages-"):  # the memory store writes in place
+        store._files.pipe_file(store._path(manifest.package_id(), "model.onnx"), b"half")
+    else:
+        aside = Path(store._root) / ".aside-died"
+        aside.mkdir(parents=True)
+        (aside / "model.onnx").write_bytes(b"half")
+    assert store.packages() == []
+    ref = store.publish(tmp_path / "made", manifest)
+    assert store.fetch(ref.package, tmp_path / "fetched") == manifest
+
+
+def test_a_damaged_file_is_never_fetched(store: PackageStore, tmp_path: Path) -> None:
+    ref = store.publish(tmp_path / "made", packed(tmp_path / "made"))
+    store._files.pipe_file(store._path(ref.package, "model.onnx"), b"weightz")
+    with pytest.raises(PackageDamagedError, match=r"model\.onnx"):
+        store.fetch(ref.package, tmp_path / "fetched")
+    assert not (tmp_path / "fetched").exists()
+    assert not list(tmp_path.glob(".aside-*"))
+
+
+def test_a_damaged_manifest_is_never_believed(store: PackageStore, tmp_path: Path) -> None:
+    ref = store.publish(tmp_path / "made", packed(tmp_path / "made"))
+    other = packed(tmp_path / "other", version="2").canonical()
+    store._files.pipe_file(store._path(ref.package, MANIFEST), other)
+    with pytest.raises(PackageDamagedError, match="manifest"):
+        store.manifest(ref.package)
+
+
+def test_a_file_that_changed_after_its_digest_is_not_published(
+    store: PackageStore, tmp_path: Path
+) -> None:
+    manifest = packed(tmp_path / "made")
+    (tmp_path / "made" / "model.onnx").write_bytes(b"other")
+    with pytest.raises(PackageDamagedError):
+        store.publish(tmp_path / "made", manifest)
+    assert store.packages() == []
+
+
+def test_a_folder_that_is_there_already_is_proved_again(
+    store: PackageStore, tmp_path: Path
+) -> None:
+    ref = store.publish(tmp_path / "made", packed(tmp_path / "made"))
+    store.fetch(ref.package, tmp_path / "fetched")
+    store.fetch(ref.package, tmp_path / "fetched")
+    (tmp_path / "fetched" / "model.onnx").write_bytes(b"rotten")
+    with pytest.raises(PackageDamagedError):
+        store.fetch(ref.package, tmp_path / "fetched")
+
+
+def test_deleting_takes_one_package_away_and_may_be_repeated(
+    store: PackageStore, tmp_path: Path
+) -> None:
+    gone = store.publish(tmp_path / "a", packed(tmp_path / "a"))
+    kept = store.publish(tmp_path / "b", packed(tmp_path / "b", version="2"))
+    store.delete(gone.package)
+    store.delete(gone.package)
+    assert store.packages() == [kept.package]
+
+
+def test_what_dead_publishers_left_aside_is_swept(tmp_path: Path) -> None:
+    store = PackageStore((tmp_path / "store").as_uri())
+    ref = store.publish(tmp_path / "made", packed(tmp_path / "made"))
+    (tmp_path / "store" / ".aside-dead").mkdir()
+    assert store.sweep() == 0
+    assert store.sweep(older_than_seconds=-1) == 1
+    assert store.packages() == [ref.package]
+
+
+def test_a_store_that_can_not_be_written_says_so(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    store = PackageStore((tmp_path / "file" / "store").as_uri())
+    with pytest.raises(StoreUnavailableError, match="package store"):
+        store.publish(tmp_path / "made", packed(tmp_path / "made"))
+
+
+def test_an_unknown_kind_of_url_says_so() -> None:
+    with pytest.raises(StoreUnavailableError, match="carrier-pigeon"):
+        PackageStore("carrier-pigeon://roof")

@@ -1,0 +1,108 @@
+"""MLflow's REST interface over folders, on a real socket: what conversion reads of it."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+from urllib.parse import parse_qs, unquote, urlsplit
+
+ARTIFACTS = "/api/2.0/mlflow-artifacts/artifacts"
+
+
+@dataclass
+class FakeMlflow:
+    """What the server knows. ``root`` holds the artifacts that it serves."""
+
+    root: Path
+    versions: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
+    locations: dict[tuple[str, str], str] = field(default_factory=dict)
+    runs: dict[str, dict[str, Any]] = field(default_factory=dict)
+    logged: dict[str, str] = field(default_factory=dict)
+    headers: list[dict[str, str]] = field(default_factory=list)
+    broken: bool = False
+    uri: str = ""
+
+    def register(
+        self,
+        name: str,
+        location: str,
+        *,
+        run_id: str = "",
+        created: int = 1_000,
+    ) -> None:
+        """Version 1 of ``name``; ``created`` in unix milliseconds."""
+        self.versions[name, "1"] = {
+            "name": name,
+            "source": f"models:/m-{name}",
+            "run_id": run_id,
+            "creation_timestamp": created,
+        }
+        self.locations[name, "1"] = location
+
+    def log_run(self, run_id: str, artifacts: str, **extra: Any) -> None:
+        """A run with its artifacts; ``extra`` goes into the run."""
+        self.runs[run_id] = {"info": {"artifact_uri": artifacts}, **extra}
+
+    def answer(self, path: str, query: dict[str, str]) -> Any:
+        """The JSON of a route, or None for what it does not know."""
+        key = (query.get("name", ""), query.get("version", ""))
+        if path.endswith("/model-versions/get"):
+            return self.versions.get(key) and {"model_version": self.versions[key]}
+        if path.endswith("/model-versions/get-download-uri"):
+            return self.locations.get(key) and {"artifact_uri": self.locations[key]}
+        if path.endswith("/runs/get"):
+            run = self.runs.get(query.get("run_id", ""))
+            return run and {"run": run}
+        if "/logged-models/" in path:
+            location = self.logged.get(path.rsplit("/", 1)[-1])
+            return location and {"model": {"info": {"artifact_uri": location}}}
+        if path == ARTIFACTS:
+            folder = self.root / query.get("path", "")
+            entries = sorted(folder.iterdir()) if folder.is_dir() else []
+            return {"files": [{"path": e.name, "is_dir": e.is_dir()} for e in entries]}
+        return None
+
+
+@contextmanager
+def serve(fake: FakeMlflow) -> Iterator[FakeMlflow]:
+    """Serves ``fake`` on a free port until the block ends; sets its ``uri``."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            fake.headers.append(dict(self.headers))
+            parts = urlsplit(self.path)
+            path = unquote(parts.path)
+            query = {name: values[0] for name, values in parse_qs(parts.query).items()}
+            file = fake.root / path.removeprefix(f"{ARTIFACTS}/")
+            if fake.broken:
+                self._send(503, b"{}")
+            elif path.startswith(f"{ARTIFACTS}/") and file.is_file():
+                self._send(200, file.read_bytes())
+            elif (found := fake.answer(path, query)) is not None:
+                self._send(200, json.dumps(found).encode())
+            else:
+                self._send(404, b"{}")
+
+        def _send(self, status: int, body: bytes) -> None:
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
+            """Nothing: a test's output is its own."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+    thread.start()
+    fake.uri = f"http://127.0.0.1:{server.server_address[1]}"
+    try:
+        yield fake
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

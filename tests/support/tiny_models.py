@@ -1,0 +1,131 @@
+"""Models of a few kilobytes in the layouts that people register, made without torch."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
+
+TEXT = "the a good bad film was not very and warm soup cold i it rain sun no yes"
+WORDS = tuple(TEXT.split())
+SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
+VOCABULARY = len(SPECIAL) + len(WORDS)
+WIDTH = 16
+TEXTS = (
+    "yes",
+    "the film was good",
+    "the soup was cold and not very good",
+    "it was a very good film and a very bad soup",
+    "no",
+    "i was not warm and the rain was cold and the sun was not very warm",
+) * 4
+
+
+def tokenizer() -> Tokenizer:
+    """Whole words, with BERT's special tokens around them."""
+    words = Tokenizer(
+        models.WordLevel(
+            {word: place for place, word in enumerate((*SPECIAL, *WORDS))}, unk_token="[UNK]"
+        )
+    )
+    words.normalizer = normalizers.Lowercase()
+    words.pre_tokenizer = pre_tokenizers.Whitespace()
+    words.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+    )
+    return words
+
+
+def token_vectors(*, opset: int = 17, seed: int = 0) -> onnx.ModelProto:
+    """A graph that ends in ``last_hidden_state`` ``[batch, length, 16]``, one product deep."""
+    random = np.random.default_rng(seed)
+    constants = [
+        numpy_helper.from_array(random.normal(size=shape).astype(np.float32), name)
+        for name, shape in (("table", (VOCABULARY, WIDTH)), ("mixing", (WIDTH, WIDTH)))
+    ]
+    nodes = [
+        helper.make_node("Gather", ["table", "input_ids"], ["looked_up"]),
+        helper.make_node("MatMul", ["looked_up", "mixing"], ["mixed"]),
+        helper.make_node("Tanh", ["mixed"], ["last_hidden_state"]),
+    ]
+    return _model(nodes, constants, {"last_hidden_state": 3}, opset=opset)
+
+
+def classifier(
+    *, labels: int = 2, output: str = "logits", masked: bool = True, seed: int = 0
+) -> onnx.ModelProto:
+    """A graph that ends in logits ``[batch, labels]``; unmasked, padding changes its answers."""
+    random = np.random.default_rng(seed)
+    shapes = {"table": (VOCABULARY, WIDTH), "mixing": (WIDTH, WIDTH), "head": (WIDTH, labels)}
+    constants = [
+        numpy_helper.from_array(random.normal(size=shape).astype(np.float32), name)
+        for name, shape in shapes.items()
+    ]
+    constants.append(numpy_helper.from_array(np.array([2], np.int64), "last"))
+    constants.append(numpy_helper.from_array(np.array([1], np.int64), "middle"))
+    weight = "mask" if masked else "ones"
+    nodes = [
+        helper.make_node("Gather", ["table", "input_ids"], ["looked_up"]),
+        helper.make_node("MatMul", ["looked_up", "mixing"], ["mixed"]),
+        helper.make_node("Tanh", ["mixed"], ["states"]),
+        helper.make_node("Cast", ["attention_mask"], ["float_mask"], to=TensorProto.FLOAT),
+        helper.make_node("Unsqueeze", ["float_mask", "last"], ["mask"]),
+        helper.make_node("Div", ["mask", "mask"], ["ones"]),
+        helper.make_node("Mul", ["states", weight], ["counted"]),
+        helper.make_node("ReduceSum", ["counted", "middle"], ["sum"], keepdims=0),
+        helper.make_node("ReduceSum", [weight, "middle"], ["count"], keepdims=0),
+        helper.make_node("Div", ["sum", "count"], ["mean"]),
+        helper.make_node("MatMul", ["mean", "head"], [output]),
+    ]
+    if not masked:
+        # No token is left out: the mask is an input that changes nothing.
+        nodes[5] = helper.make_node("Equal", ["mask", "mask"], ["same"])
+        nodes.insert(6, helper.make_node("Cast", ["same"], ["ones"], to=TensorProto.FLOAT))
+    return _model(nodes, constants, {output: 2})
+
+
+def _model(
+    nodes: list[Any], constants: list[Any], outputs: dict[str, int], *, opset: int = 17
+) -> onnx.ModelProto:
+    inputs = [
+        helper.make_tensor_value_info(name, TensorProto.INT64, ["batch", "length"])
+        for name in ("input_ids", "attention_mask")
+    ]
+    ends = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, [None] * rank)
+        for name, rank in outputs.items()
+    ]
+    graph = helper.make_graph(nodes, "tiny", inputs, ends, constants)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+
+
+def write_json(path: Path, data: object) -> None:
+    """Writes one of the small files of a Hugging Face folder."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(data), encoding="utf-8")
+
+
+def write_onnx_version(
+    folder: Path,
+    model: onnx.ModelProto | None = None,
+    *,
+    labels: tuple[str, ...] = ("bad", "good"),
+    with_tokenizer: bool = True,
+) -> Path:
+    """A version as ``mlflow.onnx`` leaves it, with its extra files beside it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "MLmodel").write_text("flavors:\n  onnx:\n    data: model.onnx\n")
+    onnx.save(model or classifier(labels=len(labels)), str(folder / "model.onnx"))
+    extra = folder / "extra_files"
+    config = {
+        "architectures": ["TinyForSequenceClassification"],
+        "id2label": {str(place): label for place, label in enumerate(labels)},
+        "max_position_embeddings": 24,
+    }
+    write_json(extra / "config.json", config)
+    if with_tokenizer:
+        tokenizer().save(str(extra / "tokenizer.json"))
+    return folder
