@@ -1,12 +1,14 @@
 """One request and its answer, as every dialect of HTTP and gRPC sees them.
 
 The dialects parse into a ``Call`` and render an ``Answer``; nothing else passes between them and
-the handler. No transport type appears here.
+the handler. No transport type appears here. What is made for every request is a ``msgspec.Struct``:
+a frozen dataclass takes ten times as long to fill.
 """
 
 from dataclasses import dataclass, field
 from typing import Protocol
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -15,8 +17,7 @@ from contracts.model import ModelRef
 from contracts.tasks import Task
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(msgspec.Struct, frozen=True, eq=False):
     """Texts for an endpoint.
 
     ``deadline`` is in seconds of the event loop's clock; ``received`` is unix time in seconds and
@@ -37,8 +38,7 @@ class Call:
     trace_parent: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(msgspec.Struct, frozen=True, eq=False):
     """The result for all texts of a call, in their order.
 
     ``values``: float32 ``[texts, classes]`` probabilities for text classification, ``[texts,

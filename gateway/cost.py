@@ -18,6 +18,9 @@ _PRIOR_SECONDS_A_TOKEN = 20e-6
 _LEARNING_RATE = 0.15  # share of a new observation's logarithm that moves a known point
 _LARGEST_STEP = 8.0  # one observation moves nothing by more than this factor: a pause isn't a cost
 _GOOD_ENOUGH = 0.95  # a smaller batch with this share of the best throughput is preferred
+# What a batch costs beside the engine, on this process and the wire: it speaks for larger batches
+# only where the engine itself takes about as little.
+_OVERHEAD_SECONDS = 0.0003
 _REVIEW_EVERY = 16  # observations between two looks at the best batch size
 
 
@@ -112,7 +115,10 @@ class CostModel:
         return self._scale * _prior(bucket, self._sizes[index])
 
     def _find_best(self, bucket: int) -> int:
-        rates = [size / self._point(bucket, i) for i, size in enumerate(self._sizes)]
+        rates = [
+            size / (self._point(bucket, index) + _OVERHEAD_SECONDS)
+            for index, size in enumerate(self._sizes)
+        ]
         enough = max(rates) * _GOOD_ENOUGH
         return next(size for size, rate in zip(self._sizes, rates, strict=True) if rate >= enough)
 

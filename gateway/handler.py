@@ -85,7 +85,6 @@ class _Attempt:
     way: Way
     encoded: Encoded
     began: float  # the handler's start, loop clock
-    encoded_at: float
     tokenise: float
     job: Job | None = None
 
@@ -134,18 +133,22 @@ class Handler:
         try:
             try:
                 way, lane = self._admit(serving, routes, call, began)
-                encoded, tokenise = await self._encode(way.model, call)
-                encoded_at = monotonic()
+                encoded, tokenise = self._encode_here(
+                    way.model, call
+                ) or await self._encode_in_thread(way.model, call)
                 tokens = sum(encoded.tokens)
-                self._admit_tokens(lane, routes.endpoint.spec.limits, call, encoded, tokens)
+                self._admit_tokens(lane, routes.endpoint.spec.limits, call, encoded)
             except GatewayError as error:
-                self._refused(call, error)
+                self._refused(call, int(error.status), error.code)
                 raise
             except asyncio.CancelledError:
-                self._recorder.refusal(call.endpoint, _CLIENT_GONE, "client_gone")
+                self._refused(call, _CLIENT_GONE, "client_gone")
+                raise
+            except Exception:
+                self._refused(call, int(HTTPStatus.INTERNAL_SERVER_ERROR), "internal")
                 raise
             try:
-                attempt = _Attempt(call, way, encoded, began, encoded_at, tokenise)
+                attempt = _Attempt(call, way, encoded, began, tokenise)
                 return await self._attempt(serving, routes, lane, attempt)
             finally:
                 self._budget.release(call.endpoint, tokens)
@@ -223,44 +226,56 @@ class Handler:
         check_wait(lane.wait_seconds(call.endpoint, now), 0.0, call.deadline - now)
         return way, lane
 
-    async def _encode(self, model: ServedModel, call: Call) -> tuple[Encoded, float]:
-        """The call's tokens and the seconds that it took; long texts leave the event loop."""
-        start = monotonic()
+    def _encode_here(self, model: ServedModel, call: Call) -> tuple[Encoded, float] | None:
+        """The call's tokens and the seconds that it took; None if its texts are too long for here.
+
+        Raises:
+            InvalidInputError: a text that no tokeniser can read.
+        """
         characters = sum(map(len, call.texts))
-        if call.pairs is not None:
-            characters += sum(map(len, call.pairs))
+        if characters > INLINE_CHARACTERS or call.pairs is not None:
+            characters += sum(map(len, call.pairs or ()))
+            if characters > INLINE_CHARACTERS:
+                return None
+        start = monotonic()
         try:
-            if characters <= INLINE_CHARACTERS:
-                encoded = model.encoder.encode(call.texts, call.pairs)
-            else:
-                encoded = await self._encode_in_thread(model, call, characters)
+            encoded = model.encoder.encode(call.texts, call.pairs)
         except InvalidTextError as error:
             raise InvalidInputError(f"{error}.") from error
         return encoded, monotonic() - start
 
-    async def _encode_in_thread(self, model: ServedModel, call: Call, characters: int) -> Encoded:
+    async def _encode_in_thread(self, model: ServedModel, call: Call) -> tuple[Encoded, float]:
+        """The same for long texts, which leave the event loop to the others.
+
+        Raises:
+            InvalidInputError: a text that no tokeniser can read.
+            OverloadedError: too much of it waits already.
+            DeadlineExceededError: it did not get done in time.
+        """
+        characters = sum(map(len, call.texts)) + sum(map(len, call.pairs or ()))
         if self._threaded_characters + characters > _MOST_THREADED_CHARACTERS:
             raise OverloadedError(
                 "Too many long texts are waiting.", retry_after_seconds=RETRY_AFTER_SECONDS
             )
+        start = monotonic()
         self._threaded_characters += characters
         work = self._threads.submit(model.encoder.encode, call.texts, call.pairs)
         # Counted until the thread is done with it, not until the caller has lost patience.
         loop = asyncio.get_running_loop()
         work.add_done_callback(lambda _: loop.call_soon_threadsafe(self._thread_done, characters))
         try:
-            return await asyncio.wait_for(
-                asyncio.wrap_future(work), max(0.0, call.deadline - monotonic())
-            )
+            async with asyncio.timeout(max(0.0, call.deadline - start)):
+                encoded = await asyncio.wrap_future(work)
         except TimeoutError as error:
             raise _too_late() from error
+        except InvalidTextError as error:
+            raise InvalidInputError(f"{error}.") from error
+        return encoded, monotonic() - start
 
     def _thread_done(self, characters: int) -> None:
         self._threaded_characters -= characters
 
-    def _admit_tokens(
-        self, lane: Lane, limits: Limits, call: Call, encoded: Encoded, tokens: int
-    ) -> None:
+    def _admit_tokens(self, lane: Lane, limits: Limits, call: Call, encoded: Encoded) -> None:
         """Refuses what the engine would not get to in time, and takes the request's tokens."""
         now = monotonic()
         left = call.deadline - now
@@ -269,7 +284,7 @@ class Handler:
         wait = lane.wait_seconds(call.endpoint, now)
         if wait > 0:
             check_wait(wait, lane.work_seconds(encoded.tokens), left)
-        self._budget.reserve(call.endpoint, tokens, limits.max_tokens_in_flight)
+        self._budget.reserve(call.endpoint, sum(encoded.tokens), limits.max_tokens_in_flight)
 
     async def _attempt(
         self, serving: Serving, routes: EndpointRoutes, lane: Lane, attempt: _Attempt
@@ -290,6 +305,7 @@ class Handler:
             self._record(attempt, _CLIENT_GONE, unanswered_records(attempt.encoded), answered=True)
             raise
         except Exception:
+            # A mistake of ours; the front logs it and answers 500.
             status = int(HTTPStatus.INTERNAL_SERVER_ERROR)
             self._record(attempt, status, unanswered_records(attempt.encoded), answered=True)
             raise
@@ -301,8 +317,11 @@ class Handler:
 
     async def _again(self, attempt: _Attempt, way: Way) -> _Attempt:
         """The same call for another version, with that version's tokens."""
-        encoded, tokenise = await self._encode(way.model, attempt.call)
-        return _Attempt(attempt.call, way, encoded, attempt.began, monotonic(), tokenise)
+        call = attempt.call
+        encoded, tokenise = self._encode_here(way.model, call) or await self._encode_in_thread(
+            way.model, call
+        )
+        return _Attempt(call, way, encoded, attempt.began, tokenise)
 
     def _fallback(
         self, serving: Serving, routes: EndpointRoutes, way: Way
@@ -317,15 +336,11 @@ class Handler:
         """The values of all texts, by the deadline."""
         call = attempt.call
         job = attempt.job = lane.submit(attempt.encoded, call.endpoint, call.deadline)
-        loop = asyncio.get_running_loop()
-        timer = loop.call_at(call.deadline, lane.abandon, job, _too_late())
         try:
             return await job.future
         except asyncio.CancelledError:
             lane.abandon(job)
             raise
-        finally:
-            timer.cancel()
 
     # The ends.
 
@@ -349,10 +364,9 @@ class Handler:
         records = unanswered_records(attempt.encoded)
         self._record(attempt, int(error.status), records, answered=answered)
 
-    def _refused(self, call: Call, error: GatewayError) -> None:
-        status = int(error.status)
-        self._recorder.refusal(call.endpoint, status, error.code)
-        self._metrics.refused(call.endpoint, status, error.code, monotonic() - call.started)
+    def _refused(self, call: Call, status: int, reason: str) -> None:
+        self._recorder.refusal(call.endpoint, status, reason)
+        self._metrics.refused(call.endpoint, status, reason, monotonic() - call.started)
 
     def _record(
         self, attempt: _Attempt, status: int, records: list[TextRecord], *, answered: bool

@@ -14,26 +14,54 @@ from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, M
 Labels = tuple[str, ...]
 
 
+class Cell:
+    """One number."""
+
+    __slots__ = ("value",)
+
+    def __init__(self) -> None:
+        self.value = 0.0
+
+
+class HistogramCell:
+    """Counts between edges; a value goes to the first bucket whose upper edge is not below it."""
+
+    __slots__ = ("_edges", "counts", "sum")
+
+    def __init__(self, edges: tuple[float, ...]) -> None:
+        self._edges = edges
+        self.counts = [0] * (len(edges) + 1)
+        self.sum = 0.0
+
+    def observe(self, value: float) -> None:
+        """Counts a value."""
+        self.counts[bisect_left(self._edges, value)] += 1
+        self.sum += value
+
+
 class Counter:
     """A number that only grows, for each set of label values."""
 
     def __init__(self, name: str, help_text: str, labels: Sequence[str]) -> None:
         self._name, self._help, self._labels = name, help_text, tuple(labels)
-        self._values: dict[Labels, float] = {}
+        self._cells: dict[Labels, Cell] = {}
+
+    def cell(self, labels: Labels) -> "Cell":
+        """The number of these label values, to be kept by who counts often."""
+        cell = self._cells.get(labels)
+        if cell is None:
+            cell = self._cells[labels] = Cell()
+        return cell
 
     def add(self, labels: Labels, amount: float = 1) -> None:
         """Counts."""
-        self._values[labels] = self._values.get(labels, 0) + amount
-
-    def value(self, labels: Labels) -> float:
-        """What was counted so far."""
-        return self._values.get(labels, 0)
+        self.cell(labels).value += amount
 
     def read(self) -> Iterable[Metric]:
         """For Prometheus."""
         family = CounterMetricFamily(self._name, self._help, labels=self._labels)
-        for labels, value in self._values.items():
-            family.add_metric(labels, value)
+        for labels, cell in self._cells.items():
+            family.add_metric(labels, cell.value)
         yield family
 
 
@@ -45,23 +73,24 @@ class Histogram:
     ) -> None:
         self._name, self._help, self._labels = name, help_text, tuple(labels)
         self._edges = tuple(edges)
-        self._counts: dict[Labels, list[int]] = {}
-        self._sums: dict[Labels, float] = {}
+        self._cells: dict[Labels, HistogramCell] = {}
+
+    def cell(self, labels: Labels) -> "HistogramCell":
+        """The counts of these label values, to be kept by who observes often."""
+        cell = self._cells.get(labels)
+        if cell is None:
+            cell = self._cells[labels] = HistogramCell(self._edges)
+        return cell
 
     def observe(self, labels: Labels, value: float) -> None:
-        """Counts a value in the first bucket whose upper edge is not below it."""
-        counts = self._counts.get(labels)
-        if counts is None:
-            counts = self._counts[labels] = [0] * (len(self._edges) + 1)
-            self._sums[labels] = 0.0
-        counts[bisect_left(self._edges, value)] += 1
-        self._sums[labels] += value
+        """Counts a value."""
+        self.cell(labels).observe(value)
 
     def read(self) -> Iterable[Metric]:
         """For Prometheus."""
         family = HistogramMetricFamily(self._name, self._help, labels=self._labels)
         edges = [*(f"{edge:g}" for edge in self._edges), "+Inf"]
-        for labels, counts in self._counts.items():
-            buckets = list(zip(edges, map(float, accumulate(counts)), strict=True))
-            family.add_metric(labels, buckets, self._sums[labels])
+        for labels, cell in self._cells.items():
+            buckets = list(zip(edges, map(float, accumulate(cell.counts)), strict=True))
+            family.add_metric(labels, buckets, cell.sum)
         yield family

@@ -9,6 +9,7 @@ the queue. The lane repeats a batch on another Triton, never on another package.
 import asyncio
 import logging
 from collections.abc import Iterable, Sequence
+from heapq import heapify, heappop, heappush
 from time import monotonic
 from typing import Protocol
 
@@ -35,6 +36,7 @@ log = logging.getLogger(__name__)
 RETRY_AFTER_SECONDS = 1.0  # when no Triton answers: probes look for one twice a second
 _MOST_TRIES = 3  # of a row on different replicas
 _LEAST_TIMEOUT_SECONDS = 0.001
+_LEAST_REVIEW = 512  # jobs in the heap of deadlines before those that ended are swept out
 
 Values = NDArray[np.float32]
 
@@ -69,7 +71,8 @@ class TextRow(Row):
 class Job:
     """The texts of one call on one package; await ``future`` for float32 ``[texts, width]``.
 
-    ``wait`` and ``infer`` are the seconds of the slowest text in the lane and at the engine.
+    The lane fails it at its deadline. ``wait`` and ``infer`` are the seconds of its slowest text in
+    the lane and at the engine.
     """
 
     __slots__ = ("deadline", "flow", "future", "infer", "left", "parts", "rows", "wait")
@@ -120,12 +123,19 @@ class Lane:
         self._loop = asyncio.get_running_loop()
         self._awake = False
         self._timer: asyncio.TimerHandle | None = None
+        self._alarm: asyncio.TimerHandle | None = None
+        self._deadlines: list[tuple[float, int, Job]] = []
+        self._review_at = _LEAST_REVIEW
+        self._jobs = 0
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
     def serves(self) -> bool:
         """Whether any Triton serves the package now."""
-        return any(replica.serves for replica in self.replicas)
+        for replica in self.replicas:  # noqa: SIM110 - twice as fast as any(), for every request
+            if replica.breaker.closed:
+                return True
+        return False
 
     @property
     def queued_rows(self) -> int:
@@ -139,11 +149,16 @@ class Lane:
 
     def wait_seconds(self, flow: str, now: float) -> float:
         """How long a new text of an endpoint would wait for an engine, as estimated."""
-        serving = [replica for replica in self.replicas if replica.serves]
-        engines = sum(replica.instances for replica in serving)
+        engines = 0
+        flying = 0.0
+        for replica in self.replicas:
+            if replica.serves:
+                if self._schedule.rows == 0 and replica.idle:
+                    return 0.0
+                engines += replica.instances
+                flying += replica.remaining_seconds(now)
         if engines == 0:
             return 0.0
-        flying = sum(replica.remaining_seconds(now) for replica in serving)
         return (self._schedule.wait_seconds(flow) + flying) / engines
 
     def work_seconds(self, tokens: Iterable[int]) -> float:
@@ -171,6 +186,7 @@ class Lane:
         job.left = len(job.rows)
         if job.left > 1:
             job.parts = [_NOTHING] * job.left
+        self._watch(job)
         self.wake()
         return job
 
@@ -193,6 +209,36 @@ class Lane:
         """Waits until every batch in flight has come back."""
         while self._tasks:
             await asyncio.wait(self._tasks)
+
+    def _watch(self, job: Job) -> None:
+        """Sees to it that the job ends by its deadline."""
+        waiting = self._deadlines
+        if len(waiting) >= self._review_at:
+            # Jobs that were answered long before their deadline don't stay in memory until then.
+            waiting[:] = [entry for entry in waiting if not entry[2].future.done()]
+            heapify(waiting)
+            self._review_at = 2 * len(waiting) + _LEAST_REVIEW
+        heappush(waiting, (job.deadline, self._jobs, job))
+        self._jobs += 1
+        if waiting[0][2] is job or self._alarm is None:
+            self._set_alarm()
+
+    def _set_alarm(self) -> None:
+        """One timer for all jobs: a timer each would cost as much as the rest of the queue."""
+        if self._alarm is not None:
+            self._alarm.cancel()
+        waiting = self._deadlines
+        while waiting and waiting[0][2].future.done():
+            heappop(waiting)
+        self._alarm = self._loop.call_at(waiting[0][0], self._ring) if waiting else None
+
+    def _ring(self) -> None:
+        now = monotonic()
+        while self._deadlines and self._deadlines[0][0] <= now:
+            _, _, job = heappop(self._deadlines)
+            if not job.future.done():
+                self.abandon(job, _too_late())
+        self._set_alarm()
 
     def _decide(self) -> None:
         self._awake = False

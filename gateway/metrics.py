@@ -18,9 +18,10 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
+from contracts.endpoint import Arm
 from contracts.events import PredictionEvent
 from contracts.statistics import Stage
-from gateway.instruments import Counter, Histogram
+from gateway.instruments import Cell, Counter, Histogram, HistogramCell
 from gateway.packages import ServedModel
 
 _SECONDS = (
@@ -118,6 +119,7 @@ class Metrics(Collector):
         self._engine_seconds = Counter(
             "headrace_gateway_engine_seconds", "Engine time of answered batches.", ("model",)
         )
+        self._answered: dict[tuple[str, str, Arm], _Answered] = {}
         self._sources: list[Source] = []
         self._registry = CollectorRegistry()
         self._registry.register(self)
@@ -133,18 +135,37 @@ class Metrics(Collector):
     def attempt_finished(self, event: PredictionEvent, texts: int, tokens: int) -> None:
         """One attempt on a version, failed ones included."""
         endpoint, version = event.endpoint, event.version
-        self._attempts.add((endpoint, version, event.arm.value, _status(event.status)))
         if event.status != HTTPStatus.OK:
+            self._attempts.add((endpoint, version, event.arm.value, _status(event.status)))
             return
+        key = (endpoint, version, event.arm)
+        cells = self._answered.get(key)
+        if cells is None:
+            cells = self._answered[key] = self._answered_cells(endpoint, version, event.arm)
         latency = event.latency
-        observe = self._stage_seconds.observe
-        observe((endpoint, _QUEUE), latency.queue)
-        observe((endpoint, _TOKENISE), latency.tokenise)
-        observe((endpoint, _WAIT), latency.wait)
-        observe((endpoint, _INFER), latency.infer)
-        observe((endpoint, _TOTAL), latency.total)
-        self._texts.add((endpoint, version), texts)
-        self._tokens.add((endpoint, version), tokens)
+        cells.attempts.value += 1
+        cells.texts.value += texts
+        cells.tokens.value += tokens
+        cells.queue.observe(latency.queue)
+        cells.tokenise.observe(latency.tokenise)
+        cells.wait.observe(latency.wait)
+        cells.infer.observe(latency.infer)
+        cells.total.observe(latency.total)
+
+    def _answered_cells(self, endpoint: str, version: str, arm: Arm) -> "_Answered":
+        queue, tokenise, wait, infer, total = (
+            self._stage_seconds.cell((endpoint, stage.value)) for stage in Stage
+        )
+        return _Answered(
+            attempts=self._attempts.cell((endpoint, version, arm.value, _status(HTTPStatus.OK))),
+            texts=self._texts.cell((endpoint, version)),
+            tokens=self._tokens.cell((endpoint, version)),
+            queue=queue,
+            tokenise=tokenise,
+            wait=wait,
+            infer=infer,
+            total=total,
+        )
 
     def refused(self, endpoint: str, status: int, reason: str, seconds: float) -> None:
         """One request refused before any attempt, ``seconds`` after it arrived."""
@@ -185,13 +206,20 @@ class Metrics(Collector):
         return generate_latest(self._registry)
 
 
-_QUEUE, _TOKENISE, _WAIT, _INFER, _TOTAL = (
-    Stage.QUEUE.value,
-    Stage.TOKENISE.value,
-    Stage.WAIT.value,
-    Stage.INFER.value,
-    Stage.TOTAL.value,
-)
+@dataclass(frozen=True, slots=True)
+class _Answered:
+    """The cells that every answered attempt of one endpoint, version and arm counts into."""
+
+    attempts: Cell
+    texts: Cell
+    tokens: Cell
+    queue: HistogramCell
+    tokenise: HistogramCell
+    wait: HistogramCell
+    infer: HistogramCell
+    total: HistogramCell
+
+
 _STATUSES = {int(status): str(int(status)) for status in HTTPStatus}
 
 

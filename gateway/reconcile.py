@@ -270,7 +270,7 @@ def _view(routes: EndpointRoutes) -> EndpointView:
         max_tokens=manifest.tokenizer.max_tokens,
         max_texts=limits.max_texts_per_request,
         timeout_seconds=limits.timeout_seconds,
-        ready=False,
+        ready=True,  # as the handler finds it when asked
         metadata={"model": endpoint.spec.model, "precision": manifest.precision.value},
     )
 

@@ -155,6 +155,8 @@ class Schedule(Generic[R]):
 
         An endpoint waits for its own rows, and for others' only up to its own share.
         """
+        if self.rows == 0:
+            return 0.0
         own = self._flows.get(flow_name)
         mine = own.backlog if own is not None and own.rows else 0.0
         others = (flow for flow in self._flows.values() if flow.rows and flow is not own)
