@@ -195,7 +195,8 @@ def format_command(files: KafkaFiles, node: KafkaNode) -> list[str]:
     """Formats the storage once; on storage that is formatted it does nothing. Ends by itself."""
     cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
     tool = ["kafka.tools.StorageTool", "format", "--ignore-formatted"]
-    configured = ["--cluster-id", cluster_id, "--config", str(node.properties_file)]
+    # With "=", for an id may begin with a dash.
+    configured = [f"--cluster-id={cluster_id}", "--config", str(node.properties_file)]
     return [*_java(files, node), *tool, *configured]
 
 

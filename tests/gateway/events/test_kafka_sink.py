@@ -177,7 +177,8 @@ def test_a_deleted_topic_is_made_again_and_its_loss_shows_as_missing_numbers(
     events, refusals, sequences = account(kafka, topic)
     assert sequences == list(range(sequences[0], sequences[-1] + 1))
     assert sequences[0] > 0
-    assert traffic.recorded - events == traffic.recorded - refusals > 0
+    assert events < traffic.recorded
+    assert abs(events - refusals) <= 1  # the cut may fall between an attempt and its refusal
 
 
 def test_a_broker_that_lost_its_disk_gets_its_topic_back(

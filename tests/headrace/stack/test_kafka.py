@@ -1,6 +1,7 @@
 """The embedded Kafka: its commands and configuration, and the real thing through a crash."""
 
 import json
+import re
 import socket
 from pathlib import Path
 
@@ -50,6 +51,11 @@ def test_the_server_runs_as_java_itself_with_a_bounded_heap(tmp_path: Path) -> N
 
 def test_formatting_leaves_formatted_storage_alone(tmp_path: Path) -> None:
     assert "--ignore-formatted" in format_command(FILES, KafkaNode(tmp_path))
+
+
+def test_no_cluster_id_can_be_taken_for_an_option(tmp_path: Path) -> None:
+    command = format_command(FILES, KafkaNode(tmp_path))
+    assert re.fullmatch("--cluster-id=[A-Za-z0-9_-]{22}", command[-3])
 
 
 def test_laying_out_keeps_the_data(tmp_path: Path) -> None:
