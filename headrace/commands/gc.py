@@ -3,10 +3,11 @@
 from pathlib import Path
 
 from headrace.commands.output import console, print_json
-from headrace.errors import NotRunningError
+from headrace.errors import BrokenHomeError, NotRunningError, RequestFailedError
 from headrace.stack import answers
 from headrace.stack.state import Home
 from registry import gc
+from registry.store import StoreUnavailableError
 
 
 def run(root: Path, *, keep: int, as_json: bool) -> None:
@@ -14,11 +15,21 @@ def run(root: Path, *, keep: int, as_json: bool) -> None:
 
     Raises:
         NotRunningError: there is no such home.
+        BrokenHomeError: an endpoint can't be read, so that what it needs is unknown.
+        RequestFailedError: the package store can't be read or written.
     """
     home = Home(root)
     if not home.marker.exists():
         raise NotRunningError(f"{root} is no Headrace home. Start a stack with headrace up.")
-    removed = gc.collect(home.packages.as_uri(), answers.read(home).values(), keep=keep)
+    endpoints = answers.read(home)
+    unread = {path.stem for path in home.endpoints.glob("*.json")} - endpoints.keys()
+    if unread:
+        names = ", ".join(sorted(unread))
+        raise BrokenHomeError(f"Nothing was removed: the endpoint file of {names} can't be read.")
+    try:
+        removed = gc.collect(home.packages.as_uri(), endpoints.values(), keep=keep)
+    except StoreUnavailableError as error:
+        raise RequestFailedError(f"The package store can't be used: {error}.") from error
     if as_json:
         print_json({"removed": removed})
     else:

@@ -58,7 +58,7 @@ def invitation(started: Started) -> list[str]:
         curl = ["curl", "-s", address, "-H", "content-type: application/json", "-d", body]
         lines += ["", "Try it:", f"  {shlex.join(curl)}"]
     if settings.example:
-        second = example.command(settings.mlflow_url, "--variant", "calibrated")
+        second = example.command(settings.mlflow_url, "--variant", "v2")
         lines += ["", "Register a second version:", f"  {shlex.join(second)}"]
     lines += [
         "",

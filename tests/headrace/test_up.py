@@ -1,0 +1,191 @@
+"""``headrace up`` as a newcomer meets it, on the real parts: from an empty folder to its end.
+
+The tests of this module share one home and follow one another: each leaves it as the next expects.
+"""
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from running_stack import (
+    EXAMPLE_ENDPOINT,
+    HEADRACE,
+    PORTS,
+    RunningStack,
+    free_ports,
+    running_stack,
+    until,
+)
+
+from headrace.stack.ports import is_free
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(400)]
+
+SERVICES = {"mlflow", "kafka", "triton", "loader", "controller", "gateway"}
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("up") / "home"
+
+
+@pytest.fixture(scope="module")
+def first(home: Path) -> Iterator[RunningStack]:
+    """The first start of the home; ended by the test that stops it, else here."""
+    with running_stack(home) as stack:
+        until("it says what to try", 60, lambda: "Try it" in stack.output.read_text())
+        yield stack
+
+
+def printed(stack: RunningStack, begins: str) -> list[str]:
+    """The words of the command that ``up`` printed and that begins so."""
+    lines = stack.output.read_text().splitlines()
+    return shlex.split(next(line.strip() for line in lines if begins in line))
+
+
+def descendants(pid: int) -> set[int]:
+    """Every living process below ``pid``."""
+    found: set[int] = set()
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        for child in map(int, (task / "children").read_text().split()):
+            found |= {child} | descendants(child)
+    return found
+
+
+def alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"
+
+
+def test_all_services_run_and_the_printed_curl_line_answers(first: RunningStack) -> None:
+    record = first.record()
+    assert record is not None
+    assert set(record.services) == SERVICES
+    done = subprocess.run(
+        printed(first, "curl -s"), capture_output=True, text=True, check=True, timeout=60
+    )
+    (answer,) = json.loads(done.stdout)
+    assert answer["label"] == "positive"
+
+
+def test_the_commands_say_what_runs(first: RunningStack) -> None:
+    status = json.loads(first.command("status", "--json").stdout)
+    assert status["running"]
+    assert [item["metadata"]["name"] for item in status["endpoints"]] == [EXAMPLE_ENDPOINT]
+    (line,) = json.loads(first.command("models", "--json").stdout)
+    assert (line["version"], line["state"]) == ("1", "Serving")
+    said = first.command("predict", EXAMPLE_ENDPOINT, "dull", "wonderful", "--json")
+    assert [item["label"] for item in json.loads(said.stdout)] == ["negative", "positive"]
+    refused = first.command("predict", "nobody", "text")
+    assert refused.returncode != 0
+    assert "nobody" in refused.stderr
+    assert "Traceback" not in refused.stderr
+
+
+def test_a_second_up_on_the_home_is_refused_and_harms_nothing(first: RunningStack) -> None:
+    before = first.record()
+    refused = first.command("up")
+    assert refused.returncode == 5
+    assert "already runs" in refused.stderr
+    assert first.record() == before
+    first.until_answers(EXAMPLE_ENDPOINT)
+
+
+def test_a_taken_port_is_named_and_nothing_is_left_running(
+    first: RunningStack, tmp_path: Path
+) -> None:
+    port = first.ports["mlflow"]
+    refused = first.command("up", "--home", str(tmp_path / "other"), f"--port-mlflow={port}")
+    assert refused.returncode == 4
+    assert str(port) in refused.stderr
+    assert "--port-mlflow" in refused.stderr
+
+
+def test_the_printed_second_version_is_served_after_the_first(first: RunningStack) -> None:
+    subprocess.run(
+        printed(first, "--variant"), check=True, timeout=120, capture_output=True, cwd=first.home
+    )
+
+    def second_serves() -> bool:
+        lines = json.loads(first.command("models", "--json").stdout)
+        return any((line["version"], line["state"]) == ("2", "Serving") for line in lines)
+
+    until("version 2 serves", 90, second_serves)
+
+
+@pytest.mark.parametrize("service", sorted(SERVICES))
+def test_a_killed_service_is_started_again(first: RunningStack, service: str) -> None:
+    first.until_restarted(service, first.kill(service))
+    first.until_answers(EXAMPLE_ENDPOINT)
+
+
+def test_ctrl_c_stops_every_process_and_only_those(first: RunningStack) -> None:
+    with bystander() as other:
+        below = descendants(first.process.pid)
+        assert len(below) > len(SERVICES)
+        assert first.stop() == 0
+        assert not [pid for pid in below if alive(pid)]
+        assert other.poll() is None
+    assert all(is_free(port) for port in first.ports.values())
+    assert first.record() is None
+    assert first.output.read_text().rstrip().endswith("Stopped.")
+
+
+def test_what_was_stored_survives_and_a_killed_up_leaves_nothing(home: Path) -> None:
+    with running_stack(home) as stack:
+        status = json.loads(stack.command("status", "--json").stdout)
+        routes = status["endpoints"][0]["status"]["routes"]
+        assert [route["ref"]["version"] for route in routes] == ["2"]
+        stack.until_answers(EXAMPLE_ENDPOINT)
+        below = descendants(stack.process.pid)
+        stack.process.kill()
+        until("all are gone", 60, lambda: not [pid for pid in below if alive(pid)])
+    assert "example" not in stack.output.read_text()  # it was not registered a second time
+
+
+def test_a_half_written_state_is_a_sentence(home: Path) -> None:
+    endpoint = home / "endpoints" / f"{EXAMPLE_ENDPOINT}.json"
+    endpoint.write_bytes(endpoint.read_bytes()[:100])
+    refused = subprocess.run(
+        [HEADRACE, "up", "--home", str(home)],
+        capture_output=True, text=True, timeout=60, check=False,
+        env={**os.environ, "HEADRACE_HOME": str(home)},
+    )  # fmt: skip
+    assert refused.returncode == 6
+    assert endpoint.name in refused.stderr
+    assert "Traceback" not in refused.stderr
+
+
+def test_ctrl_c_while_starting_leaves_nothing(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    flags = [f"--port-{name}={port}" for name, port in zip(PORTS, free_ports(8), strict=True)]
+    with subprocess.Popen(
+        [HEADRACE, "up", "--home", str(home), *flags],
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
+    ) as up:  # fmt: skip
+        until("a service runs", 120, (home / "logs" / "mlflow.log").exists)
+        below = descendants(up.pid)
+        up.send_signal(signal.SIGINT)
+        said, _ = up.communicate(timeout=60)
+    assert up.returncode == 130
+    assert "Stopped before" in said
+    assert not [pid for pid in below if alive(pid)]
+
+
+@contextmanager
+def bystander() -> Iterator["subprocess.Popen[bytes]"]:
+    """A process that the stack did not start."""
+    with subprocess.Popen(["sleep", "600"]) as other:
+        try:
+            yield other
+        finally:
+            other.send_signal(signal.SIGKILL)
