@@ -1,0 +1,267 @@
+"""The loader's passes against a Triton in memory."""
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from registry_fakes import (
+    FakeTriton,
+    FolderPackages,
+    MemoryEndpoints,
+    MemoryReports,
+    NoPlacement,
+    endpoint,
+    ref,
+)
+
+from contracts.endpoint import Arm, Candidate, EndpointStatus, Phase, Route
+from contracts.loading import LoaderReport
+from contracts.model import ModelRef
+from registry.errors import BackendMissingError, TritonRefusedError
+from registry.loader import Loader, LoaderOptions
+
+STABLE, CANDIDATE, OLD = ref("2", "b"), ref("3", "c"), ref("1", "a")
+
+
+def status(*packages: ModelRef, stable: ModelRef | None = None) -> EndpointStatus:
+    """An endpoint that names ``packages``; those that are not stable are on their way."""
+    routes = (Route(arm=Arm.STABLE, ref=stable, weight=100),) if stable else ()
+    coming = next((item for item in packages if item != stable), None)
+    candidate = Candidate(version="3", phase=Phase.LOADING, ref=coming) if coming else None
+    return EndpointStatus(routes=routes, packages=packages, candidate=candidate)
+
+
+class House:
+    """A loader with everything around it in memory, and a clock that a test moves."""
+
+    def __init__(self, folder: Path) -> None:
+        self.time = 1000.0
+        self.triton = FakeTriton()
+        self.packages = FolderPackages(folder / "packages")
+        self.endpoints = MemoryEndpoints(endpoint())
+        self.reports = MemoryReports()
+        self.placement = NoPlacement()
+        self.options = LoaderOptions("l", "t:1", folder / "ledger.json", warmup_seconds=0.05)
+        self.loader = self.new_loader()
+
+    def new_loader(self) -> Loader:
+        """As after a restart of the loader."""
+        return Loader(
+            self.options,
+            endpoints=self.endpoints,
+            packages=self.packages,
+            triton=self.triton,
+            placement=self.placement,
+            reports=self.reports,
+            now=lambda: self.time,
+        )
+
+    async def settle(self) -> LoaderReport:
+        """Passes until there is nothing more to do at once; returns the report."""
+        while await self.loader.step():
+            pass
+        return self.reports.stored["l"]
+
+    async def serve(self, *packages: ModelRef, stable: ModelRef | None = None) -> LoaderReport:
+        self.endpoints.show(status(*packages, stable=stable))
+        return await self.settle()
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> House:
+    return House(tmp_path)
+
+
+def names(report: LoaderReport) -> list[str]:
+    return [model.ref.version for model in report.loaded]
+
+
+async def test_a_named_package_is_placed_loaded_and_measured(house: House) -> None:
+    report = await house.serve(STABLE, stable=STABLE)
+    assert report.ready
+    assert names(report) == ["2"]
+    assert house.triton.models == {STABLE.triton_model}
+    assert {cost.bucket for cost in report.loaded[0].costs} == {4, 8}
+    assert all(cost.milliseconds > 0 for cost in report.loaded[0].costs)
+
+
+async def test_every_row_length_is_warm_before_the_model_is_reported(house: House) -> None:
+    await house.serve(STABLE, stable=STABLE)
+    assert {(1, 4), (1, 8)} <= {shape for _, shape in house.triton.shapes}
+
+
+async def test_stable_packages_are_loaded_first(house: House) -> None:
+    await house.serve(CANDIDATE, OLD, STABLE, stable=STABLE)
+    assert house.triton.loads()[0] == STABLE.triton_model
+
+
+async def test_a_candidate_that_fails_leaves_the_triton_ready(house: House) -> None:
+    house.triton.refuses[CANDIDATE.triton_model] = TritonRefusedError("out of memory")
+    report = await house.serve(STABLE, CANDIDATE, stable=STABLE)
+    assert report.ready
+    assert [(item.ref, item.by_version) for item in report.failed] == [(CANDIDATE, True)]
+    house.time += 1e6
+    await house.settle()
+    assert house.triton.loads().count(CANDIDATE.triton_model) == 1
+
+
+async def test_a_model_that_loads_and_fails_its_warm_up_is_a_failure(house: House) -> None:
+    house.triton.fails[CANDIDATE.triton_model] = TritonRefusedError("engine: no such input")
+    report = await house.serve(STABLE, CANDIDATE, stable=STABLE)
+    assert names(report) == ["2"]
+    assert "no such input" in report.failed[0].reason
+
+
+async def test_a_fault_of_the_machine_is_tried_again(house: House) -> None:
+    house.triton.refuses[CANDIDATE.triton_model] = TritonRefusedError("No module named 'x'")
+    report = await house.serve(CANDIDATE)
+    assert not report.failed[0].by_version
+    house.triton.refuses.clear()
+    house.time += 1.0
+    report = await house.settle()
+    assert names(report) == ["3"]
+    assert report.failed == ()
+
+
+async def test_a_store_that_is_away_is_waited_for(house: House) -> None:
+    house.packages.away = True
+    report = await house.serve(CANDIDATE)
+    assert (report.failed[0].by_version, names(report)) == (False, [])
+    house.packages.away = False
+    house.time += 1.0
+    assert names(await house.settle()) == ["3"]
+
+
+async def test_a_restarted_triton_gets_all_its_models_again(house: House) -> None:
+    before = await house.serve(STABLE, OLD, stable=STABLE)
+    house.triton.down = True
+    away = await house.settle()
+    assert not away.ready
+    assert away.loaded == ()
+    house.triton.restart()
+    after = await house.settle()
+    assert after.ready
+    assert sorted(names(after)) == sorted(names(before))
+    assert after.loaded[0].costs == before.loaded[0].costs
+
+
+async def test_a_second_restart_under_a_candidate_fails_the_candidate(house: House) -> None:
+    await house.serve(STABLE, CANDIDATE, stable=STABLE)
+    house.triton.restart()
+    assert sorted(names(await house.settle())) == ["2", "3"]
+    house.triton.restart()
+    report = await house.settle()
+    assert names(report) == ["2"]
+    assert report.failed[0].by_version
+
+
+async def test_a_candidate_that_kills_triton_twice_is_not_loaded_a_third_time(house: House) -> None:
+    house.triton.dies_on.add(CANDIDATE.triton_model)
+    for _ in range(6):
+        report = await house.serve(STABLE, CANDIDATE, stable=STABLE)
+        house.time += 100.0
+    assert house.triton.loads().count(CANDIDATE.triton_model) == 2
+    assert report.ready
+    assert report.failed[0].by_version
+
+
+async def test_what_nobody_names_is_unloaded_after_ten_minutes_and_not_sooner(house: House) -> None:
+    await house.serve(STABLE, OLD, stable=STABLE)
+    await house.serve(STABLE, stable=STABLE)
+    house.time += 599.0
+    await house.settle()
+    assert OLD.triton_model in house.triton.models
+    house.time += 1.0
+    report = await house.settle()
+    assert house.triton.models == {STABLE.triton_model}
+    assert names(report) == ["2"]
+    assert house.placement.removed == [OLD.triton_model]
+    assert house.packages.forgotten == [OLD]
+
+
+async def test_what_is_named_again_stays(house: House) -> None:
+    await house.serve(STABLE, OLD, stable=STABLE)
+    await house.serve(STABLE, stable=STABLE)
+    house.time += 599.0
+    await house.serve(STABLE, OLD, stable=STABLE)
+    house.time += 599.0
+    await house.serve(STABLE, stable=STABLE)
+    assert OLD.triton_model in house.triton.models
+
+
+async def test_the_time_to_unload_survives_a_restart_of_the_loader(house: House) -> None:
+    await house.serve(STABLE, OLD, stable=STABLE)
+    await house.serve(STABLE, stable=STABLE)
+    house.time += 600.0
+    house.loader = house.new_loader()
+    await house.settle()
+    assert house.triton.models == {STABLE.triton_model}
+
+
+async def test_models_of_others_are_never_unloaded(house: House) -> None:
+    house.triton.models.add("somebody-elses")
+    await house.serve(STABLE, stable=STABLE)
+    house.time += 1e6
+    await house.settle()
+    assert "somebody-elses" in house.triton.models
+
+
+async def test_a_restarted_loader_neither_reloads_nor_measures_what_triton_holds(
+    house: House,
+) -> None:
+    before = await house.serve(STABLE, stable=STABLE)
+    house.triton.calls.clear()
+    house.loader = house.new_loader()
+    house.reports.news.clear()
+    stop = asyncio.Event()
+    running = asyncio.create_task(house.loader.run(stop))
+    await house.reports.news.wait()
+    stop.set()
+    await running
+    assert house.triton.loads() == []
+    assert house.reports.stored["l"].loaded == before.loaded
+
+
+async def test_endpoints_that_can_not_be_read_stay_as_they_were(house: House) -> None:
+    await house.serve(STABLE, stable=STABLE)
+    house.endpoints.broken = True
+    house.time += 1e6
+    assert names(await house.settle()) == ["2"]
+    assert STABLE.triton_model in house.triton.models
+
+
+async def test_a_triton_without_the_native_backend_gets_the_python_one(house: House) -> None:
+    class OnlyPython(FakeTriton):
+        async def load(self, name: str, overrides: object) -> None:
+            if house.placement.placed[-1][1] != "python":
+                raise BackendMissingError("unable to find backend library")
+            await super().load(name, {})
+
+    house.triton = OnlyPython()
+    house.loader = house.new_loader()
+    report = await house.serve(STABLE, OLD, stable=STABLE)
+    assert sorted(names(report)) == ["1", "2"]
+    backends = [backend for _, backend in house.placement.placed]
+    assert backends == ["onnxruntime", "python", "python"]
+
+
+async def test_a_triton_without_any_backend_is_a_fault_of_the_machine(house: House) -> None:
+    house.options = replace(house.options, backends=("onnxruntime",))
+    house.loader = house.new_loader()
+    house.triton.refuses[STABLE.triton_model] = BackendMissingError(
+        "unable to find backend library"
+    )
+    report = await house.serve(STABLE, stable=STABLE)
+    assert not report.ready
+    assert not report.failed[0].by_version
+
+
+async def test_the_report_is_written_only_for_news_and_as_a_sign_of_life(house: House) -> None:
+    await house.serve(STABLE, stable=STABLE)
+    written = house.reports.written
+    await house.settle()
+    assert house.reports.written == written
+    house.time += 2.0
+    await house.settle()
+    assert house.reports.written == written + 1

@@ -1,0 +1,363 @@
+"""The endpoint's next status, step by step and through random weather."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from registry_fakes import ref
+
+from contracts.endpoint import (
+    HISTORY_LIMIT,
+    AliasVersion,
+    Arm,
+    EndpointSpec,
+    EndpointStatus,
+    Phase,
+    PinnedVersion,
+)
+from contracts.loading import LoadedModel, LoaderReport, LoadFailure
+from contracts.model import ModelRef
+from contracts.tasks import Task
+from registry.job import Failed, Progress, Signature
+from registry.plan import Decision, Observed, Package, Version, plan, retry_seconds, verdicts
+
+SPEC = EndpointSpec(model="m")
+CLASSIFIER = Signature(task=Task.TEXT_CLASSIFICATION, labels=("no", "yes"))
+ONE, TWO, THREE = (Version(number, f"options-{number}") for number in "123")
+AT_FAULT = Failed(reason="a pickle", by_version=True)
+AWAY = Failed(reason="no space left", by_version=False)
+
+
+def package(version: Version, letter: str = "") -> Package:
+    return Package(ref(version.number, letter or "abcdef"[int(version.number)]), CLASSIFIER)
+
+
+def report(*loaded: ModelRef, failed: tuple[LoadFailure, ...] = (), at: float = 0) -> LoaderReport:
+    return LoaderReport(
+        loader="l",
+        triton_grpc="t:1",
+        at=at,
+        ready=True,
+        loaded=tuple(LoadedModel(ref=item) for item in loaded),
+        failed=failed,
+    )
+
+
+def packaged(*versions: Version) -> dict[str, Package]:
+    return {version.options: package(version) for version in versions}
+
+
+def serving(version: Version = ONE, now: float = 0.0) -> EndpointStatus:
+    """An endpoint on which one version serves since ``now``."""
+    made = package(version)
+    seen = Observed((version,), packages=packaged(version), loaders=(report(made.ref),))
+    return plan(SPEC, EndpointStatus(), seen, now).status
+
+
+def loading(status: EndpointStatus, version: Version = TWO, *reports: LoaderReport) -> Observed:
+    """What is seen while ``version`` is converted and not loaded yet."""
+    stable = CLASSIFIER if status.stable else None
+    return Observed(
+        (version, ONE),
+        packages=packaged(ONE, version),
+        loaders=reports or (report(),),
+        stable=stable,
+    )
+
+
+def test_nothing_moves_before_mlflow_has_answered() -> None:
+    status = serving()
+    assert plan(SPEC, status, Observed(None), 5.0) == Decision(status)
+
+
+def test_a_first_version_is_converted() -> None:
+    decision = plan(SPEC, EndpointStatus(), Observed((ONE,)), 1.0)
+    assert decision.convert == ONE
+    assert decision.status.candidate is not None
+    assert decision.status.candidate.phase is Phase.CONVERTING
+    assert decision.status.routes == ()
+
+
+def test_progress_of_the_conversion_is_shown() -> None:
+    job = Progress(phase=Phase.VERIFYING, message="comparing")
+    seen = Observed((ONE,), jobs={ONE.options: job})
+    candidate = plan(SPEC, EndpointStatus(), seen, 1.0).status.candidate
+    assert candidate is not None
+    assert (candidate.phase, candidate.reason) == (Phase.VERIFYING, "comparing")
+
+
+def test_a_converted_version_is_named_before_it_is_routed() -> None:
+    status = plan(SPEC, EndpointStatus(), loading(EndpointStatus(), ONE), 1.0).status
+    assert status.packages == (package(ONE).ref,)
+    assert status.routes == ()
+    assert status.generation == 1
+    assert status.candidate is not None
+    assert status.candidate.ref == package(ONE).ref
+
+
+def test_a_version_gets_all_traffic_once_every_loader_holds_it() -> None:
+    status = serving()
+    new = package(TWO).ref
+    one_of_two = loading(status, TWO, report(new), report())
+    waiting = plan(SPEC, status, one_of_two, 2.0).status
+    assert waiting.stable == package(ONE).ref
+    both = replace(one_of_two, loaders=(report(new), report(new)))
+    done = plan(SPEC, waiting, both, 3.0).status
+    assert done.stable == new
+    assert [(route.arm, route.weight) for route in done.routes] == [(Arm.STABLE, 100)]
+    assert done.candidate is None
+    assert done.task is Task.TEXT_CLASSIFICATION
+    assert done.generation == waiting.generation + 1
+
+
+def test_without_a_loader_nothing_is_promoted() -> None:
+    status = serving()
+    seen = replace(loading(status), loaders=())
+    after = plan(SPEC, status, seen, 2.0).status
+    assert after.stable == package(ONE).ref
+    assert after.candidate is not None
+    assert "loader" in after.candidate.reason
+
+
+def test_the_old_version_stays_loaded_ten_minutes_and_then_leaves() -> None:
+    status = serving()
+    new = package(TWO).ref
+    seen = loading(status, TWO, report(new))
+    promoted = plan(SPEC, status, seen, 100.0).status
+    assert set(promoted.packages) == {package(ONE).ref, new}
+    assert plan(SPEC, promoted, seen, 699.0).status == promoted
+    later = plan(SPEC, promoted, seen, 700.0).status
+    assert later.packages == (new,)
+    assert later.generation == promoted.generation + 1
+
+
+def test_a_version_at_fault_is_rejected_and_not_tried_again() -> None:
+    seen = Observed((ONE,), jobs={ONE.options: AT_FAULT})
+    rejected = plan(SPEC, EndpointStatus(), seen, 1.0).status
+    assert rejected.candidate is not None
+    assert (rejected.candidate.phase, rejected.candidate.reason) == (Phase.REJECTED, "a pickle")
+    again = plan(SPEC, rejected, Observed((ONE,)), 1e9)
+    assert again.convert is None
+    assert again.status == rejected
+
+
+def test_a_rejected_version_is_tried_again_under_other_options() -> None:
+    rejected = plan(
+        SPEC, EndpointStatus(), Observed((ONE,), jobs={ONE.options: AT_FAULT}), 1.0
+    ).status
+    changed = Version(ONE.number, "other options")
+    assert plan(SPEC, rejected, Observed((changed,)), 2.0).convert == changed
+
+
+def test_the_newest_good_version_is_taken_where_the_newest_is_rejected() -> None:
+    rejected = plan(
+        SPEC, EndpointStatus(), Observed((TWO, ONE), jobs={TWO.options: AT_FAULT}), 1.0
+    ).status
+    assert plan(SPEC, rejected, Observed((TWO, ONE)), 2.0).convert == ONE
+
+
+def test_a_rejection_stays_visible_while_the_stable_version_serves() -> None:
+    seen = Observed((TWO, ONE), packages=packaged(ONE), jobs={TWO.options: AT_FAULT})
+    status = plan(SPEC, serving(), seen, 1.0).status
+    assert status.stable == package(ONE).ref
+    assert status.candidate is not None
+    assert status.candidate.phase is Phase.REJECTED
+
+
+def test_a_fault_of_the_environment_blocks_and_is_retried_with_growing_waits() -> None:
+    status = EndpointStatus()
+    now, waits = 0.0, []
+    for _ in range(4):
+        status = plan(SPEC, status, Observed((ONE,), jobs={ONE.options: AWAY}), now).status
+        candidate = status.candidate
+        assert candidate is not None
+        assert (candidate.phase, candidate.reason) == (Phase.BLOCKED, "no space left")
+        assert candidate.retry_at is not None
+        assert plan(SPEC, status, Observed((ONE,)), candidate.retry_at - 0.1).convert is None
+        assert plan(SPEC, status, Observed((ONE,)), candidate.retry_at).convert == ONE
+        waits.append(candidate.retry_at - now)
+        now = candidate.retry_at
+    assert waits == [5, 10, 20, 40]
+    assert status.rejected == ()
+    assert sum(line.phase is Phase.BLOCKED for line in status.history) == 1
+
+
+def test_waits_end_at_five_minutes() -> None:
+    assert retry_seconds(1000) == 300
+
+
+def test_a_newer_version_supersedes_one_on_its_way() -> None:
+    status = plan(SPEC, EndpointStatus(), loading(EndpointStatus(), ONE), 1.0).status
+    decision = plan(SPEC, status, Observed((TWO, ONE), packages=packaged(ONE)), 2.0)
+    assert decision.convert == TWO
+    assert decision.status.candidate is not None
+    assert decision.status.candidate.version == "2"
+    assert decision.status.candidate.ref is None
+
+
+def test_another_conversion_is_waited_for() -> None:
+    decision = plan(SPEC, EndpointStatus(), Observed((ONE,), busy=True), 1.0)
+    assert decision.convert is None
+    assert decision.status.candidate is not None
+    assert decision.status.candidate.phase is Phase.WAITING
+
+
+def test_a_candidate_that_triton_refuses_is_rejected_and_leaves_at_once() -> None:
+    status = serving()
+    status = plan(SPEC, status, loading(status), 1.0).status
+    new = package(TWO).ref
+    failure = LoadFailure(ref=new, reason="out of memory", by_version=True)
+    after = plan(SPEC, status, loading(status, TWO, report(failed=(failure,))), 2.0).status
+    assert after.stable == package(ONE).ref
+    assert after.packages == (package(ONE).ref,)
+    assert "out of memory" in after.rejected[0].reason
+
+
+def test_a_candidate_that_can_not_be_loaded_now_is_blocked_and_goes_on_by_itself() -> None:
+    status = serving()
+    new = package(TWO).ref
+    failure = LoadFailure(ref=new, reason="the store is away", by_version=False)
+    blocked = plan(SPEC, status, loading(status, TWO, report(failed=(failure,))), 2.0).status
+    assert blocked.candidate is not None
+    assert blocked.candidate.phase is Phase.BLOCKED
+    assert new in blocked.packages
+    done = plan(SPEC, blocked, loading(status, TWO, report(new)), 3.0).status
+    assert done.stable == new
+
+
+@pytest.mark.parametrize(
+    ("changed", "word"),
+    [
+        (Signature(task=Task.TEXT_EMBEDDING, dimension=3), "task"),
+        (Signature(task=Task.TEXT_CLASSIFICATION, labels=("yes", "no")), "labels"),
+    ],
+)
+def test_a_version_that_breaks_its_callers_is_rejected(changed: Signature, word: str) -> None:
+    status = serving()
+    seen = loading(status)
+    packages = {**seen.packages, TWO.options: Package(package(TWO).ref, changed)}
+    after = plan(SPEC, status, replace(seen, packages=packages), 1.0).status
+    assert after.stable == package(ONE).ref
+    assert word in after.rejected[0].reason
+
+
+def test_nothing_is_promoted_while_the_stable_versions_package_can_not_be_read() -> None:
+    status = serving()
+    seen = loading(status, TWO, report(package(TWO).ref))
+    after = plan(SPEC, status, replace(seen, stable=None, fault="the store is away"), 1.0).status
+    assert after.stable == package(ONE).ref
+    assert after.candidate is not None
+    assert after.candidate.reason == "the store is away"
+
+
+def test_a_store_that_is_away_leaves_what_serves_alone() -> None:
+    status = serving()
+    assert plan(SPEC, status, Observed((ONE,), fault="away"), 1.0) == Decision(status)
+
+
+def test_other_options_for_the_serving_version_make_a_new_candidate() -> None:
+    changed = Version("1", "other options")
+    decision = plan(SPEC, serving(), Observed((changed,), stable=CLASSIFIER), 1.0)
+    assert decision.convert == changed
+    assert decision.status.stable == package(ONE).ref
+
+
+def test_latest_never_goes_back_where_versions_are_removed() -> None:
+    status = serving(TWO)
+    decision = plan(SPEC, status, Observed((ONE,), stable=CLASSIFIER), 1.0)
+    assert decision == Decision(status)
+
+
+def test_a_removed_model_goes_on_serving() -> None:
+    status = serving()
+    assert plan(SPEC, status, Observed(()), 1.0) == Decision(status)
+
+
+def test_a_pin_goes_back() -> None:
+    spec = EndpointSpec(model="m", version=PinnedVersion(pin="1"))
+    status = serving(TWO)
+    assert plan(spec, status, Observed((TWO, ONE), stable=CLASSIFIER), 1.0).convert == ONE
+
+
+def test_an_alias_is_followed() -> None:
+    spec = EndpointSpec(model="m", version=AliasVersion(alias="champion"))
+    seen = Observed((TWO, ONE), aliases={"champion": "1"})
+    assert plan(spec, EndpointStatus(), seen, 1.0).convert == ONE
+    assert plan(spec, EndpointStatus(), Observed((TWO, ONE)), 1.0).convert is None
+
+
+def test_verdicts_tell_what_the_status_records() -> None:
+    seen = Observed((TWO, ONE), packages=packaged(ONE), jobs={TWO.options: AT_FAULT})
+    status = plan(SPEC, serving(), seen, 1.0).status
+    assert verdicts(status) == {"1": ("Promoted", ""), "2": ("Rejected", "a pickle")}
+    blocked = plan(SPEC, EndpointStatus(), Observed((ONE,), jobs={ONE.options: AWAY}), 0.0).status
+    assert verdicts(blocked) == {"1": ("Blocked", "no space left")}
+
+
+jobs = st.sampled_from(
+    [None, AT_FAULT, AWAY, Progress(phase=Phase.CONVERTING, message=""), "published"]
+)
+
+
+@st.composite
+def weather(draw: st.DrawFn) -> list[tuple[Observed, float]]:
+    """A history of what may be seen: versions come, conversions end, loaders come and go."""
+    versions = tuple(Version(str(number), f"o{number}") for number in (4, 3, 2, 1))
+    seen: list[tuple[Observed, float]] = []
+    now, packages = 0.0, dict[str, Package]()
+    for _ in range(draw(st.integers(1, 25))):
+        now += draw(st.sampled_from([0.25, 5.0, 700.0]))
+        known = versions[draw(st.integers(0, 3)) :]
+        word = draw(jobs)
+        target = draw(st.sampled_from(known))
+        if word == "published":
+            packages[target.options] = package(target)
+        refs = [item.ref for item in packages.values()]
+        held = draw(st.lists(st.sampled_from(refs), unique=True)) if refs else []
+        bad = draw(st.lists(st.sampled_from(refs), unique=True, max_size=1)) if refs else []
+        failures = tuple(
+            LoadFailure(ref=item, reason="no", by_version=draw(st.booleans())) for item in bad
+        )
+        reports = draw(st.sampled_from([(), (report(*held, failed=failures),)]))
+        fault = draw(st.sampled_from(["", "", "away"]))
+        observed = Observed(
+            draw(st.sampled_from([None, known, known])),
+            packages={} if fault else dict(packages),
+            jobs={target.options: word} if isinstance(word, Failed | Progress) else {},
+            loaders=reports,
+            stable=None if fault else CLASSIFIER,
+            fault=fault,
+            busy=draw(st.booleans()),
+        )
+        seen.append((observed, now))
+    return seen
+
+
+@given(weather())
+def test_whatever_happens_the_invariants_hold(history: list[tuple[Observed, float]]) -> None:
+    status = EndpointStatus()
+    rejected: set[tuple[str, str]] = set()
+    for seen, now in history:
+        before, decision = status, plan(SPEC, status, seen, now)
+        status = decision.status
+        held = {model.ref for item in seen.loaders for model in item.loaded}
+        assert sum(route.weight for route in status.routes) in (0, 100)
+        assert all(route.ref in status.packages for route in status.routes)
+        assert len(status.history) <= HISTORY_LIMIT
+        assert len(set(status.packages)) == len(status.packages)
+        if before.stable is not None:
+            assert status.stable is not None
+        if status.stable != before.stable:
+            assert status.stable in held
+            assert len(status.routes) == 1
+        changed = (status.routes, status.packages) != (before.routes, before.packages)
+        assert status.generation == before.generation + changed or (
+            status.generation > before.generation and changed
+        )
+        if decision.convert is not None:
+            assert (decision.convert.number, decision.convert.options) not in rejected
+        rejected |= {(item.version, item.options) for item in status.rejected}
+        # Killed here, and started again from what was written: the same comes out.
+        written = EndpointStatus.model_validate_json(status.model_dump_json(by_alias=True))
+        assert plan(SPEC, written, seen, now) == plan(SPEC, status, seen, now)

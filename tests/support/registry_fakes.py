@@ -1,0 +1,325 @@
+"""Stand-ins for the registry's edges, each satisfying its Protocol, and values to feed them."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contracts.endpoint import (
+    EndpointSpec,
+    EndpointStatus,
+    Metadata,
+    ModelEndpoint,
+    Precision,
+)
+from contracts.loading import LoaderReport
+from contracts.manifest import MANIFEST, Lineage, Manifest, PackageFile, TokenizerSpec
+from contracts.model import ModelRef
+from contracts.tasks import Task
+from contracts.tensors import Datatype, TensorSpec
+from registry.errors import EndpointConflictError, SourceUnavailableError, TritonUnavailableError
+from registry.job import ConversionRequest, Failed, Progress, Published
+from registry.mlflow_source import RegisteredModel, RegisteredVersion
+from registry.store import StoreUnavailableError
+from registry.triton_client import Overrides
+
+Progressing = Callable[[Progress], None]
+
+
+def ref(version: str = "1", package: str = "a", model: str = "m") -> ModelRef:
+    """A reference whose package id is one character repeated."""
+    return ModelRef(model=model, version=version, package=package * 64)
+
+
+def manifest(version: str = "1", *, labels: tuple[str, ...] = ("no", "yes")) -> Manifest:
+    """A small classifier's manifest."""
+    shape = (-1, -1)
+    return Manifest(
+        model="m",
+        version=version,
+        task=Task.TEXT_CLASSIFICATION,
+        labels=labels,
+        precision=Precision.FP32,
+        max_batch_size=8,
+        length_buckets=(4, 8),
+        tokenizer=TokenizerSpec(max_tokens=8, pad_id=0, vocabulary=10),
+        inputs=(
+            TensorSpec(name="input_ids", datatype=Datatype.INT64, shape=shape),
+            TensorSpec(name="attention_mask", datatype=Datatype.INT64, shape=shape),
+        ),
+        outputs=(TensorSpec(name="logits", datatype=Datatype.FP32, shape=(-1, 2)),),
+        files={"model.onnx": PackageFile(sha256="0" * 64, bytes=0)},
+        lineage=Lineage(registered_model="m", version=version),
+        created_by="test",
+    )
+
+
+def endpoint(
+    status: EndpointStatus | None = None, *, name: str = "e", spec: EndpointSpec | None = None
+) -> ModelEndpoint:
+    """An endpoint of the model ``m``."""
+    return ModelEndpoint(
+        metadata=Metadata(name=name),
+        spec=spec or EndpointSpec(model="m"),
+        status=status or EndpointStatus(),
+    )
+
+
+class MemoryEndpoints:
+    """An ``EndpointStore`` in memory. ``broken`` makes reading fail."""
+
+    def __init__(self, *endpoints: ModelEndpoint) -> None:
+        self.broken = False
+        self.conflicts = 0  # so many writes from now on find that someone else wrote
+        self._stored: dict[str, ModelEndpoint] = {}
+        for item in endpoints:
+            self.put(item)
+
+    def list(self) -> tuple[ModelEndpoint, ...]:
+        if self.broken:
+            raise OSError("the folder is away")
+        return tuple(self._stored.values())
+
+    def get(self, name: str) -> ModelEndpoint | None:
+        return self._stored.get(name)
+
+    def put(self, endpoint: ModelEndpoint) -> ModelEndpoint:
+        stored = self._stored.get(endpoint.name)
+        revision = stored.metadata.revision if stored else ""
+        if self.conflicts or endpoint.metadata.revision != revision:
+            self.conflicts = max(0, self.conflicts - 1)
+            raise EndpointConflictError("someone else wrote")
+        metadata = endpoint.metadata.model_copy(update={"revision": str(int(revision or 0) + 1)})
+        written = endpoint.model_copy(update={"metadata": metadata})
+        self._stored[endpoint.name] = written
+        return written
+
+    def delete(self, name: str) -> None:
+        self._stored.pop(name, None)
+
+    def show(self, status: EndpointStatus, name: str = "e") -> None:
+        """Writes a status as the controller would."""
+        stored = self._stored[name]
+        self.put(stored.model_copy(update={"status": status}))
+
+
+class MemoryReports:
+    """``Reports`` in memory."""
+
+    def __init__(self) -> None:
+        self.stored: dict[str, LoaderReport] = {}
+        self.written = 0
+        self.news = asyncio.Event()
+
+    def list(self) -> tuple[LoaderReport, ...]:
+        return tuple(self.stored.values())
+
+    def get(self, loader: str) -> LoaderReport | None:
+        return self.stored.get(loader)
+
+    def put(self, report: LoaderReport) -> None:
+        self.stored[report.loader] = report
+        self.written += 1
+        self.news.set()
+
+
+@dataclass
+class FakeTriton:
+    """A Triton in memory. Names in ``refuses`` fail to load with the error they map to."""
+
+    models: set[str] = field(default_factory=set)
+    refuses: dict[str, Exception] = field(default_factory=dict)
+    fails: dict[str, Exception] = field(default_factory=dict)
+    dies_on: set[str] = field(default_factory=set)
+    down: bool = False
+    calls: list[tuple[str, str]] = field(default_factory=list)
+    shapes: list[tuple[str, tuple[int, ...]]] = field(default_factory=list)
+
+    def restart(self) -> None:
+        """Up again, with nothing loaded."""
+        self.models.clear()
+        self.down = False
+
+    async def held(self) -> frozenset[str]:
+        self._reach()
+        return frozenset(self.models)
+
+    async def load(self, name: str, overrides: Overrides) -> None:
+        del overrides
+        self._reach()
+        self.calls.append(("load", name))
+        if name in self.dies_on:
+            self.models.clear()
+            raise TritonUnavailableError("connection reset")
+        if name in self.refuses:
+            raise self.refuses[name]
+        self.models.add(name)
+
+    async def unload(self, name: str) -> None:
+        self._reach()
+        self.calls.append(("unload", name))
+        self.models.discard(name)
+
+    async def infer(self, name: str, inputs: Mapping[str, NDArray[np.integer]]) -> tuple[int, int]:
+        self._reach()
+        shape = inputs["input_ids"].shape
+        self.shapes.append((name, shape))
+        if name in self.fails:
+            raise self.fails[name]
+        return shape[0], 4 * shape[0]
+
+    def loads(self) -> list[str]:
+        """Names in the order in which they were loaded."""
+        return [name for what, name in self.calls if what == "load"]
+
+    def _reach(self) -> None:
+        if self.down:
+            raise TritonUnavailableError("connection refused")
+
+
+class FolderPackages:
+    """A ``PackageCache`` whose packages hold a manifest and nothing else."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.away = False
+        self.forgotten: list[ModelRef] = []
+
+    def fetch(self, ref: ModelRef) -> Path:
+        if self.away:
+            raise StoreAwayError
+        folder = self._folder / ref.package
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / MANIFEST).write_bytes(manifest(ref.version).canonical())
+        return folder
+
+    def forget(self, ref: ModelRef) -> None:
+        self.forgotten.append(ref)
+
+
+class StoreAwayError(SourceUnavailableError):
+    """The package store does not answer."""
+
+    def __init__(self) -> None:
+        super().__init__("the store is away")
+
+
+class NoPlacement:
+    """A ``Placement`` that only notes what it is asked for."""
+
+    def __init__(self) -> None:
+        self.placed: list[tuple[str, str]] = []
+        self.removed: list[str] = []
+
+    def place(self, name: str, package: Path, backend: str) -> Overrides:
+        del package
+        self.placed.append((name, backend))
+        return {}
+
+    def remove(self, name: str) -> None:
+        self.removed.append(name)
+
+
+class FakeRegistry:
+    """A ``ModelRegistry`` in memory. ``down`` makes every question fail."""
+
+    def __init__(self) -> None:
+        self.down = False
+        self.listed: dict[str, tuple[RegisteredVersion, ...]] = {}
+        self.aliases: dict[str, dict[str, str]] = {}
+        self.asked: list[str] = []
+        self.told: list[tuple[str, str, str]] = []
+        self._changed = 0
+
+    def register(self, model: str, number: str, *, identity: str = "") -> None:
+        """One more version, the newest."""
+        self._changed += 1
+        version = RegisteredVersion(model, number, identity or f"{model}-{number}")
+        self.listed[model] = (version, *self.listed.get(model, ()))
+
+    async def models(self) -> tuple[RegisteredModel, ...]:
+        self._reach()
+        return tuple(
+            RegisteredModel(name, self._changed, self.aliases.get(name, {})) for name in self.listed
+        )
+
+    async def versions(self, model: str) -> tuple[RegisteredVersion, ...]:
+        self._reach()
+        self.asked.append(model)
+        return self.listed.get(model, ())
+
+    async def set_tag(self, version: RegisteredVersion, key: str, value: str) -> None:
+        self._reach()
+        self.told.append((version.number, key, value))
+        self.listed[version.model] = tuple(
+            RegisteredVersion(item.model, item.number, item.identity, {**item.tags, key: value})
+            if item.number == version.number
+            else item
+            for item in self.listed[version.model]
+        )
+
+    def _reach(self) -> None:
+        if self.down:
+            raise SourceUnavailableError("connection refused")
+
+
+class ScriptedLauncher:
+    """A ``ConversionLauncher`` that ends each conversion when, and as, a test says."""
+
+    def __init__(self) -> None:
+        self.requests: list[ConversionRequest] = []
+        self.paths: list[tuple[Path, ...]] = []
+        self.cancelled = 0
+        self._waiting: list[tuple[asyncio.Future[Published | Failed], Progressing]] = []
+
+    async def run(
+        self,
+        request: ConversionRequest,
+        progress: Progressing,
+        *,
+        python_path: tuple[Path, ...] = (),
+    ) -> Published | Failed:
+        self.requests.append(request)
+        self.paths.append(python_path)
+        future: asyncio.Future[Published | Failed] = asyncio.get_running_loop().create_future()
+        self._waiting.append((future, progress))
+        try:
+            return await future
+        except asyncio.CancelledError:
+            self.cancelled += 1
+            raise
+
+    @property
+    def running(self) -> int:
+        """How many have neither ended nor been cancelled."""
+        return sum(1 for future, _ in self._waiting if not future.done())
+
+    def say(self, message: Progress) -> None:
+        """The newest conversion's progress."""
+        self._waiting[-1][1](message)
+
+    def end(self, result: Published | Failed) -> None:
+        """The newest conversion's end."""
+        self._waiting[-1][0].set_result(result)
+
+
+class MemoryPackages:
+    """What the index and gc need of a ``PackageStore``."""
+
+    def __init__(self, *manifests: Manifest) -> None:
+        self.held = {item.package_id(): item for item in manifests}
+        self.away = False
+
+    def packages(self) -> list[str]:
+        return sorted(self.held)
+
+    def manifest(self, package: str) -> Manifest:
+        if self.away:
+            raise StoreUnavailableError("the store is away")
+        return self.held[package]
+
+    def delete(self, package: str) -> None:
+        del self.held[package]
