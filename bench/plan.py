@@ -23,4 +23,3 @@ class Plan:
     under_test: int = 0
     rest: int = 1
     seed: int = 7
-    model: str = "example"
