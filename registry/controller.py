@@ -125,7 +125,8 @@ class Controller:
 
     async def _make_missing(self, endpoints: tuple[ModelEndpoint, ...]) -> None:
         models = self._source.picture.models if self._source.picture else {}
-        for endpoint in auto_endpoints.missing(models, endpoints):
+        taken = self._endpoints.unreadable
+        for endpoint in auto_endpoints.missing(models, endpoints, taken=taken):
             await asyncio.to_thread(self._endpoints.put, endpoint)
             log.info("made the endpoint %s for %s", endpoint.name, endpoint.spec.model)
             self._changed.set()

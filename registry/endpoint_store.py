@@ -22,7 +22,13 @@ log = logging.getLogger(__name__)
 
 
 class EndpointStore(Protocol):
-    """All endpoints, by name."""
+    """All endpoints, by name.
+
+    ``unreadable`` names those that the last ``list`` left out, because what is stored is not an
+    endpoint and never was while this process has run. Nobody knows what they want.
+    """
+
+    unreadable: frozenset[str]
 
     def list(self) -> tuple[ModelEndpoint, ...]:
         """Every endpoint, by name. One that can't be read keeps its last good state."""
@@ -56,6 +62,7 @@ class FileEndpointStore:
     """One JSON file an endpoint, ``<folder>/<name>.json``; many processes on one machine."""
 
     def __init__(self, folder: Path) -> None:
+        self.unreadable: frozenset[str] = frozenset()
         self._folder = folder
         self._read: dict[str, tuple[tuple[int, int, int], ModelEndpoint | None]] = {}
 
@@ -68,8 +75,9 @@ class FileEndpointStore:
         paths = sorted(self._folder.glob("[!.]*.json"))
         for gone in set(self._read) - {path.stem for path in paths}:
             del self._read[gone]
-        endpoints = (self._last_good(path) for path in paths)
-        return tuple(endpoint for endpoint in endpoints if endpoint is not None)
+        endpoints = {path.stem: self._last_good(path) for path in paths}
+        self.unreadable = frozenset(name for name, found in endpoints.items() if found is None)
+        return tuple(endpoint for endpoint in endpoints.values() if endpoint is not None)
 
     def get(self, name: str) -> ModelEndpoint | None:
         """One endpoint, read now; see the Protocol."""

@@ -122,11 +122,12 @@ class Loader:
             self._report(wants)
             return False
         self._see(held, wants)
-        self._write_ledger(self._ledger.judged(wants, self._now()))
+        if not self._endpoints.unreadable:  # else who knows what is unwanted
+            self._write_ledger(self._ledger.judged(wants, self._now()))
         want = self._next(wants)
         if want is not None:
             await self._load(want, already_held=want.ref.triton_model in held)
-        else:
+        elif not self._endpoints.unreadable:
             await self._unload_expired()
         self._report(wants)
         return want is not None

@@ -7,7 +7,7 @@ changes nothing: everything it needs to go on is in the status and in what is ob
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from contracts.endpoint import (
     HISTORY_LIMIT,
@@ -92,19 +92,12 @@ def plan(
         now: unix time, seconds.
         keep_seconds: how long the previous stable version stays loaded.
     """
-    status = _retired(status, now, keep_seconds)
-    if seen.versions is None:
-        return Decision(status)
-    target = chosen(spec, status, seen)
-    if target is None or _settled(status, target, seen):
-        return Decision(_idle(spec, status, seen))
-    candidate = _followed(status.candidate, target, seen)
-    package = seen.packages.get(target.options)
-    if package is None and candidate.ref is not None:
-        return Decision(status)  # the store is away: go on when its packages are seen again
-    if package is None:
-        return _converting(status, candidate, target, seen, now)
-    return Decision(_loading(status, candidate, target, package, seen=seen, now=now))
+    decision = _next(spec, _retired(status, now, keep_seconds), seen, now)
+    after = decision.status
+    if (after.routes, after.packages) == (status.routes, status.packages):
+        return decision
+    generation = status.generation + 1  # what gateways and loaders must follow has changed
+    return replace(decision, status=after.model_copy(update={"generation": generation}))
 
 
 def chosen(spec: EndpointSpec, status: EndpointStatus, seen: Observed) -> Version | None:
@@ -134,6 +127,21 @@ def verdicts(status: EndpointStatus) -> dict[str, tuple[str, str]]:
 def retry_seconds(attempts: int) -> float:
     """The wait after so many faults of the environment in a row: doubles from 5 s to 5 minutes."""
     return min(LAST_RETRY_SECONDS, FIRST_RETRY_SECONDS * 2.0 ** min(attempts - 1, 16))
+
+
+def _next(spec: EndpointSpec, status: EndpointStatus, seen: Observed, now: float) -> Decision:
+    if seen.versions is None:
+        return Decision(status)
+    target = chosen(spec, status, seen)
+    if target is None or _settled(status, target, seen):
+        return Decision(_idle(spec, status, seen))
+    candidate = _followed(status.candidate, target, seen)
+    package = seen.packages.get(target.options)
+    if package is None and candidate.ref is not None:
+        return Decision(status)  # the store is away: go on when its packages are seen again
+    if package is None:
+        return _converting(status, candidate, target, seen, now)
+    return Decision(_loading(status, candidate, target, package, seen=seen, now=now))
 
 
 # Which version
@@ -287,22 +295,20 @@ def _named(status: EndpointStatus, package: Package) -> EndpointStatus:
     """With the package among those that every Triton must hold."""
     if package.ref in status.packages:
         return status
-    packages = (*status.packages, package.ref)
-    return _changed(status, {"packages": packages})
+    return status.model_copy(update={"packages": (*status.packages, package.ref)})
 
 
 def _promoted(status: EndpointStatus, package: Package, now: float) -> EndpointStatus:
     others = tuple(ref for ref in status.packages if ref != package.ref)
     line = Transition(at=now, version=package.ref.version, phase=Phase.SERVING)
-    return _changed(
-        status,
-        {
+    return status.model_copy(
+        update={
             "routes": (Route(arm=Arm.STABLE, ref=package.ref, weight=100),),
             "packages": (package.ref, *others),
             "candidate": None,
             "task": package.signature.task,
             "history": _history(status, line),
-        },
+        }
     )
 
 
@@ -317,14 +323,12 @@ def _rejected(
     routed = {route.ref for route in status.routes}
     rejection = Rejection(version=target.number, options=target.options, reason=reason, at=now)
     line = Transition(at=now, version=target.number, phase=Phase.REJECTED, reason=reason)
-    packages = tuple(ref for ref in status.packages if ref in routed or ref != refused)
     update = {
+        "packages": tuple(ref for ref in status.packages if ref in routed or ref != refused),
         "rejected": (*status.rejected, rejection)[-REJECTIONS_LIMIT:],
         "candidate": Candidate(version=target.number, phase=Phase.REJECTED, reason=reason),
         "history": _history(status, line),
     }
-    if packages != status.packages:
-        return _changed(status, {**update, "packages": packages})
     return status.model_copy(update=update)
 
 
@@ -345,7 +349,7 @@ def _retired(status: EndpointStatus, now: float, keep_seconds: float) -> Endpoin
     if status.candidate is not None and status.candidate.ref is not None:
         needed.add(status.candidate.ref)
     packages = tuple(ref for ref in status.packages if ref in needed)
-    return status if packages == status.packages else _changed(status, {"packages": packages})
+    return status.model_copy(update={"packages": packages})
 
 
 def _with(status: EndpointStatus, candidate: Candidate, now: float) -> EndpointStatus:
@@ -376,8 +380,3 @@ def _phase(candidate: Candidate, phase: Phase, reason: str = "") -> Candidate:
 
 def _history(status: EndpointStatus, line: Transition) -> tuple[Transition, ...]:
     return (*status.history, line)[-HISTORY_LIMIT:]
-
-
-def _changed(status: EndpointStatus, update: dict[str, object]) -> EndpointStatus:
-    """A change that gateways and loaders must follow: the next generation."""
-    return status.model_copy(update={**update, "generation": status.generation + 1})

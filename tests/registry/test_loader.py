@@ -231,6 +231,15 @@ async def test_endpoints_that_can_not_be_read_stay_as_they_were(house: House) ->
     assert STABLE.triton_model in house.triton.models
 
 
+async def test_nothing_is_unloaded_while_an_endpoint_can_not_be_read(house: House) -> None:
+    await house.serve(STABLE, OLD, stable=STABLE)
+    await house.serve(STABLE, stable=STABLE)
+    house.endpoints.unreadable = frozenset({"broken"})
+    house.time += 1e6
+    await house.settle()
+    assert OLD.triton_model in house.triton.models
+
+
 async def test_a_triton_without_the_native_backend_gets_the_python_one(house: House) -> None:
     class OnlyPython(FakeTriton):
         async def load(self, name: str, overrides: object) -> None:

@@ -73,6 +73,7 @@ class MemoryEndpoints:
 
     def __init__(self, *endpoints: ModelEndpoint) -> None:
         self.broken = False
+        self.unreadable: frozenset[str] = frozenset()
         self.conflicts = 0  # so many writes from now on find that someone else wrote
         self._stored: dict[str, ModelEndpoint] = {}
         for item in endpoints:

@@ -1,0 +1,119 @@
+"""The file store: whole objects, written only against the revision that was read."""
+
+import threading
+from pathlib import Path
+
+import pytest
+from registry_fakes import endpoint
+
+from contracts.endpoint import EndpointStatus, ModelEndpoint
+from registry.endpoint_store import FileEndpointStore
+from registry.errors import EndpointConflictError, EndpointUnreadableError
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> FileEndpointStore:
+    return FileEndpointStore(tmp_path / "endpoints")
+
+
+def changed(item: ModelEndpoint, generation: int) -> ModelEndpoint:
+    return item.model_copy(update={"status": EndpointStatus(generation=generation)})
+
+
+def test_what_is_put_is_read_again_with_a_new_revision(store: FileEndpointStore) -> None:
+    first = store.put(endpoint())
+    second = store.put(changed(first, 5))
+    assert (first.metadata.revision, second.metadata.revision) == ("1", "2")
+    assert store.get("e") == second
+    assert store.list() == (second,)
+
+
+def test_a_write_against_an_old_revision_is_refused(store: FileEndpointStore) -> None:
+    first = store.put(endpoint())
+    second = store.put(changed(first, 1))
+    with pytest.raises(EndpointConflictError, match="at revision 2, not 1"):
+        store.put(changed(first, 2))
+    assert store.get("e") == second
+
+
+def test_creating_what_exists_and_writing_what_is_gone_are_conflicts(
+    store: FileEndpointStore,
+) -> None:
+    first = store.put(endpoint())
+    with pytest.raises(EndpointConflictError):
+        store.put(endpoint())
+    store.delete("e")
+    store.delete("e")
+    with pytest.raises(EndpointConflictError):
+        store.put(first)
+    assert store.list() == ()
+
+
+def test_of_many_writers_at_once_exactly_one_wins_each_revision(tmp_path: Path) -> None:
+    folder = tmp_path / "endpoints"
+    FileEndpointStore(folder).put(endpoint())
+    start, wins = threading.Barrier(8), []
+
+    def write() -> None:
+        store = FileEndpointStore(folder)
+        start.wait(10)
+        for _ in range(10):
+            found = store.get("e")
+            assert found is not None
+            try:
+                wins.append(store.put(found).metadata.revision)
+            except EndpointConflictError:
+                continue
+
+    threads = [threading.Thread(target=write) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert sorted(map(int, wins)) == list(range(2, len(wins) + 2))
+
+
+@pytest.mark.parametrize("text", ["", "{", '{"kind": "Pod"}', "null"])
+def test_a_broken_file_keeps_its_last_good_state_and_hides_no_other(
+    store: FileEndpointStore, tmp_path: Path, text: str
+) -> None:
+    good = store.put(endpoint())
+    other = store.put(endpoint(name="other"))
+    assert store.list() == (good, other)
+    (tmp_path / "endpoints" / "e.json").write_text(text)
+    assert store.list() == (good, other)
+    assert store.unreadable == frozenset()
+    with pytest.raises(EndpointUnreadableError, match=r"e\.json"):
+        store.get("e")
+
+
+def test_a_file_that_was_never_good_is_named_as_unreadable(
+    store: FileEndpointStore, tmp_path: Path
+) -> None:
+    other = store.put(endpoint(name="other"))
+    (tmp_path / "endpoints" / "e.json").write_text("{")
+    assert store.list() == (other,)
+    assert store.unreadable == {"e"}
+    (tmp_path / "endpoints" / "e.json").unlink()
+    store.list()
+    assert store.unreadable == frozenset()
+
+
+def test_a_file_that_holds_another_endpoint_is_not_taken_for_it(
+    store: FileEndpointStore, tmp_path: Path
+) -> None:
+    store.put(endpoint())
+    (tmp_path / "endpoints" / "e.json").rename(tmp_path / "endpoints" / "f.json")
+    with pytest.raises(EndpointUnreadableError, match="holds the endpoint e"):
+        store.get("f")
+
+
+def test_no_file_is_ever_half_there(store: FileEndpointStore, tmp_path: Path) -> None:
+    store.put(endpoint())
+    assert [path.name for path in (tmp_path / "endpoints").glob("[!.]*")] == ["e.json"]
+    assert not list((tmp_path / "endpoints").glob(".e.json*"))
+
+
+def test_a_folder_that_is_not_there_holds_no_endpoints(store: FileEndpointStore) -> None:
+    assert store.list() == ()
+    assert store.get("e") is None

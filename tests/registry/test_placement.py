@@ -1,0 +1,78 @@
+"""Both ways of bringing a package to Triton."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from contracts.manifest import CONFIG_ONNXRUNTIME, CONFIG_PYTHON, MODEL_ONNX
+from contracts.tensors import Datatype, TensorSpec
+from registry import triton_config, triton_data
+from registry.placement import Placement, SharedRepository, UploadedFiles
+
+NAME = "m-v1-aaaaaaaaaaaa"
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> Path:
+    folder = tmp_path / "package"
+    folder.mkdir()
+    python, native = triton_config.render(
+        inputs=[TensorSpec(name="input_ids", datatype=Datatype.INT64, shape=(-1, -1))],
+        outputs=[TensorSpec(name="logits", datatype=Datatype.FP32, shape=(-1, 2))],
+        max_batch_size=8,
+        instances=1,
+        threads=1,
+    )
+    (folder / CONFIG_PYTHON).write_text(python)
+    (folder / CONFIG_ONNXRUNTIME).write_text(native)
+    (folder / MODEL_ONNX).write_bytes(b"graph")
+    return folder
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    return tmp_path / "repository"
+
+
+def test_the_python_backend_gets_its_model_beside_the_graph(
+    package: Path, repository: Path
+) -> None:
+    assert SharedRepository(repository).place(NAME, package, "python") == {}
+    model = repository / NAME
+    assert 'backend: "python"' in (model / "config.pbtxt").read_text()
+    assert (model / "1" / "model.onnx").read_bytes() == b"graph"
+    assert (model / "1" / "model.py").read_text() == triton_data.python_model().read_text()
+
+
+def test_the_native_backend_gets_the_graph_alone(package: Path, repository: Path) -> None:
+    SharedRepository(repository).place(NAME, package, "onnxruntime")
+    model = repository / NAME
+    assert 'backend: "onnxruntime"' in (model / "config.pbtxt").read_text()
+    assert [item.name for item in (model / "1").iterdir()] == ["model.onnx"]
+
+
+def test_placing_again_replaces_everything(package: Path, repository: Path) -> None:
+    shared = SharedRepository(repository)
+    shared.place(NAME, package, "python")
+    (repository / f".{NAME}").mkdir()  # as one that was killed leaves it
+    shared.place(NAME, package, "onnxruntime")
+    assert not (repository / NAME / "1" / "model.py").exists()
+    assert [item.name for item in repository.iterdir()] == [NAME]
+
+
+@pytest.mark.parametrize("kind", [SharedRepository, UploadedFiles])
+def test_removing_twice_is_no_error(kind: type[Placement], repository: Path, package: Path) -> None:
+    placement = SharedRepository(repository) if kind is SharedRepository else UploadedFiles()
+    placement.place(NAME, package, "python")
+    placement.remove(NAME)
+    placement.remove(NAME)
+    assert not (repository / NAME).exists()
+
+
+def test_an_upload_carries_the_configuration_as_json_and_every_file(package: Path) -> None:
+    overrides = UploadedFiles().place(NAME, package, "python")
+    assert json.loads(overrides["config"])["backend"] == "python"
+    assert overrides["file:1/model.onnx"] == b"graph"
+    assert overrides["file:1/model.py"] == triton_data.python_model().read_bytes()
+    assert "file:1/model.py" not in UploadedFiles().place(NAME, package, "onnxruntime")

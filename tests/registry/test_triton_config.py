@@ -1,0 +1,52 @@
+"""Triton's configuration, read back by Triton's own protobuf."""
+
+import json
+
+import pytest
+from google.protobuf import text_format
+from hypothesis import given
+from hypothesis import strategies as st
+from tritonclient.grpc import model_config_pb2
+
+from contracts.tensors import Datatype, TensorSpec
+from registry.triton_config import THREADS, as_json, render
+
+IDS = TensorSpec(name="input_ids", datatype=Datatype.INT64, shape=(-1, -1))
+LOGITS = TensorSpec(name="logits", datatype=Datatype.FP32, shape=(-1, 3))
+
+
+@given(st.integers(1, 1024), st.integers(1, 64), st.integers(1, 64))
+def test_both_backends_get_the_same_model(largest: int, instances: int, threads: int) -> None:
+    texts = render(
+        inputs=[IDS],
+        outputs=[LOGITS],
+        max_batch_size=largest,
+        instances=instances,
+        threads=threads,
+    )
+    python, native = (text_format.Parse(text, model_config_pb2.ModelConfig()) for text in texts)
+    assert (python.backend, python.default_model_filename) == ("python", "model.py")
+    assert (native.backend, native.default_model_filename) == ("onnxruntime", "model.onnx")
+    for config in (python, native):
+        assert config.name == ""
+        assert config.max_batch_size == largest
+        assert [list(tensor.dims) for tensor in config.input] == [[-1]]
+        assert [list(tensor.dims) for tensor in config.output] == [[3]]
+        assert config.input[0].data_type == model_config_pb2.TYPE_INT64
+        assert config.instance_group[0].count == instances
+        assert config.parameters[THREADS].string_value == str(threads)
+        assert config.HasField("dynamic_batching")
+
+
+def test_a_tensor_without_a_batch_dimension_is_refused() -> None:
+    fixed = TensorSpec(name="x", datatype=Datatype.FP32, shape=(1, 3))
+    with pytest.raises(ValueError, match="x has no batch dimension"):
+        render(inputs=[IDS], outputs=[fixed], max_batch_size=1, instances=1, threads=1)
+
+
+def test_the_load_api_gets_the_same_as_json() -> None:
+    text, _ = render(inputs=[IDS], outputs=[LOGITS], max_batch_size=4, instances=2, threads=1)
+    told = json.loads(as_json(text))
+    assert told["max_batch_size"] == 4
+    assert told["instance_group"][0]["count"] == 2
+    assert told["input"][0]["data_type"] == "TYPE_INT64"
