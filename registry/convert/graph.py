@@ -131,11 +131,6 @@ def require_opset(model: onnx.ModelProto, domain: str, version: int) -> None:
         model.opset_import.append(helper.make_opsetid(domain, version))
 
 
-def metadata(model: onnx.ModelProto) -> dict[str, str]:
-    """What the exporter wrote into the graph for people and programs."""
-    return {item.key: item.value for item in model.metadata_props}
-
-
 def _pick(graph: onnx.GraphProto, task: Task) -> str:
     names = [value.name for value in graph.output]
     known = _LOGITS if task is Task.TEXT_CLASSIFICATION else (*_VECTORS, *_STATES)

@@ -11,6 +11,7 @@ from contracts.tasks import Task
 from registry.convert.errors import VersionError
 from registry.flavours.config import (
     CONFIG,
+    Json,
     is_multi_label,
     labels_of,
     max_tokens_of,
@@ -18,6 +19,7 @@ from registry.flavours.config import (
     runs_own_code,
     task_of,
 )
+from registry.flavours.hints import read_hints
 from registry.flavours.original import Original, Pooling
 from registry.flavours.pooling import MODULES, read_pooling
 
@@ -60,48 +62,71 @@ def detect(
     places = [folder / place for place in _PLACES if (folder / place).is_dir()]
     graph = _graph(folder)
     weights = next((p for p in places if any(_weights(p))), None)
-    st = next((p for p in places if (p / MODULES).is_file()), None)
-    if graph is None and weights is None and st is None:
+    sentences = next((p for p in places if (p / MODULES).is_file()), None)
+    if graph is None and weights is None and sentences is None:
         raise VersionError(_nothing(folder, refused))
-    home = st or weights or _config_home(graph, places)
-    pooling: Pooling | None = None
-    transformer = home
-    if st is not None:
-        transformer, pooling = read_pooling(st)
-        if graph is None and not any(_weights(transformer)):
-            raise VersionError(_nothing(folder, refused))
-    for place in dict.fromkeys((home, transformer)):
-        asking = runs_own_code(place)
-        if asking and not allow_remote_code:
-            raise VersionError(
-                f"{asking} asks for code of its own (auto_map), which is refused "
-                "unless trust_remote_code is allowed"
-            )
-    config = read_json(transformer / CONFIG)
-    if graph is None and not config:
-        raise VersionError(f"there are weights but no {CONFIG} beside them")
+    home = sentences or weights or _config_home(graph, places)
+    transformer, pooling = home, None
+    if sentences is not None:
+        transformer, pooling = read_pooling(sentences)
+    if graph is None and not any(_weights(transformer)):
+        raise VersionError(_nothing(folder, refused))
+    if not allow_remote_code:
+        _refuse_own_code(home, transformer)
+    found, labels, multi_label = _meaning(transformer, graph, pooling, task)
     beside = _tokenizer(folder, transformer, tokenizers)
-    found = Task.TEXT_EMBEDDING if st is not None else task_of(config, task)
-    if pooling is None and found is Task.TEXT_EMBEDDING:
+    if found is Task.TEXT_EMBEDDING and pooling is None:
         pooling = Pooling()  # what sentence-transformers does with a plain folder: the mean
-    sbert = read_json(transformer / "sentence_bert_config.json")
-    longest = max_tokens_of(config, read_json(beside / "tokenizer_config.json"))
-    if isinstance(sbert.get("max_seq_length"), int):
-        longest = min(longest or sbert["max_seq_length"], sbert["max_seq_length"])
+    habits = read_json(transformer / "sentence_bert_config.json")
     return Original(
-        flavour=_flavour(folder, onnx=graph is not None, sentence_transformers=st is not None),
+        flavour=_flavour(folder, graph, sentences),
         folder=home,
         tokenizer=beside,
         task=found,
         onnx=graph,
-        labels=labels_of(config) if found is Task.TEXT_CLASSIFICATION else (),
-        multi_label=is_multi_label(config),
+        labels=labels,
+        multi_label=multi_label,
         pooling=pooling if found is Task.TEXT_EMBEDDING else None,
-        max_tokens=longest,
-        prompt=_prompt(home) if st is not None else "",
-        lowercase=bool(sbert.get("do_lower_case")),
-        sentence_transformers=st is not None,
+        max_tokens=_longest(transformer, beside, habits),
+        prompt=_prompt(home) if sentences is not None else "",
+        lowercase=bool(habits.get("do_lower_case")),
+        sentence_transformers=sentences is not None,
     )
+
+
+def _meaning(
+    transformer: Path, graph: Path | None, pooling: Pooling | None, wished: Task | None
+) -> tuple[Task, tuple[str, ...], bool]:
+    """Task, labels, and whether each label is judged on its own."""
+    if pooling is not None:
+        return Task.TEXT_EMBEDDING, (), False
+    config = read_json(transformer / CONFIG)
+    if graph is not None and not config:
+        return (*read_hints(graph, wished), False)
+    if not config:
+        raise VersionError(f"there are weights but no {CONFIG} beside them")
+    found = task_of(config, wished)
+    labels = labels_of(config) if found is Task.TEXT_CLASSIFICATION else ()
+    return found, labels, is_multi_label(config)
+
+
+def _longest(transformer: Path, tokenizer: Path, habits: Json) -> int | None:
+    config = read_json(transformer / CONFIG)
+    limit = max_tokens_of(config, read_json(tokenizer / "tokenizer_config.json"))
+    own = habits.get("max_seq_length")
+    if isinstance(own, int):
+        return min(limit or own, own)
+    return limit
+
+
+def _refuse_own_code(*places: Path) -> None:
+    for place in places:
+        asking = runs_own_code(place)
+        if asking:
+            raise VersionError(
+                f"{asking} asks for code of its own (auto_map), which is refused "
+                "unless trust_remote_code is allowed"
+            )
 
 
 def _weights(place: Path) -> Iterable[Path]:
@@ -148,10 +173,10 @@ def _prompt(home: Path) -> str:
     return str((config.get("prompts") or {}).get(name) or "") if name else ""
 
 
-def _flavour(folder: Path, *, onnx: bool, sentence_transformers: bool) -> str:
-    if onnx:
+def _flavour(folder: Path, graph: Path | None, sentences: Path | None) -> str:
+    if graph is not None:
         return "onnx"
-    if sentence_transformers:
+    if sentences is not None:
         return "sentence-transformers"
     return "transformers" if (folder / "MLmodel").is_file() else "transformers folder"
 

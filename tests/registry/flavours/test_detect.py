@@ -1,8 +1,16 @@
+import json
 from pathlib import Path
 from typing import Any
 
+import onnx
 import pytest
-from tiny_models import tokenizer, write_json, write_onnx_version
+from tiny_models import (
+    classifier,
+    token_vectors,
+    tokenizer,
+    write_json,
+    write_onnx_version,
+)
 
 from contracts.tasks import Task
 from registry.convert.errors import VersionError
@@ -73,6 +81,40 @@ def test_of_several_graphs_the_one_called_model_counts(tmp_path: Path) -> None:
     (tmp_path / "model.onnx").rename(tmp_path / "another.onnx")
     with pytest.raises(VersionError, match="several ONNX graphs"):
         detect(tmp_path)
+
+
+def bare_graph(folder: Path, model: onnx.ModelProto, **metadata: object) -> Path:
+    """A graph and its tokeniser, and no config.json."""
+    for key, value in metadata.items():
+        model.metadata_props.add(key=key, value=json.dumps(value))
+    onnx.save(model, str(folder / "model.onnx"))
+    tokenizer().save(str(folder / "tokenizer.json"))
+    return folder
+
+
+def test_without_a_config_the_graphs_output_tells_the_task(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    assert detect(bare_graph(tmp_path / "a", classifier())).task is Task.TEXT_CLASSIFICATION
+    found = detect(bare_graph(tmp_path / "b", token_vectors()))
+    assert (found.task, found.pooling) == (Task.TEXT_EMBEDDING, Pooling())
+
+
+@pytest.mark.parametrize("metadata", [{"id2label": {"0": "x", "1": "y"}}, {"labels": ["x", "y"]}])
+def test_without_a_config_the_graphs_metadata_names_the_labels(
+    tmp_path: Path, metadata: dict[str, object]
+) -> None:
+    assert detect(bare_graph(tmp_path, classifier(), **metadata)).labels == ("x", "y")
+
+
+def test_a_graph_that_nothing_says_the_task_of_is_refused_unless_the_endpoint_does(
+    tmp_path: Path,
+) -> None:
+    bare_graph(tmp_path, classifier(output="y"))
+    with pytest.raises(VersionError, match="name one of them logits"):
+        detect(tmp_path)
+    wished = Task.TEXT_CLASSIFICATION
+    assert detect(tmp_path, task=wished).task is wished
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,64 @@
+"""Reads from an ONNX graph what its files don't say: the task and the labels.
+
+Called by detection for graphs without a ``config.json``. It looks at names and at the exporter's
+metadata, never at weights outside the graph.
+"""
+
+import json
+from pathlib import Path
+
+import onnx
+
+from contracts.tasks import Task
+from registry.convert.errors import VersionError
+
+_LOGITS = {"logits"}
+_VECTORS = {
+    "embedding", "embeddings", "sentence_embedding", "last_hidden_state", "token_embeddings"
+}  # fmt: skip
+
+
+def read_hints(path: Path, wished: Task | None) -> tuple[Task, tuple[str, ...]]:
+    """The task by the graph's output, and the labels by its metadata, if there are any.
+
+    Labels are ``id2label`` (a JSON object) or ``labels`` (a JSON list) in the metadata.
+
+    Args:
+        path: the graph.
+        wished: the endpoint's task, which decides where the output's name does not.
+
+    Raises:
+        VersionError: not a graph, or nothing says what it does.
+    """
+    try:
+        model = onnx.load(str(path), load_external_data=False)
+    except Exception as error:  # protobuf and onnx raise many kinds, all about this file
+        raise VersionError(f"{path.name} is not a readable ONNX graph: {error}") from error
+    outputs = {value.name for value in model.graph.output}
+    found = wished
+    if outputs & _LOGITS:
+        found = Task.TEXT_CLASSIFICATION
+    elif outputs & _VECTORS:
+        found = Task.TEXT_EMBEDDING
+    if found is None:
+        names = ", ".join(sorted(outputs))
+        raise VersionError(
+            f"nothing says what the graph does: its outputs are {names}; name one of them logits "
+            "or embedding, or put config.json beside it"
+        )
+    if wished is not None and found is not wished:
+        raise VersionError(f"the endpoint asks for {wished}, but the graph does {found}")
+    metadata = {item.key: item.value for item in model.metadata_props}
+    return found, _labels(metadata)
+
+
+def _labels(metadata: dict[str, str]) -> tuple[str, ...]:
+    try:
+        if "id2label" in metadata:
+            named = json.loads(metadata["id2label"])
+            return tuple(str(named[str(place)]) for place in range(len(named)))
+        if "labels" in metadata:
+            return tuple(str(label) for label in json.loads(metadata["labels"]))
+    except (ValueError, KeyError, TypeError) as error:
+        raise VersionError("the labels in the graph's metadata can't be read") from error
+    return ()

