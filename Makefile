@@ -43,14 +43,14 @@ $(VENV)/.uv:
 $(VENV)/.local: $(VENV)/.uv locks/local.txt locks/build.txt pyproject.toml
 	@if [ ! -e $(VENV)/.dev ]; then \
 	  echo "Installing what the local stack runs on (first time: a minute or two)"; \
-	  $(BIN)/uv pip install --python $(BIN)/python --require-hashes --no-deps --compile-bytecode -r locks/local.txt \
+	  $(BIN)/uv pip install --python $(BIN)/python --require-hashes --no-deps -r locks/local.txt \
 	  && $(BIN)/uv pip install --python $(BIN)/python --quiet --no-deps --build-constraints locks/build.txt --editable . ; \
 	fi
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.uv locks/dev.txt locks/build.txt pyproject.toml
 	@echo "Installing what checks and tests need"
-	@$(BIN)/uv pip install --python $(BIN)/python --require-hashes --no-deps --compile-bytecode -r locks/dev.txt
+	@$(BIN)/uv pip install --python $(BIN)/python --require-hashes --no-deps -r locks/dev.txt
 	@$(BIN)/uv pip install --python $(BIN)/python --quiet --no-deps --build-constraints locks/build.txt --editable .
 	@touch $@ $(VENV)/.local
 
