@@ -72,11 +72,11 @@ class TokenBudget:
     def release(self, endpoint: str, tokens: int) -> None:
         """Gives tokens back."""
         self._used -= tokens
-        left = self._by_endpoint[endpoint] - tokens
+        left = self.of(endpoint) - tokens
         if left:
             self._by_endpoint[endpoint] = left
         else:
-            del self._by_endpoint[endpoint]
+            self._by_endpoint.pop(endpoint, None)
 
 
 def check_size(texts: Sequence[str], limits: Limits) -> None:

@@ -1,0 +1,206 @@
+"""A small world for the gateway's core: packages of a word-level tokeniser, engines that obey."""
+
+import asyncio
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from time import monotonic
+
+import numpy as np
+from numpy.typing import NDArray
+from tokenizers import Tokenizer, models, pre_tokenizers
+
+from contracts.endpoint import (
+    Arm,
+    EndpointSpec,
+    EndpointStatus,
+    Limits,
+    Metadata,
+    ModelEndpoint,
+    Precision,
+    Route,
+)
+from contracts.events import PredictionEvent
+from contracts.manifest import TOKENIZER, Lineage, Manifest, PackageFile, TokenizerSpec
+from contracts.model import ModelRef
+from contracts.tasks import Task
+from contracts.tensors import Datatype, TensorSpec
+from gateway.calls import Call
+from gateway.engine.errors import (
+    EngineError,
+    EngineMissingModelError,
+    EngineTimeoutError,
+    EngineUnavailableError,
+)
+from gateway.engine.protocol import Work
+from gateway.packages import ServedModel, open_package
+
+LABELS = ("negative", "positive")
+WORDS = tuple(f"w{number}" for number in range(50))
+
+
+def tokenizer_json() -> bytes:
+    """One token a word; unknown words are token 1, padding token 0."""
+    vocabulary = {"[PAD]": 0, "[UNK]": 1} | {word: i + 2 for i, word in enumerate(WORDS)}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    content: str = tokenizer.to_str()
+    return content.encode()
+
+
+def text_of(tokens: int, start: int = 0) -> str:
+    """A text of so many tokens."""
+    return " ".join(WORDS[(start + i) % len(WORDS)] for i in range(tokens))
+
+
+def manifest_of(
+    version: str = "1",
+    *,
+    model: str = "sentiment",
+    instances: int = 1,
+    max_batch_size: int = 8,
+    buckets: tuple[int, ...] = (4, 8, 16),
+) -> Manifest:
+    """A classifier of two labels, rows of at most the last bucket's tokens."""
+    content = tokenizer_json()
+    return Manifest(
+        model=model,
+        version=version,
+        task=Task.TEXT_CLASSIFICATION,
+        labels=LABELS,
+        precision=Precision.FP32,
+        instances=instances,
+        max_batch_size=max_batch_size,
+        length_buckets=buckets,
+        tokenizer=TokenizerSpec(max_tokens=buckets[-1], pad_id=0, unk_id=1, vocabulary=52),
+        inputs=tuple(
+            TensorSpec(name=name, datatype=Datatype.INT64, shape=(-1, -1))
+            for name in ("input_ids", "attention_mask")
+        ),
+        outputs=(TensorSpec(name="logits", datatype=Datatype.FP32, shape=(-1, 2)),),
+        files={
+            TOKENIZER: PackageFile(sha256=hashlib.sha256(content).hexdigest(), bytes=len(content))
+        },
+        lineage=Lineage(registered_model=model, version=version),
+        created_by="tests",
+    )
+
+
+def model_of(version: str = "1", *, instances: int = 1, max_batch_size: int = 8) -> ServedModel:
+    """An opened package."""
+    manifest = manifest_of(version, instances=instances, max_batch_size=max_batch_size)
+    return open_package(manifest.ref(), manifest.canonical(), tokenizer_json())
+
+
+def endpoint_of(
+    stable: ModelRef | None,
+    *,
+    name: str = "sentiment",
+    canary: ModelRef | None = None,
+    weight: float = 0.0,
+    packages: Iterable[ModelRef] = (),
+    limits: Limits | None = None,
+) -> ModelEndpoint:
+    """An endpoint that routes to these packages."""
+    routes = [] if canary is None else [Route(arm=Arm.CANARY, ref=canary, weight=weight)]
+    if stable is not None:
+        routes.append(Route(arm=Arm.STABLE, ref=stable, weight=100 - weight))
+    return ModelEndpoint(
+        metadata=Metadata(name=name),
+        spec=EndpointSpec(model="sentiment", limits=limits or Limits()),
+        status=EndpointStatus(routes=tuple(routes), packages=tuple(packages)),
+    )
+
+
+def call_of(
+    *texts: str,
+    endpoint: str = "sentiment",
+    timeout: float = 2.0,
+    request_id: str = "r1",
+    forced_version: str | None = None,
+    sticky_key: str | None = None,
+    caller: str | None = None,
+) -> Call:
+    """A call that has just arrived."""
+    now = monotonic()
+    return Call(
+        endpoint=endpoint,
+        texts=list(texts),
+        request_id=request_id,
+        received=1.0,
+        started=now,
+        deadline=now + timeout,
+        forced_version=forced_version,
+        sticky_key=sticky_key,
+        caller=caller,
+    )
+
+
+def logits_of(ids: NDArray[np.int64]) -> NDArray[np.float32]:
+    """What ``ObedientEngine`` answers for rows of tokens: it depends on each row alone."""
+    sums = ids.sum(axis=1).astype(np.float32)
+    return np.stack([sums % 7, np.ones_like(sums)], axis=1)
+
+
+@dataclass
+class ObedientEngine:
+    """Answers at once; holds its answers, fails or is away where it is told to."""
+
+    held: asyncio.Event | None = None
+    error: EngineError | None = None
+    here: bool = True
+    holds: set[str] | None = None  # models; None: all
+    works: list[Work] = field(default_factory=list)
+    closed: bool = False
+
+    async def infer(self, work: Work, timeout_seconds: float) -> NDArray[np.float32]:
+        """See ``Engine``; runs into the timeout as a real one does."""
+        self.works.append(work)
+        if self.held is not None:
+            try:
+                await asyncio.wait_for(self.held.wait(), timeout_seconds)
+            except TimeoutError as error:
+                raise EngineTimeoutError("held") from error
+        if not self.here:
+            raise EngineUnavailableError("away")
+        if self.holds is not None and work.model not in self.holds:
+            raise EngineMissingModelError("not held")
+        if self.error is not None:
+            raise self.error
+        ids: NDArray[np.int64] = work.tensors["input_ids"]
+        return logits_of(ids)
+
+    async def ready(self, model: str, timeout_seconds: float) -> bool:
+        """See ``Engine``."""
+        return self.here and (self.holds is None or model in self.holds)
+
+    async def close(self) -> None:
+        """See ``Engine``."""
+        self.closed = True
+
+    @property
+    def shapes(self) -> list[tuple[int, ...]]:
+        """Rows and length of every batch."""
+        return [work.tensors["input_ids"].shape for work in self.works]
+
+
+@dataclass
+class MemoryRecorder:
+    """Keeps what happened."""
+
+    events: list[PredictionEvent] = field(default_factory=list)
+    refusals: list[tuple[str, int, str]] = field(default_factory=list)
+
+    def attempt(self, event: PredictionEvent) -> None:
+        """See ``Recorder``."""
+        self.events.append(event)
+
+    def refusal(self, endpoint: str, status: int, reason: str) -> None:
+        """See ``Recorder``."""
+        self.refusals.append((endpoint, status, reason))
+
+
+async def turns(count: int = 5) -> None:
+    """Lets the event loop turn: whatever was woken has then run."""
+    for _ in range(count):
+        await asyncio.sleep(0)
