@@ -71,10 +71,10 @@ def detect(
         transformer, pooling = read_pooling(sentences)
     if graph is None and not any(_weights(transformer)):
         raise VersionError(_nothing(folder, refused))
-    if not allow_remote_code:
-        _refuse_own_code(home, transformer)
-    found, labels, multi_label = _meaning(transformer, graph, pooling, task)
     beside = _tokenizer(folder, transformer, tokenizers)
+    if not allow_remote_code:
+        _refuse_own_code(home, transformer, beside)
+    found, labels, multi_label = _meaning(transformer, graph, pooling, task)
     if found is Task.TEXT_EMBEDDING and pooling is None:
         pooling = Pooling()  # what sentence-transformers does with a plain folder: the mean
     habits = read_json(transformer / "sentence_bert_config.json")
