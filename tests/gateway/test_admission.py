@@ -1,5 +1,7 @@
 """Nobody takes the room of others, and what has no hope of an answer is told at once."""
 
+from contextlib import suppress
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -28,10 +30,10 @@ def test_a_request_that_never_fits_is_too_large_not_too_early() -> None:
 
 def test_a_busy_endpoint_leaves_room_for_a_quiet_one() -> None:
     budget = TokenBudget(1000)
-    with pytest.raises(OverloadedError):
-        for _ in range(1000):
+    with suppress(OverloadedError):
+        while True:
             budget.reserve("busy", 1, 10_000)
-    assert budget.of("busy") > 700
+    assert 700 < budget.of("busy") < 900
     budget.reserve("quiet", 100, 10_000)
 
 

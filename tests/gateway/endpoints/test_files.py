@@ -1,0 +1,85 @@
+"""A folder of objects is followed through every way in which files come, break and go."""
+
+import asyncio
+from contextlib import aclosing
+from pathlib import Path
+
+import pytest
+from gateway_world import endpoint_of, model_of
+
+from contracts.endpoint import ModelEndpoint
+from gateway.endpoints.files import FolderSource
+
+
+def write(folder: Path, endpoint: ModelEndpoint) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    aside = folder / ".aside"
+    aside.write_text(endpoint.model_dump_json(by_alias=True))
+    aside.rename(folder / f"{endpoint.name}.json")
+
+
+def source_of(folder: Path) -> FolderSource[ModelEndpoint]:
+    return FolderSource(folder, ModelEndpoint, poll_seconds=0.01)
+
+
+def test_objects_come_as_they_are_written(tmp_path: Path) -> None:
+    source = source_of(tmp_path)
+    assert not source.look()
+    one, two = endpoint_of(None, name="one"), endpoint_of(None, name="two")
+    write(tmp_path, one)
+    write(tmp_path, two)
+    assert source.look()
+    assert source.objects() == (one, two)
+    assert not source.look()
+
+
+def test_a_broken_file_keeps_its_last_good_object(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    source = source_of(tmp_path)
+    endpoint = endpoint_of(None)
+    write(tmp_path, endpoint)
+    source.look()
+    (tmp_path / "sentiment.json").write_text('{"half":')
+    for _ in range(5):
+        assert not source.look()
+    assert source.objects() == (endpoint,)
+    assert len([r for r in caplog.records if "can't be read" in r.message]) == 1
+    newer = endpoint_of(model_of().ref)
+    write(tmp_path, newer)
+    assert source.look()
+    assert source.objects() == (newer,)
+
+
+def test_a_folder_that_is_away_keeps_everything(tmp_path: Path) -> None:
+    folder = tmp_path / "endpoints"
+    endpoint = endpoint_of(None)
+    write(folder, endpoint)
+    source = source_of(folder)
+    source.look()
+    folder.rename(tmp_path / "elsewhere")
+    assert not source.look()
+    assert source.objects() == (endpoint,)
+
+
+def test_a_file_that_was_removed_takes_its_object_along(tmp_path: Path) -> None:
+    write(tmp_path, endpoint_of(None))
+    source = source_of(tmp_path)
+    source.look()
+    (tmp_path / "sentiment.json").unlink()
+    assert source.look()
+    assert source.objects() == ()
+
+
+def test_half_written_files_of_others_are_not_looked_at(tmp_path: Path) -> None:
+    (tmp_path / ".sentiment.json.tmp.json").write_text("{")
+    source = source_of(tmp_path)
+    assert not source.look()
+
+
+async def test_watching_tells_the_first_state_and_then_every_change(tmp_path: Path) -> None:
+    async with asyncio.timeout(10), aclosing(source_of(tmp_path).watch()) as states:
+        assert await anext(states) == ()
+        endpoint = endpoint_of(None)
+        write(tmp_path, endpoint)
+        assert await anext(states) == (endpoint,)

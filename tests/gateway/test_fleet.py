@@ -1,0 +1,86 @@
+"""Tritons: nobody is sent where nobody was found, and who comes back is found again."""
+
+import asyncio
+
+import pytest
+from gateway_world import ObedientEngine
+
+from gateway.fleet import Fleet, Replica
+
+
+def replica_of(instances: int = 1, ahead: int = 2) -> Replica:
+    return Replica(ObedientEngine(), "here", "m", instances, ahead)
+
+
+def test_slots_are_idle_then_spare_then_none() -> None:
+    replica = replica_of(instances=2, ahead=2)
+    seen = []
+    for number in range(5):
+        seen.append((replica.idle, replica.spare))
+        if number < 4:
+            replica.depart(0.0, 1.0, 64)
+    assert seen == [(2, 2), (1, 2), (0, 2), (0, 1), (0, 0)]
+
+
+def test_time_behind_another_batch_is_not_a_cost() -> None:
+    replica = replica_of()
+    first = replica.depart(0.0, 1.0, 64)
+    second = replica.depart(0.1, 1.0, 64)
+    assert replica.arrive(first, 1.0) == pytest.approx(1.0)
+    assert replica.arrive(second, 1.7) == pytest.approx(0.7)
+
+
+def test_tokens_and_work_in_flight_are_counted() -> None:
+    replica = replica_of()
+    first = replica.depart(0.0, 1.0, 64)
+    replica.depart(0.0, 2.0, 100)
+    assert replica.tokens == 164
+    assert replica.remaining_seconds(0.25) == pytest.approx(2.75)
+    assert replica.next_free() == (1.0, 1.0)
+    replica.arrive(first, 1.5)
+    assert replica.next_free() == (3.5, 2.0)
+    assert replica.remaining_seconds(9.0) == 0.0
+
+
+async def test_a_replica_serves_once_a_probe_has_found_it() -> None:
+    engine = ObedientEngine(here=False)
+    fleet = Fleet(lambda _: engine, ahead=2)
+    fleet.set_addresses(["a:1"])
+    found = asyncio.Event()
+    (replica,) = fleet.replicas("m", 1, found.set)
+    fleet.start()
+    try:
+        await asyncio.sleep(0.1)
+        assert not replica.serves
+        engine.here = True
+        async with asyncio.timeout(5):
+            await found.wait()
+        assert replica.serves
+    finally:
+        await fleet.close()
+    assert engine.closed
+
+
+async def test_a_triton_that_is_lost_takes_all_its_replicas_out() -> None:
+    fleet = Fleet(lambda _: ObedientEngine(), ahead=2)
+    fleet.set_addresses(["a:1", "b:1"])
+    for model in ("m", "n"):
+        for replica in fleet.replicas(model, 1, lambda: None):
+            replica.breaker.succeed()
+    fleet.lost("a:1", 0.0)
+    for model in ("m", "n"):
+        serving = [each.address for each in fleet.replicas(model, 1, lambda: None) if each.serves]
+        assert serving == ["b:1"]
+    await fleet.close()
+
+
+async def test_tritons_come_and_go() -> None:
+    fleet = Fleet(lambda _: ObedientEngine(), ahead=2)
+    assert fleet.set_addresses(["a:1"])
+    assert not fleet.set_addresses(["a:1"])
+    (first,) = fleet.replicas("m", 1, lambda: None)
+    assert fleet.replicas("m", 1, lambda: None) == (first,)
+    assert fleet.set_addresses(["b:1"])
+    (other,) = fleet.replicas("m", 1, lambda: None)
+    assert other.address == "b:1"
+    await fleet.close()
