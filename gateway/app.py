@@ -47,6 +47,7 @@ class Application:
     """The ASGI application."""
 
     def __init__(self, routes: list[Route], front: Front) -> None:
+        self.routes = tuple(routes)
         self._router = Router(routes)
         self._front = front
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from gateway.errors import BadRequestError
+from gateway.errors import BadRequestError, InvalidInputError
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 _TRACE_PARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}(-.*)?", re.ASCII)
@@ -52,10 +52,10 @@ class RequestContext:
         """Takes the version that the path or the call names.
 
         Raises:
-            BadRequestError: ``x-headrace-version`` names another one.
+            InvalidInputError: ``x-headrace-version`` names another one.
         """
         if self.forced_version is not None and self.forced_version != version:
-            raise BadRequestError(
+            raise InvalidInputError(
                 f"The request names version {version!r} and x-headrace-version "
                 f"{self.forced_version!r}: send one of them."
             )

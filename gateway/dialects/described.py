@@ -29,8 +29,6 @@ _VERSION: Schema = {
 }
 
 
-_VERSION_NUMBER: Schema = {"type": "string", "pattern": "^[0-9]+$"}
-_REQUEST_ID: Schema = {"type": "string", "pattern": "^[A-Za-z0-9._:-]{1,128}$"}
 _SECONDS: Schema = {"type": "number", "exclusiveMinimum": 0, "maximum": 600}
 
 
@@ -40,13 +38,13 @@ def _header(name: str, description: str, schema: Schema) -> Schema:
 
 
 _ASKING = (
-    _header("x-request-id", "taken over, where it is like this", _REQUEST_ID),
+    _header("x-request-id", "taken over, where it is 1 to 128 letters, digits and ._:-", STRING),
     _header("traceparent", "W3C trace context", STRING),
 )
 _PREDICTING = (
     *_ASKING,
     _header("x-headrace-key", "whom to keep on one version during a rollout", STRING),
-    _header("x-headrace-version", "forces a version", _VERSION_NUMBER),
+    _header("x-headrace-version", "forces a version", STRING),
     _header("x-request-timeout", "seconds; the endpoint's own limit is the most", _SECONDS),
 )
 _ANSWERED = {
@@ -176,7 +174,12 @@ def _open_inference() -> list[Operation]:
     for base in (model, f"{model}/versions/{{version}}"):
         infer = _predict(f"{base}/infer", _OIP, "InferRequest", "InferResponse")
         operations += [
-            replace(infer, description=_OIP_BOUNDS, examples={"one text": _OIP_EXAMPLE}),
+            replace(
+                infer,
+                description=_OIP_BOUNDS,
+                examples={"one text": _OIP_EXAMPLE},
+                content_types=("application/json", "application/octet-stream"),
+            ),
             _read(base, _OIP, "Inputs, outputs and versions", _ANYTHING),
             _ready(f"{base}/ready", _OIP, "Ready", ready),
             _read(f"{base}/config", _OIP, "Triton's model configuration", _ANYTHING),
@@ -196,7 +199,7 @@ def operations() -> list[Operation]:
         *_open_inference(),
         _probe("/livez", tag, "Alive", _LIVE),
         replace(_probe("/readyz", tag, "Ready for traffic", _READY), unready=True),
-        replace(metrics, content_type="text/plain"),
+        replace(metrics, content_types=("text/plain",)),
         _probe("/openapi.json", tag, "This document", _ANYTHING),
-        replace(docs, content_type="text/html"),
+        replace(docs, content_types=("text/html",)),
     ]

@@ -45,8 +45,8 @@ def element_count(name: str, datatype: str, shape: list[int]) -> int:
     """How many texts an input must hold by what it says of itself.
 
     Raises:
-        BadRequestError: no input of that name, another datatype, or a shape other than ``[N]`` and
-            ``[N, 1]``.
+        BadRequestError: no input of that name, or another datatype.
+        InvalidInputError: a shape other than ``[N]`` and ``[N, 1]``.
     """
     if name not in (TEXT, TEXT_PAIR):
         raise BadRequestError(
@@ -55,7 +55,7 @@ def element_count(name: str, datatype: str, shape: list[int]) -> int:
     if datatype != Datatype.BYTES:
         raise BadRequestError(f"{name}.datatype: expected BYTES, got {datatype[:40]!r}.")
     if len(shape) not in (1, 2) or shape[0] < 0 or (len(shape) == 2 and shape[1] != 1):
-        raise BadRequestError(f"{name}.shape: expected [N] or [N, 1], got {shape[:8]}.")
+        raise InvalidInputError(f"{name}.shape: expected [N] or [N, 1], got {shape[:8]}.")
     return shape[0]
 
 
@@ -87,14 +87,14 @@ def query(tensors: list[TextTensor]) -> Query:
     """The texts of a request's inputs.
 
     Raises:
-        BadRequestError: TEXT is missing, or an input is there twice.
-        InvalidInputError: as many pairs as texts are needed.
+        InvalidInputError: TEXT is missing, an input is there twice, or there are not as many pairs
+            as texts.
     """
     by_name = {tensor.name: tensor.texts for tensor in tensors}
     if len(by_name) != len(tensors):
-        raise BadRequestError("inputs: the same input is there twice.")
+        raise InvalidInputError("inputs: the same input is there twice.")
     if TEXT not in by_name:
-        raise BadRequestError(f"inputs: {TEXT} is missing.")
+        raise InvalidInputError(f"inputs: {TEXT} is missing.")
     texts, pairs = by_name[TEXT], by_name.get(TEXT_PAIR)
     if pairs is not None and len(pairs) != len(texts):
         raise InvalidInputError(
@@ -115,7 +115,8 @@ def read_wishes(
     configured for them.
 
     Raises:
-        BadRequestError: no such output of the task, or a timeout that is no such number.
+        BadRequestError: a timeout that is no such number.
+        InvalidInputError: no such output of the task.
         UnsupportedError: an extension that is not offered.
     """
     timeout = parameters.get("timeout")
@@ -130,7 +131,7 @@ def read_wishes(
     known = [spec.name for spec in PUBLIC_OUTPUTS[view.task]]
     for name, own in wanted:
         if name not in known:
-            raise BadRequestError(
+            raise InvalidInputError(
                 f"outputs: there is no output {name[:80]!r}; {view.task} has {', '.join(known)}."
             )
         refuse_extensions(own, name)

@@ -127,10 +127,11 @@ class OpenInferenceHttp:
         else:
             parsed = decode(_decoder, header)
             query = _query(parsed.inputs, blob)
+        binary = _BinaryOutputs(parsed)
         wanted = [(output.name, output.parameters) for output in parsed.outputs]
         oip.read_wishes(parsed.parameters, wanted, view, context)
         answer = await self._front.predict(context, view, caller, query)
-        return _render(answer, view, parsed)
+        return _render(answer, view, parsed, binary)
 
     async def server_metadata(self, _: Request) -> Reply:
         """Name, version and extensions."""
@@ -216,7 +217,7 @@ def _binary_size(tensor: InputTensor, size: object, left: int) -> int:
 
 def _json_texts(tensor: InputTensor) -> list[str]:
     if tensor.data is None:
-        raise BadRequestError(f"{tensor.name}.data: missing.")
+        raise InvalidInputError(f"{tensor.name}.data: missing.")
     texts: list[str] = []
     for index, element in enumerate(tensor.data):
         text = element
@@ -224,24 +225,46 @@ def _json_texts(tensor: InputTensor) -> list[str]:
             text = element[0]
         if type(text) is not str:
             kind = {dict: "an object", list: "a list", type(None): "null"}.get(type(text))
-            raise BadRequestError(
+            raise InvalidInputError(
                 f"{tensor.name}.data[{index}]: expected a string, got {kind or repr(text)[:40]}."
             )
         texts.append(text)
     return texts
 
 
-def _render(answer: Answer, view: EndpointView, body: InferRequest) -> Reply:
-    binary_default = body.parameters.get("binary_data_output") is True
-    wanted = {
-        output.name: output.parameters.get("binary_data", binary_default) is True
-        for output in body.outputs
-    }
+class _BinaryOutputs:
+    """Which outputs go out as bytes after the JSON.
+
+    Raises:
+        BadRequestError: a wish that is neither true nor false.
+    """
+
+    def __init__(self, body: InferRequest) -> None:
+        self._default = _flag(body.parameters, "binary_data_output", default=False)
+        self.wanted = {
+            output.name: _flag(output.parameters, "binary_data", default=self._default)
+            for output in body.outputs
+        }
+
+    def __contains__(self, output: str) -> bool:
+        return self.wanted.get(output, self._default)
+
+
+def _flag(parameters: dict[str, Any], name: str, *, default: bool) -> bool:
+    value = parameters.get(name, default)
+    if not isinstance(value, bool):
+        raise BadRequestError(f"parameters.{name}: expected true or false.")
+    return value
+
+
+def _render(
+    answer: Answer, view: EndpointView, body: InferRequest, binary: _BinaryOutputs
+) -> Reply:
     described: list[dict[str, object]] = []
     blobs: list[bytes] = []
-    for tensor in oip.outputs(answer, list(wanted)):
+    for tensor in oip.outputs(answer, list(binary.wanted)):
         one = {"name": tensor.name, "datatype": tensor.datatype, "shape": tensor.shape}
-        if wanted.get(tensor.name, binary_default):
+        if tensor.name in binary:
             blobs.append(oip_binary.pack(tensor))
             described.append({**one, "parameters": {"binary_data_size": len(blobs[-1])}})
         else:

@@ -136,6 +136,11 @@ def schemas() -> dict[str, Schema]:
     # These two are read as anything, to be refused with a sentence of our own.
     text_or_row = {"anyOf": [STRING, {**_STRINGS, "minItems": 1, "maxItems": 1}]}
     requests["InputTensor"]["properties"]["data"] = list_of(text_or_row)
+    timeout = {"type": ["integer", "null"], "minimum": 0, "maximum": 600_000_000}
+    requests["InferRequest"]["properties"]["parameters"]["properties"] = {
+        "timeout": {**timeout, "description": "microseconds; 0 for the endpoint's own"},
+        "binary_data_output": BOOLEAN,
+    }
     requests["EmbeddingsRequest"]["properties"]["input"] = {
         "anyOf": [STRING, {**_STRINGS, "minItems": 1}]
     }

@@ -38,7 +38,7 @@ class Operation:
     errors: Sequence[HTTPStatus] = ()
     # The same body with 503: a probe's "no" is an answer, not an error.
     unready: bool = False
-    content_type: str = "application/json"
+    content_types: Sequence[str] = ("application/json",)
     form: ErrorForm = ErrorForm.OBJECT
     open_to_all: bool = False
 
@@ -77,6 +77,7 @@ _ERRORS: dict[ErrorForm, tuple[str, Schema]] = {
         },
     ),
 }
+_BYTES = "application/octet-stream"
 _REQUEST_ID = {"x-request-id": {"schema": {"type": "string"}, "required": True}}
 _RETRY_AFTER = {"retry-after": {"schema": {"type": "integer"}, "description": "seconds"}}
 
@@ -112,7 +113,10 @@ def _operation(operation: Operation) -> dict[str, Any]:
     headers = _REQUEST_ID | {
         name: {"schema": schema, "required": False} for name, schema in operation.headers.items()
     }
-    content = {operation.content_type: {"schema": operation.response}}
+    content = {
+        name: {"schema": operation.response if name != _BYTES else {}}
+        for name in operation.content_types
+    }
     responses: dict[str, Any] = {
         "200": {"description": "The answer.", "headers": headers, "content": content}
     }

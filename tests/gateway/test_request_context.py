@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.errors import BadRequestError
+from gateway.errors import BadRequestError, InvalidInputError
 from gateway.request_context import RequestContext, new_request_id
 
 
@@ -82,7 +82,7 @@ def test_an_api_key_header_goes_before_a_bearer_token() -> None:
 def test_two_different_versions_are_refused() -> None:
     context = read(x_headrace_version="2")
     context.force("2")
-    with pytest.raises(BadRequestError, match="x-headrace-version"):
+    with pytest.raises(InvalidInputError, match="x-headrace-version"):
         context.force("3")
 
 

@@ -26,29 +26,30 @@ BAD: list[tuple[Any, int, str]] = [
     ({}, 400, "inputs"),
     ({"inputs": []}, 400, "inputs"),
     ({"inputs": [tensor(name="WORDS")]}, 400, "no input 'WORDS'"),
-    ({"inputs": [tensor(name="TEXT_PAIR")]}, 400, "TEXT is missing"),
-    ({"inputs": [tensor(), tensor()]}, 400, "there twice"),
+    ({"inputs": [tensor(name="TEXT_PAIR")]}, 422, "TEXT is missing"),
+    ({"inputs": [tensor(), tensor()]}, 422, "there twice"),
     ({"inputs": [tensor(datatype="FP32")]}, 400, "TEXT.datatype"),
     ({"inputs": [tensor(shape=[])]}, 400, "shape"),
     ({"inputs": [tensor(shape=[0], data=[])]}, 400, "shape[0]"),
     ({"inputs": [tensor(shape=[-1])]}, 400, "shape[0]"),
-    ({"inputs": [tensor(shape=[1, 2])]}, 400, "expected [N] or [N, 1]"),
+    ({"inputs": [tensor(shape=[1, 2])]}, 422, "expected [N] or [N, 1]"),
     ({"inputs": [tensor(shape=[1, 1, 1])]}, 400, "shape"),
     ({"inputs": [tensor(shape=[1.5])]}, 400, "shape"),
     ({"inputs": [tensor(shape=[2])]}, 422, "the shape says 2 texts, the data holds 1"),
     ({"inputs": [tensor(shape=[10**18])]}, 422, "the shape says"),
-    ({"inputs": [tensor(data=[1])]}, 400, "TEXT.data[0]: expected a string"),
-    ({"inputs": [tensor(data=[None])]}, 400, "TEXT.data[0]: expected a string, got null"),
-    ({"inputs": [tensor(data=[["a"]])]}, 400, "TEXT.data[0]: expected a string, got a list"),
-    ({"inputs": [without_data()]}, 400, "TEXT.data: missing"),
+    ({"inputs": [tensor(data=[1])]}, 422, "TEXT.data[0]: expected a string"),
+    ({"inputs": [tensor(data=[None])]}, 422, "TEXT.data[0]: expected a string, got null"),
+    ({"inputs": [tensor(data=[["a"]])]}, 422, "TEXT.data[0]: expected a string, got a list"),
+    ({"inputs": [without_data()]}, 422, "TEXT.data: missing"),
     (
         {"inputs": [tensor(), tensor(name="TEXT_PAIR", shape=[2], data=["a", "b"])]},
         422,
         "TEXT_PAIR",
     ),
-    ({"inputs": [tensor()], "outputs": [{"name": "LOGITS"}]}, 400, "no output 'LOGITS'"),
+    ({"inputs": [tensor()], "outputs": [{"name": "LOGITS"}]}, 422, "no output 'LOGITS'"),
     ({"inputs": [tensor()], "parameters": {"timeout": "soon"}}, 400, "parameters.timeout"),
     ({"inputs": [tensor()], "parameters": {"timeout": -1}}, 400, "parameters.timeout"),
+    ({"inputs": [tensor()], "parameters": {"binary_data_output": 1}}, 400, "true or false"),
     ({"inputs": [without_data(parameters={"binary_data_size": 4})]}, 422, "0 bytes are left"),
     ({"inputs": [without_data(parameters={"binary_data_size": "x"})]}, 400, "binary_data_size"),
     ({"inputs": [tensor(parameters={"binary_data_size": 0})]}, 400, "not both"),
@@ -166,7 +167,7 @@ async def test_the_path_and_the_header_must_agree_on_a_version() -> None:
         bad = await client.post(path, json={"inputs": [tensor()]}, headers=both)
     assert good.json()["model_version"] == "2"
     assert good.headers["x-headrace-arm"] == "forced"
-    assert bad.status_code == 400
+    assert bad.status_code == 422
 
 
 async def test_parts_of_tritons_api_that_are_not_offered_say_so() -> None:
