@@ -93,7 +93,7 @@ def _services(home: Home, record: StackRecord | None) -> Table:
 
 def _endpoints(endpoints: list[ModelEndpoint]) -> Table:
     table = Table(box=None, pad_edge=False)
-    for heading in ("endpoint", "model", "serving", "newest", "rejected"):
+    for heading in ("endpoint", "serving", "newest", "rejected"):
         table.add_column(heading, overflow="fold")
     for endpoint in endpoints:
         stable = endpoint.status.stable
@@ -102,7 +102,6 @@ def _endpoints(endpoints: list[ModelEndpoint]) -> Table:
         )
         table.add_row(
             endpoint.name,
-            escape(endpoint.spec.model),
             "-" if stable is None else f"version {stable.version} ({stable.package[:12]})",
             escape(answers.standing(endpoint.status)),
             escape(rejected) or "-",

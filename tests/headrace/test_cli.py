@@ -1,0 +1,136 @@
+import json
+import socket
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from contracts.endpoint import EndpointSpec, Metadata, ModelEndpoint
+from headrace.cli import app
+from headrace.stack.state import claimed
+
+
+def run(*words: str) -> Result:
+    return CliRunner().invoke(app, list(words), env={"COLUMNS": "200", "HEADRACE_HOME": ""})
+
+
+def home_with_an_endpoint(root: Path) -> Path:
+    with claimed(root) as home:
+        endpoint = ModelEndpoint(
+            metadata=Metadata(name="tone"), spec=EndpointSpec(model="tone-model")
+        )
+        (home.endpoints / "tone.json").write_text(endpoint.model_dump_json(by_alias=True))
+    return root
+
+
+def test_the_version_is_told() -> None:
+    assert run("--version").output.startswith("headrace 0.")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("status",),
+        ("models",),
+        ("gc",),
+        ("predict", "tone", "text"),
+    ],
+)
+def test_a_command_without_a_stack_ends_with_a_sentence(
+    tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    result = run(*words, "--home", str(tmp_path / "none"))
+    assert result.exit_code == 9
+    assert "headrace up" in result.stderr
+    assert "Traceback" not in result.output
+
+
+def test_up_refuses_a_taken_port_before_it_starts_anything(tmp_path: Path) -> None:
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        holder.listen()
+        port = holder.getsockname()[1]
+        existing = ["--triton-grpc", "t:1", "--kafka-bootstrap", "k:1", "--mlflow-uri", "http://m"]
+        result = run("up", "--home", str(tmp_path / "h"), f"--port-gateway-http={port}", *existing)
+    assert result.exit_code == 4
+    assert "--port-gateway-http" in result.stderr
+    assert not list((tmp_path / "h" / "logs").iterdir())
+
+
+def test_up_refuses_a_folder_that_is_no_home(tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("mine")
+    existing = ["--triton-grpc", "t:1", "--kafka-bootstrap", "k:1", "--mlflow-uri", "http://m"]
+    result = run("up", "--home", str(tmp_path), *existing)
+    assert result.exit_code == 6
+    assert "not a Headrace home" in result.stderr
+
+
+def test_status_shows_endpoints_of_a_stack_that_is_down(tmp_path: Path) -> None:
+    root = home_with_an_endpoint(tmp_path / "h")
+    shown = run("status", "--home", str(root))
+    assert "not running" in shown.output
+    assert "tone" in shown.output
+    document = json.loads(run("status", "--json", "--home", str(root)).output)
+    assert document["running"] is False
+    assert document["endpoints"][0]["spec"]["model"] == "tone-model"
+
+
+def test_status_of_an_unknown_endpoint_names_those_there_are(tmp_path: Path) -> None:
+    root = home_with_an_endpoint(tmp_path / "h")
+    result = run("status", "mood", "--home", str(root))
+    assert result.exit_code == 10
+    assert "tone" in result.stderr
+
+
+def test_a_gateway_that_does_not_answer_is_a_sentence(tmp_path: Path) -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        port = unused.getsockname()[1]
+    result = run("predict", "tone", "text", "--url", f"http://127.0.0.1:{port}")
+    assert result.exit_code == 9
+    assert str(port) in result.stderr
+
+
+def test_gc_removes_nothing_while_an_endpoint_can_not_be_read(tmp_path: Path) -> None:
+    root = home_with_an_endpoint(tmp_path / "h")
+    (root / "endpoints" / "mood.json").write_text("{")
+    result = run("gc", "--home", str(root))
+    assert result.exit_code == 6
+    assert "mood" in result.stderr
+
+
+def test_gc_of_an_empty_store_removes_nothing(tmp_path: Path) -> None:
+    root = home_with_an_endpoint(tmp_path / "h")
+    assert json.loads(run("gc", "--json", "--home", str(root)).output) == {"removed": []}
+
+
+def test_a_new_key_is_shown_once_and_only_its_hash_is_stored(tmp_path: Path) -> None:
+    file = tmp_path / "keys.jsonl"
+    words = ("keys", "create", "alice", "--file", str(file), "--endpoint", "tone", "--json")
+    made = json.loads(run(*words).output)
+    assert made["endpoints"] == ["tone"]
+    assert made["key"] not in file.read_text()
+    assert made["sha256"] in file.read_text()
+    again = run(*words)
+    assert again.exit_code == 10
+    assert "alice" in again.stderr
+
+
+def test_a_key_with_a_rate_that_none_can_have_is_a_sentence(tmp_path: Path) -> None:
+    file = tmp_path / "keys.jsonl"
+    result = run("keys", "create", "a", "--file", str(file), "--requests-per-second=-1")
+    assert result.exit_code == 10
+    assert "requestsPerSecond" in result.stderr or "requests_per_second" in result.stderr
+    assert not file.exists()
+
+
+def test_doctor_says_every_finding_in_json(tmp_path: Path) -> None:
+    found = json.loads(run("doctor", "--json", "--home", str(tmp_path / "h")).stdout)
+    assert {"Python", "Triton", "Kafka", "disk", "memory", "ports"} <= {
+        item["name"] for item in found
+    }
+    assert all(item["advice"] for item in found if item["verdict"] == "bad")
+
+
+def test_a_wrong_flag_is_a_usage_error() -> None:
+    assert run("up", "--no-such-flag").exit_code == 2
