@@ -6,7 +6,7 @@ last good object, a folder that is away keeps them all; both are logged once. Ne
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
@@ -42,7 +42,7 @@ class FolderSource(Generic[T]):
         self._seen: dict[str, _Seen[T]] = {}
         self._away = False
 
-    async def watch(self) -> AsyncIterator[tuple[T, ...]]:
+    async def watch(self) -> AsyncGenerator[tuple[T, ...], None]:
         """See ``EndpointSource.watch``; objects come in the order of their file names."""
         first = True
         while True:

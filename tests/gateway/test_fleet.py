@@ -51,7 +51,8 @@ async def test_a_replica_serves_once_a_probe_has_found_it() -> None:
     fleet.start()
     try:
         await asyncio.sleep(0.1)
-        assert not replica.serves
+        assert replica.idle == 1
+        assert not found.is_set()
         engine.here = True
         async with asyncio.timeout(5):
             await found.wait()

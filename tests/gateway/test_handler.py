@@ -210,7 +210,7 @@ async def test_a_queue_without_hope_is_refused_at_once() -> None:
             lane.cost.observe(4, 1, 0.5)
         first = [asyncio.create_task(world.handler.predict(call_of("w1"))) for _ in range(3)]
         await turns()
-        error = await refused(world, call_of("w1", timeout=1.0), OverloadedError)
+        error = await refused(world, call_of("w1", timeout=0.4), OverloadedError)
         assert error.retry_after_seconds is not None
         assert engine.held is not None
         engine.held.set()
