@@ -49,7 +49,9 @@ class CostModel:
             bucket: [None] * len(self._sizes) for bucket in buckets
         }
         self._scale = 1.0  # of the prior, for points that nobody has measured
+        # Both are looked at for every row, and found anew after some observations.
         self._best: dict[int, int] = {}
+        self._row_seconds: dict[int, float] = {}
         self._seen = 0
 
     def seed(self, points: Iterable[CostPoint]) -> None:
@@ -59,7 +61,7 @@ class CostModel:
             if row is not None and point.batch in self._sizes:
                 row[self._sizes.index(point.batch)] = point.milliseconds / 1000
                 self._scale = point.milliseconds / 1000 / _prior(point.bucket, point.batch)
-        self._best.clear()
+        self._review()
 
     def seconds(self, bucket: int, rows: int) -> float:
         """Estimated engine time of ``rows`` rows padded to ``bucket`` tokens."""
@@ -82,8 +84,11 @@ class CostModel:
 
     def row_seconds(self, bucket: int) -> float:
         """Engine time of one row when batches are of the best size."""
-        best = self.best_rows(bucket)
-        return self.seconds(bucket, best) / best
+        known = self._row_seconds.get(bucket)
+        if known is None:
+            best = self.best_rows(bucket)
+            known = self._row_seconds[bucket] = self.seconds(bucket, best) / best
+        return known
 
     def observe(self, bucket: int, rows: int, seconds: float) -> None:
         """Learns from a batch that had an engine to itself for ``seconds``."""
@@ -93,26 +98,32 @@ class CostModel:
         ratio = min(_LARGEST_STEP, max(1 / _LARGEST_STEP, ratio))
         at = bisect_left(self._sizes, rows)
         touched = (at,) if self._sizes[at] == rows else (at - 1, at)
-        for index in touched:
-            self._move(bucket, index, ratio)
-        self._scale *= ratio**_LEARNING_RATE
-        self._seen += 1
-        if self._seen % _REVIEW_EVERY == 0 or self._seen < _REVIEW_EVERY:
-            self._best.clear()
-
-    def _move(self, bucket: int, index: int, ratio: float) -> None:
+        before = [self._point(bucket, index) for index in touched]
         points = self._points[bucket]
-        known = points[index]
-        if known is None:
-            points[index] = self._point(bucket, index) * ratio
-        else:
-            points[index] = known * ratio**_LEARNING_RATE
+        for index, point in zip(touched, before, strict=True):
+            rate = 1.0 if points[index] is None else _LEARNING_RATE
+            points[index] = point * ratio**rate
+        self._seen += 1
+        self._scale *= ratio ** max(_LEARNING_RATE, 1 / self._seen)
+        if self._seen % _REVIEW_EVERY == 0 or self._seen < _REVIEW_EVERY:
+            self._review()
+
+    def _review(self) -> None:
+        self._best.clear()
+        self._row_seconds.clear()
 
     def _point(self, bucket: int, index: int) -> float:
-        known = self._points[bucket][index]
+        points = self._points[bucket]
+        known = points[index]
         if known is not None:
             return known
-        return self._scale * _prior(bucket, self._sizes[index])
+        size = self._sizes[index]
+        near = [at for at, point in enumerate(points) if point is not None]
+        if not near:
+            return self._scale * _prior(bucket, size)
+        at = min(near, key=lambda other: abs(other - index))
+        nearest = points[at] or 0.0
+        return nearest * _prior(bucket, size) / _prior(bucket, self._sizes[at])
 
     def _find_best(self, bucket: int) -> int:
         rates = [
