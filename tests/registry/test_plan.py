@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from registry_fakes import ref
 
@@ -306,7 +306,7 @@ def weather(draw: st.DrawFn) -> list[tuple[Observed, float]]:
     versions = tuple(Version(str(number), f"o{number}") for number in (4, 3, 2, 1))
     seen: list[tuple[Observed, float]] = []
     now, packages = 0.0, dict[str, Package]()
-    for _ in range(draw(st.integers(1, 25))):
+    for _ in range(draw(st.integers(1, 15))):
         now += draw(st.sampled_from([0.25, 5.0, 700.0]))
         known = versions[draw(st.integers(0, 3)) :]
         word = draw(jobs)
@@ -334,6 +334,7 @@ def weather(draw: st.DrawFn) -> list[tuple[Observed, float]]:
     return seen
 
 
+@settings(max_examples=60)
 @given(weather())
 def test_whatever_happens_the_invariants_hold(history: list[tuple[Observed, float]]) -> None:
     status = EndpointStatus()

@@ -1,0 +1,58 @@
+"""Settings from flags and the environment."""
+
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+
+import pytest
+
+from registry.flags import option, parse
+from registry.settings import ControllerSettings, LoaderSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """An example."""
+
+    folder: Path = field(metadata={"help": "A folder."})
+    wait_seconds: float = option(1.5, "A time.")
+    loud: bool = option(default=False, text="A switch.")
+    kind: str = option("a", "A choice.", choices=("a", "b"))
+
+
+def read(*argv: str, **environment: str) -> Example:
+    return parse(Example, argv, environment, program="example")
+
+
+def test_a_flag_wins_over_the_environment_and_that_over_the_default() -> None:
+    assert read("--folder=/x") == Example(Path("/x"))
+    assert read(HEADRACE_FOLDER="/x", HEADRACE_WAIT_SECONDS="2", HEADRACE_LOUD="yes") == Example(
+        Path("/x"), 2.0, True
+    )
+    assert read("--wait-seconds=3", "--folder=/y", HEADRACE_WAIT_SECONDS="2").wait_seconds == 3.0
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [[], ["--folder=/x", "--wait-seconds=soon"], ["--folder=/x", "--loud=perhaps"],
+     ["--folder=/x", "--kind=c"], ["--folder=/x", "--unknown=1"]],
+)  # fmt: skip
+def test_what_can_not_be_read_ends_with_a_sentence(
+    argv: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        read(*argv)
+    assert ended.value.code == 2
+    assert "error:" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("settings", [ControllerSettings, LoaderSettings])
+def test_help_names_every_setting_with_its_variable(
+    settings: type[ControllerSettings] | type[LoaderSettings], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        parse(settings, ["--help"], {}, program="x")
+    assert ended.value.code == 0
+    text = capsys.readouterr().out.replace("\n", "")
+    for item in fields(settings):
+        assert f"--{item.name.replace('_', '-')}" in text
+        assert f"HEADRACE_{item.name.upper()}"[:20] in text

@@ -1,0 +1,48 @@
+"""What is removed, and what never is."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from registry_fakes import MemoryPackages, endpoint, manifest
+
+from contracts.endpoint import Arm, Candidate, EndpointStatus, Phase, Route
+from registry.gc import collect
+
+VERSIONS = [manifest(str(number)) for number in range(1, 13)]
+
+
+def test_the_newest_packages_of_a_model_stay_by_number_and_not_by_name() -> None:
+    store = MemoryPackages(*VERSIONS)
+    removed = collect(store, [], keep=3)
+    assert {item.version for item in store.held.values()} == {"10", "11", "12"}
+    assert len(removed) == 9
+
+
+def test_what_an_endpoint_names_stays() -> None:
+    store = MemoryPackages(*VERSIONS)
+    one, two, three = (item.ref() for item in VERSIONS[:3])
+    status = EndpointStatus(
+        routes=(Route(arm=Arm.STABLE, ref=one, weight=100),),
+        packages=(two,),
+        candidate=Candidate(version="3", phase=Phase.LOADING, ref=three),
+    )
+    collect(store, [endpoint(status)], keep=1)
+    assert {item.version for item in store.held.values()} == {"1", "2", "3", "12"}
+
+
+@given(st.sets(st.integers(0, 11), min_size=1), st.integers(1, 5), st.integers(0, 11))
+def test_nothing_named_and_none_of_the_newest_is_ever_removed(
+    held: set[int], keep: int, named: int
+) -> None:
+    store = MemoryPackages(*(VERSIONS[place] for place in held))
+    status = EndpointStatus(packages=(VERSIONS[named].ref(),))
+    before = set(store.held)
+    removed = set(collect(store, [endpoint(status)], keep=keep))
+    left = {int(item.version) - 1 for item in store.held.values()}
+    assert before - removed == set(store.held)
+    assert left == set(sorted(held)[-keep:]) | ({named} & held)
+
+
+def test_keeping_nothing_is_refused() -> None:
+    with pytest.raises(ValueError, match="at least one"):
+        collect(MemoryPackages(), [], keep=0)

@@ -1,0 +1,100 @@
+"""Which conversions run, and what is remembered of them."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+from registry_fakes import ScriptedLauncher, ref
+
+from contracts.endpoint import Phase, Serving
+from registry.job import ConversionRequest, Failed, Progress, Published
+from registry.jobs import ConversionJobs
+
+REQUEST = ConversionRequest(
+    tracking_uri="http://x", model="m", version="1", store_url="x", serving=Serving(), work_dir=""
+)
+
+
+class House:
+    def __init__(self) -> None:
+        self.launcher = ScriptedLauncher()
+        self.changed = asyncio.Event()
+        self.jobs = ConversionJobs(self.launcher, most=1, changed=self.changed)
+
+    async def news(self) -> None:
+        await self.changed.wait()
+        self.changed.clear()
+
+    async def start(self, options: str) -> None:
+        self.jobs.start(options, REQUEST)
+        await asyncio.sleep(0)
+
+
+@pytest.fixture
+async def house() -> AsyncIterator[House]:
+    made = House()
+    yield made
+    await made.jobs.close()
+    assert made.launcher.running == 0
+
+
+async def test_no_more_run_at_a_time_than_allowed(house: House) -> None:
+    await house.start("one")
+    assert house.jobs.busy
+    await house.start("two")
+    assert len(house.launcher.requests) == 1
+    assert "two" not in house.jobs.states
+
+
+async def test_progress_and_the_last_word_are_kept_until_forgotten(house: House) -> None:
+    await house.start("one")
+    words: list[Progress | Published | Failed] = [
+        Progress(phase=Phase.VERIFYING, message="comparing"),
+        Published(ref=ref()),
+    ]
+    house.launcher.say(Progress(phase=Phase.VERIFYING, message="comparing"))
+    assert house.jobs.states["one"] == words[0]
+    house.jobs.forget("one")
+    assert house.jobs.states["one"] == words[0]
+    house.changed.clear()
+    house.launcher.end(Published(ref=ref()))
+    await house.news()
+    assert house.jobs.states["one"] == words[1]
+    assert not house.jobs.busy
+    house.jobs.forget("one")
+    assert house.jobs.states == {}
+
+
+async def test_one_that_has_ended_is_not_started_again_before_it_is_forgotten(house: House) -> None:
+    await house.start("one")
+    house.launcher.end(Failed(reason="no", by_version=False))
+    await house.news()
+    await house.start("one")
+    assert len(house.launcher.requests) == 1
+    house.jobs.forget("one")
+    await house.start("one")
+    assert len(house.launcher.requests) == 2
+
+
+async def test_what_nobody_wants_is_ended(house: House) -> None:
+    await house.start("one")
+    house.jobs.keep_only({"two"})
+    await house.news()
+    assert house.launcher.cancelled == 1
+    assert house.jobs.states == {}
+
+
+async def test_a_launcher_that_breaks_is_a_fault_of_the_environment() -> None:
+    class Broken(ScriptedLauncher):
+        async def run(self, *_: object, **__: object) -> Published | Failed:
+            raise RuntimeError("a bug")
+
+    changed = asyncio.Event()
+    jobs = ConversionJobs(Broken(), most=1, changed=changed)
+    jobs.start("one", REQUEST)
+    await changed.wait()
+    word = jobs.states["one"]
+    assert isinstance(word, Failed)
+    assert not word.by_version
+    assert "a bug" in word.reason
+    assert not jobs.busy

@@ -1,0 +1,155 @@
+"""Conversions as real processes: their words, their limits, their end."""
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from registry_fakes import ref
+
+from contracts.endpoint import Phase, Serving
+from registry import process_group
+from registry.job import ConversionRequest, Failed, Progress, Published
+from registry.launcher import SubprocessLauncher, SubprocessOptions
+
+REQUEST = ConversionRequest(
+    tracking_uri="http://x", model="m", version="1", store_url="x", serving=Serving(), work_dir=""
+)
+PUBLISHED = Published(ref=ref())
+
+
+def launcher(
+    folder: Path, code: str, *, timeout: float = 30.0, memory: int = 1 << 30
+) -> SubprocessLauncher:
+    """A launcher whose conversion is a Python program of one string."""
+    options = SubprocessOptions(
+        work_dir=folder / "work",
+        environment=dict(os.environ),
+        timeout_seconds=timeout,
+        memory_bytes=memory,
+        command=(sys.executable, "-I", "-c", code),
+    )
+    return SubprocessLauncher(options)
+
+
+async def run(made: SubprocessLauncher) -> tuple[Published | Failed, list[Progress]]:
+    told: list[Progress] = []
+    return await made.run(REQUEST, told.append), told
+
+
+def say(message: Progress | Published | Failed) -> str:
+    return f"print({message.model_dump_json()!r}, flush=True)\n"
+
+
+async def test_progress_is_handed_on_and_the_last_word_returned(tmp_path: Path) -> None:
+    step = Progress(phase=Phase.VERIFYING, message="comparing")
+    result, told = await run(launcher(tmp_path, say(step) + say(PUBLISHED)))
+    assert result == PUBLISHED
+    assert told == [step]
+
+
+async def test_what_is_no_message_is_passed_over(tmp_path: Path) -> None:
+    code = "print('a library says hello'); print('x' * 3_000_000)\n" + say(PUBLISHED)
+    result, _ = await run(launcher(tmp_path, code))
+    assert result == PUBLISHED
+
+
+async def test_the_request_and_an_empty_scratch_folder_reach_the_process(tmp_path: Path) -> None:
+    code = (
+        "import json, pathlib, sys\n"
+        "request = json.loads(pathlib.Path(sys.argv[1]).read_text())\n"
+        "assert request['model'] == 'm' and not list(pathlib.Path(request['work_dir']).iterdir())\n"
+    )
+    result, _ = await run(launcher(tmp_path, code + say(PUBLISHED)))
+    assert result == PUBLISHED
+    assert list((tmp_path / "work").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        ("raise SystemExit(3)", "status 3"),
+        ("raise ValueError('a strange graph')", "a strange graph"),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", "SIGSEGV"),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "out of memory"),
+    ],
+)
+async def test_an_end_without_a_word_is_the_versions_fault_in_words(
+    tmp_path: Path, code: str, words: str
+) -> None:
+    result, _ = await run(launcher(tmp_path, code))
+    assert isinstance(result, Failed)
+    assert result.by_version
+    assert words in result.reason
+
+
+async def test_a_conversion_over_its_time_is_ended(tmp_path: Path) -> None:
+    result, _ = await run(launcher(tmp_path, "import time; time.sleep(60)", timeout=0.5))
+    assert isinstance(result, Failed)
+    assert "more than 0.5 s" in result.reason
+
+
+async def test_a_conversion_over_its_memory_is_ended(tmp_path: Path) -> None:
+    code = "hoard = bytearray(300 << 20)\nimport time; time.sleep(60)"
+    result, _ = await run(launcher(tmp_path, code, memory=100 << 20))
+    assert isinstance(result, Failed)
+    assert result.by_version
+    assert "100 MB" in result.reason
+
+
+async def test_a_conversion_that_is_not_wanted_ends_with_all_its_children(tmp_path: Path) -> None:
+    begun = asyncio.Event()
+    pids: list[int] = []
+
+    def note(progress: Progress) -> None:
+        pids.append(int(progress.message))
+        if len(pids) == 2:
+            begun.set()
+
+    word = 'print(\'{"kind": "progress", "phase": "Converting", "message": "%d"}\' %'
+    code = (
+        "import os, subprocess, sys, time\n"
+        "child = subprocess.Popen([sys.executable, '-I', '-c', 'import time; time.sleep(60)'])\n"
+        f"{word} os.getpid(), flush=True)\n{word} child.pid, flush=True)\ntime.sleep(60)\n"
+    )
+    task = asyncio.create_task(launcher(tmp_path, code).run(REQUEST, note))
+    await begun.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert process_group.resident_bytes(pids[0]) == 0
+    assert list((tmp_path / "work").iterdir()) == []
+
+
+async def test_what_a_killed_controller_left_running_is_ended_at_the_next_start(
+    tmp_path: Path,
+) -> None:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-I", "-c", "import time; time.sleep(60)", start_new_session=True
+    )
+    scratch = tmp_path / "work" / "conversion-x"
+    scratch.mkdir(parents=True)
+    (scratch / "pid").write_text(process_group.record(process.pid))
+    launcher(tmp_path, "").clean()
+    assert await process.wait() == -9
+    assert not scratch.exists()
+
+
+async def test_a_process_that_only_has_the_same_number_is_left_alone(tmp_path: Path) -> None:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-I", "-c", "import sys; sys.stdin.read()", stdin=-1, start_new_session=True
+    )
+    scratch = tmp_path / "work" / "conversion-x"
+    scratch.mkdir(parents=True)
+    (scratch / "pid").write_text(f"{process.pid} 12345")
+    launcher(tmp_path, "").clean()
+    assert process.stdin is not None
+    process.stdin.close()
+    assert await process.wait() == 0
+
+
+async def test_extra_packages_come_first_on_the_path(tmp_path: Path) -> None:
+    code = f"import os\nassert os.environ['PYTHONPATH'].startswith({str(tmp_path)!r})\n"
+    made = launcher(tmp_path, code + say(PUBLISHED))
+    assert await made.run(REQUEST, lambda _: None, python_path=(tmp_path,)) == PUBLISHED
