@@ -34,7 +34,7 @@ from gateway.http.limits import HttpLimits
 from gateway.http.messages import Receive, Reply, Request, Send
 from gateway.http.openapi import document, page
 from gateway.http.router import ErrorForm, Route, Router
-from gateway.http.server import CLIENT_GONE
+from gateway.http.server import BODY_TIMEOUT, CLIENT_GONE
 from gateway.request_context import RequestContext, new_request_id
 
 log = logging.getLogger(__name__)
@@ -80,8 +80,9 @@ class Application:
             if cancelled.args == (CLIENT_GONE,):
                 self._finished(route, _CLIENT_GONE_STATUS, context)
                 return
-            stopping = ShuttingDownError("This gateway stops; ask again.", retry_after_seconds=1)
-            reply = error_reply(stopping, context.request_id, _error_form(route, path))
+            stopped = _why_stopped(cancelled)
+            self._front.refused(context, stopped)
+            reply = error_reply(stopped, context.request_id, _error_form(route, path))
         except Exception:
             log.exception("a bug: unexpected error", extra={"request_id": context.request_id})
             bug = GatewayError(_INTERNAL)
@@ -94,6 +95,12 @@ class Application:
         dialect = route.dialect if route else "none"
         seconds = time.monotonic() - context.started
         self._front.metrics.request_finished(dialect, status, seconds)
+
+
+def _why_stopped(cancelled: asyncio.CancelledError) -> GatewayError:
+    if cancelled.args == (BODY_TIMEOUT,):
+        return RequestTimeoutError("The body did not arrive in time.")
+    return ShuttingDownError("This gateway stops; ask again.", retry_after_seconds=1)
 
 
 async def _send(reply: Reply, request_id: str, send: Send) -> None:

@@ -1,13 +1,14 @@
-"""Reads the body of a request within bounds of bytes, time and memory, compressed or not.
+"""Reads the body of a request within bounds of bytes and memory, compressed or not.
 
 The dialects' handlers call it once they know that the caller may ask. It never holds more than the
-limits allow, and never decompresses much on the event loop.
+limits allow, and never decompresses much on the event loop. The clock is watched by the connection
+(``gateway.http.server``), which needs none for a body that came in one piece.
 """
 
 import asyncio
 import zlib
 
-from gateway.errors import BadRequestError, OverloadedError, RequestTimeoutError, TooLargeError
+from gateway.errors import BadRequestError, OverloadedError, TooLargeError
 from gateway.http.errors import ClientGoneError, UnsupportedEncodingError
 from gateway.http.limits import HttpLimits
 from gateway.http.messages import Request
@@ -31,24 +32,17 @@ class BodyReader:
 
         Raises:
             TooLargeError: more bytes than the limit, on the wire or decompressed.
-            RequestTimeoutError: it did not come in time.
             OverloadedError: too many large bodies are being read at this moment.
             UnsupportedEncodingError, BadRequestError: compressed by other means, or broken.
             ClientGoneError: the caller hung up.
         """
         self._check_announced(request.headers.get(b"content-length"))
-        try:
-            async with asyncio.timeout(self._limits.body_seconds):
-                message = await request.receive()
-                if message["type"] == "http.disconnect":
-                    raise ClientGoneError
-                body: bytes = message.get("body", b"")
-                if message.get("more_body", False):
-                    body = await self._read_rest(request, body)
-        except TimeoutError:
-            raise RequestTimeoutError(
-                f"The body did not arrive within {self._limits.body_seconds:g} s."
-            ) from None
+        message = await request.receive()
+        if message["type"] == "http.disconnect":
+            raise ClientGoneError
+        body: bytes = message.get("body", b"")
+        if message.get("more_body", False):
+            body = await self._read_rest(request, body)
         if len(body) > self._limits.max_body_bytes:
             raise self._too_large()
         encoding = request.headers.get(b"content-encoding")

@@ -1,8 +1,5 @@
 """What several dialects say of an answer in the same words: its headers, labels and scores."""
 
-import numpy as np
-from numpy.typing import NDArray
-
 from gateway.calls import Answer
 
 _LISTED_TEXTS = 100  # indices in x-headrace-truncated, before it breaks off with "..."
@@ -28,7 +25,12 @@ def truncated_texts(answer: Answer) -> str:
     return ",".join(cut[:_LISTED_TEXTS] + ["..."] * (len(cut) > _LISTED_TEXTS))
 
 
-def best(answer: Answer) -> tuple[NDArray[np.intp], NDArray[np.float32]]:
-    """Class index and score of each text's best class, both ``[texts]``."""
-    index = answer.values.argmax(axis=1)
-    return index, answer.values[np.arange(len(index)), index]
+def best(answer: Answer) -> tuple[list[str], list[float]]:
+    """Label and score of each text's best class; the first of equal ones.
+
+    Plain lists, for most requests hold one text and few classes, where numpy costs more.
+    """
+    rows = answer.values.tolist()
+    scores: list[float] = [max(row) for row in rows]
+    index = [row.index(score) for row, score in zip(rows, scores, strict=True)]
+    return [answer.labels[i] for i in index], scores

@@ -93,9 +93,8 @@ def render(answer: Answer, *, one: bool, top_k: int | msgspec.UnsetType | None) 
         vectors = answer.values.tolist()
         return vectors[0] if one else vectors
     if top_k is msgspec.UNSET:
-        index, score = best(answer)
-        pairs = zip(index.tolist(), score.tolist(), strict=True)
-        return [{"label": answer.labels[i], "score": s} for i, s in pairs]
+        pairs = zip(*best(answer), strict=True)
+        return [{"label": label, "score": score} for label, score in pairs]
     ranked = [_ranked(answer, row, top_k) for row in range(len(answer.values))]
     return ranked[0] if one else ranked
 

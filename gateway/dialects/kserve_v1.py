@@ -74,14 +74,10 @@ def predictions(answer: Answer) -> list[object]:
     rows: list[object] = answer.values.tolist()
     if answer.task is Task.TEXT_EMBEDDING:
         return rows
-    index, score = best(answer)
+    labels, scores = best(answer)
     return [
-        {
-            "label": answer.labels[i],
-            "score": s,
-            "scores": dict(zip(answer.labels, row, strict=True)),
-        }
-        for i, s, row in zip(index.tolist(), score.tolist(), answer.values.tolist(), strict=True)
+        {"label": label, "score": score, "scores": dict(zip(answer.labels, row, strict=True))}
+        for label, score, row in zip(labels, scores, answer.values.tolist(), strict=True)
     ]
 
 

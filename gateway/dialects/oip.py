@@ -178,11 +178,10 @@ def _all_outputs(answer: Answer) -> list[OutputTensor]:
     shape = answer.values.shape
     if answer.task is Task.TEXT_EMBEDDING:
         return [OutputTensor("EMBEDDING", Datatype.FP32, shape, answer.values)]
-    index, score = best(answer)
-    labels = [answer.labels[i] for i in index.tolist()]
+    labels, scores = best(answer)
     return [
         OutputTensor("LABEL", Datatype.BYTES, shape[:1], labels),
-        OutputTensor("SCORE", Datatype.FP32, shape[:1], score),
+        OutputTensor("SCORE", Datatype.FP32, shape[:1], np.array(scores, np.float32)),
         OutputTensor("SCORES", Datatype.FP32, shape, answer.values),
     ]
 

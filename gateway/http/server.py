@@ -17,8 +17,9 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from gateway.http.limits import HttpLimits
 from gateway.request_context import new_request_id
 
-CLIENT_GONE = "client gone"  # the message with which a request's task is cancelled
-_GRACE_SECONDS = 1.0
+# The messages with which a request's task is cancelled.
+CLIENT_GONE = "client gone"
+BODY_TIMEOUT = "body timeout"
 
 
 def uvicorn_options(limits: HttpLimits) -> dict[str, Any]:
@@ -56,8 +57,8 @@ class _BoundedProtocol(HttpToolsProtocol):
     """A connection that is not waited for, listened to or worked for without end.
 
     ``_deadline`` runs while a new connection has sent nothing, while headers are read
-    (``header_seconds``) and while a body is read (``body_seconds`` and a little: ``gateway.body``
-    comes before it with a 408, this ends what still arrives after an answer).
+    (``header_seconds``) and while a body is read (``body_seconds``): the application is then told
+    to answer 408. What still arrives after an answer ends the connection.
     """
 
     bounds: HttpLimits
@@ -98,7 +99,7 @@ class _BoundedProtocol(HttpToolsProtocol):
                 self._arm(self.bounds.header_seconds)
         elif self._deadline is None:
             if self._reading:
-                self._arm(self.bounds.body_seconds + _GRACE_SECONDS)
+                self._arm(self.bounds.body_seconds)
             elif self._is_idle() and self.timeout_keep_alive_task is None:
                 self._arm(self.bounds.header_seconds)  # line breaks and nothing else
 
@@ -153,6 +154,8 @@ class _BoundedProtocol(HttpToolsProtocol):
         elif self._in_headers:
             message = "The headers did not arrive in time."
             self._refuse(HTTPStatus.REQUEST_TIMEOUT, "request_timeout", message)
+        elif self._running is not None and not self._running.done():
+            self._running.cancel(BODY_TIMEOUT)
         else:
             self.transport.close()
 
