@@ -19,7 +19,7 @@ unexport PYTHONDONTWRITEBYTECODE
 CODE := contracts measures preprocess gateway registry headrace bench examples tests
 
 .DEFAULT_GOAL := help
-.PHONY: help up setup test check lint types unit soak bench lock lock-check wheel clean
+.PHONY: help up setup test check lint types unit real export soak bench lock lock-check wheel clean
 
 help:  ## says what there is
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
@@ -65,10 +65,14 @@ types: $(VENV)/.dev  ## strict type checking
 	$(BIN)/mypy $(CODE)
 
 unit: $(VENV)/.dev  ## the tests that need no other process
-	$(BIN)/pytest -m "not real and not export and not soak" $(PYTEST_FLAGS)
+	$(BIN)/pytest -n auto --dist worksteal -m "not real and not export and not soak" $(PYTEST_FLAGS)
 
-test: $(VENV)/.dev $(VENV)/.parts  ## all tests but the soak: unit, real components, export from PyTorch
-	$(BIN)/pytest -m "not export and not soak" $(PYTEST_FLAGS)
+test: unit real export  ## all tests but the soak
+
+real: $(VENV)/.dev $(VENV)/.parts  ## the tests on a real Triton, Kafka and MLflow
+	$(BIN)/pytest -m "real and not export and not soak" $(PYTEST_FLAGS)
+
+export: $(VENV)/.dev $(VENV)/.parts  ## the tests that need torch, in its own environment
 	PYTHONPATH="$$(cat $(VENV)/.export)" $(BIN)/pytest -m "export and not soak" $(PYTEST_FLAGS)
 
 # Triton, Kafka and the export environment, into the cache: a test never waits for a download.
