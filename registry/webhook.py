@@ -11,6 +11,7 @@ import base64
 import hashlib
 import hmac
 import logging
+import re
 import time
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
@@ -51,8 +52,14 @@ def judge(headers: Mapping[str, str], body: bytes, secret: str, now: float) -> H
     timestamp = headers.get(TIMESTAMP, "")
     expected = sign(secret, headers.get(DELIVERY_ID, ""), timestamp, body)
     signed = hmac.compare_digest(expected.encode(), headers.get(SIGNATURE, "").encode())
-    fresh = timestamp.isdigit() and abs(now - int(timestamp)) <= _FRESH_SECONDS
+    sent = _number(timestamp)
+    fresh = sent is not None and abs(now - sent) <= _FRESH_SECONDS
     return HTTPStatus.NO_CONTENT if signed and fresh else HTTPStatus.UNAUTHORIZED
+
+
+def _number(text: str) -> int | None:
+    """A header's number; None for what is none, or far too long to be one."""
+    return int(text) if re.fullmatch(r"[0-9]{1,15}", text) else None
 
 
 class WebhookListener:
@@ -101,10 +108,10 @@ class WebhookListener:
             return HTTPStatus.METHOD_NOT_ALLOWED
         pairs = (line.partition(":") for line in lines)
         headers = {name.strip().lower(): value.strip() for name, _, value in pairs}
-        length = headers.get("content-length", "")
-        if not length.isdigit():
+        length = _number(headers.get("content-length", ""))
+        if length is None:
             return HTTPStatus.LENGTH_REQUIRED
-        if int(length) > _BODY_LIMIT_BYTES:
+        if length > _BODY_LIMIT_BYTES:
             return HTTPStatus.REQUEST_ENTITY_TOO_LARGE
-        body = await reader.readexactly(int(length))
+        body = await reader.readexactly(length)
         return judge(headers, body, self._secret, self._now())

@@ -1,0 +1,80 @@
+"""What is remembered of conversions, and by which key."""
+
+from pathlib import Path
+
+import pytest
+from registry_fakes import manifest
+
+from contracts.endpoint import EndpointSpec, Limits, Precision, Serving
+from contracts.manifest import MODEL_ONNX, Manifest, PackageFile
+from contracts.tasks import Task
+from registry.conversions import ConversionIndex, options_digest, signature
+from registry.mlflow_source import RegisteredVersion
+from registry.store import PackageStore, digest
+
+SPEC = EndpointSpec(model="m")
+VERSION = RegisteredVersion("m", "1", "created|source|run", {"a": "tag"})
+
+
+class House:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / "store"
+        url = self.folder.as_uri()
+        self.store = PackageStore(url)
+        self.index = ConversionIndex(url, self.store)
+        source = folder / "source"
+        source.mkdir()
+        (source / MODEL_ONNX).write_bytes(b"graph")
+        proof = PackageFile(sha256=digest(source / MODEL_ONNX), bytes=5)
+        self.manifest: Manifest = manifest().model_copy(update={"files": {MODEL_ONNX: proof}})
+        self.ref = self.store.publish(source, self.manifest)
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> House:
+    return House(tmp_path)
+
+
+def key(spec: EndpointSpec = SPEC, version: RegisteredVersion = VERSION, **more: bool) -> str:
+    allowed = {"allow_pickle": False, "allow_remote_code": False, **more}
+    return options_digest(spec, version, threads=1, **allowed)
+
+
+def test_what_was_put_is_found_with_its_signature(house: House) -> None:
+    assert house.index.get("x") is None
+    put = house.index.put("x", house.ref)
+    assert house.index.get("x") == put
+    assert put.signature == signature(house.manifest)
+    assert put.ref == house.ref
+    assert house.store.packages() == [house.ref.package]
+
+
+def test_an_entry_whose_package_is_gone_counts_as_none(house: House) -> None:
+    house.index.put("x", house.ref)
+    house.store.delete(house.ref.package)
+    assert house.index.get("x") is None
+
+
+def test_a_damaged_entry_counts_as_none(house: House) -> None:
+    house.index.put("x", house.ref)
+    (house.folder / "index" / "x.json").write_text("{")
+    assert house.index.get("x") is None
+
+
+def test_the_key_is_the_same_for_what_does_not_change_the_outcome() -> None:
+    limits = SPEC.model_copy(update={"limits": Limits(timeout_seconds=9)})
+    tagged = RegisteredVersion("m", "1", VERSION.identity, {"another": "tag"})
+    assert key() == key(limits) == key(version=tagged)
+
+
+def test_the_key_differs_for_what_does() -> None:
+    keys = [
+        key(),
+        key(SPEC.model_copy(update={"serving": Serving(precision=Precision.FP32)})),
+        key(SPEC.model_copy(update={"task": Task.TEXT_EMBEDDING})),
+        key(version=RegisteredVersion("m", "2", VERSION.identity)),
+        key(version=RegisteredVersion("m", "1", "registered anew")),
+        key(allow_pickle=True),
+        key(allow_remote_code=True),
+    ]
+    assert len(set(keys)) == len(keys)
