@@ -9,10 +9,16 @@ request that arrives in one piece.
 import asyncio
 from http import HTTPStatus
 from typing import Any
+from urllib.parse import unquote
 
+import httptools
 import msgspec
-from uvicorn._types import ASGI3Application
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn._types import ASGI3Application, ASGISendEvent
+from uvicorn.protocols.http.httptools_impl import (
+    STATUS_LINE,
+    HttpToolsProtocol,
+    RequestResponseCycle,
+)
 
 from gateway.http.limits import HttpLimits
 from gateway.request_context import new_request_id
@@ -20,6 +26,7 @@ from gateway.request_context import new_request_id
 # The messages with which a request's task is cancelled.
 CLIENT_GONE = "client gone"
 BODY_TIMEOUT = "body timeout"
+_CLOSE = (b"connection", b"close")
 
 
 def uvicorn_options(limits: HttpLimits) -> dict[str, Any]:
@@ -51,6 +58,51 @@ def bounded_protocol(limits: HttpLimits) -> type[asyncio.Protocol]:
         bounds = limits
 
     return BoundedProtocol
+
+
+class _Cycle(RequestResponseCycle):
+    """One request and its answer, which goes out in a single write.
+
+    uvicorn writes head and body apart; two system calls for an answer of a few hundred bytes are a
+    third of what such a request costs here.
+    """
+
+    _head = b""
+
+    async def send(self, message: ASGISendEvent) -> None:
+        """ASGI's ``send``: keeps the head until the body is there; the body comes whole."""
+        if message["type"] == "http.response.start":
+            self.response_started = True
+            self.waiting_for_100_continue = False
+            self._head = self._written_head(message["status"], list(message["headers"]))
+            return
+        if message["type"] != "http.response.body" or self.response_complete:
+            raise RuntimeError(f"{message['type']} is not expected here")
+        if self.flow.write_paused and not self.disconnected:
+            await self.flow.drain()
+        if self.disconnected:
+            return
+        body = b"" if self.scope["method"] == "HEAD" else message["body"]
+        self.transport.write(self._head + body)
+        self.response_complete = True
+        self.message_event.set()
+        if not self.keep_alive:
+            self.transport.close()
+        self.on_response()
+
+    def _written_head(self, status: int, headers: list[tuple[bytes, bytes]]) -> bytes:
+        if _CLOSE in headers:
+            self.keep_alive = False
+        elif not self.keep_alive:
+            headers.append(_CLOSE)
+        lines = [STATUS_LINE[status]]
+        for name, value in headers:
+            lines += (name, b": ", value, b"\r\n")
+        lines.append(b"\r\n")
+        head = b"".join(lines)
+        if head.count(b"\n") != len(headers) + 2:
+            raise RuntimeError("a header's value holds a line break")
+        return head
 
 
 class _BoundedProtocol(HttpToolsProtocol):
@@ -115,10 +167,34 @@ class _BoundedProtocol(HttpToolsProtocol):
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """The headers are whole: the application starts."""
+        """The headers are whole: the application starts, or waits for the answer before it."""
         self._in_headers = False
         self._disarm()
-        super().on_headers_complete()
+        url = httptools.parse_url(self.url)
+        path = url.path.decode("ascii")
+        self.scope["method"] = self.parser.get_method().decode("ascii")
+        self.scope["path"] = unquote(path) if "%" in path else path
+        self.scope["raw_path"] = url.path
+        self.scope["query_string"] = url.query or b""
+        before, app = self.cycle, self.app
+        self.cycle = _Cycle(
+            scope=self.scope,
+            transport=self.transport,
+            flow=self.flow,
+            logger=self.logger,
+            access_logger=self.access_logger,
+            access_log=False,
+            default_headers=[],
+            message_event=asyncio.Event(),
+            expect_100_continue=self.expect_100_continue,
+            keep_alive=self.parser.get_http_version() != "1.0" and self.parser.should_keep_alive(),
+            on_response=self.on_response_complete,
+        )
+        if before is None or before.response_complete:
+            self._start_asgi_task(self.cycle, app)
+        else:
+            self.flow.pause_reading()
+            self.pipeline.appendleft((self.cycle, app))
 
     def on_message_complete(self) -> None:
         """A request's last byte."""

@@ -89,6 +89,37 @@ def test_pipelined_requests_are_answered_in_order(fronts: Served) -> None:
     assert ids == [b"x-request-id: r%d" % i for i in range(5)]
 
 
+def test_the_old_http_gets_one_answer_a_connection(fronts: Served) -> None:
+    with connected(fronts) as connection:
+        connection.sendall(WHOLE.replace(b"HTTP/1.1", b"HTTP/1.0"))
+        received = read_all(connection)
+    assert received.startswith(b"HTTP/1.1 200 OK\r\n")
+    assert b"connection: close" in received
+
+
+def test_a_head_request_gets_the_headers_alone(fronts: Served) -> None:
+    with connected(fronts) as connection:
+        connection.sendall(b"HEAD /livez HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
+        head, _, body = read_all(connection).partition(b"\r\n\r\n")
+    assert b"content-length: 13" in head
+    assert body == b""
+
+
+def test_a_caller_that_waits_is_told_to_send_its_body(fronts: Served) -> None:
+    with connected(fronts) as connection:
+        head = POST + b"expect: 100-continue\r\ncontent-length: %d\r\n\r\n" % len(BODY)
+        connection.sendall(head)
+        assert connection.recv(100) == b"HTTP/1.1 100 Continue\r\n\r\n"
+        connection.sendall(BODY)
+        assert read_answer(connection)[0] == 200
+
+
+def test_an_escaped_path_is_read(fronts: Served) -> None:
+    with httpx.Client(base_url=fronts.url) as client:
+        assert client.get("/endpoints/%73entiment?x=1").status_code == 200
+        assert client.get("/endpoints/%ff%00").status_code == 404
+
+
 def test_a_silent_connection_is_closed(fronts: Served) -> None:
     with connected(fronts) as connection:
         assert read_all(connection) == b""
