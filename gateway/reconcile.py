@@ -9,6 +9,7 @@ Nothing here touches a request.
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from contracts.endpoint import ModelEndpoint
@@ -128,10 +129,10 @@ class Reconciler:
             except Exception:
                 # The table in use goes on; the next look may see a world that can be served.
                 log.exception("a bug: the routing table could not be renewed")
-            try:
-                await asyncio.wait_for(self._wake.wait(), _TICK_SECONDS)
-            except TimeoutError:
-                continue
+            # Not ``wait_for``: before Python 3.12 it loses a cancellation that meets a wake-up.
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_TICK_SECONDS):
+                    await self._wake.wait()
             self._wake.clear()
 
     def reconcile(self) -> None:
@@ -153,13 +154,13 @@ class Reconciler:
                 self._connect(lane)
         self._seed()
         table = build_table(endpoints, self._opened, self._table, self._serves)
-        changed = table.endpoints != self._table.endpoints
+        changed = _summary(table) != _summary(self._table)
         self._table = table
         self._retire(wanted)
         views = {name: _view(routes) for name, routes in table.endpoints.items()}
         self._serve(Serving(table, dict(self._lanes), views, self._complete(endpoints)))
         if changed:
-            _log_table(table)
+            log.info("routing table renewed", extra={"routes": _summary(table)})
 
     def _open(self, ref: ModelRef) -> None:
         if ref.package in self._opened:
@@ -275,9 +276,8 @@ def _view(routes: EndpointRoutes) -> EndpointView:
     )
 
 
-def _log_table(table: RoutingTable) -> None:
-    routes = {
+def _summary(table: RoutingTable) -> dict[str, list[str]]:
+    return {
         name: [f"{way.arm} {way.model.name}" for way in entry.ways]
         for name, entry in table.endpoints.items()
     }
-    log.info("routing table renewed", extra={"routes": routes})

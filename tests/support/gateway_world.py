@@ -158,7 +158,8 @@ class ObedientEngine:
         self.works.append(work)
         if self.held is not None:
             try:
-                await asyncio.wait_for(self.held.wait(), timeout_seconds)
+                async with asyncio.timeout(timeout_seconds):
+                    await self.held.wait()
             except TimeoutError as error:
                 raise EngineTimeoutError("held") from error
         if not self.here:

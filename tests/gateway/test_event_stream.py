@@ -1,0 +1,41 @@
+"""The event stream as the process has it: off without a Kafka, patient with one that is away."""
+
+from contracts.endpoint import Arm
+from contracts.events import Latency, PredictionEvent
+from gateway.event_stream import EventStream, NoEvents, open_events
+from gateway.metrics import Read
+from gateway.settings import Settings
+
+EVENT = PredictionEvent(
+    request_id="r",
+    time=0.0,
+    endpoint="e",
+    version="1",
+    package="p",
+    arm=Arm.STABLE,
+    status=200,
+    answered=True,
+    latency=Latency(0, 0, 0, 0, 0),
+)
+
+
+async def test_without_a_kafka_nothing_is_kept() -> None:
+    events = open_events(Settings(), "g")
+    assert isinstance(events, NoEvents)
+    events.start()
+    events.recorder.attempt(EVENT)
+    events.recorder.refusal("e", 503, "overloaded")
+    assert list(events.readings()) == []
+    await events.close(0.0)
+
+
+async def test_a_kafka_that_never_answers_ends_in_counted_losses() -> None:
+    events = open_events(Settings(kafka_bootstrap=("127.0.0.1:1",)), "g")
+    assert isinstance(events, EventStream)
+    events.start()
+    events.recorder.attempt(EVENT)
+    await events.close(0.1)
+    found = {reading.metric: reading.value for reading in events.readings()}
+    assert found[Read.EVENTS] == 1
+    assert found[Read.EVENTS_DROPPED] == 1
+    assert found[Read.EVENTS_PUBLISHED] == 0

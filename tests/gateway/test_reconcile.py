@@ -1,0 +1,218 @@
+"""What is served follows what is asked for, through every outage on the way there."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Generic, TypeVar
+
+import pytest
+from gateway_world import ObedientEngine, call_of, endpoint_of, model_of
+
+from contracts.endpoint import ModelEndpoint
+from contracts.loading import CostPoint, LoadedModel, LoaderReport
+from contracts.model import ModelRef
+from gateway.fleet import Fleet
+from gateway.handler import Serving
+from gateway.packages import PackageError, ServedModel
+from gateway.reconcile import Reconciler
+
+T = TypeVar("T")
+ONE, TWO = model_of("1"), model_of("2")
+
+
+class Told(Generic[T]):
+    """A source that says what it is told to say."""
+
+    def __init__(self, *objects: T) -> None:
+        self.queue: asyncio.Queue[tuple[T, ...]] = asyncio.Queue()
+        self.say(*objects)
+
+    def say(self, *objects: T) -> None:
+        self.queue.put_nowait(objects)
+
+    async def watch(self) -> AsyncGenerator[tuple[T, ...], None]:
+        while True:
+            yield await self.queue.get()
+
+
+class Shelf:
+    """A store that may be away."""
+
+    def __init__(self, *models: ServedModel) -> None:
+        self.models = {model.ref.package: model for model in models}
+        self.tries = 0
+
+    def open(self, ref: ModelRef) -> ServedModel:
+        self.tries += 1
+        model = self.models.get(ref.package)
+        if model is None:
+            raise PackageError("the store is away")
+        return model
+
+
+class Nobody:
+    """Counts nothing."""
+
+    def batch_finished(
+        self, model: ServedModel, rows: int, tokens: int, padded: int, seconds: float
+    ) -> None:
+        pass
+
+
+class World:
+    """A reconciler and all that it is told."""
+
+    def __init__(self, shelf: Shelf, *endpoints: ModelEndpoint, static: bool = True) -> None:
+        self.shelf = shelf
+        self.engines: dict[str, ObedientEngine] = {}
+        self.endpoints = Told(*endpoints)
+        self.reports: Told[LoaderReport] = Told()
+        self.states: list[Serving] = []
+        self._changed = asyncio.Event()
+        self.reconciler = Reconciler(
+            endpoints=self.endpoints,
+            reports=self.reports,
+            packages=shelf,
+            fleet=Fleet(self._connect, ahead=2),
+            addresses=("static:1",) if static else (),
+            meter=Nobody(),
+            serve=self._serve,
+        )
+
+    def _connect(self, address: str) -> ObedientEngine:
+        return self.engines.setdefault(address, ObedientEngine())
+
+    def _serve(self, state: Serving) -> None:
+        self.states.append(state)
+        self._changed.set()
+
+    async def until(self, condition: Callable[[Serving], bool]) -> Serving:
+        """The first state for which a condition holds; every change makes a state."""
+        while not (self.states and condition(self.states[-1])):
+            self._changed.clear()
+            await self._changed.wait()
+        return self.states[-1]
+
+    async def until_stable(self, model: ServedModel) -> Serving:
+        """The first state whose stable version is this one and serves."""
+
+        def serves(state: Serving) -> bool:
+            routes = state.table.endpoints.get("sentiment")
+            stable = routes.stable if routes is not None else None
+            lane = state.lanes.get(model.ref.package)
+            return stable is not None and stable.model is model and lane is not None and lane.serves
+
+        return await self.until(serves)
+
+
+@asynccontextmanager
+async def world_of(
+    shelf: Shelf, *endpoints: ModelEndpoint, static: bool = True
+) -> AsyncIterator[World]:
+    world = World(shelf, *endpoints, static=static)
+    world.reconciler.start()
+    async with asyncio.timeout(20):
+        yield world
+    await world.reconciler.close()
+    assert all(engine.closed for engine in world.engines.values())
+
+
+def report_of(address: str, *refs: ModelRef, costs: tuple[CostPoint, ...] = ()) -> LoaderReport:
+    loaded = tuple(LoadedModel(ref=ref, costs=costs) for ref in refs)
+    return LoaderReport(loader=address[0], triton_grpc=address, at=0, ready=True, loaded=loaded)
+
+
+async def test_an_endpoint_is_served_with_what_it_promises() -> None:
+    async with world_of(Shelf(ONE), endpoint_of(ONE.ref)) as world:
+        state = await world.until_stable(ONE)
+        view = state.views["sentiment"]
+        assert view.refs == (ONE.ref,)
+        assert view.labels == ("negative", "positive")
+        assert view.max_tokens == 16
+        assert state.complete
+
+
+async def test_an_endpoint_without_a_version_is_known_and_empty() -> None:
+    async with world_of(Shelf(), endpoint_of(None)) as world:
+        state = await world.until(lambda state: bool(state.views))
+        assert state.views["sentiment"].refs == ()
+        assert not state.views["sentiment"].ready
+        assert state.complete
+
+
+async def test_a_store_that_comes_back_is_found() -> None:
+    shelf = Shelf()
+    async with world_of(shelf, endpoint_of(ONE.ref)) as world:
+        await world.until(lambda _: shelf.tries >= 2)
+        assert world.states[-1].complete  # a store that is away must not keep others unserved
+        shelf.models[ONE.ref.package] = ONE
+        await world.until_stable(ONE)
+
+
+async def test_the_old_version_answers_while_the_new_one_can_not_be_opened() -> None:
+    shelf = Shelf(ONE)
+    async with world_of(shelf, endpoint_of(ONE.ref)) as world:
+        await world.until_stable(ONE)
+        world.endpoints.say(endpoint_of(TWO.ref, packages=[ONE.ref, TWO.ref]))
+        seen = len(world.states)
+        await world.until(lambda _: shelf.tries >= 3)
+        assert {state.table["sentiment"].choose("x").model for state in world.states[seen:]} == {
+            ONE
+        }
+        shelf.models[TWO.ref.package] = TWO
+        await world.until_stable(TWO)
+
+
+async def test_the_old_version_answers_until_a_triton_holds_the_new_one() -> None:
+    async with world_of(Shelf(ONE, TWO), endpoint_of(ONE.ref)) as world:
+        engine = world.engines.setdefault("static:1", ObedientEngine())
+        engine.holds = {ONE.name}
+        await world.until_stable(ONE)
+        world.endpoints.say(endpoint_of(TWO.ref, packages=[ONE.ref, TWO.ref]))
+        await world.until(lambda state: TWO.ref.package in state.lanes)
+        assert world.states[-1].table["sentiment"].choose("x").model is ONE
+        engine.holds.add(TWO.name)
+        await world.until_stable(TWO)
+
+
+async def test_tritons_are_those_that_loaders_report_and_their_costs_are_taken() -> None:
+    points = (CostPoint(bucket=8, batch=4, milliseconds=250),)
+    async with world_of(Shelf(ONE), endpoint_of(ONE.ref), static=False) as world:
+        await world.until(lambda state: bool(state.lanes))
+        assert world.engines == {}
+        world.reports.say(report_of("a:1", ONE.ref, costs=points), report_of("b:1"))
+        state = await world.until_stable(ONE)
+        assert set(world.engines) == {"a:1", "b:1"}
+        assert state.lanes[ONE.ref.package].cost.seconds(8, 4) == pytest.approx(0.25)
+
+
+async def test_costs_that_were_learnt_since_are_not_reset_by_the_same_report() -> None:
+    points = (CostPoint(bucket=8, batch=4, milliseconds=250),)
+    async with world_of(Shelf(ONE), endpoint_of(ONE.ref)) as world:
+        world.reports.say(report_of("static:1", ONE.ref, costs=points))
+        cost = (await world.until_stable(ONE)).lanes[ONE.ref.package].cost
+        for _ in range(50):
+            cost.observe(8, 4, 0.001)
+        learnt = cost.seconds(8, 4)
+        world.reports.say(report_of("static:1", ONE.ref, costs=points))
+        seen = len(world.states)
+        await world.until(lambda _: world.reports.queue.empty() and len(world.states) > seen)
+        world.reconciler.reconcile()
+        assert cost.seconds(8, 4) == learnt
+
+
+async def test_a_package_that_nobody_names_is_let_go() -> None:
+    async with world_of(Shelf(ONE, TWO), endpoint_of(ONE.ref)) as world:
+        await world.until_stable(ONE)
+        world.endpoints.say(endpoint_of(TWO.ref))
+        await world.until_stable(TWO)
+        await world.until(lambda _: len(world.reconciler.lanes) == 1)
+        assert [lane.model for lane in world.reconciler.lanes] == [TWO]
+
+
+async def test_an_endpoint_that_is_deleted_is_served_no_more() -> None:
+    async with world_of(Shelf(ONE), endpoint_of(ONE.ref)) as world:
+        await world.until_stable(ONE)
+        world.endpoints.say()
+        await world.until(lambda state: not state.views)
+        assert call_of("w1").endpoint not in world.states[-1].table.endpoints
