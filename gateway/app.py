@@ -1,8 +1,11 @@
-"""The gateway's HTTP front: one ASGI application over all dialects.
+"""The gateway's HTTP front: one FastAPI application over all dialects.
 
 ``gateway.main`` builds it with ``create_app`` and runs it under uvicorn with the options of
 ``gateway.http.server``. Reads top to bottom: a request finds its route, its handler makes a reply,
 and whatever goes wrong becomes an error in the route's form. A traceback never leaves the process.
+
+Every route is one of FastAPI's, but predictions do not pass through its machinery: they go from
+``__call__`` to their handler (``docs/decisions/0007-fastapi-and-the-hot-path.md`` has the figures).
 """
 
 import asyncio
@@ -11,6 +14,10 @@ import math
 import time
 from importlib.metadata import version as package_version
 from typing import Any
+
+import fastapi
+from starlette.exceptions import HTTPException
+from starlette.types import Receive, Scope, Send
 
 from gateway.body import BodyReader
 from gateway.dialects.described import operations
@@ -31,7 +38,7 @@ from gateway.errors import (
 from gateway.front import Front
 from gateway.http.errors import ClientGoneError, MethodNotAllowedError
 from gateway.http.limits import HttpLimits
-from gateway.http.messages import Receive, Reply, Request, Send
+from gateway.http.messages import Reply, Request
 from gateway.http.openapi import document, page
 from gateway.http.router import ErrorForm, Route, Router
 from gateway.http.server import BODY_TIMEOUT, CLIENT_GONE
@@ -43,30 +50,48 @@ _CLIENT_GONE_STATUS = 499  # in metrics alone, by nginx's number: the caller hun
 _INTERNAL = "The gateway failed on this request; its log has the reason under the request id."
 
 
-class Application:
-    """The ASGI application."""
+class Application(fastapi.FastAPI):
+    """The application. ``described`` is its OpenAPI document, which FastAPI gives out as its own.
 
-    def __init__(self, routes: list[Route], front: Front) -> None:
-        self.routes = tuple(routes)
-        self._router = Router(routes)
+    FastAPI's pages of documentation load scripts from another host, so ``/docs`` is ours.
+    """
+
+    def __init__(self, routes: list[Route], front: Front, described: dict[str, Any]) -> None:
+        super().__init__(docs_url=None, redoc_url=None, openapi_url=None)
+        self._paths = Router(routes)
         self._front = front
+        self._described = described
+        for route in routes:
+            self.add_api_route(
+                route.pattern, self._hand_over, methods=[route.method], response_model=None
+            )
+        self.add_exception_handler(HTTPException, self._no_such_route)
 
-    async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
-        """ASGI's entry: HTTP and lifespan; there are no WebSockets here."""
-        if scope["type"] == "http":
-            await self._answer(scope, receive, send)
-        elif scope["type"] == "lifespan":
-            await _lifespan(receive, send)
+    def openapi(self) -> dict[str, Any]:
+        """The OpenAPI document."""
+        return self._described
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """ASGI's entry: predictions go to their handler at once, all else through FastAPI."""
+        if scope["type"] == "http" and scope["method"] == "POST":
+            await self.answer(scope, receive, send)
         else:
-            await send({"type": "websocket.close", "code": 1003})
+            await super().__call__(scope, receive, send)
 
-    async def _answer(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
+    async def _hand_over(self, _: fastapi.Request) -> fastapi.Response:
+        return _Answered(self)
+
+    async def _no_such_route(self, _: fastapi.Request, __: Exception) -> fastapi.Response:
+        return _Answered(self)
+
+    async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answers one request, whatever comes of it. Its path is looked up here and only here."""
         context = RequestContext(new_request_id(), time.time(), time.monotonic())
         path = scope["path"]
         route: Route | None = None
         try:
             headers = dict(scope["headers"])
-            route, params = self._router.find(scope["method"], path)
+            route, params = self._paths.find(scope["method"], path)
             context.read(headers)
             request = Request(scope["method"], path, params, headers, receive, context)
             reply = await route.handle(request)
@@ -97,6 +122,18 @@ class Application:
         self._front.metrics.request_finished(dialect, status, seconds)
 
 
+class _Answered(fastapi.Response):
+    """What FastAPI returns of a route: the application's own answer, sent by itself."""
+
+    def __init__(self, app: Application) -> None:
+        super().__init__()
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Runs the handler and sends its reply."""
+        await self._app.answer(scope, receive, send)
+
+
 def _why_stopped(cancelled: asyncio.CancelledError) -> GatewayError:
     if cancelled.args == (BODY_TIMEOUT,):
         return RequestTimeoutError("The body did not arrive in time.")
@@ -112,15 +149,6 @@ async def _send(reply: Reply, request_id: str, send: Send) -> None:
     ]
     await send({"type": "http.response.start", "status": int(reply.status), "headers": headers})
     await send({"type": "http.response.body", "body": reply.body})
-
-
-async def _lifespan(receive: Receive, send: Send) -> None:
-    """Acknowledges: what must start and stop is started and stopped by ``gateway.main``."""
-    while True:
-        message = await receive()
-        await send({"type": f"{message['type']}.complete"})
-        if message["type"] == "lifespan.shutdown":
-            return
 
 
 def _error_form(route: Route | None, path: str) -> ErrorForm:
@@ -162,4 +190,4 @@ def create_app(front: Front, limits: HttpLimits | None = None) -> Application:
         Operations(front, encode(described), page(described).encode()),
     )
     routes = [route for dialect in dialects for route in dialect.routes()]
-    return Application(routes, front)
+    return Application(routes, front, described)

@@ -19,7 +19,9 @@ THREADS = "intra_op_thread_count"  # the native backend's own name; the Python m
 BACKEND_PYTHON = "python"
 BACKEND_ONNXRUNTIME = "onnxruntime"
 
-# Gateways have batched already; Triton only joins what different gateways sent at one moment.
+# Gateways have batched already; Triton only joins what different gateways sent at one moment. Not
+# in the Python backend: there Triton's batcher now and then sleeps through a wake-up, for half a
+# second (docs/decisions/0008-triton-batcher.md).
 QUEUE_DELAY_MICROSECONDS = 100
 # Batches waiting in Triton can no longer be refused by the gateway, so they are few.
 QUEUE_LIMIT = 256
@@ -61,14 +63,12 @@ def render(
         base.input.add(name=spec.name, data_type=_DATATYPES[spec.datatype], dims=_dims(spec))
     for spec in outputs:
         base.output.add(name=spec.name, data_type=_DATATYPES[spec.datatype], dims=_dims(spec))
-    base.dynamic_batching.max_queue_delay_microseconds = QUEUE_DELAY_MICROSECONDS
-    base.dynamic_batching.default_queue_policy.max_queue_size = QUEUE_LIMIT
     base.instance_group.add(kind=model_config_pb2.ModelInstanceGroup.KIND_AUTO, count=instances)
     base.parameters[THREADS].string_value = str(threads)
-    return (
-        _text(base, backend=BACKEND_PYTHON, filename=MODEL_PY),
-        _text(base, backend=BACKEND_ONNXRUNTIME, filename=MODEL_ONNX),
-    )
+    python = _text(base, backend=BACKEND_PYTHON, filename=MODEL_PY)
+    base.dynamic_batching.max_queue_delay_microseconds = QUEUE_DELAY_MICROSECONDS
+    base.dynamic_batching.default_queue_policy.max_queue_size = QUEUE_LIMIT
+    return python, _text(base, backend=BACKEND_ONNXRUNTIME, filename=MODEL_ONNX)
 
 
 def as_json(text: str) -> str:

@@ -23,11 +23,9 @@ def test_one_probe_at_a_time() -> None:
 def test_an_answer_closes_it_and_a_failure_opens_it_at_once() -> None:
     breaker = Breaker()
     breaker.succeed()
-    assert breaker.closed
-    assert not breaker.probe_due(100.0)
+    assert (breaker.closed, breaker.probe_due(100.0)) == (True, False)
     breaker.fail(100.0)
-    assert not breaker.closed
-    assert not breaker.probe_due(100.0)
+    assert (breaker.closed, breaker.probe_due(100.0)) == (False, False)
     assert breaker.probe_due(100.0 + breaker.first_pause)
 
 

@@ -33,6 +33,6 @@ class Behind:
 @asynccontextmanager
 async def client_of(behind: Behind) -> AsyncIterator[httpx.AsyncClient]:
     """Asks the application directly."""
-    transport = httpx.ASGITransport(behind.app)  # type: ignore[arg-type]  # httpx types it looser
+    transport = httpx.ASGITransport(behind.app)
     async with httpx.AsyncClient(transport=transport, base_url="http://gateway") as client:
         yield client
