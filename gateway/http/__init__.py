@@ -1,7 +1,7 @@
-"""HTTP without a framework: requests, replies, routes and the limits of the server under them.
+"""HTTP below the dialects: requests, replies, routes, their description, the server's limits.
 
-A plain ASGI application, because per request a framework costs as much as the rest of the gateway:
-of a core's requests a second, one seventh less than nothing but uvicorn here, half of it under
-Starlette and a third under FastAPI (an echo of one JSON object, measured side by side). Nothing in
-this package knows a model or a dialect.
+Handlers take a ``Request`` and give a ``Reply``, and no framework stands between them and the
+server for a prediction, because per request it would cost as much as the rest of the gateway
+(``docs/decisions/0007-fastapi-and-the-hot-path.md``). Nothing in this package knows a model or a
+dialect.
 """
