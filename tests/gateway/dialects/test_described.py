@@ -71,7 +71,7 @@ async def test_every_route_is_described_but_those_that_are_always_refused() -> N
     served = set()
     for route in BEHIND.app.routes:
         assert isinstance(route, APIRoute)
-        (method,) = route.methods or ()
+        method = min(route.methods or {""})
         path = re.sub(r"{\w+}", "1", route.path)
         async with client_of(BEHIND) as client:
             answer = await client.request(method, path)
