@@ -79,6 +79,15 @@ class Predictor(Protocol):
         """Answers the call whole and in order, or raises a ``GatewayError``."""
         ...
 
+    def check_room(self, endpoint: str) -> None:
+        """Refuses, before a body is read, what would be refused whatever is in it.
+
+        Raises:
+            UnknownEndpointError: no such endpoint.
+            OverloadedError, ShuttingDownError: come back later.
+        """
+        ...
+
     def describe(self, endpoint: str) -> EndpointView:
         """The endpoint as it is now; raises ``UnknownEndpointError``."""
         ...

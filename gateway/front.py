@@ -76,6 +76,17 @@ class Front:
         caller = self.keys.authorise(context.api_key, endpoint)
         return self.predictor.describe(endpoint), caller
 
+    def enter(self, context: RequestContext, endpoint: str) -> tuple[EndpointView, str | None]:
+        """The same for a request that brings texts, which there must be room for.
+
+        Raises:
+            UnauthenticatedError, ForbiddenError, UnknownEndpointError: see ``open``.
+            OverloadedError, ShuttingDownError: told before the body costs anything.
+        """
+        view, caller = self.open(context, endpoint)
+        self.predictor.check_room(endpoint)
+        return view, caller
+
     async def predict(
         self, context: RequestContext, view: EndpointView, caller: str | None, query: Query
     ) -> Answer:

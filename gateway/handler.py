@@ -34,6 +34,7 @@ from gateway.metrics import Metrics
 from gateway.packages import ServedModel
 from gateway.recording import Recorder
 from gateway.routing import EndpointRoutes, RoutingTable, Way
+from gateway.turns import Turns
 from preprocess.encoder import Encoded
 from preprocess.errors import InvalidTextError
 from preprocess.observe import answered as answered_records
@@ -43,6 +44,8 @@ from preprocess.observe import unanswered as unanswered_records
 # and back costs more than it spares the others.
 INLINE_CHARACTERS = 8_192
 _MOST_THREADED_CHARACTERS = 32 * 1024 * 1024  # that wait for the tokenising thread or are in it
+# Share of the time to the deadline that a request may wait for the processor.
+_TURN_SHARE = 0.25
 _CLIENT_GONE = 499  # as nginx says it: the caller hung up before the answer
 
 
@@ -114,6 +117,7 @@ class Handler:
         self._budget = budget
         self._tracer = tracer
         self._serving = Serving(RoutingTable(), {}, {})
+        self._turns = Turns()
         self._told = False
         self._draining = False
         self._closed = False
@@ -156,6 +160,16 @@ class Handler:
             self._running -= 1
             if self._closed and self._running == 0:
                 self._last_one.set()
+
+    def check_room(self, endpoint: str) -> None:
+        """See ``Predictor.check_room``."""
+        serving = self._serving
+        routes = serving.table[endpoint]
+        self._check_open()
+        limits = routes.endpoint.spec.limits
+        self._check_turns(endpoint, limits.timeout_seconds)
+        if self._budget.of(endpoint) >= limits.max_tokens_in_flight:
+            raise _too_many_tokens()
 
     def describe(self, endpoint: str) -> EndpointView:
         """See ``Predictor.describe``."""
@@ -206,10 +220,7 @@ class Handler:
         self, serving: Serving, routes: EndpointRoutes, call: Call, now: float
     ) -> tuple[Way, Lane]:
         """Refuses what can be refused before any work; else the request's way."""
-        if self._closed:
-            raise ShuttingDownError(
-                "This gateway is going away; ask again.", retry_after_seconds=RETRY_AFTER_SECONDS
-            )
+        self._check_open()
         limits = routes.endpoint.spec.limits
         self._rates.check(call.caller, call.endpoint, limits.requests_per_second_per_key, now)
         check_size(call.texts, limits)
@@ -223,8 +234,34 @@ class Handler:
             lane = serving.lanes.get(way.model.ref.package)
             if lane is None or not lane.serves:
                 raise _unavailable()
-        check_wait(lane.wait_seconds(call.endpoint, now), 0.0, call.deadline - now)
+        left = call.deadline - now
+        if left <= 0:
+            raise _too_late()
+        self._check_turns(call.endpoint, left)
+        check_wait(lane.wait_seconds(call.endpoint, now), 0.0, left)
         return way, lane
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ShuttingDownError(
+                "This gateway is going away; ask again.", retry_after_seconds=RETRY_AFTER_SECONDS
+            )
+
+    def _check_turns(self, endpoint: str, left_seconds: float) -> None:
+        wait = self._turns.wait_seconds(endpoint)
+        if wait > _TURN_SHARE * left_seconds:
+            raise OverloadedError(
+                "This gateway has more to do than it can.",
+                retry_after_seconds=max(RETRY_AFTER_SECONDS, wait),
+            )
+
+    async def _turn(self, call: Call) -> None:
+        """Waits for the processor, while there is time."""
+        try:
+            async with asyncio.timeout(max(0.0, call.deadline - monotonic())):
+                await self._turns.wait(call.endpoint)
+        except TimeoutError as error:
+            raise _too_late() from error
 
     def _encode_here(self, model: ServedModel, call: Call) -> tuple[Encoded, float] | None:
         """The call's tokens and the seconds that it took; None if its texts are too long for here.
@@ -411,6 +448,12 @@ def _trace_id(trace_parent: str | None) -> str:
 def _unavailable() -> ModelUnavailableError:
     return ModelUnavailableError(
         "No Triton serves this version at the moment.", retry_after_seconds=RETRY_AFTER_SECONDS
+    )
+
+
+def _too_many_tokens() -> OverloadedError:
+    return OverloadedError(
+        "Too many tokens are in flight for this endpoint.", retry_after_seconds=RETRY_AFTER_SECONDS
     )
 
 

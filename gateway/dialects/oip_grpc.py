@@ -165,7 +165,7 @@ class OpenInferenceGrpc(service_pb2_grpc.GRPCInferenceServiceServicer):
         """Answers texts."""
 
         async def answer(call: RequestContext) -> pb.ModelInferResponse:
-            view, caller = self._front.open(call, request.model_name)
+            view, caller = self._front.enter(call, request.model_name)
             if request.model_version:
                 call.force(request.model_version)
             wanted = [(one.name, _parameters(one.parameters)) for one in request.outputs]

@@ -117,7 +117,7 @@ class OpenInferenceHttp:
     async def infer(self, request: Request) -> Reply:
         """Answers texts."""
         context = request.context
-        view, caller = self._front.open(context, request.params["endpoint"])
+        view, caller = self._front.enter(context, request.params["endpoint"])
         if "version" in request.params:
             context.force(request.params["version"])
         body = await self._bodies.read(request)

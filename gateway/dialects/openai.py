@@ -49,7 +49,7 @@ class OpenAI:
     async def embeddings(self, request: Request) -> Reply:
         """Embeds texts."""
         body = decode(_decoder, await self._bodies.read(request))
-        view, caller = self._front.open(request.context, body.model)
+        view, caller = self._front.enter(request.context, body.model)
         check(body, view)
         answer = await self._front.predict(request.context, view, caller, query(body))
         result = render(answer, view.name, base64_vectors=body.encoding_format == "base64")

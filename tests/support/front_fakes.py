@@ -73,6 +73,9 @@ class FakePredictor:
         )
         return cls({endpoint.name: endpoint for endpoint in endpoints})
 
+    def check_room(self, endpoint: str) -> None:
+        """There is always room."""
+
     async def predict(self, call: Call) -> Answer:
         """The answer for each text."""
         if self.keep_calls:

@@ -1,0 +1,105 @@
+"""Turns at the processor: the event loop never works on requests for long without looking up.
+
+``handler.py`` asks for a turn before it tokenises. While the loop keeps up there is nothing to wait
+for. When more arrives than the processor can work through, requests wait here in a queue for each
+endpoint, served in rotation, whose length tells how long a newcomer would wait: so it can be
+refused at once, for next to nothing, and what was admitted is still answered in time. Without this
+all of it would be begun, and none of it ended by its deadline.
+"""
+
+import asyncio
+from collections import deque
+from time import monotonic
+
+# Work on new requests within one turn of the event loop: long enough that its own cost does not
+# matter, short enough that answers and refusals pass in between.
+_SLICE_SECONDS = 0.005
+_LEARNING_RATE = 0.2
+
+
+class Turns:
+    """Rations the processor among requests that are new. Belongs to one event loop."""
+
+    def __init__(self) -> None:
+        self._queues: dict[str, deque[asyncio.Future[None]]] = {}
+        self._waiting = 0
+        self._slice_began = 0.0
+        self._slicing = False
+        self._interval = 0.0005  # seconds between two turns while requests wait, as measured
+        self._granted = 0
+        self._granted_at = 0.0
+
+    @property
+    def waiting(self) -> int:
+        """Requests that wait."""
+        return self._waiting
+
+    def wait_seconds(self, endpoint: str) -> float:
+        """How long a request that comes now would wait for its turn, as estimated."""
+        if self._waiting == 0:
+            return 0.0
+        queue = self._queues.get(endpoint)
+        mine = len(queue) if queue is not None else 0
+        ahead = mine + sum(
+            min(len(other), mine + 1) for other in self._queues.values() if other is not queue
+        )
+        return ahead * self._interval
+
+    def try_now(self) -> bool:
+        """Takes a turn at once if the loop keeps up; nobody overtakes those who wait."""
+        if self._waiting:
+            return False
+        if not self._slicing:
+            self._begin_slice()
+            return True
+        return monotonic() - self._slice_began < _SLICE_SECONDS
+
+    async def wait(self, endpoint: str) -> None:
+        """Waits for a turn; whoever is cancelled meanwhile leaves the queue."""
+        loop = asyncio.get_running_loop()
+        turn = loop.create_future()
+        queue = self._queues.setdefault(endpoint, deque())
+        queue.append(turn)
+        self._waiting += 1
+        if not self._slicing:
+            self._begin_slice()
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.cancelled():  # it stays where it is, and is passed over
+                self._waiting -= 1
+            raise
+
+    def _begin_slice(self) -> None:
+        self._slicing = True
+        self._slice_began = monotonic()
+        asyncio.get_running_loop().call_soon(self._end_slice)
+
+    def _end_slice(self) -> None:
+        """The next turn of the loop: everything that was begun has run, answers have passed."""
+        now = monotonic()
+        if self._granted:
+            interval = (now - self._granted_at) / self._granted
+            self._interval += _LEARNING_RATE * (interval - self._interval)
+            self._granted = 0
+        self._slicing = False
+        if self._waiting:
+            self._granted = self._grant(max(1, int(_SLICE_SECONDS / max(self._interval, 1e-6))))
+            self._granted_at = now
+            self._begin_slice()
+
+    def _grant(self, turns: int) -> int:
+        """Gives up to so many turns, one to each endpoint in rotation."""
+        granted = 0
+        while granted < turns and self._queues:
+            endpoint, queue = next(iter(self._queues.items()))
+            # To the end of the rotation, unless it was the last of its queue.
+            del self._queues[endpoint]
+            turn = queue.popleft()
+            if queue:
+                self._queues[endpoint] = queue
+            if not turn.cancelled():
+                self._waiting -= 1
+                turn.set_result(None)
+                granted += 1
+        return granted
