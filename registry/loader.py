@@ -116,7 +116,7 @@ class Loader:
         await self._read_endpoints()
         wants = desired.wanted(self._known)
         try:
-            held = await self._triton.held()
+            held = await self._triton.held(self._names(wants))
         except TritonUnavailableError as error:
             self._triton_is_away(str(error))
             self._report(wants)
@@ -139,6 +139,11 @@ class Loader:
             self._known = await asyncio.to_thread(self._endpoints.list)
         except OSError as error:
             log.warning("endpoints can't be read, going on with the last ones: %s", error)
+
+    def _names(self, wants: tuple[Want, ...]) -> set[str]:
+        """Every model whose presence matters here."""
+        wanted = {want.ref.triton_model for want in wants}
+        return wanted | set(self._loaded) | set(self._ledger.entries)
 
     def _adopt(self, report: LoaderReport | None) -> None:
         """Costs that this loader measured before it was restarted still hold."""

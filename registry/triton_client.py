@@ -5,7 +5,8 @@ deadline. It keeps no state but the channel, which reconnects by itself within a
 return.
 """
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 import grpc
@@ -37,8 +38,8 @@ Overrides = Mapping[str, str | bytes]
 class Triton(Protocol):
     """One Triton's models. Each call raises ``TritonUnavailableError`` where none answers."""
 
-    async def held(self) -> frozenset[str]:
-        """Names of the models that are ready."""
+    async def held(self, names: Iterable[str]) -> frozenset[str]:
+        """Those of the models in ``names`` that are ready."""
         ...
 
     async def load(self, name: str, overrides: Overrides) -> None:
@@ -78,14 +79,29 @@ class GrpcTriton:
         self._call_seconds = call_seconds
         self._load_seconds = load_seconds
 
-    async def held(self) -> frozenset[str]:
-        """Names of the models that are ready."""
-        request = service_pb2.RepositoryIndexRequest(ready=True)
+    async def held(self, names: Iterable[str]) -> frozenset[str]:
+        """Those of the models in ``names`` that are ready.
+
+        Asked one by one: Triton's index of its repository leaves uploaded models out.
+        """
+        asked = tuple(names)
+        live = service_pb2.ServerLiveRequest()
         try:
-            index = await self._stub.RepositoryIndex(request, timeout=self._call_seconds)
+            await self._stub.ServerLive(live, timeout=self._call_seconds)
+            ready = await asyncio.gather(*(self._is_ready(name) for name in asked))
         except grpc.aio.AioRpcError as error:
             raise self._translated(error) from error
-        return frozenset(model.name for model in index.models if model.state == "READY")
+        return frozenset(name for name, is_ready in zip(asked, ready, strict=True) if is_ready)
+
+    async def _is_ready(self, name: str) -> bool:
+        request = service_pb2.ModelReadyRequest(name=name)
+        try:
+            response = await self._stub.ModelReady(request, timeout=self._call_seconds)
+        except grpc.aio.AioRpcError as error:
+            if error.code() in _AWAY:
+                raise
+            return False  # a model that Triton has never heard of
+        return bool(response.ready)
 
     async def load(self, name: str, overrides: Overrides) -> None:
         """Loads a model; see the Protocol."""

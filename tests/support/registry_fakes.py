@@ -1,7 +1,7 @@
 """Stand-ins for the registry's edges, each satisfying its Protocol, and values to feed them."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -144,9 +144,9 @@ class FakeTriton:
         self.models.clear()
         self.down = False
 
-    async def held(self) -> frozenset[str]:
+    async def held(self, names: Iterable[str]) -> frozenset[str]:
         self._reach()
-        return frozenset(self.models)
+        return frozenset(self.models) & frozenset(names)
 
     async def load(self, name: str, overrides: Overrides) -> None:
         del overrides

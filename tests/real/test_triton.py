@@ -1,0 +1,293 @@
+"""The loader, Triton's Python-backend models and a real Triton."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import grpc
+import numpy as np
+import onnxruntime
+import pytest
+from registry_fakes import endpoint
+from tiny_models import VOCABULARY, classifier
+from tritonclient.grpc import service_pb2, service_pb2_grpc
+
+from contracts.endpoint import Arm, EndpointStatus, Precision, Route
+from contracts.loading import LoaderReport
+from contracts.manifest import MODEL_ONNX, Lineage, Manifest, TokenizerSpec
+from contracts.model import ModelRef
+from contracts.tasks import Task
+from contracts.tensors import Datatype, TensorSpec
+from headrace.stack.triton import TritonProcess
+from registry import package, triton_data
+from registry.endpoint_store import FileEndpointStore
+from registry.errors import (
+    BackendMissingError,
+    TritonRefusedError,
+    TritonUnavailableError,
+)
+from registry.loader import Loader, LoaderOptions
+from registry.package_cache import LocalPackages
+from registry.placement import Placement, SharedRepository, UploadedFiles
+from registry.reports import FileReports
+from registry.store import PackageStore
+from registry.triton_client import GrpcTriton
+
+pytestmark = pytest.mark.real
+
+INPUTS = tuple(
+    TensorSpec(name=name, datatype=Datatype.INT64, shape=(-1, -1))
+    for name in ("input_ids", "attention_mask")
+)
+OUTPUTS = (TensorSpec(name="logits", datatype=Datatype.FP32, shape=(-1, 2)),)
+
+
+def publish(
+    store: PackageStore, folder: Path, version: str, *, graph: bytes | None = None
+) -> ModelRef:
+    """A tiny classifier as a package; ``graph`` in place of a good one."""
+    folder.mkdir()
+    good = classifier(seed=int(version)).SerializeToString()
+    (folder / MODEL_ONNX).write_bytes(good if graph is None else graph)
+    (folder / "tokenizer.json").write_text("{}")
+    package.write_configs(
+        folder, inputs=INPUTS, outputs=OUTPUTS, max_batch_size=16, instances=1, threads=1
+    )
+    made = Manifest(
+        model="tiny",
+        version=version,
+        task=Task.TEXT_CLASSIFICATION,
+        labels=("no", "yes"),
+        precision=Precision.FP32,
+        max_batch_size=16,
+        length_buckets=(8, 16),
+        tokenizer=TokenizerSpec(max_tokens=16, pad_id=0, vocabulary=VOCABULARY),
+        inputs=INPUTS,
+        outputs=OUTPUTS,
+        files=package.proofs(folder),
+        lineage=Lineage(registered_model="tiny", version=version),
+        created_by="test",
+    )
+    return store.publish(folder, made)
+
+
+class House:
+    """A loader with real files, a real store and a real Triton."""
+
+    def __init__(self, folder: Path, triton: TritonProcess, placement: Placement) -> None:
+        self.folder = folder
+        self.process = triton
+        self.store = PackageStore((folder / "store").as_uri())
+        self.endpoints = FileEndpointStore(folder / "endpoints")
+        self.endpoints.put(endpoint())
+        self.client = GrpcTriton(triton.grpc, call_seconds=2.0, load_seconds=60.0)
+        self.reports = FileReports(folder / "reports")
+        options = LoaderOptions("l", triton.grpc, folder / "ledger.json", unload_after_seconds=0.0)
+        self.loader = Loader(
+            options,
+            endpoints=self.endpoints,
+            packages=LocalPackages(self.store, folder / "local"),
+            triton=self.client,
+            placement=placement,
+            reports=self.reports,
+        )
+
+    def publish(self, version: str, *, graph: bytes | None = None) -> ModelRef:
+        return publish(self.store, self.folder / f"source-{version}", version, graph=graph)
+
+    def show(self, *packages: ModelRef) -> None:
+        """Names packages; the first is stable."""
+        found = self.endpoints.get("e")
+        assert found is not None
+        routes = (Route(arm=Arm.STABLE, ref=packages[0], weight=100),)
+        status = EndpointStatus(routes=routes, packages=packages)
+        self.endpoints.put(found.model_copy(update={"status": status}))
+
+    async def settle(self) -> LoaderReport:
+        for _ in range(20):
+            if not await self.loader.step():
+                break
+        else:
+            raise AssertionError("the loader never rests")
+        report = self.reports.get("l")
+        assert report is not None
+        return report
+
+
+@pytest.fixture(params=["shared folder", "upload"])
+async def house(
+    request: pytest.FixtureRequest, tmp_path: Path, triton: TritonProcess
+) -> AsyncIterator[House]:
+    shared = request.param == "shared folder"
+    placement: Placement = UploadedFiles()
+    if shared:
+        placement = SharedRepository(triton.server.model_repository)
+    made = House(tmp_path, triton, placement)
+    yield made
+    await made.client.close()
+
+
+def batch(rows: int, length: int) -> dict[str, np.ndarray]:
+    ids = np.random.default_rng(rows * 100 + length).integers(0, VOCABULARY, (rows, length))
+    mask = np.ones((rows, length), np.int64)
+    mask[:, length // 2 :] = 0
+    mask[0] = 1
+    return {"input_ids": ids, "attention_mask": mask}
+
+
+def infer_request(model: str, tensors: dict[str, np.ndarray]) -> service_pb2.ModelInferRequest:
+    request = service_pb2.ModelInferRequest(model_name=model)
+    for name, array in tensors.items():
+        request.inputs.add(name=name, datatype="INT64", shape=array.shape)
+        request.raw_input_contents.append(array.tobytes())
+    return request
+
+
+def answer(response: service_pb2.ModelInferResponse) -> np.ndarray:
+    (output,) = response.outputs
+    return np.frombuffer(response.raw_output_contents[0], np.float32).reshape(output.shape)
+
+
+async def test_a_package_is_loaded_and_answers_as_its_graph_does(house: House) -> None:
+    ref = house.publish("1")
+    house.show(ref)
+    report = await house.settle()
+    assert report.ready
+    assert {cost.bucket for cost in report.loaded[0].costs} == {8, 16}
+    session = onnxruntime.InferenceSession(house.folder / "source-1" / MODEL_ONNX)
+    async with grpc.aio.insecure_channel(house.process.grpc) as channel:
+        stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
+        for rows, length in ((1, 8), (3, 8), (16, 16), (2, 5)):
+            tensors = batch(rows, length)
+            request = infer_request(ref.triton_model, tensors)
+            found = answer(await stub.ModelInfer(request, timeout=10))
+            (expected,) = session.run(["logits"], tensors)
+            np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+async def test_requests_of_several_shapes_at_once_each_get_their_own_answer(house: House) -> None:
+    ref = house.publish("1")
+    house.show(ref)
+    await house.settle()
+    session = onnxruntime.InferenceSession(house.folder / "source-1" / MODEL_ONNX)
+    shapes = [(1 + number % 3, 8 if number % 2 else 16) for number in range(30)]
+    async with grpc.aio.insecure_channel(house.process.grpc) as channel:
+        stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
+        calls = [
+            stub.ModelInfer(infer_request(ref.triton_model, batch(*shape)), timeout=10)
+            for shape in shapes
+        ]
+        answers = await asyncio.gather(*calls)
+        for shape, response in zip(shapes, answers, strict=True):
+            (expected,) = session.run(["logits"], batch(*shape))
+            np.testing.assert_allclose(answer(response), expected, atol=1e-5)
+        name = service_pb2.ModelStatisticsRequest(name=ref.triton_model)
+        (statistics,) = (await stub.ModelStatistics(name, timeout=10)).model_stats
+    assert statistics.execution_count < statistics.inference_count
+
+
+async def test_a_request_that_the_graph_refuses_fails_alone(house: House) -> None:
+    ref = house.publish("1")
+    house.show(ref)
+    await house.settle()
+    bad = batch(1, 8)
+    bad["input_ids"][0, 0] = VOCABULARY + 1000  # beyond the table
+    async with grpc.aio.insecure_channel(house.process.grpc) as channel:
+        stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
+        good = infer_request(ref.triton_model, batch(1, 8))
+        calls = [
+            stub.ModelInfer(request, timeout=10)
+            for request in (good, infer_request(ref.triton_model, bad), good, good)
+        ]
+        results = await asyncio.gather(*calls, return_exceptions=True)
+    assert isinstance(results[1], grpc.aio.AioRpcError)
+    assert "engine:" in (results[1].details() or "")
+    for place in (0, 2, 3):
+        result = results[place]
+        assert not isinstance(result, BaseException)
+        assert answer(result).shape == (1, 2)
+
+
+async def test_a_broken_graph_is_the_versions_fault_and_disturbs_nothing(house: House) -> None:
+    stable, broken = house.publish("1"), house.publish("2", graph=b"no graph")
+    house.show(stable, broken)
+    report = await house.settle()
+    assert report.ready
+    assert [(item.ref, item.by_version) for item in report.failed] == [(broken, True)]
+    assert "Protobuf" in report.failed[0].reason
+
+
+async def test_a_killed_triton_has_its_models_again_seconds_after_its_return(house: House) -> None:
+    first, second = house.publish("1"), house.publish("2")
+    house.show(first, second)
+    before = await house.settle()
+    house.process.kill9()
+    assert not (await house.settle()).ready
+    house.process.start()
+    started = time.monotonic()
+    after = await house.settle()
+    while not after.ready:
+        await asyncio.sleep(0.05)
+        after = await house.settle()
+        assert time.monotonic() - started < 30
+    assert {model.ref for model in after.loaded} == {model.ref for model in before.loaded}
+    names = {first.triton_model, second.triton_model}
+    assert await house.client.held(names) == names
+
+
+async def test_what_nobody_names_leaves_triton_and_the_disk(house: House) -> None:
+    first, second = house.publish("1"), house.publish("2")
+    house.show(first, second)
+    await house.settle()
+    house.show(first)
+    await house.settle()
+    await house.settle()
+    names = {first.triton_model, second.triton_model}
+    assert await house.client.held(names) == {first.triton_model}
+    repository = house.process.server.model_repository
+    assert not (repository / second.triton_model).exists()
+    assert not (house.folder / "local" / second.package).exists()
+
+
+async def test_tritons_refusals_are_told_apart(triton: TritonProcess, tmp_path: Path) -> None:
+    client = GrpcTriton(triton.grpc, call_seconds=1.0, load_seconds=20.0)
+    try:
+        with pytest.raises(TritonRefusedError, match="failed to poll"):
+            await client.load("no-such-model", {})
+        store = PackageStore((tmp_path / "store").as_uri())
+        publish(store, tmp_path / "source", "1")
+        overrides = UploadedFiles().place("native", tmp_path / "source", "onnxruntime")
+        with pytest.raises(BackendMissingError):
+            await client.load("native", overrides)
+        await client.unload("no-such-model")
+        triton.freeze()
+        with pytest.raises(TritonUnavailableError):
+            await client.held([])
+        triton.thaw()
+        triton.kill9()
+        with pytest.raises(TritonUnavailableError):
+            await client.held([])
+    finally:
+        await client.close()
+
+
+async def test_the_simulated_accelerator_answers_zeros_after_its_time(
+    triton: TritonProcess, tmp_path: Path
+) -> None:
+    store = PackageStore((tmp_path / "store").as_uri())
+    publish(store, tmp_path / "source", "1")
+    overrides = dict(UploadedFiles().place("sim", tmp_path / "source", "python"))
+    overrides["file:1/model.py"] = triton_data.simulated_accelerator().read_bytes()
+    client = GrpcTriton(triton.grpc, call_seconds=5.0, load_seconds=20.0)
+    try:
+        await client.load("sim", overrides)
+        async with grpc.aio.insecure_channel(triton.grpc) as channel:
+            stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
+            started = time.monotonic()
+            response = await stub.ModelInfer(infer_request("sim", batch(16, 512)), timeout=10)
+            assert time.monotonic() - started >= 0.001 + 1.2e-6 * 16 * 512
+        assert answer(response).shape == (16, 2)
+        assert not answer(response).any()
+    finally:
+        await client.close()
