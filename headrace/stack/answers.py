@@ -14,7 +14,6 @@ from pydantic import ValidationError
 from contracts.endpoint import EndpointStatus, ModelEndpoint, Phase
 from headrace.stack.state import Home
 
-_WITHIN_SECONDS = 150.0
 _POLL_SECONDS = 0.2
 _REQUEST_SECONDS = 5.0
 
@@ -55,7 +54,7 @@ async def wait(
     names: set[str],
     note: Callable[[str], None],
     *,
-    within_seconds: float = _WITHIN_SECONDS,
+    within_seconds: float,
 ) -> dict[str, str]:
     """Waits until every endpoint of ``names`` answers a prediction.
 

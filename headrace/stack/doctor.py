@@ -96,21 +96,26 @@ def findings(machine: Machine, settings: StackSettings) -> list[Finding]:
     ]  # fmt: skip
 
 
-def require_fit(settings: StackSettings) -> None:
+def require_fit(settings: StackSettings) -> list[str]:
     """Refuses a machine on which the stack can't run.
 
     Ports are left to ``ports.require_free``, whose error is its own.
 
+    Returns:
+        A sentence for each thing that is tight.
+
     Raises:
         MachineError: with a sentence for each thing that is missing.
     """
+    found = findings(examine(settings), settings)
     bad = [
         finding.advice
-        for finding in findings(examine(settings), settings)
+        for finding in found
         if finding.verdict is Verdict.BAD and finding.name != "ports"
     ]
     if bad:
         raise MachineError("\n".join(bad))
+    return [finding.advice for finding in found if finding.verdict is Verdict.TIGHT]
 
 
 def _system(machine: Machine) -> Finding:

@@ -17,14 +17,14 @@ _MARK = "HEADRACE_STACK_SERVICE"
 _PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 
 
-def adopt_orphans() -> None:
-    """Makes this process the parent of its descendants' orphans.
+def adopt_orphans(*, adopt: bool) -> None:
+    """Makes this process the parent of its descendants' orphans, or leaves them to init again.
 
     Raises:
         OSError: the kernel refuses (Linux older than 3.4).
     """
     libc = ctypes.CDLL(None, use_errno=True)
-    if libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
+    if libc.prctl(_PR_SET_CHILD_SUBREAPER, int(adopt), 0, 0, 0) != 0:
         error = ctypes.get_errno()
         raise OSError(error, os.strerror(error))
 

@@ -93,7 +93,7 @@ class Supervisor:
 
     async def __aenter__(self) -> "Supervisor":
         """Starts the watchdog; no service yet."""
-        lineage.adopt_orphans()
+        lineage.adopt_orphans(adopt=True)
         self._watchdog = await asyncio.create_subprocess_exec(
             sys.executable, "-I", "-S", watchdog.__file__,
             stdin=PIPE, stdout=DEVNULL, stderr=DEVNULL, start_new_session=True,
@@ -107,6 +107,7 @@ class Supervisor:
             if self._watchdog.stdin is not None:
                 self._watchdog.stdin.close()
             await self._watchdog.wait()
+        lineage.adopt_orphans(adopt=False)
 
     @property
     def pids(self) -> dict[str, int]:

@@ -20,6 +20,10 @@ from headrace.stack.supervisor import Supervisor
 from headrace.stack.view import View
 
 _RECORD_SECONDS = 0.2
+# How long a start waits for answers: of packages that are there, and of the example, which is
+# converted first. What does not answer by then is said, and the stack runs.
+_KNOWN_SECONDS = 30.0
+_CONVERTED_SECONDS = 150.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +90,8 @@ class Up:
         began = time.monotonic()
         settings = self._settings
         with self._view.step("machine"):
-            await asyncio.to_thread(doctor.require_fit, settings)
+            for sentence in await asyncio.to_thread(doctor.require_fit, settings):
+                self._view.note("machine", sentence)
         with state.claimed(settings.home) as home:
             ports.require_free(settings.needed_ports(), settings.ports)
             await self._fetch()
@@ -126,20 +131,22 @@ class Up:
     async def _until_answers(self, home: Home) -> tuple[tuple[str, ...], dict[str, str]]:
         """Registers the example in an empty registry and waits until what should answer does."""
         settings = self._settings
-        expected: set[str] = set()
+        expected = answers.served(home)
+        within_seconds = _KNOWN_SECONDS
         if settings.example and await example.registry_is_empty(settings.mlflow_url):
             with self._view.step("example", f"registered in MLflow as {example.MODEL}"):
                 await example.register(settings.mlflow_url, self._environment)
             expected.add(example.ENDPOINT)
-        expected |= answers.served(home)
+            within_seconds = _CONVERTED_SECONDS
         if not expected:
             return (), {}
-        with self._view.step("answers", ", ".join(sorted(expected))):
+        with self._view.step("answers"):
             unready = await answers.wait(
                 settings.gateway_url,
                 home,
                 expected,
                 lambda text: self._view.note("answers", text),
+                within_seconds=within_seconds,
             )
         return tuple(sorted(expected - unready.keys())), unready
 

@@ -1,0 +1,54 @@
+"""``headrace up`` on a Kafka, an MLflow and a Triton that run already."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from running_stack import EXAMPLE_ENDPOINT, free_ports, running_stack
+
+from headrace.stack import provision
+from headrace.stack.kafka import KafkaProcess
+from headrace.stack.mlflow import MlflowProcess, MlflowServer
+from headrace.stack.triton import TritonProcess, TritonServer
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
+
+
+@pytest.fixture
+def mlflow(tmp_path: Path) -> Iterator[MlflowProcess]:
+    (port,) = free_ports(1)
+    process = MlflowProcess(MlflowServer(tmp_path / "mlflow", port))
+    process.start()
+    yield process
+    process.stop()
+
+
+@pytest.fixture
+def triton(tmp_path: Path) -> Iterator[TritonProcess]:
+    files = provision.triton_files(Path.home() / ".cache" / "headrace", lambda _: None)
+    http, grpc, metrics = free_ports(3)
+    repository = tmp_path / "repository"
+    server = TritonServer(repository, http_port=http, grpc_port=grpc, metrics_port=metrics)
+    process = TritonProcess(files, server, tmp_path / "triton.log")
+    process.start()
+    yield process
+    process.stop()
+
+
+def test_each_is_used_and_none_is_started(
+    kafka: KafkaProcess, mlflow: MlflowProcess, triton: TritonProcess, tmp_path: Path
+) -> None:
+    flags = (
+        f"--kafka-bootstrap={kafka.bootstrap}",
+        f"--mlflow-uri={mlflow.url}",
+        f"--triton-grpc={triton.grpc}",
+    )
+    with running_stack(tmp_path / "home", *flags) as stack:
+        record = stack.record()
+        assert record is not None
+        assert set(record.services) == {"loader", "controller", "gateway"}
+        said = stack.command("predict", EXAMPLE_ENDPOINT, "wonderful", "--json")
+        assert json.loads(said.stdout)[0]["label"] == "positive"
+        assert not list(triton.server.model_repository.iterdir())  # it was sent, not shared
+        assert stack.stop() == 0
