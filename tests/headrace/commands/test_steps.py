@@ -1,0 +1,42 @@
+from io import StringIO
+
+import pytest
+from rich.console import Console
+
+from headrace.commands.steps import Steps
+
+
+def shown() -> tuple[Steps, StringIO]:
+    file = StringIO()
+    return Steps(Console(file=file, width=200)), file
+
+
+def test_a_step_is_one_line_with_its_time() -> None:
+    steps, file = shown()
+    with steps.step("get kafka"):
+        pass
+    (line,) = file.getvalue().splitlines()
+    assert line.startswith("✓ get kafka")
+    assert line.endswith(" s")
+
+
+def test_a_step_that_fails_is_not_shown_as_done() -> None:
+    steps, file = shown()
+    with pytest.raises(OSError, match="away"), steps.step("get kafka"):
+        raise OSError("away")
+    assert not file.getvalue()
+
+
+def test_what_a_step_is_at_is_said_once_each() -> None:
+    steps, file = shown()
+    with steps.step("answers"):
+        for text in ("Converting", "Converting", "Loading"):
+            steps.note("answers", text)
+    said = [line for line in file.getvalue().splitlines() if line.startswith("…")]
+    assert [line.split()[-1] for line in said] == ["Converting", "Loading"]
+
+
+def test_a_word_in_brackets_is_shown_and_no_markup() -> None:
+    steps, file = shown()
+    steps.died("loader", "exit status 1 [/red]", 0.2)
+    assert "[/red]" in file.getvalue()

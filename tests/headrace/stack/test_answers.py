@@ -1,0 +1,100 @@
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from contracts.endpoint import (
+    Arm,
+    Candidate,
+    EndpointSpec,
+    EndpointStatus,
+    Metadata,
+    ModelEndpoint,
+    Phase,
+    Rejection,
+    Route,
+)
+from contracts.model import ModelRef
+from headrace.stack import answers
+from headrace.stack.state import Home, claimed
+
+REF = ModelRef(model="tone", version="1", package="0" * 64)
+STABLE = EndpointStatus(routes=(Route(arm=Arm.STABLE, ref=REF, weight=100),))
+REJECTED = EndpointStatus(
+    rejected=(Rejection(version="1", options="o", reason="it holds a pickle", at=1.0),)
+)
+
+
+def home_with(root: Path, name: str, status: EndpointStatus) -> Home:
+    with claimed(root) as home:
+        endpoint = ModelEndpoint(
+            metadata=Metadata(name=name), spec=EndpointSpec(model="tone"), status=status
+        )
+        (home.endpoints / f"{name}.json").write_text(endpoint.model_dump_json(by_alias=True))
+        return home
+
+
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [
+        (EndpointStatus(), "Waiting"),
+        (STABLE, "version 1 Serving"),
+        (REJECTED, "version 1 Rejected: it holds a pickle"),
+        (
+            EndpointStatus(candidate=Candidate(version="2", phase=Phase.BLOCKED, reason="no room")),
+            "version 2 Blocked: no room",
+        ),
+    ],
+)
+def test_where_the_newest_version_is_takes_a_few_words(status: EndpointStatus, said: str) -> None:
+    assert answers.standing(status) == said
+
+
+def test_only_endpoints_with_a_version_are_expected_to_answer(tmp_path: Path) -> None:
+    home_with(tmp_path, "tone", STABLE)
+    home = home_with(tmp_path, "mood", EndpointStatus())
+    assert answers.served(home) == {"tone"}
+
+
+def test_an_endpoint_that_is_being_written_is_left_out(tmp_path: Path) -> None:
+    home = home_with(tmp_path, "tone", STABLE)
+    (home.endpoints / "mood.json").write_text("{")
+    assert set(answers.read(home)) == {"tone"}
+
+
+async def gateway(status: str) -> asyncio.Server:
+    """A server that answers every request with ``status``."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(
+            f"HTTP/1.1 {status}\r\nconnection: close\r\ncontent-length: 0\r\n\r\n".encode()
+        )
+        await writer.drain()
+        writer.close()
+
+    return await asyncio.start_server(answer, "127.0.0.1", 0)
+
+
+async def unready(home: Home, status: str, within_seconds: float = 60) -> dict[str, str]:
+    server = await gateway(status)
+    async with server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        names = set(answers.read(home))
+        return await answers.wait(url, home, names, lambda _: None, within_seconds=within_seconds)
+
+
+@pytest.mark.parametrize("status", ["200 OK", "401 Unauthorized"])
+async def test_waiting_ends_when_the_endpoint_answers(tmp_path: Path, status: str) -> None:
+    assert await unready(home_with(tmp_path, "tone", STABLE), status) == {}
+
+
+async def test_one_whose_only_version_was_rejected_is_not_waited_for(tmp_path: Path) -> None:
+    left = await unready(home_with(tmp_path, "tone", REJECTED), "404 Not Found")
+    assert left == {"tone": "version 1 Rejected: it holds a pickle"}
+
+
+async def test_what_does_not_answer_in_time_is_named_with_where_it_is(tmp_path: Path) -> None:
+    home = home_with(tmp_path, "tone", STABLE)
+    left = await unready(home, "503 Service Unavailable", within_seconds=0.1)
+    assert left == {"tone": "version 1 Serving"}
