@@ -1,0 +1,164 @@
+"""The way of a version, on real parts: registered in MLflow, converted, loaded, told about."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import mlflow
+import pytest
+from tiny_models import TEXTS, classifier, tokenizer, write_json
+
+from contracts.endpoint import EndpointStatus, Phase
+from headrace.stack.mlflow import MlflowProcess
+from headrace.stack.triton import TritonProcess
+from registry.endpoint_store import FileEndpointStore
+
+pytestmark = [pytest.mark.real, pytest.mark.filterwarnings("ignore")]  # MLflow's own
+
+WAIT_SECONDS = 60.0
+
+
+class House:
+    """A controller and a loader as processes, on a home of their own."""
+
+    def __init__(self, folder: Path, server: MlflowProcess, triton: TritonProcess) -> None:
+        self.folder = folder
+        self.endpoints = FileEndpointStore(folder / "endpoints")
+        shared = {
+            "endpoints-dir": folder / "endpoints",
+            "reports-dir": folder / "reports",
+            "store-url": (folder / "store").as_uri(),
+        }
+        self._flags = {
+            "registry.main": {
+                **shared,
+                "work-dir": folder / "work",
+                "mlflow-uri": server.url,
+                "auto-endpoints": "true",
+            },
+            "registry.loader_main": {
+                **shared,
+                "state-dir": folder / "loader",
+                "triton-grpc": triton.grpc,
+                "model-repository": triton.server.model_repository,
+            },
+        }
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+
+    def start(self, module: str) -> None:
+        flags = [f"--{name}={value}" for name, value in self._flags[module].items()]
+        with (self.folder / f"{module}.log").open("ab") as log:
+            self.processes[module] = subprocess.Popen(
+                [sys.executable, "-P", "-m", module, *flags],
+                env={**os.environ, "OMP_NUM_THREADS": "1"},
+                stderr=log,
+                cwd=self.folder,
+                start_new_session=True,
+            )
+
+    def end(self, module: str, how: signal.Signals) -> int:
+        process = self.processes.pop(module)
+        process.send_signal(how)
+        return process.wait(20)
+
+    def status(self, name: str) -> EndpointStatus:
+        found = self.endpoints.get(name)
+        return found.status if found else EndpointStatus()
+
+    def until(self, name: str, holds: Callable[[EndpointStatus], bool]) -> EndpointStatus:
+        """The endpoint's status once ``holds`` says so."""
+        deadline = time.monotonic() + WAIT_SECONDS
+        while not holds(status := self.status(name)):
+            assert time.monotonic() < deadline, status
+            time.sleep(0.05)
+        return status
+
+
+@pytest.fixture
+def house(tmp_path: Path, mlflow_server: MlflowProcess, triton: TritonProcess) -> Iterator[House]:
+    mlflow.set_tracking_uri(mlflow_server.url)
+    made = House(tmp_path, mlflow_server, triton)
+    for module in ("registry.main", "registry.loader_main"):
+        made.start(module)
+    yield made
+    for module in list(made.processes):
+        assert made.end(module, signal.SIGTERM) == 0
+
+
+def register(name: str, folder: Path, *, seed: int = 0, words: bool = True) -> None:
+    """One version of a tiny ONNX classifier, by the standard client."""
+    folder.mkdir(exist_ok=True)
+    files = [str(folder / "config.json")]
+    id2label = {"0": "no", "1": "yes"}
+    write_json(folder / "config.json", {"id2label": id2label, "max_position_embeddings": 24})
+    if words:
+        tokenizer().save(str(folder / "tokenizer.json"))
+        files.append(str(folder / "tokenizer.json"))
+    (folder / "held_out.txt").write_text("\n".join(TEXTS))
+    mlflow.set_experiment(name)
+    options: dict[str, Any] = {"extra_files": files, "pip_requirements": ["onnx"]}
+    with mlflow.start_run():
+        mlflow.log_artifact(str(folder / "held_out.txt"), "evaluation")
+        mlflow.onnx.log_model(
+            classifier(seed=seed), name="model", registered_model_name=name, **options
+        )
+
+
+def stable(number: str) -> Callable[[EndpointStatus], bool]:
+    return lambda status: status.stable is not None and status.stable.version == number
+
+
+def tags(name: str, number: str) -> dict[str, str]:
+    return dict(mlflow.MlflowClient().get_model_version(name, number).tags)
+
+
+def test_versions_are_served_in_turn_and_a_killed_controller_goes_on(
+    house: House, tmp_path: Path
+) -> None:
+    register("walk", tmp_path / "v1", seed=1)
+    first = house.until("walk", stable("1"))
+    register("walk", tmp_path / "v2", seed=2)
+    house.until("walk", lambda status: status.candidate is not None)
+    house.end("registry.main", signal.SIGKILL)
+    house.start("registry.main")
+    second = house.until("walk", stable("2"))
+    assert first.stable in second.packages
+    deadline = time.monotonic() + WAIT_SECONDS
+    while tags("walk", "2").get("headrace.walk.verdict") != "Promoted":
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    assert list((tmp_path / "work").iterdir()) == []
+
+
+def test_a_version_that_is_no_model_of_ours_says_why_in_mlflow(
+    house: House, tmp_path: Path
+) -> None:
+    register("wordless", tmp_path / "v1", words=False)
+    status = house.until("wordless", lambda status: bool(status.rejected))
+    assert "tokenizer" in status.rejected[0].reason
+    assert status.candidate is not None
+    assert status.candidate.phase is Phase.REJECTED
+    deadline = time.monotonic() + WAIT_SECONDS
+    while tags("wordless", "1").get("headrace.wordless.reason") != status.rejected[0].reason[:500]:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    register("wordless", tmp_path / "v2")
+    house.until("wordless", stable("2"))
+
+
+def test_mlflow_killed_and_back_loses_nothing(
+    house: House, tmp_path: Path, mlflow_server: MlflowProcess
+) -> None:
+    register("outage", tmp_path / "v1", seed=1)
+    house.until("outage", stable("1"))
+    mlflow_server.kill9()
+    house.end("registry.main", signal.SIGKILL)
+    house.start("registry.main")
+    mlflow_server.start()
+    register("outage", tmp_path / "v2", seed=2)
+    house.until("outage", stable("2"))
