@@ -34,7 +34,7 @@ class Traffic:
     """
 
     url: str
-    texts: Sequence[str]
+    texts: Sequence[str | list[str]]
     callers: int = 8
     pause_seconds: float = 0.0
     headers: dict[str, str] = field(default_factory=dict)
@@ -80,7 +80,9 @@ class Traffic:
         async with httpx.AsyncClient(timeout=TIMEOUT_SECONDS, limits=limits) as client:
             await asyncio.gather(*(self._call(client, texts) for _ in range(self.callers)))
 
-    async def _call(self, client: httpx.AsyncClient, texts: "itertools.cycle[str]") -> None:
+    async def _call(
+        self, client: httpx.AsyncClient, texts: "itertools.cycle[str | list[str]]"
+    ) -> None:
         while not self._stop.is_set():
             began = time.monotonic()
             try:
