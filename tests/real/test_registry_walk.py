@@ -90,23 +90,22 @@ def house(tmp_path: Path, mlflow_server: MlflowProcess, triton: TritonProcess) -
         assert made.end(module, signal.SIGTERM) == 0
 
 
-def register(name: str, folder: Path, *, seed: int = 0, words: bool = True) -> None:
+def register(
+    name: str, folder: Path, *, seed: int = 0, labels: tuple[str, ...] = ("no", "yes")
+) -> None:
     """One version of a tiny ONNX classifier, by the standard client."""
     folder.mkdir(exist_ok=True)
-    files = [str(folder / "config.json")]
-    id2label = {"0": "no", "1": "yes"}
+    id2label = {str(place): label for place, label in enumerate(labels)}
     write_json(folder / "config.json", {"id2label": id2label, "max_position_embeddings": 24})
-    if words:
-        tokenizer().save(str(folder / "tokenizer.json"))
-        files.append(str(folder / "tokenizer.json"))
+    tokenizer().save(str(folder / "tokenizer.json"))
     (folder / "held_out.txt").write_text("\n".join(TEXTS))
-    mlflow.set_experiment(name)
+    files = [str(folder / name) for name in ("config.json", "tokenizer.json")]
+    model = classifier(labels=len(labels), seed=seed)
     options: dict[str, Any] = {"extra_files": files, "pip_requirements": ["onnx"]}
+    mlflow.set_experiment(name)
     with mlflow.start_run():
         mlflow.log_artifact(str(folder / "held_out.txt"), "evaluation")
-        mlflow.onnx.log_model(
-            classifier(seed=seed), name="model", registered_model_name=name, **options
-        )
+        mlflow.onnx.log_model(model, name="model", registered_model_name=name, **options)
 
 
 def stable(number: str) -> Callable[[EndpointStatus], bool]:
@@ -135,20 +134,22 @@ def test_versions_are_served_in_turn_and_a_killed_controller_goes_on(
     assert list((tmp_path / "work").iterdir()) == []
 
 
-def test_a_version_that_is_no_model_of_ours_says_why_in_mlflow(
-    house: House, tmp_path: Path
-) -> None:
-    register("wordless", tmp_path / "v1", words=False)
-    status = house.until("wordless", lambda status: bool(status.rejected))
-    assert "tokenizer" in status.rejected[0].reason
+def test_a_version_that_breaks_its_callers_says_why_in_mlflow(house: House, tmp_path: Path) -> None:
+    register("breaks", tmp_path / "v1")
+    first = house.until("breaks", stable("1")).stable
+    register("breaks", tmp_path / "v2", labels=("no", "yes", "perhaps"))
+    status = house.until("breaks", lambda status: bool(status.rejected))
+    reason = status.rejected[0].reason
+    assert "stable version" in reason
+    assert status.stable == first
     assert status.candidate is not None
     assert status.candidate.phase is Phase.REJECTED
     deadline = time.monotonic() + WAIT_SECONDS
-    while tags("wordless", "1").get("headrace.wordless.reason") != status.rejected[0].reason[:500]:
+    while tags("breaks", "2").get("headrace.breaks.reason") != reason[:500]:
         assert time.monotonic() < deadline
         time.sleep(0.1)
-    register("wordless", tmp_path / "v2")
-    house.until("wordless", stable("2"))
+    register("breaks", tmp_path / "v3", seed=3)
+    house.until("breaks", stable("3"))
 
 
 def test_mlflow_killed_and_back_loses_nothing(
