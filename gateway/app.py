@@ -43,10 +43,13 @@ from gateway.http.openapi import document, page
 from gateway.http.router import ErrorForm, Route, Router
 from gateway.http.server import BODY_TIMEOUT, CLIENT_GONE
 from gateway.request_context import RequestContext, new_request_id
+from gateway.turns import Turns
 
 log = logging.getLogger(__name__)
 
 _CLIENT_GONE_STATUS = 499  # in metrics alone, by nginx's number: the caller hung up
+# Requests that would wait longer than this to be begun are refused unread.
+_LONGEST_PACE_SECONDS = 0.25
 _INTERNAL = "The gateway failed on this request; its log has the reason under the request id."
 
 
@@ -61,6 +64,8 @@ class Application(fastapi.FastAPI):
         self._paths = Router(routes)
         self._front = front
         self._described = described
+        # Refusals have turns of their own: they cost little, and so wait for little.
+        self._pace, self._refusing = Turns(), Turns()
         for route in routes:
             self.add_api_route(
                 route.pattern, self._hand_over, methods=[route.method], response_model=None
@@ -74,7 +79,13 @@ class Application(fastapi.FastAPI):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """ASGI's entry: predictions go to their handler at once, all else through FastAPI."""
         if scope["type"] == "http" and scope["method"] == "POST":
-            await self.answer(scope, receive, send)
+            # However many requests arrive together, the loop looks up in between: answers of
+            # engines are waited for by more than one request each.
+            context = RequestContext(new_request_id(), time.time(), time.monotonic())
+            if not self._pace.try_now():
+                context.crowded = self._pace.wait_seconds("") > _LONGEST_PACE_SECONDS
+                await (self._refusing if context.crowded else self._pace).wait("")
+            await self.answer(scope, receive, send, context)
         else:
             await super().__call__(scope, receive, send)
 
@@ -84,9 +95,11 @@ class Application(fastapi.FastAPI):
     async def _no_such_route(self, _: fastapi.Request, __: Exception) -> fastapi.Response:
         return _Answered(self)
 
-    async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def answer(
+        self, scope: Scope, receive: Receive, send: Send, context: RequestContext | None = None
+    ) -> None:
         """Answers one request, whatever comes of it. Its path is looked up here and only here."""
-        context = RequestContext(new_request_id(), time.time(), time.monotonic())
+        context = context or RequestContext(new_request_id(), time.time(), time.monotonic())
         path = scope["path"]
         route: Route | None = None
         try:

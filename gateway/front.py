@@ -13,6 +13,7 @@ from gateway.errors import (
     GatewayError,
     InvalidInputError,
     ModelUnavailableError,
+    OverloadedError,
     UnknownEndpointError,
 )
 from gateway.recording import Recorder
@@ -84,6 +85,10 @@ class Front:
             OverloadedError, ShuttingDownError: told before the body costs anything.
         """
         view, caller = self.open(context, endpoint)
+        if context.crowded:
+            raise OverloadedError(
+                "This gateway has more to do than it can.", retry_after_seconds=1.0
+            )
         self.predictor.check_room(endpoint)
         return view, caller
 

@@ -170,6 +170,11 @@ class Handler:
         self._check_turns(endpoint, limits.timeout_seconds)
         if self._budget.of(endpoint) >= limits.max_tokens_in_flight:
             raise _too_many_tokens()
+        stable = routes.stable
+        lane = None if stable is None else serving.lanes.get(stable.model.ref.package)
+        if lane is not None:
+            wait = lane.wait_seconds(endpoint, monotonic())
+            check_wait(wait, 0.0, limits.timeout_seconds)
 
     def describe(self, endpoint: str) -> EndpointView:
         """See ``Predictor.describe``."""
@@ -238,7 +243,11 @@ class Handler:
         if left <= 0:
             raise _too_late()
         self._check_turns(call.endpoint, left)
-        check_wait(lane.wait_seconds(call.endpoint, now), 0.0, left)
+        wait = lane.wait_seconds(call.endpoint, now)
+        if wait > 0:
+            # A guess, and cheap: most of what has no hope is refused before it is tokenised.
+            characters = sum(map(len, call.texts))
+            check_wait(wait, lane.likely_work_seconds(len(call.texts), characters), left)
         return way, lane
 
     def _check_open(self) -> None:
@@ -321,6 +330,7 @@ class Handler:
         wait = lane.wait_seconds(call.endpoint, now)
         if wait > 0:
             check_wait(wait, lane.work_seconds(encoded.tokens), left)
+        lane.learn_length(sum(map(len, call.texts)), sum(encoded.tokens))
         self._budget.reserve(call.endpoint, sum(encoded.tokens), limits.max_tokens_in_flight)
 
     async def _attempt(

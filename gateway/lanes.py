@@ -26,6 +26,7 @@ from gateway.engine.errors import (
 from gateway.engine.protocol import Work
 from gateway.errors import DeadlineExceededError, ModelFailedError, ModelUnavailableError
 from gateway.fleet import Fleet, Flight, Replica
+from gateway.lag import LoopLag
 from gateway.packages import ServedModel
 from gateway.schedule import Batch, Row, Schedule, Slots
 from preprocess.encoder import Encoded
@@ -36,6 +37,10 @@ log = logging.getLogger(__name__)
 RETRY_AFTER_SECONDS = 1.0  # when no Triton answers: probes look for one twice a second
 _MOST_TRIES = 3  # of a row on different replicas
 _LEAST_TIMEOUT_SECONDS = 0.001
+_TOKENS_A_CHARACTER = 0.25  # before any text was seen
+_LENGTH_RATE = 0.05
+# A batch's time is believed if the event loop was late by no more than this share of it.
+_MOST_LAG = 0.25
 _LEAST_REVIEW = 512  # jobs in the heap of deadlines before those that ended are swept out
 
 Values = NDArray[np.float32]
@@ -111,15 +116,20 @@ class Lane:
         model: the package.
         fleet: hears of a Triton that is gone.
         meter: counts batches.
+        lag: of the event loop, which must not be taken for the engine's time.
     """
 
-    def __init__(self, model: ServedModel, fleet: Fleet, meter: BatchMeter) -> None:
+    def __init__(
+        self, model: ServedModel, fleet: Fleet, meter: BatchMeter, lag: LoopLag | None = None
+    ) -> None:
         self.model = model
         self.cost = CostModel(model.buckets, model.max_batch_size)
         self.replicas: tuple[Replica, ...] = ()
         self._schedule: Schedule[TextRow] = Schedule(self.cost)
         self._fleet = fleet
         self._meter = meter
+        self._lag = lag or LoopLag()
+        self._tokens_a_character = _TOKENS_A_CHARACTER
         self._loop = asyncio.get_running_loop()
         self._awake = False
         self._timer: asyncio.TimerHandle | None = None
@@ -165,6 +175,18 @@ class Lane:
         """Engine seconds of texts with so many tokens each, in batches of the best size."""
         return sum(self.cost.row_seconds(self.model.bucket_of(count)) for count in tokens)
 
+    def likely_work_seconds(self, texts: int, characters: int) -> float:
+        """The same before tokens are counted, from the number of characters."""
+        tokens = int(characters * self._tokens_a_character / texts) + 1
+        return texts * self.cost.row_seconds(
+            self.model.bucket_of(min(tokens, self.model.buckets[-1]))
+        )
+
+    def learn_length(self, characters: int, tokens: int) -> None:
+        """Takes what a request's characters came to."""
+        seen = tokens / (characters + 1)
+        self._tokens_a_character += _LENGTH_RATE * (seen - self._tokens_a_character)
+
     def submit(self, encoded: Encoded, flow: str, deadline: float) -> Job:
         """Queues the texts; their batch leaves in this turn of the loop if an engine is idle.
 
@@ -203,7 +225,7 @@ class Lane:
         """Decides anew, once in this turn of the loop."""
         if not self._awake:
             self._awake = True
-            self._loop.call_soon(self._decide)
+            self._loop.call_soon(self._woken)
 
     async def settle(self) -> None:
         """Waits until every batch in flight has come back."""
@@ -240,8 +262,11 @@ class Lane:
                 self.abandon(job, _too_late())
         self._set_alarm()
 
-    def _decide(self) -> None:
+    def _woken(self) -> None:
         self._awake = False
+        self._decide()
+
+    def _decide(self) -> None:
         if not self.serves:
             self._fail_waiting()
             return
@@ -282,6 +307,14 @@ class Lane:
         task.add_done_callback(self._tasks.discard)
 
     async def _run(self, batch: Batch[TextRow], replica: Replica, flight: Flight) -> None:
+        try:
+            await self._answer(batch, replica, flight)
+        finally:
+            # At once, not in the next turn of the loop: on a busy loop that is when an engine
+            # would have nothing to do.
+            self._decide()
+
+    async def _answer(self, batch: Batch[TextRow], replica: Replica, flight: Flight) -> None:
         rows = batch.rows
         sent = monotonic()
         for row in rows:
@@ -306,7 +339,8 @@ class Lane:
             raise
         else:
             seconds = self._ended(rows, replica, flight)
-            self.cost.observe(batch.bucket, len(rows), seconds)
+            if self._lag.seconds() < _MOST_LAG * seconds:
+                self.cost.observe(batch.bucket, len(rows), seconds)
             tokens = sum(row.tokens for row in rows)
             self._meter.batch_finished(
                 self.model, len(rows), tokens, batch.bucket * len(rows), seconds
@@ -334,7 +368,6 @@ class Lane:
         seconds = replica.arrive(flight, now)
         for row in rows:
             row.job.infer = max(row.job.infer, now - flight.sent)
-        self.wake()
         return seconds
 
     def _lose(self, replica: Replica, error: Exception) -> None:

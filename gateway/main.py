@@ -108,10 +108,13 @@ class Gateway:
         self._metrics.read_from(self._events.readings)
 
     def _connect(self, address: str) -> Engine:
-        kind, width = self._settings.engine, self._settings.echo_width
-        if kind == "triton":
+        settings = self._settings
+        if settings.engine == "triton":
             return TritonEngine(address)
-        return EchoEngine(width, SimulatedCost() if kind == "simulated" else None)
+        if settings.engine == "echo":
+            return EchoEngine(settings.echo_width)
+        cost = SimulatedCost(settings.simulated_batch_seconds, settings.simulated_token_seconds)
+        return EchoEngine(settings.echo_width, cost)
 
     async def run(self) -> None:
         """Serves until a signal, then goes away in order.

@@ -20,6 +20,7 @@ from gateway.calls import EndpointView
 from gateway.endpoints.protocol import EndpointSource, ReportSource
 from gateway.fleet import Fleet
 from gateway.handler import Serving
+from gateway.lag import LoopLag
 from gateway.lanes import BatchMeter, Lane
 from gateway.packages import PackageError, PackageSource, ServedModel
 from gateway.routing import EndpointRoutes, RoutingTable, build_table
@@ -80,6 +81,7 @@ class Reconciler:
         self._addresses = addresses
         self._meter = meter
         self._serve = serve
+        self._lag = LoopLag()
         self._world = _World()
         self._opened: dict[str, ServedModel] = {}
         self._opening: dict[str, _Opening] = {}
@@ -96,6 +98,7 @@ class Reconciler:
     def start(self) -> None:
         """Begins to watch; ``close`` ends it."""
         self._fleet.start()
+        self._lag.start()
         self._tasks = [
             asyncio.create_task(self._watch_endpoints(self._endpoints.watch())),
             asyncio.create_task(self._watch_reports(self._reports.watch())),
@@ -105,6 +108,7 @@ class Reconciler:
     async def close(self) -> None:
         """Stops watching, lets batches in flight come back and closes the fleet."""
         opening = [entry.task for entry in self._opening.values() if entry.task is not None]
+        self._lag.close()
         for task in (*self._tasks, *opening):
             task.cancel()
         await asyncio.gather(*self._tasks, *opening, return_exceptions=True)
@@ -147,7 +151,7 @@ class Reconciler:
             self._open(ref)
         for package, model in self._opened.items():
             if package in wanted and package not in self._lanes:
-                self._lanes[package] = Lane(model, self._fleet, self._meter)
+                self._lanes[package] = Lane(model, self._fleet, self._meter, self._lag)
                 moved = True
         if moved:
             for lane in self._lanes.values():

@@ -5,7 +5,7 @@ knows no endpoint until a handler has found one.
 """
 
 import math
-import os
+import random
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -25,6 +25,7 @@ class RequestContext:
     ``received`` is unix time, ``started`` the event loop's clock at the same moment, both seconds.
     ``endpoint`` is set as soon as a handler knows it, ``handed_over`` once the predictor has the
     request: from then on the predictor records what happens to it, before that the front does.
+    ``crowded``: it came when the process had more new requests than it could look at.
     """
 
     request_id: str
@@ -37,6 +38,7 @@ class RequestContext:
     api_key: str | None = None
     endpoint: str | None = None
     handed_over: bool = False
+    crowded: bool = False
 
     def deadline(self, limit_seconds: float) -> float:
         """The loop's clock by which to answer: the caller's timeout, at most the endpoint's."""
@@ -91,8 +93,12 @@ class RequestContext:
 
 
 def new_request_id() -> str:
-    """A random id of 32 hex digits."""
-    return os.urandom(16).hex()
+    """A random id of 32 hex digits.
+
+    Not from the operating system's own source: each call there gives other threads the chance to
+    hold the event loop up for some milliseconds, and nothing rests on ids being secret.
+    """
+    return f"{random.getrandbits(128):032x}"
 
 
 def _text(value: bytes) -> str:

@@ -45,6 +45,8 @@ class Settings:
         ("triton", "echo", "simulated"),
     )
     echo_width: int = _option(2, "values a text that echo and simulated answer with")
+    simulated_batch_seconds: float = _option(0.001, "what a batch takes, of engine simulated")
+    simulated_token_seconds: float = _option(1.2e-6, "and each of its tokens, padding included")
     batches_ahead: int = _option(2, "batches in flight for each engine instance")
     tokens_in_flight: int = _option(262_144, "tokens in flight, all endpoints together")
 

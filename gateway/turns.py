@@ -25,9 +25,13 @@ class Turns:
         self._waiting = 0
         self._slice_began = 0.0
         self._slicing = False
-        self._interval = 0.0005  # seconds between two turns while requests wait, as measured
+        # Seconds that a turn takes, and seconds between two turns while requests wait: the rest
+        # goes to answers, refusals and the network. Both as measured.
+        self._cost = 0.0005
+        self._interval = 0.0005
         self._granted = 0
         self._granted_at = 0.0
+        self._work_began = 0.0
 
     @property
     def waiting(self) -> int:
@@ -78,15 +82,23 @@ class Turns:
     def _end_slice(self) -> None:
         """The next turn of the loop: everything that was begun has run, answers have passed."""
         now = monotonic()
+        self._slicing = False
         if self._granted:
+            cost = (now - self._work_began) / self._granted
             interval = (now - self._granted_at) / self._granted
+            self._cost += _LEARNING_RATE * (cost - self._cost)
             self._interval += _LEARNING_RATE * (interval - self._interval)
             self._granted = 0
-        self._slicing = False
         if self._waiting:
-            self._granted = self._grant(max(1, int(_SLICE_SECONDS / max(self._interval, 1e-6))))
+            # Runs just before the turns that are granted here, which run just before the next end
+            # of a slice: what lies between these two is work on turns and nothing else.
+            asyncio.get_running_loop().call_soon(self._mark)
+            self._granted = self._grant(max(1, int(_SLICE_SECONDS / max(self._cost, 1e-6))))
             self._granted_at = now
             self._begin_slice()
+
+    def _mark(self) -> None:
+        self._work_began = monotonic()
 
     def _grant(self, turns: int) -> int:
         """Gives up to so many turns, one to each endpoint in rotation."""
