@@ -1,0 +1,67 @@
+"""How the embedded Triton is started. That it runs is shown in tests/real."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from headrace.errors import MachineError
+from headrace.stack import install, triton
+from headrace.stack.triton import TritonFiles, TritonServer
+
+FILES = TritonFiles(Path("/cache/triton"))
+
+
+def test_it_listens_on_the_loopback_alone_at_the_given_ports(tmp_path: Path) -> None:
+    words = triton.command(FILES, TritonServer(tmp_path, 1, 2, 3))
+    assert words[0] == "/cache/triton/pytriton/tritonserver/bin/tritonserver"
+    for name, port in (("http", 1), ("grpc", 2), ("metrics", 3)):
+        assert f"--{name}-address=127.0.0.1" in words
+        assert f"--{name}-port={port}" in words
+
+
+def test_models_are_loaded_by_the_api_alone_and_nothing_is_guessed(tmp_path: Path) -> None:
+    words = triton.command(FILES, TritonServer(tmp_path))
+    assert "--model-control-mode=explicit" in words
+    assert "--disable-auto-complete-config" in words
+
+
+def test_its_own_libraries_and_this_interpreter_come_first() -> None:
+    base = {"PATH": "/bin", "LD_LIBRARY_PATH": "/mine", "KEPT": "yes"}
+    made = triton.environment(FILES, base)
+    libraries = made["LD_LIBRARY_PATH"].split(os.pathsep)
+    assert libraries[0] == "/cache/triton/nvidia_pytriton.libs"
+    assert libraries[-1] == "/mine"
+    assert "" not in libraries
+    first, last = made["PATH"].split(os.pathsep)
+    assert (Path(first) / "python3").exists()
+    assert last == "/bin"
+    assert made["KEPT"] == "yes"
+
+
+def test_only_this_servers_stale_shared_memory_is_removed(tmp_path: Path) -> None:
+    mine, other = TritonServer(tmp_path, grpc_port=59991), TritonServer(tmp_path, grpc_port=59992)
+    regions = [triton.SHARED_MEMORY / f"{s.shared_memory_prefix}test" for s in (mine, other)]
+    for region in regions:
+        region.touch()
+    try:
+        triton.clean(mine)
+        assert [region.exists() for region in regions] == [False, True]
+    finally:
+        regions[1].unlink()
+
+
+def test_a_wheel_without_a_stub_for_this_python_is_refused(
+    tmp_path: Path,
+) -> None:
+    lock = install.lock_file("triton")
+    name = f"triton-{install.digest(lock)}-py{triton.PYTHON}"
+    (tmp_path / name / "pytriton" / "tritonserver").mkdir(parents=True)
+    if triton.missing():
+        pytest.skip("this machine can't run the embedded Triton")
+    with pytest.raises(MachineError, match="no Python backend for Python"):
+        triton.prepare(tmp_path, lambda _: None)
+
+
+def test_a_server_that_is_not_there_does_not_answer(tmp_path: Path) -> None:
+    assert not triton.answers(TritonServer(tmp_path, http_port=9))
