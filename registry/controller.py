@@ -23,7 +23,7 @@ from registry.errors import EndpointConflictError, RegistryError
 from registry.job import ConversionRequest, Failed, Progress, Published, Signature
 from registry.jobs import ConversionJobs
 from registry.mlflow_source import RegisteredVersion
-from registry.plan import Decision, Observed, Package, Version
+from registry.observed import Decision, Observed, Package, Version
 from registry.reports import Reports
 from registry.source_watch import SourceWatch, Verdict
 from registry.store import StoreError

@@ -17,7 +17,7 @@ from contracts.manifest import Manifest
 from contracts.model import ModelRef
 from registry.job import Signature
 from registry.mlflow_source import RegisteredVersion
-from registry.plan import Package
+from registry.observed import Package
 from registry.store import (
     PackageDamagedError,
     PackageMissingError,

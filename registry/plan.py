@@ -6,73 +6,20 @@ same options; a fault of the environment blocks and is tried again. Being killed
 changes nothing: everything it needs to go on is in the status and in what is observed.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from contracts.endpoint import (
-    HISTORY_LIMIT,
     AliasVersion,
-    Arm,
     Candidate,
     EndpointSpec,
     EndpointStatus,
     FollowVersion,
     Phase,
     PinnedVersion,
-    Rejection,
-    Route,
-    Transition,
 )
-from contracts.loading import LoaderReport
-from contracts.model import ModelRef
+from registry import transitions
 from registry.job import Failed, Progress, Signature
-
-FIRST_RETRY_SECONDS = 5.0
-LAST_RETRY_SECONDS = 300.0
-REJECTIONS_LIMIT = 20
-
-
-@dataclass(frozen=True, slots=True)
-class Version:
-    """A registered version, with the digest of all that decides how it is converted."""
-
-    number: str
-    options: str
-
-
-@dataclass(frozen=True, slots=True)
-class Package:
-    """What a conversion made, and what its callers rely on."""
-
-    ref: ModelRef
-    signature: Signature
-
-
-@dataclass(frozen=True, slots=True)
-class Observed:
-    """What is known at the moment of a pass.
-
-    ``versions`` is newest first and None where MLflow never answered. ``packages`` and ``jobs`` go
-    by a version's options. ``fault`` says why ``packages`` may be incomplete. ``loaders`` are those
-    that gave a sign of life lately.
-    """
-
-    versions: tuple[Version, ...] | None
-    aliases: Mapping[str, str] = field(default_factory=dict)
-    packages: Mapping[str, Package] = field(default_factory=dict)
-    jobs: Mapping[str, Progress | Failed] = field(default_factory=dict)
-    loaders: tuple[LoaderReport, ...] = ()
-    stable: Signature | None = None
-    fault: str = ""
-    busy: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """The status to write, and the version whose conversion must be running, if one must."""
-
-    status: EndpointStatus
-    convert: Version | None = None
+from registry.observed import Decision, Observed, Package, Version
 
 
 def plan(
@@ -92,7 +39,7 @@ def plan(
         now: unix time, seconds.
         keep_seconds: how long the previous stable version stays loaded.
     """
-    decision = _next(spec, _retired(status, now, keep_seconds), seen, now)
+    decision = _next(spec, transitions.retired(status, now, keep_seconds), seen, now)
     after = decision.status
     if (after.routes, after.packages) == (status.routes, status.packages):
         return decision
@@ -122,11 +69,6 @@ def verdicts(status: EndpointStatus) -> dict[str, tuple[str, str]]:
     if status.stable is not None:
         told[status.stable.version] = ("Promoted", "")
     return told
-
-
-def retry_seconds(attempts: int) -> float:
-    """The wait after so many faults of the environment in a row: doubles from 5 s to 5 minutes."""
-    return min(LAST_RETRY_SECONDS, FIRST_RETRY_SECONDS * 2.0 ** min(attempts - 1, 16))
 
 
 def _next(spec: EndpointSpec, status: EndpointStatus, seen: Observed, now: float) -> Decision:
@@ -197,15 +139,15 @@ def _idle(spec: EndpointSpec, status: EndpointStatus, seen: Observed) -> Endpoin
     """Nothing to bring into service; says why where the newest version is not the one serving."""
     newest = _wanted(spec, seen)
     if newest is None:
-        return _without_candidate(status, None)
+        return transitions.showing(status, None)
     rejection = next(
         (r for r in status.rejected if (r.version, r.options) == (newest.number, newest.options)),
         None,
     )
     if rejection is None:
-        return _without_candidate(status, None)
+        return transitions.showing(status, None)
     shown = Candidate(version=newest.number, phase=Phase.REJECTED, reason=rejection.reason)
-    return _without_candidate(status, shown)
+    return transitions.showing(status, shown)
 
 
 def _converting(
@@ -214,23 +156,27 @@ def _converting(
     job = seen.jobs.get(target.options)
     if isinstance(job, Failed):
         return Decision(
-            _rejected(status, target, job.reason, now)
+            transitions.rejected(status, target, job.reason, now)
             if job.by_version
-            else _blocked(status, candidate, job.reason, now)
+            else transitions.blocked(status, candidate, job.reason, now)
         )
     if isinstance(job, Progress):
         moved = candidate.model_copy(update={"phase": job.phase, "reason": job.message})
         moved = moved.model_copy(update={"retry_at": None})
-        return Decision(_with(status, moved, now), convert=target)
+        return Decision(transitions.with_candidate(status, moved, now), convert=target)
     if candidate.retry_at is not None and now < candidate.retry_at:
-        return Decision(_with(status, candidate, now))
+        return Decision(transitions.with_candidate(status, candidate, now))
     if seen.fault:
-        return Decision(_blocked(status, candidate, seen.fault, now))
+        return Decision(transitions.blocked(status, candidate, seen.fault, now))
     if seen.busy:
         reason = "waits for the conversion of another version"
-        return Decision(_with(status, _phase(candidate, Phase.WAITING, reason), now))
-    begun = _phase(candidate, Phase.CONVERTING).model_copy(update={"retry_at": None})
-    return Decision(_with(status, begun, now), convert=target)
+        return Decision(
+            transitions.with_candidate(
+                status, transitions.in_phase(candidate, Phase.WAITING, reason), now
+            )
+        )
+    begun = transitions.in_phase(candidate, Phase.CONVERTING).model_copy(update={"retry_at": None})
+    return Decision(transitions.with_candidate(status, begun, now), convert=target)
 
 
 def _loading(
@@ -244,9 +190,11 @@ def _loading(
 ) -> EndpointStatus:
     if status.stable is not None and seen.stable is None:
         reason = seen.fault or "the stable version's package can't be read"
-        return _with(status, _phase(candidate, Phase.BLOCKED, reason), now)
+        return transitions.with_candidate(
+            status, transitions.in_phase(candidate, Phase.BLOCKED, reason), now
+        )
     if clash := incompatible(seen.stable, package.signature):
-        return _rejected(status, target, clash, now)
+        return transitions.rejected(status, target, clash, now)
     failures = [
         failure
         for loader in seen.loaders
@@ -256,23 +204,27 @@ def _loading(
     at_fault = next((failure for failure in failures if failure.by_version), None)
     if at_fault is not None:
         reason = f"Triton refused it: {at_fault.reason}"
-        return _rejected(status, target, reason, now, refused=package.ref)
-    named = _named(status, package)
+        return transitions.rejected(status, target, reason, now, refused=package.ref)
+    named = transitions.named(status, package)
     held = [
         loader
         for loader in seen.loaders
         if any(model.ref == package.ref for model in loader.loaded)
     ]
     if seen.loaders and len(held) == len(seen.loaders):
-        return _promoted(named, package, now)
+        return transitions.promoted(named, package, now)
     update = {"ref": package.ref, "attempts": 0, "retry_at": None}
     candidate = candidate.model_copy(update=update)
     if failures:
-        return _with(named, _phase(candidate, Phase.BLOCKED, failures[0].reason), now)
+        return transitions.with_candidate(
+            named, transitions.in_phase(candidate, Phase.BLOCKED, failures[0].reason), now
+        )
     reason = (
         "" if seen.loaders else "no loader has given a sign of life: is Triton's loader running?"
     )
-    return _with(named, _phase(candidate, Phase.LOADING, reason), now)
+    return transitions.with_candidate(
+        named, transitions.in_phase(candidate, Phase.LOADING, reason), now
+    )
 
 
 def incompatible(stable: Signature | None, new: Signature) -> str:
@@ -286,97 +238,3 @@ def incompatible(stable: Signature | None, new: Signature) -> str:
     if stable.dimension != new.dimension:
         return f"its dimension is {new.dimension}, the stable version's is {stable.dimension}"
     return ""
-
-
-# How the status changes
-
-
-def _named(status: EndpointStatus, package: Package) -> EndpointStatus:
-    """With the package among those that every Triton must hold."""
-    if package.ref in status.packages:
-        return status
-    return status.model_copy(update={"packages": (*status.packages, package.ref)})
-
-
-def _promoted(status: EndpointStatus, package: Package, now: float) -> EndpointStatus:
-    others = tuple(ref for ref in status.packages if ref != package.ref)
-    line = Transition(at=now, version=package.ref.version, phase=Phase.SERVING)
-    return status.model_copy(
-        update={
-            "routes": (Route(arm=Arm.STABLE, ref=package.ref, weight=100),),
-            "packages": (package.ref, *others),
-            "candidate": None,
-            "task": package.signature.task,
-            "history": _history(status, line),
-        }
-    )
-
-
-def _rejected(
-    status: EndpointStatus,
-    target: Version,
-    reason: str,
-    now: float,
-    *,
-    refused: ModelRef | None = None,
-) -> EndpointStatus:
-    routed = {route.ref for route in status.routes}
-    rejection = Rejection(version=target.number, options=target.options, reason=reason, at=now)
-    line = Transition(at=now, version=target.number, phase=Phase.REJECTED, reason=reason)
-    update = {
-        "packages": tuple(ref for ref in status.packages if ref in routed or ref != refused),
-        "rejected": (*status.rejected, rejection)[-REJECTIONS_LIMIT:],
-        "candidate": Candidate(version=target.number, phase=Phase.REJECTED, reason=reason),
-        "history": _history(status, line),
-    }
-    return status.model_copy(update=update)
-
-
-def _blocked(
-    status: EndpointStatus, candidate: Candidate, reason: str, now: float
-) -> EndpointStatus:
-    attempts = candidate.attempts + 1
-    update = {"attempts": attempts, "retry_at": now + retry_seconds(attempts)}
-    return _with(status, _phase(candidate, Phase.BLOCKED, reason).model_copy(update=update), now)
-
-
-def _retired(status: EndpointStatus, now: float, keep_seconds: float) -> EndpointStatus:
-    """Without the packages that nothing needs and whose time to stay has passed."""
-    serving = [line.at for line in status.history if line.phase is Phase.SERVING]
-    if serving and now - serving[-1] < keep_seconds:
-        return status
-    needed = {route.ref for route in status.routes}
-    if status.candidate is not None and status.candidate.ref is not None:
-        needed.add(status.candidate.ref)
-    packages = tuple(ref for ref in status.packages if ref in needed)
-    return status.model_copy(update={"packages": packages})
-
-
-def _with(status: EndpointStatus, candidate: Candidate, now: float) -> EndpointStatus:
-    """With the candidate as it is now, and a line of history where its phase is a new one."""
-    line = Transition(
-        at=now, version=candidate.version, phase=candidate.phase, reason=candidate.reason
-    )
-    last = status.history[-1] if status.history else None
-    phases = (Phase.WAITING,) if candidate.attempts == 0 else (Phase.WAITING, Phase.CONVERTING)
-    same = (
-        last is not None
-        and (last.version, last.phase) == (line.version, line.phase)
-        and (line.phase is not Phase.BLOCKED or last.reason == line.reason)
-    )
-    update: dict[str, object] = {"candidate": candidate}
-    if not same and candidate.phase not in phases:
-        update["history"] = _history(status, line)
-    return status.model_copy(update=update)
-
-
-def _without_candidate(status: EndpointStatus, shown: Candidate | None) -> EndpointStatus:
-    return status if status.candidate == shown else status.model_copy(update={"candidate": shown})
-
-
-def _phase(candidate: Candidate, phase: Phase, reason: str = "") -> Candidate:
-    return candidate.model_copy(update={"phase": phase, "reason": reason})
-
-
-def _history(status: EndpointStatus, line: Transition) -> tuple[Transition, ...]:
-    return (*status.history, line)[-HISTORY_LIMIT:]

@@ -20,7 +20,9 @@ from contracts.loading import LoadedModel, LoaderReport, LoadFailure
 from contracts.model import ModelRef
 from contracts.tasks import Task
 from registry.job import Failed, Progress, Signature
-from registry.plan import Decision, Observed, Package, Version, plan, retry_seconds, verdicts
+from registry.observed import Decision, Observed, Package, Version
+from registry.plan import plan, verdicts
+from registry.transitions import retry_seconds
 
 SPEC = EndpointSpec(model="m")
 CLASSIFIER = Signature(task=Task.TEXT_CLASSIFICATION, labels=("no", "yes"))
