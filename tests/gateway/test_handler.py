@@ -21,7 +21,7 @@ from gateway_world import (
 from contracts.endpoint import Arm, Limits, ModelEndpoint
 from contracts.events import PredictionEvent
 from gateway.admission import TokenBudget
-from gateway.calls import Call, EndpointView
+from gateway.calls import Answer, Call, EndpointView
 from gateway.engine.errors import EngineModelError
 from gateway.errors import (
     DeadlineExceededError,
@@ -351,3 +351,32 @@ async def test_every_attempt_is_traced_and_counted() -> None:
         'status="200",version="1"} 1.0'
     ) in text
     assert 'reason="unknown_version",status="404"} 1.0' in text
+
+
+async def test_without_room_a_request_is_refused_before_its_body_is_read() -> None:
+    engine = ObedientEngine(held=asyncio.Event())
+    limits = Limits(max_tokens_in_flight=8)
+    async with world_of(endpoint_of(ONE.ref, limits=limits), engine) as world:
+        world.handler.check_room("sentiment")
+        first = asyncio.create_task(world.handler.predict(call_of(text_of(8))))
+        await turns()
+        with pytest.raises(OverloadedError) as caught:
+            world.handler.check_room("sentiment")
+        assert caught.value.retry_after_seconds
+        with pytest.raises(UnknownEndpointError):
+            world.handler.check_room("other")
+        assert engine.held is not None
+        engine.held.set()
+        await first
+        world.handler.check_room("sentiment")
+
+
+async def test_however_many_arrive_together_each_ends_once() -> None:
+    text = " ".join(f"word{number}" for number in range(900))
+    async with world_of(endpoint_of(ONE.ref)) as world:
+        calls = [call_of(text, timeout=0.3, request_id=str(number)) for number in range(400)]
+        ends = await asyncio.gather(*map(world.handler.predict, calls), return_exceptions=True)
+        kinds = (Answer, OverloadedError, DeadlineExceededError)
+        assert all(isinstance(end, kinds) for end in ends)
+        assert any(isinstance(end, Answer) for end in ends)
+        assert len(world.statuses) == 400
