@@ -52,6 +52,7 @@ class Replica:
         self._most = instances * ahead
         self._flights: list[Flight] = []
         self._running = 0
+        self._expected = 0.0
 
     @property
     def serves(self) -> bool:
@@ -85,17 +86,16 @@ class Replica:
         ]
         return min(ends, default=(0.0, 0.0))
 
-    def remaining_seconds(self, now: float) -> float:
-        """Engine seconds still to be spent on what is in flight, over all instances."""
-        return sum(
-            f.expected if f.started is None else max(0.0, f.started + f.expected - now)
-            for f in self._flights
-        )
+    @property
+    def expected_seconds(self) -> float:
+        """Engine seconds of all that is in flight, what has been spent of them included."""
+        return self._expected
 
     def depart(self, now: float, expected: float, tokens: int) -> Flight:
         """Counts a batch as sent."""
         flight = Flight(now, expected, tokens)
         self._flights.append(flight)
+        self._expected += expected
         if self._running < self._instances:
             self._running += 1
             flight.started = now
@@ -108,6 +108,7 @@ class Replica:
             Seconds that an instance spent on it: time behind other batches is not its cost.
         """
         self._flights.remove(flight)
+        self._expected = self._expected - flight.expected if self._flights else 0.0
         if flight.started is None:  # it overtook one that was sent before
             return now - flight.sent
         successor = next((f for f in self._flights if f.started is None), None)

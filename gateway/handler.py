@@ -173,8 +173,7 @@ class Handler:
         stable = routes.stable
         lane = None if stable is None else serving.lanes.get(stable.model.ref.package)
         if lane is not None:
-            wait = lane.wait_seconds(endpoint, monotonic())
-            check_wait(wait, 0.0, limits.timeout_seconds)
+            check_wait(lane.wait_seconds(endpoint), 0.0, limits.timeout_seconds)
 
     def describe(self, endpoint: str) -> EndpointView:
         """See ``Predictor.describe``."""
@@ -243,7 +242,7 @@ class Handler:
         if left <= 0:
             raise _too_late()
         self._check_turns(call.endpoint, left)
-        wait = lane.wait_seconds(call.endpoint, now)
+        wait = lane.wait_seconds(call.endpoint)
         if wait > 0:
             # A guess, and cheap: most of what has no hope is refused before it is tokenised.
             characters = sum(map(len, call.texts))
@@ -327,7 +326,8 @@ class Handler:
         left = call.deadline - now
         if left <= 0:
             raise _too_late()
-        wait = lane.wait_seconds(call.endpoint, now)
+        # One text was judged by its characters well enough, a moment ago.
+        wait = lane.wait_seconds(call.endpoint) if len(encoded) > 1 else 0.0
         if wait > 0:
             check_wait(wait, lane.work_seconds(encoded.tokens), left)
         lane.learn_length(sum(map(len, call.texts)), sum(encoded.tokens))

@@ -157,7 +157,7 @@ class Lane:
         """Whether nothing waits and nothing is in flight."""
         return self._schedule.rows == 0 and not self._tasks
 
-    def wait_seconds(self, flow: str, now: float) -> float:
+    def wait_seconds(self, flow: str) -> float:
         """How long a new text of an endpoint would wait for an engine, as estimated."""
         engines = 0
         flying = 0.0
@@ -166,7 +166,7 @@ class Lane:
                 if self._schedule.rows == 0 and replica.idle:
                     return 0.0
                 engines += replica.instances
-                flying += replica.remaining_seconds(now)
+                flying += replica.expected_seconds
         if engines == 0:
             return 0.0
         return (self._schedule.wait_seconds(flow) + flying) / engines

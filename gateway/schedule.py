@@ -159,6 +159,8 @@ class Schedule(Generic[R]):
             return 0.0
         own = self._flows.get(flow_name)
         mine = own.backlog if own is not None and own.rows else 0.0
+        if len(self._flows) == 1:
+            return mine
         others = (flow for flow in self._flows.values() if flow.rows and flow is not own)
         return mine + sum(min(flow.backlog, mine) for flow in others)
 

@@ -12,6 +12,9 @@ from contracts.tasks import Task
 from preprocess.encoder import Encoded
 from preprocess.heads import best, norms
 
+# Up to so many values lists are faster than arrays: a request of one text, most of all.
+_FEW = 64
+
 
 def answered(
     encoded: Encoded, task: Task, values: NDArray[np.float32], labels: tuple[str, ...] = ()
@@ -40,12 +43,18 @@ def answered(
                 statistics, norms(values).tolist(), strict=True
             )
         ]
-    columns = best(values)
-    scores = values[np.arange(len(columns)), columns]
+    if values.size <= _FEW:
+        rows = values.tolist()
+        scores = [max(row) for row in rows]
+        columns = [row.index(score) for row, score in zip(rows, scores, strict=True)]
+    else:
+        found = best(values)
+        columns = found.tolist()
+        scores = values[np.arange(len(found)), found].tolist()
     return [
         TextRecord(tokens, words, unk, truncated, label=labels[column], score=score)
         for (tokens, words, unk, truncated), column, score in zip(
-            statistics, columns.tolist(), scores.tolist(), strict=True
+            statistics, columns, scores, strict=True
         )
     ]
 

@@ -35,11 +35,11 @@ def test_tokens_and_work_in_flight_are_counted() -> None:
     first = replica.depart(0.0, 1.0, 64)
     replica.depart(0.0, 2.0, 100)
     assert replica.tokens == 164
-    assert replica.remaining_seconds(0.25) == pytest.approx(2.75)
+    assert replica.expected_seconds == 3.0
     assert replica.next_free() == (1.0, 1.0)
     replica.arrive(first, 1.5)
     assert replica.next_free() == (3.5, 2.0)
-    assert replica.remaining_seconds(9.0) == 0.0
+    assert replica.expected_seconds == 2.0
 
 
 async def test_a_replica_serves_once_a_probe_has_found_it() -> None:
