@@ -86,7 +86,8 @@ class Controller:
                 self._changed.clear()
                 await self._safe_pass()
                 try:
-                    await asyncio.wait_for(self._changed.wait(), self._options.tick_seconds)
+                    async with asyncio.timeout(self._options.tick_seconds):
+                        await self._changed.wait()
                 except TimeoutError:
                     continue
             watch.cancel()

@@ -102,7 +102,8 @@ class SourceWatch:
                     log.info("MLflow answers again")
                 self._answers = True
             try:
-                await asyncio.wait_for(self._woken.wait(), self._poll_seconds)
+                async with asyncio.timeout(self._poll_seconds):
+                    await self._woken.wait()
             except TimeoutError:
                 continue
 

@@ -1,8 +1,8 @@
 """Four times what it can do, at a fixed rate: what still gets through, and how soon no is said.
 
 One gateway on one core before a simulated accelerator: no real engine, and its figures are never
-set beside one's. First the most that a closed load gets through, then an open load of four times that,
-in alternating rounds. Two cases, for they are not the same thing: an accelerator that is slow
+set beside one's. First the most that a closed load gets through, then an open load of four times
+that, in alternating rounds. Two cases, for they are not the same thing: an accelerator that is slow
 enough to be what is overloaded, and one (1 ms a batch and 1.2 us a padded token) that outruns a
 single gateway, so that the gateway's processor is. Refusals are timed by the gateway's own
 histogram, since a load generator at such rates measures itself as well.

@@ -224,7 +224,8 @@ class Supervisor:
         retry = backoff.delay_seconds(running.failures)
         self._observer.died(service.name, how, retry)
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(running.stop.wait(), retry)
+            async with asyncio.timeout(retry):
+                await running.stop.wait()
 
     async def _spawn(self, running: _Running) -> Process:
         service = running.service
