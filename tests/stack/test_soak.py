@@ -70,8 +70,8 @@ def test_random_kills_under_load_fail_no_request_that_could_be_answered(
             "gateway_mib_late": round(late, 1),
         }
         record("kills", figures)
-        warm_up_requests = sum(totals.by_status.values()) - asked[200] - asked[503]
-        assert 0 <= warm_up_requests < 50, figures  # those that `up` itself sent
+        sent = totals.by_status + totals.refused + totals.dropped
+        assert 0 <= sum(sent.values()) - len(load.replies) < 50, figures  # `up` itself sent some
         assert all(not totals.gaps(gateway) for gateway in totals.sequences)
         assert late < 1.5 * early + 50, figures
 
