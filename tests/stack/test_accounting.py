@@ -1,5 +1,7 @@
 """Every request that an endpoint answered or refused is in the events or in the counted drops."""
 
+import time
+
 import httpx
 import pytest
 from event_log import Totals, read_all
@@ -9,16 +11,21 @@ from traffic import Traffic
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
 
 
+# An event waits half a second at most for its message: what has not moved for so long is at rest.
+REST_SECONDS = 2.0
+
+
 def quiet(stack: RunningStack) -> Totals:
-    """The totals once two looks in a row agree."""
-    before = read_all(stack.kafka)
+    """The totals once nothing has been added to them for a while."""
+    last = read_all(stack.kafka)
+    changed = time.monotonic()
 
     def settled() -> Totals | None:
-        nonlocal before
+        nonlocal last, changed
         now = read_all(stack.kafka)
-        same = now.by_status == before.by_status and now.refused == before.refused
-        before = now
-        return now if same else None
+        if (now.by_status, now.refused) != (last.by_status, last.refused):
+            last, changed = now, time.monotonic()
+        return now if time.monotonic() - changed > REST_SECONDS else None
 
     return until("the events come to rest", 30, settled)
 
@@ -44,7 +51,10 @@ def test_requests_are_in_the_events_or_the_counted_drops_while_kafka_is_killed_a
     def accounted() -> bool:
         return read_all(stack.kafka).without(before) == asked
 
-    until(f"the events account for {asked}", 60, accounted)
+    try:
+        until(f"the events account for {asked}", 60, accounted)
+    except AssertionError as error:
+        raise AssertionError(f"{error}: {read_all(stack.kafka).without(before)}") from None
     after = read_all(stack.kafka)
     assert all(not after.gaps(gateway) for gateway in after.sequences)
 
