@@ -165,7 +165,8 @@ def running_stack(home: Path, *flags: str) -> Iterator[RunningStack]:
     def started() -> bool:
         if process.poll() is not None:
             raise AssertionError(f"headrace up ended:\n{output.read_text()}")
-        return stack.record() is not None
+        record = stack.record()  # that of an `up` that was killed lies there until the next one's
+        return record is not None and record.pid == process.pid
 
     try:
         until(f"headrace up answers; see {output}", START_SECONDS, started)
