@@ -5,7 +5,6 @@ SIGTERM. Triton and the gateways go on without it.
 """
 
 import asyncio
-import base64
 import logging
 import os
 import shlex
@@ -18,6 +17,7 @@ from prometheus_client import start_http_server
 from registry import flags, logs
 from registry.controller import Controller, ControllerOptions
 from registry.conversions import ConversionIndex
+from registry.credentials import mlflow_authorization
 from registry.endpoint_store import FileEndpointStore
 from registry.export_environment import (
     CommandExportEnvironment,
@@ -57,7 +57,7 @@ async def _run(settings: ControllerSettings, environment: Mapping[str, str]) -> 
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     registry = MlflowRegistry(
         settings.mlflow_uri,
-        authorization=authorization(environment),
+        authorization=mlflow_authorization(environment),
         timeout_seconds=settings.mlflow_timeout_seconds,
     )
     source = SourceWatch(registry, poll_seconds=settings.poll_seconds, changed=changed)
@@ -77,16 +77,6 @@ async def _run(settings: ControllerSettings, environment: Mapping[str, str]) -> 
     listener = WebhookListener(settings.webhook_secret, source.wake)
     async with await listener.serve(settings.webhook_port):
         await controller.run(stop)
-
-
-def authorization(environment: Mapping[str, str]) -> str:
-    """MLflow's header, from the variables that its own client reads; empty where none is set."""
-    if token := environment.get("MLFLOW_TRACKING_TOKEN"):
-        return f"Bearer {token}"
-    if user := environment.get("MLFLOW_TRACKING_USERNAME"):
-        pair = f"{user}:{environment.get('MLFLOW_TRACKING_PASSWORD', '')}"
-        return f"Basic {base64.b64encode(pair.encode()).decode()}"
-    return ""
 
 
 def _options(settings: ControllerSettings) -> ControllerOptions:

@@ -5,7 +5,6 @@ Started by the registry's launcher. It prints one JSON object a line on standard
 failure that it foresees ends in a ``Failed`` line and exit status 0; a crash ends without one.
 """
 
-import base64
 import json
 import logging
 import os
@@ -15,6 +14,7 @@ from pathlib import Path
 
 from contracts.endpoint import Phase
 from registry.convert.errors import ConversionError
+from registry.credentials import mlflow_authorization
 from registry.job import ConversionRequest, Failed, Progress, Published
 
 _THREAD_SETTINGS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
@@ -38,7 +38,7 @@ def _result(request: ConversionRequest, environment: Mapping[str, str]) -> Publi
     from registry.store import PackageStore, StoreError  # noqa: PLC0415
 
     try:
-        tracking = Tracking(request.tracking_uri, authorization=_authorization(environment))
+        tracking = Tracking(request.tracking_uri, authorization=mlflow_authorization(environment))
         store = PackageStore(request.store_url)
         return Published(ref=convert(request, tracking, store, _report))
     except ConversionError as error:
@@ -52,18 +52,6 @@ def _result(request: ConversionRequest, environment: Mapping[str, str]) -> Publi
     except OSError as error:
         # The scratch folder is all that is left to fail here: a full disk, most often.
         return Failed(reason=f"conversion's scratch folder: {error}", by_version=False)
-
-
-def _authorization(environment: Mapping[str, str]) -> str | None:
-    """MLflow's header, from the variables that its own client reads."""
-    token = environment.get("MLFLOW_TRACKING_TOKEN")
-    if token:
-        return f"Bearer {token}"
-    user = environment.get("MLFLOW_TRACKING_USERNAME")
-    if user:
-        pair = f"{user}:{environment.get('MLFLOW_TRACKING_PASSWORD', '')}"
-        return f"Basic {base64.b64encode(pair.encode()).decode()}"
-    return None
 
 
 def _prepare_process(threads: int) -> None:

@@ -58,7 +58,7 @@ class Tracking:
         self,
         uri: str,
         *,
-        authorization: str | None = None,
+        authorization: str = "",
         timeout_seconds: float = 30.0,
         deadline_seconds: float = 600.0,
     ) -> None:
@@ -76,7 +76,7 @@ class Tracking:
         if urllib.parse.urlsplit(uri).scheme not in ("http", "https"):
             raise EnvironmentFaultError(f"MLflow's address must begin with http, not {uri}")
         self._root = uri.rstrip("/")
-        self._headers = {} if authorization is None else {"Authorization": authorization}
+        self._headers = {"Authorization": authorization} if authorization else {}
         self._timeout = timeout_seconds
         self._ends = time.monotonic() + deadline_seconds
 

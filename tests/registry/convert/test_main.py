@@ -10,7 +10,6 @@ import pytest
 from fake_mlflow import FakeMlflow, serve
 from tiny_models import write_onnx_version
 
-from registry.convert.__main__ import _authorization
 from registry.job import LINE, ConversionRequest, Failed, Progress, Published
 from registry.store import PackageStore
 
@@ -103,17 +102,3 @@ def test_neither_mlflow_nor_torch_is_imported_for_an_onnx_version() -> None:
         [sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True, timeout=60
     )
     assert done.stdout.strip() == "[]"
-
-
-@pytest.mark.parametrize(
-    ("environment", "header"),
-    [
-        ({}, None),
-        ({"MLFLOW_TRACKING_TOKEN": "t"}, "Bearer t"),
-        ({"MLFLOW_TRACKING_USERNAME": "u", "MLFLOW_TRACKING_PASSWORD": "p"}, "Basic dTpw"),
-    ],
-)
-def test_credentials_come_from_mlflows_own_variables(
-    environment: dict[str, str], header: str | None
-) -> None:
-    assert _authorization(environment) == header
