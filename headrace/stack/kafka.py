@@ -9,15 +9,15 @@ import base64
 import importlib.util
 import json
 import os
-import signal
 import socket
 import subprocess
 import sys
-import time
 import uuid
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+
+from headrace.stack.own_process import OwnProcess
 
 KAFKA_VERSION = "4.1.0"
 # Kafka's own dependencies hold no logger: without one it would end without saying why.
@@ -242,16 +242,16 @@ def answers(node: KafkaNode, *, timeout_seconds: float = 1.0) -> bool:
     return True
 
 
-class KafkaProcess:
+class KafkaProcess(OwnProcess):
     """A node under this process' care, for tests: start, kill, restart, wipe, stop.
 
     Its state outlives ``kill9`` and ``stop``, so that ``start`` goes on where it ended.
     """
 
     def __init__(self, files: KafkaFiles, node: KafkaNode) -> None:
+        super().__init__(node.folder / "kafka.log", STOP_SECONDS)
         self._files = files
         self.node = node
-        self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def bootstrap(self) -> str:
@@ -269,28 +269,13 @@ class KafkaProcess:
             raise KafkaError(f"something else listens at {self.bootstrap} already")
         lay_out(self.node)
         format_storage(self._files, self.node)
-        with self._log_file.open("ab") as log:
-            self._process = subprocess.Popen(
-                server_command(self._files, self.node),
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                stdin=subprocess.DEVNULL,
-                start_new_session=True,
-            )
-        deadline = time.monotonic() + timeout_seconds
-        while not answers(self.node):
-            if self._process.poll() is not None or time.monotonic() > deadline:
-                self.kill9()
-                raise KafkaError(f"Kafka did not start: {self._last_words()}")
-            time.sleep(0.1)
-
-    def kill9(self) -> None:
-        """Ends the node as a crash would."""
-        self._end(signal.SIGKILL)
-
-    def stop(self) -> None:
-        """Asks the node to end, and insists after a while. Does nothing on one that is down."""
-        self._end(signal.SIGTERM)
+        said = self._run(
+            server_command(self._files, self.node),
+            lambda: answers(self.node),
+            within_seconds=timeout_seconds,
+        )
+        if said is not None:
+            raise KafkaError(f"Kafka did not start: {said}")
 
     def restart(self) -> None:
         """Starts the node again, after ending it if it still runs."""
@@ -303,33 +288,3 @@ class KafkaProcess:
             raise KafkaError("the node still runs: stop it before its data is removed")
         for path in sorted(self.node.data_folder.rglob("*"), reverse=True):
             path.rmdir() if path.is_dir() else path.unlink()
-
-    def freeze(self) -> None:
-        """Halts the node without closing anything (SIGSTOP), as a long pause of its machine."""
-        if self._process is not None:
-            self._process.send_signal(signal.SIGSTOP)
-
-    def thaw(self) -> None:
-        """Lets a frozen node go on."""
-        if self._process is not None:
-            self._process.send_signal(signal.SIGCONT)
-
-    def _end(self, how: signal.Signals) -> None:
-        process, self._process = self._process, None
-        if process is None:
-            return
-        if process.poll() is None:
-            process.send_signal(signal.SIGCONT)
-            process.send_signal(how)
-        try:
-            process.wait(STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-
-    @property
-    def _log_file(self) -> Path:
-        return self.node.folder / "kafka.log"
-
-    def _last_words(self) -> str:
-        return self._log_file.read_text(encoding="utf-8", errors="replace")[-1000:]

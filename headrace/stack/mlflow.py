@@ -7,16 +7,14 @@ up`` mostly waits for. It never touches a server that it did not start.
 """
 
 import os
-import signal
-import subprocess
 import sys
-import time
 import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from headrace.errors import ServiceFailedError
+from headrace.stack.own_process import OwnProcess
 
 STOP_SECONDS = 10.0
 
@@ -93,12 +91,12 @@ def answers(server: MlflowServer, *, timeout_seconds: float = 5.0) -> bool:
         return False
 
 
-class MlflowProcess:
+class MlflowProcess(OwnProcess):
     """A server under this process' care, for tests. Its state outlives it."""
 
     def __init__(self, server: MlflowServer) -> None:
+        super().__init__(server.folder / "mlflow.log", STOP_SECONDS)
         self.server = server
-        self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def url(self) -> str:
@@ -112,46 +110,12 @@ class MlflowProcess:
             MlflowStartError: it ended, or was not ready in time; with the end of its log.
         """
         lay_out(self.server)
-        with self._log_file.open("ab") as log:
-            self._process = subprocess.Popen(
-                command(self.server),
-                env=environment(self.server, os.environ),
-                cwd=self.server.folder,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-        deadline = time.monotonic() + timeout_seconds
-        while not answers(self.server):
-            if self._process.poll() is not None or time.monotonic() > deadline:
-                self.kill9()
-                raise MlflowStartError(f"MLflow did not start: {self._last_words()}")
-            time.sleep(0.1)
-
-    def kill9(self) -> None:
-        """Ends the server as a crash would."""
-        self._end(signal.SIGKILL)
-
-    def stop(self) -> None:
-        """Asks the server to end, and insists after a while. Does nothing on one that is down."""
-        self._end(signal.SIGTERM)
-
-    def _end(self, how: signal.Signals) -> None:
-        process, self._process = self._process, None
-        if process is None:
-            return
-        if process.poll() is None:
-            process.send_signal(how)
-        try:
-            process.wait(STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-
-    @property
-    def _log_file(self) -> Path:
-        return self.server.folder / "mlflow.log"
-
-    def _last_words(self) -> str:
-        return self._log_file.read_text(encoding="utf-8", errors="replace")[-1500:]
+        said = self._run(
+            command(self.server),
+            lambda: answers(self.server),
+            within_seconds=timeout_seconds,
+            env=environment(self.server, os.environ),
+            cwd=self.server.folder,
+        )
+        if said is not None:
+            raise MlflowStartError(f"MLflow did not start: {said}")

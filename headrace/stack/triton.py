@@ -10,11 +10,8 @@ import ctypes
 import os
 import platform
 import shutil
-import signal
-import subprocess
 import sys
 import sysconfig
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
@@ -24,6 +21,7 @@ from pathlib import Path
 
 from headrace.errors import MachineError, ServiceFailedError
 from headrace.stack import install
+from headrace.stack.own_process import OwnProcess
 
 GLIBC = (2, 35)
 STOP_SECONDS = 10.0
@@ -210,14 +208,13 @@ def answers(server: TritonServer, *, timeout_seconds: float = 1.0) -> bool:
         return False
 
 
-class TritonProcess:
+class TritonProcess(OwnProcess):
     """A server under this process' care, for tests: start, kill, restart, stop."""
 
     def __init__(self, files: TritonFiles, server: TritonServer, log: Path) -> None:
+        super().__init__(log, STOP_SECONDS)
         self._files = files
         self.server = server
-        self._log = log
-        self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def grpc(self) -> str:
@@ -231,57 +228,16 @@ class TritonProcess:
             TritonStartError: it ended, or was not ready in time; with the end of its log.
         """
         clean(self.server)
-        with self._log.open("ab") as log:
-            self._process = subprocess.Popen(
-                command(self._files, self.server),
-                env=environment(self._files, os.environ),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-        deadline = time.monotonic() + timeout_seconds
-        while not answers(self.server):
-            if self._process.poll() is not None or time.monotonic() > deadline:
-                self.kill9()
-                raise TritonStartError(f"Triton did not start: {self._last_words()}")
-            time.sleep(0.05)
-
-    def kill9(self) -> None:
-        """Ends the server as a crash would; its stubs see that it is gone and end too."""
-        self._end(signal.SIGKILL)
-
-    def stop(self) -> None:
-        """Asks the server to end, and insists after a while. Does nothing on one that is down."""
-        self._end(signal.SIGTERM)
+        said = self._run(
+            command(self._files, self.server),
+            lambda: answers(self.server),
+            within_seconds=timeout_seconds,
+            env=environment(self._files, os.environ),
+        )
+        if said is not None:
+            raise TritonStartError(f"Triton did not start: {said}")
 
     def restart(self) -> None:
         """Starts the server again, with no model, after ending it if it still runs."""
         self.stop()
         self.start()
-
-    def freeze(self) -> None:
-        """Halts the server without closing anything (SIGSTOP): it is slow beyond all measure."""
-        if self._process is not None:
-            self._process.send_signal(signal.SIGSTOP)
-
-    def thaw(self) -> None:
-        """Lets a frozen server go on."""
-        if self._process is not None:
-            self._process.send_signal(signal.SIGCONT)
-
-    def _end(self, how: signal.Signals) -> None:
-        process, self._process = self._process, None
-        if process is None:
-            return
-        if process.poll() is None:
-            process.send_signal(signal.SIGCONT)
-            process.send_signal(how)
-        try:
-            process.wait(STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-
-    def _last_words(self) -> str:
-        return self._log.read_text(encoding="utf-8", errors="replace")[-1500:]

@@ -1,0 +1,88 @@
+"""A server under this process' care, for tests and benchmarks: started, killed, frozen, stopped.
+
+``kafka.py``, ``mlflow.py`` and ``triton.py`` say what to start and when it is ready. ``headrace
+up`` has its own supervisor and does not use this.
+"""
+
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+_POLL_SECONDS = 0.05
+_LAST_WORDS_CHARACTERS = 1500
+
+
+class OwnProcess:
+    """One server process at a time; what it stores outlives it.
+
+    Args:
+        log: file that its output is appended to.
+        stop_seconds: how long a server that was asked to end may take.
+    """
+
+    def __init__(self, log: Path, stop_seconds: float) -> None:
+        self._log = log
+        self._stop_seconds = stop_seconds
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def kill9(self) -> None:
+        """Ends the server as a crash would."""
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> None:
+        """Asks the server to end, and insists after a while. Does nothing on one that is down."""
+        self._end(signal.SIGTERM)
+
+    def freeze(self) -> None:
+        """Halts the server without closing anything (SIGSTOP): it is slow beyond all measure."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Lets a frozen server go on."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGCONT)
+
+    def _run(
+        self,
+        command: Sequence[str],
+        answers: Callable[[], bool],
+        *,
+        within_seconds: float,
+        env: Mapping[str, str] | None = None,
+        cwd: Path | None = None,
+    ) -> str | None:
+        """Starts the server and waits until it answers; the end of its log where it does not."""
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                command,
+                env=env,
+                cwd=cwd,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        deadline = time.monotonic() + within_seconds
+        while not answers():
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                self.kill9()
+                said = self._log.read_text(encoding="utf-8", errors="replace")
+                return said[-_LAST_WORDS_CHARACTERS:]
+            time.sleep(_POLL_SECONDS)
+        return None
+
+    def _end(self, how: signal.Signals) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        if process.poll() is None:
+            process.send_signal(signal.SIGCONT)  # a frozen one could not hear
+            process.send_signal(how)
+        try:
+            process.wait(self._stop_seconds)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
