@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from contracts.model import ENDPOINT_NAME, ModelRef
+from contracts.rollout import CommandOutcome, RolloutSpec, RolloutState, StatisticSpec
 from contracts.tasks import Task
 
 API_VERSION: Literal["headrace.dev/v1alpha1"] = "headrace.dev/v1alpha1"
@@ -75,7 +76,9 @@ class EndpointSpec(_Part):
     version: FollowVersion | AliasVersion | PinnedVersion = FollowVersion()
     task: Task | None = Field(None, description="from the model's own config where it can be told")
     serving: Serving = Serving()
+    rollout: RolloutSpec = RolloutSpec()
     limits: Limits = Limits()
+    statistics: Annotated[tuple[StatisticSpec, ...], Field(max_length=50)] = ()
 
 
 class Arm(StrEnum):
@@ -85,10 +88,14 @@ class Arm(StrEnum):
     CANARY = "canary"
     SHADOW = "shadow"
     FORCED = "forced"
+    CONTROL = "control"  # the version before, which keeps a few callers through the bake
 
 
 class Route(_Part):
-    """One arm of the routing table; the weights of stable and canary sum to 100."""
+    """One arm of the routing table; the weights of stable, canary and control sum to 100.
+
+    A shadow's weight stands apart: percent of requests that are copied to it.
+    """
 
     arm: Arm
     ref: ModelRef
@@ -103,9 +110,16 @@ class Phase(StrEnum):
     VERIFYING = "Verifying"
     PUBLISHING = "Publishing"
     LOADING = "Loading"
-    SERVING = "Serving"
+    LOADED = "Loaded"  # every Triton holds it; what comes next is the rollout's
+    SHADOW = "Shadow"
+    CANARY = "Canary"
+    PROMOTED = "Promoted"
+    SETTLED = "Settled"
+    SERVING = "Serving"  # stable at once: the first version, or the strategy ``direct``
     BLOCKED = "Blocked"
     REJECTED = "Rejected"
+    ROLLED_BACK = "RolledBack"
+    SUPERSEDED = "Superseded"
 
 
 class Candidate(_Part):
@@ -115,6 +129,7 @@ class Candidate(_Part):
     phase: Phase
     reason: str = ""
     ref: ModelRef | None = None
+    options: str = Field("", description="digest of the serving options")
     attempts: int = 0
     retry_at: float | None = Field(None, description="unix time, seconds")
 
@@ -135,6 +150,9 @@ class Transition(_Part):
     version: str
     phase: Phase
     reason: str = ""
+    by: str = Field("", description="who decided; empty: Headrace itself")
+    step: int | None = None
+    figures: dict[str, float] = {}
 
 
 class EndpointStatus(_Part):
@@ -145,6 +163,9 @@ class EndpointStatus(_Part):
     routes: tuple[Route, ...] = ()
     packages: tuple[ModelRef, ...] = Field((), description="what every Triton must hold")
     candidate: Candidate | None = None
+    rollout: RolloutState | None = Field(None, description="the one that goes on, bake included")
+    last_rollout: RolloutState | None = Field(None, description="the last one that ended")
+    commands: tuple[CommandOutcome, ...] = ()
     rejected: tuple[Rejection, ...] = ()
     history: Annotated[tuple[Transition, ...], Field(max_length=HISTORY_LIMIT)] = ()
 
@@ -155,10 +176,15 @@ class EndpointStatus(_Part):
 
 
 class Metadata(_Part):
-    """Name and revision; ``revision`` is Kubernetes' resourceVersion or the file's counter."""
+    """Name, revision and notes of people.
+
+    ``revision`` is Kubernetes' resourceVersion or the file's counter. ``annotations`` hold the
+    commands that wait (``contracts.rollout.COMMAND_PREFIX``).
+    """
 
     name: str = Field(pattern=f"^{ENDPOINT_NAME.pattern}$")
     revision: str = ""
+    annotations: dict[str, str] = {}
 
 
 class ModelEndpoint(_Part):

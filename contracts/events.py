@@ -5,6 +5,8 @@ even a killed gateway's loss shows as a gap; it has no key and mixes endpoints. 
 an answered request is marked ``answered``. The text itself is never in it.
 """
 
+from typing import Literal
+
 import msgspec
 
 from contracts.endpoint import Arm
@@ -38,6 +40,15 @@ class Latency(msgspec.Struct, frozen=True, array_like=True, gc=False):
     total: float
 
 
+class Pairing(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A shadow's answers beside those that the caller got, text by text."""
+
+    version: str  # that answered the caller
+    seconds: float  # tokenise + wait + infer of the answer that the caller got
+    equal: list[bool] = []  # of labels; empty for vectors
+    distance: list[float] = []  # 0 to 1: total variation of scores, or (1 - cosine) / 2
+
+
 class PredictionEvent(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """One attempt of one request on one version, failures included."""
 
@@ -54,6 +65,35 @@ class PredictionEvent(msgspec.Struct, frozen=True, omit_defaults=True, gc=False)
     trace_id: str = ""
     # Users' own statistics: name -> observed values.
     observations: dict[str, list[float | str]] = {}
+    # Whose request it was: a hash of whom to stick to, 0 where nobody was named. Caps the weight
+    # of one caller in the evidence; says nothing about who it is.
+    caller: int = 0
+    repeated: bool = False  # a second attempt, after a candidate's failed: no evidence on its arm
+    pairing: Pairing | None = None  # of a shadow's attempt
+
+
+class Feedback(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The truth about one answered text, as a caller told it later."""
+
+    time: float  # unix, seconds, when it arrived
+    request_id: str  # of the answer
+    endpoint: str
+    version: str
+    package: str
+    arm: Arm
+    answered: str  # label
+    truth: str  # label
+    score: float | None = None  # of the answered label
+    caller: int = 0
+
+
+class StatisticSpec(msgspec.Struct, frozen=True, array_like=True):
+    """A statistic of the users' own, as it was declared when it was observed."""
+
+    name: str
+    kind: Literal["histogram", "category", "counter"]
+    edges: list[float] = []
+    values: list[str] = []
 
 
 class Refusals(msgspec.Struct, frozen=True, array_like=True):
@@ -87,6 +127,10 @@ class EventBatch(msgspec.Struct, frozen=True):
     events: list[PredictionEvent] = []
     refusals: list[Refusals] = []
     dropped: list[Dropped] = []
+    feedback: list[Feedback] = []
+    # endpoint -> the declarations of what ``observations`` in this message hold, so that a window
+    # stays a function of the log.
+    statistics: dict[str, list[StatisticSpec]] = {}
     # The gateway ended in order: one that falls silent without it was killed, and lost its tail.
     last: bool = False
     schema_version: int = SCHEMA_VERSION

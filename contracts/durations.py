@@ -1,0 +1,48 @@
+"""Durations as people write them in an endpoint: ``24h``, ``90s``, ``1h30m``, ``500ms``."""
+
+import re
+from typing import Annotated
+
+from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema
+
+_UNITS = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
+_PATTERN = r"^(?:\d+(?:\.\d+)?(?:ms|d|h|m|s))+$"
+_WHOLE = re.compile(_PATTERN)
+_PIECE = re.compile(r"(\d+(?:\.\d+)?)(ms|d|h|m|s)")
+
+
+def seconds(text: object) -> object:
+    """Seconds of a duration as written; a number is seconds already, others are left to pydantic.
+
+    >>> seconds("1h30m")
+    5400.0
+    """
+    if not isinstance(text, str):
+        return text
+    if not _WHOLE.fullmatch(text):
+        raise ValueError("a duration is written as 24h, 90s, 1h30m or 500ms")
+    return sum(float(number) * _UNITS[unit] for number, unit in _PIECE.findall(text))
+
+
+def written(value: float) -> str:
+    """The duration as people write it, in the largest units that hold it exactly.
+
+    >>> written(5400.0)
+    '1h30m'
+    """
+    milliseconds = round(value * 1000)
+    pieces = []
+    for unit, size in (("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)):
+        count, milliseconds = divmod(milliseconds, size)
+        if count:
+            pieces.append(f"{count}{unit}")
+    return "".join(pieces) or "0s"
+
+
+Duration = Annotated[
+    float,
+    BeforeValidator(seconds),
+    PlainSerializer(written, str, when_used="json"),
+    WithJsonSchema({"type": "string", "pattern": _PATTERN}),
+    Field(ge=0, allow_inf_nan=False),
+]

@@ -1,0 +1,298 @@
+"""A rollout: what a user asks of it (spec), and everything that is known of one (state).
+
+The state is part of the endpoint's status, so that a controller killed at any instant goes on from
+what it reads there. ``rollout/`` alone makes and changes it; gateways read the routes that follow
+from it, people read its checks.
+"""
+
+from enum import StrEnum
+from itertools import pairwise
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from contracts.durations import Duration
+from contracts.model import ModelRef
+
+SERIES_LIMIT = 240
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+
+# What a user asks for
+
+
+class Strategy(StrEnum):
+    """``canary`` walks the steps, ``shadow`` never promotes by itself, ``direct`` never judges."""
+
+    CANARY = "canary"
+    SHADOW = "shadow"
+    DIRECT = "direct"
+
+
+class ShadowStep(_Part):
+    """The candidate answers copies of requests; its answers are compared and thrown away."""
+
+    shadow: float = Field(gt=0, le=100, description="percent of requests")
+
+
+class WeightStep(_Part):
+    """The candidate answers callers."""
+
+    weight: float = Field(gt=0, lt=100, description="percent of callers")
+
+
+class Line(_Part):
+    """The tolerance ``absolute + relative x stable's rate``."""
+
+    absolute: float = Field(ge=0, le=1)
+    relative: float = Field(ge=1, le=100)
+
+
+class _Check(_Part):
+    gate: bool = Field(True, description="false: report only, neither fail nor hold the rollout")
+    required: bool = Field(True, description="false: may fail the rollout, but need not pass")
+
+
+class ErrorRateCheck(_Check):
+    """Share of attempts answered 5xx, canary against stable."""
+
+    fail: Line = Line(absolute=0, relative=1.25)
+    pass_: Line = Field(Line(absolute=0.01, relative=1.25), alias="pass")
+
+
+class LatencyCheck(_Check):
+    """Share of attempts slower than stable's 95th percentile, within a length bucket."""
+
+    fail: Line = Line(absolute=0, relative=1.25)
+    pass_: Line = Field(Line(absolute=0.02, relative=1.25), alias="pass")
+
+
+class ClassShareCheck(_Check):
+    """Share of each predicted class, in both directions."""
+
+    fail: Line = Line(absolute=0.02, relative=1)
+    pass_: Line = Field(Line(absolute=0.05, relative=1), alias="pass")
+
+
+class OutputShiftCheck(_Check):
+    """Jensen-Shannon distance between the arms' output histograms."""
+
+    distance: float = Field(0.1, gt=0, lt=1)
+
+
+class AgreementCheck(_Check):
+    """Share of equal labels on the same inputs, in shadow."""
+
+    at_least: float = Field(0.9, gt=0, le=1, alias="atLeast")
+
+
+class DriftCheck(_Check):
+    """Distance of the candidate's inputs and outputs to its own profile beyond stable's to its."""
+
+    gate: bool = False
+    required: bool = False
+    excess: float = Field(0.1, gt=0, description="PSI beyond stable's that matters")
+
+
+class QualityCheck(_Check):
+    """Share of wrong answers among those with feedback, canary against stable."""
+
+    required: bool = False
+    fail: Line = Line(absolute=0.02, relative=1)
+    pass_: Line = Field(Line(absolute=0.05, relative=1), alias="pass")
+
+
+class StatisticCheck(_Check):
+    """A declared statistic of the users' own: its distribution, canary against stable."""
+
+    name: str
+    distance: float = Field(0.1, gt=0, lt=1, description="Jensen-Shannon distance")
+
+
+class Checks(_Part):
+    """The checks of a rollout; ``null`` turns one off."""
+
+    error_rate: ErrorRateCheck | None = Field(ErrorRateCheck(), alias="errorRate")
+    latency: LatencyCheck | None = LatencyCheck()
+    output_shift: OutputShiftCheck | None = Field(OutputShiftCheck(), alias="outputShift")
+    class_share: ClassShareCheck | None = Field(ClassShareCheck(), alias="classShare")
+    drift: DriftCheck | None = DriftCheck()
+    agreement: AgreementCheck | None = None
+    quality: QualityCheck | None = None
+    statistics: tuple[StatisticCheck, ...] = ()
+
+
+_STEPS: tuple["Step", ...] = (
+    ShadowStep(shadow=100),
+    WeightStep(weight=5),
+    WeightStep(weight=25),
+    WeightStep(weight=50),
+)
+Step = ShadowStep | WeightStep
+
+
+class RolloutSpec(_Part):
+    """How a new version gets to all callers, or does not."""
+
+    strategy: Strategy = Strategy.CANARY
+    steps: Annotated[tuple[Step, ...], Field(min_length=1, max_length=20)] = _STEPS
+    checks: Checks = Checks()
+    deadline: Duration = Field(86400.0, description="without a verdict by then: roll back", gt=0)
+    bake: Duration = Field(3600.0, description="hold-back of the old version after promotion")
+    hold_back: float = Field(5, gt=0, lt=50, alias="holdBack", description="percent, in the bake")
+    minimum_step: Duration = Field(
+        0.0, alias="minimumStep", description="a step lasts at least so long"
+    )
+    false_rollback: float = Field(
+        0.05, gt=0, lt=0.5, alias="falseRollback", description="chance for an equal version"
+    )
+    alias: str | None = Field("champion", description="MLflow alias moved on promotion; null: none")
+
+    @model_validator(mode="after")
+    def _steps_in_order(self) -> "RolloutSpec":
+        weights = [step.weight for step in self.steps if isinstance(step, WeightStep)]
+        if any(a >= b for a, b in pairwise(weights)):
+            raise ValueError("weights must grow from step to step")
+        kinds = [isinstance(step, WeightStep) for step in self.steps]
+        if kinds != sorted(kinds):
+            raise ValueError("shadow steps come before weights")
+        return self
+
+
+class StatisticKind(StrEnum):
+    """What a statistic of the users' own is."""
+
+    HISTOGRAM = "histogram"
+    CATEGORY = "category"
+    COUNTER = "counter"
+
+
+class StatisticSpec(_Part):
+    """A statistic of the users' own, observed by their preprocessing."""
+
+    name: str = Field(pattern=r"^[a-z][a-z0-9_]{0,62}$")
+    kind: StatisticKind
+    edges: tuple[float, ...] = Field((), max_length=200, description="upper, of a histogram")
+    values: tuple[str, ...] = Field((), max_length=100, description="of a category")
+
+    @model_validator(mode="after")
+    def _shape(self) -> "StatisticSpec":
+        if (self.kind is StatisticKind.HISTOGRAM) != bool(self.edges):
+            raise ValueError("edges belong to a histogram, and a histogram needs them")
+        if (self.kind is StatisticKind.CATEGORY) != bool(self.values):
+            raise ValueError("values belong to a category, and a category needs them")
+        if any(a >= b for a, b in pairwise(self.edges)):
+            raise ValueError("edges must grow")
+        return self
+
+
+# What is known of a rollout
+
+
+class Verdict(StrEnum):
+    """What a check says. No data is ``unknown``, never ``pass``."""
+
+    PASS = "pass"
+    FAIL = "fail"
+    UNKNOWN = "unknown"
+
+
+class CheckResult(_Part):
+    """One check's word at one look, with the figures that it rests on."""
+
+    name: str
+    verdict: Verdict
+    reason: str = Field(description="one sentence, with the figures")
+    figures: dict[str, float] = {}
+    gate: bool = True
+    required: bool = True
+    needs: int | None = Field(None, description="canary requests still needed, as far as one knows")
+
+
+class Outcome(StrEnum):
+    """How a rollout ended."""
+
+    SETTLED = "Settled"
+    ROLLED_BACK = "RolledBack"
+    SUPERSEDED = "Superseded"
+    REVERTED = "Reverted"  # in the bake, or by undo
+
+
+class SeriesPoint(_Part):
+    """Both arms over one or more consecutive windows, for reports and plots."""
+
+    start: float
+    seconds: float
+    candidate_requests: int
+    candidate_errors: int
+    candidate_slow: int
+    stable_requests: int
+    stable_errors: int
+    stable_slow: int
+
+
+class RolloutState(_Part):
+    """One rollout, from its first shadow request to its end."""
+
+    id: str = Field(description="salt of the split: other callers first in each rollout")
+    candidate: ModelRef
+    options: str = Field("", description="digest of the serving options of the candidate")
+    stable: ModelRef = Field(description="the version it is compared with, also in the bake")
+    step: int = 0
+    began: float = Field(description="unix time, seconds")
+    step_began: float
+    paused_at: float | None = None
+    paused_seconds: float = 0.0
+    promoted_at: float | None = Field(None, description="the bake began")
+    looked_through: float = Field(0.0, description="event time up to which windows are judged")
+    checks: tuple[CheckResult, ...] = ()
+    evidence: dict[str, Any] = Field({}, description="of rollout/evidence.py, and of nobody else")
+    series: Annotated[tuple[SeriesPoint, ...], Field(max_length=SERIES_LIMIT)] = ()
+    ended_at: float | None = None
+    outcome: Outcome | None = None
+    reason: str = ""
+
+
+# What a person asks of a rollout
+
+
+class Verb(StrEnum):
+    """What a person can decide."""
+
+    PROMOTE = "promote"
+    PAUSE = "pause"
+    RESUME = "resume"
+    ABORT = "abort"
+    UNDO = "undo"
+    PIN = "pin"
+    UNPIN = "unpin"
+    RETRY = "retry"
+
+
+class Command(_Part):
+    """One wish of a person, kept in ``metadata.annotations`` until the controller answered it."""
+
+    id: str
+    verb: Verb
+    by: str = Field(description="who")
+    at: float = Field(description="unix time, seconds")
+    version: str | None = None
+    reason: str = ""
+
+
+class CommandOutcome(_Part):
+    """What became of a command."""
+
+    id: str
+    verb: Verb
+    by: str
+    at: float
+    accepted: bool
+    said: str = Field(description="what was done, or why not")
+
+
+COMMAND_PREFIX: Literal["command.headrace.dev/"] = "command.headrace.dev/"
+COMMANDS_LIMIT = 20

@@ -1,0 +1,135 @@
+"""Window records: exact counts over an aligned range of offsets, on Kafka ``headrace.windows``.
+
+A range of a partition of ``headrace.predictions`` starts at a multiple of ``RANGE_MESSAGES``. Its
+record holds a cell for every (endpoint, package, arm, window of event time) in it and is rewritten
+from the range's start as the range grows. Readers keep, per (topic id, partition, start), the
+record with the largest end; records of different ranges add. So a record is a function of the log,
+and repeats, late writers and crashes do no harm.
+
+All counts are integers, sums included, so that adding in any order gives the same number.
+"""
+
+import msgspec
+
+from contracts.endpoint import Arm
+from contracts.events import StatisticSpec, UnknownSchemaError
+
+TOPIC = "headrace.windows"
+SCHEMA_VERSION = 1
+RANGE_MESSAGES = 256  # messages, each of many events; a constant of the topic
+WINDOW_SECONDS = 10  # of event time, aligned to the epoch
+MICRO = 1_000_000  # sums are in millionths of their unit
+CALLER_CAP = 20  # attempts of one caller in one cell that count as evidence
+
+# Bucket -> count, of the edges in contracts.statistics; buckets without a count are left out.
+Sparse = dict[int, int]
+
+
+class Judged(msgspec.Struct, omit_defaults=True):
+    """What checks rest on: attempts that may bear witness, each caller's at most ``CALLER_CAP``.
+
+    Left out: forced attempts, second attempts (``repeated``), callers who hung up (499), and what
+    is above a caller's cap.
+    """
+
+    requests: int = 0
+    errors: int = 0  # status 500 and above
+    # Longest text's length bucket (power of two, tokens) -> tokenise + wait + infer, buckets of
+    # LATENCY_EDGES. Answered in time (200), or too late (504, in the bucket to infinity).
+    latency: dict[int, Sparse] = {}
+    labels: dict[str, int] = {}  # of answered texts
+    norms: Sparse = {}  # of answered texts, buckets of Statistic.VECTOR_NORM
+    pairs: int = 0  # texts compared, of a shadow
+    pairs_equal: int = 0
+    feedback: int = 0  # texts with a truth
+    feedback_wrong: int = 0
+
+
+class OwnCounts(msgspec.Struct):
+    """Counts of a statistic of the users' own, with the declaration that they were made under."""
+
+    spec: StatisticSpec
+    counts: dict[str, int] = {}  # bucket number or category -> count
+    sum_micro: int = 0
+    unfit: int = 0  # observations that the declaration does not allow
+
+
+class Cell(msgspec.Struct, omit_defaults=True):
+    """Everything about one (endpoint, package, arm, window). ``start`` in unix seconds."""
+
+    endpoint: str
+    version: str
+    package: str
+    arm: Arm
+    start: int
+    statuses: dict[int, int] = {}  # attempts by status
+    answered: int = 0
+    repeated: int = 0
+    texts: int = 0
+    truncated: int = 0
+    histograms: dict[str, Sparse] = {}  # by contracts.statistics.Statistic
+    sums: dict[str, int] = {}  # of the same, in millionths
+    latency: dict[str, Sparse] = {}  # by contracts.statistics.Stage, buckets of LATENCY_EDGES
+    latency_sums: dict[str, int] = {}  # microseconds
+    labels: dict[str, int] = {}
+    label_scores: dict[str, Sparse] = {}  # predicted label -> its scores, Statistic.SCORE
+    pair_distance: Sparse = {}  # of shadows, buckets of Statistic.SCORE
+    feedback: dict[str, dict[str, int]] = {}  # answered label -> true label -> texts
+    own: list[OwnCounts] = []
+    undeclared: dict[str, int] = {}  # observations of names that nobody declared
+    judged: Judged = msgspec.field(default_factory=Judged)
+
+
+class EndpointWindow(msgspec.Struct):
+    """All cells of one endpoint in one window of event time, merged over partitions and ranges."""
+
+    endpoint: str
+    start: int  # unix seconds
+    seconds: int
+    cells: list[Cell] = []  # one for each (package, arm)
+
+
+class WindowRecord(msgspec.Struct):
+    """One Kafka message of ``headrace.windows``: offsets ``[start, end)`` of one partition."""
+
+    topic_id: str
+    partition: int
+    start: int  # first offset of the range, a multiple of RANGE_MESSAGES
+    end: int  # behind the last offset that is in it
+    newest: float  # largest event time in it, unix seconds
+    events: int
+    skipped: int = 0  # messages of an unknown schema, or that were no batches at all
+    cells: list[Cell] = []
+    # endpoint -> status and reason ("503 overloaded") -> count
+    refusals: dict[str, dict[str, int]] = {}
+    window_seconds: int = WINDOW_SECONDS
+    schema_version: int = SCHEMA_VERSION
+
+
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(WindowRecord)
+
+
+class _Versioned(msgspec.Struct):
+    schema_version: int
+
+
+_version_decoder = msgspec.json.Decoder(_Versioned)
+
+
+def encode(record: WindowRecord) -> bytes:
+    """The message's bytes."""
+    return _encoder.encode(record)
+
+
+def decode(message: bytes) -> WindowRecord:
+    """The record in a message.
+
+    Raises:
+        UnknownSchemaError: another schema version.
+        msgspec.DecodeError: not such a message at all.
+    """
+    version = _version_decoder.decode(message).schema_version
+    if version != SCHEMA_VERSION:
+        raise UnknownSchemaError(f"schema version {version} is not known, only {SCHEMA_VERSION}")
+    return _decoder.decode(message)

@@ -1,0 +1,1 @@
+"""Folds prediction events into exact windows, and tells people what they show."""
