@@ -64,13 +64,17 @@ def main() -> None:
 
 def register(name: str, variant: str) -> str:
     """Fills the active run and registers a version of ``name``; returns its number."""
-    training = json.loads((MODEL / "training.json").read_text(encoding="utf-8"))
     graph = onnx.load(MODEL / "model.onnx")
-    temperature = 1.0
     if variant == "v2":
-        temperature = float(training["temperature"])
-        divide_logits(graph, temperature)
-    mlflow.log_params({**training["recipe"], "variant": variant, "temperature": temperature})
+        training = json.loads((MODEL / "training.json").read_text(encoding="utf-8"))
+        divide_logits(graph, float(training["temperature"]))
+    return log_version(graph, name, variant)
+
+
+def log_version(graph: Any, name: str, variant: str) -> str:  # noqa: ANN401 - onnx has no types
+    """Logs a graph with its lineage into the active run and registers it; returns its number."""
+    training = json.loads((MODEL / "training.json").read_text(encoding="utf-8"))
+    mlflow.log_params({**training["recipe"], "variant": variant})
     mlflow.log_metrics(json.loads((MODEL / "accuracy.json").read_text(encoding="utf-8")))
     mlflow.log_input(data_set("hutto-icwsm-2014-reviews", training["archive_sha256"]), "training")
     digest = hashlib.sha256(EVALUATION_TEXTS.read_bytes()).hexdigest()
