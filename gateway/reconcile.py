@@ -281,7 +281,13 @@ def _view(routes: EndpointRoutes) -> EndpointView:
 
 
 def _summary(table: RoutingTable) -> dict[str, list[str]]:
-    return {
-        name: [f"{way.arm} {way.model.name}" for way in entry.ways]
-        for name, entry in table.endpoints.items()
-    }
+    """Who gets what, in words; it changes whenever any caller's way does."""
+    return {name: list(_ways(entry)) for name, entry in table.endpoints.items()}
+
+
+def _ways(routes: EndpointRoutes) -> Iterable[str]:
+    weights = {(route.arm, route.ref): route.weight for route in routes.endpoint.status.routes}
+    shadows = () if routes.shadow is None else (routes.shadow.way,)
+    for way in (*routes.ways, *shadows):
+        weight = weights.get((way.arm, way.model.ref))
+        yield f"{way.arm} {way.model.name}" + ("" if weight is None else f" {weight:g} %")

@@ -3,6 +3,10 @@
 ``reconcile.py`` builds a table from endpoint objects and the packages at hand and swaps it in
 whole; ``handler.py`` reads it. Tables never change once built. A version that can't be served yet
 does not push out one that can.
+
+During a rollout the candidate's callers are the first interval of the hash space, and stable's the
+rest; after promotion the new version keeps that interval and grows, and the version before it, the
+control, keeps the end. So nobody who has met the new version is sent back by a step forward.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -13,9 +17,12 @@ from contracts.endpoint import Arm, ModelEndpoint, Route
 from contracts.model import ModelRef
 from gateway.errors import ModelUnavailableError, UnknownEndpointError, UnknownVersionError
 from gateway.packages import ServedModel
-from gateway.split import Split
+from gateway.split import Split, below
 
 RETRY_AFTER_SECONDS = 1.0
+_SPLIT_ORDER = (Arm.CANARY, Arm.STABLE, Arm.CONTROL)
+# Who answers where one failed. A version that was promoted is on trial until its bake is over.
+_STANDS_IN = {Arm.CANARY: Arm.STABLE, Arm.STABLE: Arm.CONTROL, Arm.CONTROL: Arm.STABLE}
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,18 +34,46 @@ class Way:
 
 
 @dataclass(frozen=True, slots=True)
+class Shadow:
+    """A version that gets copies of requests: those whose id lies in the first ``percent``."""
+
+    way: Way
+    percent: float
+    salt: str
+
+    def takes(self, request_id: str) -> bool:
+        """Whether a request is among the copied ones; the same in every gateway."""
+        return below(self.salt, request_id, self.percent)
+
+
+@dataclass(frozen=True, slots=True)
 class EndpointRoutes:
-    """One endpoint's part of the table. ``ways`` has stable last; shadows are not among them."""
+    """One endpoint's part of the table.
+
+    ``ways`` are in the order of the split's intervals; shadows are not among them.
+    """
 
     endpoint: ModelEndpoint
     ways: tuple[Way, ...] = ()
     split: Split | None = None  # None: stable has every caller
     versions: Mapping[str, ServedModel] = field(default_factory=dict)
+    shadow: Shadow | None = None
 
     @property
     def stable(self) -> Way | None:
         """The version that answers by default."""
-        return self.ways[-1] if self.ways else None
+        return self._of(Arm.STABLE)
+
+    def instead_of(self, way: Way) -> Way | None:
+        """The version that answers where ``way``'s failed; none for a forced one."""
+        arm = _STANDS_IN.get(way.arm)
+        return None if arm is None else self._of(arm)
+
+    def _of(self, arm: Arm) -> Way | None:
+        for way in self.ways:
+            if way.arm is arm:
+                return way
+        return None
 
     def choose(self, key: str, forced_version: str | None = None) -> Way:
         """The way of a request.
@@ -64,7 +99,7 @@ class EndpointRoutes:
                 retry_after_seconds=RETRY_AFTER_SECONDS,
             )
         if self.split is None:
-            return self.ways[-1]
+            return self.ways[0]
         return self.ways[self.split.choose(key)]
 
 
@@ -90,7 +125,11 @@ class RoutingTable:
         return {
             model.ref.package: model
             for routes in self.endpoints.values()
-            for model in (*(way.model for way in routes.ways), *routes.versions.values())
+            for model in (
+                *(way.model for way in routes.ways),
+                *routes.versions.values(),
+                *(() if routes.shadow is None else (routes.shadow.way.model,)),
+            )
         }
 
 
@@ -133,23 +172,48 @@ def _routes(
     versions = _versions(endpoint, opened)
     if stable is None or not ready:
         return EndpointRoutes(endpoint, versions=versions)
-    split_routes = [
+    routes = [
         route
+        for arm in _SPLIT_ORDER
         for route in endpoint.status.routes
-        if route.arm is Arm.CANARY and route.weight > 0 and route.ref.package in opened
+        if route.arm is arm and route.ref.package in opened
     ]
-    canaries = tuple(Way(route.arm, opened[route.ref.package]) for route in split_routes)
-    ways = (*canaries, Way(Arm.STABLE, opened[stable.package]))
-    return EndpointRoutes(endpoint, ways, _split(endpoint.name, split_routes), versions)
+    routes = [route for route in routes if route.weight > 0 or route.arm is Arm.STABLE]
+    return EndpointRoutes(
+        endpoint,
+        tuple(Way(route.arm, opened[route.ref.package]) for route in routes),
+        _split(endpoint, routes),
+        versions,
+        _shadow(endpoint, opened),
+    )
 
 
-def _split(endpoint: str, canaries: list[Route]) -> Split | None:
-    if not canaries:
+def _split(endpoint: ModelEndpoint, routes: list[Route]) -> Split | None:
+    """The split over routes in order; stable takes over what packages not at hand leave."""
+    if len(routes) < 2:
         return None
-    # The candidate's package names the rollout: another one meets other callers first.
-    salt = f"{endpoint}:{canaries[0].ref.package}"
-    weights = [route.weight for route in canaries]
-    return Split.of_weights(salt, [*weights, 100 - sum(weights)])
+    others = sum(route.weight for route in routes if route.arm is not Arm.STABLE)
+    weights = [100 - others if route.arm is Arm.STABLE else route.weight for route in routes]
+    return Split.of_weights(_salt(endpoint), weights)
+
+
+def _shadow(endpoint: ModelEndpoint, opened: Mapping[str, ServedModel]) -> Shadow | None:
+    for route in endpoint.status.routes:
+        if route.arm is Arm.SHADOW and route.weight > 0 and route.ref.package in opened:
+            way = Way(Arm.SHADOW, opened[route.ref.package])
+            # Not the split's salt: who is copied says nothing of who gets the candidate later.
+            return Shadow(way, route.weight, f"{_salt(endpoint)}/shadow")
+    return None
+
+
+def _salt(endpoint: ModelEndpoint) -> str:
+    """Names the rollout, so that another one meets other callers first."""
+    rollout = endpoint.status.rollout
+    if rollout is not None:
+        return rollout.id
+    candidates = (Arm.CANARY, Arm.SHADOW, Arm.CONTROL)
+    packages = [route.ref.package for route in endpoint.status.routes if route.arm in candidates]
+    return f"{endpoint.name}:{packages[0] if packages else ''}"
 
 
 def _versions(

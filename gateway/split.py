@@ -24,6 +24,11 @@ def position(salt: str, key: str) -> int:
     return int.from_bytes(blake2b(text, digest_size=8).digest(), "big")
 
 
+def below(salt: str, key: str, percent: float) -> bool:
+    """Whether a key stands in the first ``percent`` of the space."""
+    return position(salt, key) < round(percent / 100 * _SPACE)
+
+
 @dataclass(frozen=True, slots=True)
 class Split:
     """Half-open intervals that cover the whole space; interval ``i`` ends before ``ends[i]``."""
@@ -35,8 +40,8 @@ class Split:
     def of_weights(cls, salt: str, weights: Sequence[float]) -> "Split":
         """The split whose interval ``i`` holds ``weights[i]`` percent of callers.
 
-        The last interval takes what the others leave, so put the stable version last: then a
-        growing canary takes callers from stable alone.
+        The last interval takes what the others leave. Put a canary before stable and stable before
+        a control: then whoever grows takes callers from its neighbour alone.
 
         Raises:
             ValueError: a negative weight, or a sum that is not 100.

@@ -90,3 +90,78 @@ def test_an_endpoint_that_was_deleted_is_gone() -> None:
 def test_a_table_names_every_package_that_it_needs() -> None:
     endpoint = endpoint_of(ONE.ref, packages=[ONE.ref, TWO.ref])
     assert table_of(endpoint).models() == {ONE.ref.package: ONE, TWO.ref.package: TWO}
+
+
+def arms_of(endpoint: ModelEndpoint, callers: int = 4000) -> list[tuple[Arm, str]]:
+    routes = table_of(endpoint)["sentiment"]
+    ways = [routes.choose(f"caller-{number}") for number in range(callers)]
+    return [(way.arm, way.model.ref.version) for way in ways]
+
+
+def test_whoever_met_the_new_version_keeps_it_through_growth_promotion_and_the_end() -> None:
+    stages = [
+        endpoint_of(ONE.ref, canary=TWO.ref, weight=5, rollout="r"),
+        endpoint_of(ONE.ref, canary=TWO.ref, weight=50, rollout="r"),
+        endpoint_of(TWO.ref, control=ONE.ref, weight=5, rollout="r"),
+        endpoint_of(TWO.ref, packages=[ONE.ref, TWO.ref]),
+    ]
+    met = [
+        {number for number, (_, version) in enumerate(arms_of(stage)) if version == "2"}
+        for stage in stages
+    ]
+    assert met[0] < met[1] < met[2] < met[3] == set(range(4000))
+
+
+def test_a_control_keeps_its_share_of_callers_after_promotion() -> None:
+    arms = arms_of(endpoint_of(TWO.ref, control=ONE.ref, weight=5, rollout="r"))
+    assert set(arms) == {(Arm.STABLE, "2"), (Arm.CONTROL, "1")}
+    assert 150 < arms.count((Arm.CONTROL, "1")) < 250
+
+
+def test_a_control_that_is_not_at_hand_leaves_its_callers_to_stable() -> None:
+    endpoint = endpoint_of(TWO.ref, control=ONE.ref, weight=40, rollout="r")
+    routes = table_of(endpoint, opened=[TWO])["sentiment"]
+    assert {routes.choose(str(number)).model.ref for number in range(50)} == {TWO.ref}
+
+
+def test_another_rollout_meets_other_callers_first() -> None:
+    def met(rollout: str) -> set[int]:
+        endpoint = endpoint_of(ONE.ref, canary=TWO.ref, weight=10, rollout=rollout)
+        return {n for n, (arm, _) in enumerate(arms_of(endpoint)) if arm is Arm.CANARY}
+
+    assert met("a") == met("a")
+    assert len(met("a") & met("b")) < 0.3 * len(met("a"))
+
+
+def test_a_shadow_gets_no_callers_but_its_share_of_copies() -> None:
+    endpoint = endpoint_of(ONE.ref, shadow=TWO.ref, shadowed=25, rollout="r")
+    routes = table_of(endpoint)["sentiment"]
+    assert {routes.choose(str(number)).model.ref for number in range(50)} == {ONE.ref}
+    assert routes.shadow is not None
+    assert (routes.shadow.way.arm, routes.shadow.way.model) == (Arm.SHADOW, TWO)
+    copied = sum(routes.shadow.takes(f"request-{number}") for number in range(4000))
+    assert 850 < copied < 1150
+
+
+def test_a_shadow_that_is_not_at_hand_gets_no_copies() -> None:
+    endpoint = endpoint_of(ONE.ref, shadow=TWO.ref, rollout="r")
+    assert table_of(endpoint, opened=[ONE])["sentiment"].shadow is None
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "arm", "other"),
+    [
+        (endpoint_of(ONE.ref, canary=TWO.ref, weight=50), Arm.CANARY, Arm.STABLE),
+        (endpoint_of(ONE.ref, canary=TWO.ref, weight=50), Arm.STABLE, None),
+        (endpoint_of(TWO.ref, control=ONE.ref, weight=50), Arm.STABLE, Arm.CONTROL),
+        (endpoint_of(TWO.ref, control=ONE.ref, weight=50), Arm.CONTROL, Arm.STABLE),
+    ],
+)
+def test_where_a_version_fails_the_other_one_of_the_rollout_answers(
+    endpoint: ModelEndpoint, arm: Arm, other: Arm | None
+) -> None:
+    routes = table_of(endpoint)["sentiment"]
+    (way,) = [way for way in routes.ways if way.arm is arm]
+    found = routes.instead_of(way)
+    assert (None if found is None else found.arm) is other
+    assert routes.instead_of(routes.choose("caller", "1")) is None

@@ -23,6 +23,7 @@ from contracts.endpoint import (
 from contracts.events import PredictionEvent
 from contracts.manifest import TOKENIZER, Lineage, Manifest, PackageFile, TokenizerSpec
 from contracts.model import ModelRef
+from contracts.rollout import RolloutState
 from contracts.tasks import Task
 from contracts.tensors import Datatype, TensorSpec
 from gateway.calls import Call
@@ -97,18 +98,37 @@ def endpoint_of(
     *,
     name: str = "sentiment",
     canary: ModelRef | None = None,
+    control: ModelRef | None = None,
     weight: float = 0.0,
+    shadow: ModelRef | None = None,
+    shadowed: float = 100.0,
+    rollout: str = "",
     packages: Iterable[ModelRef] = (),
     limits: Limits | None = None,
 ) -> ModelEndpoint:
-    """An endpoint that routes to these packages."""
-    routes = [] if canary is None else [Route(arm=Arm.CANARY, ref=canary, weight=weight)]
+    """An endpoint that routes to these packages.
+
+    ``weight`` is the canary's or the control's, ``shadowed`` the shadow's, ``rollout`` the id of
+    the one that goes on.
+    """
+    # Not in the split's order: that is the gateway's to keep.
+    routes = [] if control is None else [Route(arm=Arm.CONTROL, ref=control, weight=weight)]
     if stable is not None:
         routes.append(Route(arm=Arm.STABLE, ref=stable, weight=100 - weight))
+    if canary is not None:
+        routes.append(Route(arm=Arm.CANARY, ref=canary, weight=weight))
+    if shadow is not None:
+        routes.append(Route(arm=Arm.SHADOW, ref=shadow, weight=shadowed))
+    candidate = canary or shadow or stable
+    state = None
+    if rollout and candidate is not None and stable is not None:
+        state = RolloutState(
+            id=rollout, candidate=candidate, stable=control or stable, began=0.0, step_began=0.0
+        )
     return ModelEndpoint(
         metadata=Metadata(name=name),
         spec=EndpointSpec(model="sentiment", limits=limits or Limits()),
-        status=EndpointStatus(routes=tuple(routes), packages=tuple(packages)),
+        status=EndpointStatus(routes=tuple(routes), packages=tuple(packages), rollout=state),
     )
 
 
