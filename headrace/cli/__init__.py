@@ -1,0 +1,62 @@
+"""The command line ``headrace``: declares the commands and turns every error into a sentence.
+
+The words of a command are in ``headrace.cli.<group>``, its work is in ``headrace.commands.<name>``,
+imported when it is run, so that ``--help`` and completion stay quick. A failure that a person can
+act on is printed without a traceback and ends with the error's own exit status.
+"""
+
+from importlib.metadata import version
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from typer.core import TyperGroup
+
+from headrace.cli import keys, stack
+from headrace.errors import HeadraceError
+
+errors = Console(stderr=True)
+
+
+class SentenceGroup(TyperGroup):
+    """Prints a ``HeadraceError`` as its message."""
+
+    def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - click's context, which typer brings along
+        """Runs a command.
+
+        Raises:
+            typer.Exit: with the error's exit status.
+        """
+        try:
+            return super().invoke(ctx)
+        except HeadraceError as error:
+            errors.print(error.message, style="red", markup=False, highlight=False, soft_wrap=True)
+            raise typer.Exit(error.exit_status) from None
+
+
+app = typer.Typer(
+    cls=SentenceGroup,
+    no_args_is_help=True,
+    help="Serves Hugging Face encoder models: registered in MLflow, run by Triton.",
+    pretty_exceptions_show_locals=False,
+)
+
+
+def _print_version(asked: bool) -> None:  # noqa: FBT001 - as typer calls it
+    if asked:
+        typer.echo(f"headrace {version('headrace')}")
+        raise typer.Exit
+
+
+@app.callback()
+def main(
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print it.")
+    ] = False,
+) -> None:
+    """Serves Hugging Face encoder models: registered in MLflow, run by Triton."""
+
+
+for command in (stack.up, stack.status, stack.predict, stack.models, stack.doctor, stack.gc):
+    app.command()(command)
+app.add_typer(keys.app, name="keys")

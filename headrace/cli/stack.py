@@ -1,0 +1,118 @@
+"""Words of the commands about the local stack as a whole, ``up`` and ``status`` among them."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from headrace.cli.options import CACHE, HOME, ApiKey, Cache, Gateway, Home, Json, Port, absolute
+
+
+def up(
+    home: Home = HOME,
+    cache: Cache = CACHE,
+    kafka_bootstrap: Annotated[
+        str | None,
+        typer.Option(help="Use this Kafka (host:port).", rich_help_panel="Existing services"),
+    ] = None,
+    mlflow_uri: Annotated[
+        str | None,
+        typer.Option(help="Use this MLflow server (URL).", rich_help_panel="Existing services"),
+    ] = None,
+    triton_grpc: Annotated[
+        str | None,
+        typer.Option(
+            help="Use this Triton (host:port of gRPC).", rich_help_panel="Existing services"
+        ),
+    ] = None,
+    keys_file: Annotated[
+        Path | None, typer.Option(help="Ask callers for a key of this file (headrace keys create).")
+    ] = None,
+    port_gateway_http: Port = 8080,
+    port_gateway_grpc: Port = 8081,
+    port_mlflow: Port = 5000,
+    port_kafka: Port = 9092,
+    port_kafka_controller: Port = 9093,
+    port_triton_http: Port = 8000,
+    port_triton_grpc: Port = 8001,
+    port_triton_metrics: Port = 8002,
+    example: Annotated[
+        bool, typer.Option(help="Register the example model when MLflow has no model.")
+    ] = True,
+) -> None:
+    """Starts the whole stack on this machine and runs it until Ctrl-C."""
+    from headrace.commands import up as command
+    from headrace.stack.settings import Ports, StackSettings
+
+    settings = StackSettings(
+        home=absolute(home),
+        cache=absolute(cache),
+        ports=Ports(
+            gateway_http=port_gateway_http,
+            gateway_grpc=port_gateway_grpc,
+            mlflow=port_mlflow,
+            kafka=port_kafka,
+            kafka_controller=port_kafka_controller,
+            triton_http=port_triton_http,
+            triton_grpc=port_triton_grpc,
+            triton_metrics=port_triton_metrics,
+        ),
+        kafka_bootstrap=kafka_bootstrap,
+        mlflow_uri=mlflow_uri,
+        triton_grpc=triton_grpc,
+        keys_file=None if keys_file is None else absolute(keys_file),
+        example=example,
+    )
+    command.run(settings)
+
+
+def status(
+    endpoint: Annotated[str | None, typer.Argument(help="Only this endpoint.")] = None,
+    home: Home = HOME,
+    watch: Annotated[bool, typer.Option("--watch", help="Keep showing it.")] = False,
+    json: Json = False,
+) -> None:
+    """Shows what runs, and where each endpoint's versions are on their way."""
+    from headrace.commands import status as command
+
+    command.run(absolute(home), endpoint, watch=watch, as_json=json)
+
+
+def predict(
+    endpoint: Annotated[str, typer.Argument(help="Name of the endpoint.")],
+    texts: Annotated[list[str], typer.Argument(help="Texts to classify or embed.")],
+    home: Home = HOME,
+    url: Gateway = None,
+    key: ApiKey = None,
+    json: Json = False,
+) -> None:
+    """Sends texts to an endpoint and shows its answers."""
+    from headrace.commands import predict as command
+
+    command.run(absolute(home), endpoint, texts, url=url, key=key, as_json=json)
+
+
+def models(home: Home = HOME, json: Json = False) -> None:
+    """Lists registered models, their versions, and what became of each."""
+    from headrace.commands import models as command
+
+    command.run(absolute(home), as_json=json)
+
+
+def doctor(home: Home = HOME, cache: Cache = CACHE, json: Json = False) -> None:
+    """Says what of this machine is missing for the local stack."""
+    from headrace.commands import doctor as command
+    from headrace.stack.settings import StackSettings
+
+    command.run(StackSettings(home=absolute(home), cache=absolute(cache)), as_json=json)
+
+
+def gc(
+    home: Home = HOME,
+    keep: Annotated[int, typer.Option(min=1, help="Packages to keep of each model.")] = 5,
+    json: Json = False,
+) -> None:
+    """Removes old packages, keeping the newest and all that an endpoint names."""
+    from headrace.commands import gc as command
+
+    command.run(absolute(home), keep=keep, as_json=json)
