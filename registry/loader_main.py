@@ -13,7 +13,6 @@ from pathlib import Path
 
 from prometheus_client import start_http_server
 
-from registry import flags, logs
 from registry.endpoint_store import FileEndpointStore
 from registry.loader import Loader, LoaderOptions
 from registry.package_cache import LocalPackages
@@ -23,6 +22,7 @@ from registry.settings import LoaderSettings
 from registry.store import PackageStore
 from registry.triton_client import GrpcTriton
 from registry.triton_config import BACKEND_ONNXRUNTIME, BACKEND_PYTHON
+from service import flags, logs
 
 log = logging.getLogger(__name__)
 

@@ -14,7 +14,6 @@ from collections.abc import Mapping
 
 from prometheus_client import start_http_server
 
-from registry import flags, logs
 from registry.controller import Controller, ControllerOptions
 from registry.conversions import ConversionIndex
 from registry.credentials import mlflow_authorization
@@ -33,6 +32,7 @@ from registry.settings import ControllerSettings
 from registry.source_watch import SourceWatch
 from registry.store import PackageStore
 from registry.webhook import WebhookListener
+from service import flags, logs
 
 log = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ Units are in the names. Folders are made by whoever uses them.
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from registry.flags import option
+from service.flags import option
 
 
 @dataclass(frozen=True, slots=True)

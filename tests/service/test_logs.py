@@ -4,7 +4,7 @@ import json
 import logging
 import sys
 
-from registry.logs import JsonFormatter
+from service.logs import JsonFormatter
 
 
 def test_a_record_is_one_line_with_its_extra_fields() -> None:

@@ -2,7 +2,7 @@
 
 Called once in each service's main. Every field of a settings class is a flag ``--like-this`` and
 an environment variable ``HEADRACE_LIKE_THIS``; the flag wins. A field's help is in its metadata,
-with its unit. Nothing else in the registry reads the environment.
+with its unit. Nothing else in a service reads the environment.
 """
 
 import argparse

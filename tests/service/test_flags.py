@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from registry.flags import option, parse
 from registry.settings import ControllerSettings, LoaderSettings
+from service.flags import option, parse
 
 
 @dataclass(frozen=True, slots=True)
