@@ -4,176 +4,116 @@ Called by the rollout's checks after every window of traffic, with the counts of
 same window. Evidence is built window by window and multiplied, so that it stays valid under
 continuous looking, under shares that change and under a base rate that moves for both arms.
 
-All functions work on arrays: the last axis of a state is the alternative, any axes before it are
-independent tests (none in a rollout, one a rollout in the simulations), so that what is simulated
-is the code that runs. Pure: no clock, no randomness, no I/O.
+All functions work on arrays: the last axis of the counts holds rows (one a test, or one a stratum
+of a test), any axes before it are independent (none in a rollout, one a rollout in the
+simulations), so that what is simulated is the code that runs. Pure: no clock, no randomness, no
+I/O, and no verdict: a caller compares ``e_value`` with its own 1/alpha.
 
-Sources: the block e-variable for two streams is by Turner, Ly and Grunwald (arXiv 2106.02693); the
-restart mixture is the Shiryaev-Roberts style mixture over starting times of an e-process.
+Sources: a window's e-value is that of ``measures.evalue``; the mixture over starting times, which
+keeps a long healthy past from hiding a late fault, is an e-process of Shiryaev-Roberts form.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from measures.correlation import Floats, design_effect, intra_window_correlation
+from measures.evalue import Tolerance, Window, log_e_value, log_ratio
+
+__all__ = [
+    "History",
+    "NotWorse",
+    "Tests",
+    "Tolerance",
+    "Window",
+    "Worse",
+    "design_effect",
+    "intra_window_correlation",
+]
 
 ODDS_RATIOS = (1.5, 2.0, 4.0, 10.0)
 DIFFERENCES = (0.01, 0.05, 0.2)
 ALTERNATIVES = len(ODDS_RATIOS) + len(DIFFERENCES)
 HORIZON = 1000  # windows over which restarts spend their weight
-_BISECTIONS = 50
-_TINY = 1e-12
+PRIOR = 500.0  # requests that the past counts for, at most
 
-
-@dataclass(frozen=True)
-class Tolerance:
-    """The line ``p_c = a + s p_s``: above it the canary is worse than is tolerated."""
-
-    a: float
-    s: float
-
-
-@dataclass(frozen=True)
-class Window:
-    """Counts of one window: ``e`` events of ``n`` requests, canary and stable."""
-
-    e_c: Floats
-    n_c: Floats
-    e_s: Floats
-    n_s: Floats
+# First row of each test, growing from 0, where a test has several rows (strata): evidence of the
+# strata of one window multiplies. None: every row is a test.
+Tests = NDArray[np.intp] | None
 
 
 @dataclass(frozen=True)
 class History:
-    """Stable's past: ``events`` of ``requests``, before the canary began; capped as a prior."""
+    """Stable's past: ``events`` of ``requests``, before the canary began."""
 
     events: Floats
     requests: Floats
 
     def prior(self) -> tuple[Floats, Floats]:
-        """``(E0, N0)``: at most 500 requests' worth of the historic rate."""
-        n0 = np.minimum(500.0, self.requests)
-        rate = self.events / np.maximum(self.requests, 1.0)
-        return n0 * rate, n0
+        """``(E0, N0)``: at most ``PRIOR`` requests' worth of the historic rate."""
+        n0 = np.minimum(PRIOR, self.requests)
+        return n0 * self.events / np.maximum(self.requests, 1.0), n0
 
-
-def odds_times(p: Floats, ratio: float) -> Floats:
-    """The probability whose odds are ``ratio`` times those of ``p``."""
-    return ratio * p / (1 - p + ratio * p)
-
-
-def design_effect(n: Floats, rho: Floats | float) -> Floats:
-    """``1 + (n - 1) rho``, at least 1: how many requests count as one."""
-    return np.maximum(1.0, 1.0 + (n - 1.0) * rho)
-
-
-def intra_window_correlation(events: Floats, requests: Floats) -> float:
-    """rho of clumpy traffic, from consecutive stable windows (1-d, in order of time).
-
-    Successive differences leave slow drift out. 1.5 times the estimate, for being too careful costs
-    less than being wrong. Needs ten windows; 0 where there is nothing to learn from.
-    """
-    held = requests > 0
-    events, requests = events[held], requests[held]
-    if len(requests) < 2:
-        return 0.0
-    p = events.sum() / requests.sum()
-    if not 0 < p < 1:
-        return 0.0
-    rates = events / requests
-    scale = p * (1 - p) * (1 / requests[1:] + 1 / requests[:-1])
-    x = float(np.mean((rates[1:] - rates[:-1]) ** 2 / scale))
-    mean = float(requests.mean())
-    return 1.5 * max(0.0, (x - 1.0) / max(mean - 1.0, 1.0))
-
-
-def log_e_value(
-    window: Window, theta_c: Floats, theta_s: Floats, line: Tolerance, rho: Floats | float
-) -> Floats:
-    """log S of one window: the alternative's likelihood over its projection on ``q_c = a + s q_s``.
-
-    ``theta_*`` broadcast against the counts. 0 where the alternative lies on the null's side.
-    """
-    weight_c = window.n_c / design_effect(window.n_c, rho)
-    weight_s = window.n_s / design_effect(window.n_s, rho)
-    share_c = 1.0 / design_effect(window.n_c, rho)
-    share_s = 1.0 / design_effect(window.n_s, rho)
-    above = theta_c > line.a + line.s * theta_s
-    return (
-        _log_ratio(window, theta_c, theta_s, line, (weight_c, weight_s), (share_c, share_s)) * above
-    )
-
-
-def _log_ratio(
-    window: Window,
-    theta_c: Floats,
-    theta_s: Floats,
-    line: Tolerance,
-    weights: tuple[Floats, Floats],
-    shares: tuple[Floats, Floats],
-) -> Floats:
-    q_s = _project(theta_c, theta_s, line, weights)
-    q_c = np.clip(line.a + line.s * q_s, _TINY, 1 - _TINY)
-    q_s = np.clip(q_s, _TINY, 1 - _TINY)
-    t_c, t_s = np.clip(theta_c, _TINY, 1 - _TINY), np.clip(theta_s, _TINY, 1 - _TINY)
-    canary = window.e_c * np.log(t_c / q_c) + (window.n_c - window.e_c) * np.log(
-        (1 - t_c) / (1 - q_c)
-    )
-    stable = window.e_s * np.log(t_s / q_s) + (window.n_s - window.e_s) * np.log(
-        (1 - t_s) / (1 - q_s)
-    )
-    return shares[0] * canary + shares[1] * stable
-
-
-def _project(
-    theta_c: Floats, theta_s: Floats, line: Tolerance, weights: tuple[Floats, Floats]
-) -> Floats:
-    """q_s of the point on the line nearest in Kullback-Leibler divergence, by bisection."""
-    low, high = np.broadcast_arrays(theta_s, (theta_c - line.a) / line.s)
-    low, high = np.minimum(low, high).copy(), np.maximum(low, high).copy()
-    top = min(1.0, (1.0 - line.a) / line.s)
-    low, high = np.clip(low, _TINY, top - _TINY), np.clip(high, _TINY, top - _TINY)
-    for _ in range(_BISECTIONS):
-        q_s = (low + high) / 2
-        q_c = line.a + line.s * q_s
-        slope = weights[0] * line.s * (theta_c - q_c) / np.maximum(q_c * (1 - q_c), _TINY)
-        slope = slope + weights[1] * (theta_s - q_s) / np.maximum(q_s * (1 - q_s), _TINY)
-        low, high = np.where(slope > 0, q_s, low), np.where(slope > 0, high, q_s)
-    return (low + high) / 2
+    def opposite(self) -> Self:
+        """Of the event that did not happen, as ``Window.opposite``."""
+        return type(self)(self.requests - self.events, self.requests)
 
 
 @dataclass(frozen=True)
 class Worse:
-    """Evidence that the canary is worse than ``a + s p_s``; goes on through all stages."""
+    """Evidence that the canary is worse than ``a + s p_s``; goes on through all stages.
 
-    log_a: Floats  # [..., alternatives]
+    Against the null that ``p_c <= a + s p_s`` in every window, wherever the rates move.
+
+    Attributes:
+        log_a: ``[..., tests, ALTERNATIVES]``, log of the restart mixture A of each alternative.
+        windows: how many were seen.
+        e_s: ``[..., rows]``, stable's events since the canary began.
+        n_s: ``[..., rows]``, stable's requests since.
+    """
+
+    log_a: Floats
     windows: int
-    e_s: Floats  # stable's events and requests since the canary began
+    e_s: Floats
     n_s: Floats
 
     @classmethod
-    def begin(cls, shape: tuple[int, ...] = ()) -> "Worse":
+    def begin(cls, shape: tuple[int, ...] = (), tests: Tests = None) -> Self:
+        """No evidence yet, for counts of this shape."""
+        of_tests = shape if tests is None else (*shape[:-1], len(tests))
         zero = np.zeros(shape)
-        return cls(np.full((*shape, ALTERNATIVES), -np.inf), 0, zero, zero)
+        return cls(np.full((*of_tests, ALTERNATIVES), -np.inf), 0, zero, zero)
 
     def after(
-        self, window: Window, past: History, line: Tolerance, rho: Floats | float = 0.0
-    ) -> "Worse":
-        """With one more window."""
+        self,
+        window: Window,
+        past: History,
+        line: Tolerance,
+        rho: Floats | float = 0.0,
+        tests: Tests = None,
+    ) -> Self:
+        """With one more window.
+
+        Args:
+            window: counts ``[..., rows]``; a row in which an arm has no requests changes nothing.
+            past: stable's, before the canary began; the same at each call.
+            line: the tolerance, which broadcasts against the rows.
+            rho: intra-window correlation, likewise.
+            tests: where a test has several rows; the same at each call.
+        """
         e0, n0 = past.prior()
         theta_s = ((self.e_s + e0 + 0.5) / (self.n_s + n0 + 1.0))[..., None]
-        theta_c = np.concatenate(
-            [odds_times(theta_s, ratio) for ratio in ODDS_RATIOS]
-            + [np.minimum(theta_s + step, (1 + theta_s) / 2) for step in DIFFERENCES],
-            axis=-1,
+        log_s = log_e_value(
+            window.wide(), alternatives(theta_s), theta_s, line.wide(), np.asarray(rho)[..., None]
         )
-        wide = Window(*(x[..., None] for x in (window.e_c, window.n_c, window.e_s, window.n_s)))
-        rho = rho[..., None] if isinstance(rho, np.ndarray) and rho.ndim else rho
-        log_s = log_e_value(wide, theta_c, theta_s, line, rho)
+        if tests is not None:
+            log_s = np.add.reduceat(log_s, tests, axis=-2)
         t = self.windows + 1
-        log_w = np.log(restart_weight(t)) if t <= HORIZON else -np.inf
+        weight = restart_weight(t)
+        log_w = np.log(weight) if weight else -np.inf
         return replace(
             self,
             log_a=log_s + np.logaddexp(self.log_a, log_w),
@@ -183,26 +123,46 @@ class Worse:
         )
 
     def e_value(self) -> Floats:
-        """At least 1/alpha is evidence at level alpha, at any time."""
-        with np.errstate(over="ignore"):
-            return np.exp(self.log_a).mean(axis=-1) + unspent(self.windows)
+        """``[..., tests]``: at least 1/alpha is evidence at level alpha, whenever one looks."""
+        with np.errstate(over="ignore"):  # infinite evidence is evidence
+            e: Floats = np.exp(self.log_a).mean(axis=-1) + unspent(self.windows)
+        return e
 
+    def to_json(self) -> dict[str, Any]:
+        """Plain numbers and lists; ``of_json`` gives the same state back, bit by bit."""
+        return {
+            "log_a": _to_list(self.log_a),
+            "windows": self.windows,
+            "e_s": _to_list(self.e_s),
+            "n_s": _to_list(self.n_s),
+        }
 
-def restart_weight(t: int) -> float:
-    """Weight of a start at window ``t`` (from 1): half on the first, the rest over the horizon."""
-    return (0.5 if t == 1 else 0.0) + 1 / (2 * HORIZON)
+    @classmethod
+    def of_json(cls, data: Mapping[str, Any]) -> Self:
+        """The state that ``to_json`` told.
 
-
-def unspent(t: int) -> float:
-    """Weight of the starts after window ``t``."""
-    if t == 0:
-        return 1.0
-    return max(0.0, 0.5 - min(t, HORIZON) / (2 * HORIZON))
+        Raises:
+            KeyError: a part is missing.
+        """
+        return cls(
+            _of_list(data["log_a"]),
+            int(data["windows"]),
+            _of_list(data["e_s"]),
+            _of_list(data["n_s"]),
+        )
 
 
 @dataclass(frozen=True)
 class NotWorse:
-    """Evidence that the canary is not worse than ``a' + s' p_s``; begun anew at each stage."""
+    """Evidence that the canary is not worse than ``a' + s' p_s``; begun anew at each stage.
+
+    Against the null that ``p_c >= a' + s' p_s`` in every window. The alternative is that both arms
+    have one rate, learnt from both arms' past windows. No restarts.
+
+    Attributes:
+        log_e: ``[..., tests]``.
+        e_c: ``[..., rows]``, as are the other sums since the stage began.
+    """
 
     log_e: Floats
     e_c: Floats
@@ -211,27 +171,97 @@ class NotWorse:
     n_s: Floats
 
     @classmethod
-    def begin(cls, shape: tuple[int, ...] = ()) -> "NotWorse":
+    def begin(cls, shape: tuple[int, ...] = (), tests: Tests = None) -> Self:
+        """No evidence yet, for counts of this shape."""
         zero = np.zeros(shape)
-        return cls(zero, zero, zero, zero, zero)
+        return cls(
+            zero if tests is None else np.zeros((*shape[:-1], len(tests))), zero, zero, zero, zero
+        )
 
     def after(
-        self, window: Window, past: History, line: Tolerance, rho: Floats | float = 0.0
-    ) -> "NotWorse":
-        """With one more window."""
+        self,
+        window: Window,
+        past: History,
+        line: Tolerance,
+        rho: Floats | float = 0.0,
+        tests: Tests = None,
+    ) -> Self:
+        """With one more window; the arguments are those of ``Worse.after``."""
         e0, n0 = past.prior()
         theta = (self.e_s + self.e_c + e0 + 0.5) / (self.n_s + self.n_c + n0 + 1.0)
-        weights = (
-            window.n_c / design_effect(window.n_c, rho),
-            window.n_s / design_effect(window.n_s, rho),
-        )
-        shares = (1 / design_effect(window.n_c, rho), 1 / design_effect(window.n_s, rho))
         below = theta < line.a + line.s * theta
-        log_s = _log_ratio(window, theta, theta, line, weights, shares) * below
-        return NotWorse(
-            self.log_e + log_s,
-            self.e_c + window.e_c,
-            self.n_c + window.n_c,
-            self.e_s + window.e_s,
-            self.n_s + window.n_s,
+        log_s = np.where(below, log_ratio(window, theta, theta, line, rho), 0.0)
+        if tests is not None:
+            log_s = np.add.reduceat(log_s, tests, axis=-1)
+        return replace(
+            self,
+            log_e=self.log_e + log_s,
+            e_c=self.e_c + window.e_c,
+            n_c=self.n_c + window.n_c,
+            e_s=self.e_s + window.e_s,
+            n_s=self.n_s + window.n_s,
         )
+
+    def e_value(self) -> Floats:
+        """``[..., tests]``: at least 1/beta is evidence at level beta, whenever one looks."""
+        with np.errstate(over="ignore"):  # infinite evidence is evidence
+            e: Floats = np.exp(self.log_e)
+        return e
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain numbers and lists; ``of_json`` gives the same state back, bit by bit."""
+        return {
+            name: _to_list(getattr(self, name)) for name in ("log_e", "e_c", "n_c", "e_s", "n_s")
+        }
+
+    @classmethod
+    def of_json(cls, data: Mapping[str, Any]) -> Self:
+        """The state that ``to_json`` told.
+
+        Raises:
+            KeyError: a part is missing.
+        """
+        return cls(*(_of_list(data[name]) for name in ("log_e", "e_c", "n_c", "e_s", "n_s")))
+
+
+def alternatives(theta_s: Floats) -> Floats:
+    """The rates of a bad canary that are tried: ``[..., 1]`` to ``[..., ALTERNATIVES]``."""
+    return np.concatenate(
+        [ratio * theta_s / (1 - theta_s + ratio * theta_s) for ratio in ODDS_RATIOS]
+        + [np.minimum(theta_s + step, (1 + theta_s) / 2) for step in DIFFERENCES],
+        axis=-1,
+    )
+
+
+def restart_weight(t: int) -> float:
+    """Weight of a start at window ``t`` (from 1): half on the first, the rest over the horizon."""
+    spread = 1 / (2 * HORIZON) if t <= HORIZON else 0.0
+    return spread + (0.5 if t == 1 else 0.0)
+
+
+def unspent(t: int) -> float:
+    """Weight of the starts after window ``t``: 1 before the first."""
+    return 1.0 if t == 0 else 0.5 - min(t, HORIZON) / (2 * HORIZON)
+
+
+# JSON has no infinity: minus infinity, the logarithm of no evidence, is written as null.
+
+
+def _to_list(array: Floats) -> object:
+    return _without_infinity(array.tolist())
+
+
+def _without_infinity(plain: object) -> object:
+    if isinstance(plain, list):
+        return [_without_infinity(part) for part in plain]
+    return None if plain == -np.inf else plain
+
+
+def _of_list(plain: object) -> Floats:
+    return np.array(_with_infinity(plain), dtype=np.float64)
+
+
+def _with_infinity(plain: object) -> object:
+    if isinstance(plain, list):
+        return [_with_infinity(part) for part in plain]
+    return -np.inf if plain is None else plain
