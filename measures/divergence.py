@@ -1,0 +1,181 @@
+"""Output shift: is the canary's distribution of answers further from stable's than is tolerated.
+
+Called by the rollout's checks after every window, with both arms' histograms over the same window;
+windows are strata, so that a mix that moves for both arms is no shift. It looks only when the
+canary's requests have grown by a quarter, and spends its error on the looks, so that it stays valid
+under continuous looking. Leading axes are independent (one a rollout in the simulations). Pure.
+
+Sources: Jensen-Shannon divergence is Lin's (IEEE Trans. Inf. Theory 37, 1991), its square root a
+metric (Endres and Schindelin, 2003). For near distributions it is an eighth of the chi-square
+distance, so that ``8 N JSD`` of samples is about noncentral chi-square with ``K - 1`` degrees.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import chndtr
+
+from measures.correlation import Floats, design_effect
+
+FIRST_LOOK = 50  # the canary's requests, at least; and at least so many a class:
+FIRST_LOOK_PER_CLASS = 10
+GROWTH = 1.25  # of the canary's requests between looks
+_LN_2 = float(np.log(2.0))
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What is asked of a shift.
+
+    Attributes:
+        distance: Jensen-Shannon distance that is tolerated, 0 to 1.
+        alpha: chance of a wrong fail at that distance, over all looks.
+        beta: chance of a wrong pass at that distance, over all looks.
+    """
+
+    distance: float = 0.1
+    alpha: float = 0.0125
+    beta: float = 0.05
+
+
+@dataclass(frozen=True)
+class Shift:
+    """Both arms' distributions so far, and what the looks said.
+
+    The evidence to fail goes on through the stages; the evidence to pass is a second ``Shift``,
+    begun anew at each stage.
+
+    Attributes:
+        h: ``[...]``, sum of the windows' weights ``n_c n_s / (n_c + n_s)``.
+        p: ``[..., classes]``, sum of weight times the canary's shares; ``q`` stable's.
+        spread: ``[...]``, sum of ``h^2 (d_c / n_c + d_s / n_s)``: h^2 / spread requests are known.
+        n_c: ``[...]``, the canary's requests.
+        looks: ``[...]``, looks that were made or passed over.
+        failed: ``[...]``, some look failed.
+        passed: ``[...]``, the last look passed.
+    """
+
+    h: Floats
+    p: Floats
+    q: Floats
+    spread: Floats
+    n_c: Floats
+    looks: NDArray[np.int64]
+    failed: NDArray[np.bool_]
+    passed: NDArray[np.bool_]
+
+    @classmethod
+    def begin(cls, classes: int, shape: tuple[int, ...] = ()) -> Self:
+        """Nothing seen yet, of so many classes."""
+        zero, wide = np.zeros(shape), np.zeros((*shape, classes))
+        no = np.zeros(shape, dtype=np.bool_)
+        return cls(zero, wide, wide, zero, zero, np.zeros(shape, dtype=np.int64), no, no)
+
+    def after(
+        self, canary: Floats, stable: Floats, limits: Limits, rho: Floats | float = 0.0
+    ) -> Self:
+        """With one more window, and a look where one is due.
+
+        Args:
+            canary: ``[..., classes]`` counts; a window in which an arm has none tells nothing.
+            stable: ``[..., classes]`` counts.
+            limits: the same at each call.
+            rho: intra-window correlation, of the answers' classes.
+        """
+        n_c, n_s = canary.sum(axis=-1), stable.sum(axis=-1)
+        one, other = np.maximum(n_c, 1.0), np.maximum(n_s, 1.0)
+        weight = n_c * n_s / np.maximum(n_c + n_s, 1.0)
+        variance = design_effect(one, rho) / one + design_effect(other, rho) / other
+        summed = type(self)(
+            self.h + weight,
+            self.p + (weight / one)[..., None] * canary,
+            self.q + (weight / other)[..., None] * stable,
+            self.spread + weight**2 * variance,
+            self.n_c + np.where(n_s > 0, n_c, 0.0),
+            self.looks,
+            self.failed,
+            self.passed,
+        )
+        return summed.looked(limits)
+
+    def looked(self, limits: Limits) -> Self:
+        """With a look at what is known, where one is due."""
+        first = max(FIRST_LOOK, FIRST_LOOK_PER_CLASS * self.p.shape[-1])
+        grown = np.log(np.maximum(self.n_c, first) / first) / np.log(GROWTH)
+        reached = np.where(self.n_c < first, 0, np.floor(grown + 1e-9) + 1).astype(np.int64)
+        due = reached > self.looks
+        if not due.any():
+            return self
+        # Look i spends 1 / ((i + 1) (i + 2)); looks that one window passed over spend together.
+        spend = 1.0 / (self.looks + 1) - 1.0 / (reached + 1)
+        statistic, size = self.statistic(), self.size()
+        centre = 8.0 * size * limits.distance**2 * _LN_2
+        most = self.p.shape[-1] - 1
+        above = 1.0 - chndtr(statistic, most, centre)
+        # Empty classes have no scatter: with fewer degrees it is harder to pass.
+        below = chndtr(statistic, np.maximum(self.occurring() - 1, 1), centre)
+        fails = above <= limits.alpha * spend
+        passes = (below <= limits.beta * spend) & (size * limits.distance**2 * _LN_2 >= 1.0)
+        return type(self)(
+            self.h, self.p, self.q, self.spread, self.n_c,
+            np.where(due, reached, self.looks),
+            self.failed | (due & fails),
+            np.where(due, passes, self.passed),
+        )  # fmt: skip
+
+    def size(self) -> Floats:
+        """``[...]``: N, the harmonic half of both arms' effective requests."""
+        return np.where(self.spread > 0, self.h**2 / np.maximum(self.spread, 1e-300), 0.0)
+
+    def occurring(self) -> Floats:
+        """``[...]``: how many classes were seen at all."""
+        count: Floats = ((self.p + self.q) > 0).sum(axis=-1)
+        return count
+
+    def statistic(self) -> Floats:
+        """``[...]``: T = 8 N JSD."""
+        h = np.maximum(self.h, 1e-300)[..., None]
+        t: Floats = 8.0 * self.size() * jensen_shannon(self.p / h, self.q / h)
+        return t
+
+    def distance(self) -> Floats:
+        """``[...]``: Jensen-Shannon distance, 0 to 1, less what equal samples would show."""
+        h = np.maximum(self.h, 1e-300)[..., None]
+        bias = (self.occurring() - 1) / (8.0 * np.maximum(self.size(), 1e-300))
+        excess = jensen_shannon(self.p / h, self.q / h) - bias
+        return np.where(self.h > 0, np.sqrt(np.maximum(0.0, excess) / _LN_2), 0.0)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain numbers and lists; ``of_json`` gives the same state back, bit by bit."""
+        return {name: np.asarray(getattr(self, name)).tolist() for name in _PARTS}
+
+    @classmethod
+    def of_json(cls, data: Mapping[str, Any]) -> Self:
+        """The state that ``to_json`` told.
+
+        Raises:
+            KeyError: a part is missing.
+        """
+        return cls(*(np.array(data[name], dtype=kind) for name, kind in _PARTS.items()))
+
+
+_PARTS = {
+    "h": np.float64, "p": np.float64, "q": np.float64, "spread": np.float64, "n_c": np.float64,
+    "looks": np.int64, "failed": np.bool_, "passed": np.bool_,
+}  # fmt: skip
+
+
+def jensen_shannon(p: ArrayLike, q: ArrayLike) -> Floats:
+    """Jensen-Shannon divergence in nats, 0 to ln 2, of shares ``[..., classes]``."""
+    one, other = np.asarray(p, dtype=np.float64), np.asarray(q, dtype=np.float64)
+    middle = (one + other) / 2
+    total: Floats = (_relative(one, middle) + _relative(other, middle)).sum(axis=-1) / 2
+    return np.maximum(total, 0.0)  # rounding can leave a little less than nothing
+
+
+def _relative(p: Floats, m: Floats) -> Floats:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(p > 0, p * np.log(p / m), 0.0)
