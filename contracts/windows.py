@@ -4,7 +4,8 @@ A range of a partition of ``headrace.predictions`` starts at a multiple of ``RAN
 record holds a cell for every (endpoint, package, arm, window of event time) in it and is rewritten
 from the range's start as the range grows. Readers keep, per (topic id, partition, start), the
 record with the largest end; records of different ranges add. So a record is a function of the log,
-and repeats, late writers and crashes do no harm.
+and repeats, late writers and crashes do no harm. A gateway that got no answer from Kafka may write
+a message twice: a copy counts once if it lies within ``LOOKBACK_MESSAGES`` before the range.
 
 All counts are integers, sums included, so that adding in any order gives the same number.
 """
@@ -16,10 +17,11 @@ from contracts.events import StatisticSpec, UnknownSchemaError
 
 TOPIC = "headrace.windows"
 SCHEMA_VERSION = 1
-RANGE_MESSAGES = 256  # messages, each of many events; a constant of the topic
+RANGE_MESSAGES = 64  # messages, each of many events; a constant of the topic
+LOOKBACK_MESSAGES = 256  # before a range's start, where the first of two copies is looked for
 WINDOW_SECONDS = 10  # of event time, aligned to the epoch
 MICRO = 1_000_000  # sums are in millionths of their unit
-CALLER_CAP = 20  # attempts of one caller in one cell that count as evidence
+CALLER_CAP = 20  # attempts of one caller in one cell of one range that count as evidence
 
 # Bucket -> count, of the edges in contracts.statistics; buckets without a count are left out.
 Sparse = dict[int, int]
@@ -29,7 +31,8 @@ class Judged(msgspec.Struct, omit_defaults=True):
     """What checks rest on: attempts that may bear witness, each caller's at most ``CALLER_CAP``.
 
     Left out: forced attempts, second attempts (``repeated``), callers who hung up (499), and what
-    is above a caller's cap.
+    is above a caller's cap, the first ones in the log counting. Feedback is capped by itself.
+    Requests of nobody (caller 0) have no cap, for they are not one caller's.
     """
 
     requests: int = 0
@@ -69,7 +72,8 @@ class Cell(msgspec.Struct, omit_defaults=True):
     truncated: int = 0
     histograms: dict[str, Sparse] = {}  # by contracts.statistics.Statistic
     sums: dict[str, int] = {}  # of the same, in millionths
-    latency: dict[str, Sparse] = {}  # by contracts.statistics.Stage, buckets of LATENCY_EDGES
+    # By contracts.statistics.Stage, buckets of LATENCY_EDGES; of the stages that were reached.
+    latency: dict[str, Sparse] = {}
     latency_sums: dict[str, int] = {}  # microseconds
     labels: dict[str, int] = {}
     label_scores: dict[str, Sparse] = {}  # predicted label -> its scores, Statistic.SCORE
@@ -98,7 +102,9 @@ class WindowRecord(msgspec.Struct):
     end: int  # behind the last offset that is in it
     newest: float  # largest event time in it, unix seconds
     events: int
+    through: float = 0.0  # largest time of a message in it, as Kafka keeps it, unix seconds
     skipped: int = 0  # messages of an unknown schema, or that were no batches at all
+    copies: int = 0  # messages that were in the log before
     cells: list[Cell] = []
     # endpoint -> status and reason ("503 overloaded") -> count
     refusals: dict[str, dict[str, int]] = {}

@@ -1,0 +1,232 @@
+"""Prediction events into cells: exact counts of each (endpoint, package, arm, window).
+
+Called by ``measures.ranges`` with the messages of a range in their order, and by ``headrace
+recount``. What it counts depends on nothing but those messages, so that whoever folds a range again
+gets the same numbers. Pure, and the hottest code of ``stats``: no numpy an event, no clock, no I/O.
+It never keeps an event, a request id or a text.
+"""
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from typing import Final, TypeVar
+
+from contracts.endpoint import Arm
+from contracts.events import EventBatch, Feedback, PredictionEvent, TextRecord
+from contracts.statistics import EDGES, LATENCY_EDGES, Stage, Statistic
+from contracts.windows import CALLER_CAP, Cell, Judged, Sparse
+from measures.own_statistics import OwnFold, micro
+
+_TOKENS, _WORDS, _UNK, _UNK_SHARE, _TOKENS_PER_WORD, _SCORE, _NORM = (
+    statistic.value
+    for statistic in (
+        Statistic.TOKENS,
+        Statistic.WORDS,
+        Statistic.UNK_TOKENS,
+        Statistic.UNK_SHARE,
+        Statistic.TOKENS_PER_WORD,
+        Statistic.SCORE,
+        Statistic.VECTOR_NORM,
+    )
+)
+_UPPER: Final = {statistic.value: EDGES[statistic].upper for statistic in Statistic}
+_SCORE_UPPER: Final = EDGES[Statistic.SCORE].upper
+_LATENCY_UPPER: Final = LATENCY_EDGES.upper
+_TO_INFINITY: Final = len(_LATENCY_UPPER)
+_STAGES: Final = (
+    Stage.QUEUE.value,
+    Stage.TOKENISE.value,
+    Stage.WAIT.value,
+    Stage.INFER.value,
+    Stage.TOTAL.value,
+)
+_LATEST: Final = 1e12  # keeps a window's start finite, whatever is in a message
+
+_HUNG_UP: Final = 499
+_OK: Final = 200
+_TOO_LATE: Final = 504
+_SERVER_ERROR: Final = 500
+
+_Key = tuple[str, str, str, str, int]
+_Counted = TypeVar("_Counted", int, str)
+
+
+class Fold:
+    """The counts of any number of messages, in the order in which they were added.
+
+    The order matters for one thing only: which attempts of a caller above its cap count as
+    evidence. Added twice, a message counts twice; see ``measures.ranges`` for copies.
+
+    Attributes:
+        events: attempts counted.
+        newest: largest event time, unix seconds; 0 before the first.
+        refusals: endpoint -> status and reason -> count.
+    """
+
+    def __init__(self, window_seconds: int) -> None:
+        """Takes the length of a window of event time, aligned to the epoch."""
+        self.events = 0
+        self.newest = 0.0
+        self.refusals: dict[str, dict[str, int]] = {}
+        self._seconds = window_seconds
+        self._open: dict[_Key, _OpenCell] = {}
+
+    def add(self, batch: EventBatch) -> None:
+        """Counts one message."""
+        for event in batch.events:
+            opened = self._of(event)
+            opened.attempt(event)
+            if event.observations:
+                declared = batch.statistics.get(event.endpoint, ())
+                opened.own.observe(event.observations, declared)
+        for told in batch.feedback:
+            self._of(told).feedback(told)
+        for refusal in batch.refusals:
+            counts = self.refusals.setdefault(refusal.endpoint, {})
+            _count(counts, f"{refusal.status} {refusal.reason}", refusal.count)
+        self.events += len(batch.events)
+
+    def cells(self) -> list[Cell]:
+        """All cells. They grow with the next message: encode or copy them before it."""
+        return [opened.whole() for opened in self._open.values()]
+
+    def _of(self, what: PredictionEvent | Feedback) -> "_OpenCell":
+        time = min(max(what.time, 0.0), _LATEST)
+        self.newest = max(self.newest, time)
+        start = int(time // self._seconds) * self._seconds
+        key = (what.endpoint, what.version, what.package, what.arm, start)
+        opened = self._open.get(key)
+        if opened is None:
+            opened = self._open[key] = _OpenCell(
+                Cell(what.endpoint, what.version, what.package, what.arm, start)
+            )
+        return opened
+
+
+class _OpenCell:
+    """A cell, and what must be remembered while its range is open."""
+
+    __slots__ = ("_callers", "_cell", "_told", "own")
+
+    def __init__(self, cell: Cell) -> None:
+        self.own = OwnFold()
+        self._cell = cell
+        self._callers: dict[int, int] = {}  # attempts that count as evidence
+        self._told: dict[int, int] = {}  # the same of feedback
+
+    def whole(self) -> Cell:
+        cell = self._cell
+        cell.own, cell.undeclared = self.own.counts(), self.own.undeclared
+        return cell
+
+    def attempt(self, event: PredictionEvent) -> None:
+        cell = self._cell
+        _count(cell.statuses, event.status)
+        cell.answered += event.answered
+        cell.repeated += event.repeated
+        latency = event.latency
+        _stages(cell, (latency.queue, latency.tokenise, latency.wait, latency.infer, latency.total))
+        for text in event.texts:
+            _text(cell, text)
+        if event.pairing is not None:
+            for distance in event.pairing.distance:
+                _count(cell.pair_distance, bisect_left(_SCORE_UPPER, distance))
+        if (
+            event.repeated
+            or event.status == _HUNG_UP
+            or event.arm is Arm.FORCED
+            or _capped(self._callers, event.caller)
+        ):
+            return
+        _judge(cell.judged, event)
+
+    def feedback(self, told: Feedback) -> None:
+        cell = self._cell
+        _count(cell.feedback.setdefault(told.answered, {}), told.truth)
+        if told.arm is Arm.FORCED or _capped(self._told, told.caller):
+            return
+        cell.judged.feedback += 1
+        cell.judged.feedback_wrong += told.answered != told.truth
+
+
+def length_bucket(tokens: int) -> int:
+    """The smallest power of two that is at least ``tokens``.
+
+    >>> [length_bucket(tokens) for tokens in (0, 1, 2, 3, 8, 9)]
+    [1, 1, 2, 4, 8, 16]
+    """
+    return 1 << max(0, tokens - 1).bit_length()
+
+
+def _stages(cell: Cell, seconds: Sequence[float]) -> None:
+    for stage, value in zip(_STAGES, seconds, strict=True):
+        if value > 0:  # a stage that was not reached is 0
+            _count(_within(cell.latency, stage), bisect_left(_LATENCY_UPPER, value))
+            _count(cell.latency_sums, stage, micro(value))
+
+
+def _text(cell: Cell, text: TextRecord) -> None:
+    tokens, words, unk = text.tokens, text.words, text.unk
+    cell.texts += 1
+    cell.truncated += text.truncated
+    _value(cell, _TOKENS, tokens)
+    _value(cell, _WORDS, words)
+    _value(cell, _UNK, unk)
+    _value(cell, _UNK_SHARE, unk / max(tokens, 1))
+    _value(cell, _TOKENS_PER_WORD, tokens / max(words, 1))
+    if text.norm is not None:
+        _value(cell, _NORM, text.norm)
+    if text.score is not None:
+        _value(cell, _SCORE, text.score)
+    if text.label is not None:
+        _count(cell.labels, text.label)
+        if text.score is not None:
+            scores = _within(cell.label_scores, text.label)
+            _count(scores, bisect_left(_SCORE_UPPER, text.score))
+
+
+def _value(cell: Cell, statistic: str, value: float) -> None:
+    _count(_within(cell.histograms, statistic), bisect_left(_UPPER[statistic], value))
+    _count(cell.sums, statistic, micro(value))
+
+
+def _judge(judged: Judged, event: PredictionEvent) -> None:
+    judged.requests += 1
+    judged.errors += event.status >= _SERVER_ERROR
+    for text in event.texts:
+        if text.label is not None:
+            _count(judged.labels, text.label)
+        if text.norm is not None:
+            _count(judged.norms, bisect_left(_UPPER[_NORM], text.norm))
+    if event.pairing is not None:
+        judged.pairs += len(event.pairing.equal)
+        judged.pairs_equal += sum(event.pairing.equal)
+    if event.texts and event.status in {_OK, _TOO_LATE}:
+        longest = length_bucket(max(text.tokens for text in event.texts))
+        bucket = _TO_INFINITY
+        if event.status == _OK:
+            latency = event.latency
+            seconds = latency.tokenise + latency.wait + latency.infer
+            bucket = bisect_left(_LATENCY_UPPER, seconds)
+        _count(judged.latency.setdefault(longest, {}), bucket)
+
+
+def _capped(callers: dict[int, int], caller: int) -> bool:
+    """Whether this caller has had its share; counts it where it has not."""
+    if caller == 0:
+        return False
+    seen = callers.get(caller, 0)
+    if seen >= CALLER_CAP:
+        return True
+    callers[caller] = seen + 1
+    return False
+
+
+def _within(counts: dict[str, Sparse], key: str) -> Sparse:
+    inner = counts.get(key)
+    if inner is None:
+        inner = counts[key] = {}
+    return inner
+
+
+def _count(counts: dict[_Counted, int], key: _Counted, more: int = 1) -> None:
+    counts[key] = counts.get(key, 0) + more

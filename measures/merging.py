@@ -1,0 +1,178 @@
+"""Window records into the windows of endpoints: the largest end of each range, then sums.
+
+Called by whoever reads ``headrace.windows`` (``stats.reader``) and by ``headrace recount``. Adding
+is exact in any order, since all counts are integers. Pure: it knows no clock and no Kafka, and
+never changes a record that it was given.
+"""
+
+import copy
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from contracts.endpoint import Arm
+from contracts.windows import Cell, EndpointWindow, OwnCounts, WindowRecord
+from measures.own_statistics import declaration_of
+
+RangeKey = tuple[str, int, int]  # topic id, partition, start
+_WindowKey = tuple[int, int]  # start, seconds
+_Slot = tuple[str, str, Arm]
+
+_IDENTITY = {"endpoint", "version", "package", "arm", "start"}
+
+
+def merged(cells: Iterable[Cell]) -> Cell:
+    """The sum of cells of one endpoint, version, package, arm and window; at least one.
+
+    Raises:
+        ValueError: cells of different keys, or none.
+    """
+    total: Cell | None = None
+    for cell in cells:
+        if total is None:
+            total = copy.deepcopy(cell)
+        elif any(getattr(total, name) != getattr(cell, name) for name in _IDENTITY):
+            raise ValueError("cells of different keys do not add")
+        else:
+            _add_struct(total, cell)
+    if total is None:
+        raise ValueError("no cells to add")
+    return total
+
+
+def _add_struct(total: msgspec.Struct, more: msgspec.Struct) -> None:
+    for name in total.__struct_fields__:
+        if name in _IDENTITY:
+            continue
+        mine, theirs = getattr(total, name), getattr(more, name)
+        if isinstance(mine, int):
+            setattr(total, name, mine + theirs)
+        elif isinstance(mine, dict):
+            _add_counts(mine, theirs)
+        elif isinstance(mine, list):
+            _add_own(mine, theirs)
+        else:
+            _add_struct(mine, theirs)
+
+
+def _add_counts(total: dict[Any, Any], more: Mapping[Any, Any]) -> None:
+    """Adds counts, at any depth of mappings."""
+    for key, value in more.items():
+        if isinstance(value, dict):
+            _add_counts(total.setdefault(key, {}), value)
+        else:
+            total[key] = total.get(key, 0) + value
+
+
+def _add_own(total: list[OwnCounts], more: Iterable[OwnCounts]) -> None:
+    held = {declaration_of(own.spec): own for own in total}
+    for own in more:
+        mine = held.get(declaration_of(own.spec))
+        if mine is None:
+            total.append(copy.deepcopy(own))
+        else:
+            _add_counts(mine.counts, own.counts)
+            mine.sum_micro += own.sum_micro
+            mine.unfit += own.unfit
+
+
+class Windows:
+    """The newest record of every range, and the windows that they add up to."""
+
+    def __init__(self) -> None:
+        self._records: dict[RangeKey, WindowRecord] = {}
+        # endpoint -> window -> range -> its cells there
+        self._cells: defaultdict[str, dict[_WindowKey, dict[RangeKey, list[Cell]]]] = defaultdict(
+            dict
+        )
+
+    def put(self, record: WindowRecord) -> bool:
+        """Takes a record; false where a larger end of its range is held already."""
+        key = (record.topic_id, record.partition, record.start)
+        held = self._records.get(key)
+        if held is not None:
+            if held.end >= record.end:
+                return False
+            self._take_out(key, held)
+        self._records[key] = record
+        for cell in record.cells:
+            windows = self._cells[cell.endpoint]
+            ranges = windows.setdefault((cell.start, record.window_seconds), {})
+            ranges.setdefault(key, []).append(cell)
+        return True
+
+    def forget_before(self, time: float) -> None:
+        """Drops the ranges whose messages and events are all older, unix seconds."""
+        for key, record in list(self._records.items()):
+            if max(record.through, record.newest) < time:
+                self._take_out(key, self._records.pop(key))
+
+    def known_through(self) -> float:
+        """The time up to which every partition has been folded, unix seconds; 0 without records.
+
+        The smallest over partitions of the largest time seen in each, for a partition whose worker
+        lags must hold the windows open. Partitions of a topic that was replaced don't count.
+        """
+        newest: dict[tuple[str, int], float] = {}
+        for topic_id, partition, start in self._records:
+            record = self._records[topic_id, partition, start]
+            seen = max(record.through, record.newest)
+            newest[topic_id, partition] = max(newest.get((topic_id, partition), 0.0), seen)
+        if not newest:
+            return 0.0
+        topic_id = max(newest, key=lambda key: newest[key])[0]
+        return min(seen for key, seen in newest.items() if key[0] == topic_id)
+
+    def closed(
+        self, endpoint: str, *, after: float, now: float, lateness_seconds: float
+    ) -> tuple[EndpointWindow, ...]:
+        """The endpoint's windows that are not expected to grow any more, oldest first.
+
+        Args:
+            endpoint: its name.
+            after: windows that start earlier are left out, unix seconds.
+            now: unix seconds.
+            lateness_seconds: how late an event may come.
+        """
+        until = min(now, self.known_through()) - lateness_seconds
+        return self._of(endpoint, after, until)
+
+    def all(self, endpoint: str) -> tuple[EndpointWindow, ...]:
+        """All windows of the endpoint, those that still grow too, oldest first."""
+        return self._of(endpoint, 0.0, float("inf"))
+
+    def endpoints(self) -> tuple[str, ...]:
+        """The endpoints that have windows, sorted."""
+        return tuple(sorted(name for name, windows in self._cells.items() if windows))
+
+    def records(self) -> tuple[WindowRecord, ...]:
+        """The record of the largest end of every range, sorted by range."""
+        return tuple(self._records[key] for key in sorted(self._records))
+
+    def _of(self, endpoint: str, after: float, until: float) -> tuple[EndpointWindow, ...]:
+        windows = self._cells.get(endpoint, {})
+        return tuple(
+            EndpointWindow(endpoint, start, seconds, _by_slot(windows[start, seconds]))
+            for start, seconds in sorted(windows)
+            if start >= after and start + seconds <= until
+        )
+
+    def _take_out(self, key: RangeKey, record: WindowRecord) -> None:
+        for cell in record.cells:
+            windows = self._cells[cell.endpoint]
+            window = (cell.start, record.window_seconds)
+            ranges = windows.get(window)
+            if ranges is not None:
+                ranges.pop(key, None)
+                if not ranges:
+                    del windows[window]
+
+
+def _by_slot(ranges: Mapping[RangeKey, list[Cell]]) -> list[Cell]:
+    slots: dict[_Slot, list[Cell]] = {}
+    for cells in ranges.values():
+        for cell in cells:
+            slots.setdefault((cell.version, cell.package, cell.arm), []).append(cell)
+    return [merged(slots[slot]) for slot in sorted(slots)]
