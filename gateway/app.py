@@ -10,7 +10,6 @@ Every route is one of FastAPI's, but predictions do not pass through its machine
 
 import asyncio
 import logging
-import math
 import time
 from importlib.metadata import version as package_version
 from typing import Any
@@ -31,25 +30,24 @@ from gateway.dialects.operations import Operations
 from gateway.dialects.schemas import schemas
 from gateway.errors import (
     GatewayError,
+    OverloadedError,
     RequestTimeoutError,
     ShuttingDownError,
-    UnauthenticatedError,
 )
 from gateway.front import Front
-from gateway.http.errors import ClientGoneError, MethodNotAllowedError
+from gateway.http.errors import ClientGoneError
 from gateway.http.limits import HttpLimits
 from gateway.http.messages import Reply, Request
 from gateway.http.openapi import document, page
+from gateway.http.replies import error_reply, headers_of
 from gateway.http.router import ErrorForm, Route, Router
 from gateway.http.server import BODY_TIMEOUT, CLIENT_GONE
 from gateway.request_context import RequestContext, new_request_id
-from gateway.turns import Turns
+from gateway.shedding import Shedding
 
 log = logging.getLogger(__name__)
 
 _CLIENT_GONE_STATUS = 499  # in metrics alone, by nginx's number: the caller hung up
-# Requests that would wait longer than this to be begun are refused unread.
-_LONGEST_PACE_SECONDS = 0.25
 _INTERNAL = "The gateway failed on this request; its log has the reason under the request id."
 
 
@@ -64,8 +62,7 @@ class Application(fastapi.FastAPI):
         self._paths = Router(routes)
         self._front = front
         self._described = described
-        # Refusals have turns of their own: they cost little, and so wait for little.
-        self._pace, self._refusing = Turns(), Turns()
+        self.shedding = Shedding(self._paths, front)
         for route in routes:
             self.add_api_route(
                 route.pattern, self._hand_over, methods=[route.method], response_model=None
@@ -79,13 +76,7 @@ class Application(fastapi.FastAPI):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """ASGI's entry: predictions go to their handler at once, all else through FastAPI."""
         if scope["type"] == "http" and scope["method"] == "POST":
-            # However many requests arrive together, the loop looks up in between: answers of
-            # engines are waited for by more than one request each.
-            context = RequestContext(new_request_id(), time.time(), time.monotonic())
-            if not self._pace.try_now():
-                context.crowded = self._pace.wait_seconds("") > _LONGEST_PACE_SECONDS
-                await (self._refusing if context.crowded else self._pace).wait("")
-            await self.answer(scope, receive, send, context)
+            await self.answer(scope, receive, send)
         else:
             await super().__call__(scope, receive, send)
 
@@ -95,20 +86,24 @@ class Application(fastapi.FastAPI):
     async def _no_such_route(self, _: fastapi.Request, __: Exception) -> fastapi.Response:
         return _Answered(self)
 
-    async def answer(
-        self, scope: Scope, receive: Receive, send: Send, context: RequestContext | None = None
-    ) -> None:
-        """Answers one request, whatever comes of it. Its path is looked up here and only here."""
-        context = context or RequestContext(new_request_id(), time.time(), time.monotonic())
+    async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answers one request, whatever comes of it."""
+        context = RequestContext(new_request_id(), time.time(), time.monotonic())
         path = scope["path"]
         route: Route | None = None
         try:
             headers = dict(scope["headers"])
             route, params = self._paths.find(scope["method"], path)
             context.read(headers)
+            if route.method == "POST":
+                # However many requests arrive together, the loop looks up in between: answers of
+                # engines are waited for by more than one request each.
+                await self.shedding.turn(context, route, params)
             request = Request(scope["method"], path, params, headers, receive, context)
             reply = await route.handle(request)
         except GatewayError as error:
+            if isinstance(error, OverloadedError):
+                self.shedding.said_no()
             self._front.refused(context, error)
             reply = error_reply(error, context.request_id, _error_form(route, path))
         except ClientGoneError:
@@ -154,12 +149,7 @@ def _why_stopped(cancelled: asyncio.CancelledError) -> GatewayError:
 
 
 async def _send(reply: Reply, request_id: str, send: Send) -> None:
-    headers = [
-        (b"content-type", reply.content_type),
-        (b"content-length", str(len(reply.body)).encode()),
-        (b"x-request-id", request_id.encode()),
-        *reply.headers,
-    ]
+    headers = headers_of(reply, request_id)
     await send({"type": "http.response.start", "status": int(reply.status), "headers": headers})
     await send({"type": "http.response.body", "body": reply.body})
 
@@ -168,25 +158,6 @@ def _error_form(route: Route | None, path: str) -> ErrorForm:
     if route is not None:
         return route.errors
     return ErrorForm.SENTENCE if path.startswith("/v2") else ErrorForm.OBJECT
-
-
-def error_reply(error: GatewayError, request_id: str, form: ErrorForm) -> Reply:
-    """The error as its caller gets it."""
-    headers: list[tuple[bytes, bytes]] = []
-    if error.retry_after_seconds is not None:
-        headers.append((b"retry-after", str(max(1, math.ceil(error.retry_after_seconds))).encode()))
-    if isinstance(error, MethodNotAllowedError):
-        headers.append((b"allow", ", ".join(error.allowed).encode()))
-    if isinstance(error, UnauthenticatedError):
-        headers.append((b"www-authenticate", b"Bearer"))
-    if isinstance(error, RequestTimeoutError):
-        headers.append((b"connection", b"close"))
-    detail: dict[str, object] = {"code": error.code, "message": error.message}
-    if form is ErrorForm.SENTENCE:
-        detail = {"error": error.message, "code": error.code, "request_id": request_id}
-    else:
-        detail = {"error": {**detail, "request_id": request_id}}
-    return Reply(encode(detail), status=error.status, headers=headers)
 
 
 def create_app(front: Front, limits: HttpLimits | None = None) -> Application:

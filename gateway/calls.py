@@ -79,8 +79,10 @@ class Predictor(Protocol):
         """Answers the call whole and in order, or raises a ``GatewayError``."""
         ...
 
-    def check_room(self, endpoint: str) -> None:
+    def check_room(self, endpoint: str, ahead: int = 0) -> None:
         """Refuses, before a body is read, what would be refused whatever is in it.
+
+        ``ahead``: requests of the endpoint that were let in before this one and are not begun yet.
 
         Raises:
             UnknownEndpointError: no such endpoint.

@@ -89,7 +89,7 @@ class Front:
             raise OverloadedError(
                 "This gateway has more to do than it can.", retry_after_seconds=1.0
             )
-        self.predictor.check_room(endpoint)
+        self.predictor.check_room(endpoint, context.ahead)
         return view, caller
 
     async def predict(

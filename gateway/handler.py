@@ -16,7 +16,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from contracts.endpoint import Arm, Limits
+from contracts.endpoint import Arm
 from contracts.events import Latency, PredictionEvent, TextRecord
 from gateway.admission import TokenBudget, check_size, check_wait
 from gateway.calls import Answer, Call, EndpointView
@@ -34,7 +34,6 @@ from gateway.metrics import Metrics
 from gateway.packages import ServedModel
 from gateway.recording import Recorder
 from gateway.routing import EndpointRoutes, RoutingTable, Way
-from gateway.turns import Turns
 from preprocess.encoder import Encoded
 from preprocess.errors import InvalidTextError
 from preprocess.observe import answered as answered_records
@@ -44,8 +43,6 @@ from preprocess.observe import unanswered as unanswered_records
 # and back costs more than it spares the others.
 INLINE_CHARACTERS = 8_192
 _MOST_THREADED_CHARACTERS = 32 * 1024 * 1024  # that wait for the tokenising thread or are in it
-# Share of the time to the deadline that a request may wait for the processor.
-_TURN_SHARE = 0.25
 _CLIENT_GONE = 499  # as nginx says it: the caller hung up before the answer
 
 
@@ -117,7 +114,6 @@ class Handler:
         self._budget = budget
         self._tracer = tracer
         self._serving = Serving(RoutingTable(), {}, {})
-        self._turns = Turns()
         self._told = False
         self._draining = False
         self._closed = False
@@ -141,7 +137,11 @@ class Handler:
                     way.model, call
                 ) or await self._encode_in_thread(way.model, call)
                 tokens = sum(encoded.tokens)
-                self._admit_tokens(lane, routes.endpoint.spec.limits, call, encoded)
+                lane.learn_length(sum(map(len, call.texts)), tokens)
+                if call.deadline <= monotonic():
+                    raise _too_late()
+                limits = routes.endpoint.spec.limits
+                self._budget.reserve(call.endpoint, tokens, limits.max_tokens_in_flight)
             except GatewayError as error:
                 self._refused(call, int(error.status), error.code)
                 raise
@@ -161,15 +161,13 @@ class Handler:
             if self._closed and self._running == 0:
                 self._last_one.set()
 
-    def check_room(self, endpoint: str) -> None:
+    def check_room(self, endpoint: str, ahead: int = 0) -> None:
         """See ``Predictor.check_room``."""
         serving = self._serving
         routes = serving.table[endpoint]
         self._check_open()
         limits = routes.endpoint.spec.limits
-        self._check_turns(endpoint, limits.timeout_seconds)
-        if self._budget.of(endpoint) >= limits.max_tokens_in_flight:
-            raise _too_many_tokens()
+        self._budget.check_arrival(endpoint, ahead, limits.max_tokens_in_flight)
         stable = routes.stable
         lane = None if stable is None else serving.lanes.get(stable.model.ref.package)
         if lane is not None:
@@ -241,12 +239,12 @@ class Handler:
         left = call.deadline - now
         if left <= 0:
             raise _too_late()
-        self._check_turns(call.endpoint, left)
+        texts, characters = len(call.texts), sum(map(len, call.texts))
+        tokens = lane.likely_tokens(texts, characters)
+        self._budget.check_estimate(call.endpoint, texts * tokens, limits.max_tokens_in_flight)
         wait = lane.wait_seconds(call.endpoint)
         if wait > 0:
-            # A guess, and cheap: most of what has no hope is refused before it is tokenised.
-            characters = sum(map(len, call.texts))
-            check_wait(wait, lane.likely_work_seconds(len(call.texts), characters), left)
+            check_wait(wait, texts * lane.work_seconds((tokens,)), left)
         return way, lane
 
     def _check_open(self) -> None:
@@ -254,22 +252,6 @@ class Handler:
             raise ShuttingDownError(
                 "This gateway is going away; ask again.", retry_after_seconds=RETRY_AFTER_SECONDS
             )
-
-    def _check_turns(self, endpoint: str, left_seconds: float) -> None:
-        wait = self._turns.wait_seconds(endpoint)
-        if wait > _TURN_SHARE * left_seconds:
-            raise OverloadedError(
-                "This gateway has more to do than it can.",
-                retry_after_seconds=max(RETRY_AFTER_SECONDS, wait),
-            )
-
-    async def _turn(self, call: Call) -> None:
-        """Waits for the processor, while there is time."""
-        try:
-            async with asyncio.timeout(max(0.0, call.deadline - monotonic())):
-                await self._turns.wait(call.endpoint)
-        except TimeoutError as error:
-            raise _too_late() from error
 
     def _encode_here(self, model: ServedModel, call: Call) -> tuple[Encoded, float] | None:
         """The call's tokens and the seconds that it took; None if its texts are too long for here.
@@ -319,19 +301,6 @@ class Handler:
 
     def _thread_done(self, characters: int) -> None:
         self._threaded_characters -= characters
-
-    def _admit_tokens(self, lane: Lane, limits: Limits, call: Call, encoded: Encoded) -> None:
-        """Refuses what the engine would not get to in time, and takes the request's tokens."""
-        now = monotonic()
-        left = call.deadline - now
-        if left <= 0:
-            raise _too_late()
-        # One text was judged by its characters well enough, a moment ago.
-        wait = lane.wait_seconds(call.endpoint) if len(encoded) > 1 else 0.0
-        if wait > 0:
-            check_wait(wait, lane.work_seconds(encoded.tokens), left)
-        lane.learn_length(sum(map(len, call.texts)), sum(encoded.tokens))
-        self._budget.reserve(call.endpoint, sum(encoded.tokens), limits.max_tokens_in_flight)
 
     async def _attempt(
         self, serving: Serving, routes: EndpointRoutes, lane: Lane, attempt: _Attempt
@@ -458,12 +427,6 @@ def _trace_id(trace_parent: str | None) -> str:
 def _unavailable() -> ModelUnavailableError:
     return ModelUnavailableError(
         "No Triton serves this version at the moment.", retry_after_seconds=RETRY_AFTER_SECONDS
-    )
-
-
-def _too_many_tokens() -> OverloadedError:
-    return OverloadedError(
-        "Too many tokens are in flight for this endpoint.", retry_after_seconds=RETRY_AFTER_SECONDS
     )
 
 

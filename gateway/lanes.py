@@ -175,12 +175,10 @@ class Lane:
         """Engine seconds of texts with so many tokens each, in batches of the best size."""
         return sum(self.cost.row_seconds(self.model.bucket_of(count)) for count in tokens)
 
-    def likely_work_seconds(self, texts: int, characters: int) -> float:
-        """The same before tokens are counted, from the number of characters."""
+    def likely_tokens(self, texts: int, characters: int) -> int:
+        """Tokens of each of some texts before they are counted, from all their characters."""
         tokens = int(characters * self._tokens_a_character / texts) + 1
-        return texts * self.cost.row_seconds(
-            self.model.bucket_of(min(tokens, self.model.buckets[-1]))
-        )
+        return min(tokens, self.model.buckets[-1])
 
     def learn_length(self, characters: int, tokens: int) -> None:
         """Takes what a request's characters came to."""

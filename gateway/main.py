@@ -97,10 +97,11 @@ class Gateway:
             max_connections=settings.max_connections,
             body_seconds=settings.body_seconds,
         )
+        app = create_app(front, limits)
         config = uvicorn.Config(
-            create_app(front, limits),
+            app,
             timeout_graceful_shutdown=int(settings.drain_seconds),
-            **uvicorn_options(limits),
+            **uvicorn_options(limits, app.shedding),
         )
         self._http = HttpServer(config)
         self._grpc = create_server(front, limits, package_version("headrace"))

@@ -25,7 +25,8 @@ class RequestContext:
     ``received`` is unix time, ``started`` the event loop's clock at the same moment, both seconds.
     ``endpoint`` is set as soon as a handler knows it, ``handed_over`` once the predictor has the
     request: from then on the predictor records what happens to it, before that the front does.
-    ``crowded``: it came when the process had more new requests than it could look at.
+    ``crowded``: it came when the process had more new requests than it could look at. ``ahead``:
+    how many requests of its endpoint wait to be begun before it.
     """
 
     request_id: str
@@ -39,6 +40,7 @@ class RequestContext:
     endpoint: str | None = None
     handed_over: bool = False
     crowded: bool = False
+    ahead: int = 0
 
     def deadline(self, limit_seconds: float) -> float:
         """The loop's clock by which to answer: the caller's timeout, at most the endpoint's."""

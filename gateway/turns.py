@@ -1,10 +1,10 @@
 """Turns at the processor: the event loop never works on requests for long without looking up.
 
-``handler.py`` asks for a turn before it tokenises. While the loop keeps up there is nothing to wait
-for. When more arrives than the processor can work through, requests wait here in a queue for each
-endpoint, served in rotation, whose length tells how long a newcomer would wait: so it can be
-refused at once, for next to nothing, and what was admitted is still answered in time. Without this
-all of it would be begun, and none of it ended by its deadline.
+``shedding.py`` asks for a turn before a request is begun. While the loop keeps up there is nothing
+to wait for. When more arrives than the processor can work through, requests wait here in a queue
+for each endpoint, served in rotation, whose length tells how long a newcomer would wait: so it can
+be refused at once, for next to nothing, and what was admitted is still answered in time. Without
+this all of it would be begun, and none of it ended by its deadline.
 """
 
 import asyncio
@@ -38,14 +38,18 @@ class Turns:
         """Requests that wait."""
         return self._waiting
 
+    def waiting_of(self, endpoint: str) -> int:
+        """Requests of one endpoint that wait, those that gave up included."""
+        queue = self._queues.get(endpoint)
+        return len(queue) if queue is not None else 0
+
     def wait_seconds(self, endpoint: str) -> float:
         """How long a request that comes now would wait for its turn, as estimated."""
         if self._waiting == 0:
             return 0.0
-        queue = self._queues.get(endpoint)
-        mine = len(queue) if queue is not None else 0
+        mine = self.waiting_of(endpoint)
         ahead = mine + sum(
-            min(len(other), mine + 1) for other in self._queues.values() if other is not queue
+            min(len(queue), mine + 1) for name, queue in self._queues.items() if name != endpoint
         )
         return ahead * self._interval
 

@@ -55,7 +55,7 @@ class HuggingFace:
 
     def routes(self) -> list[Route]:
         """What the application serves for this dialect."""
-        return [Route("POST", "/endpoints/{endpoint}", self.predict, "huggingface")]
+        return [Route("POST", "/endpoints/{endpoint}", self.predict, "huggingface", predicts=True)]
 
     async def predict(self, request: Request) -> Reply:
         """Answers texts."""

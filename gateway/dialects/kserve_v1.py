@@ -39,7 +39,9 @@ class KServeV1:
     def routes(self) -> list[Route]:
         """What the application serves for this dialect."""
         return [
-            Route("POST", "/v1/models/{endpoint}:predict", self.predict, "kserve_v1"),
+            Route(
+                "POST", "/v1/models/{endpoint}:predict", self.predict, "kserve_v1", predicts=True
+            ),
             Route("GET", "/v1/models", self.models, "kserve_v1"),
             Route("GET", "/v1/models/{endpoint}", self.model, "kserve_v1"),
         ]

@@ -107,7 +107,7 @@ class OpenInferenceHttp:
         ]
         for base in (model, f"{model}/versions/{{version}}"):
             served += [
-                _route("POST", f"{base}/infer", self.infer),
+                _route("POST", f"{base}/infer", self.infer, predicts=True),
                 _route("GET", base, self.model_metadata),
                 _route("GET", f"{base}/ready", self.model_ready),
                 _route("GET", f"{base}/config", self.model_config),
@@ -167,8 +167,8 @@ class OpenInferenceHttp:
         return view
 
 
-def _route(method: str, pattern: str, handle: Handler) -> Route:
-    return Route(method, pattern, handle, "oip_http", ErrorForm.SENTENCE)
+def _route(method: str, pattern: str, handle: Handler, *, predicts: bool = False) -> Route:
+    return Route(method, pattern, handle, "oip_http", ErrorForm.SENTENCE, predicts)
 
 
 def _refusal(method: str, pattern: str, what: str) -> Route:

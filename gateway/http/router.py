@@ -27,13 +27,18 @@ class ErrorForm(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """One method and pattern. ``dialect`` is the metrics' label for it."""
+    """One method and pattern. ``dialect`` is the metrics' label for it.
+
+    ``predicts``: it brings texts for the ``{endpoint}`` of its path, and its handler begins with
+    ``Front.enter``. Such a request may be refused before its handler is asked.
+    """
 
     method: str
     pattern: str
     handle: Handler
     dialect: str
     errors: ErrorForm = ErrorForm.OBJECT
+    predicts: bool = False
 
 
 @dataclass(slots=True)

@@ -7,8 +7,9 @@ request that arrives in one piece.
 """
 
 import asyncio
+from collections.abc import Mapping
 from http import HTTPStatus
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import unquote
 
 import httptools
@@ -29,7 +30,17 @@ BODY_TIMEOUT = "body timeout"
 _CLOSE = (b"connection", b"close")
 
 
-def uvicorn_options(limits: HttpLimits) -> dict[str, Any]:
+class Shedder(Protocol):
+    """Who may refuse a request before the application hears of it."""
+
+    def refusal(
+        self, method: str, path: str, headers: Mapping[bytes, bytes]
+    ) -> tuple[int, list[tuple[bytes, bytes]], bytes] | None:
+        """Status, headers and body to answer with at once; None to let the request come in."""
+        ...
+
+
+def uvicorn_options(limits: HttpLimits, shedder: Shedder) -> dict[str, Any]:
     """Arguments for ``uvicorn.Config``, beside host, port and the application.
 
     No proxy headers are read, for nothing here depends on a caller's address; no access log, for a
@@ -38,7 +49,7 @@ def uvicorn_options(limits: HttpLimits) -> dict[str, Any]:
     """
     return {
         "loop": "uvloop",
-        "http": bounded_protocol(limits),
+        "http": bounded_protocol(limits, shedder),
         "ws": "none",
         "lifespan": "off",
         "access_log": False,
@@ -51,11 +62,12 @@ def uvicorn_options(limits: HttpLimits) -> dict[str, Any]:
     }
 
 
-def bounded_protocol(limits: HttpLimits) -> type[asyncio.Protocol]:
+def bounded_protocol(limits: HttpLimits, shedder: Shedder) -> type[asyncio.Protocol]:
     """The class of uvicorn's connections, with these limits."""
 
     class BoundedProtocol(_BoundedProtocol):
         bounds = limits
+        door = shedder
 
     return BoundedProtocol
 
@@ -82,7 +94,15 @@ class _Cycle(RequestResponseCycle):
             await self.flow.drain()
         if self.disconnected:
             return
-        body = b"" if self.scope["method"] == "HEAD" else message["body"]
+        self._write(b"" if self.scope["method"] == "HEAD" else message["body"])
+
+    def refuse(self, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
+        """The whole answer at once, before the application was asked; never to a HEAD."""
+        self.response_started = True
+        self._head = self._written_head(status, headers)
+        self._write(body)
+
+    def _write(self, body: bytes) -> None:
         self.transport.write(self._head + body)
         self.response_complete = True
         self.message_event.set()
@@ -114,6 +134,7 @@ class _BoundedProtocol(HttpToolsProtocol):
     """
 
     bounds: HttpLimits
+    door: Shedder
     _deadline: asyncio.TimerHandle | None = None
     _running: asyncio.Task[None] | None = None
     _header_bytes = 0
@@ -191,7 +212,14 @@ class _BoundedProtocol(HttpToolsProtocol):
             on_response=self.on_response_complete,
         )
         if before is None or before.response_complete:
-            self._start_asgi_task(self.cycle, app)
+            # What is refused costs no task, no wait and no body.
+            refusal = self.door.refusal(
+                self.scope["method"], self.scope["path"], dict(self.headers)
+            )
+            if refusal is None:
+                self._start_asgi_task(self.cycle, app)
+            else:
+                self.cycle.refuse(*refusal)
         else:
             self.flow.pause_reading()
             self.pipeline.appendleft((self.cycle, app))

@@ -60,6 +60,7 @@ class FakePredictor:
 
     views: dict[str, EndpointView] = field(default_factory=dict)
     failure: GatewayError | Exception | None = None
+    full: GatewayError | None = None
     calls: list[Call] = field(default_factory=list)
     ready: bool = True
     keep_calls: bool = True
@@ -73,8 +74,10 @@ class FakePredictor:
         )
         return cls({endpoint.name: endpoint for endpoint in endpoints})
 
-    def check_room(self, endpoint: str) -> None:
-        """There is always room."""
+    def check_room(self, endpoint: str, ahead: int = 0) -> None:
+        """There is always room, but where it is said that there is none."""
+        if self.full is not None:
+            raise self.full
 
     async def predict(self, call: Call) -> Answer:
         """The answer for each text."""

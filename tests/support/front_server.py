@@ -55,7 +55,8 @@ def serving(served: Served) -> Iterator[Served]:
 
     async def run() -> None:
         front = Front(served.predictor, served.keys, served.recorder, served.metrics)
-        config = uvicorn.Config(create_app(front, served.limits), **uvicorn_options(served.limits))
+        app = create_app(front, served.limits)
+        config = uvicorn.Config(app, **uvicorn_options(served.limits, app.shedding))
         server = _TellingServer(config, ready)
         holder.append(server)
         rpc = create_server(front, served.limits, "0")

@@ -1,0 +1,40 @@
+"""How a reply and an error become status, headers and body. ``app.py`` and ``shedding.py`` ask."""
+
+import math
+
+from gateway.dialects.json_body import encode
+from gateway.errors import GatewayError, RequestTimeoutError, UnauthenticatedError
+from gateway.http.errors import MethodNotAllowedError
+from gateway.http.messages import Reply
+from gateway.http.router import ErrorForm
+
+Headers = list[tuple[bytes, bytes]]
+
+
+def headers_of(reply: Reply, request_id: str) -> Headers:
+    """All headers of a reply."""
+    return [
+        (b"content-type", reply.content_type),
+        (b"content-length", str(len(reply.body)).encode()),
+        (b"x-request-id", request_id.encode()),
+        *reply.headers,
+    ]
+
+
+def error_reply(error: GatewayError, request_id: str, form: ErrorForm) -> Reply:
+    """The error as its caller gets it."""
+    headers: Headers = []
+    if error.retry_after_seconds is not None:
+        headers.append((b"retry-after", str(max(1, math.ceil(error.retry_after_seconds))).encode()))
+    if isinstance(error, MethodNotAllowedError):
+        headers.append((b"allow", ", ".join(error.allowed).encode()))
+    if isinstance(error, UnauthenticatedError):
+        headers.append((b"www-authenticate", b"Bearer"))
+    if isinstance(error, RequestTimeoutError):
+        headers.append((b"connection", b"close"))
+    detail: dict[str, object] = {"code": error.code, "message": error.message}
+    if form is ErrorForm.SENTENCE:
+        detail = {"error": error.message, "code": error.code, "request_id": request_id}
+    else:
+        detail = {"error": {**detail, "request_id": request_id}}
+    return Reply(encode(detail), status=error.status, headers=headers)
