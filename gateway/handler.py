@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from contracts.endpoint import Arm
 from contracts.events import Latency, PredictionEvent, TextRecord
 from gateway.admission import TokenBudget, check_size, check_wait
+from gateway.caller import caller_hash
 from gateway.calls import Answer, Call, EndpointView
 from gateway.errors import (
     DeadlineExceededError,
@@ -33,7 +34,10 @@ from gateway.lanes import RETRY_AFTER_SECONDS, Job, Lane
 from gateway.metrics import Metrics
 from gateway.packages import ServedModel
 from gateway.recording import Recorder
-from gateway.routing import EndpointRoutes, RoutingTable, Way
+from gateway.repeats import first_deadline, usual_seconds
+from gateway.routing import EndpointRoutes, RoutingTable, Shadow, Way
+from gateway.shadow import Answered, Shadows
+from gateway.tracing import trace_id
 from preprocess.encoder import Encoded
 from preprocess.errors import InvalidTextError
 from preprocess.observe import answered as answered_records
@@ -87,6 +91,7 @@ class _Attempt:
     began: float  # the handler's start, loop clock
     tokenise: float
     job: Job | None = None
+    repeated: bool = False  # another version's attempt has failed before
 
 
 class Handler:
@@ -98,6 +103,7 @@ class Handler:
         rates: requests a second for each caller.
         budget: tokens in flight.
         tracer: None for no spans, at no cost.
+        shadows: takes copies of requests for versions on trial; None for none.
     """
 
     def __init__(
@@ -107,12 +113,15 @@ class Handler:
         rates: Rates,
         budget: TokenBudget,
         tracer: Tracer | None = None,
+        *,
+        shadows: Shadows | None = None,
     ) -> None:
         self._recorder = recorder
         self._metrics = metrics
         self._rates = rates
         self._budget = budget
         self._tracer = tracer
+        self._shadows = shadows
         self._serving = Serving(RoutingTable(), {}, {})
         self._told = False
         self._draining = False
@@ -305,53 +314,83 @@ class Handler:
     async def _attempt(
         self, serving: Serving, routes: EndpointRoutes, lane: Lane, attempt: _Attempt
     ) -> Answer:
-        """Tries the chosen version, and stable once more where a candidate is nowhere to be had."""
+        """Tries the chosen version; what one on trial fails at, another one makes good."""
+        call = attempt.call
+        second = self._second(serving, routes, attempt)
+        deadline = call.deadline
+        if second is not None:
+            usual = usual_seconds(second[1], call.endpoint, attempt.encoded.tokens)
+            deadline = first_deadline(monotonic(), deadline, usual)
         try:
-            values = await self._infer(lane, attempt)
-        except ModelUnavailableError as error:
-            fallback = self._fallback(serving, routes, attempt.way)
-            if fallback is None:
-                self._failed(attempt, error, answered=True)
-                raise
-            self._failed(attempt, error, answered=False)
-        except GatewayError as error:
-            self._failed(attempt, error, answered=True)
-            raise
+            values = await self._infer(lane, attempt, deadline)
         except asyncio.CancelledError:
-            self._record(attempt, _CLIENT_GONE, unanswered_records(attempt.encoded), answered=True)
+            self._failed(attempt, _CLIENT_GONE, answered=True)
             raise
-        except Exception:
-            # A mistake of ours; the front logs it and answers 500.
-            status = int(HTTPStatus.INTERNAL_SERVER_ERROR)
-            self._record(attempt, status, unanswered_records(attempt.encoded), answered=True)
-            raise
+        except Exception as error:
+            # Not a GatewayError: a mistake of ours; the front logs it and answers 500.
+            if second is None or monotonic() >= call.deadline:
+                self._failed(attempt, _status(error), answered=True)
+                raise
+            way, lane = second
+            again = await self._again(attempt, way, error)
         else:
-            return self._answer(attempt, values)
-        way, lane = fallback
-        again = await self._again(attempt, way)
+            answer = self._answer(attempt, values)
+            if routes.shadow is not None:
+                self._copy(serving, routes, routes.shadow, attempt, values)
+            return answer
         return await self._attempt(serving, routes, lane, again)
 
-    async def _again(self, attempt: _Attempt, way: Way) -> _Attempt:
-        """The same call for another version, with that version's tokens."""
-        call = attempt.call
-        encoded, tokenise = self._encode_here(way.model, call) or await self._encode_in_thread(
-            way.model, call
-        )
-        return _Attempt(call, way, encoded, attempt.began, tokenise)
+    def _copy(
+        self,
+        serving: Serving,
+        routes: EndpointRoutes,
+        shadow: Shadow,
+        attempt: _Attempt,
+        values: NDArray[np.float32],
+    ) -> None:
+        """Leaves a copy of what stable has answered, for a version on trial."""
+        job = attempt.job
+        if self._shadows is None or job is None or attempt.way.arm is not Arm.STABLE:
+            return
+        model, seconds = attempt.way.model, attempt.tokenise + job.wait + job.infer
+        answered = Answered(attempt.call, model, attempt.encoded, values, attempt.tokenise, seconds)
+        timeout = routes.endpoint.spec.limits.timeout_seconds
+        self._shadows.offer(shadow, answered, serving.lanes, timeout)
 
-    def _fallback(
-        self, serving: Serving, routes: EndpointRoutes, way: Way
+    async def _again(self, attempt: _Attempt, way: Way, error: Exception) -> _Attempt:
+        """The same call for another version, with that version's tokens; records the failure.
+
+        Raises:
+            Exception: ``error`` itself, where there is no second attempt in it.
+        """
+        call, encoded, tokenise = attempt.call, attempt.encoded, attempt.tokenise
+        if not way.model.encodes_like(attempt.way.model):
+            try:
+                encoded, tokenise = self._encode_here(
+                    way.model, call
+                ) or await self._encode_in_thread(way.model, call)
+            except asyncio.CancelledError:
+                self._failed(attempt, _CLIENT_GONE, answered=True)
+                raise
+            except GatewayError:
+                self._failed(attempt, _status(error), answered=True)
+                raise error from None
+        self._failed(attempt, _status(error), answered=False)
+        return _Attempt(call, way, encoded, attempt.began, tokenise, repeated=True)
+
+    def _second(
+        self, serving: Serving, routes: EndpointRoutes, attempt: _Attempt
     ) -> tuple[Way, Lane] | None:
-        stable = routes.stable
-        if stable is None or way.arm is not Arm.CANARY:
+        """Who answers if this attempt fails."""
+        if attempt.repeated or len(routes.ways) < 2:
             return None
-        lane = serving.lanes.get(stable.model.ref.package)
-        return (stable, lane) if lane is not None and lane.serves else None
+        way = routes.instead_of(attempt.way)
+        lane = None if way is None else serving.lanes.get(way.model.ref.package)
+        return (way, lane) if way is not None and lane is not None and lane.serves else None
 
-    async def _infer(self, lane: Lane, attempt: _Attempt) -> NDArray[np.float32]:
+    async def _infer(self, lane: Lane, attempt: _Attempt, deadline: float) -> NDArray[np.float32]:
         """The values of all texts, by the deadline."""
-        call = attempt.call
-        job = attempt.job = lane.submit(attempt.encoded, call.endpoint, call.deadline)
+        job = attempt.job = lane.submit(attempt.encoded, attempt.call.endpoint, deadline)
         try:
             return await job.future
         except asyncio.CancelledError:
@@ -376,9 +415,8 @@ class Handler:
             multi_label=manifest.multi_label,
         )
 
-    def _failed(self, attempt: _Attempt, error: GatewayError, *, answered: bool) -> None:
-        records = unanswered_records(attempt.encoded)
-        self._record(attempt, int(error.status), records, answered=answered)
+    def _failed(self, attempt: _Attempt, status: int, *, answered: bool) -> None:
+        self._record(attempt, status, unanswered_records(attempt.encoded), answered=answered)
 
     def _refused(self, call: Call, status: int, reason: str) -> None:
         self._recorder.refusal(call.endpoint, status, reason)
@@ -405,7 +443,9 @@ class Handler:
                 total=max(0.0, monotonic() - call.started),
             ),
             texts=records,
-            trace_id=_trace_id(call.trace_parent),
+            trace_id=trace_id(call.trace_parent),
+            caller=caller_hash(call.endpoint, call.sticky_key),
+            repeated=attempt.repeated,
         )
         self._recorder.attempt(event)
         self._metrics.attempt_finished(event, len(records), sum(attempt.encoded.tokens))
@@ -420,8 +460,8 @@ class Handler:
         return lane is not None and lane.serves
 
 
-def _trace_id(trace_parent: str | None) -> str:
-    return trace_parent[3:35] if trace_parent else ""
+def _status(error: Exception) -> int:
+    return int(getattr(error, "status", HTTPStatus.INTERNAL_SERVER_ERROR))
 
 
 def _unavailable() -> ModelUnavailableError:

@@ -43,6 +43,7 @@ from gateway.packages import StorePackages
 from gateway.rates import RateLimits
 from gateway.reconcile import Reconciler
 from gateway.settings import Settings, read_settings
+from gateway.shadow import Shadows
 from gateway.tracing import TracingUnavailableError, open_tracer
 
 log = logging.getLogger("gateway")
@@ -76,8 +77,14 @@ class Gateway:
         self._events: EventStream | NoEvents = open_events(settings, instance)
         self._keys = KeyRing(settings.keys_file)
         rates = RateLimits(self._keys.own_limit)
+        self._shadows = Shadows(self._events.recorder, self._metrics, self._budget)
         self._handler = Handler(
-            self._events.recorder, self._metrics, rates, self._budget, self._tracer
+            self._events.recorder,
+            self._metrics,
+            rates,
+            self._budget,
+            self._tracer,
+            shadows=self._shadows,
         )
         self._fleet = Fleet(self._connect, settings.batches_ahead)
         self._reconciler = Reconciler(
@@ -130,6 +137,7 @@ class Gateway:
             await self._grpc.start()
             self._events.start()
             self._reconciler.start()
+            self._shadows.start()
             http = asyncio.create_task(self._http.serve([listener]), name="http")
             stop = asyncio.create_task(self._stop.wait(), name="stop")
             # What was imported and built so far lives as long as the process: no collection need
@@ -174,6 +182,7 @@ class Gateway:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(settings.drain_seconds):
                 await self._handler.drained()
+        await self._shadows.close()
         await self._events.close(settings.flush_seconds)
         await self._reconciler.close()
         if self._tracer is not None:

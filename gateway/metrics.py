@@ -95,6 +95,11 @@ class Metrics(Collector):
             ("endpoint",),
             _SECONDS,
         )
+        self._shadows = Counter(
+            "headrace_gateway_shadows",
+            "Copies of requests for a candidate, by what became of them: sent, or why not.",
+            ("endpoint", "outcome"),
+        )
         self._stage_seconds = Histogram(
             "headrace_gateway_stage_seconds",
             "Time that answered attempts spent in each stage.",
@@ -135,7 +140,8 @@ class Metrics(Collector):
     def attempt_finished(self, event: PredictionEvent, texts: int, tokens: int) -> None:
         """One attempt on a version, failed ones included."""
         endpoint, version = event.endpoint, event.version
-        if event.status != HTTPStatus.OK:
+        # Callers' figures are of what callers got: a shadow's time is in its events.
+        if event.status != HTTPStatus.OK or event.arm is Arm.SHADOW:
             self._attempts.add((endpoint, version, event.arm.value, _status(event.status)))
             return
         key = (endpoint, version, event.arm)
@@ -167,6 +173,14 @@ class Metrics(Collector):
             total=total,
         )
 
+    def shadow_sent(self, endpoint: str) -> None:
+        """One copy of a request sent to a candidate."""
+        self._shadows.add((endpoint, "sent"))
+
+    def shadow_dropped(self, endpoint: str, reason: str) -> None:
+        """One copy of a request that was not, and why."""
+        self._shadows.add((endpoint, reason))
+
     def refused(self, endpoint: str, status: int, reason: str, seconds: float) -> None:
         """One request refused before any attempt, ``seconds`` after it arrived."""
         self._refusals.add((endpoint, _status(status), reason))
@@ -191,8 +205,8 @@ class Metrics(Collector):
         """For ``prometheus_client``."""
         for instrument in (
             self._requests, self._request_seconds, self._attempts, self._refusals,
-            self._refusal_seconds, self._stage_seconds, self._texts, self._tokens, self._batches,
-            self._batch_rows, self._batch_tokens, self._engine_seconds,
+            self._refusal_seconds, self._shadows, self._stage_seconds, self._texts, self._tokens,
+            self._batches, self._batch_rows, self._batch_tokens, self._engine_seconds,
         ):  # fmt: skip
             yield from instrument.read()
         families = {metric: metric.family() for metric in Read}

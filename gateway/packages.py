@@ -82,6 +82,12 @@ class ServedModel:
         """The row length that so many tokens are padded to."""
         return bucket_of(tokens, self.buckets)
 
+    def encodes_like(self, other: "ServedModel") -> bool:
+        """Whether both make the same tokens of any text."""
+        ours, theirs = self.manifest, other.manifest
+        same_file = ours.files[TOKENIZER].sha256 == theirs.files[TOKENIZER].sha256
+        return same_file and ours.tokenizer == theirs.tokenizer
+
     def decode(self, output: NDArray[np.float32]) -> NDArray[np.float32]:
         """An engine's answer -> probabilities or vectors, float32 ``[rows, width]``.
 

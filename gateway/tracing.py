@@ -79,6 +79,11 @@ class SpanTracer:
         self._provider.shutdown()
 
 
+def trace_id(trace_parent: str | None) -> str:
+    """The trace's id in a ``traceparent`` that was found well formed; empty without one."""
+    return trace_parent[3:35] if trace_parent else ""
+
+
 def open_tracer(endpoint: str, share: float) -> SpanTracer | None:
     """The tracer for a collector, or None where no address is given.
 

@@ -1,0 +1,104 @@
+"""A handler with lanes, a fleet and shadows over one engine that obeys."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+from gateway_world import LABELS, MemoryRecorder, ObedientEngine, model_of
+
+from contracts.endpoint import ModelEndpoint
+from contracts.events import PredictionEvent
+from gateway.admission import TokenBudget
+from gateway.calls import Call, EndpointView
+from gateway.fleet import Fleet
+from gateway.handler import Handler, Serving
+from gateway.lanes import Lane
+from gateway.metrics import Metrics
+from gateway.packages import ServedModel
+from gateway.rates import RateLimits
+from gateway.routing import RoutingTable, build_table
+from gateway.shadow import Pace, Shadows
+
+ONE, TWO = model_of("1"), model_of("2")
+
+
+@dataclass
+class Spans:
+    """Keeps what was traced."""
+
+    seen: list[tuple[Call, PredictionEvent]] = field(default_factory=list)
+
+    def attempt(self, call: Call, event: PredictionEvent) -> None:
+        """See ``Tracer``."""
+        self.seen.append((call, event))
+
+
+@dataclass
+class World:
+    """A handler over one engine."""
+
+    engine: ObedientEngine
+    handler: Handler
+    recorder: MemoryRecorder
+    metrics: Metrics
+    budget: TokenBudget
+    spans: Spans
+    shadows: Shadows
+    serve: Callable[[ModelEndpoint], None]
+
+    @property
+    def statuses(self) -> list[int]:
+        """Of all events and refusals."""
+        return [e.status for e in self.recorder.events] + [r[1] for r in self.recorder.refusals]
+
+
+@asynccontextmanager
+async def world_of(
+    endpoint: ModelEndpoint,
+    engine: ObedientEngine | None = None,
+    pace: Pace | None = None,
+    more: tuple[ServedModel, ...] = (),
+) -> AsyncIterator[World]:
+    """Serves the endpoint from versions 1, 2 and ``more``; lets go at the end of what is held."""
+    engine = engine or ObedientEngine()
+    fleet = Fleet(lambda _: engine, ahead=2)
+    fleet.set_addresses(["t:1"])
+    recorder, metrics, budget, spans = MemoryRecorder(), Metrics(), TokenBudget(100_000), Spans()
+    shadows = Shadows(recorder, metrics, budget, pace)
+    handler = Handler(recorder, metrics, RateLimits(), budget, spans, shadows=shadows)
+    opened = {model.ref.package: model for model in (ONE, TWO, *more)}
+    lanes = {}
+    for package, model in opened.items():
+        lane = lanes[package] = Lane(model, fleet, metrics)
+        lane.replicas = fleet.replicas(model.name, 1, lane.wake)
+        for replica in lane.replicas:
+            if engine.here and (engine.holds is None or model.name in engine.holds):
+                replica.breaker.succeed()
+
+    def serve(endpoint: ModelEndpoint) -> None:
+        table = build_table([endpoint], opened, RoutingTable(), lambda _: True)
+        stable = endpoint.status.stable
+        view = EndpointView(
+            name=endpoint.name,
+            task=ONE.task,
+            refs=() if stable is None else (stable,),
+            labels=LABELS,
+            dimension=None,
+            max_tokens=16,
+            max_texts=256,
+            timeout_seconds=2.0,
+            ready=True,
+        )
+        handler.serve(Serving(table, lanes, {endpoint.name: view}, complete=True))
+
+    serve(endpoint)
+    async with asyncio.timeout(20):
+        yield World(engine, handler, recorder, metrics, budget, spans, shadows, serve)
+    await shadows.close()
+    if engine.held is not None:
+        engine.held.set()
+    for lane in lanes.values():
+        await lane.settle()
+    await fleet.close()
+    assert budget.used == 0
