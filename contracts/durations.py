@@ -6,8 +6,8 @@ from typing import Annotated
 from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema
 
 _UNITS = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
-_PATTERN = r"^(?:\d+(?:\.\d+)?(?:ms|d|h|m|s))+$"
-_WHOLE = re.compile(_PATTERN)
+PATTERN = r"^(?:\d+(?:\.\d+)?(?:ms|d|h|m|s))+$"
+_WHOLE = re.compile(PATTERN)
 _PIECE = re.compile(r"(\d+(?:\.\d+)?)(ms|d|h|m|s)")
 
 
@@ -21,7 +21,8 @@ def seconds(text: object) -> object:
         return text
     if not _WHOLE.fullmatch(text):
         raise ValueError("a duration is written as 24h, 90s, 1h30m or 500ms")
-    return sum(float(number) * _UNITS[unit] for number, unit in _PIECE.findall(text))
+    total = sum(float(number) * _UNITS[unit] for number, unit in _PIECE.findall(text))
+    return round(total, 6)  # so that what is written reads back as the same float
 
 
 def written(value: float) -> str:
@@ -43,6 +44,6 @@ Duration = Annotated[
     float,
     BeforeValidator(seconds),
     PlainSerializer(written, str, when_used="json"),
-    WithJsonSchema({"type": "string", "pattern": _PATTERN}),
+    WithJsonSchema({"type": "string", "pattern": PATTERN}),
     Field(ge=0, allow_inf_nan=False),
 ]

@@ -63,6 +63,18 @@ class RequestFailedError(HeadraceError):
     exit_status = 10
 
 
+class BadDocumentError(HeadraceError):
+    """What a user wrote is no endpoint; the message has the path of the bad field."""
+
+    exit_status = 11
+
+
+class RefusedError(HeadraceError):
+    """The controller, or good sense, refuses what a person asked for."""
+
+    exit_status = 1
+
+
 class StoppedError(HeadraceError):
     """The user stopped the stack while it was starting."""
 

@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from typer.core import TyperGroup
 
-from headrace.cli import keys, stack
+from headrace.cli import endpoints, keys, stack
 from headrace.errors import HeadraceError
 
 errors = Console(stderr=True)
@@ -57,6 +57,17 @@ def main(
     """Serves Hugging Face encoder models: registered in MLflow, run by Triton."""
 
 
-for command in (stack.up, stack.status, stack.predict, stack.models, stack.doctor, stack.gc):
+for command in (
+    stack.up,
+    stack.status,
+    endpoints.apply,
+    endpoints.get,
+    endpoints.delete,
+    endpoints.schema,
+    stack.predict,
+    stack.models,
+    stack.doctor,
+    stack.gc,
+):
     app.command()(command)
 app.add_typer(keys.app, name="keys")

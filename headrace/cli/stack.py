@@ -39,6 +39,9 @@ def up(
     example: Annotated[
         bool, typer.Option(help="Register the example model when MLflow has no model.")
     ] = True,
+    auto_endpoints: Annotated[
+        bool, typer.Option(help="Make an endpoint for each registered model that has none.")
+    ] = True,
 ) -> None:
     """Starts the whole stack on this machine and runs it until Ctrl-C."""
     from headrace.commands import up as command
@@ -62,6 +65,7 @@ def up(
         triton_grpc=triton_grpc,
         keys_file=None if keys_file is None else absolute(keys_file),
         example=example,
+        auto_endpoints=auto_endpoints,
     )
     command.run(settings)
 

@@ -37,7 +37,8 @@ class StackSettings:
 
     ``kafka_bootstrap``, ``mlflow_uri`` and ``triton_grpc`` name existing services to use in place
     of the embedded ones; None starts ours. ``cache`` holds downloads that homes share. With a
-    ``keys_file`` the gateway asks callers for a key.
+    ``keys_file`` the gateway asks callers for a key. With ``auto_endpoints`` a registered
+    model that has no endpoint gets one with defaults.
     """
 
     home: Path
@@ -48,6 +49,7 @@ class StackSettings:
     triton_grpc: str | None = None
     keys_file: Path | None = None
     example: bool = True
+    auto_endpoints: bool = True
 
     @property
     def gateway_url(self) -> str:

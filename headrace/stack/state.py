@@ -43,6 +43,7 @@ class StackRecord(BaseModel):
     mlflow_url: str
     kafka_bootstrap: str
     triton_grpc: str
+    auto_endpoints: bool = True
     services: dict[str, int] = {}
 
 

@@ -168,6 +168,7 @@ class Up:
                         mlflow_url=settings.mlflow_url,
                         kafka_bootstrap=settings.kafka_address,
                         triton_grpc=settings.triton_address,
+                        auto_endpoints=settings.auto_endpoints,
                         services=written,
                     )
                     state.write_record(home, record)

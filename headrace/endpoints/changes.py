@@ -1,0 +1,36 @@
+"""What differs between two specs, as people read it. Pure; called by ``headrace apply``."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from contracts.endpoint import EndpointSpec
+from headrace.endpoints.mistakes import shown
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One field before and after."""
+
+    field: str
+    before: Any
+    after: Any
+
+    def __str__(self) -> str:
+        return f"{self.field}: {shown(self.before)} -> {shown(self.after)}"
+
+
+def changes(before: EndpointSpec, after: EndpointSpec) -> tuple[Change, ...]:
+    """The fields that differ, defaults filled in, in the order of the schema; a list is one."""
+    old, new = (spec.model_dump(mode="json", by_alias=True) for spec in (before, after))
+    return tuple(_differing("spec", old, new))
+
+
+def _differing(path: str, old: Any, new: Any) -> Iterator[Change]:  # noqa: ANN401 - any JSON value
+    if old == new:
+        return
+    if isinstance(old, dict) and isinstance(new, dict) and (old.keys() == new.keys()):
+        for name in old:
+            yield from _differing(f"{path}.{name}", old[name], new[name])
+        return
+    yield Change(path, old, new)

@@ -1,0 +1,128 @@
+"""Writes what users ask into the endpoint store, without ever losing what others wrote.
+
+Called by ``headrace apply``, ``rollout`` and ``stats``. Each write is against the revision that was
+read and is done again from what is there by then, so that the controller, which writes statuses,
+and people, who write specs, don't overwrite each other. Never writes a status.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from contracts.endpoint import Metadata, ModelEndpoint
+from headrace.endpoints.changes import Change, changes
+from headrace.errors import BrokenHomeError, RefusedError, RequestFailedError
+from registry.endpoint_store import EndpointStore
+from registry.errors import EndpointConflictError, EndpointUnreadableError
+
+# A controller writes a few times a second at most; who loses so often in a row meets a fault.
+_ATTEMPTS = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """What became of one document."""
+
+    name: str
+    what: str  # created | changed | unchanged
+    changes: tuple[Change, ...] = ()
+
+
+def apply(store: EndpointStore, wanted: ModelEndpoint) -> Applied:
+    """Makes the stored endpoint ask what ``wanted`` asks; its status stays.
+
+    Annotations of ``wanted`` are added to those that there are.
+
+    Raises:
+        RefusedError: ``wanted`` carries a revision that is not the stored one's.
+        BrokenHomeError: what is stored can't be read, or can't be written.
+    """
+    for _ in range(_ATTEMPTS):
+        stored = _read(store, wanted.name)
+        _check_revision(wanted, stored)
+        if stored is None:
+            notes = Metadata(name=wanted.name, annotations=wanted.metadata.annotations)
+            made = ModelEndpoint(metadata=notes, spec=wanted.spec)
+            if _put(store, made):
+                return Applied(wanted.name, "created")
+            continue
+        found = changes(stored.spec, wanted.spec) + _noted(stored, wanted)
+        if not found:
+            return Applied(wanted.name, "unchanged")
+        notes = stored.metadata.model_copy(
+            update={"annotations": {**stored.metadata.annotations, **wanted.metadata.annotations}}
+        )
+        if _put(store, stored.model_copy(update={"metadata": notes, "spec": wanted.spec})):
+            return Applied(wanted.name, "changed", found)
+    raise RequestFailedError(f"The endpoint {wanted.name} changes too fast. Try again.")
+
+
+def edit(
+    store: EndpointStore, name: str, change: Callable[[ModelEndpoint], ModelEndpoint]
+) -> ModelEndpoint:
+    """Changes a stored endpoint; ``change`` may be called again with a newer one.
+
+    Raises:
+        RequestFailedError: there is no such endpoint.
+        BrokenHomeError: what is stored can't be read, or can't be written.
+    """
+    for _ in range(_ATTEMPTS):
+        changed = change(existing(store, name))
+        if _put(store, changed):
+            return changed
+    raise RequestFailedError(f"The endpoint {name} changes too fast. Try again.")
+
+
+def existing(store: EndpointStore, name: str) -> ModelEndpoint:
+    """A stored endpoint.
+
+    Raises:
+        RequestFailedError: there is none; names those that there are.
+        BrokenHomeError: what is stored can't be read.
+    """
+    stored = _read(store, name)
+    if stored is None:
+        names = ", ".join(endpoint.name for endpoint in store.list()) or "none yet"
+        raise RequestFailedError(f"There is no endpoint {name}; the endpoints are: {names}.")
+    return stored
+
+
+def _read(store: EndpointStore, name: str) -> ModelEndpoint | None:
+    try:
+        return store.get(name)
+    except EndpointUnreadableError as error:
+        raise BrokenHomeError(
+            f"What is stored can't be read, so nothing was changed: {error}. Put it right, or "
+            f"remove it with headrace delete {name}."
+        ) from error
+    except OSError as error:
+        raise BrokenHomeError(f"The endpoint {name} can't be read: {error}.") from error
+
+
+def _put(store: EndpointStore, endpoint: ModelEndpoint) -> bool:
+    """False when someone else wrote in the meantime."""
+    try:
+        store.put(endpoint)
+    except EndpointConflictError:
+        return False
+    except OSError as error:
+        raise BrokenHomeError(f"The endpoint {endpoint.name} can't be written: {error}.") from error
+    return True
+
+
+def _check_revision(wanted: ModelEndpoint, stored: ModelEndpoint | None) -> None:
+    asked = wanted.metadata.revision
+    found = "" if stored is None else stored.metadata.revision
+    if asked and asked != found:
+        raise RefusedError(
+            f"The document is for revision {asked} of the endpoint {wanted.name}, which is at "
+            f"{found or 'none'} by now. Leave metadata.revision out to change it all the same."
+        )
+
+
+def _noted(stored: ModelEndpoint, wanted: ModelEndpoint) -> tuple[Change, ...]:
+    before = stored.metadata.annotations
+    return tuple(
+        Change(f"metadata.annotations.{key}", before.get(key), value)
+        for key, value in wanted.metadata.annotations.items()
+        if before.get(key) != value
+    )

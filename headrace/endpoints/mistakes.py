@@ -1,0 +1,169 @@
+"""What is wrong with a document, as people can use it: the path of the bad field, and a sentence.
+
+Called by ``headrace.endpoints.document`` with what pydantic found. Pure; it never decides whether
+a document is right.
+"""
+
+import difflib
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from headrace.endpoints.schema import Place
+
+Path = tuple[str | int, ...]
+
+# Errors that say that another of a field's forms was meant, not that a value is out of bounds.
+_OF_SHAPE = {"missing", "extra_forbidden", "model_type", "literal_error", "tuple_type"}
+_SHOWN = 60
+_SUBJECT = re.compile(r"^(Input|String|Tuple) should")
+
+
+@dataclass(frozen=True, slots=True)
+class Mistake:
+    """One bad field."""
+
+    path: Path
+    sentence: str
+
+    def __str__(self) -> str:
+        return f"{dotted(self.path)}: {self.sentence}"
+
+
+def dotted(path: Iterable[str | int]) -> str:
+    """A path as people write it, ``spec.rollout.steps[1].weight``."""
+    text = ""
+    for step in path:
+        text += f"[{step}]" if isinstance(step, int) else f".{step}"
+    return text.removeprefix(".") or "the document"
+
+
+def mistakes(document: object, error: ValidationError) -> tuple[Mistake, ...]:
+    """What pydantic found, one mistake a field, in the order of the document.
+
+    Args:
+        document: what was validated.
+        error: what came of it.
+    """
+    by_place: dict[Path, dict[Path, list[tuple[Path, ErrorDetails]]]] = {}
+    for detail in error.errors(include_url=False):
+        if _of_others(detail):
+            continue
+        path, union, member = _taken_apart(document, detail)
+        by_place.setdefault(union, {}).setdefault(member, []).append((path, detail))
+    found: list[Mistake] = []
+    for place, members in by_place.items():
+        meant = min(members.values(), key=_distance)
+        # Members of a union of forms that all miss by form: what was meant is unknown.
+        if place and len(members) > 1 and _distance(meant)[0]:
+            found.append(Mistake(place[:-1], _forms(place[:-1], _value(document, place[:-1]))))
+        else:
+            found += [Mistake(path, _sentence(path, detail)) for path, detail in meant]
+    return tuple(found)
+
+
+def _distance(found: Sequence[tuple[Path, ErrorDetails]]) -> tuple[int, int]:
+    return sum(detail["type"] in _OF_SHAPE for _, detail in found), len(found)
+
+
+def _taken_apart(document: object, detail: ErrorDetails) -> tuple[Path, Path, Path]:
+    """(path, place of the union that it is in, member of that union).
+
+    Pydantic puts the name of a union's member into the location. What the document does not hold
+    is such a name, unless it is the last step of a missing field. The place ends with a mark, so
+    that it differs from the path of an error that is in no union.
+    """
+    location = detail["loc"]
+    path: list[str | int] = []
+    union: Path = ()
+    member: Path = ()
+    value = document
+    for number, step in enumerate(location):
+        last = number == len(location) - 1
+        if isinstance(value, dict) and (step in value or (last and detail["type"] == "missing")):
+            path.append(step)
+            value = value.get(step)
+        elif isinstance(value, list) and isinstance(step, int):
+            path.append(step)
+            value = value[step] if step < len(value) else None
+        else:
+            union, member = (*path, "|"), (*member, step)
+    return tuple(path), union, member
+
+
+def _of_others(detail: ErrorDetails) -> bool:
+    """Whether it only follows from other mistakes: a list is too short without its bad items."""
+    least = detail.get("ctx", {}).get("min_length", 0)
+    value = detail["input"]
+    return detail["type"] == "too_short" and isinstance(value, list) and len(value) >= least
+
+
+def _value(document: object, path: Path) -> object:
+    value: Any = document
+    for step in path:
+        value = value[step]
+    return value
+
+
+def _forms(path: Path, value: object) -> str:
+    place = _place(path)
+    forms = [] if place is None else [_form(choice) for choice in place.choices]
+    return f"must be {_either(forms)}, not {shown(value)}"
+
+
+def _form(choice: dict[str, Any]) -> str:
+    if "const" in choice:
+        return str(choice["const"])
+    if "properties" in choice:
+        return "{" + ", ".join(f"{name}: ..." for name in choice["properties"]) + "}"
+    return {"array": "a list"}.get(str(choice.get("type")), str(choice.get("type")))
+
+
+def _sentence(path: Path, detail: ErrorDetails) -> str:
+    kind, value = detail["type"], detail["input"]
+    if kind == "missing":
+        return "is needed"
+    if kind == "extra_forbidden":
+        return _unknown(path)
+    if kind == "string_type" and isinstance(value, (int, float)):
+        return f'must be text: write it in quotes, "{value}"'
+    if kind in {"model_type", "dict_type"}:
+        return f"must hold fields, not {shown(value)}"
+    if kind == "too_short":
+        return f"must have at least {detail['ctx']['min_length']}, not {shown(value)}"
+    said = _SUBJECT.sub("must", detail["msg"].removeprefix("Value error, "))
+    return said if kind == "value_error" else f"{said}, not {shown(value)}"
+
+
+def _unknown(path: Path) -> str:
+    place = _place(path[:-1])
+    names = () if place is None else place.fields
+    close = difflib.get_close_matches(str(path[-1]), names, n=1)
+    if close:
+        return f"there is no such field; {close[0]} is the nearest"
+    return f"there is no such field; there are {', '.join(names)}" if names else "no such field"
+
+
+def _place(path: Path) -> Place | None:
+    place: Place | None = Place.root()
+    for step in path:
+        place = None if place is None else place.down(step)
+    return place
+
+
+def _either(words: Sequence[str]) -> str:
+    if len(words) < 2:
+        return "".join(words) or "something else"
+    return f"{', '.join(words[:-1])} or {words[-1]}"
+
+
+def shown(value: object) -> str:
+    """A value in one short line of YAML."""
+    text = yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=10**6)
+    text = text.removesuffix("...\n").strip()
+    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."
