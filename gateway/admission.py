@@ -53,11 +53,6 @@ class TokenBudget:
         """Whether there is room for as much again as is in flight."""
         return 2 * self._used <= self._total
 
-    @property
-    def half_empty(self) -> bool:
-        """Whether there is room for as much again as is in flight."""
-        return 2 * self._used <= self._total
-
     def by_endpoint(self) -> dict[str, int]:
         """Tokens in flight of each endpoint that has any."""
         return dict(self._by_endpoint)
