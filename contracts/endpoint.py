@@ -17,6 +17,7 @@ from contracts.tasks import Task
 API_VERSION: Literal["headrace.dev/v1alpha1"] = "headrace.dev/v1alpha1"
 KIND: Literal["ModelEndpoint"] = "ModelEndpoint"
 HISTORY_LIMIT = 50
+REJECTIONS_LIMIT = 20
 
 
 class _Part(BaseModel):
@@ -166,6 +167,7 @@ class EndpointStatus(_Part):
     rollout: RolloutState | None = Field(None, description="the one that goes on, bake included")
     last_rollout: RolloutState | None = Field(None, description="the last one that ended")
     commands: tuple[CommandOutcome, ...] = ()
+    notes: tuple[str, ...] = Field((), description="wishes of the spec that can't be granted")
     rejected: tuple[Rejection, ...] = ()
     history: Annotated[tuple[Transition, ...], Field(max_length=HISTORY_LIMIT)] = ()
 

@@ -1,38 +1,35 @@
-"""Brings registered versions into service: the registry's reconcile loop.
+"""Brings registered versions into service: the reconcile loop.
 
-Run by ``registry.main``. Each pass observes every endpoint's surroundings (MLflow, the store, the
-conversions that run, the loaders' reports), lets ``plan`` say what comes next, and writes that
-against the revision that was read. Events only wake it. It holds nothing that it can't do without:
-killed at any instant, the next start goes on from the statuses.
+Run by ``headrace.controller``. Each pass observes every endpoint's surroundings (MLflow, the store,
+the conversions that run, the loaders' reports), lets ``plan`` and then the rollout say what comes
+next, and writes that once, against the revision that was read. Events only wake it. It holds
+nothing that it can't do without: killed at any instant, the next start goes on from the statuses.
 """
 
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from contracts.endpoint import EndpointSpec, ModelEndpoint, Phase
+from contracts.endpoint import EndpointStatus, ModelEndpoint, Phase
 from contracts.loading import LoaderReport
-from contracts.model import ModelRef
 from registry import auto_endpoints, metrics
 from registry import plan as planning
-from registry.conversions import ConversionIndex, options_digest
+from registry.conversions import ConversionIndex
 from registry.endpoint_store import EndpointStore
 from registry.errors import EndpointConflictError, RegistryError
-from registry.job import ConversionRequest, Failed, Progress, Published, Signature
+from registry.job import ConversionRequest, Failed
 from registry.jobs import ConversionJobs
-from registry.mlflow_source import RegisteredVersion
-from registry.observed import Decision, Observed, Package, Version
+from registry.observed import Decision, Observed
+from registry.observer import Conditions, Observer
+from registry.projection import alias_refusals, projection
 from registry.reports import Reports
-from registry.source_watch import SourceWatch, Verdict
+from registry.rollouts import Rollouts, Surroundings, surroundings
+from registry.source_watch import SourceWatch
 from registry.store import StoreError
 
 log = logging.getLogger(__name__)
-
-_Numbered = tuple[tuple[RegisteredVersion, ...], EndpointSpec, tuple[Version, ...]]
-_LOOK_AGAIN_SECONDS = 60.0  # at an entry of the index that was there
-_LOOK_FOR_SECONDS = 2.0  # at one that was not
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,20 +59,20 @@ class Controller:
         index: ConversionIndex,
         reports: Reports,
         jobs: ConversionJobs,
+        rollouts: Rollouts,
         changed: asyncio.Event,
         now: Callable[[], float] = time.time,
     ) -> None:
         self._options = options
         self._endpoints = endpoints
         self._source = source
-        self._index = index
         self._reports = reports
         self._jobs = jobs
+        self._rollouts = rollouts
         self._changed = changed
         self._now = now
-        self._known: dict[str, tuple[Package | None, float]] = {}
-        self._signatures: dict[str, Signature] = {}
-        self._numbered: dict[str, _Numbered] = {}
+        conditions = Conditions(options.threads, options.allow_pickle, options.allow_remote_code)
+        self._observer = Observer(conditions, index=index, jobs=jobs, now=now)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Passes until told to stop; nothing that is away ends it."""
@@ -106,14 +103,17 @@ class Controller:
         reports = await asyncio.to_thread(self._reports.list)
         oldest = self._now() - self._options.loader_silence_seconds
         loaders = tuple(report for report in reports if report.at >= oldest)
-        outcomes = [await self._reconcile(endpoint, loaders) for endpoint in endpoints]
+        notes = alias_refusals(endpoints)
+        outcomes = [
+            await self._reconcile(endpoint, loaders, notes.get(endpoint.name, ""))
+            for endpoint in endpoints
+        ]
         self._jobs.keep_only(outcome.options for outcome in outcomes if outcome.options)
         if all(outcome.written for outcome in outcomes):
             self._forget_failures()
-        blocked = (outcome for outcome in outcomes if outcome.blocked)
-        metrics.BLOCKED.set(sum(1 for _ in blocked))
-        verdicts = [item for outcome in outcomes for item in outcome.verdicts]
-        self._source.follow({endpoint.spec.model for endpoint in endpoints}, verdicts)
+        seen = [outcome.endpoint for outcome in outcomes]
+        metrics.BLOCKED.set(sum(1 for item in seen if _is_blocked(item.status)))
+        self._source.follow({item.spec.model for item in seen}, projection(seen))
 
     async def _safe_pass(self) -> None:
         try:
@@ -135,107 +135,45 @@ class Controller:
     # One endpoint
 
     async def _reconcile(
-        self, endpoint: ModelEndpoint, loaders: tuple[LoaderReport, ...]
+        self, endpoint: ModelEndpoint, loaders: tuple[LoaderReport, ...], note: str
     ) -> "_Outcome":
-        """Observe, plan, write, act; a conflict or a store that is away leaves it for later."""
-        seen = Observed(self._versions(endpoint), self._aliases(endpoint), loaders=loaders)
-        target = planning.chosen(endpoint.spec, endpoint.status, seen)
+        """Observe, plan, write, act; a conflict leaves it for later."""
+        now, keep = self._now(), self._options.keep_seconds
+        seen, target = await self._observer.look(endpoint, self._source.picture, loaders)
         options = target.options if target else ""
-        seen = await self._look(endpoint, seen, options)
-        decision = planning.plan(
-            endpoint.spec,
-            endpoint.status,
-            seen,
-            self._now(),
-            keep_seconds=self._options.keep_seconds,
-        )
+        decision = planning.plan(endpoint.spec, endpoint.status, seen, now, keep_seconds=keep)
+        status = decision.status.model_copy(update={"notes": (note,) if note else ()})
+        planned = endpoint.model_copy(update={"status": status})
+        around = surroundings(loaders, target.number if target else None)
+        advanced = await self._advanced(planned, around, now)
+        written = advanced.model_copy(update={"status": numbered(endpoint.status, advanced.status)})
         try:
-            await self._write(endpoint, decision)
+            await self._write(endpoint, written)
         except EndpointConflictError as error:
             log.info("planned on an old revision, once more: %s", error)
             self._changed.set()
-            return _Outcome(options, written=False)
+            return _Outcome(endpoint, options, written=False)
         if decision.convert is not None:
             self._jobs.start(decision.convert.options, self._request(endpoint, decision, seen))
-        return _outcome(endpoint, decision, options)
+        return _Outcome(written, options)
 
-    def _versions(self, endpoint: ModelEndpoint) -> tuple[Version, ...] | None:
-        """The model's versions under the endpoint's options; None until they were read."""
-        picture = self._source.picture
-        model = endpoint.spec.model
-        if picture is None or (model in picture.models and model not in picture.versions):
-            return None
-        found = picture.versions.get(model, ())
-        kept = self._numbered.get(endpoint.name)
-        if kept is None or kept[0] is not found or kept[1] != endpoint.spec:
-            versions = tuple(self._version(endpoint, item) for item in found)
-            kept = self._numbered[endpoint.name] = (found, endpoint.spec, versions)
-        return kept[2]
-
-    def _version(self, endpoint: ModelEndpoint, version: RegisteredVersion) -> Version:
-        digest = options_digest(
-            endpoint.spec,
-            version,
-            threads=self._options.threads,
-            allow_pickle=self._options.allow_pickle,
-            allow_remote_code=self._options.allow_remote_code,
-        )
-        return Version(version.number, digest)
-
-    def _aliases(self, endpoint: ModelEndpoint) -> Mapping[str, str]:
-        models = self._source.picture.models if self._source.picture else {}
-        model = models.get(endpoint.spec.model)
-        return model.aliases if model else {}
-
-    async def _look(self, endpoint: ModelEndpoint, seen: Observed, options: str) -> Observed:
-        """What is seen, with what the store and the running conversions say."""
-        package, stable, fault = None, None, ""
+    async def _advanced(
+        self, planned: ModelEndpoint, around: Surroundings, now: float
+    ) -> ModelEndpoint:
+        """With its rollout's next step. A fault in there holds this endpoint alone."""
         try:
-            if options:
-                package = await self._package(options)
-            if endpoint.status.stable is not None:
-                stable = await self._signature(endpoint.status.stable)
-        except StoreError as error:
-            fault = str(error)
-        word = self._jobs.states.get(options)
-        return Observed(
-            versions=seen.versions,
-            aliases=seen.aliases,
-            packages={options: package} if package else {},
-            jobs={options: word} if isinstance(word, Progress | Failed) else {},
-            loaders=seen.loaders,
-            stable=stable,
-            fault=fault,
-            busy=self._jobs.busy,
-        )
+            return await asyncio.to_thread(self._rollouts.advance, planned, around, now)
+        except Exception as error:
+            metrics.ROLLOUT_FAULTS.labels(planned.name).inc()
+            log.exception("the rollout of %s can't go on and holds", planned.name)
+            note = f"the rollout holds, because Headrace failed in it: {error!r}"
+            return planned.model_copy(update={"status": _noted(planned.status, note)})
 
-    async def _package(self, options: str) -> Package | None:
-        """The package of a version under these options, if it was converted before."""
-        word = self._jobs.states.get(options)
-        if isinstance(word, Published):
-            package = await asyncio.to_thread(self._index.put, options, word.ref)
-            self._known[options] = (package, self._now())
-            self._jobs.forget(options)
-            return package
-        found, at = self._known.get(options, (None, 0.0))
-        if self._now() - at >= (_LOOK_AGAIN_SECONDS if found else _LOOK_FOR_SECONDS):
-            found = await asyncio.to_thread(self._index.get, options)
-            self._known[options] = (found, self._now())
-        return found
-
-    async def _signature(self, ref: ModelRef) -> Signature:
-        known = self._signatures.get(ref.package)
-        if known is None:
-            known = await asyncio.to_thread(self._index.signature, ref)
-            self._signatures[ref.package] = known
-        return known
-
-    async def _write(self, endpoint: ModelEndpoint, decision: Decision) -> None:
-        if decision.status == endpoint.status:
+    async def _write(self, before: ModelEndpoint, after: ModelEndpoint) -> None:
+        if after == before:
             return
-        written = endpoint.model_copy(update={"status": decision.status})
-        await asyncio.to_thread(self._endpoints.put, written)
-        _tell_log(endpoint, decision)
+        await asyncio.to_thread(self._endpoints.put, after)
+        _tell_log(after.name, before.status, after.status)
         self._changed.set()
 
     def _request(
@@ -265,38 +203,45 @@ class Controller:
 
 @dataclass(frozen=True, slots=True)
 class _Outcome:
-    """What one endpoint's pass leaves for the others' sake."""
+    """What one endpoint's pass leaves: the endpoint as it is now, and the conversion it wants."""
 
+    endpoint: ModelEndpoint
     options: str
     written: bool = True
-    blocked: bool = False
-    verdicts: tuple[Verdict, ...] = ()
 
 
-def _outcome(endpoint: ModelEndpoint, decision: Decision, options: str) -> _Outcome:
-    candidate = decision.status.candidate
-    verdicts = tuple(
-        Verdict(endpoint.name, endpoint.spec.model, version, verdict, reason)
-        for version, (verdict, reason) in planning.verdicts(decision.status).items()
-    )
-    blocked = candidate is not None and candidate.phase is Phase.BLOCKED
-    return _Outcome(options, blocked=blocked, verdicts=verdicts)
+def numbered(before: EndpointStatus, after: EndpointStatus) -> EndpointStatus:
+    """With the next generation where what gateways and loaders must follow has changed."""
+    changed = _followed(before) != _followed(after)
+    return after.model_copy(update={"generation": before.generation + changed})
 
 
-def _tell_log(endpoint: ModelEndpoint, decision: Decision) -> None:
-    before, after = endpoint.status, decision.status
+def _followed(status: EndpointStatus) -> tuple[object, ...]:
+    salt = status.rollout.id if status.rollout else ""
+    return status.routes, status.packages, salt
+
+
+def _noted(status: EndpointStatus, note: str) -> EndpointStatus:
+    return status.model_copy(update={"notes": (*status.notes, note)})
+
+
+def _is_blocked(status: EndpointStatus) -> bool:
+    return status.candidate is not None and status.candidate.phase is Phase.BLOCKED
+
+
+def _tell_log(name: str, before: EndpointStatus, after: EndpointStatus) -> None:
     if after.stable is not None and after.stable != before.stable:
-        metrics.PROMOTIONS.labels(endpoint.name).inc()
-        log.info("%s now serves version %s", endpoint.name, after.stable.version)
+        metrics.PROMOTIONS.labels(name).inc()
+        log.info("%s now serves version %s", name, after.stable.version)
     known = {(line.at, line.version, line.phase) for line in before.history}
     for line in after.history:
         if (line.at, line.version, line.phase) not in known:
             log.info(
                 "%s: version %s is %s",
-                endpoint.name,
+                name,
                 line.version,
                 line.phase.value,
-                extra={"reason": line.reason},
+                extra={"reason": line.reason, "by": line.by},
             )
 
 

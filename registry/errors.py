@@ -17,6 +17,17 @@ class SourceUnavailableError(RegistryError):
     """MLflow does not answer, or not in time."""
 
 
+class SourceRefusedError(RegistryError):
+    """MLflow answered that it will not do what it was asked; ``status`` is HTTP's, 0 without one.
+
+    Nothing waits for it: what it concerns is tried again now and then.
+    """
+
+    def __init__(self, sentence: str, status: int = 0) -> None:
+        super().__init__(sentence)
+        self.status = status
+
+
 class EndpointConflictError(RegistryError):
     """The endpoint changed since it was read: read it again and decide anew."""
 

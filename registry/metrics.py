@@ -20,6 +20,11 @@ CONVERSION_SECONDS = Histogram(
 PROMOTIONS = Counter(
     "headrace_registry_promotions_total", "Versions that became stable.", ["endpoint"]
 )
+ROLLOUT_FAULTS = Counter(
+    "headrace_registry_rollout_faults_total",
+    "Passes in which an endpoint's rollout broke and held.",
+    ["endpoint"],
+)
 BLOCKED = Gauge(
     "headrace_registry_blocked_endpoints", "Endpoints whose newest version waits for a retry."
 )

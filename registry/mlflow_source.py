@@ -1,27 +1,18 @@
-"""Reads registered models from MLflow and writes verdicts back as tags.
+"""Reads registered models from MLflow, and sets tags and aliases there.
 
-Called by the controller. It speaks MLflow's REST interface itself, because importing MLflow's
-client takes longer than everything else in the controller's start. Every question has a deadline
-and runs in a thread; what it can't reach is ``SourceUnavailableError``, never an empty registry.
+Called by ``source_watch.py`` and ``write_back.py``. What it can't reach is
+``SourceUnavailableError``, never an empty registry.
 """
 
-import asyncio
-import json
-import urllib.error
 import urllib.parse
-import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
-from registry.errors import SourceUnavailableError
+from registry.mlflow_rest import API, Json, MlflowRest
 
-_API = "api/2.0/mlflow"
 _PAGE = 200
 _MOST_PAGES = 50
-_TAG_CHARACTERS = 500
-
-Json = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,16 +26,43 @@ class RegisteredModel:
 
 @dataclass(frozen=True, slots=True)
 class RegisteredVersion:
-    """``identity`` differs between two versions that had the same name and number in turn."""
+    """``identity`` differs between two versions that had the same name and number in turn.
+
+    ``run_id`` is empty where the version was registered without a run.
+    """
 
     model: str
     number: str
     identity: str
     tags: Mapping[str, str] = field(default_factory=dict)
+    run_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """MLflow as last seen: all models, and the versions of those that endpoints follow."""
+
+    models: Mapping[str, RegisteredModel] = field(default_factory=dict)
+    versions: Mapping[str, tuple[RegisteredVersion, ...]] = field(default_factory=dict)
+
+    def version(self, model: str, number: str) -> RegisteredVersion | None:
+        """One version, if it was seen."""
+        found = self.versions.get(model, ())
+        return next((item for item in found if item.number == number), None)
+
+    def with_version(self, known: RegisteredVersion) -> "Picture":
+        """With what is known of one of its versions now."""
+        versions = tuple(
+            known if item.number == known.number else item for item in self.versions[known.model]
+        )
+        return Picture(self.models, {**self.versions, known.model: versions})
 
 
 class ModelRegistry(Protocol):
-    """The registry; each call raises ``SourceUnavailableError`` where it does not answer."""
+    """The registry; each call raises ``SourceUnavailableError`` where it does not answer.
+
+    What it refuses to write is ``SourceRefusedError``.
+    """
 
     async def models(self) -> tuple[RegisteredModel, ...]:
         """Every registered model."""
@@ -55,25 +73,19 @@ class ModelRegistry(Protocol):
         ...
 
     async def set_tag(self, version: RegisteredVersion, key: str, value: str) -> None:
-        """Sets a tag of a version; a version that is gone is no error."""
+        """Sets a tag of a version."""
+        ...
+
+    async def set_alias(self, model: str, alias: str, number: str) -> None:
+        """Lets an alias of a model name one of its versions."""
         ...
 
 
 class MlflowRegistry:
-    """An MLflow server.
+    """An MLflow server."""
 
-    Args:
-        uri: its address, ``http://`` or ``https://``.
-        authorization: value of the header, if the server wants one.
-        timeout_seconds: deadline of one question.
-    """
-
-    def __init__(self, uri: str, *, authorization: str, timeout_seconds: float) -> None:
-        self._uri = uri.rstrip("/")
-        self._headers = {"Content-Type": "application/json"}
-        if authorization:
-            self._headers["Authorization"] = authorization
-        self._timeout = timeout_seconds
+    def __init__(self, rest: MlflowRest) -> None:
+        self._rest = rest
 
     async def models(self) -> tuple[RegisteredModel, ...]:
         """Every registered model."""
@@ -101,8 +113,14 @@ class MlflowRegistry:
     async def set_tag(self, version: RegisteredVersion, key: str, value: str) -> None:
         """Sets a tag; see the Protocol."""
         where = {"name": version.model, "version": version.number}
-        body = {**where, "key": key, "value": value[:_TAG_CHARACTERS]}
-        await self._ask("model-versions/set-tag", body=body)
+        await self._rest.post(
+            f"{API}/model-versions/set-tag", {**where, "key": key, "value": value}
+        )
+
+    async def set_alias(self, model: str, alias: str, number: str) -> None:
+        """Sets an alias; see the Protocol."""
+        body = {"name": model, "alias": alias, "version": number}
+        await self._rest.post(f"{API}/registered-models/alias", body)
 
     async def _search(self, route: str, key: str, query: Mapping[str, str]) -> list[Json]:
         found: list[Json] = []
@@ -111,44 +129,12 @@ class MlflowRegistry:
             page = {"max_results": str(_PAGE), **query}
             if token:
                 page["page_token"] = token
-            answer = await self._ask(f"{route}?{urllib.parse.urlencode(page)}")
+            answer = await self._rest.get(f"{API}/{route}?{urllib.parse.urlencode(page)}")
             found.extend(answer.get(key, ()))
             token = str(answer.get("next_page_token") or "")
             if not token:
                 break
         return found
-
-    async def _ask(self, route: str, *, body: Json | None = None) -> Json:
-        try:
-            return await asyncio.wait_for(
-                asyncio.to_thread(self._call, route, body), self._timeout + 1.0
-            )
-        except TimeoutError as error:
-            raise SourceUnavailableError(f"MLflow at {self._uri} takes too long") from error
-
-    def _call(self, route: str, body: Json | None) -> Json:
-        data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(  # noqa: S310 - an operator's setting
-            f"{self._uri}/{_API}/{route}", data=data, headers=self._headers
-        )
-        try:
-            with urllib.request.urlopen(request, timeout=self._timeout) as reply:  # noqa: S310
-                answer = json.loads(reply.read())
-        except urllib.error.HTTPError as error:
-            with error:
-                if error.code == 404:
-                    return {}  # the model or version is gone
-                said = error.read(300).decode(errors="replace")
-            raise SourceUnavailableError(
-                f"MLflow at {self._uri} answered {error.code}: {said}"
-            ) from error
-        except (OSError, ValueError) as error:
-            raise SourceUnavailableError(f"MLflow at {self._uri} does not answer: {error}") from (
-                error
-            )
-        if not isinstance(answer, dict):
-            raise SourceUnavailableError(f"MLflow at {self._uri} answered with no object")
-        return answer
 
 
 def _version(item: Json) -> RegisteredVersion:
@@ -158,4 +144,5 @@ def _version(item: Json) -> RegisteredVersion:
         number=str(item["version"]),
         identity="|".join(str(part or "") for part in parts),
         tags={str(tag["key"]): str(tag.get("value", "")) for tag in item.get("tags", ())},
+        run_id=str(item.get("run_id") or ""),
     )

@@ -1,12 +1,12 @@
 """The endpoint's next status, as a pure function of what is: no clock, no network, no file.
 
-Called by the controller in each pass, for each endpoint. The newest good version gets all traffic
-once every loader reports it loaded. A version at fault is rejected and never tried again under the
-same options; a fault of the environment blocks and is tried again. Being killed between two calls
-changes nothing: everything it needs to go on is in the status and in what is observed.
+Called by the controller in each pass, for each endpoint. It brings the newest good version as far
+as ``Loaded`` on every Triton. The first one gets all traffic then, and so does each under the
+strategy ``direct``; from there on all others are a rollout's (``rollouts.py``), and while one goes
+on before its promotion nothing here moves. A version at fault is rejected and never tried again
+under the same options; a fault of the environment blocks and is tried again. Being killed between
+two calls changes nothing: everything it needs to go on is in the status and in what is observed.
 """
-
-from dataclasses import replace
 
 from contracts.endpoint import (
     AliasVersion,
@@ -17,9 +17,26 @@ from contracts.endpoint import (
     Phase,
     PinnedVersion,
 )
+from contracts.loading import LoaderReport
+from contracts.model import ModelRef
+from contracts.rollout import Strategy
 from registry import transitions
 from registry.job import Failed, Progress, Signature
 from registry.observed import Decision, Observed, Package, Version
+
+# The phases that are decided here; all others are a rollout's, or an end.
+_PREPARING = frozenset(
+    {
+        Phase.WAITING,
+        Phase.CONVERTING,
+        Phase.VERIFYING,
+        Phase.PUBLISHING,
+        Phase.LOADING,
+        Phase.LOADED,
+        Phase.BLOCKED,
+    }
+)
+_ENDED = frozenset({Phase.REJECTED, Phase.ROLLED_BACK})
 
 
 def plan(
@@ -39,12 +56,7 @@ def plan(
         now: unix time, seconds.
         keep_seconds: how long the previous stable version stays loaded.
     """
-    decision = _next(spec, transitions.retired(status, now, keep_seconds), seen, now)
-    after = decision.status
-    if (after.routes, after.packages) == (status.routes, status.packages):
-        return decision
-    generation = status.generation + 1  # what gateways and loaders must follow has changed
-    return replace(decision, status=after.model_copy(update={"generation": generation}))
+    return _next(spec, transitions.retired(status, now, keep_seconds), seen, now)
 
 
 def chosen(spec: EndpointSpec, status: EndpointStatus, seen: Observed) -> Version | None:
@@ -60,19 +72,8 @@ def chosen(spec: EndpointSpec, status: EndpointStatus, seen: Observed) -> Versio
     return named if named is not None and _good(status, named) else None
 
 
-def verdicts(status: EndpointStatus) -> dict[str, tuple[str, str]]:
-    """What to tell MLflow, version -> (verdict, reason): a copy of what the status records."""
-    told = {item.version: (Phase.REJECTED.value, item.reason) for item in status.rejected}
-    candidate = status.candidate
-    if candidate is not None and candidate.phase is Phase.BLOCKED:
-        told[candidate.version] = (Phase.BLOCKED.value, candidate.reason)
-    if status.stable is not None:
-        told[status.stable.version] = ("Promoted", "")
-    return told
-
-
 def _next(spec: EndpointSpec, status: EndpointStatus, seen: Observed, now: float) -> Decision:
-    if seen.versions is None:
+    if seen.versions is None or _is_rolling_out(status):
         return Decision(status)
     target = chosen(spec, status, seen)
     if target is None or _settled(status, target, seen):
@@ -83,7 +84,12 @@ def _next(spec: EndpointSpec, status: EndpointStatus, seen: Observed, now: float
         return Decision(status)  # the store is away: go on when its packages are seen again
     if package is None:
         return _converting(status, candidate, target, seen, now)
-    return Decision(_loading(status, candidate, target, package, seen=seen, now=now))
+    return Decision(_loading(spec, status, candidate, target, package, seen=seen, now=now))
+
+
+def _is_rolling_out(status: EndpointStatus) -> bool:
+    """Whether candidate and routes are a rollout's; in its bake a next version may be prepared."""
+    return status.rollout is not None and status.rollout.promoted_at is None
 
 
 # Which version
@@ -120,16 +126,16 @@ def _settled(status: EndpointStatus, target: Version, seen: Observed) -> bool:
 
 def _followed(candidate: Candidate | None, target: Version, seen: Observed) -> Candidate:
     """The candidate as it was, or a new one where another version or package is wanted now."""
-    new = Candidate(version=target.number, phase=Phase.WAITING)
+    new = Candidate(version=target.number, phase=Phase.WAITING, options=target.options)
     if candidate is None or candidate.version != target.number:
         return new
-    if candidate.phase is Phase.REJECTED:  # under other options
+    if candidate.phase not in _PREPARING or candidate.options not in ("", target.options):
         return new
     package = seen.packages.get(target.options)
     known = candidate.ref is None or (package is not None and candidate.ref == package.ref)
     if not known and not seen.fault:
         return new
-    return candidate
+    return candidate.model_copy(update={"options": target.options})
 
 
 # What to do with it
@@ -138,6 +144,9 @@ def _followed(candidate: Candidate | None, target: Version, seen: Observed) -> C
 def _idle(spec: EndpointSpec, status: EndpointStatus, seen: Observed) -> EndpointStatus:
     """Nothing to bring into service; says why where the newest version is not the one serving."""
     newest = _wanted(spec, seen)
+    shown = status.candidate
+    if shown is not None and status.rollout is not None and shown.phase not in _PREPARING:
+        return status  # the version that is in its bake
     if newest is None:
         return transitions.showing(status, None)
     rejection = next(
@@ -146,8 +155,17 @@ def _idle(spec: EndpointSpec, status: EndpointStatus, seen: Observed) -> Endpoin
     )
     if rejection is None:
         return transitions.showing(status, None)
-    shown = Candidate(version=newest.number, phase=Phase.REJECTED, reason=rejection.reason)
-    return transitions.showing(status, shown)
+    if shown is not None and shown.version == newest.number and shown.phase in _ENDED:
+        return status
+    return transitions.showing(
+        status,
+        Candidate(
+            version=newest.number,
+            phase=Phase.REJECTED,
+            reason=rejection.reason,
+            options=newest.options,
+        ),
+    )
 
 
 def _converting(
@@ -180,6 +198,7 @@ def _converting(
 
 
 def _loading(
+    spec: EndpointSpec,
     status: EndpointStatus,
     candidate: Candidate,
     target: Version,
@@ -206,15 +225,10 @@ def _loading(
         reason = f"Triton refused it: {at_fault.reason}"
         return transitions.rejected(status, target, reason, now, refused=package.ref)
     named = transitions.named(status, package)
-    held = [
-        loader
-        for loader in seen.loaders
-        if any(model.ref == package.ref for model in loader.loaded)
-    ]
-    if seen.loaders and len(held) == len(seen.loaders):
-        return transitions.promoted(named, package, now)
     update = {"ref": package.ref, "attempts": 0, "retry_at": None}
     candidate = candidate.model_copy(update=update)
+    if held_by_all(seen.loaders, package.ref):
+        return _loaded(spec, named, candidate, package, now)
     if failures:
         return transitions.with_candidate(
             named, transitions.in_phase(candidate, Phase.BLOCKED, failures[0].reason), now
@@ -224,6 +238,30 @@ def _loading(
     )
     return transitions.with_candidate(
         named, transitions.in_phase(candidate, Phase.LOADING, reason), now
+    )
+
+
+def _loaded(
+    spec: EndpointSpec, status: EndpointStatus, candidate: Candidate, package: Package, now: float
+) -> EndpointStatus:
+    """Every Triton holds it: stable at once where there is nothing to compare with, or no wish to.
+
+    Else it waits here for its rollout, which starts when no other is on.
+    """
+    at_once = status.stable is None or spec.rollout.strategy is Strategy.DIRECT
+    if at_once and status.rollout is None:
+        return transitions.promoted(status, package, now)
+    baking = status.rollout
+    reason = f"waits for the end of version {baking.candidate.version}'s bake" if baking else ""
+    return transitions.with_candidate(
+        status, transitions.in_phase(candidate, Phase.LOADED, reason), now
+    )
+
+
+def held_by_all(loaders: tuple[LoaderReport, ...], ref: ModelRef) -> bool:
+    """Whether there is a Triton, and every one holds the package."""
+    return bool(loaders) and all(
+        any(model.ref == ref for model in loader.loaded) for loader in loaders
     )
 
 

@@ -1,4 +1,4 @@
-"""The settings of the controller and of the loader, each built once in its main.
+"""The settings of the loader, built once in its main.
 
 Units are in the names. Folders are made by whoever uses them.
 """
@@ -36,38 +36,5 @@ class LoaderSettings:
     load_timeout_seconds: float = option(120.0, "Deadline of one load and of one warm-up batch.")
     unload_after_seconds: float = option(600.0, "Time that a model stays after nobody names it.")
     warmup_seconds: float = option(1.5, "Time to measure a model's batches after its load.")
-    metrics_port: int = option(0, "Port of /metrics on 127.0.0.1; 0: off.")
-    log_level: str = option("INFO", "Least severe level that is logged.")
-
-
-@dataclass(frozen=True, slots=True)
-class ControllerSettings:
-    """The registry's controller: brings registered versions into service."""
-
-    endpoints_dir: Path = field(metadata={"help": "Folder of the endpoints' JSON files."})
-    reports_dir: Path = field(metadata={"help": "Folder where loaders leave their reports."})
-    store_url: str = field(metadata={"help": "Package store, any fsspec URL."})
-    work_dir: Path = field(metadata={"help": "Folder for conversions' scratch files."})
-    mlflow_uri: str = option(
-        "http://127.0.0.1:5000", "MLflow's address; credentials as its own client reads them."
-    )
-    auto_endpoints: bool = option(
-        default=False, text="Make an endpoint for every registered model that has none."
-    )
-    tick_seconds: float = option(0.25, "Time between two looks at endpoints and reports.")
-    poll_seconds: float = option(1.0, "Time between two questions to MLflow.")
-    mlflow_timeout_seconds: float = option(5.0, "Deadline of one question to MLflow.")
-    loader_silence_seconds: float = option(15.0, "A loader silent for so long is not waited for.")
-    keep_seconds: float = option(600.0, "Time that the previous stable version stays loaded.")
-    conversion_timeout_seconds: float = option(1800.0, "Longest time of one conversion.")
-    conversion_memory_megabytes: int = option(6144, "Most memory of one conversion's processes.")
-    conversion_threads: int = option(1, "CPU threads of a conversion and of the engine.")
-    allow_pickle: bool = option(default=False, text="Convert versions that hold pickles.")
-    allow_remote_code: bool = option(default=False, text="Run code that a version brings.")
-    export_command: str = option(
-        "", "Program that installs torch and transformers, see registry/export_environment.py."
-    )
-    webhook_port: int = option(0, "Port of MLflow's webhook on 127.0.0.1; 0: off.")
-    webhook_secret: str = option("", "Secret that MLflow signs its webhooks with.")
     metrics_port: int = option(0, "Port of /metrics on 127.0.0.1; 0: off.")
     log_level: str = option("INFO", "Least severe level that is logged.")

@@ -1,47 +1,24 @@
-"""Keeps a picture of MLflow that is fresh when MLflow answers, and tells it the verdicts.
+"""Keeps a picture of MLflow that is fresh when MLflow answers, and has verdicts told to it.
 
 Run by the controller as a task of its own, so that an MLflow that hangs delays nobody. What can't
-be read stays as it was last seen; what can't be told is told later, because verdicts are compared
-with the tags that are there. It never decides a verdict.
+be read stays as it was last seen; what can't be told is told later, because ``write_back.py``
+compares what should be there with what is. It never decides a verdict.
 """
 
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
 
 from registry import metrics
 from registry.errors import SourceUnavailableError
-from registry.mlflow_source import ModelRegistry, RegisteredModel, RegisteredVersion
+from registry.mlflow_source import ModelRegistry, Picture, RegisteredModel
+from registry.projection import Projection
+from registry.write_back import WriteBack
 
 log = logging.getLogger(__name__)
 
 _READ_AGAIN_SECONDS = 60.0  # also where nothing seems to have changed
-
-
-@dataclass(frozen=True, slots=True)
-class Picture:
-    """MLflow as last seen: all models, and the versions of those that endpoints follow."""
-
-    models: Mapping[str, RegisteredModel] = field(default_factory=dict)
-    versions: Mapping[str, tuple[RegisteredVersion, ...]] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """What became of a version at an endpoint."""
-
-    endpoint: str
-    model: str
-    version: str
-    verdict: str
-    reason: str
-
-    def tags(self) -> dict[str, str]:
-        """The tags that tell it."""
-        prefix = f"headrace.{self.endpoint}"
-        return {f"{prefix}.verdict": self.verdict, f"{prefix}.reason": self.reason}
 
 
 class SourceWatch:
@@ -49,6 +26,7 @@ class SourceWatch:
 
     Args:
         source: the registry.
+        write_back: tells it.
         poll_seconds: time between two rounds.
         changed: set whenever the picture is a new one.
         clock: seconds that only grow.
@@ -57,18 +35,20 @@ class SourceWatch:
     def __init__(
         self,
         source: ModelRegistry,
+        write_back: WriteBack,
         *,
         poll_seconds: float,
         changed: asyncio.Event,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._source = source
+        self._write_back = write_back
         self._poll_seconds = poll_seconds
         self._changed = changed
         self._clock = clock
         self._woken = asyncio.Event()
         self._followed: frozenset[str] = frozenset()
-        self._verdicts: tuple[Verdict, ...] = ()
+        self._wanted = Projection()
         self._read_at: dict[str, tuple[int, float]] = {}
         self._answers = True
         self.picture: Picture | None = None
@@ -77,13 +57,13 @@ class SourceWatch:
         """Asks at once: something is said to have changed."""
         self._woken.set()
 
-    def follow(self, models: Iterable[str], verdicts: Iterable[Verdict]) -> None:
-        """Whose versions to read, and what to tell, from now on."""
+    def follow(self, models: Iterable[str], wanted: Projection) -> None:
+        """Whose versions to read, and what MLflow should say, from now on."""
         followed = frozenset(models)
         if followed - self._followed:
             self.wake()
         self._followed = followed
-        self._verdicts = tuple(verdicts)
+        self._wanted = wanted
 
     async def run(self) -> None:
         """Rounds without end; MLflow's absence is told once and does not end them."""
@@ -122,8 +102,9 @@ class SourceWatch:
             versions[name] = await self._source.versions(name) if fresh else known or ()
             if fresh:
                 self._read_at[name] = (models[name].changed, self._clock())
-        self._show(Picture(models, versions))
-        await self._tell()
+        picture = Picture(models, versions)
+        self._show(picture)
+        self.picture = await self._write_back.tell(picture, self._wanted)
 
     def _is_due(self, model: RegisteredModel) -> bool:
         changed, at = self._read_at.get(model.name, (-1, 0.0))
@@ -133,30 +114,3 @@ class SourceWatch:
         if picture != self.picture:
             self.picture = picture
             self._changed.set()
-
-    async def _tell(self) -> None:
-        for verdict in self._verdicts:
-            for key, value in verdict.tags().items():
-                version = self._find(verdict)
-                if version is not None and version.tags.get(key, "") != value:
-                    await self._source.set_tag(version, key, value)
-                    self._remember(version, key, value)
-
-    def _find(self, verdict: Verdict) -> RegisteredVersion | None:
-        versions = self.picture.versions.get(verdict.model, ()) if self.picture else ()
-        return next((item for item in versions if item.number == verdict.version), None)
-
-    def _remember(self, version: RegisteredVersion, key: str, value: str) -> None:
-        """The tag as it is now, so that it is not told again before the next reading."""
-        if self.picture is None:
-            return
-        told = RegisteredVersion(
-            version.model, version.number, version.identity, {**version.tags, key: value}
-        )
-        versions = tuple(
-            told if item.number == version.number else item
-            for item in self.picture.versions[version.model]
-        )
-        self.picture = Picture(
-            self.picture.models, {**self.picture.versions, version.model: versions}
-        )

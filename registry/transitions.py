@@ -1,10 +1,12 @@
-"""How an endpoint's status changes, one change a function, each of values alone.
+"""How an endpoint's status changes on a version's way to ``Loaded``, one change a function.
 
-Called by ``plan.py``, which decides which change it is; it never decides itself.
+Values alone. Called by ``plan.py``, which decides which change it is; it never decides itself, and
+never touches a rollout.
 """
 
 from contracts.endpoint import (
     HISTORY_LIMIT,
+    REJECTIONS_LIMIT,
     Arm,
     Candidate,
     EndpointStatus,
@@ -14,11 +16,11 @@ from contracts.endpoint import (
     Transition,
 )
 from contracts.model import ModelRef
+from contracts.rollout import Outcome
 from registry.observed import Package, Version
 
 FIRST_RETRY_SECONDS = 5.0
 LAST_RETRY_SECONDS = 300.0
-REJECTIONS_LIMIT = 20
 
 
 def retry_seconds(attempts: int) -> float:
@@ -63,7 +65,9 @@ def rejected(
     update = {
         "packages": tuple(ref for ref in status.packages if ref in routed or ref != refused),
         "rejected": (*status.rejected, rejection)[-REJECTIONS_LIMIT:],
-        "candidate": Candidate(version=target.number, phase=Phase.REJECTED, reason=reason),
+        "candidate": Candidate(
+            version=target.number, phase=Phase.REJECTED, reason=reason, options=target.options
+        ),
         "history": _history(status, line),
     }
     return status.model_copy(update=update)
@@ -85,11 +89,24 @@ def retired(status: EndpointStatus, now: float, keep_seconds: float) -> Endpoint
     serving = [line.at for line in status.history if line.phase is Phase.SERVING]
     if serving and now - serving[-1] < keep_seconds:
         return status
+    needed = _needed(status, now, keep_seconds)
+    packages = tuple(ref for ref in status.packages if ref in needed)
+    return status.model_copy(update={"packages": packages})
+
+
+def _needed(status: EndpointStatus, now: float, keep_seconds: float) -> set[ModelRef]:
+    """What is routed, on its way, judged, or may be gone back to."""
     needed = {route.ref for route in status.routes}
     if status.candidate is not None and status.candidate.ref is not None:
         needed.add(status.candidate.ref)
-    packages = tuple(ref for ref in status.packages if ref in needed)
-    return status.model_copy(update={"packages": packages})
+    if status.rollout is not None:
+        needed |= {status.rollout.candidate, status.rollout.stable}
+    last = status.last_rollout
+    if last is not None and last.outcome is Outcome.SETTLED:
+        settled_at = last.ended_at or 0.0
+        if now - settled_at < keep_seconds:  # for an undo
+            needed.add(last.stable)
+    return needed
 
 
 def with_candidate(status: EndpointStatus, candidate: Candidate, now: float) -> EndpointStatus:

@@ -164,13 +164,14 @@ def _controller(settings: StackSettings, home: Home, env: Mapping[str, str]) -> 
     return Service(
         name="controller",
         argv=_python(
-            "registry.main",
+            "headrace.controller",
             endpoints_dir=home.endpoints,
             reports_dir=home.reports,
             store_url=home.packages.as_uri(),
             work_dir=home.root / "work",
             mlflow_uri=settings.mlflow_url,
-            auto_endpoints="true",
+            kafka_bootstrap=settings.kafka_address,
+            auto_endpoints=str(settings.auto_endpoints).lower(),
             export_command=shlex.join([sys.executable, "-P", *install]),
         ),
         env=env,

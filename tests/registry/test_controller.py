@@ -2,30 +2,44 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 
 import pytest
 from registry_fakes import (
     FakeRegistry,
+    MemoryArtifacts,
     MemoryEndpoints,
     MemoryReports,
     ScriptedLauncher,
+    ScriptedRollouts,
     endpoint,
     manifest,
 )
 
-from contracts.endpoint import EndpointStatus, Phase
+from contracts.endpoint import (
+    AliasVersion,
+    Arm,
+    EndpointSpec,
+    EndpointStatus,
+    ModelEndpoint,
+    Phase,
+    Route,
+)
 from contracts.loading import LoadedModel, LoaderReport
 from contracts.manifest import MODEL_ONNX, PackageFile
 from contracts.model import ModelRef
+from contracts.rollout import Outcome, RolloutState
 from registry.controller import Controller, ControllerOptions
 from registry.conversions import ConversionIndex
 from registry.errors import SourceUnavailableError
 from registry.job import Failed, Published
 from registry.jobs import ConversionJobs
+from registry.projection import EvidenceOf
+from registry.rollouts import Surroundings
 from registry.source_watch import SourceWatch
 from registry.store import PackageStore, digest
+from registry.write_back import WriteBack
 
 
 class House:
@@ -37,6 +51,8 @@ class House:
         self.registry = FakeRegistry()
         self.endpoints = MemoryEndpoints(*([] if auto else [endpoint()]))
         self.reports = MemoryReports()
+        self.artifacts = MemoryArtifacts()
+        self.rollouts = ScriptedRollouts()
         self.options = ControllerOptions(
             tracking_uri="http://mlflow",
             store_url=(folder / "store").as_uri(),
@@ -49,7 +65,8 @@ class House:
         self.changed = asyncio.Event()
         self.launcher = ScriptedLauncher()
         self.jobs = ConversionJobs(self.launcher, most=1, changed=self.changed)
-        self.watch = SourceWatch(self.registry, poll_seconds=60.0, changed=self.changed)
+        write_back = WriteBack(self.registry, self.artifacts, self.render)
+        self.watch = SourceWatch(self.registry, write_back, poll_seconds=60.0, changed=self.changed)
         self.controller = Controller(
             self.options,
             endpoints=self.endpoints,
@@ -57,9 +74,13 @@ class House:
             index=ConversionIndex(self.options.store_url, self.store),
             reports=self.reports,
             jobs=self.jobs,
+            rollouts=self.rollouts,
             changed=self.changed,
             now=lambda: self.time,
         )
+
+    async def render(self, evidence: EvidenceOf) -> Mapping[str, bytes]:
+        return self.rollouts.evidence(evidence.endpoint, evidence.state)
 
     async def restart(self) -> None:
         await self.jobs.close()
@@ -112,6 +133,16 @@ class House:
                 loaded=tuple(LoadedModel(ref=item) for item in refs),
             )
         )
+
+    async def prepare(self, number: str, *, run_id: str = "") -> ModelRef:
+        """Registers a further version and brings it into Triton."""
+        self.registry.register("m", number, run_id=run_id)
+        await self.settle()
+        self.changed.clear()
+        ref = await self.convert(number)
+        await self.settle()
+        self.load(*self.endpoints.list()[0].status.packages)
+        return ref
 
     async def serve(self, number: str) -> ModelRef:
         """Registers a version and brings it all the way."""
@@ -168,6 +199,7 @@ async def test_a_version_at_fault_says_why_in_mlflow_and_is_not_retried(house: H
     assert house.registry.listed["m"][0].tags == {
         "headrace.e.verdict": "Rejected",
         "headrace.e.reason": "model.pkl is a pickle",
+        "headrace.e.phase": "Rejected",
     }
     assert len(house.launcher.requests) == 1
 
@@ -222,6 +254,7 @@ async def test_mlflow_away_changes_nothing_and_its_verdicts_are_made_up_later(ho
     house.changed.clear()
     ref = await house.convert("1")
     house.registry.down = True
+    house.registry.told.clear()
     house.load(ref)
     status = await house.settle()
     assert status.stable == ref
@@ -229,6 +262,7 @@ async def test_mlflow_away_changes_nothing_and_its_verdicts_are_made_up_later(ho
     house.registry.down = False
     await house.settle()
     assert house.registry.listed["m"][0].tags["headrace.e.verdict"] == "Promoted"
+    assert house.registry.aliases == {"m": {"champion": "1"}}
 
 
 async def test_a_restart_with_mlflow_away_leaves_what_serves(house: House) -> None:
@@ -318,3 +352,113 @@ async def test_endpoints_that_can_not_be_read_end_no_loop(house: House) -> None:
     stop.set()
     await asyncio.wait_for(running, 10)
     assert house.launcher.cancelled == 1
+
+
+async def test_a_second_version_waits_loaded_for_its_rollout(house: House) -> None:
+    stable = await house.serve("1")
+    ref = await house.prepare("2")
+    status = await house.settle()
+    assert status.stable == stable
+    assert status.candidate is not None
+    assert (status.candidate.phase, status.candidate.ref) == (Phase.LOADED, ref)
+    assert house.rollouts.around == Surroundings(frozenset({stable, ref}), {}, "2")
+
+
+async def test_a_rollouts_step_and_the_plan_are_one_write_and_one_generation(house: House) -> None:
+    stable = await house.serve("1")
+    ref = await house.prepare("2")
+    before = house.endpoints.list()[0]
+    routes = (
+        Route(arm=Arm.STABLE, ref=stable, weight=95),
+        Route(arm=Arm.CANARY, ref=ref, weight=5),
+    )
+    house.rollouts.next_status = lambda status: status.model_copy(update={"routes": routes})
+    await house.controller.step()
+    (after,) = house.endpoints.list()
+    assert after.status.routes == routes
+    assert after.status.generation == before.status.generation + 1
+    assert int(after.metadata.revision) == int(before.metadata.revision) + 1
+    await house.settle()
+    assert house.endpoints.list()[0] == after
+
+
+async def test_a_rollouts_id_is_a_new_generation_for_it_salts_the_split(house: House) -> None:
+    stable = await house.serve("1")
+    ref = await house.prepare("2")
+    await house.settle()
+    before = house.endpoints.list()[0].status.generation
+    state = RolloutState(id="r1", candidate=ref, stable=stable, began=1.0, step_began=1.0)
+    house.rollouts.next_status = lambda status: status.model_copy(update={"rollout": state})
+    assert (await house.settle()).generation == before + 1
+    judged = state.model_copy(update={"looked_through": 5.0})
+    house.rollouts.next_status = lambda status: status.model_copy(update={"rollout": judged})
+    assert (await house.settle()).generation == before + 1
+
+
+async def test_an_answered_command_leaves_in_the_same_write(house: House) -> None:
+    await house.serve("1")
+    (stored,) = house.endpoints.list()
+    metadata = stored.metadata.model_copy(update={"annotations": {"a": "x", "b": "y"}})
+    stored = house.endpoints.put(stored.model_copy(update={"metadata": metadata}))
+    house.rollouts.answers = frozenset({"a"})
+    await house.controller.step()
+    (after,) = house.endpoints.list()
+    assert after.metadata.annotations == {"b": "y"}
+    assert int(after.metadata.revision) == int(stored.metadata.revision) + 1
+
+
+async def test_a_rollout_that_breaks_holds_its_endpoint_and_no_other(house: House) -> None:
+    class BrokenAtE(ScriptedRollouts):
+        def advance(
+            self, endpoint: ModelEndpoint, around: Surroundings, now: float
+        ) -> ModelEndpoint:
+            if endpoint.name == "e":
+                raise ValueError("evidence of another age")
+            return super().advance(endpoint, around, now)
+
+    await house.serve("1")
+    house.rollouts = BrokenAtE()
+    await house.restart()
+    house.endpoints.put(endpoint(name="second"))
+    status = await house.settle()
+    assert "evidence of another age" in status.notes[0]
+    assert status.stable is not None
+    assert house.endpoints.list()[1].status.stable == status.stable
+    house.rollouts = ScriptedRollouts()
+    await house.restart()
+    assert (await house.settle()).notes == ()
+
+
+async def test_a_verdicts_evidence_goes_into_the_run_that_made_the_version(house: House) -> None:
+    stable = await house.serve("1")
+    ref = await house.prepare("2", run_id="run2")
+    ended = RolloutState(
+        id="r1", candidate=ref, stable=stable, began=1.0, step_began=1.0, ended_at=9.0,
+        outcome=Outcome.ROLLED_BACK, reason="errors",
+    )  # fmt: skip
+    house.rollouts.next_status = lambda status: status.model_copy(update={"last_rollout": ended})
+    house.artifacts.fault = SourceUnavailableError("the store of artifacts is away")
+    await house.settle()
+    assert house.artifacts.files == {}
+    house.artifacts.fault = None
+    await house.settle()
+    assert set(house.artifacts.files) == {
+        "run2/headrace/e/v2/evidence.json",
+        "run2/headrace/e/v2/report.html",
+    }
+    tags = house.registry.listed["m"][0].tags
+    assert tags["headrace.e.evidence"] == "runs:/run2/headrace/e/v2"
+
+
+async def test_an_alias_that_the_endpoint_follows_is_never_moved_and_the_status_says_so(
+    house: House,
+) -> None:
+    (stored,) = house.endpoints.list()
+    spec = EndpointSpec(model="m", version=AliasVersion(alias="champion"))
+    house.endpoints.put(stored.model_copy(update={"spec": spec}))
+    house.registry.aliases = {"m": {"champion": "1"}}
+    await house.serve("1")
+    house.registry.aliases = {"m": {"champion": "7"}}
+    status = await house.settle()
+    assert house.registry.aliases == {"m": {"champion": "7"}}
+    assert "because the endpoint follows it" in status.notes[0]

@@ -3,13 +3,18 @@
 import asyncio
 
 import pytest
-from registry_fakes import FakeRegistry
+from registry_fakes import FakeRegistry, MemoryArtifacts
 
 from registry.errors import SourceUnavailableError
-from registry.source_watch import SourceWatch, Verdict
+from registry.projection import EvidenceOf, Projection, VersionTags
+from registry.source_watch import SourceWatch
+from registry.write_back import WriteBack
 
-PROMOTED = Verdict("e", "m", "1", "Promoted", "")
-REJECTED = Verdict("e", "m", "1", "Rejected", "a pickle")
+REJECTED = Projection(tags=(VersionTags("m", "1", {"verdict": "Rejected", "reason": "pickle"}),))
+
+
+async def nothing(evidence: EvidenceOf) -> dict[str, bytes]:
+    raise AssertionError(f"nobody asked for {evidence}")
 
 
 class House:
@@ -17,8 +22,13 @@ class House:
         self.time = 0.0
         self.registry = FakeRegistry()
         self.changed = asyncio.Event()
+        write_back = WriteBack(self.registry, MemoryArtifacts(), nothing)
         self.watch = SourceWatch(
-            self.registry, poll_seconds=60.0, changed=self.changed, clock=lambda: self.time
+            self.registry,
+            write_back,
+            poll_seconds=60.0,
+            changed=self.changed,
+            clock=lambda: self.time,
         )
 
     def numbers(self) -> list[str]:
@@ -30,7 +40,7 @@ class House:
 def house() -> House:
     made = House()
     made.registry.register("m", "1")
-    made.watch.follow({"m"}, ())
+    made.watch.follow({"m"}, Projection())
     return made
 
 
@@ -80,38 +90,21 @@ async def test_only_a_new_picture_wakes_the_controller(house: House) -> None:
 
 
 async def test_a_verdict_is_told_once(house: House) -> None:
-    house.watch.follow({"m"}, [REJECTED])
+    house.watch.follow({"m"}, REJECTED)
     await house.watch.round()
     await house.watch.round()
-    assert house.registry.told == [
-        ("1", "headrace.e.verdict", "Rejected"),
-        ("1", "headrace.e.reason", "a pickle"),
-    ]
+    assert house.registry.told == [("1", "verdict", "Rejected"), ("1", "reason", "pickle")]
 
 
 async def test_a_verdict_that_could_not_be_told_is_told_later(house: House) -> None:
     await house.watch.round()
     house.registry.down = True
-    house.watch.follow({"m"}, [REJECTED])
+    house.watch.follow({"m"}, REJECTED)
     with pytest.raises(SourceUnavailableError):
         await house.watch.round()
     house.registry.down = False
     await house.watch.round()
     assert len(house.registry.told) == 2
-
-
-async def test_a_new_verdict_replaces_the_old_one_with_its_reason(house: House) -> None:
-    for verdict in (REJECTED, PROMOTED):
-        house.watch.follow({"m"}, [verdict])
-        await house.watch.round()
-    (version,) = house.registry.listed["m"]
-    assert version.tags == {"headrace.e.verdict": "Promoted", "headrace.e.reason": ""}
-
-
-async def test_a_verdict_on_a_version_that_is_gone_is_let_go(house: House) -> None:
-    house.watch.follow({"m"}, [Verdict("e", "m", "7", "Promoted", "")])
-    await house.watch.round()
-    assert house.registry.told == []
 
 
 async def test_a_wake_asks_at_once_and_an_outage_ends_nothing(house: House) -> None:
@@ -134,7 +127,7 @@ async def test_following_a_new_model_asks_at_once(house: House) -> None:
     await house.changed.wait()
     house.registry.register("other", "1")
     house.changed.clear()
-    house.watch.follow({"m", "other"}, ())
+    house.watch.follow({"m", "other"}, Projection())
     await asyncio.wait_for(house.changed.wait(), 10)
     assert house.watch.picture is not None
     assert "other" in house.watch.picture.versions

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -18,11 +18,18 @@ from contracts.endpoint import (
 from contracts.loading import LoaderReport
 from contracts.manifest import MANIFEST, Lineage, Manifest, PackageFile, TokenizerSpec
 from contracts.model import ModelRef
+from contracts.rollout import RolloutState
 from contracts.tasks import Task
 from contracts.tensors import Datatype, TensorSpec
-from registry.errors import EndpointConflictError, SourceUnavailableError, TritonUnavailableError
+from registry.errors import (
+    EndpointConflictError,
+    SourceRefusedError,
+    SourceUnavailableError,
+    TritonUnavailableError,
+)
 from registry.job import ConversionRequest, Failed, Progress, Published
 from registry.mlflow_source import RegisteredModel, RegisteredVersion
+from registry.rollouts import Surroundings
 from registry.store import StoreUnavailableError
 from registry.triton_client import Overrides
 
@@ -233,12 +240,13 @@ class FakeRegistry:
         self.aliases: dict[str, dict[str, str]] = {}
         self.asked: list[str] = []
         self.told: list[tuple[str, str, str]] = []
+        self.refuses: set[str] = set()  # tags and aliases that it will not write
         self._changed = 0
 
-    def register(self, model: str, number: str, *, identity: str = "") -> None:
+    def register(self, model: str, number: str, *, identity: str = "", run_id: str = "") -> None:
         """One more version, the newest."""
         self._changed += 1
-        version = RegisteredVersion(model, number, identity or f"{model}-{number}")
+        version = RegisteredVersion(model, number, identity or f"{model}-{number}", run_id=run_id)
         self.listed[model] = (version, *self.listed.get(model, ()))
 
     async def models(self) -> tuple[RegisteredModel, ...]:
@@ -253,18 +261,60 @@ class FakeRegistry:
         return self.listed.get(model, ())
 
     async def set_tag(self, version: RegisteredVersion, key: str, value: str) -> None:
-        self._reach()
+        self._reach(key)
         self.told.append((version.number, key, value))
         self.listed[version.model] = tuple(
-            RegisteredVersion(item.model, item.number, item.identity, {**item.tags, key: value})
-            if item.number == version.number
-            else item
+            replace(item, tags={**item.tags, key: value}) if item.number == version.number else item
             for item in self.listed[version.model]
         )
 
-    def _reach(self) -> None:
+    async def set_alias(self, model: str, alias: str, number: str) -> None:
+        self._reach(alias)
+        self.told.append((number, "alias", alias))
+        self.aliases[model] = {**self.aliases.get(model, {}), alias: number}
+
+    def _reach(self, what: str = "") -> None:
         if self.down:
             raise SourceUnavailableError("connection refused")
+        if what in self.refuses:
+            raise SourceRefusedError("answered 400: no such thing", 400)
+
+
+class MemoryArtifacts:
+    """``RunArtifacts`` in memory. ``fault`` is raised instead of writing."""
+
+    def __init__(self) -> None:
+        self.files: dict[str, bytes] = {}
+        self.puts = 0
+        self.fault: Exception | None = None
+
+    async def put(self, run_id: str, path: str, data: bytes) -> None:
+        if self.fault is not None:
+            raise self.fault
+        self.puts += 1
+        self.files[f"{run_id}/{path}"] = data
+
+
+class ScriptedRollouts:
+    """``Rollouts`` that a test moves: ``next_status`` is what each call makes of a status."""
+
+    def __init__(self) -> None:
+        self.next_status: Callable[[EndpointStatus], EndpointStatus] = lambda status: status
+        self.around = Surroundings()
+        self.answers: frozenset[str] = frozenset()  # annotations that are taken away
+
+    def advance(self, endpoint: ModelEndpoint, around: Surroundings, now: float) -> ModelEndpoint:
+        self.around = around
+        kept = {k: v for k, v in endpoint.metadata.annotations.items() if k not in self.answers}
+        metadata = endpoint.metadata.model_copy(update={"annotations": kept})
+        status = self.next_status(endpoint.status)
+        return endpoint.model_copy(update={"metadata": metadata, "status": status})
+
+    def evidence(self, endpoint: ModelEndpoint, state: RolloutState) -> Mapping[str, bytes]:
+        return {
+            "evidence.json": state.model_dump_json().encode(),
+            "report.html": b"<!doctype html>",
+        }
 
 
 class ScriptedLauncher:

@@ -1,7 +1,7 @@
-"""The controller's process: ``python -P -m registry.main --help``.
+"""The controller's process: ``python -P -m headrace.controller --help``.
 
-Reads the environment once, here, builds the controller's parts, and keeps its loop going until
-SIGTERM. Triton and the gateways go on without it.
+Reads the environment once, here, builds the parts of registry, rollout and statistics, and keeps
+one loop going until SIGTERM. Triton and the gateways go on without it.
 """
 
 import asyncio
@@ -14,6 +14,7 @@ from collections.abc import Mapping
 
 from prometheus_client import start_http_server
 
+from headrace.controller.settings import ControllerSettings
 from registry.controller import Controller, ControllerOptions
 from registry.conversions import ConversionIndex
 from registry.credentials import mlflow_authorization
@@ -26,12 +27,16 @@ from registry.export_environment import (
 )
 from registry.jobs import ConversionJobs
 from registry.launcher import SubprocessLauncher, SubprocessOptions
+from registry.mlflow_artifacts import MlflowArtifacts
+from registry.mlflow_rest import MlflowRest
 from registry.mlflow_source import MlflowRegistry
+from registry.projection import EvidenceOf
 from registry.reports import FileReports
-from registry.settings import ControllerSettings
+from registry.rollouts import NoRollouts, Rollouts
 from registry.source_watch import SourceWatch
 from registry.store import PackageStore
 from registry.webhook import WebhookListener
+from registry.write_back import WriteBack
 from service import flags, logs
 
 log = logging.getLogger(__name__)
@@ -42,7 +47,9 @@ _CONVERSIONS = 1  # at a time
 
 def main() -> int:
     """Runs until SIGTERM or SIGINT."""
-    settings = flags.parse(ControllerSettings, sys.argv[1:], os.environ, program="registry.main")
+    settings = flags.parse(
+        ControllerSettings, sys.argv[1:], os.environ, program="headrace.controller"
+    )
     logs.configure("controller", settings.log_level)
     log.info("the controller starts")
     if settings.metrics_port:
@@ -55,12 +62,8 @@ async def _run(settings: ControllerSettings, environment: Mapping[str, str]) -> 
     stop, changed = asyncio.Event(), asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    registry = MlflowRegistry(
-        settings.mlflow_uri,
-        authorization=mlflow_authorization(environment),
-        timeout_seconds=settings.mlflow_timeout_seconds,
-    )
-    source = SourceWatch(registry, poll_seconds=settings.poll_seconds, changed=changed)
+    rollouts: Rollouts = NoRollouts()
+    source = _source(settings, environment, rollouts, changed)
     store = PackageStore(settings.store_url)
     controller = Controller(
         _options(settings),
@@ -69,6 +72,7 @@ async def _run(settings: ControllerSettings, environment: Mapping[str, str]) -> 
         index=ConversionIndex(settings.store_url, store),
         reports=FileReports(settings.reports_dir),
         jobs=ConversionJobs(_launcher(settings, environment), most=_CONVERSIONS, changed=changed),
+        rollouts=rollouts,
         changed=changed,
     )
     if not settings.webhook_port:
@@ -77,6 +81,27 @@ async def _run(settings: ControllerSettings, environment: Mapping[str, str]) -> 
     listener = WebhookListener(settings.webhook_secret, source.wake)
     async with await listener.serve(settings.webhook_port):
         await controller.run(stop)
+
+
+def _source(
+    settings: ControllerSettings,
+    environment: Mapping[str, str],
+    rollouts: Rollouts,
+    changed: asyncio.Event,
+) -> SourceWatch:
+    rest = MlflowRest(
+        settings.mlflow_uri,
+        authorization=mlflow_authorization(environment),
+        timeout_seconds=settings.mlflow_timeout_seconds,
+    )
+
+    async def render(evidence: EvidenceOf) -> Mapping[str, bytes]:
+        return await asyncio.to_thread(rollouts.evidence, evidence.endpoint, evidence.state)
+
+    registry = MlflowRegistry(rest)
+    artifacts = MlflowArtifacts(rest, timeout_seconds=settings.mlflow_timeout_seconds)
+    write_back = WriteBack(registry, artifacts, render)
+    return SourceWatch(registry, write_back, poll_seconds=settings.poll_seconds, changed=changed)
 
 
 def _options(settings: ControllerSettings) -> ControllerOptions:
@@ -108,7 +133,3 @@ def _launcher(settings: ControllerSettings, environment: Mapping[str, str]) -> E
         argv = tuple(shlex.split(settings.export_command))
         export = CommandExportEnvironment(argv, environment, timeout_seconds=_EXPORT_SECONDS)
     return ExportingLauncher(launcher, export)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,0 +1,132 @@
+"""Looks at an endpoint's surroundings for the controller: versions, packages, conversions.
+
+Called in each pass, for each endpoint. It keeps what it saw of the store for a moment, so that a
+pass is cheap, and remembers in the store which conversion made which package. It decides nothing.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from contracts.endpoint import EndpointSpec, EndpointStatus, ModelEndpoint
+from contracts.loading import LoaderReport
+from contracts.model import ModelRef
+from registry import plan as planning
+from registry.conversions import ConversionIndex, options_digest
+from registry.job import Failed, Progress, Published, Signature
+from registry.jobs import ConversionJobs
+from registry.mlflow_source import Picture, RegisteredVersion
+from registry.observed import Observed, Package, Version
+from registry.store import StoreError
+
+_Numbered = tuple[tuple[RegisteredVersion, ...], EndpointSpec, tuple[Version, ...]]
+_LOOK_AGAIN_SECONDS = 60.0  # at an entry of the index that was there
+_LOOK_FOR_SECONDS = 2.0  # at one that was not
+
+
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """What of the controller's own settings decides how a version is converted."""
+
+    threads: int = 1
+    allow_pickle: bool = False
+    allow_remote_code: bool = False
+
+
+class Observer:
+    """One for all endpoints; owned by the controller."""
+
+    def __init__(
+        self,
+        conditions: Conditions,
+        *,
+        index: ConversionIndex,
+        jobs: ConversionJobs,
+        now: Callable[[], float],
+    ) -> None:
+        self._conditions = conditions
+        self._index = index
+        self._jobs = jobs
+        self._now = now
+        self._known: dict[str, tuple[Package | None, float]] = {}
+        self._signatures: dict[str, Signature] = {}
+        self._numbered: dict[str, _Numbered] = {}
+
+    async def look(
+        self, endpoint: ModelEndpoint, picture: Picture | None, loaders: tuple[LoaderReport, ...]
+    ) -> tuple[Observed, Version | None]:
+        """What is, and the version that should be stable."""
+        model = picture.models.get(endpoint.spec.model) if picture else None
+        versions = self._versions(endpoint, picture)
+        seen = Observed(versions, model.aliases if model else {}, loaders=loaders)
+        target = planning.chosen(endpoint.spec, endpoint.status, seen)
+        return await self._with_packages(seen, endpoint.status, target), target
+
+    async def _with_packages(
+        self, seen: Observed, status: EndpointStatus, target: Version | None
+    ) -> Observed:
+        """With what the store and the running conversions say about the target and the stable."""
+        options = target.options if target else ""
+        package, stable, fault = None, None, ""
+        try:
+            if options:
+                package = await self._package(options)
+            if status.stable is not None:
+                stable = await self._signature(status.stable)
+        except StoreError as error:
+            fault = str(error)
+        word = self._jobs.states.get(options)
+        return replace(
+            seen,
+            packages={options: package} if package else {},
+            jobs={options: word} if isinstance(word, Progress | Failed) else {},
+            stable=stable,
+            fault=fault,
+            busy=self._jobs.busy,
+        )
+
+    def _versions(
+        self, endpoint: ModelEndpoint, picture: Picture | None
+    ) -> tuple[Version, ...] | None:
+        """The model's versions under the endpoint's options; None until they were read."""
+        model = endpoint.spec.model
+        if picture is None or (model in picture.models and model not in picture.versions):
+            return None
+        found = picture.versions.get(model, ())
+        kept = self._numbered.get(endpoint.name)
+        if kept is None or kept[0] is not found or kept[1] != endpoint.spec:
+            versions = tuple(self._version(endpoint.spec, item) for item in found)
+            kept = self._numbered[endpoint.name] = (found, endpoint.spec, versions)
+        return kept[2]
+
+    def _version(self, spec: EndpointSpec, version: RegisteredVersion) -> Version:
+        given = self._conditions
+        digest = options_digest(
+            spec,
+            version,
+            threads=given.threads,
+            allow_pickle=given.allow_pickle,
+            allow_remote_code=given.allow_remote_code,
+        )
+        return Version(version.number, digest)
+
+    async def _package(self, options: str) -> Package | None:
+        """The package of a version under these options, if it was converted before."""
+        word = self._jobs.states.get(options)
+        if isinstance(word, Published):
+            package = await asyncio.to_thread(self._index.put, options, word.ref)
+            self._known[options] = (package, self._now())
+            self._jobs.forget(options)
+            return package
+        found, at = self._known.get(options, (None, 0.0))
+        if self._now() - at >= (_LOOK_AGAIN_SECONDS if found else _LOOK_FOR_SECONDS):
+            found = await asyncio.to_thread(self._index.get, options)
+            self._known[options] = (found, self._now())
+        return found
+
+    async def _signature(self, ref: ModelRef) -> Signature:
+        known = self._signatures.get(ref.package)
+        if known is None:
+            known = await asyncio.to_thread(self._index.signature, ref)
+            self._signatures[ref.package] = known
+        return known

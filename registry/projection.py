@@ -1,0 +1,179 @@
+"""What MLflow should say about versions: a copy of what the endpoints' statuses record. Pure.
+
+Called by the controller in each pass. Whatever MLflow says otherwise is made so by
+``write_back.py``, at once or when MLflow is back; a verdict never depends on it. Of a version that
+neither status nor history names any more nothing is told, and what was told stays.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from contracts.endpoint import AliasVersion, EndpointStatus, ModelEndpoint, Phase, Transition
+from contracts.rollout import RolloutState
+
+PREFIX = "headrace"
+TAG_CHARACTERS = 500
+
+PROMOTED = "Promoted"
+# A version that is on its way has no verdict yet.
+_VERDICTS = {
+    Phase.SERVING: PROMOTED,
+    Phase.PROMOTED: PROMOTED,
+    Phase.SETTLED: PROMOTED,
+    Phase.BLOCKED: Phase.BLOCKED.value,
+    Phase.REJECTED: Phase.REJECTED.value,
+    Phase.ROLLED_BACK: Phase.ROLLED_BACK.value,
+    Phase.SUPERSEDED: Phase.SUPERSEDED.value,
+}
+_WITH_REASON = frozenset({Phase.BLOCKED, Phase.REJECTED, Phase.ROLLED_BACK, Phase.SUPERSEDED})
+
+
+@dataclass(frozen=True, slots=True)
+class VersionTags:
+    """The tags of one version that one endpoint is responsible for."""
+
+    model: str
+    version: str
+    tags: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class AliasOf:
+    """An alias of a model that must name this version."""
+
+    model: str
+    alias: str
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
+class EvidenceOf:
+    """A rollout whose verdict must be shown in the run that made the version."""
+
+    endpoint: ModelEndpoint
+    state: RolloutState
+
+    @property
+    def model(self) -> str:
+        """The registered model."""
+        return self.endpoint.spec.model
+
+    @property
+    def version(self) -> str:
+        """The version that was judged."""
+        return self.state.candidate.version
+
+    @property
+    def folder(self) -> str:
+        """Where the files lie within the run's artifacts."""
+        return f"{PREFIX}/{self.endpoint.name}/v{self.version}"
+
+    @property
+    def digest(self) -> str:
+        """Another one with each verdict, and none between two of them."""
+        state = self.state
+        told = [
+            state.id,
+            state.candidate.package,
+            state.promoted_at,
+            state.ended_at,
+            state.outcome,
+            state.reason,
+        ]
+        return hashlib.sha256(json.dumps(told).encode()).hexdigest()
+
+    def tag(self, name: str) -> str:
+        """The name of a tag about these files."""
+        return _tag(self.endpoint, name)
+
+
+@dataclass(frozen=True, slots=True)
+class Projection:
+    """All that MLflow should say."""
+
+    tags: tuple[VersionTags, ...] = ()
+    aliases: tuple[AliasOf, ...] = ()
+    evidence: tuple[EvidenceOf, ...] = ()
+
+
+def projection(endpoints: Iterable[ModelEndpoint]) -> Projection:
+    """What MLflow should say about the versions that these endpoints know of."""
+    every = tuple(endpoints)
+    refusals = alias_refusals(every)
+    return Projection(
+        tags=tuple(tags for endpoint in every for tags in _tags(endpoint)),
+        aliases=tuple(
+            AliasOf(
+                endpoint.spec.model, endpoint.spec.rollout.alias, endpoint.status.stable.version
+            )
+            for endpoint in every
+            if endpoint.spec.rollout.alias
+            and endpoint.status.stable is not None
+            and endpoint.name not in refusals
+        ),
+        evidence=tuple(item for endpoint in every for item in _evidence(endpoint)),
+    )
+
+
+def alias_refusals(endpoints: Iterable[ModelEndpoint]) -> dict[str, str]:
+    """Why an endpoint's alias is not moved, by the endpoint's name.
+
+    An alias that the endpoint follows itself would be moved by what it decides. Of two endpoints
+    that would move one alias of one model, the first by name does.
+    """
+    refusals: dict[str, str] = {}
+    owners: dict[tuple[str, str], str] = {}
+    for endpoint in sorted(endpoints, key=lambda item: item.name):
+        spec = endpoint.spec
+        alias = spec.rollout.alias
+        if not alias:
+            continue
+        if isinstance(spec.version, AliasVersion) and spec.version.alias == alias:
+            refusals[endpoint.name] = (
+                f"the alias {alias} is not moved on promotion, because the endpoint follows it: "
+                "set spec.rollout.alias to another one, or to null"
+            )
+            continue
+        owner = owners.setdefault((spec.model, alias), endpoint.name)
+        if owner != endpoint.name:
+            refusals[endpoint.name] = (
+                f"the alias {alias} of {spec.model} is not moved on promotion, because the "
+                f"endpoint {owner} moves it: set spec.rollout.alias to another one, or to null"
+            )
+    return refusals
+
+
+def _tags(endpoint: ModelEndpoint) -> Iterable[VersionTags]:
+    last = {line.version: line for line in endpoint.status.history}
+    for version, line in last.items():
+        phase = _phase(endpoint.status, line)
+        tags = {
+            _tag(endpoint, "verdict"): _VERDICTS.get(phase, ""),
+            _tag(endpoint, "reason"): line.reason[:TAG_CHARACTERS] if phase in _WITH_REASON else "",
+            _tag(endpoint, "phase"): phase.value,
+        }
+        yield VersionTags(endpoint.spec.model, version, tags)
+
+
+def _phase(status: EndpointStatus, line: Transition) -> Phase:
+    """Where the version is; history leaves out what comes and goes, such as waiting to retry."""
+    candidate = status.candidate
+    if candidate is not None and candidate.version == line.version:
+        return line.phase if candidate.phase is Phase.WAITING else candidate.phase
+    return line.phase
+
+
+def _evidence(endpoint: ModelEndpoint) -> Iterable[EvidenceOf]:
+    """Verdicts in force, one a version: a retried version's last one counts."""
+    found: dict[str, EvidenceOf] = {}
+    status = endpoint.status
+    for state in (status.last_rollout, status.rollout):
+        if state is not None and (state.promoted_at is not None or state.ended_at is not None):
+            found[state.candidate.version] = EvidenceOf(endpoint, state)
+    return found.values()
+
+
+def _tag(endpoint: ModelEndpoint, name: str) -> str:
+    return f"{PREFIX}.{endpoint.name}.{name}"

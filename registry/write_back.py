@@ -1,0 +1,120 @@
+"""Makes MLflow say what the projection says: tags, aliases, and evidence in the versions' runs.
+
+Called by ``source_watch.py`` after each look at MLflow. Only differences are written, so that
+whatever could not be told is told later. Files are compared by a digest that a tag keeps. What
+MLflow refuses is logged once and tried again after a while; it holds up nothing else. It decides no
+verdict.
+"""
+
+import logging
+import math
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
+from functools import partial
+
+from registry.errors import SourceRefusedError
+from registry.mlflow_artifacts import RunArtifacts
+from registry.mlflow_source import ModelRegistry, Picture, RegisteredVersion
+from registry.projection import EvidenceOf, Projection
+
+log = logging.getLogger(__name__)
+
+Render = Callable[[EvidenceOf], Awaitable[Mapping[str, bytes]]]
+
+NO_RUN = "kept in Headrace alone: the version was registered without a run"
+_REFUSED_AGAIN_SECONDS = 60.0
+
+
+class WriteBack:
+    """Compares and tells.
+
+    Args:
+        source: the registry.
+        artifacts: where evidence goes.
+        render: makes the files of a verdict, by their names.
+        clock: seconds that only grow.
+    """
+
+    def __init__(
+        self,
+        source: ModelRegistry,
+        artifacts: RunArtifacts,
+        render: Render,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._source = source
+        self._artifacts = artifacts
+        self._render = render
+        self._clock = clock
+        self._refused: dict[str, float] = {}
+
+    async def tell(self, picture: Picture, wanted: Projection) -> Picture:
+        """Tells what the picture lacks.
+
+        Returns:
+            The picture as it is now, so that nothing is told again before the next look.
+
+        Raises:
+            SourceUnavailableError: MLflow went away; the rest is told next time.
+        """
+        for item in wanted.tags:
+            picture = await self._tags(picture, item.model, item.version, item.tags)
+        for alias in wanted.aliases:
+            model = picture.models.get(alias.model)
+            known = picture.version(alias.model, alias.version)
+            if model is None or known is None or model.aliases.get(alias.alias) == alias.version:
+                continue
+            setting = partial(self._source.set_alias, alias.model, alias.alias, alias.version)
+            if await self._done(f"alias {alias.alias} of {alias.model}", setting):
+                log.info("%s is now version %s of %s", alias.alias, alias.version, alias.model)
+        for evidence in wanted.evidence:
+            picture = await self._evidence(picture, evidence)
+        return picture
+
+    async def _tags(
+        self, picture: Picture, model: str, version: str, tags: Mapping[str, str]
+    ) -> Picture:
+        known = picture.version(model, version)
+        if known is None:
+            return picture
+        for key, value in tags.items():
+            if known.tags.get(key, "") == value:
+                continue
+            setting = partial(self._source.set_tag, known, key, value)
+            if await self._done(f"tag {key} of {model} version {version}", setting):
+                known = replace(known, tags={**known.tags, key: value})
+        return picture.with_version(known)
+
+    async def _evidence(self, picture: Picture, evidence: EvidenceOf) -> Picture:
+        known = picture.version(evidence.model, evidence.version)
+        digest_tag = evidence.tag("evidence_digest")
+        if known is None or known.tags.get(digest_tag, "") == evidence.digest:
+            return picture
+        if not known.run_id:
+            said = NO_RUN
+        elif await self._done(evidence.folder, partial(self._upload, known, evidence)):
+            said = f"runs:/{known.run_id}/{evidence.folder}"
+        else:
+            return picture
+        tags = {evidence.tag("evidence"): said, digest_tag: evidence.digest}
+        return await self._tags(picture, evidence.model, evidence.version, tags)
+
+    async def _upload(self, version: RegisteredVersion, evidence: EvidenceOf) -> None:
+        for name, data in (await self._render(evidence)).items():
+            await self._artifacts.put(version.run_id, f"{evidence.folder}/{name}", data)
+
+    async def _done(self, what: str, doing: Callable[[], Awaitable[None]]) -> bool:
+        """Whether it is done now; what was refused a moment ago is not tried yet."""
+        if self._clock() < self._refused.get(what, -math.inf):
+            return False
+        try:
+            await doing()
+        except SourceRefusedError as error:
+            if what not in self._refused:
+                log.warning("MLflow refuses %s: %s", what, error)
+            self._refused[what] = self._clock() + _REFUSED_AGAIN_SECONDS
+            return False
+        self._refused.pop(what, None)
+        return True

@@ -1,0 +1,128 @@
+"""What MLflow should say, by what statuses record."""
+
+from registry_fakes import endpoint, ref
+
+from contracts.endpoint import (
+    AliasVersion,
+    Arm,
+    Candidate,
+    EndpointSpec,
+    EndpointStatus,
+    ModelEndpoint,
+    Phase,
+    Route,
+    Transition,
+)
+from contracts.rollout import Outcome, RolloutSpec, RolloutState
+from registry.projection import TAG_CHARACTERS, AliasOf, alias_refusals, projection
+
+OLD, NEW = ref("1", "a"), ref("2", "b")
+
+
+def state(**fields: object) -> RolloutState:
+    plain = {"id": "r", "candidate": NEW, "stable": OLD, "began": 1.0, "step_began": 1.0}
+    return RolloutState.model_validate(plain | fields)
+
+
+def line(version: str, phase: Phase, reason: str = "") -> Transition:
+    return Transition(at=1.0, version=version, phase=phase, reason=reason)
+
+
+def serving(*history: Transition, name: str = "e", alias: str | None = "champion") -> ModelEndpoint:
+    status = EndpointStatus(routes=(Route(arm=Arm.STABLE, ref=OLD, weight=100),), history=history)
+    spec = EndpointSpec(model="m", rollout=RolloutSpec(alias=alias))
+    return endpoint(status, name=name, spec=spec)
+
+
+def told(one: ModelEndpoint, version: str) -> tuple[str, str, str]:
+    """Verdict, reason and phase of a version."""
+    (tags,) = [item.tags for item in projection([one]).tags if item.version == version]
+    return (
+        tags["headrace.e.verdict"],
+        tags["headrace.e.reason"],
+        tags["headrace.e.phase"],
+    )
+
+
+def test_a_versions_last_line_is_its_verdict() -> None:
+    one = serving(
+        line("1", Phase.LOADING, "no loader"),
+        line("1", Phase.SERVING),
+        line("2", Phase.CANARY),
+        line("2", Phase.ROLLED_BACK, "errors 12 of 400"),
+        line("3", Phase.REJECTED, "a pickle"),
+    )
+    assert told(one, "1") == ("Promoted", "", "Serving")
+    assert told(one, "2") == ("RolledBack", "errors 12 of 400", "RolledBack")
+    assert told(one, "3") == ("Rejected", "a pickle", "Rejected")
+
+
+def test_a_version_on_its_way_has_a_phase_and_no_verdict_yet() -> None:
+    one = serving(line("2", Phase.SHADOW, "began"))
+    candidate = Candidate(version="2", phase=Phase.CANARY, reason="step 2")
+    one = one.model_copy(update={"status": one.status.model_copy(update={"candidate": candidate})})
+    assert told(one, "2") == ("", "", "Canary")
+
+
+def test_a_version_that_waits_to_be_retried_is_still_blocked() -> None:
+    one = serving(line("2", Phase.BLOCKED, "no space left"))
+    waiting = Candidate(version="2", phase=Phase.WAITING, attempts=1)
+    one = one.model_copy(update={"status": one.status.model_copy(update={"candidate": waiting})})
+    assert told(one, "2") == ("Blocked", "no space left", "Blocked")
+
+
+def test_a_reason_is_cut_to_what_mlflow_keeps_so_that_it_is_told_once() -> None:
+    one = serving(line("2", Phase.REJECTED, "x" * 9000))
+    assert told(one, "2")[1] == "x" * TAG_CHARACTERS
+
+
+def test_the_alias_names_what_is_stable() -> None:
+    assert projection([serving()]).aliases == (AliasOf("m", "champion", "1"),)
+    assert projection([serving(alias=None)]).aliases == ()
+    assert projection([endpoint()]).aliases == ()
+
+
+def test_an_alias_that_the_endpoint_follows_is_refused_with_a_sentence() -> None:
+    spec = EndpointSpec(model="m", version=AliasVersion(alias="champion"))
+    one = serving().model_copy(update={"spec": spec})
+    assert projection([one]).aliases == ()
+    assert "the endpoint follows it" in alias_refusals([one])["e"]
+    another = spec.model_copy(update={"rollout": RolloutSpec(alias="served")})
+    assert alias_refusals([one.model_copy(update={"spec": another})]) == {}
+
+
+def test_one_of_two_endpoints_moves_an_alias_that_both_want() -> None:
+    both = [serving(name="b"), serving(name="a")]
+    refusals = alias_refusals(both)
+    assert set(refusals) == {"b"}
+    assert "the endpoint a moves it" in refusals["b"]
+    assert len(projection(both).aliases) == 1
+
+
+def with_rollouts(current: RolloutState | None, last: RolloutState | None) -> ModelEndpoint:
+    one = serving()
+    update = {"rollout": current, "last_rollout": last}
+    return one.model_copy(update={"status": one.status.model_copy(update=update)})
+
+
+def test_evidence_is_told_at_a_promotion_and_at_an_end() -> None:
+    assert projection([with_rollouts(state(), None)]).evidence == ()
+    (promoted,) = projection([with_rollouts(state(promoted_at=5.0), None)]).evidence
+    assert (promoted.version, promoted.folder) == ("2", "headrace/e/v2")
+    ended = state(promoted_at=5.0, ended_at=9.0, outcome=Outcome.SETTLED)
+    (settled,) = projection([with_rollouts(None, ended)]).evidence
+    assert settled.digest != promoted.digest
+
+
+def test_between_two_verdicts_the_digest_stays() -> None:
+    (one,) = projection([with_rollouts(state(promoted_at=5.0), None)]).evidence
+    (two,) = projection([with_rollouts(state(promoted_at=5.0, looked_through=8.0), None)]).evidence
+    assert one.digest == two.digest
+
+
+def test_a_retried_versions_last_verdict_counts() -> None:
+    back = state(id="first", ended_at=4.0, outcome=Outcome.ROLLED_BACK)
+    (only,) = projection([with_rollouts(state(id="again"), back)]).evidence
+    assert only.state.id == "first"
+    (only,) = projection([with_rollouts(state(id="again", promoted_at=7.0), back)]).evidence
+    assert only.state.id == "again"

@@ -1,0 +1,50 @@
+"""What the loaders' reports mean for a rollout."""
+
+from registry_fakes import endpoint, ref
+
+from contracts.loading import LoadedModel, LoaderReport, LoadFailure
+from contracts.model import ModelRef
+from contracts.rollout import RolloutState
+from registry.rollouts import NoRollouts, Surroundings, surroundings
+
+OLD, NEW = ref("1", "a"), ref("2", "b")
+
+
+def report(
+    *loaded: ModelRef, ready: bool = True, failed: tuple[LoadFailure, ...] = ()
+) -> LoaderReport:
+    return LoaderReport(
+        loader="l",
+        triton_grpc="t:1",
+        at=0,
+        ready=ready,
+        loaded=tuple(LoadedModel(ref=item) for item in loaded),
+        failed=failed,
+    )
+
+
+def test_loaded_is_what_every_ready_triton_holds() -> None:
+    assert surroundings((report(OLD, NEW), report(OLD)), "2").loaded == {OLD}
+
+
+def test_a_triton_that_gets_no_traffic_is_of_no_account() -> None:
+    starting = report(ready=False)
+    assert surroundings((report(OLD, NEW), starting), "2").loaded == {OLD, NEW}
+
+
+def test_without_a_ready_triton_nothing_is_loaded() -> None:
+    assert surroundings((), None) == Surroundings()
+    assert surroundings((report(OLD, ready=False),), None).loaded == frozenset()
+
+
+def test_only_a_versions_own_fault_is_a_failure() -> None:
+    own = LoadFailure(ref=NEW, reason="no such operator", by_version=True)
+    passing = LoadFailure(ref=OLD, reason="the store is away", by_version=False)
+    seen = surroundings((report(failed=(own, passing)),), "2")
+    assert seen.failures == {NEW: "Triton refused it: no such operator"}
+
+
+def test_without_rollouts_everything_stays_as_it_is() -> None:
+    state = RolloutState(id="r", candidate=NEW, stable=OLD, began=1.0, step_began=1.0)
+    assert NoRollouts().advance(endpoint(), Surroundings(), 5.0) == endpoint()
+    assert NoRollouts().evidence(endpoint(), state) == {}
