@@ -17,6 +17,10 @@ from measures.folding import Fold
 _Identity = tuple[str, int]
 
 
+class OutOfOrderError(ValueError):
+    """An offset came after a larger one: this is not the log that it was before."""
+
+
 class _Sender(msgspec.Struct):
     gateway: str
     sequence: int
@@ -40,7 +44,7 @@ class PartitionFold:
 
     Attributes:
         next: the offset behind the last message that was folded; ``first`` before any.
-        missing: offsets between messages that were not in the log.
+        missing: offsets between two messages that were not in the log.
     """
 
     def __init__(self, topic_id: str, partition: int, *, first: int, window_seconds: int) -> None:
@@ -51,6 +55,7 @@ class PartitionFold:
         self._partition = partition
         self._window_seconds = window_seconds
         self._first = first
+        self._began = False
         self._seen: dict[_Identity, int] = {}
         self._order: deque[tuple[int, _Identity]] = deque()
         self._open: _OpenRange | None = None
@@ -62,15 +67,19 @@ class PartitionFold:
             offset: larger than that of the message before.
             time: the message's own, unix seconds.
             message: of ``headrace.predictions``.
+
+        Raises:
+            OutOfOrderError: this offset was folded already.
         """
         if offset < self._first:
             self._remember(offset, _identity_of(message))
             return []
         if offset < self.next:
-            raise ValueError(f"offset {offset} comes after {self.next - 1} was folded")
+            raise OutOfOrderError(f"offset {offset} comes after {self.next - 1} was folded")
         complete = self._leave_for(offset)
-        self.missing += offset - self.next
-        self.next = offset + 1
+        if self._began:
+            self.missing += offset - self.next
+        self._began, self.next = True, offset + 1
         opened = self._open = self._open or self._enter(offset)
         identity = _identity_of(message)
         if identity is not None and identity in self._seen:

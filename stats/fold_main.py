@@ -1,0 +1,72 @@
+"""The fold role's process: ``python -P -m stats.fold_main --help``.
+
+Reads the environment once, here, and folds until SIGTERM or SIGINT. Any number of them share the
+partitions of ``headrace.predictions``.
+"""
+
+import logging
+import os
+import signal
+import sys
+import threading
+
+from prometheus_client import start_http_server
+
+from service import flags, logs
+from stats.fold import FoldCounts, FoldPace, run
+from stats.kafka_clients import KafkaAddress, Topic
+from stats.metrics import register
+from stats.prediction_log import GroupSettings, KafkaPredictionLog
+from stats.record_sink import KafkaRecordSink
+from stats.settings import FoldSettings
+
+log = logging.getLogger(__name__)
+
+
+def main() -> int:
+    """Runs until SIGTERM or SIGINT."""
+    settings = flags.parse(FoldSettings, sys.argv[1:], os.environ, program="stats.fold_main")
+    if settings.window_seconds < 1:
+        sys.exit("stats.fold_main: window-seconds must be at least 1")
+    logs.configure("fold", settings.log_level)
+    # The client writes a line for each of its own attempts, many a second while Kafka is down.
+    logging.getLogger("kafka").setLevel(logging.CRITICAL)
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    counts = FoldCounts()
+    register(counts)
+    if settings.metrics_port:
+        start_http_server(settings.metrics_port, addr="127.0.0.1")
+    log.info("the fold role starts", extra={"bootstrap": settings.kafka_bootstrap})
+    pace = FoldPace(settings.window_seconds, settings.write_seconds)
+    run(lambda: _connect(settings), pace, counts, stop)
+    log.info("the fold role ends")
+    return 0
+
+
+def _connect(settings: FoldSettings) -> tuple[KafkaPredictionLog, KafkaRecordSink]:
+    address = KafkaAddress(
+        tuple(settings.kafka_bootstrap.split(",")), request_seconds=settings.request_seconds
+    )
+    sink = KafkaRecordSink(
+        address,
+        Topic(
+            settings.windows_topic,
+            settings.windows_partitions,
+            settings.windows_replication,
+            settings.windows_retention_hours,
+        ),
+    )
+    try:
+        group = GroupSettings(settings.group, settings.session_seconds, settings.predictions_topic)
+        source = KafkaPredictionLog(address, group)
+    except BaseException:
+        sink.close()
+        raise
+    log.info("connected to Kafka", extra={"bootstrap": settings.kafka_bootstrap})
+    return source, sink
+
+
+if __name__ == "__main__":
+    sys.exit(main())

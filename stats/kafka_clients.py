@@ -1,0 +1,188 @@
+"""Clients of Kafka with deadlines, and what the statistics ask of topics.
+
+Called by ``stats.prediction_log``, ``stats.record_sink`` and ``stats.reader``. All errors of
+kafka-python leave here as ``KafkaAwayError``. It creates ``headrace.windows`` when told to, and no
+other topic.
+"""
+
+import logging
+import socket
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
+from kafka.errors import KafkaError, TopicAlreadyExistsError
+from kafka.net.compat import KafkaNetClient
+
+from stats.errors import KafkaAwayError, TopicMissingError
+
+log = logging.getLogger(__name__)
+
+_Client = TypeVar("_Client")
+_NO_ERROR = 0
+
+
+@dataclass(frozen=True)
+class KafkaAddress:
+    """How to reach Kafka, and with what patience.
+
+    Attributes:
+        bootstrap: ``host:port`` of one broker or more.
+        connect_seconds: patience with a connection and its handshake.
+        request_seconds: patience with one answer of a broker.
+        options: further options of kafka-python's clients, by its names (security).
+    """
+
+    bootstrap: tuple[str, ...]
+    connect_seconds: float = 2.0
+    request_seconds: float = 5.0
+    options: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def request_ms(self) -> int:
+        """``request_seconds`` as kafka-python wants it."""
+        return int(self.request_seconds * 1000)
+
+
+@dataclass(frozen=True)
+class Topic:
+    """How a topic is made where it is missing; one that exists is left as it is."""
+
+    name: str
+    partitions: int = 4
+    replication: int = 1
+    retention_hours: float = 168.0
+    max_message_bytes: int = 8_000_000
+
+
+@contextmanager
+def speaking() -> Iterator[None]:
+    """Turns what kafka-python raises into ``KafkaAwayError``."""
+    try:
+        yield
+    except (KafkaError, OSError) as error:
+        said = str(error)
+        name = type(error).__name__
+        raise KafkaAwayError(said if said.startswith(name) else f"{name}: {said}") from error
+
+
+def consumer(address: KafkaAddress, **options: object) -> KafkaConsumer:
+    """A consumer without automatic commits; raises ``KafkaAwayError``."""
+    return _built(
+        KafkaConsumer,
+        address,
+        enable_auto_commit=False,
+        allow_auto_create_topics=False,
+        metadata_max_age_ms=5000,
+        metrics_enabled=False,
+        **options,
+    )
+
+
+def producer(address: KafkaAddress, **options: object) -> KafkaProducer:
+    """A producer; raises ``KafkaAwayError``."""
+    return _built(
+        KafkaProducer,
+        address,
+        allow_auto_create_topics=False,
+        metrics_enabled=False,
+        **options,
+    )
+
+
+def discard(client: KafkaProducer) -> None:
+    """Ends a producer and what it has under way."""
+    # close() alone waits for a message under way, and leaves the thread running when it gives up
+    # waiting: so what is under way is ended first. It has no public method for that.
+    client._sender.force_close()  # noqa: SLF001
+    try:
+        client.close(1.0)
+    except KafkaError as error:
+        log.warning("a Kafka producer did not end in time", extra={"reason": str(error)})
+
+
+class Topics:
+    """Asks about topics, one question a call and no cache."""
+
+    def __init__(self, address: KafkaAddress) -> None:
+        self._admin = _built(KafkaAdminClient, address)
+
+    def ensure(self, topic: Topic) -> None:
+        """Makes the topic where it is missing, with retention by time, never compacted."""
+        with speaking():
+            if topic.name in self._admin.list_topics():
+                return
+            wanted = {
+                "num_partitions": topic.partitions,
+                "replication_factor": topic.replication,
+                "configs": {
+                    "cleanup.policy": "delete",
+                    "retention.ms": str(int(topic.retention_hours * 3_600_000)),
+                    "max.message.bytes": str(topic.max_message_bytes),
+                },
+            }
+            try:
+                self._admin.create_topics({topic.name: wanted})
+            except TopicAlreadyExistsError:
+                return  # another worker was faster
+            self._admin.wait_for_topics([topic.name], timeout_ms=5000)
+            log.warning("made the missing topic", extra={"topic": topic.name})
+
+    def describe(self, name: str) -> tuple[str, tuple[int, ...]]:
+        """The topic's id and its partitions, as the broker says now.
+
+        Raises:
+            TopicMissingError: there is none of that name.
+            KafkaAwayError: nobody answered.
+        """
+        with speaking():
+            (told,) = self._admin.describe_topics([name])
+        if told["error_code"] != _NO_ERROR:
+            raise TopicMissingError(f"topic {name} does not exist (yet)")
+        partitions = (part["partition_index"] for part in told["partitions"])
+        return str(told["topic_id"]), tuple(sorted(partitions))
+
+    def close(self) -> None:
+        """Ends the connection."""
+        self._admin.close()
+
+
+def _built(kind: Callable[..., _Client], address: KafkaAddress, **options: object) -> _Client:
+    _probe(address)
+    opened: list[KafkaNetClient] = []
+
+    def client(**settings: object) -> KafkaNetClient:
+        # The only way to the sockets and thread of a client whose construction failed.
+        opened.append(KafkaNetClient(**settings))
+        return opened[-1]
+
+    common: dict[str, Any] = {
+        "bootstrap_servers": list(address.bootstrap),
+        "bootstrap_timeout_ms": int(address.connect_seconds * 1000),
+        "request_timeout_ms": address.request_ms,
+        "reconnect_backoff_max_ms": 1000,
+        "kafka_client": client,
+    }
+    try:
+        with speaking():
+            return kind(**{**common, **options, **address.options})
+    except BaseException:
+        for leftover in opened:
+            leftover.close()
+        raise
+
+
+def _probe(address: KafkaAddress) -> None:
+    """A plain connection first: far cheaper than a client while Kafka is down for long."""
+    last: OSError | None = None
+    for broker in address.bootstrap:
+        host, _, port = broker.rpartition(":")
+        try:
+            socket.create_connection((host, int(port)), address.connect_seconds).close()
+        except OSError as error:
+            last = error
+        else:
+            return
+    raise KafkaAwayError(f"no Kafka at {', '.join(address.bootstrap)}: {last}")

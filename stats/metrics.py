@@ -1,0 +1,54 @@
+"""What Prometheus can ask the fold role. Declared here, counted in ``stats.fold``.
+
+These count the work of this process, not the traffic: an at-least-once reader counts some of it
+twice. The traffic's own numbers are in the merged windows.
+"""
+
+from collections.abc import Iterator
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import REGISTRY, Collector, CollectorRegistry
+
+from stats.fold import FoldCounts
+
+_COUNTERS = {
+    "messages": "Messages read, those read again after a rebalance included.",
+    "events": "Prediction events in complete ranges that were folded here.",
+    "skipped": "Messages that were no batches of a known schema.",
+    "copies": "Messages that a gateway had written before.",
+    "missing": "Messages that were deleted before they were folded.",
+    "records": "Window records written.",
+    "oversized": "Window records written without their counts, for they were too large.",
+    "failures": "Times that folding had to begin anew.",
+    "assignments": "Times that partitions were assigned.",
+}
+
+
+class FoldCollector(Collector):
+    """The counts of one process."""
+
+    def __init__(self, counts: FoldCounts) -> None:
+        self._counts = counts
+
+    def collect(self) -> Iterator[Metric]:
+        """All metrics as they are now."""
+        for name, text in _COUNTERS.items():
+            yield CounterMetricFamily(
+                f"headrace_fold_{name}", text, value=getattr(self._counts, name)
+            )
+        yield GaugeMetricFamily(
+            "headrace_fold_connected", "1 while Kafka is there.", value=self._counts.connected
+        )
+        lag = GaugeMetricFamily(
+            "headrace_fold_lag_messages",
+            "Messages between what is folded and the end of a partition.",
+            labels=["partition"],
+        )
+        for partition, messages in self._counts.lag.items():
+            lag.add_metric([str(partition)], messages)
+        yield lag
+
+
+def register(counts: FoldCounts, registry: CollectorRegistry = REGISTRY) -> None:
+    """Makes the counts known to the process' metrics endpoint."""
+    registry.register(FoldCollector(counts))

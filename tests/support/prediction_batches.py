@@ -1,0 +1,113 @@
+"""Batches of prediction events of all kinds, made from a seed, for tests that count them."""
+
+import random
+
+from contracts.endpoint import Arm
+from contracts.events import (
+    EventBatch,
+    Feedback,
+    Latency,
+    Pairing,
+    PredictionEvent,
+    Refusals,
+    StatisticSpec,
+    TextRecord,
+)
+
+LABELS = ("negative", "neutral", "positive")
+DECLARED = [
+    StatisticSpec("length", "histogram", edges=[1.0, 10.0, 100.0]),
+    StatisticSpec("language", "category", values=["de", "en"]),
+    StatisticSpec("emoji", "counter"),
+]
+_PACKAGES = {"1": "a" * 64, "2": "b" * 64}
+_STATUSES = (200, 200, 200, 200, 400, 499, 500, 503, 504)
+
+
+def text_of(rng: random.Random, *, answered: bool = True) -> TextRecord:
+    """One text; a classifier's answer, a vector's, or none."""
+    words = rng.randint(0, 60)
+    tokens = words + rng.randint(0, 20)
+    unk = rng.randint(0, min(3, tokens))
+    if not answered:
+        return TextRecord(tokens, words, unk, rng.random() < 0.1)
+    if rng.random() < 0.2:
+        return TextRecord(tokens, words, unk, rng.random() < 0.1, norm=rng.lognormvariate(0, 1))
+    return TextRecord(
+        tokens, words, unk, rng.random() < 0.1, label=rng.choice(LABELS), score=rng.random()
+    )
+
+
+def event_of(
+    rng: random.Random, *, time: float = 1_000_000.0, spread: float = 40.0
+) -> PredictionEvent:
+    """One attempt within ``spread`` seconds after ``time``."""
+    arm = rng.choice(tuple(Arm))
+    version = "1" if arm in {Arm.STABLE, Arm.CONTROL} else "2"
+    status = rng.choice(_STATUSES)
+    reached = status in {200, 504}
+    texts = [text_of(rng, answered=status == 200) for _ in range(rng.randint(0, 3))]
+    pairing = None
+    if arm is Arm.SHADOW and status == 200:
+        equal = [rng.random() < 0.9 for text in texts if text.label is not None]
+        pairing = Pairing("1", rng.random(), equal, [rng.random() for _ in texts])
+    observations: dict[str, list[float | str]] = {}
+    if rng.random() < 0.3:
+        observations = {
+            "length": [rng.uniform(-5, 200), "long"],
+            "language": [rng.choice(("de", "en", "fr"))],
+            "emoji": [float(rng.randint(-1, 3))],
+            "nobody's": [1.0],
+        }
+    return PredictionEvent(
+        request_id=f"{rng.getrandbits(64):016x}",
+        time=time + rng.random() * spread,
+        endpoint=rng.choice(("sentiment", "topics")),
+        version=version,
+        package=_PACKAGES[version],
+        arm=arm,
+        status=status,
+        answered=rng.random() < 0.7,
+        latency=Latency(rng.random() / 100, 0.001, rng.random() / 10, reached * 0.02, 0.2),
+        texts=texts,
+        observations=observations,
+        caller=rng.choice((0, 1, 1, 1, 2, 3, rng.getrandbits(63))),
+        repeated=rng.random() < 0.1,
+        pairing=pairing,
+    )
+
+
+def feedback_of(rng: random.Random, *, time: float = 1_000_000.0) -> Feedback:
+    """What one caller told."""
+    version = rng.choice(("1", "2"))
+    return Feedback(
+        time + rng.random() * 40.0,
+        f"{rng.getrandbits(64):016x}",
+        rng.choice(("sentiment", "topics")),
+        version,
+        _PACKAGES[version],
+        rng.choice((Arm.STABLE, Arm.CANARY, Arm.FORCED)),
+        rng.choice(LABELS),
+        rng.choice(LABELS),
+        caller=rng.choice((0, 7)),
+    )
+
+
+def batch_of(
+    rng: random.Random,
+    *,
+    gateway: str = "g",
+    sequence: int = 0,
+    events: int = 5,
+    time: float = 1_000_000.0,
+) -> EventBatch:
+    """One message, refusals and feedback included."""
+    return EventBatch(
+        gateway,
+        sequence,
+        [event_of(rng, time=time) for _ in range(events)],
+        [Refusals("topics", 503, "overloaded", rng.randint(1, 4))] if rng.random() < 0.3 else [],
+        feedback=[feedback_of(rng, time=time) for _ in range(rng.randint(0, 3))],
+        # "topics" declares nothing.
+        statistics={"sentiment": DECLARED},
+    )
