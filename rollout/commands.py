@@ -1,0 +1,267 @@
+"""Answers what people ask of a rollout: does it, or refuses with a reason.
+
+Called by ``machine.py`` at the start of each pass. Each command is answered once, known by its id
+in ``status.commands``; the oldest comes first. It never waits: what can't be done now is refused.
+"""
+
+from collections.abc import Callable, Iterable
+
+from contracts.endpoint import EndpointStatus, Phase, Transition
+from contracts.model import ModelRef
+from contracts.rollout import (
+    COMMANDS_LIMIT,
+    Command,
+    CommandOutcome,
+    Outcome,
+    RolloutState,
+    Verb,
+)
+from rollout import history, moves
+from rollout.seen import Moment
+
+
+class _RefusedError(Exception):
+    """Why a command can't be done; its text is the answer."""
+
+
+_Done = tuple[EndpointStatus, str]
+_Handler = Callable[[EndpointStatus, Command, Moment], _Done]
+
+
+def answered(status: EndpointStatus, moment: Moment) -> EndpointStatus:
+    """With each command that waits done or refused, and the answer noted."""
+    for command in _waiting(status, moment.seen.commands):
+        try:
+            status, said = _HANDLERS[command.verb](status, command, moment)
+        except _RefusedError as refusal:
+            accepted, said = False, str(refusal)
+        else:
+            accepted = True
+        outcome = CommandOutcome(
+            id=command.id,
+            verb=command.verb,
+            by=command.by,
+            at=moment.now,
+            accepted=accepted,
+            said=said,
+        )
+        status = history.with_answer(status, outcome)
+    return status
+
+
+def _waiting(status: EndpointStatus, commands: Iterable[Command]) -> list[Command]:
+    """Commands without an answer, oldest first, as many as answers are kept.
+
+    Where the list of answers is full, a command older than all of them has had its answer before,
+    and whoever wrote it has not taken it away yet.
+    """
+    known = {outcome.id for outcome in status.commands}
+    is_full = len(status.commands) >= COMMANDS_LIMIT
+    oldest = min((outcome.at for outcome in status.commands), default=0.0) if is_full else 0.0
+    new = {
+        command.id: command
+        for command in commands
+        if command.id not in known and not (is_full and command.at < oldest)
+    }
+    return sorted(new.values(), key=lambda command: (command.at, command.id))[:COMMANDS_LIMIT]
+
+
+# One verb a function
+
+
+def _promote(status: EndpointStatus, command: Command, moment: Moment) -> _Done:
+    state = status.rollout
+    if state is not None and state.promoted_at is not None:
+        raise _RefusedError(f"version {state.candidate.version} is promoted already")
+    if state is None:
+        status, state = _begun(status, command, moment)
+    _check_version(command, state.candidate.version)
+    if state.candidate not in moment.seen.loaded:
+        raise _RefusedError(
+            f"version {state.candidate.version} is not loaded on every Triton: "
+            "callers would get no answer"
+        )
+    reason = _reason("promoted", command)
+    status = moves.promoted(status, state, moment, reason=reason, by=command.by)
+    return status, (
+        f"version {state.candidate.version} is promoted: it has all callers but the hold-back, "
+        "and is watched until the end of its bake"
+    )
+
+
+def _begun(
+    status: EndpointStatus, command: Command, moment: Moment
+) -> tuple[EndpointStatus, RolloutState]:
+    """A rollout that had not begun yet, for its version waited, e.g. for statistics."""
+    candidate = status.candidate
+    if candidate is None or candidate.phase in (Phase.REJECTED, Phase.ROLLED_BACK):
+        raise _RefusedError("no version is on its way")
+    _check_version(command, candidate.version)
+    waiting = moves.waiting(status)
+    if waiting is None:
+        raise _RefusedError(
+            f"version {candidate.version} is {candidate.phase.value}, and its rollout begins "
+            "once every Triton holds it; to stay on another one, pin that"
+        )
+    status = moves.begun(status, waiting, moment)
+    if status.rollout is None:
+        raise AssertionError("a rollout that has begun is on")
+    return status, status.rollout
+
+
+def _pause(status: EndpointStatus, command: Command, moment: Moment) -> _Done:
+    state = _going_on(status, command)
+    if state.paused_at is not None:
+        raise _RefusedError(f"version {state.candidate.version} is paused already")
+    status = moves.with_state(status, moves.paused(state, moment.now))
+    status = _noted(status, state.candidate.version, _reason("paused", command), command, moment)
+    return status, (
+        f"version {state.candidate.version} is paused: weights and deadline stand still; "
+        "a check that fails still takes it back"
+    )
+
+
+def _resume(status: EndpointStatus, command: Command, moment: Moment) -> _Done:
+    state = _going_on(status, command)
+    if state.paused_at is None:
+        raise _RefusedError(f"version {state.candidate.version} is not paused")
+    status = moves.with_state(status, moves.resumed(state, moment.now))
+    status = _noted(status, state.candidate.version, _reason("resumed", command), command, moment)
+    return status, f"version {state.candidate.version} goes on"
+
+
+def _abort(status: EndpointStatus, command: Command, moment: Moment) -> _Done:
+    state = status.rollout
+    if state is None:
+        status, state = _begun(status, command, moment)  # given up before its first step
+    _check_version(command, state.candidate.version)
+    if state.promoted_at is not None:
+        raise _RefusedError(
+            f"version {state.candidate.version} is promoted already: undo takes it back"
+        )
+    reason = _reason("aborted", command)
+    status = moves.ended(status, state, Outcome.ROLLED_BACK, moment, reason=reason, by=command.by)
+    return status, (
+        f"version {state.candidate.version} is rolled back and not tried again; "
+        f"all callers are on version {state.stable.version}"
+    )
+
+
+def _undo(status: EndpointStatus, command: Command, moment: Moment) -> _Done:
+    state = status.rollout or status.last_rollout
+    if state is None:
+        raise _RefusedError("no version was promoted by a rollout: pin the version that you want")
+    _check_version(command, state.candidate.version)
+    if status.rollout is not None and state.promoted_at is None:
+        raise _RefusedError(f"version {state.candidate.version} is not promoted yet: abort ends it")
+    if status.rollout is None and (
+        state.outcome is not Outcome.SETTLED or status.stable != state.candidate
+    ):
+        raise _RefusedError("the last rollout promoted nothing that still serves")
+    if not _is_held(status, state.stable, moment):
+        raise _RefusedError(
+            f"version {state.stable.version} is not loaded any more: pin it to bring it back"
+        )
+    reason = _reason("undone", command)
+    status = moves.ended(status, state, Outcome.REVERTED, moment, reason=reason, by=command.by)
+    return status, (
+        f"all callers are on version {state.stable.version} again; "
+        f"version {state.candidate.version} is not tried again"
+    )
+
+
+def _pin(status: EndpointStatus, command: Command, moment: Moment) -> _Done:
+    if command.version is None:
+        raise _RefusedError("pin needs the number of a version")
+    said = f"pinned to version {command.version}"
+    return _noted_on_endpoint(status, said, command, moment), said
+
+
+def _unpin(status: EndpointStatus, command: Command, moment: Moment) -> _Done:
+    said = "not pinned any more"
+    return _noted_on_endpoint(status, said, command, moment), said
+
+
+def _retry(status: EndpointStatus, command: Command, moment: Moment) -> _Done:
+    if status.rollout is not None:
+        raise _RefusedError(
+            f"version {status.rollout.candidate.version} is on its way: retry when it has ended"
+        )
+    if not status.rejected:
+        raise _RefusedError("no version is rejected")
+    version = command.version or status.rejected[-1].version
+    kept = tuple(item for item in status.rejected if item.version != version)
+    if len(kept) == len(status.rejected):
+        raise _RefusedError(f"version {version} is not rejected")
+    update: dict[str, object] = {"rejected": kept}
+    if status.candidate is not None and status.candidate.version == version:
+        update["candidate"] = None  # it begins anew
+    line = Transition(
+        at=moment.now,
+        version=version,
+        phase=Phase.WAITING,
+        reason=_reason("may be tried again", command),
+        by=command.by,
+    )
+    status = history.with_line(status.model_copy(update=update), line)
+    return status, f"version {version} may be tried again, as far as the spec wants it"
+
+
+_HANDLERS: dict[Verb, _Handler] = {
+    Verb.PROMOTE: _promote,
+    Verb.PAUSE: _pause,
+    Verb.RESUME: _resume,
+    Verb.ABORT: _abort,
+    Verb.UNDO: _undo,
+    Verb.PIN: _pin,
+    Verb.UNPIN: _unpin,
+    Verb.RETRY: _retry,
+}
+
+
+# What they share
+
+
+def _going_on(status: EndpointStatus, command: Command) -> RolloutState:
+    if status.rollout is None:
+        raise _RefusedError("no rollout is on")
+    _check_version(command, status.rollout.candidate.version)
+    return status.rollout
+
+
+def _check_version(command: Command, version: str) -> None:
+    """A person who names a version means that one, not another that took its place."""
+    if command.version not in (None, version):
+        raise _RefusedError(f"it is version {version} that this is about, not {command.version}")
+
+
+def _is_held(status: EndpointStatus, ref: ModelRef, moment: Moment) -> bool:
+    return ref in status.packages and ref in moment.seen.loaded
+
+
+def _reason(done: str, command: Command) -> str:
+    said = f"{done} by {command.by}"
+    return f"{said}: {command.reason}" if command.reason else said
+
+
+def _noted(
+    status: EndpointStatus, version: str, reason: str, command: Command, moment: Moment
+) -> EndpointStatus:
+    """With a line of history that changes no phase."""
+    line = Transition(
+        at=moment.now,
+        version=version,
+        phase=history.last_phase(status, version),
+        reason=reason,
+        by=command.by,
+        step=status.rollout.step if status.rollout else None,
+    )
+    return history.with_line(status, line)
+
+
+def _noted_on_endpoint(
+    status: EndpointStatus, done: str, command: Command, moment: Moment
+) -> EndpointStatus:
+    """A note about the endpoint, kept on the version that serves."""
+    version = status.stable.version if status.stable else command.version or ""
+    return _noted(status, version, _reason(done, command), command, moment)

@@ -1,0 +1,119 @@
+"""What ends a rollout, and what holds one where it is: one question a function. Pure.
+
+Called by ``machine.py`` and ``commands.py``, which decide what follows. Sentences name no figure
+that moves by itself, so that a status is written only when something happened.
+"""
+
+from contracts.durations import written
+from contracts.rollout import CheckResult, RolloutState, Strategy, Verdict, WeightStep
+from rollout.seen import Moment
+from rollout.steps import HISTORY_WINDOWS, arm, current, following
+
+
+def failing(state: RolloutState) -> tuple[CheckResult, ...]:
+    """Checks that end the rollout."""
+    return tuple(check for check in state.checks if check.gate and check.verdict is Verdict.FAIL)
+
+
+def required(state: RolloutState) -> tuple[CheckResult, ...]:
+    """Checks that must pass before a step is over."""
+    return tuple(check for check in state.checks if check.gate and check.required)
+
+
+def is_over_deadline(state: RolloutState, moment: Moment) -> bool:
+    """Whether its time is up; the time for which it was paused does not count."""
+    if state.paused_at is not None:
+        return False
+    return moment.now - state.began - state.paused_seconds >= moment.spec.deadline
+
+
+def may_have_callers(state: RolloutState, moment: Moment) -> bool:
+    """Whether enough is known of stable to judge a candidate that callers meet."""
+    return moment.judge.history_windows(state) >= HISTORY_WINDOWS
+
+
+def hold(state: RolloutState, moment: Moment) -> str:
+    """Why a rollout stays in its step, in a sentence; empty where it may go on."""
+    if state.paused_at is not None:
+        return "paused"
+    return _by_surroundings(state, moment) or _by_evidence(state, moment)
+
+
+def settling(state: RolloutState, moment: Moment) -> str:
+    """Why a promoted version does not settle yet, in a sentence; empty where it may."""
+    if state.paused_at is not None:
+        return "paused"
+    if state.promoted_at is None or moment.now < state.promoted_at + moment.spec.bake:
+        return f"is watched for {written(moment.spec.bake)} after its promotion"
+    if failed := failing(state):
+        return f"{told(failed)}; version {state.stable.version} is not loaded to go back to"
+    return _by_surroundings(state, moment)
+
+
+def is_over_bake(state: RolloutState, moment: Moment) -> bool:
+    """Whether a bake that could not settle has waited long enough for what it lacks."""
+    if state.promoted_at is None or state.paused_at is not None:
+        return False
+    return moment.now >= state.promoted_at + moment.spec.bake + moment.spec.deadline
+
+
+def told(checks: tuple[CheckResult, ...]) -> str:
+    """Checks and their reasons, in one line."""
+    return "; ".join(f"{check.name}: {check.reason}" for check in checks)
+
+
+def open_checks(state: RolloutState) -> tuple[CheckResult, ...]:
+    """Required checks that have not passed."""
+    return tuple(check for check in required(state) if check.verdict is not Verdict.PASS)
+
+
+def absence(state: RolloutState, moment: Moment) -> str:
+    """That the candidate is not loaded, in a sentence; empty where it is."""
+    if state.candidate in moment.seen.loaded:
+        return ""
+    return f"version {state.candidate.version} is not loaded on every Triton"
+
+
+def _by_surroundings(state: RolloutState, moment: Moment) -> str:
+    stable, seen = state.stable, moment.seen
+    if absent := absence(state, moment):
+        return absent
+    # In the bake the old version is a mere control, and may have gone.
+    if state.promoted_at is None and stable not in seen.loaded:
+        return f"version {stable.version}, the stable one, is not loaded on every Triton"
+    if seen.windows is None:
+        return "statistics can't be read"
+    return ""
+
+
+def _by_evidence(state: RolloutState, moment: Moment) -> str:
+    spec = moment.spec
+    next_step = following(spec, state)
+    if spec.strategy is Strategy.SHADOW and next_step is None:
+        return "stays in shadow until someone promotes or aborts it"
+    if moment.now < state.step_began + spec.minimum_step:
+        return f"the step lasts at least {written(spec.minimum_step)}"
+    meets_callers = isinstance(next_step or current(spec, state), WeightStep)
+    if meets_callers and not may_have_callers(state, moment):
+        known = moment.judge.history_windows(state)
+        return f"{known} of {HISTORY_WINDOWS} windows with traffic of the stable version are known"
+    if not _is_at_work(state, moment):
+        return "no traffic has reached it in this step"
+    if waiting := open_checks(state):
+        return f"not yet known: {', '.join(check.name for check in waiting)}"
+    return ""
+
+
+def _is_at_work(state: RolloutState, moment: Moment) -> bool:
+    """Whether the candidate was seen at work since the step began, by windows that are judged.
+
+    A step that no check is required in would be over without any request, and one that traffic has
+    left would go on by what was true an hour ago.
+    """
+    wanted = arm(current(moment.spec, state))
+    return any(
+        cell.package == state.candidate.package and cell.arm is wanted and cell.judged.requests > 0
+        for window in moment.seen.windows or ()
+        if state.step_began < window.start + window.seconds <= state.looked_through
+        for cell in window.cells
+    )

@@ -1,0 +1,119 @@
+"""The steps of a rollout: which one it is in, and the routes that follow. Pure.
+
+Called by the machine and by the checks (which stage is it?). It never decides whether a step is
+over.
+"""
+
+from collections.abc import Set as AbstractSet
+
+from contracts.endpoint import Arm, Phase, Route
+from contracts.model import ModelRef
+from contracts.rollout import RolloutSpec, RolloutState, ShadowStep, Step, Strategy, WeightStep
+
+# Windows of stable's traffic, before any caller gets the candidate, that the checks need to know
+# how clumpy it is.
+HISTORY_WINDOWS = 20
+
+
+def planned(spec: RolloutSpec) -> tuple[Step, ...]:
+    """The steps that a rollout walks; under the strategy ``shadow`` those with copies alone."""
+    if spec.strategy is not Strategy.SHADOW:
+        return spec.steps
+    copies = tuple(step for step in spec.steps if isinstance(step, ShadowStep))
+    return copies or (ShadowStep(shadow=100),)
+
+
+def current(spec: RolloutSpec, state: RolloutState) -> Step:
+    """The step that a rollout is in; the last one where the spec has fewer by now."""
+    steps = planned(spec)
+    return steps[min(state.step, len(steps) - 1)]
+
+
+def following(spec: RolloutSpec, state: RolloutState) -> Step | None:
+    """The step behind the current one, if there is one."""
+    steps = planned(spec)
+    return steps[state.step + 1] if state.step + 1 < len(steps) else None
+
+
+def phase(step: Step) -> Phase:
+    """The phase that a step is shown as."""
+    return Phase.CANARY if isinstance(step, WeightStep) else Phase.SHADOW
+
+
+def arm(step: Step) -> Arm:
+    """The candidate's arm in a step."""
+    return Arm.CANARY if isinstance(step, WeightStep) else Arm.SHADOW
+
+
+def named(step: Step) -> str:
+    """The step in words: ``25 %`` or ``shadow``."""
+    return f"{step.weight:g} %" if isinstance(step, WeightStep) else "shadow"
+
+
+def percent(step: Step) -> float:
+    """Percent of callers or, in shadow, of requests that are copied."""
+    return step.weight if isinstance(step, WeightStep) else step.shadow
+
+
+def place(spec: RolloutSpec, step: int, weight: float | None, was: Phase) -> int:
+    """Index of the step that a rollout is in, after the spec's steps may have been edited.
+
+    The step with the weight that is routed now, wherever it stands. Else the same index, as far as
+    there is one: so a step whose weight was edited stays. Who got copies stays with copies, and who
+    got callers with callers, as far as the spec has such steps: an edit before the current step
+    skips nothing.
+
+    Args:
+        spec: as it is now.
+        step: index that the rollout had.
+        weight: percent of callers that the candidate has now, None without any.
+        was: phase that the rollout was shown in.
+    """
+    steps = planned(spec)
+    for index, item in enumerate(steps):
+        if isinstance(item, WeightStep) and item.weight == weight:
+            return index
+    same = [index for index, item in enumerate(steps) if phase(item) is was]
+    if not same:
+        return 0 if was is Phase.SHADOW else len(steps) - 1
+    return min(max(step, same[0]), same[-1])
+
+
+def routes(
+    spec: RolloutSpec, state: RolloutState, loaded: AbstractSet[ModelRef], *, callers: bool
+) -> tuple[Route, ...]:
+    """The routing table of a rollout that goes on.
+
+    Nothing but stable is routed where the last observation did not show it loaded; stable always
+    is, for there is nothing else to answer with.
+
+    Args:
+        spec: the rollout's spec.
+        state: the rollout.
+        loaded: what every Triton holds.
+        callers: whether the candidate may have callers at all; false while history is short.
+    """
+    if state.promoted_at is not None:
+        if state.stable not in loaded:
+            return (alone(state.candidate),)
+        return (
+            Route(arm=Arm.STABLE, ref=state.candidate, weight=100 - spec.hold_back),
+            Route(arm=Arm.CONTROL, ref=state.stable, weight=spec.hold_back),
+        )
+    if state.candidate not in loaded:
+        return (alone(state.stable),)
+    step = current(spec, state)
+    if isinstance(step, ShadowStep):
+        shadow = Route(arm=Arm.SHADOW, ref=state.candidate, weight=step.shadow)
+        return (alone(state.stable), shadow)
+    if not callers:
+        return (alone(state.stable),)
+    return (
+        Route(arm=Arm.CANARY, ref=state.candidate, weight=step.weight),
+        Route(arm=Arm.STABLE, ref=state.stable, weight=100 - step.weight),
+    )
+
+
+def alone(ref: ModelRef) -> Route:
+    """The route of a version that has all callers."""
+    return Route(arm=Arm.STABLE, ref=ref, weight=100)

@@ -1,0 +1,510 @@
+"""The walk of one version, step by step: golden cases."""
+
+from dataclasses import dataclass, field, replace
+
+import pytest
+from rollout_fakes import SECONDS, FakeJudge, ref, window
+
+from contracts.endpoint import Arm, Candidate, EndpointStatus, Phase, Route
+from contracts.model import ModelRef
+from contracts.rollout import (
+    CheckResult,
+    Command,
+    Outcome,
+    RolloutSpec,
+    RolloutState,
+    ShadowStep,
+    Strategy,
+    Verb,
+    Verdict,
+    WeightStep,
+)
+from rollout.machine import Seen, advance
+from rollout.steps import HISTORY_WINDOWS
+
+ONE, TWO, THREE = ref("1"), ref("2"), ref("3")
+SPEC = RolloutSpec()
+HOUR = 3600.0
+
+
+def loaded_candidate(new: ModelRef = TWO, old: ModelRef = ONE) -> EndpointStatus:
+    """An endpoint on which ``old`` serves and ``new`` waits for its rollout."""
+    return EndpointStatus(
+        generation=7,
+        routes=(Route(arm=Arm.STABLE, ref=old, weight=100),),
+        packages=(old, new),
+        candidate=Candidate(version=new.version, phase=Phase.LOADED, ref=new, options="o2"),
+    )
+
+
+@dataclass
+class Walk:
+    """An endpoint, its clock and its traffic."""
+
+    spec: RolloutSpec = SPEC
+    status: EndpointStatus = field(default_factory=loaded_candidate)
+    now: float = 10_000.0
+    judge: FakeJudge = field(default_factory=FakeJudge)
+    seen: Seen = field(
+        default_factory=lambda: Seen(loaded=frozenset({ONE, TWO}), target="2", windows=())
+    )
+
+    def step(self, seconds: float = 0.0) -> "Walk":
+        """One pass, and once more: nothing new changes nothing."""
+        self.now += seconds
+        self.status = advance(self.spec, self.status, self.seen, self.now, self.judge)
+        assert advance(self.spec, self.status, self.seen, self.now, self.judge) == self.status
+        return self
+
+    def traffic(self, verdict: str = "unknown", windows: int = 1, requests: int = 100) -> "Walk":
+        """Windows of traffic on the routes as they are, with one pass after each."""
+        for _ in range(windows):
+            start = int(self.now // SECONDS) * SECONDS
+            made = window(self.status.routes, start, verdict=verdict, requests=requests)
+            self.seen = replace(self.seen, windows=(*(self.seen.windows or ()), made))
+            self.step(SECONDS)
+        return self
+
+    def before(self, windows: int = HISTORY_WINDOWS) -> "Walk":
+        """Traffic of the past, on stable alone."""
+        first = int(self.now // SECONDS) * SECONDS - windows * SECONDS
+        stable = (Route(arm=Arm.STABLE, ref=ONE, weight=100),)
+        made = tuple(window(stable, first + index * SECONDS) for index in range(windows))
+        self.seen = replace(self.seen, windows=made)
+        return self
+
+    def sees(self, *loaded: ModelRef) -> "Walk":
+        """Other packages loaded."""
+        self.seen = replace(self.seen, loaded=frozenset(loaded))
+        return self
+
+    def wants(self, target: str | None) -> "Walk":
+        """Another version that the spec wants."""
+        self.seen = replace(self.seen, target=target)
+        return self
+
+    def told(self, verb: Verb, **more: str) -> "Walk":
+        """A person's command, and a pass."""
+        number = len(self.seen.commands)
+        command = Command(id=f"c{number}", verb=verb, by="ann", at=self.now, **more)
+        self.seen = replace(self.seen, commands=(*self.seen.commands, command))
+        return self.step()
+
+    def through(self, count: int) -> "Walk":
+        """That many steps passed."""
+        self.before().step()
+        for _ in range(count):
+            self.traffic("pass")
+        return self
+
+    @property
+    def said(self) -> tuple[bool, str]:
+        """The last answer to a command."""
+        answer = self.status.commands[-1]
+        return answer.accepted, answer.said
+
+    @property
+    def state(self) -> RolloutState:
+        """The rollout that goes on."""
+        assert self.status.rollout is not None
+        return self.status.rollout
+
+    @property
+    def last(self) -> RolloutState:
+        """The rollout that ended."""
+        assert self.status.rollout is None
+        assert self.status.last_rollout is not None
+        return self.status.last_rollout
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """Weight by arm and version, e.g. ``canary 2``."""
+        return {f"{r.arm.value} {r.ref.version}": r.weight for r in self.status.routes}
+
+    @property
+    def why(self) -> str:
+        """What is shown of the candidate."""
+        assert self.status.candidate is not None
+        return self.status.candidate.reason
+
+
+# The way of a good version
+
+
+def test_a_good_version_walks_every_step_and_settles() -> None:
+    walk = Walk().before().step()
+    assert walk.shares == {"stable 1": 100, "shadow 2": 100}
+    expected = [
+        {"canary 2": 5, "stable 1": 95},
+        {"canary 2": 25, "stable 1": 75},
+        {"canary 2": 50, "stable 1": 50},
+        {"stable 2": 95, "control 1": 5},
+    ]
+    for shares in expected:
+        walk.traffic("pass")
+        assert walk.shares == shares
+    promoted_at = walk.now
+    assert walk.state.promoted_at == promoted_at
+    walk.traffic("unknown").step(HOUR - SECONDS - 1)
+    assert walk.shares == expected[-1]
+    walk.step(1)
+    assert walk.shares == {"stable 2": 100}
+    assert (walk.last.outcome, walk.last.ended_at) == (Outcome.SETTLED, promoted_at + HOUR)
+    assert walk.status.candidate is None
+    assert walk.status.rejected == ()
+    assert walk.status.packages == (TWO, ONE)
+    assert walk.status.generation == 7
+    assert [(line.phase, line.step) for line in walk.status.history] == [
+        (Phase.SHADOW, 0),
+        (Phase.CANARY, 1),
+        (Phase.CANARY, 2),
+        (Phase.CANARY, 3),
+        (Phase.PROMOTED, 3),
+        (Phase.SETTLED, 3),
+    ]
+    assert walk.status.history[1].reason == "passed: fake"
+    assert walk.status.history[1].figures == {"percent": 5, "fake.windows": 1}
+
+
+@pytest.mark.parametrize("step", range(4))
+def test_a_bad_version_is_rolled_back_in_each_step(step: int) -> None:
+    walk = Walk().through(step)
+    assert walk.state.step == step
+    walk.traffic("fail")
+    assert walk.shares == {"stable 1": 100}
+    assert (walk.last.outcome, walk.last.step) == (Outcome.ROLLED_BACK, step)
+    assert walk.last.reason == "fake: says fail"
+    (rejection,) = walk.status.rejected
+    assert (rejection.version, rejection.options) == ("2", "o2")
+    assert walk.status.history[-1].phase is Phase.ROLLED_BACK
+    assert walk.status.history[-1].figures == {"fake.windows": step + 1}
+    assert walk.status.candidate is not None
+    assert walk.status.candidate.phase is Phase.ROLLED_BACK
+
+
+def test_a_version_that_turns_bad_in_its_bake_is_reverted_at_once() -> None:
+    walk = Walk().through(4).traffic("fail")
+    assert walk.shares == {"stable 1": 100}
+    assert walk.last.outcome is Outcome.REVERTED
+    assert [item.version for item in walk.status.rejected] == ["2"]
+    assert walk.status.packages[0] == ONE
+
+
+def test_one_pass_takes_one_step() -> None:
+    walk = Walk().before().step().traffic("pass")
+    assert walk.step(1000).state.step == 1
+
+
+def test_nothing_moves_while_a_check_is_unknown() -> None:
+    walk = Walk().before().step().traffic("unknown", 5)
+    assert walk.state.step == 0
+    assert walk.why == "not yet known: fake"
+
+
+@pytest.mark.parametrize("verdict", ["fail", "unknown"])
+def test_a_check_that_only_reports_neither_fails_nor_holds(verdict: str) -> None:
+    walk = Walk(judge=FakeJudge(gate=False)).before().step().traffic(verdict)
+    assert walk.state.step == 1
+    assert walk.status.history[-1].reason == "no check is required"
+
+
+def test_a_step_lasts_at_least_its_minimum() -> None:
+    walk = Walk(RolloutSpec(minimum_step=60)).before().step().traffic("pass", 5)
+    assert walk.state.step == 0
+    assert walk.why == "the step lasts at least 1m"
+    assert walk.traffic("pass").state.step == 1
+
+
+# Its beginning
+
+
+def test_the_first_canary_waits_for_twenty_windows_of_history() -> None:
+    walk = Walk(RolloutSpec(steps=(WeightStep(weight=5),))).before(18).step()
+    assert walk.shares == {"stable 1": 100}
+    assert walk.why.startswith("18 of 20 windows")
+    walk.traffic()
+    assert walk.shares == {"stable 1": 100}
+    walk.traffic()
+    assert walk.shares == {"canary 2": 5, "stable 1": 95}
+
+
+def test_shadow_fills_the_history() -> None:
+    walk = Walk().step().traffic("pass", HISTORY_WINDOWS - 1)
+    assert walk.state.step == 0
+    assert walk.traffic("pass").state.step == 1
+
+
+def test_each_rollout_has_a_salt_of_its_own() -> None:
+    first = Walk().before().step()
+    second = Walk(now=20_000.0).before().step()
+    assert first.state.id != second.state.id
+
+
+def test_a_version_waits_while_statistics_cannot_be_read() -> None:
+    walk = Walk()
+    walk.seen = replace(walk.seen, windows=None)
+    walk.step()
+    assert walk.status.rollout is None
+    assert walk.why == "waits: statistics can't be read"
+
+
+@pytest.mark.parametrize(
+    "status",
+    [
+        loaded_candidate().model_copy(update={"routes": ()}),
+        loaded_candidate().model_copy(update={"candidate": None}),
+        loaded_candidate(ONE, ONE),
+    ],
+    ids=["no stable version", "no candidate", "the stable version itself"],
+)
+def test_nothing_begins_without_two_versions(status: EndpointStatus) -> None:
+    assert Walk(status=status).step().status == status
+
+
+def test_nothing_begins_that_is_not_wanted_or_not_loaded() -> None:
+    walk = Walk().sees(ONE)
+    assert walk.step().status.rollout is None
+    assert walk.sees(ONE, TWO).wants("3").step().status.rollout is None
+
+
+def test_a_rollout_begins_at_once_after_the_one_before_it() -> None:
+    walk = Walk().through(4)
+    waiting = Candidate(version="3", phase=Phase.LOADED, ref=THREE, options="o3")
+    walk.status = walk.status.model_copy(update={"candidate": waiting})
+    walk.sees(ONE, TWO, THREE).wants("3").step(HOUR - 1)
+    assert walk.state.candidate == TWO
+    walk.step(1)
+    assert (walk.state.candidate, walk.state.stable) == (THREE, TWO)
+    assert walk.shares == {"stable 2": 100, "shadow 3": 100}
+
+
+# Deadline
+
+
+def test_without_traffic_it_holds_and_rolls_back_at_the_deadline() -> None:
+    walk = Walk().before().step().step(SPEC.deadline - 1)
+    assert walk.state.step == 0
+    assert walk.why == "no traffic has reached it in this step"
+    walk.step(1)
+    assert walk.last.outcome is Outcome.ROLLED_BACK
+    assert walk.last.reason == "no verdict within 24h: no traffic has reached it in this step"
+
+
+def test_without_traffic_no_step_passes_even_where_no_check_is_required() -> None:
+    walk = Walk(judge=FakeJudge(silent=True)).before().step().traffic(windows=50, requests=0)
+    assert walk.state.step == 0
+    assert walk.traffic().state.step == 1
+
+
+def test_a_pause_stops_the_deadline_and_nothing_else() -> None:
+    walk = Walk().through(1).step(50_000).told(Verb.PAUSE)
+    assert walk.said[0]
+    walk.traffic("pass", 3).step(100_000)
+    assert walk.shares == {"canary 2": 5, "stable 1": 95}
+    assert walk.why == "paused"
+    walk.told(Verb.RESUME)
+    assert walk.state.paused_seconds == 100_000 + 3 * SECONDS
+    left = SPEC.deadline - 50_000 - SECONDS  # one window before the pause
+    walk.status = walk.status.model_copy(update={"rollout": walk.state})
+    began = walk.state.began
+    ends = began + SPEC.deadline + walk.state.paused_seconds
+    assert ends - walk.now == left
+    walk.traffic("unknown").step(left - SECONDS - 1)
+    assert walk.status.rollout is not None
+    assert walk.step(1).last.outcome is Outcome.ROLLED_BACK
+
+
+def test_resumed_it_goes_on_from_what_was_seen_in_the_pause() -> None:
+    walk = Walk().through(1).told(Verb.PAUSE).traffic("pass")
+    assert walk.state.step == 1
+    assert walk.told(Verb.RESUME).state.step == 2
+
+
+def test_a_check_that_fails_in_a_pause_rolls_back() -> None:
+    walk = Walk().through(2).told(Verb.PAUSE).traffic("fail")
+    assert walk.last.outcome is Outcome.ROLLED_BACK
+    assert walk.last.paused_seconds == SECONDS
+
+
+def test_a_clock_set_back_puts_the_deadline_off_by_no_more_than_itself() -> None:
+    walk = Walk().through(1).step(1000).step(-5000)
+    assert walk.state.began == walk.now
+    assert walk.step(SPEC.deadline - 1).status.rollout is not None
+    assert walk.step(1).last.outcome is Outcome.ROLLED_BACK
+
+
+# What is away
+
+
+def test_without_statistics_it_holds() -> None:
+    walk = Walk().through(1)
+    known = walk.seen.windows
+    walk.seen = replace(walk.seen, windows=None)
+    assert walk.step(1000).state.step == 1
+    assert walk.why == "statistics can't be read"
+    walk.seen = replace(walk.seen, windows=known)
+    assert walk.traffic("pass").state.step == 2
+
+
+def test_an_unloaded_candidate_loses_its_callers_and_keeps_its_step() -> None:
+    walk = Walk().through(2).sees(ONE).step().traffic("pass")
+    assert walk.shares == {"stable 1": 100}
+    assert walk.why == "version 2 is not loaded on every Triton"
+    walk.sees(ONE, TWO).step()
+    assert walk.shares == {"canary 2": 25, "stable 1": 75}
+    assert walk.traffic("pass").state.step == 3
+
+
+def test_an_unloaded_stable_version_holds_and_keeps_its_callers() -> None:
+    walk = Walk().through(1).sees(TWO).traffic("pass")
+    assert walk.shares == {"canary 2": 5, "stable 1": 95}
+    assert walk.why == "version 1, the stable one, is not loaded on every Triton"
+    assert walk.sees(ONE, TWO).traffic("pass").state.step == 2
+
+
+def test_a_package_that_triton_refuses_is_rolled_back_and_not_loaded_again() -> None:
+    walk = Walk().through(1).sees(ONE)
+    walk.seen = replace(walk.seen, failures={TWO: "Triton refused it: out of memory"})
+    walk.step()
+    assert walk.last.reason == "Triton refused it: out of memory"
+    assert walk.status.packages == (ONE,)
+    assert [item.version for item in walk.status.rejected] == ["2"]
+
+
+def test_a_promoted_version_that_is_unloaded_stays_stable() -> None:
+    walk = Walk().through(4).sees(ONE).step()
+    assert walk.shares == {"stable 2": 95, "control 1": 5}
+    walk.sees().step()
+    assert walk.shares == {"stable 2": 100}
+    walk.step(HOUR)
+    assert walk.why == "version 2 is not loaded on every Triton"
+
+
+def test_a_promoted_version_that_never_loads_again_is_reverted_in_the_end() -> None:
+    walk = Walk().through(4).sees(ONE).step(HOUR + SPEC.deadline)
+    assert walk.last.outcome is Outcome.REVERTED
+    assert walk.shares == {"stable 1": 100}
+
+
+def test_a_bad_promoted_version_stays_until_the_old_one_can_answer() -> None:
+    walk = Walk().through(4).sees(TWO).traffic("fail")
+    assert walk.shares == {"stable 2": 100}
+    assert walk.step(HOUR).why == "fake: says fail; version 1 is not loaded to go back to"
+    assert walk.sees(ONE, TWO).step().last.outcome is Outcome.REVERTED
+
+
+def test_a_bake_without_statistics_is_longer_and_ends() -> None:
+    walk = Walk().through(4)
+    walk.seen = replace(walk.seen, windows=None)
+    assert walk.step(HOUR).why == "statistics can't be read"
+    walk.step(SPEC.deadline - 1)
+    assert walk.status.rollout is not None
+    assert walk.step(1).last.outcome is Outcome.SETTLED
+    assert walk.last.reason == "statistics can't be read"
+
+
+# What the spec wants
+
+
+def test_a_newer_version_supersedes_one_that_is_not_promoted() -> None:
+    walk = Walk().through(2).wants("3").step()
+    assert (walk.last.outcome, walk.shares) == (Outcome.SUPERSEDED, {"stable 1": 100})
+    assert walk.status.rejected == ()
+    assert walk.status.candidate is None
+    assert walk.status.history[-1].phase is Phase.SUPERSEDED
+
+
+def test_a_newer_version_waits_for_the_end_of_a_bake() -> None:
+    walk = Walk().through(4).wants("3")
+    assert walk.traffic("pass").state.candidate == TWO
+
+
+def test_a_spec_pinned_to_the_stable_version_ends_the_rollout() -> None:
+    walk = Walk().through(2).wants("1")
+    assert walk.step().last.outcome is Outcome.SUPERSEDED
+
+
+def test_a_spec_pinned_to_the_old_version_reverts_a_bake_without_a_verdict() -> None:
+    walk = Walk().through(4).wants("1").step()
+    assert (walk.last.outcome, walk.shares) == (Outcome.REVERTED, {"stable 1": 100})
+    assert walk.status.rejected == ()
+
+
+def test_a_model_that_is_gone_from_the_registry_holds_nothing_up() -> None:
+    walk = Walk().through(1).wants(None)
+    assert walk.traffic("pass").state.step == 2
+
+
+def test_shadow_alone_stays_until_someone_promotes() -> None:
+    walk = Walk(RolloutSpec(strategy=Strategy.SHADOW)).before().step().traffic("pass", 3)
+    assert walk.shares == {"stable 1": 100, "shadow 2": 100}
+    assert walk.why == "stays in shadow until someone promotes or aborts it"
+    assert walk.told(Verb.PROMOTE).state.promoted_at == walk.now
+
+
+def test_shadow_alone_without_a_shadow_step_copies_everything() -> None:
+    spec = RolloutSpec(strategy=Strategy.SHADOW, steps=(WeightStep(weight=5),), deadline=100)
+    walk = Walk(spec).before().step()
+    assert walk.shares == {"stable 1": 100, "shadow 2": 100}
+    assert walk.step(100).last.outcome is Outcome.ROLLED_BACK
+
+
+def test_turned_to_shadow_the_candidate_gives_its_callers_back() -> None:
+    walk = Walk().through(2)
+    walk.spec = RolloutSpec(strategy=Strategy.SHADOW)
+    assert walk.step().shares == {"stable 1": 100, "shadow 2": 100}
+    assert walk.status.history[-1].reason == "the spec's steps were edited: now shadow"
+
+
+def test_turned_to_direct_the_candidate_is_stable_at_once() -> None:
+    walk = Walk().through(1)
+    walk.spec = RolloutSpec(strategy=Strategy.DIRECT)
+    assert walk.step().shares == {"stable 2": 100}
+    assert walk.last.outcome is Outcome.SETTLED
+
+
+@pytest.mark.parametrize(
+    ("steps", "shares"),
+    [
+        ((5, 30, 50), {"canary 2": 30, "stable 1": 70}),  # its own weight was edited
+        ((10, 20, 25, 50), {"canary 2": 25, "stable 1": 75}),  # one before it was added
+        ((5,), {"canary 2": 5, "stable 1": 95}),  # it and all behind it are gone
+        ((25, 50), {"canary 2": 25, "stable 1": 75}),  # the one before it is gone
+    ],
+)
+def test_edited_steps_keep_the_candidate_where_it_is(
+    steps: tuple[float, ...], shares: dict[str, float]
+) -> None:
+    walk = Walk().through(2)
+    weights = tuple(WeightStep(weight=weight) for weight in steps)
+    walk.spec = RolloutSpec(steps=(ShadowStep(shadow=100), *weights))
+    assert walk.step().shares == shares
+
+
+def test_a_shadow_whose_step_is_gone_meets_the_fewest_callers_next() -> None:
+    walk = Walk().before().step()
+    walk.spec = RolloutSpec(steps=(WeightStep(weight=5), WeightStep(weight=50)))
+    assert walk.step().shares == {"canary 2": 5, "stable 1": 95}
+    assert walk.state.checks == ()
+
+
+def test_a_step_that_was_added_before_a_shadow_is_not_passed_by() -> None:
+    walk = Walk().through(1)
+    walk.spec = RolloutSpec(
+        steps=(ShadowStep(shadow=10), ShadowStep(shadow=100), WeightStep(weight=5))
+    )
+    assert walk.step().shares == {"canary 2": 5, "stable 1": 95}
+
+
+def test_a_bake_of_no_time_settles_at_once() -> None:
+    walk = Walk(RolloutSpec(bake=0)).through(4)
+    assert walk.last.outcome is Outcome.SETTLED
+    assert [line.phase for line in walk.status.history[-2:]] == [Phase.PROMOTED, Phase.SETTLED]
+
+
+def test_the_verdict_in_force_is_what_the_status_shows() -> None:
+    walk = Walk().before().step().traffic("unknown")
+    (check,) = walk.state.checks
+    assert check == CheckResult(
+        name="fake", verdict=Verdict.UNKNOWN, reason="says unknown", figures={"windows": 1}
+    )
