@@ -9,6 +9,7 @@ from handler_world import ONE, TWO, World, world_of
 
 from contracts.endpoint import Arm, Limits
 from gateway.calls import Answer, Call
+from gateway.encoding import INLINE_CHARACTERS
 from gateway.engine.errors import EngineModelError
 from gateway.errors import (
     DeadlineExceededError,
@@ -23,7 +24,6 @@ from gateway.errors import (
     UnknownEndpointError,
     UnknownVersionError,
 )
-from gateway.handler import INLINE_CHARACTERS
 
 
 async def refused(world: World, call: Call, kind: type[GatewayError]) -> GatewayError:

@@ -152,3 +152,26 @@ def test_a_first_attempt_gets_at_least_half_of_the_time_and_leaves_what_it_must(
     until = first_deadline(now, deadline, usual)
     assert now + left / 2 - 1e-6 <= until <= deadline
     assert until == deadline or deadline - until >= 2 * usual - 1e-6
+
+
+async def test_a_candidate_with_too_long_a_queue_is_passed_over_for_stable() -> None:
+    held = ObedientEngine(held=asyncio.Event())
+    async with world_of(ON_TRIAL, second_version(held)) as world:
+        candidate = world.handler.serving.lanes[TWO.ref.package]
+        for _ in range(60):
+            candidate.cost.observe(4, 1, 0.5)
+        calls = [call_of("w1", request_id=str(number)) for number in range(3)]
+        first = [asyncio.create_task(world.handler.predict(call)) for call in calls]
+        await turns()
+        answer = await world.handler.predict(call_of("w1", timeout=0.4))
+        assert (answer.ref, answer.arm) == (ONE.ref, Arm.STABLE)
+        assert held.held is not None
+        held.held.set()
+        await asyncio.gather(*first)
+    assert world.recorder.refusals == []
+
+
+async def test_a_version_that_no_triton_holds_is_passed_over_in_the_bake_too() -> None:
+    async with world_of(IN_BAKE, ObedientEngine(holds={ONE.name})) as world:
+        answer = await world.handler.predict(call_of("w1"))
+    assert (answer.ref, answer.arm) == (ONE.ref, Arm.CONTROL)
