@@ -1,0 +1,310 @@
+"""One rollout as a page that explains its verdict, and as the JSON that it rests on. Pure.
+
+Called where a verdict is written back to MLflow (``headrace/controller/rollouts.py``). The page is
+self-contained: no script, no font, no picture from elsewhere. Everything that a user named is
+escaped.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime
+from html import escape
+from typing import Any
+
+from contracts.durations import written
+from contracts.endpoint import ModelEndpoint, Phase, Transition
+from contracts.rollout import CheckResult, RolloutState, SeriesPoint, ShadowStep, Step, Verdict
+from rollout import plots
+from rollout.plots import Line, Mark, number
+from rollout.steps import planned
+
+SCHEMA_VERSION = 1
+
+_MOST_POINTS = 60
+_COUNTS = (
+    "candidate_requests",
+    "candidate_errors",
+    "candidate_slow",
+    "stable_requests",
+    "stable_errors",
+    "stable_slow",
+)
+
+_STYLE = """
+:root { color-scheme: light; }
+body { font: 15px/1.5 system-ui, sans-serif; color: #1c2128; background: #fff;
+  max-width: 900px; margin: 2rem auto; padding: 0 1rem; }
+h1 { font-size: 1.5rem; margin: 0 0 .25rem; } h2 { font-size: 1.1rem; margin: 2rem 0 .5rem; }
+.verdict { font-size: 1.1rem; margin: .75rem 0; padding: .6rem .9rem; border-left: 5px solid; }
+.verdict.good { border-color: #1a7f37; background: #eefaf0; }
+.verdict.bad { border-color: #c62828; background: #fdf0ef; }
+.verdict.open { border-color: #8a6d00; background: #fdf8e6; }
+dl { display: grid; grid-template-columns: max-content auto; gap: .15rem 1rem; margin: 1rem 0; }
+dt { color: #57606a; } dd { margin: 0; overflow-wrap: anywhere; }
+table { border-collapse: collapse; width: 100%; }
+th, td { text-align: left; vertical-align: top; padding: .4rem .6rem .4rem 0;
+  border-bottom: 1px solid #d8dee4; }
+th { color: #57606a; font-weight: 600; } td.time { white-space: nowrap; }
+.pass { color: #1a7f37; font-weight: 600; } .fail { color: #c62828; font-weight: 600; }
+.unknown { color: #8a6d00; font-weight: 600; }
+.figures, .small { color: #57606a; font-size: .85em; }
+svg { width: 100%; height: auto; margin: .25rem 0 .75rem; }
+svg text { font: 11px system-ui, sans-serif; fill: #57606a; }
+svg .title { font-size: 13px; font-weight: 600; fill: #1c2128; }
+svg .grid { stroke: #e3e7eb; fill: none; } svg .mark { stroke: #9aa4ae; stroke-dasharray: 3 3; }
+svg .line { fill: none; stroke-width: 1.8; } svg path.candidate { stroke: #c2560c; }
+svg path.stable { stroke: #1f5fbf; stroke-dasharray: 6 2; }
+svg circle.candidate { fill: #c2560c; } svg circle.stable { fill: #1f5fbf; }
+"""
+
+
+def document(endpoint: ModelEndpoint, state: RolloutState) -> dict[str, Any]:
+    """All that the verdict rests on, JSON-able: spec, state with series and evidence, history."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "endpoint": endpoint.name,
+        "model": endpoint.spec.model,
+        "version": state.candidate.version,
+        "compared_with": state.stable.version,
+        "spec": endpoint.spec.rollout.model_dump(mode="json", by_alias=True),
+        "rollout": state.model_dump(mode="json", by_alias=True),
+        "history": [line.model_dump(mode="json") for line in _history(endpoint, state)],
+    }
+
+
+def page(endpoint: ModelEndpoint, state: RolloutState) -> str:
+    """The report as one HTML document."""
+    lines = tuple(_history(endpoint, state))
+    title = f"{endpoint.name}: version {state.candidate.version} of {endpoint.spec.model}"
+    body = [
+        f"<h1>{escape(title)}</h1>",
+        f'<p class="small">A rollout, compared with version {escape(state.stable.version)}.</p>',
+        _verdict(state),
+        _facts(endpoint, state),
+        "<h2>Both arms over time</h2>",
+        _plots(state, lines),
+        "<h2>Checks</h2>",
+        _checks(state.checks),
+        "<h2>What happened</h2>",
+        _transitions(lines),
+    ]
+    return "\n".join(
+        [
+            "<!doctype html>",
+            '<html lang="en">',
+            "<head>",
+            '<meta charset="utf-8">',
+            '<meta name="viewport" content="width=device-width, initial-scale=1">',
+            f"<title>{escape(title)}</title>",
+            f"<style>{_STYLE}</style>",
+            "</head>",
+            "<body>",
+            *body,
+            "</body>",
+            "</html>",
+            "",
+        ]
+    )
+
+
+def _history(endpoint: ModelEndpoint, state: RolloutState) -> Iterable[Transition]:
+    """The version's lines, from its conversion for this rollout to the rollout's end."""
+    lines = [line for line in endpoint.status.history if line.version == state.candidate.version]
+    ended = state.ended_at
+    kept = [line for line in lines if ended is None or line.at <= ended]
+    ends = {Phase.ROLLED_BACK, Phase.REJECTED, Phase.SUPERSEDED, Phase.SETTLED}
+    before = [i for i, line in enumerate(kept) if line.phase in ends and line.at < state.began]
+    return kept[before[-1] + 1 :] if before else kept
+
+
+# The head
+
+
+def _verdict(state: RolloutState) -> str:
+    if state.outcome is not None:
+        good = {"Settled": "good", "Superseded": "open"}
+        css, said = good.get(state.outcome.value, "bad"), _words(state.outcome.value)
+    elif state.promoted_at is not None:
+        css, said = "good", "Promoted, and still compared with the version before"
+    else:
+        css, said = "open", "No verdict yet"
+    reason = f": {escape(state.reason)}" if state.reason else ""
+    return f'<p class="verdict {css}"><b>{escape(said)}</b>{reason}</p>'
+
+
+def _facts(endpoint: ModelEndpoint, state: RolloutState) -> str:
+    facts = [("began (UTC)", _time(state.began))]
+    if state.promoted_at is not None:
+        facts.append(("promoted", _time(state.promoted_at)))
+    if state.ended_at is not None:
+        facts.append(("ended", _time(state.ended_at)))
+        facts.append(("took", written(round(max(0.0, state.ended_at - state.began)))))
+    if state.paused_seconds:
+        facts.append(("paused for", written(round(state.paused_seconds))))
+    steps = ", ".join(_step(step) for step in planned(endpoint.spec.rollout))
+    candidate = _total(state.series, lambda point: point.candidate_requests)
+    stable = _total(state.series, lambda point: point.stable_requests)
+    facts += [
+        ("steps", steps),
+        ("requests judged", f"{candidate:,} of the candidate, {stable:,} of the stable version"),
+        ("package", state.candidate.package),
+        ("compared with", f"version {state.stable.version}, package {state.stable.package}"),
+        ("rollout", state.id),
+    ]
+    rows = (f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in facts)
+    return "<dl>" + "".join(rows) + "</dl>"
+
+
+# The plots
+
+
+def _plots(state: RolloutState, lines: Iterable[Transition]) -> str:
+    series = gathered(state.series)
+    marks = [Mark(line.at, _mark(line)) for line in lines if line.at >= state.began]
+    candidate = f"candidate, version {state.candidate.version}"
+    stable = f"stable, version {state.stable.version}"
+
+    def arms(
+        of_candidate: Callable[[SeriesPoint], float | None],
+        of_stable: Callable[[SeriesPoint], float | None],
+    ) -> list[Line]:
+        middle = [point.start + point.seconds / 2 for point in series]
+        return [
+            Line(stable, "stable", list(zip(middle, map(of_stable, series), strict=True))),
+            Line(candidate, "candidate", list(zip(middle, map(of_candidate, series), strict=True))),
+        ]
+
+    requests = arms(
+        lambda point: point.candidate_requests / point.seconds,
+        lambda point: point.stable_requests / point.seconds,
+    )
+    errors = arms(
+        lambda point: _percent(point.candidate_errors, point.candidate_requests),
+        lambda point: _percent(point.stable_errors, point.stable_requests),
+    )
+    slow = arms(
+        lambda point: _percent(point.candidate_slow, point.candidate_requests),
+        lambda point: _percent(point.stable_slow, point.stable_requests),
+    )
+    return "\n".join(
+        [
+            plots.plot("Requests judged, per second", "", requests, marks),
+            plots.plot("Answered with an error", " %", errors, marks),
+            plots.plot("Slower than the stable version's 95th percentile", " %", slow, marks),
+        ]
+    )
+
+
+def gathered(series: Sequence[SeriesPoint], most: int = _MOST_POINTS) -> list[SeriesPoint]:
+    """The same counts in at most so many points, so that small numbers don't jump."""
+    size = math.ceil(len(series) / most) or 1
+    return [_sum(series[first : first + size]) for first in range(0, len(series), size)]
+
+
+def _sum(points: Sequence[SeriesPoint]) -> SeriesPoint:
+    counts = {name: sum(getattr(point, name) for point in points) for name in _COUNTS}
+    first, last = points[0], points[-1]
+    return SeriesPoint(start=first.start, seconds=last.start + last.seconds - first.start, **counts)
+
+
+def _percent(part: int, whole: int) -> float | None:
+    return 100.0 * part / whole if whole else None
+
+
+def _mark(line: Transition) -> str:
+    percent = line.figures.get("percent")
+    if line.phase is Phase.CANARY and percent is not None:
+        return f"{percent:g} %"
+    return _words(line.phase.value).lower()
+
+
+# The tables
+
+
+def _checks(checks: Iterable[CheckResult]) -> str:
+    rows = [
+        "<tr>"
+        f"<td><b>{escape(check.name)}</b>{_role(check)}</td>"
+        f'<td class="{check.verdict.value}">{_verdict_word(check.verdict)}</td>'
+        f"<td>{escape(check.reason)}{_needs(check)}"
+        f'<div class="figures">{_figures(check.figures)}</div></td>'
+        "</tr>"
+        for check in checks
+    ]
+    if not rows:
+        return '<p class="empty">No check has said anything yet.</p>'
+    head = "<tr><th>check</th><th>verdict</th><th>what it rests on</th></tr>"
+    return f"<table>{head}{''.join(rows)}</table>"
+
+
+def _role(check: CheckResult) -> str:
+    if not check.gate:
+        return '<div class="small">reports only</div>'
+    return "" if check.required else '<div class="small">need not pass</div>'
+
+
+def _needs(check: CheckResult) -> str:
+    if check.needs is None or check.verdict is not Verdict.UNKNOWN:
+        return ""
+    return f" (about {check.needs:,} more requests of the candidate are needed)"
+
+
+def _verdict_word(verdict: Verdict) -> str:
+    return "not known" if verdict is Verdict.UNKNOWN else verdict.value
+
+
+def _transitions(lines: Iterable[Transition]) -> str:
+    rows = [
+        "<tr>"
+        f'<td class="time">{escape(_time(line.at))}</td>'
+        f"<td>{escape(_words(line.phase.value))}{_percent_of(line)}</td>"
+        f"<td>{escape(line.reason)}{_by(line)}"
+        f'<div class="figures">{_figures(_told(line))}</div></td>'
+        "</tr>"
+        for line in lines
+    ]
+    if not rows:
+        return '<p class="empty">The history does not reach back so far.</p>'
+    head = "<tr><th>when (UTC)</th><th>phase</th><th>why</th></tr>"
+    return f"<table>{head}{''.join(rows)}</table>"
+
+
+def _percent_of(line: Transition) -> str:
+    percent = line.figures.get("percent")
+    return "" if percent is None else f" {percent:g} %"
+
+
+def _told(line: Transition) -> dict[str, float]:
+    return {name: value for name, value in line.figures.items() if name != "percent"}
+
+
+def _by(line: Transition) -> str:
+    return f" (by {escape(line.by)})" if line.by else ""
+
+
+def _figures(figures: dict[str, float]) -> str:
+    told = (f"{escape(name)} {number(value)}" for name, value in figures.items())
+    return " · ".join(told)
+
+
+# Words
+
+
+def _step(step: Step) -> str:
+    if isinstance(step, ShadowStep):
+        return f"shadow {step.shadow:g} %"
+    return f"{step.weight:g} %"
+
+
+def _words(name: str) -> str:
+    """A phase's or outcome's name as words: ``RolledBack`` is ``Rolled back``."""
+    spaced = "".join(f" {letter.lower()}" if letter.isupper() else letter for letter in name)
+    return spaced.strip().capitalize()
+
+
+def _time(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _total(series: Iterable[SeriesPoint], count: Callable[[SeriesPoint], int]) -> int:
+    return sum(count(point) for point in series)
