@@ -289,7 +289,7 @@ class CommandOutcome(_Part):
     id: str
     verb: Verb
     by: str
-    at: float
+    at: float = Field(description="of the command, unix time, seconds")
     accepted: bool
     said: str = Field(description="what was done, or why not")
 

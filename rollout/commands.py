@@ -41,7 +41,7 @@ def answered(status: EndpointStatus, moment: Moment) -> EndpointStatus:
             id=command.id,
             verb=command.verb,
             by=command.by,
-            at=moment.now,
+            at=command.at,
             accepted=accepted,
             said=said,
         )
@@ -52,8 +52,8 @@ def answered(status: EndpointStatus, moment: Moment) -> EndpointStatus:
 def _waiting(status: EndpointStatus, commands: Iterable[Command]) -> list[Command]:
     """Commands without an answer, oldest first, as many as answers are kept.
 
-    Where the list of answers is full, a command older than all of them has had its answer before,
-    and whoever wrote it has not taken it away yet.
+    An answer bears the time of its command. Where the list of answers is full, a command older than
+    all of them has had its answer before, and whoever wrote it has not taken it away yet.
     """
     known = {outcome.id for outcome in status.commands}
     is_full = len(status.commands) >= COMMANDS_LIMIT

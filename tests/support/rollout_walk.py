@@ -1,0 +1,122 @@
+"""One endpoint on its walk: its status, clock, traffic and people, for tests of the machine."""
+
+from dataclasses import dataclass, field, replace
+
+from rollout_fakes import SECONDS, FakeJudge, ref, window
+
+from contracts.endpoint import Arm, Candidate, EndpointStatus, Phase, Route
+from contracts.model import ModelRef
+from contracts.rollout import Command, RolloutSpec, RolloutState, Verb
+from rollout.judging import Judge
+from rollout.machine import Seen, advance
+from rollout.steps import HISTORY_WINDOWS
+
+ONE, TWO, THREE = ref("1"), ref("2"), ref("3")
+SPEC = RolloutSpec()
+HOUR = 3600.0
+
+
+def loaded_candidate(new: ModelRef = TWO, old: ModelRef = ONE) -> EndpointStatus:
+    """An endpoint on which ``old`` serves and ``new`` waits for its rollout."""
+    return EndpointStatus(
+        generation=7,
+        routes=(Route(arm=Arm.STABLE, ref=old, weight=100),),
+        packages=(old, new),
+        candidate=Candidate(version=new.version, phase=Phase.LOADED, ref=new, options="o2"),
+    )
+
+
+@dataclass
+class Walk:
+    """An endpoint, its clock and its traffic."""
+
+    spec: RolloutSpec = SPEC
+    status: EndpointStatus = field(default_factory=loaded_candidate)
+    now: float = 10_000.0
+    judge: Judge = field(default_factory=FakeJudge)
+    seen: Seen = field(
+        default_factory=lambda: Seen(loaded=frozenset({ONE, TWO}), target="2", windows=())
+    )
+
+    def step(self, seconds: float = 0.0) -> "Walk":
+        """One pass, and once more: nothing new changes nothing."""
+        self.now += seconds
+        self.status = advance(self.spec, self.status, self.seen, self.now, self.judge)
+        assert advance(self.spec, self.status, self.seen, self.now, self.judge) == self.status
+        return self
+
+    def traffic(self, verdict: str = "unknown", windows: int = 1, requests: int = 100) -> "Walk":
+        """Windows of traffic on the routes as they are, with one pass after each."""
+        for _ in range(windows):
+            start = int(self.now // SECONDS) * SECONDS
+            made = window(self.status.routes, start, verdict=verdict, requests=requests)
+            self.seen = replace(self.seen, windows=(*(self.seen.windows or ()), made))
+            self.step(SECONDS)
+        return self
+
+    def before(self, windows: int = HISTORY_WINDOWS) -> "Walk":
+        """Traffic of the past, on stable alone."""
+        first = int(self.now // SECONDS) * SECONDS - windows * SECONDS
+        stable = (Route(arm=Arm.STABLE, ref=ONE, weight=100),)
+        made = tuple(window(stable, first + index * SECONDS) for index in range(windows))
+        self.seen = replace(self.seen, windows=made)
+        return self
+
+    def sees(self, *loaded: ModelRef) -> "Walk":
+        """Other packages loaded."""
+        self.seen = replace(self.seen, loaded=frozenset(loaded))
+        return self
+
+    def without_statistics(self) -> "Walk":
+        """Windows that can't be read."""
+        self.seen = replace(self.seen, windows=None)
+        return self
+
+    def wants(self, target: str | None) -> "Walk":
+        """Another version that the spec wants."""
+        self.seen = replace(self.seen, target=target)
+        return self
+
+    def told(self, verb: Verb, **more: str) -> "Walk":
+        """A person's command, and a pass."""
+        number = len(self.seen.commands)
+        command = Command(id=f"c{number}", verb=verb, by="ann", at=self.now, **more)
+        self.seen = replace(self.seen, commands=(*self.seen.commands, command))
+        return self.step()
+
+    def through(self, count: int) -> "Walk":
+        """That many steps passed."""
+        self.before().step()
+        for _ in range(count):
+            self.traffic("pass")
+        return self
+
+    @property
+    def said(self) -> tuple[bool, str]:
+        """The last answer to a command."""
+        answer = self.status.commands[-1]
+        return answer.accepted, answer.said
+
+    @property
+    def state(self) -> RolloutState:
+        """The rollout that goes on."""
+        assert self.status.rollout is not None
+        return self.status.rollout
+
+    @property
+    def last(self) -> RolloutState:
+        """The rollout that ended."""
+        assert self.status.rollout is None
+        assert self.status.last_rollout is not None
+        return self.status.last_rollout
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """Weight by arm and version, e.g. ``canary 2``."""
+        return {f"{r.arm.value} {r.ref.version}": r.weight for r in self.status.routes}
+
+    @property
+    def why(self) -> str:
+        """What is shown of the candidate."""
+        assert self.status.candidate is not None
+        return self.status.candidate.reason
