@@ -1,0 +1,105 @@
+"""The topic of window records, read whole by one reader without a group.
+
+Called by ``stats.reader`` alone, from one thread. It commits nothing and writes nothing.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from kafka import TopicPartition
+
+from contracts.windows import TOPIC
+from stats.errors import LogReplacedError
+from stats.kafka_clients import KafkaAddress, Topics, consumer, speaking
+
+_POLL_RECORDS = 500
+
+
+class RecordLog(Protocol):
+    """Messages of ``headrace.windows``. All methods but ``close`` raise ``StatsError``."""
+
+    def poll(self, seconds: float) -> Sequence[bytes]:
+        """The next messages, none within ``seconds``. Kafka being away is none too: see below."""
+
+    def whole(self) -> bool:
+        """Asks Kafka how much there is; raises if nobody answers.
+
+        True if all was polled that there was at the question before this one, or that there is now.
+        """
+
+    def close(self) -> None:
+        """Ends the connection."""
+
+
+class KafkaRecordLog:
+    """The real one: all partitions, from a time onwards."""
+
+    def __init__(self, address: KafkaAddress, since: float, topic: str = TOPIC) -> None:
+        """Connects, and goes to the first records that were written at ``since`` or later.
+
+        Args:
+            address: where Kafka is.
+            since: unix seconds.
+            topic: name of the topic.
+
+        Raises:
+            TopicMissingError: nothing was ever folded.
+            KafkaAwayError: Kafka can't be reached.
+        """
+        self._patience = address.request_ms
+        self._ends: dict[TopicPartition, int] = {}
+        self._topic = topic
+        self._topics = Topics(address)
+        try:
+            self._described = self._topics.describe(topic)
+            self._parts = [TopicPartition(topic, number) for number in self._described[1]]
+            self._consumer = consumer(
+                address,
+                auto_offset_reset="earliest",
+                fetch_max_bytes=32 << 20,
+                max_partition_fetch_bytes=8 << 20,
+                max_poll_records=_POLL_RECORDS,
+            )
+        except BaseException:
+            self._topics.close()
+            raise
+        try:
+            self._go_to(since)
+        except BaseException:
+            self.close()
+            raise
+
+    def poll(self, seconds: float) -> Sequence[bytes]:
+        """See ``RecordLog``."""
+        with speaking():
+            polled = self._consumer.poll(timeout_ms=int(seconds * 1000))
+        return [record.value for records in polled.values() for record in records]
+
+    def whole(self) -> bool:
+        """See ``RecordLog``; a topic that was made anew, or has new partitions, is another log."""
+        if self._topics.describe(self._topic) != self._described:
+            raise LogReplacedError(f"topic {self._topic} is not what it was")
+        with speaking():
+            ends = self._consumer.end_offsets(self._parts, timeout_ms=self._patience)
+            positions = {
+                part: self._consumer.position(part, timeout_ms=self._patience)
+                for part in self._parts
+            }
+        # New records come all the time: who waits for a moment without any may wait for ever.
+        enough, self._ends = self._ends or ends, ends
+        return all(positions[part] >= enough[part] for part in self._parts)
+
+    def close(self) -> None:
+        """See ``RecordLog``."""
+        self._consumer.close(autocommit=False, timeout_ms=2000)
+        self._topics.close()
+
+    def _go_to(self, since: float) -> None:
+        times = dict.fromkeys(self._parts, int(since * 1000))
+        with speaking():
+            self._consumer.assign(self._parts)
+            found = self._consumer.offsets_for_times(times, timeout_ms=self._patience)
+            ends = self._consumer.end_offsets(self._parts, timeout_ms=self._patience)
+            for part in self._parts:
+                place = found.get(part)
+                self._consumer.seek(part, ends[part] if place is None else place.offset)

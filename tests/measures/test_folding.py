@@ -1,0 +1,238 @@
+"""Folding against a count that shares no line with it."""
+
+import random
+from collections import Counter
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from prediction_batches import DECLARED, batch_of, event_of
+
+from contracts.endpoint import Arm
+from contracts.events import (
+    EventBatch,
+    Latency,
+    PredictionEvent,
+    Refusals,
+    StatisticSpec,
+    TextRecord,
+)
+from contracts.statistics import EDGES, LATENCY_EDGES, Stage, Statistic
+from contracts.windows import CALLER_CAP, Cell
+from measures.folding import Fold, length_bucket
+from measures.histogram import Histogram
+from measures.observation import observed
+
+
+def folded(*batches: EventBatch, seconds: int = 10) -> list[Cell]:
+    fold = Fold(seconds)
+    for batch in batches:
+        fold.add(batch)
+    return fold.cells()
+
+
+def only(*batches: EventBatch) -> Cell:
+    (cell,) = folded(*batches)
+    return cell
+
+
+def event(**changes: object) -> PredictionEvent:
+    fields: dict[str, object] = {
+        "request_id": "r",
+        "time": 105.0,
+        "endpoint": "sentiment",
+        "version": "1",
+        "package": "a" * 64,
+        "arm": Arm.STABLE,
+        "status": 200,
+        "answered": True,
+        "latency": Latency(0.001, 0.002, 0.003, 0.01, 0.02),
+        "texts": [TextRecord(9, 6, 1, truncated=False, label="positive", score=0.9)],
+        "caller": 1,
+    }
+    return PredictionEvent(**{**fields, **changes})  # type: ignore[arg-type]  # any of the fields
+
+
+def batch(*events: PredictionEvent) -> EventBatch:
+    return EventBatch("g", 0, list(events))
+
+
+def key_of(event: PredictionEvent) -> tuple[str, str, Arm, int]:
+    return event.endpoint, event.package, event.arm, int(event.time) // 10 * 10
+
+
+@settings(max_examples=25)
+@given(seed=st.integers(0, 10**6), messages=st.integers(1, 8))
+def test_every_count_is_that_of_a_naive_count(seed: int, messages: int) -> None:
+    rng = random.Random(seed)
+    batches = [batch_of(rng, events=12) for _ in range(messages)]
+    events = [event for batch in batches for event in batch.events]
+    for cell in folded(*batches):
+        mine = [
+            e for e in events if key_of(e) == (cell.endpoint, cell.package, cell.arm, cell.start)
+        ]
+        texts = [text for e in mine for text in e.texts]
+        assert cell.statuses == Counter(e.status for e in mine)
+        assert cell.answered == sum(e.answered for e in mine)
+        assert cell.repeated == sum(e.repeated for e in mine)
+        assert (cell.texts, cell.truncated) == (len(texts), sum(t.truncated for t in texts))
+        assert cell.labels == Counter(t.label for t in texts if t.label is not None)
+        for statistic, values in observed(texts).items():
+            dense = Histogram.of(EDGES[statistic], values).to_tuple()
+            counts = cell.histograms.get(statistic, {})
+            assert counts == {bucket: n for bucket, n in enumerate(dense) if n}
+            assert cell.sums.get(statistic, 0) == sum(round(value * 1e6) for value in values)
+        for label, scores in cell.label_scores.items():
+            found = [t.score for t in texts if t.label == label]
+            assert sum(scores.values()) == len(found) == cell.labels[label]
+        distances = [d for e in mine if e.pairing for d in e.pairing.distance]
+        assert sum(cell.pair_distance.values()) == len(distances)
+
+
+@settings(max_examples=25)
+@given(seed=st.integers(0, 10**6))
+def test_all_events_feedback_and_refusals_are_in_exactly_one_place(seed: int) -> None:
+    rng = random.Random(seed)
+    batches = [batch_of(rng, events=9) for _ in range(6)]
+    fold = Fold(10)
+    for one in batches:
+        fold.add(one)
+    cells = fold.cells()
+    assert fold.events == sum(len(one.events) for one in batches)
+    assert sum(sum(cell.statuses.values()) for cell in cells) == fold.events
+    feedback = sum(sum(truths.values()) for cell in cells for truths in cell.feedback.values())
+    assert feedback == sum(len(one.feedback) for one in batches)
+    refused = sum(refusal.count for one in batches for refusal in one.refusals)
+    assert sum(fold.refusals.get("topics", {}).values()) == refused
+    times = [e.time for one in batches for e in one.events]
+    times += [told.time for one in batches for told in one.feedback]
+    assert fold.newest == max(times)
+
+
+def test_a_window_begins_at_a_multiple_of_its_length() -> None:
+    cells = folded(batch(event(time=109.999), event(time=110.0), event(time=119.0)))
+    assert [(cell.start, cell.statuses[200]) for cell in cells] == [(100, 1), (110, 2)]
+
+
+def test_refusals_are_kept_by_status_and_reason() -> None:
+    fold = Fold(10)
+    fold.add(EventBatch("g", 0, [], [Refusals("a", 503, "overloaded", 2)]))
+    fold.add(EventBatch("g", 1, [], [Refusals("a", 503, "overloaded", 3)]))
+    fold.add(EventBatch("g", 2, [], [Refusals("a", 429, "rate", 1)]))
+    assert fold.refusals == {"a": {"503 overloaded": 5, "429 rate": 1}}
+
+
+def test_latency_of_a_stage_that_was_not_reached_is_not_counted() -> None:
+    cell = only(batch(event(latency=Latency(0.001, 0.002, 0.0, 0.0, 0.003), status=503)))
+    assert set(cell.latency) == {Stage.QUEUE, Stage.TOKENISE, Stage.TOTAL}
+    assert cell.latency_sums == {"queue": 1000, "tokenise": 2000, "total": 3000}
+
+
+def test_of_one_caller_only_so_many_attempts_are_evidence() -> None:
+    many = [event(caller=5, status=500) for _ in range(CALLER_CAP + 30)]
+    cell = only(batch(*many, event(caller=6)))
+    assert (cell.judged.requests, cell.judged.errors) == (CALLER_CAP + 1, CALLER_CAP)
+    assert sum(cell.statuses.values()) == CALLER_CAP + 31
+
+
+def test_requests_of_nobody_have_no_cap() -> None:
+    cell = only(batch(*(event(caller=0) for _ in range(CALLER_CAP + 30))))
+    assert cell.judged.requests == CALLER_CAP + 30
+
+
+def test_a_callers_cap_is_of_each_cell() -> None:
+    many = [event(caller=5, time=time) for time in (105.0, 115.0) for _ in range(CALLER_CAP + 1)]
+    assert [cell.judged.requests for cell in folded(batch(*many))] == [CALLER_CAP] * 2
+
+
+@pytest.mark.parametrize(
+    "left_out", [{"repeated": True}, {"status": 499}, {"arm": Arm.FORCED}], ids=str
+)
+def test_what_may_not_bear_witness_is_counted_and_not_judged(left_out: dict[str, object]) -> None:
+    cell = only(batch(*(event(**left_out) for _ in range(CALLER_CAP))))
+    assert sum(cell.statuses.values()) == CALLER_CAP
+    assert cell.judged.requests == 0
+    assert cell.judged.labels == {}
+
+
+def test_what_is_left_out_uses_up_nobodys_cap() -> None:
+    hung_up = [event(status=499) for _ in range(CALLER_CAP)]
+    assert only(batch(*hung_up, event())).judged.requests == 1
+
+
+def test_judged_latency_is_without_the_queue_and_by_the_longest_text() -> None:
+    texts = [TextRecord(n, 4, 0, truncated=False, label="a", score=0.5) for n in (3, 17, 5)]
+    cell = only(batch(event(texts=texts, latency=Latency(5.0, 0.002, 0.003, 0.01, 9.0))))
+    (bucket,) = cell.judged.latency[32]
+    assert LATENCY_EDGES.upper[bucket - 1] < 0.015 <= LATENCY_EDGES.upper[bucket]
+
+
+def test_an_answer_that_came_too_late_is_slower_than_any() -> None:
+    late = event(status=504, texts=[TextRecord(9, 6, 1, truncated=False)])
+    judged = only(batch(late, event(status=503))).judged
+    assert judged.latency == {16: {len(LATENCY_EDGES.upper): 1}}
+    assert (judged.requests, judged.errors) == (2, 2)
+
+
+@given(st.integers(0, 100_000))
+def test_a_length_bucket_is_the_power_of_two_above(tokens: int) -> None:
+    bucket = length_bucket(tokens)
+    assert bucket in {1 << n for n in range(18)}
+    assert tokens <= bucket
+    assert bucket == 1 or bucket // 2 < tokens
+
+
+def test_own_statistics_are_counted_by_their_declaration() -> None:
+    seen: dict[str, list[float | str]] = {
+        "length": [0.5, 1.0, 50.0, 1e9, "long"],
+        "language": ["de", "de", "fr", 3.0],
+        "emoji": [2.0, 0.5, -1.0, "x"],
+        "nobody's": [1.0, 2.0],
+    }
+    cell = only(EventBatch("g", 0, [event(observations=seen)], statistics={"sentiment": DECLARED}))
+    own = {counts.spec.name: counts for counts in cell.own}
+    assert own["length"].counts == {"0": 2, "2": 1, "3": 1}
+    assert (own["length"].sum_micro, own["length"].unfit) == (1_000_000_051_500_000, 1)
+    assert (own["language"].counts, own["language"].unfit) == ({"de": 2}, 2)
+    assert (own["emoji"].sum_micro, own["emoji"].unfit) == (2_500_000, 2)
+    assert cell.undeclared == {"nobody's": 2}
+
+
+def test_two_declarations_of_one_name_are_counted_apart() -> None:
+    def of(edges: list[float]) -> EventBatch:
+        spec = StatisticSpec("length", "histogram", edges=edges)
+        seen: dict[str, list[float | str]] = {"length": [1.5]}
+        return EventBatch("g", 0, [event(observations=seen)], statistics={"sentiment": [spec]})
+
+    cell = only(of([1.0, 2.0]), of([2.0]), of([1.0, 2.0]))
+    assert [(own.spec.edges, own.counts) for own in cell.own] == [
+        ([1.0, 2.0], {"1": 2}),
+        ([2.0], {"0": 1}),
+    ]
+
+
+@given(st.lists(st.floats(0, 1e300), min_size=1, max_size=5))
+def test_no_value_in_a_message_can_stop_the_counting(values: list[float]) -> None:
+    latency = Latency(*(values * 5)[:5])
+    cells = folded(batch(event(time=values[0], latency=latency)))
+    assert sum(sum(cell.statuses.values()) for cell in cells) == 1
+
+
+def test_edges_are_those_that_reference_profiles_use() -> None:
+    for statistic in Statistic:
+        assert all(a < b for a, b in pairwise(EDGES[statistic].upper))
+    values = np.array(EDGES[Statistic.TOKENS].upper)
+    texts = [TextRecord(int(n), 1, 0, truncated=False) for n in values]
+    cell = only(batch(event(texts=texts)))
+    assert cell.histograms["tokens"] == dict.fromkeys(range(len(values)), 1)
+
+
+def test_a_random_batch_has_all_kinds_of_events() -> None:
+    rng = random.Random(0)
+    events = [event_of(rng) for _ in range(2000)]
+    assert {e.arm for e in events} == set(Arm)
+    assert {e.status for e in events} == {200, 400, 499, 500, 503, 504}
+    assert any(e.pairing and e.pairing.equal for e in events)
+    assert any(e.observations for e in events)

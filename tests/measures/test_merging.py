@@ -1,0 +1,173 @@
+"""Records add to the same windows, in any order, any number of times, cut anywhere."""
+
+import copy
+import random
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from prediction_batches import batch_of
+
+from contracts.endpoint import Arm
+from contracts.events import EventBatch
+from contracts.windows import Cell, EndpointWindow, Judged, WindowRecord, decode, encode
+from measures.folding import Fold
+from measures.merging import Windows, merged
+
+
+def record_of(
+    batches: list[EventBatch],
+    *,
+    topic_id: str = "t",
+    partition: int = 0,
+    start: int = 0,
+    through: float = 2e6,
+    seconds: int = 10,
+) -> WindowRecord:
+    fold = Fold(seconds)
+    for batch in batches:
+        fold.add(batch)
+    return decode(
+        encode(
+            WindowRecord(
+                topic_id,
+                partition,
+                start,
+                start + len(batches),
+                fold.newest,
+                fold.events,
+                through=through,
+                cells=fold.cells(),
+                refusals=fold.refusals,
+                window_seconds=seconds,
+            )
+        )
+    )
+
+
+def batches_of(seed: int, count: int) -> list[EventBatch]:
+    rng = random.Random(seed)
+    return [batch_of(rng, sequence=number, events=5) for number in range(count)]
+
+
+def windows_of(*records: WindowRecord) -> Windows:
+    windows = Windows()
+    for record in records:
+        windows.put(record)
+    return windows
+
+
+def everything(windows: Windows) -> dict[str, tuple[EndpointWindow, ...]]:
+    """All windows; what depends on the order of the log left out or sorted."""
+    found = {endpoint: windows.all(endpoint) for endpoint in windows.endpoints()}
+    for of in found.values():
+        for window in of:
+            for cell in window.cells:
+                cell.judged = Judged()
+                cell.own.sort(key=lambda own: own.spec.name)
+    return found
+
+
+@settings(max_examples=20)
+@given(seed=st.integers(0, 10**6), cuts=st.sets(st.integers(1, 11)), data=st.data())
+def test_any_cut_order_and_repetition_gives_the_same_windows(
+    seed: int, cuts: set[int], data: st.DataObject
+) -> None:
+    batches = batches_of(seed, 12)
+    bounds = [0, *sorted(cuts), 12]
+    records = [record_of(batches[a:b], start=a, partition=a % 3) for a, b in pairwise(bounds)]
+    again = data.draw(st.lists(st.sampled_from(records)))
+    shuffled = data.draw(st.permutations([*records, *again]))
+    assert everything(windows_of(*shuffled)) == everything(windows_of(record_of(batches)))
+
+
+@settings(max_examples=20)
+@given(seed=st.integers(0, 10**6), order=st.permutations(range(1, 9)))
+def test_of_a_range_the_largest_end_is_all_that_counts(seed: int, order: list[int]) -> None:
+    batches = batches_of(seed, 8)
+    windows = windows_of(*(record_of(batches[:end]) for end in order))
+    assert windows.records() == (record_of(batches),)
+    assert everything(windows) == everything(windows_of(record_of(batches)))
+
+
+def test_records_of_another_topic_id_are_other_ranges() -> None:
+    batches = batches_of(1, 3)
+    windows = windows_of(record_of(batches), record_of(batches[:1], topic_id="u"))
+    assert len(windows.records()) == 2
+
+
+def test_reading_and_merging_change_no_record() -> None:
+    one, other = (record_of(batches_of(seed, 4), partition=seed) for seed in (1, 2))
+    before = copy.deepcopy((one, other))
+    windows = windows_of(one, other)
+    windows.all("sentiment")
+    assert windows.all("sentiment") == windows.all("sentiment")
+    assert (one, other) == before
+
+
+def test_cells_of_different_keys_do_not_add() -> None:
+    one = Cell("a", "1", "p", Arm.STABLE, 10)
+    with pytest.raises(ValueError, match="different keys"):
+        merged([one, Cell("a", "1", "p", Arm.CANARY, 10)])
+    with pytest.raises(ValueError, match="no cells"):
+        merged([])
+
+
+def test_windows_of_two_lengths_stay_apart() -> None:
+    batches = batches_of(1, 2)
+    windows = windows_of(record_of(batches), record_of(batches, start=64, seconds=2))
+    assert {window.seconds for window in windows.all("sentiment")} == {2, 10}
+
+
+def cell_at(start: int) -> Cell:
+    return Cell("e", "1", "p", Arm.STABLE, start, statuses={200: 1})
+
+
+def record_at(partition: int, *starts: int, through: float, topic_id: str = "t") -> WindowRecord:
+    cells = [cell_at(start) for start in starts]
+    return WindowRecord(topic_id, partition, 0, 1, 0.0, len(cells), through=through, cells=cells)
+
+
+def closed(windows: Windows, *, now: float, lateness: float = 5.0, after: float = 0.0) -> list[int]:
+    found = windows.closed("e", after=after, now=now, lateness_seconds=lateness)
+    return [window.start for window in found]
+
+
+def test_a_window_is_closed_when_its_end_and_the_lateness_are_over() -> None:
+    windows = windows_of(record_at(0, 100, 110, through=1000.0))
+    assert closed(windows, now=114.9) == []
+    assert closed(windows, now=115.0) == [100]
+    assert closed(windows, now=125.0) == [100, 110]
+    assert closed(windows, now=125.0, after=105.0) == [110]
+    assert closed(windows, now=125.0, lateness=6.0) == [100]
+
+
+def test_a_partition_that_lags_keeps_windows_open() -> None:
+    windows = windows_of(record_at(0, 100, through=500.0), record_at(1, through=112.0))
+    assert closed(windows, now=1000.0) == []
+    assert windows.known_through() == 112.0
+    windows = windows_of(record_at(0, 100, through=500.0), record_at(1, through=115.0))
+    assert closed(windows, now=1000.0) == [100]
+
+
+def test_a_topic_that_was_replaced_holds_nothing_open() -> None:
+    old = record_at(1, 100, through=104.0, topic_id="old")
+    assert closed(windows_of(old, record_at(0, through=500.0)), now=1000.0) == [100]
+
+
+def test_nothing_is_closed_where_nothing_is_known() -> None:
+    assert closed(Windows(), now=1e9) == []
+
+
+def test_old_ranges_are_forgotten_with_their_windows() -> None:
+    windows = windows_of(record_at(0, 100, through=120.0), record_at(1, 100, 200, through=220.0))
+    windows.forget_before(150.0)
+    assert len(windows.records()) == 1
+    assert [(w.start, w.cells[0].statuses) for w in windows.all("e")] == [
+        (100, {200: 1}),
+        (200, {200: 1}),
+    ]
+    windows.forget_before(1e9)
+    assert windows.endpoints() == ()
+    assert windows.records() == ()

@@ -1,0 +1,114 @@
+"""A record is a function of the log: whoever folds a range, from wherever, writes the same."""
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from prediction_batches import batch_of
+
+from contracts.events import EventBatch, encode
+from contracts.windows import LOOKBACK_MESSAGES, RANGE_MESSAGES, WindowRecord
+from contracts.windows import decode as decode_record
+from contracts.windows import encode as encode_record
+from measures.ranges import OutOfOrderError, PartitionFold, range_start, read_from
+
+
+def log_of(seed: int, messages: int, *, copies: float = 0.1) -> list[bytes]:
+    """A partition's messages, a few of them written twice."""
+    rng = random.Random(seed)
+    log: list[bytes] = []
+    while len(log) < messages:
+        if log and rng.random() < copies:
+            log.append(rng.choice(log[-50:]))
+        else:
+            log.append(encode(batch_of(rng, sequence=len(log), events=1, time=1e6 + len(log))))
+    return log
+
+
+def fold_of(log: list[bytes], *, first: int = 0, end: int | None = None) -> list[WindowRecord]:
+    """All records from ``first`` on, that of the open range last; copied as through Kafka."""
+    fold = PartitionFold("t", 3, first=first, window_seconds=10)
+    records: list[WindowRecord] = []
+    for offset in range(read_from(first), len(log) if end is None else end):
+        records += fold.take(offset, 1e6 + offset, log[offset])
+    growing = fold.growing()
+    if growing is not None:
+        records.append(growing)
+    return [decode_record(encode_record(record)) for record in records]
+
+
+def test_ranges_lie_side_by_side_at_multiples() -> None:
+    records = fold_of(log_of(1, 150))
+    assert [(r.start, r.end) for r in records] == [(0, 64), (64, 128), (128, 150)]
+    assert [r.through for r in records] == [1e6 + 63, 1e6 + 127, 1e6 + 149]
+    assert {(r.topic_id, r.partition) for r in records} == {("t", 3)}
+
+
+@settings(max_examples=15)
+@given(seed=st.integers(0, 10**6), length=st.integers(1, 500), data=st.data())
+def test_a_new_owner_writes_the_same_records(seed: int, length: int, data: st.DataObject) -> None:
+    log = log_of(seed, length)
+    whole = fold_of(log)
+    first = range_start(data.draw(st.integers(0, length - 1)))
+    assert fold_of(log, first=first) == [record for record in whole if record.start >= first]
+
+
+@settings(max_examples=15)
+@given(seed=st.integers(0, 10**6), end=st.integers(1, 200))
+def test_a_grown_record_begins_as_a_smaller_one_did(seed: int, end: int) -> None:
+    log = log_of(seed, 200)
+    (small, *_), (large, *_) = fold_of(log, end=end)[::-1], fold_of(log)[::-1]
+    if small.start == large.start:
+        assert small.end <= large.end
+        assert small.events <= large.events
+        assert small.newest <= large.newest
+
+
+def test_a_copy_counts_once_even_across_ranges() -> None:
+    one = encode(batch_of(random.Random(1), sequence=7, events=3))
+    other = [encode(EventBatch("h", number)) for number in range(RANGE_MESSAGES)]
+    records = fold_of([one, one, *other, one])
+    assert [record.events for record in records] == [3, 0]
+    assert [record.copies for record in records] == [1, 1]
+
+
+def test_copies_of_another_start_of_the_gateway_are_no_copies() -> None:
+    batches = [batch_of(random.Random(1), gateway=g, sequence=7, events=3) for g in ("a", "b")]
+    (record,) = fold_of([encode(batch) for batch in batches])
+    assert (record.events, record.copies) == (6, 0)
+
+
+def test_what_lies_before_the_lookback_is_forgotten() -> None:
+    fold = PartitionFold("t", 0, first=0, window_seconds=10)
+    for offset in range(5000):
+        fold.take(offset, 0.0, encode(EventBatch("g", offset)))
+        assert len(fold._seen) <= LOOKBACK_MESSAGES + RANGE_MESSAGES
+
+
+def test_messages_that_are_no_batches_are_counted_and_passed() -> None:
+    batch = batch_of(random.Random(1), events=3)
+    strange = [b"", b"{}", b'{"schema_version": 99, "gateway": "g", "sequence": 8}', b"\xff"]
+    (record,) = fold_of([*strange, encode(batch)])
+    assert (record.skipped, record.events, record.end) == (4, 3, 5)
+
+
+def test_a_hole_in_the_log_is_counted_and_ends_its_range() -> None:
+    fold = PartitionFold("t", 0, first=64, window_seconds=10)
+    message = [encode(EventBatch("g", number)) for number in range(4)]
+    assert fold.take(70, 0.0, message[0]) == []
+    assert fold.missing == 0
+    assert fold.take(72, 0.0, message[1]) == []
+    assert fold.missing == 1
+    (left,) = fold.take(200, 0.0, message[2])
+    assert (left.start, left.end) == (64, 73)
+    records = fold.take(319, 0.0, message[3])
+    assert [(record.start, record.end) for record in records] == [(192, 201), (256, 320)]
+    assert fold.growing() is None
+
+
+def test_an_offset_that_comes_again_is_an_error() -> None:
+    fold = PartitionFold("t", 0, first=0, window_seconds=10)
+    fold.take(0, 0.0, b"")
+    with pytest.raises(OutOfOrderError, match="offset 0"):
+        fold.take(0, 0.0, b"")
