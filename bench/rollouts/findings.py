@@ -1,0 +1,78 @@
+"""What a study found, and what was asked of it: one line of a table in ``docs/rollout.md``.
+
+Studies make ``Finding`` objects; ``tables`` writes them, ``__main__`` stores them. Pure.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from measures.correlation import Floats
+
+Study = Callable[[int], list["Finding"]]  # from how many simulated rollouts
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One figure of one setting.
+
+    Attributes:
+        what: the row.
+        where: the column; empty in a table with one.
+        figure: what was found, in ``unit``.
+        target: at most so much is asked, None: no figure is.
+        median: the middle one, where ``figure`` is a 90th percentile.
+        low: lower end of the figure's 95 % interval, where it is a share.
+        high: upper end.
+        unit: ``requests`` or ``share``.
+        of: how many simulated.
+    """
+
+    what: str
+    where: str
+    figure: float
+    target: float | None
+    of: int
+    unit: str
+    median: float | None = None
+    low: float | None = None
+    high: float | None = None
+
+    @property
+    def reached(self) -> bool | None:
+        """Whether the target is met; None without one."""
+        return None if self.target is None else self.figure <= self.target
+
+    def plain(self) -> dict[str, object]:
+        """For JSON, which knows no infinity: what was never reached is null."""
+        kept = {
+            name: None if isinstance(value, float) and math.isinf(value) else value
+            for name, value in asdict(self).items()
+        }
+        return {**kept, "reached": self.reached}
+
+
+def requests(what: str, where: str, needed: Floats, target: float | None = None) -> Finding:
+    """Median and 90th percentile of requests needed, infinite where they never sufficed."""
+    middle, most = np.quantile(needed, [0.5, 0.9], method="higher")
+    return Finding(what, where, float(most), target, len(needed), "requests", float(middle))
+
+
+def share(
+    what: str, where: str, happened: NDArray[np.bool_], target: float | None = None
+) -> Finding:
+    """How often something happened, with Wilson's interval."""
+    count, of = int(happened.sum()), len(happened)
+    low, high = wilson(count, of)
+    return Finding(what, where, count / of, target, of, "share", low=low, high=high)
+
+
+def wilson(count: int, of: int) -> tuple[float, float]:
+    """The 95 % interval of a share (Wilson, 1927)."""
+    z, p = 1.96, count / of
+    centre = (p + z * z / (2 * of)) / (1 + z * z / of)
+    half = z / (1 + z * z / of) * math.sqrt(p * (1 - p) / of + z * z / (4 * of * of))
+    return max(0.0, centre - half), min(1.0, centre + half)
