@@ -44,7 +44,7 @@ FAULTS = (
     Fault("errors 0 to 1 %", 0.01, 0.0, (600, 950, 1600)),
     Fault("slow answers 5 % to 10 %", 0.10, 0.05, (700, 900, 1400)),
     Fault("a class 50 % to 60 %", 0.60, 0.50, (750, 900, 1400)),
-    # Both directions of a class share the check's alpha in production; with two classes that is all.
+    # Both directions share the check's alpha in production; with two classes that is all.
     Fault("the same, alpha shared by both directions", 0.60, 0.50,
           (750, 900, 1400), alpha=ALPHA / 2),
     Fault("every request fails", 1.0, 0.01, (15, None, 25), window=20),
