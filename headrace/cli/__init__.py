@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from typer.core import TyperGroup
 
-from headrace.cli import endpoints, keys, stack
+from headrace.cli import endpoints, keys, rollout, stack
 from headrace.errors import HeadraceError
 
 errors = Console(stderr=True)
@@ -70,4 +70,5 @@ for command in (
     stack.gc,
 ):
     app.command()(command)
+app.add_typer(rollout.app, name="rollout")
 app.add_typer(keys.app, name="keys")

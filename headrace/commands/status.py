@@ -13,6 +13,7 @@ from rich.table import Table
 from contracts.endpoint import ModelEndpoint
 from headrace.commands.output import console, print_json
 from headrace.errors import NotRunningError, RequestFailedError
+from headrace.rollouts.view import in_brief, view
 from headrace.stack import answers, state
 from headrace.stack.state import Home, StackRecord
 
@@ -93,7 +94,7 @@ def _services(home: Home, record: StackRecord | None) -> Table:
 
 def _endpoints(endpoints: list[ModelEndpoint]) -> Table:
     table = Table(box=None, pad_edge=False)
-    for heading in ("endpoint", "serving", "newest", "rejected"):
+    for heading in ("endpoint", "serving", "newest", "rollout", "rejected"):
         table.add_column(heading, overflow="fold")
     for endpoint in endpoints:
         stable = endpoint.status.stable
@@ -104,6 +105,7 @@ def _endpoints(endpoints: list[ModelEndpoint]) -> Table:
             endpoint.name,
             "-" if stable is None else f"version {stable.version} ({stable.package[:12]})",
             escape(answers.standing(endpoint.status)),
+            in_brief(view(endpoint, time.time())) or "-",
             escape(rejected) or "-",
         )
     return table

@@ -16,6 +16,7 @@ from headrace.endpoints.mistakes import Mistake, mistakes
 from headrace.errors import BadDocumentError
 
 _MISTAKES_SHOWN = 10
+_DOMAIN = "headrace.dev"
 
 
 class _Loader(yaml.SafeLoader):
@@ -122,9 +123,7 @@ def as_written(endpoint: ModelEndpoint, *, defaults: bool = False) -> dict[str, 
     spec = endpoint.spec.model_dump(mode="json", by_alias=True, exclude_defaults=not defaults)
     metadata: dict[str, Any] = {"name": endpoint.name}
     notes = {
-        key: value
-        for key, value in endpoint.metadata.annotations.items()
-        if not key.startswith(COMMAND_PREFIX)
+        key: value for key, value in endpoint.metadata.annotations.items() if not _is_ours(key)
     }
     if notes:
         metadata["annotations"] = notes
@@ -134,6 +133,12 @@ def as_written(endpoint: ModelEndpoint, *, defaults: bool = False) -> dict[str, 
         "metadata": metadata,
         "spec": _whole_numbers(spec),
     }
+
+
+def _is_ours(key: str) -> bool:
+    """Whether an annotation is Headrace's own, such as a command that waits."""
+    domain = key.split("/", maxsplit=1)[0]
+    return domain == _DOMAIN or domain.endswith(f".{_DOMAIN}")
 
 
 def as_yaml(document: dict[str, Any]) -> str:

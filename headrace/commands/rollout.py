@@ -1,0 +1,191 @@
+"""``headrace rollout``: shows a rollout, and tells the controller what a person decides."""
+
+import getpass
+import json
+import sys
+import time
+import uuid
+from collections.abc import Callable
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+
+from rich.console import Group, RenderableType
+from rich.live import Live
+from rich.markup import escape
+from rich.table import Table
+
+from contracts.endpoint import ModelEndpoint, Transition
+from contracts.rollout import Command, Verb
+from headrace.commands import home as homes
+from headrace.commands.output import console, print_json
+from headrace.commands.rollout_picture import picture
+from headrace.endpoints import edits
+from headrace.errors import RefusedError
+from headrace.rollouts import pins, wishes
+from headrace.rollouts.view import view
+from headrace.stack import state
+from registry.endpoint_store import EndpointStore
+
+ANSWER_SECONDS = 10.0
+_REFRESH_SECONDS = 0.5
+_FIGURES_SHOWN = 6
+
+
+def show(root: Path, name: str, *, watch: bool, as_json: bool) -> None:
+    """Shows where the rollout is, once or until Ctrl-C; as JSON, a line for each change.
+
+    Raises:
+        NotRunningError: there is no such home.
+        RequestFailedError: there is no such endpoint.
+    """
+    store = homes.store(homes.opened(root))
+    if not watch:
+        seen = view(edits.existing(store, name), time.time())
+        if as_json:
+            print_json(seen.document())
+        else:
+            console.print(picture(seen))
+        return
+    try:
+        if as_json:
+            _print_changes(store, name)
+        else:
+            _live(store, name)
+    except KeyboardInterrupt:
+        return
+
+
+def _live(store: EndpointStore, name: str) -> None:
+    def now() -> Group:
+        return picture(view(edits.existing(store, name), time.time()))
+
+    with Live(now(), console=console, auto_refresh=False) as live:
+        while True:
+            time.sleep(_REFRESH_SECONDS)
+            live.update(now(), refresh=True)
+
+
+def _print_changes(store: EndpointStore, name: str) -> None:
+    told = None
+    while True:
+        endpoint = edits.existing(store, name)
+        if endpoint.metadata.revision != told:
+            told = endpoint.metadata.revision
+            line = json.dumps(view(endpoint, time.time()).document(), ensure_ascii=False)
+            sys.stdout.write(f"{line}\n")
+            sys.stdout.flush()
+        time.sleep(_REFRESH_SECONDS)
+
+
+def history(root: Path, name: str, *, as_json: bool) -> None:
+    """Shows every transition: when, what, why, who and the figures, oldest first.
+
+    Raises:
+        NotRunningError: there is no such home.
+        RequestFailedError: there is no such endpoint.
+    """
+    endpoint = edits.existing(homes.store(homes.opened(root)), name)
+    lines = endpoint.status.history
+    if as_json:
+        print_json([line.model_dump(mode="json", by_alias=True) for line in lines])
+        return
+    console.print(_history(lines) if lines else f"Nothing has happened to {name} yet.")
+
+
+def _history(lines: tuple[Transition, ...]) -> RenderableType:
+    table = Table(box=None, pad_edge=False)
+    for heading in ("time (UTC)", "version", "phase", "by", "reason"):
+        table.add_column(heading, overflow="fold")
+    for line in lines:
+        at = datetime.fromtimestamp(line.at, UTC).strftime("%Y-%m-%d %H:%M:%S")
+        by = line.by or "headrace"
+        table.add_row(at, line.version, line.phase.value, escape(by), escape(line.reason))
+        if line.figures:
+            table.add_row("", "", "", "", f"[dim]{escape(_figures(line.figures))}[/]")
+    return table
+
+
+def _figures(figures: dict[str, float]) -> str:
+    shown = [f"{name} {value:.4g}" for name, value in list(figures.items())[:_FIGURES_SHOWN]]
+    more = len(figures) - len(shown)
+    return ", ".join(shown) + (f" and {more} more (--json)" if more > 0 else "")
+
+
+def decide(
+    root: Path,
+    name: str,
+    word: str,
+    *,
+    version: str | None,
+    reason: str,
+    by: str | None,
+    as_json: bool,
+) -> None:
+    """Notes a person's decision and says what the controller says to it.
+
+    Raises:
+        NotRunningError: there is no such home.
+        RequestFailedError: there is no such endpoint.
+        RefusedError: the controller refuses.
+        BrokenHomeError: the endpoint can't be read or written.
+    """
+    home = homes.opened(root)
+    store = homes.store(home)
+    verb = Verb(word)
+    command = Command(
+        id=uuid.uuid4().hex,
+        verb=verb,
+        by=by or _login(),
+        at=time.time(),
+        version=version,
+        reason=reason,
+    )
+    wishes.ask(store, name, command, _change(verb, version))
+    # Without a stack there is nobody to wait for.
+    seconds = ANSWER_SECONDS if state.is_locked(home) else 0.0
+    outcome = wishes.answer(store, name, command, within_seconds=seconds)
+    said = _noted(verb, name, seconds) if outcome is None else outcome.said
+    if as_json:
+        print_json(
+            {
+                "id": command.id,
+                "verb": verb.value,
+                "by": command.by,
+                "accepted": None if outcome is None else outcome.accepted,
+                "said": said,
+            }
+        )
+    if outcome is not None and not outcome.accepted:
+        raise RefusedError(f"{verb.value} was refused: {said}.")
+    if not as_json:
+        console.print(_sentence(said), markup=False, highlight=False, soft_wrap=True)
+
+
+def _change(verb: Verb, version: str | None) -> Callable[[ModelEndpoint], ModelEndpoint]:
+    """What a verb changes in the spec."""
+    if verb is Verb.PIN:
+        return partial(pins.pinned, version=version or "")
+    if verb is Verb.UNPIN:
+        return pins.unpinned
+    return lambda endpoint: endpoint
+
+
+def _noted(verb: Verb, name: str, seconds: float) -> str:
+    why = f"it did not answer within {seconds:.0f} s" if seconds else "no stack runs on this home"
+    return (
+        f"{verb.value} is noted on {name} and is taken when the controller is back; {why}. "
+        f"See headrace rollout status {name}."
+    )
+
+
+def _sentence(said: str) -> str:
+    text = said[:1].upper() + said[1:]
+    return text if text.endswith(".") else f"{text}."
+
+
+def _login() -> str:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):  # an account without a name, as in some containers
+        return "unknown"

@@ -1,0 +1,90 @@
+"""Draws a rollout on a terminal. Called by ``headrace rollout status``; reads nothing itself."""
+
+from rich.console import Group, RenderableType
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+from contracts.rollout import CheckResult, Verdict
+from headrace.rollouts.view import Mark, Stage, View, about
+
+_STYLE = {
+    Mark.DONE: "green",
+    Mark.NOW: "bold cyan",
+    Mark.TODO: "dim",
+    Mark.FAILED: "bold red",
+    Mark.LEFT: "yellow",
+}
+# Also without colour one must see where it is.
+_AROUND = {Mark.NOW: ("[", "]"), Mark.FAILED: ("[✗ ", "]"), Mark.LEFT: ("[", " left]")}
+_VERDICT = {Verdict.PASS: "[green]pass[/]", Verdict.FAIL: "[red]fail[/]", Verdict.UNKNOWN: "…"}
+
+
+def picture(seen: View) -> Group:
+    """A rollout for people: its way, who gets what, its checks."""
+    parts: list[RenderableType] = [_headline(seen)]
+    if seen.stages:
+        parts.append(way(seen.stages))
+    if seen.arms:
+        parts.append(_arms(seen))
+    if seen.checks:
+        parts += ["", _checks(seen.checks)]
+    if seen.next_version is not None:
+        parts.append(f"Version {seen.next_version} waits for this one to end.")
+    if seen.commands_waiting:
+        parts.append(f"{seen.commands_waiting} commands wait for the controller.")
+    return Group(*parts)
+
+
+def way(stages: tuple[Stage, ...]) -> Text:
+    """The stages as a line, ``converting > verifying > [shadow] > 5 % > promoted``."""
+    line = Text()
+    for number, stage in enumerate(stages):
+        if number:
+            line.append(" > ", style="dim")
+        before, after = _AROUND.get(stage.mark, ("", ""))
+        line.append(f"{before}{stage.name}{after}", style=_STYLE[stage.mark])
+    return line
+
+
+def _headline(seen: View) -> Text:
+    if seen.version is None:
+        return Text(f"{seen.endpoint}: no version yet")
+    line = Text(f"{seen.endpoint}: version {seen.version}", style="bold")
+    if seen.against is not None and seen.against != seen.version:
+        line.append(f" against version {seen.against}", style="not bold")
+    line.append(f"  {seen.phase}", style="not bold")
+    if seen.paused:
+        line.append(", paused", style="yellow")
+    if seen.deadline_seconds is not None:
+        line.append(f", {about(seen.deadline_seconds)} to the deadline", style="not bold")
+    if seen.bake_seconds is not None:
+        line.append(f", {about(seen.bake_seconds)} of its bake left", style="not bold")
+    if seen.reason:
+        line.append(f"\n{seen.reason}", style="not bold")
+    return line
+
+
+def _arms(seen: View) -> str:
+    told = [f"{arm.arm} version {arm.version} {arm.percent:g} %" for arm in seen.arms]
+    return f"weights: {', '.join(told)}"
+
+
+def _checks(checks: tuple[CheckResult, ...]) -> Table:
+    table = Table(box=None, pad_edge=False)
+    table.add_column("check", no_wrap=True)
+    table.add_column("verdict", no_wrap=True)
+    table.add_column("needs", no_wrap=True, justify="right")
+    table.add_column("says", overflow="fold")
+    for check in checks:
+        needs = "" if check.needs is None else f"{check.needs:,} more"
+        table.add_row(
+            escape(check.name), _VERDICT[check.verdict], needs, escape(check.reason) + _role(check)
+        )
+    return table
+
+
+def _role(check: CheckResult) -> str:
+    if not check.gate:
+        return " [dim](reports only)[/]"
+    return "" if check.required else " [dim](need not pass)[/]"

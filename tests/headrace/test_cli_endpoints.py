@@ -1,0 +1,264 @@
+"""What ``headrace apply``, ``get``, ``delete`` and ``rollout`` do, as a user runs them."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fake_controller import FakeController
+from typer.testing import CliRunner, Result
+
+from contracts.endpoint import (
+    Arm,
+    EndpointSpec,
+    EndpointStatus,
+    Metadata,
+    ModelEndpoint,
+    Phase,
+    Route,
+    Transition,
+)
+from contracts.model import ModelRef
+from contracts.rollout import COMMAND_PREFIX, Command
+from headrace.cli import app
+from headrace.stack.state import Home, claimed
+from registry.endpoint_store import FileEndpointStore
+
+TONE = """\
+apiVersion: headrace.dev/v1alpha1
+kind: ModelEndpoint
+metadata: {name: tone}
+spec:
+  model: tone-model
+  rollout: {deadline: 1h30m}
+"""
+STABLE = ModelRef(model="tone-model", version="3", package="a" * 64)
+SERVING = EndpointStatus(
+    generation=4,
+    routes=(Route(arm=Arm.STABLE, ref=STABLE, weight=100),),
+    packages=(STABLE,),
+    history=(
+        Transition(at=1e9, version="3", phase=Phase.PROMOTED, reason="all checks pass", by=""),
+        Transition(at=1e9 + 60, version="3", phase=Phase.PROMOTED, reason="why not", by="ann"),
+    ),
+)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    with claimed(tmp_path / "h"):
+        pass
+    return tmp_path / "h"
+
+
+@pytest.fixture
+def store(root: Path) -> FileEndpointStore:
+    return FileEndpointStore(Home(root).endpoints)
+
+
+@pytest.fixture
+def tone(store: FileEndpointStore) -> ModelEndpoint:
+    spec = EndpointSpec(model="tone-model")
+    return store.put(ModelEndpoint(metadata=Metadata(name="tone"), spec=spec, status=SERVING))
+
+
+@pytest.fixture
+def running(root: Path) -> Iterator[None]:
+    """The home is held, as by a stack that runs."""
+    with claimed(root):
+        yield
+
+
+def run(root: Path, *words: str, text: str | None = None) -> Result:
+    env = {"COLUMNS": "200", "HEADRACE_HOME": ""}
+    return CliRunner().invoke(app, [*words, "--home", str(root)], input=text, env=env)
+
+
+def stored(store: FileEndpointStore) -> ModelEndpoint:
+    endpoint = store.get("tone")
+    assert endpoint is not None
+    return endpoint
+
+
+def refuses(command: Command) -> tuple[bool, str]:
+    return False, f"no rollout is on to {command.verb.value}"
+
+
+def does(command: Command) -> tuple[bool, str]:
+    return True, f"version 4 is {command.verb.value}d"
+
+
+# apply, get, delete
+
+
+def test_apply_says_created_then_unchanged_then_what_changed(root: Path, tmp_path: Path) -> None:
+    file = tmp_path / "tone.yaml"
+    file.write_text(TONE)
+    assert run(root, "apply", "-f", str(file)).output == "endpoint tone created\n"
+    assert run(root, "apply", "-f", str(file)).output == "endpoint tone unchanged\n"
+    file.write_text(TONE.replace("1h30m", "2h"))
+    assert run(root, "apply", "-f", str(file)).output == (
+        "endpoint tone changed\n  spec.rollout.deadline: 1h30m -> 2h\n"
+    )
+
+
+def test_apply_reads_standard_input(root: Path, store: FileEndpointStore) -> None:
+    made = json.loads(run(root, "apply", "-f", "-", "--json", text=TONE).output)
+    assert made == [{"name": "tone", "what": "created", "changes": []}]
+    assert stored(store).spec.rollout.deadline == 5400.0
+
+
+def test_an_invalid_document_is_refused_and_all_that_runs_stays(
+    root: Path, store: FileEndpointStore, tone: ModelEndpoint
+) -> None:
+    bad = TONE.replace("{deadline: 1h30m}", "{steps: [{shadow: 100}, {weight: 100}]}")
+    good = TONE.replace("name: tone", "name: mood")
+    result = run(root, "apply", "-f", "-", text=f"{good}---\n{bad}")
+    assert result.exit_code == 11
+    assert "document 2 was refused" in result.stderr
+    assert "spec.rollout.steps[1].weight: must be less than 100, not 100." in result.stderr
+    assert store.list() == (tone,)
+
+
+def test_apply_keeps_the_status(root: Path, store: FileEndpointStore, tone: ModelEndpoint) -> None:
+    assert run(root, "apply", "-f", "-", text=TONE).exit_code == 0
+    assert stored(store).status == tone.status
+
+
+def test_apply_of_a_file_that_is_not_there_is_a_sentence(root: Path) -> None:
+    result = run(root, "apply", "-f", "none.yaml")
+    assert result.exit_code == 10
+    assert "none.yaml can't be read" in result.stderr
+
+
+def test_what_get_prints_can_be_applied(root: Path, store: FileEndpointStore) -> None:
+    run(root, "apply", "-f", "-", text=TONE)
+    shown = run(root, "get", "tone").output
+    assert "deadline: 1h30m" in shown
+    assert "status" not in shown
+    assert "limits" not in shown
+    assert "unchanged" in run(root, "apply", "-f", "-", text=shown).output
+    everything = run(root, "get", "-o", "yaml", "--all").output
+    assert "maxTokensInFlight: 65536" in everything
+    assert "unchanged" in run(root, "apply", "-f", "-", text=everything).output
+
+
+def test_get_lists_every_endpoint(root: Path, tone: ModelEndpoint) -> None:
+    assert "tone-model" in run(root, "get").output
+    (only,) = json.loads(run(root, "get", "-o", "json").output)
+    assert only["spec"] == {"model": "tone-model"}
+
+
+def test_delete_without_a_yes_deletes_nothing(
+    root: Path, store: FileEndpointStore, tone: ModelEndpoint
+) -> None:
+    result = run(root, "delete", "tone")
+    assert result.exit_code == 1
+    assert "404" in result.stderr
+    assert store.list() == (tone,)
+
+
+def test_delete_says_that_a_registered_model_comes_back(
+    root: Path, store: FileEndpointStore, tone: ModelEndpoint
+) -> None:
+    result = run(root, "delete", "tone", "--yes")
+    assert "--no-auto-endpoints" in result.output
+    assert store.list() == ()
+
+
+def test_an_endpoint_that_can_not_be_read_can_be_deleted(
+    root: Path, store: FileEndpointStore
+) -> None:
+    file = Home(root).endpoints / "tone.json"
+    file.write_text("{")
+    assert run(root, "delete", "tone", "--yes").exit_code == 0
+    assert not file.exists()
+
+
+# rollout
+
+
+@pytest.mark.parametrize("verb", ["promote", "pause", "resume", "abort", "undo", "retry"])
+def test_a_decision_is_told_to_the_controller_with_who_and_why(
+    root: Path, tone: ModelEndpoint, running: None, verb: str
+) -> None:
+    with FakeController(Home(root).endpoints, does).running() as controller:
+        result = run(root, "rollout", verb, "tone", "--by", "ann", "--reason", "it is time")
+    assert result.output == f"Version 4 is {verb}d.\n"
+    (command,) = controller.commands
+    assert (command.verb.value, command.by, command.reason) == (verb, "ann", "it is time")
+
+
+def test_a_refusal_ends_with_status_one_and_its_reason(
+    root: Path, tone: ModelEndpoint, running: None
+) -> None:
+    with FakeController(Home(root).endpoints, refuses).running():
+        result = run(root, "rollout", "pause", "tone")
+        answer = run(root, "rollout", "abort", "tone", "--json")
+    assert result.exit_code == answer.exit_code == 1
+    assert "pause was refused: no rollout is on to pause." in result.stderr
+    assert json.loads(answer.stdout)["accepted"] is False
+
+
+def test_without_a_stack_a_decision_is_noted_for_when_it_is_back(
+    root: Path, store: FileEndpointStore, tone: ModelEndpoint
+) -> None:
+    result = run(root, "rollout", "promote", "tone")
+    assert result.exit_code == 0
+    assert "taken when the controller is back" in result.output
+    (key,) = stored(store).metadata.annotations
+    assert key.startswith(COMMAND_PREFIX)
+    assert "1 commands wait" in run(root, "rollout", "status", "tone").output
+
+
+def test_more_decisions_than_are_kept_are_refused(root: Path, tone: ModelEndpoint) -> None:
+    for _ in range(20):
+        assert run(root, "rollout", "pause", "tone").exit_code == 0
+    result = run(root, "rollout", "pause", "tone")
+    assert result.exit_code == 1
+    assert "20 commands wait" in result.stderr
+
+
+def test_pin_and_unpin_change_what_is_asked_and_say_who(
+    root: Path, store: FileEndpointStore, tone: ModelEndpoint, running: None
+) -> None:
+    run(root, "apply", "-f", "-", text=TONE + "  version: {alias: blue}\n")
+    with FakeController(Home(root).endpoints, does).running() as controller:
+        assert run(root, "rollout", "pin", "tone", "3", "--by", "ann").exit_code == 0
+        assert "pin: '3'" in run(root, "get", "tone").output
+        assert "before-pin" not in run(root, "get", "tone").output
+        assert run(root, "rollout", "unpin", "tone").exit_code == 0
+    assert "version: {alias: blue}" in run(root, "get", "tone").output
+    assert [command.version for command in controller.commands] == ["3", None]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [(("unpin", "tone"), "not pinned"), (("pin", "tone", "newest"), "no version")],
+)
+def test_a_pin_that_makes_no_sense_is_refused_at_once(
+    root: Path, store: FileEndpointStore, tone: ModelEndpoint, words: tuple[str, ...], said: str
+) -> None:
+    result = run(root, "rollout", *words)
+    assert result.exit_code == 1
+    assert said in result.stderr
+    assert store.list() == (tone,)
+
+
+def test_history_tells_when_what_why_and_who(root: Path, tone: ModelEndpoint) -> None:
+    shown = run(root, "rollout", "history", "tone").output
+    assert "2001-09-09 01:46:40" in shown
+    assert "all checks pass" in shown
+    assert "ann" in shown
+    assert [
+        line["by"] for line in json.loads(run(root, "rollout", "history", "tone", "--json").output)
+    ] == ["", "ann"]
+
+
+@pytest.mark.parametrize("words", [("status",), ("history",), ("promote",), ("pin", "3")])
+def test_an_unknown_endpoint_names_those_there_are(
+    root: Path, tone: ModelEndpoint, words: tuple[str, ...]
+) -> None:
+    result = run(root, "rollout", words[0], "mood", *words[1:])
+    assert result.exit_code == 10
+    assert "tone" in result.stderr
