@@ -5,6 +5,7 @@ self-contained: no script, no font, no picture from elsewhere. Everything that a
 escaped.
 """
 
+import json
 import math
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
@@ -67,8 +68,8 @@ def document(endpoint: ModelEndpoint, state: RolloutState) -> dict[str, Any]:
         "version": state.candidate.version,
         "compared_with": state.stable.version,
         "spec": endpoint.spec.rollout.model_dump(mode="json", by_alias=True),
-        "rollout": state.model_dump(mode="json", by_alias=True),
-        "history": [line.model_dump(mode="json") for line in _history(endpoint, state)],
+        "rollout": json.loads(state.model_dump_json(by_alias=True)),
+        "history": [json.loads(line.model_dump_json()) for line in _history(endpoint, state)],
     }
 
 

@@ -1,0 +1,104 @@
+"""Joins the rollout machine, its judge and the statistics into what the registry asks for.
+
+Called by the registry's controller in each pass, for each endpoint, in a thread. It gathers what
+the machine must see and hands on what it says; it decides nothing and keeps nothing.
+"""
+
+import json
+import logging
+from collections.abc import Mapping
+from typing import Protocol
+
+from contracts.endpoint import EndpointStatus, ModelEndpoint, Phase
+from contracts.model import ModelRef
+from contracts.profile import ReferenceProfile
+from contracts.rollout import RolloutState
+from contracts.windows import EndpointWindow
+from headrace.controller import commands
+from registry.rollouts import Surroundings
+from registry.store import PackageStore, StoreError
+from rollout import machine, report
+from rollout.judging import Judge
+from rollout.seen import Seen
+
+log = logging.getLogger(__name__)
+
+# What an event may take from its request's end into a window: the gateway's buffer, Kafka, fold.
+_ON_THE_WAY_SECONDS = 3.0
+
+
+class Statistics(Protocol):
+    """Whoever knows the windows; ``stats.reader.WindowsReader`` does."""
+
+    def windows(
+        self, endpoint: str, after: float, *, lateness_seconds: float | None = None
+    ) -> tuple[EndpointWindow, ...] | None:
+        """Closed windows, oldest first; None while they can't be known."""
+        ...
+
+
+class JoinedRollouts:
+    """``registry.rollouts.Rollouts`` on the machine."""
+
+    def __init__(self, judge: Judge, statistics: Statistics) -> None:
+        self._judge = judge
+        self._statistics = statistics
+
+    def advance(self, endpoint: ModelEndpoint, around: Surroundings, now: float) -> ModelEndpoint:
+        """The endpoint with its next status, and without the commands that were answered."""
+        seen = Seen(
+            loaded=around.loaded,
+            failures=around.failures,
+            target=around.target,
+            windows=self._windows(endpoint),
+            commands=commands.waiting(endpoint.metadata.annotations),
+        )
+        spec, before = endpoint.spec.rollout, endpoint.status
+        status = machine.advance(spec, before, seen, now, self._judge)
+        if status != before:
+            _refuse_unreadable(status)
+        return commands.without_answered(endpoint.model_copy(update={"status": status}))
+
+    def evidence(self, endpoint: ModelEndpoint, state: RolloutState) -> Mapping[str, bytes]:
+        """The report for people, and all that it shows as JSON."""
+        document = report.document(endpoint, state)
+        return {
+            "evidence.json": json.dumps(document, indent=1, allow_nan=False).encode(),
+            "report.html": report.page(endpoint, state).encode(),
+        }
+
+    def _windows(self, endpoint: ModelEndpoint) -> tuple[EndpointWindow, ...] | None:
+        """What is known, where a rollout is on or may begin; nobody looks at it otherwise."""
+        status = endpoint.status
+        waits = status.candidate is not None and status.candidate.phase is Phase.LOADED
+        if status.rollout is None and not waits:
+            return ()
+        lateness = endpoint.spec.limits.timeout_seconds + _ON_THE_WAY_SECONDS
+        return self._statistics.windows(endpoint.name, 0.0, lateness_seconds=lateness)
+
+
+def _refuse_unreadable(status: EndpointStatus) -> None:
+    """A status is stored as JSON, and one that can't be read back would lose the endpoint.
+
+    Raises:
+        ValidationError: it can't be, for instance because a figure is not finite.
+    """
+    EndpointStatus.model_validate_json(status.model_dump_json(by_alias=True))
+
+
+class PackageProfiles:
+    """Reference profiles out of the packages' manifests, each read once."""
+
+    def __init__(self, store: PackageStore) -> None:
+        self._store = store
+        self._known: dict[str, ReferenceProfile | None] = {}
+
+    def __call__(self, ref: ModelRef) -> ReferenceProfile | None:
+        """The profile; None where the package has none, or can't be read now."""
+        if ref.package not in self._known:
+            try:
+                self._known[ref.package] = self._store.manifest(ref.package).profile
+            except StoreError as error:
+                log.warning("the profile of version %s can't be read: %s", ref.version, error)
+                return None
+        return self._known[ref.package]

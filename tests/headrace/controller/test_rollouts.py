@@ -1,0 +1,193 @@
+"""The joined parts: what the machine is shown, and a whole way of a version in memory."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+from registry_fakes import endpoint, ref
+from rollout_fakes import FakeJudge, window
+
+from contracts.endpoint import (
+    Arm,
+    Candidate,
+    EndpointSpec,
+    EndpointStatus,
+    ModelEndpoint,
+    Phase,
+    Route,
+)
+from contracts.rollout import (
+    COMMAND_PREFIX,
+    CheckResult,
+    Command,
+    Outcome,
+    RolloutSpec,
+    RolloutState,
+    Verb,
+    Verdict,
+)
+from contracts.windows import EndpointWindow
+from headrace.controller.rollouts import JoinedRollouts, PackageProfiles
+from registry.rollouts import Surroundings
+from registry.store import PackageStore
+
+OLD, NEW = ref("1", "a"), ref("2", "b")
+BOTH = Surroundings(frozenset({OLD, NEW}), {}, "2")
+SPEC = EndpointSpec(
+    model="m",
+    rollout=RolloutSpec.model_validate(
+        {"steps": [{"shadow": 100}, {"weight": 50}], "bake": "60s", "deadline": "1h"}
+    ),
+)
+
+
+class MemoryStatistics:
+    """Windows that a test adds; ``away`` as while Kafka is."""
+
+    def __init__(self) -> None:
+        self.known: list[EndpointWindow] = []
+        self.away = False
+        self.asked: list[tuple[str, float | None]] = []
+
+    def windows(
+        self, endpoint: str, after: float, *, lateness_seconds: float | None = None
+    ) -> tuple[EndpointWindow, ...] | None:
+        self.asked.append((endpoint, lateness_seconds))
+        return None if self.away else tuple(self.known)
+
+
+class House:
+    """An endpoint whose candidate is loaded, with stable's history known."""
+
+    def __init__(self) -> None:
+        self.statistics = MemoryStatistics()
+        self.now = 1000.0
+        self.rollouts = JoinedRollouts(FakeJudge(), self.statistics)
+        status = EndpointStatus(
+            routes=(Route(arm=Arm.STABLE, ref=OLD, weight=100),),
+            packages=(OLD, NEW),
+            candidate=Candidate(version="2", phase=Phase.LOADED, ref=NEW, options="o"),
+        )
+        self.endpoint = endpoint(status, spec=SPEC)
+        for _ in range(30):
+            self.see()
+
+    @property
+    def status(self) -> EndpointStatus:
+        return self.endpoint.status
+
+    def see(self, verdict: str = "unknown") -> None:
+        """Ten seconds pass, with traffic by the routes."""
+        made = window(self.endpoint.status.routes, int(self.now), verdict=verdict)
+        self.statistics.known.append(made)
+        self.now += 10.0
+
+    def step(self, around: Surroundings = BOTH) -> EndpointStatus:
+        """One pass, stored and read again as by another process."""
+        advanced = self.rollouts.advance(self.endpoint, around, self.now)
+        self.endpoint = ModelEndpoint.model_validate_json(advanced.model_dump_json(by_alias=True))
+        return self.endpoint.status
+
+    def ask(self, verb: Verb) -> None:
+        command = Command(id=verb.value, verb=verb, by="ada", at=self.now)
+        notes = {f"{COMMAND_PREFIX}{command.id}": command.model_dump_json()}
+        metadata = self.endpoint.metadata.model_copy(update={"annotations": notes})
+        self.endpoint = self.endpoint.model_copy(update={"metadata": metadata})
+
+
+def test_a_loaded_version_walks_to_all_callers() -> None:
+    house = House()
+    phases = []
+    for _ in range(20):
+        status = house.step()
+        phases.append(status.candidate.phase if status.candidate else None)
+        house.see("pass")
+    assert list(dict.fromkeys(phases)) == [Phase.SHADOW, Phase.CANARY, Phase.PROMOTED, None]
+    assert house.status.routes == (Route(arm=Arm.STABLE, ref=NEW, weight=100),)
+    assert house.status.last_rollout is not None
+    assert house.status.last_rollout.outcome is Outcome.SETTLED
+
+
+def test_a_version_that_fails_goes_back_with_its_reason() -> None:
+    house = House()
+    house.step()
+    house.see("fail")
+    status = house.step()
+    assert status.routes == (Route(arm=Arm.STABLE, ref=OLD, weight=100),)
+    assert [item.version for item in status.rejected] == ["2"]
+
+
+def test_what_a_triton_refuses_and_what_the_spec_wants_reach_the_machine() -> None:
+    house = House()
+    house.step()
+    refused = house.step(Surroundings(BOTH.loaded, {NEW: "Triton refused it: too large"}, "2"))
+    assert refused.rejected[0].reason == "Triton refused it: too large"
+    house = House()
+    house.step()
+    house.step(Surroundings(BOTH.loaded, {}, "3"))
+    assert house.status.last_rollout is not None
+    assert house.status.last_rollout.outcome is Outcome.SUPERSEDED
+
+
+def test_without_statistics_everything_holds() -> None:
+    house = House()
+    house.step()
+    before = house.status.routes
+    house.statistics.away = True
+    house.now += 600.0
+    assert house.step().routes == before
+    assert house.status.rollout is not None
+
+
+def test_statistics_are_asked_for_only_where_somebody_looks_at_them() -> None:
+    house = House()
+    house.rollouts.advance(endpoint(), BOTH, house.now)
+    assert house.statistics.asked == []
+    house.step()
+    assert house.statistics.asked == [("e", 5.0)]
+
+
+def test_a_command_is_answered_once_and_leaves_its_annotation() -> None:
+    house = House()
+    house.step()
+    house.ask(Verb.PAUSE)
+    status = house.step()
+    assert [(item.verb, item.accepted) for item in status.commands] == [(Verb.PAUSE, True)]
+    assert house.endpoint.metadata.annotations == {}
+    house.ask(Verb.PAUSE)  # the same one again, as if its annotation could not be taken away
+    assert house.step().commands == status.commands
+
+
+class NotFinite(FakeJudge):
+    """Has a figure that JSON has no word for."""
+
+    def begin(
+        self, spec: RolloutSpec, state: RolloutState, history: Sequence[EndpointWindow]
+    ) -> RolloutState:
+        state = super().begin(spec, state, history)
+        check = CheckResult(
+            name="x", verdict=Verdict.UNKNOWN, reason="", figures={"evidence": float("inf")}
+        )
+        return state.model_copy(update={"checks": (check,)})
+
+
+def test_a_status_that_could_not_be_read_back_is_never_handed_on() -> None:
+    house = House()
+    house.rollouts = JoinedRollouts(NotFinite(), house.statistics)
+    with pytest.raises(ValidationError):
+        house.rollouts.advance(house.endpoint, BOTH, house.now)
+
+
+def test_evidence_is_a_page_and_the_json_behind_it() -> None:
+    state = RolloutState(id="r", candidate=NEW, stable=OLD, began=1.0, step_began=1.0)
+    files = House().rollouts.evidence(endpoint(), state)
+    assert set(files) == {"evidence.json", "report.html"}
+    assert json.loads(files["evidence.json"])["version"] == "2"
+    assert files["report.html"].startswith(b"<!doctype html>")
+
+
+def test_a_profile_that_can_not_be_read_is_none_for_now(tmp_path: Path) -> None:
+    profiles = PackageProfiles(PackageStore(tmp_path.as_uri()))
+    assert profiles(OLD) is None
