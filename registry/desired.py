@@ -9,7 +9,7 @@ from enum import IntEnum
 
 from pydantic import BaseModel, ConfigDict
 
-from contracts.endpoint import ModelEndpoint
+from contracts.endpoint import Arm, ModelEndpoint
 from contracts.model import ModelRef
 
 FIRST_RETRY_SECONDS = 1.0
@@ -39,46 +39,87 @@ class Role(IntEnum):
     KEPT = 2
 
 
+_ROLES = {
+    Arm.STABLE: Role.STABLE,
+    Arm.CANARY: Role.CANDIDATE,
+    Arm.SHADOW: Role.CANDIDATE,
+    Arm.CONTROL: Role.KEPT,  # it worked, and it is what one would go back to
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Want:
-    """A package that some endpoint names."""
+    """A package that some endpoint names.
+
+    ``on_trial``: it has not proven itself yet, so that it is blamed where Triton dies under it. So
+    is a candidate, and a stable version in its bake.
+    """
 
     ref: ModelRef
     role: Role
+    on_trial: bool = False
 
 
 class Entry(BaseModel):
-    """A model that this loader put into Triton, and since when (unix, seconds) nobody wants it."""
+    """A model that this loader put into Triton, and since when (unix, seconds) nobody wants it.
+
+    ``crashes`` counts how often Triton died under it while it was on trial.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     ref: ModelRef
     unwanted_since: float | None = None
+    crashes: int = 0
 
 
 class Ledger(BaseModel):
-    """All models that this loader put into its Triton, by Triton's name of them."""
+    """All models that this loader put into its Triton, by Triton's name of them.
+
+    ``in_order``: the loader ended as it was told to. What Triton lost meanwhile shows no crash.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     entries: dict[str, Entry] = {}
+    in_order: bool = False
 
     def placed(self, ref: ModelRef) -> "Ledger":
         """With one more model."""
-        return Ledger(entries={**self.entries, ref.triton_model: Entry(ref=ref)})
+        entry = Entry(ref=ref, crashes=self.crashes(ref))
+        return self._with({**self.entries, ref.triton_model: entry})
 
     def without(self, name: str) -> "Ledger":
         """With one model less."""
-        return Ledger(entries={key: item for key, item in self.entries.items() if key != name})
+        return self._with({key: item for key, item in self.entries.items() if key != name})
+
+    def crashed(self, ref: ModelRef) -> "Ledger":
+        """With one more death of Triton under a model."""
+        entry = Entry(ref=ref, crashes=self.crashes(ref) + 1)
+        return self._with({**self.entries, ref.triton_model: entry})
+
+    def crashes(self, ref: ModelRef) -> int:
+        """How often Triton died under a model."""
+        entry = self.entries.get(ref.triton_model)
+        return entry.crashes if entry else 0
+
+    def left(self, *, in_order: bool) -> "Ledger":
+        """With how the loader ended."""
+        return self.model_copy(update={"in_order": in_order})
 
     def judged(self, wanted: Iterable[Want], now: float) -> "Ledger":
-        """With the time since when each model is unwanted; equal where nothing changed."""
+        """With the time since when each model is unwanted; equal where nothing changed.
+
+        One that is wanted again later, because a person said so, is on trial anew.
+        """
         names = {want.ref.triton_model for want in wanted}
         entries = {}
         for name, entry in self.entries.items():
-            since = None if name in names else entry.unwanted_since or now
-            entries[name] = entry.model_copy(update={"unwanted_since": since})
-        return Ledger(entries=entries)
+            update: dict[str, float | None] = {"unwanted_since": None}
+            if name not in names:
+                update = {"unwanted_since": entry.unwanted_since or now, "crashes": 0}
+            entries[name] = entry.model_copy(update=update)
+        return self._with(entries)
 
     def expired(self, now: float, grace_seconds: float) -> tuple[str, ...]:
         """Names of the models that nobody has wanted for so long."""
@@ -87,6 +128,9 @@ class Ledger(BaseModel):
             for name, entry in self.entries.items()
             if entry.unwanted_since is not None and now - entry.unwanted_since >= grace_seconds
         )
+
+    def _with(self, entries: dict[str, Entry]) -> "Ledger":
+        return self.model_copy(update={"entries": entries})
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,10 +160,11 @@ def failed(
 ) -> Failure:
     """A failure to load, with the time of the next try.
 
-    A candidate at fault is not tried again. A stable version is, whatever the reason: it worked.
+    A version at fault is not tried again while it is on trial, so that there is room to go back. A
+    stable version is, whatever the reason: it worked.
     """
     attempts = previous.attempts + 1 if previous else 1
-    final = by_version and want.role is not Role.STABLE
+    final = by_version and (want.on_trial or want.role is not Role.STABLE)
     delay = min(LAST_RETRY_SECONDS, FIRST_RETRY_SECONDS * 2.0 ** min(attempts - 1, 16))
     return Failure(want.ref, reason, by_version, attempts, None if final else now + delay)
 
@@ -141,9 +186,10 @@ def missing_stable(wants: Iterable[Want], loaded: Mapping[str, object]) -> bool:
 
 def _of(endpoint: ModelEndpoint) -> Iterable[Want]:
     status = endpoint.status
+    judged = status.rollout.candidate if status.rollout else None
     for route in status.routes:
-        stable = status.stable == route.ref
-        yield Want(route.ref, Role.STABLE if stable else Role.CANDIDATE)
+        yield Want(route.ref, _ROLES[route.arm], on_trial=route.ref == judged)
     candidate = status.candidate.ref if status.candidate else None
     for ref in status.packages:
-        yield Want(ref, Role.CANDIDATE if ref == candidate else Role.KEPT)
+        coming = ref in {candidate, judged}
+        yield Want(ref, Role.CANDIDATE if coming else Role.KEPT, on_trial=coming)

@@ -19,7 +19,7 @@ from contracts.loading import CostPoint, LoadedModel, LoaderReport, LoadFailure
 from contracts.manifest import MANIFEST, Manifest
 from contracts.model import ModelRef
 from registry import desired, durable, metrics, warmup
-from registry.desired import Failure, Ledger, Role, Want
+from registry.desired import Failure, Ledger, Want
 from registry.endpoint_store import EndpointStore
 from registry.errors import (
     BackendMissingError,
@@ -90,15 +90,14 @@ class Loader:
         self._loaded: dict[str, LoadedModel] = {}
         self._costs: dict[str, tuple[CostPoint, ...]] = {}
         self._failures: dict[str, Failure] = {}
-        self._crashes: dict[str, int] = {}
         self._backend: str | None = None
         self._answers = False
         self._reported: LoaderReport | None = None
         self._ledger = _read_ledger(options.ledger_file)
+        self._adopt(reports.get(options.name))
 
     async def run(self, stop: asyncio.Event) -> None:
         """Mends until told to stop. Nothing that is away ends it."""
-        self._adopt(self._reports.get(self._options.name))
         async with asyncio.TaskGroup() as tasks:
             heart = tasks.create_task(self._beat())
             while not stop.is_set():
@@ -110,6 +109,14 @@ class Loader:
                 if not busy:
                     await _wait(stop, self._options.poll_seconds)
             heart.cancel()
+        self.leave()
+
+    def leave(self) -> None:
+        """Notes that this loader ended as it was told to, so that the next one blames nobody."""
+        try:
+            self._write_ledger(self._ledger.left(in_order=True))
+        except OSError as error:
+            log.warning("the ledger can't be written: %s", error)
 
     async def step(self) -> bool:
         """One pass; returns whether there may be more to do at once."""
@@ -166,18 +173,25 @@ class Loader:
             metrics.TRITON_RESTARTS.inc()
             self._backend = None
             for want in wants:
-                if want.role is Role.CANDIDATE and want.ref.triton_model in lost:
+                if want.ref.triton_model in lost and not self._ledger.in_order:
                     self._crashed(want)
+        self._write_ledger(self._ledger.left(in_order=False))
         self._loaded = {name: model for name, model in self._loaded.items() if name in held}
         names = {want.ref.triton_model for want in wants}
         self._failures = {name: item for name, item in self._failures.items() if name in names}
 
+        for want in wants:
+            crashes = self._ledger.crashes(want.ref)
+            known = self._failures.get(want.ref.triton_model)
+            told = known is not None and known.by_version
+            if want.on_trial and crashes > desired.CRASHES_ALLOWED and not told:
+                reason = f"Triton ended {crashes} times while it held or loaded the version"
+                self._fail(want, reason, by_version=True)
+
     def _crashed(self, want: Want) -> None:
-        name = want.ref.triton_model
-        self._crashes[name] = self._crashes.get(name, 0) + 1
-        if self._crashes[name] > desired.CRASHES_ALLOWED:
-            reason = f"Triton ended {self._crashes[name]} times while it held or loaded the version"
-            self._fail(want, reason, by_version=True)
+        """Notes that Triton died under a package, also for the loader after this one."""
+        if want.on_trial:
+            self._write_ledger(self._ledger.crashed(want.ref))
 
     # What to do
 
@@ -201,8 +215,7 @@ class Loader:
         except TritonUnavailableError as error:
             self._triton_is_away(str(error))
             self._fail(want, str(error), by_version=False)
-            if want.role is Role.CANDIDATE:
-                self._crashed(want)
+            self._crashed(want)
         except TritonRefusedError as error:
             self._fail(want, str(error), by_version=desired.is_version_fault(str(error)))
         except (RegistryError, OSError, ValueError) as error:
@@ -250,7 +263,7 @@ class Loader:
             await asyncio.to_thread(self._placement.remove, name)
             await asyncio.to_thread(self._packages.forget, self._ledger.entries[name].ref)
             self._write_ledger(self._ledger.without(name))
-            for memory in (self._loaded, self._costs, self._crashes):
+            for memory in (self._loaded, self._costs):
                 memory.pop(name, None)
             log.info("unloaded %s, which no endpoint names any more", name)
 

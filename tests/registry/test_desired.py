@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from registry_fakes import endpoint, ref
 
 from contracts.endpoint import Arm, Candidate, EndpointStatus, Phase, Route
+from contracts.rollout import RolloutState
 from registry.desired import Ledger, Role, Want, failed, is_version_fault, may_try, wanted
 
 A, B = ref("1", "a"), ref("2", "b")
@@ -23,7 +24,10 @@ def test_a_package_that_is_stable_anywhere_counts_as_stable() -> None:
 def test_the_candidate_comes_before_what_is_only_kept() -> None:
     candidate = Candidate(version="2", phase=Phase.LOADING, ref=B)
     status = EndpointStatus(packages=(A, B), candidate=candidate)
-    assert wanted([endpoint(status)]) == (Want(B, Role.CANDIDATE), Want(A, Role.KEPT))
+    assert wanted([endpoint(status)]) == (
+        Want(B, Role.CANDIDATE, on_trial=True),
+        Want(A, Role.KEPT),
+    )
 
 
 def test_a_stable_version_is_tried_again_even_when_it_is_blamed() -> None:
@@ -67,3 +71,40 @@ def test_a_model_expires_only_after_its_whole_grace_unwanted(
         ledger = ledger.judged([Want(A, Role.STABLE)] if is_wanted else [], now)
         expected = since is not None and now - since >= 600
         assert (A.triton_model in ledger.expired(now, 600)) == expected
+
+
+def baking() -> EndpointStatus:
+    """Version 2 in its bake, with version 1 as the control."""
+    return EndpointStatus(
+        routes=(
+            Route(arm=Arm.STABLE, ref=B, weight=95),
+            Route(arm=Arm.CONTROL, ref=A, weight=5),
+        ),
+        packages=(B, A),
+        rollout=RolloutState(
+            id="r", candidate=B, stable=A, began=1.0, step_began=1.0, promoted_at=2.0
+        ),
+    )
+
+
+def test_in_a_bake_the_new_version_is_on_trial_and_the_old_one_is_not() -> None:
+    assert wanted([endpoint(baking())]) == (
+        Want(B, Role.STABLE, on_trial=True),
+        Want(A, Role.KEPT),
+    )
+
+
+def test_a_version_at_fault_in_its_bake_leaves_room_for_the_old_one() -> None:
+    new, _ = wanted([endpoint(baking())])
+    assert failed(new, "crash", None, by_version=True, now=0.0).retry_at is None
+    proven = Want(B, Role.STABLE)
+    assert failed(proven, "crash", None, by_version=True, now=0.0).retry_at is not None
+
+
+def test_a_ledger_counts_the_deaths_under_a_model_until_nobody_wants_it() -> None:
+    ledger = Ledger().placed(A).crashed(A).placed(A)
+    assert ledger.crashes(A) == 1
+    read = Ledger.model_validate_json(ledger.model_dump_json())
+    assert read.judged([Want(A, Role.CANDIDATE)], 5.0).crashes(A) == 1
+    assert read.judged([], 5.0).crashes(A) == 0
+    assert read.crashes(B) == 0

@@ -18,6 +18,7 @@ from registry_fakes import (
 from contracts.endpoint import Arm, Candidate, EndpointStatus, Phase, Route
 from contracts.loading import LoaderReport
 from contracts.model import ModelRef
+from contracts.rollout import RolloutState
 from registry.errors import BackendMissingError, TritonRefusedError
 from registry.loader import Loader, LoaderOptions
 
@@ -154,6 +155,58 @@ async def test_a_second_restart_under_a_candidate_fails_the_candidate(house: Hou
     report = await house.settle()
     assert names(report) == ["2"]
     assert report.failed[0].by_version
+
+
+async def test_deaths_under_a_candidate_are_counted_across_a_killed_loader(house: House) -> None:
+    await house.serve(STABLE, CANDIDATE, stable=STABLE)
+    house.triton.restart()
+    await house.settle()
+    house.loader = house.new_loader()
+    house.triton.restart()
+    report = await house.settle()
+    assert names(report) == ["2"]
+    assert report.failed[0].by_version
+    house.loader = house.new_loader()
+    report = await house.settle()
+    assert names(report) == ["2"]
+    assert report.failed[0].by_version
+
+
+async def test_a_triton_that_is_started_anew_in_order_blames_nobody(house: House) -> None:
+    await house.serve(STABLE, CANDIDATE, stable=STABLE)
+    for _ in range(3):
+        house.loader.leave()
+        house.loader = house.new_loader()
+        house.triton.restart()
+        report = await house.settle()
+    assert sorted(names(report)) == ["2", "3"]
+    assert report.failed == ()
+    house.triton.restart()
+    assert sorted(names(await house.settle())) == ["2", "3"]
+    house.triton.restart()
+    assert (await house.settle()).failed[0].by_version
+
+
+async def test_a_version_in_its_bake_is_blamed_and_the_one_to_go_back_to_is_not(
+    house: House,
+) -> None:
+    baking = EndpointStatus(
+        routes=(
+            Route(arm=Arm.STABLE, ref=CANDIDATE, weight=95),
+            Route(arm=Arm.CONTROL, ref=STABLE, weight=5),
+        ),
+        packages=(CANDIDATE, STABLE),
+        rollout=RolloutState(
+            id="r", candidate=CANDIDATE, stable=STABLE, began=1.0, step_began=1.0, promoted_at=2.0
+        ),
+    )
+    house.endpoints.show(baking)
+    await house.settle()
+    for _ in range(2):
+        house.triton.restart()
+        report = await house.settle()
+    assert [item.ref for item in report.failed] == [CANDIDATE]
+    assert names(report) == ["2"]
 
 
 async def test_a_candidate_that_kills_triton_twice_is_not_loaded_a_third_time(house: House) -> None:
