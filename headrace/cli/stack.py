@@ -42,6 +42,9 @@ def up(
     auto_endpoints: Annotated[
         bool, typer.Option(help="Make an endpoint for each registered model that has none.")
     ] = True,
+    window_seconds: Annotated[
+        int, typer.Option(min=1, help="Length of the windows that statistics are kept in.")
+    ] = 10,
 ) -> None:
     """Starts the whole stack on this machine and runs it until Ctrl-C."""
     from headrace.commands import up as command
@@ -66,6 +69,7 @@ def up(
         keys_file=None if keys_file is None else absolute(keys_file),
         example=example,
         auto_endpoints=auto_endpoints,
+        window_seconds=window_seconds,
     )
     command.run(settings)
 

@@ -78,6 +78,7 @@ def plan(settings: StackSettings, home: Home, base: Mapping[str, str]) -> tuple[
     services += [
         _loader(settings, home, clean),
         _controller(settings, home, clean),
+        _fold(settings, home, clean),
         _gateway(settings, home, clean),
     ]
     return tuple(services)
@@ -178,6 +179,21 @@ def _controller(settings: StackSettings, home: Home, env: Mapping[str, str]) -> 
         cwd=home.root,
         ready=probes.grown(home.logs / "controller.log"),
         uses=("mlflow",),
+    )
+
+
+def _fold(settings: StackSettings, home: Home, env: Mapping[str, str]) -> Service:
+    return Service(
+        name="fold",
+        argv=_python(
+            "stats.fold_main",
+            kafka_bootstrap=settings.kafka_address,
+            window_seconds=settings.window_seconds,
+        ),
+        env=env,
+        cwd=home.root,
+        ready=probes.grown(home.logs / "fold.log"),
+        uses=("kafka",),
     )
 
 

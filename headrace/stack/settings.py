@@ -38,7 +38,8 @@ class StackSettings:
     ``kafka_bootstrap``, ``mlflow_uri`` and ``triton_grpc`` name existing services to use in place
     of the embedded ones; None starts ours. ``cache`` holds downloads that homes share. With a
     ``keys_file`` the gateway asks callers for a key. With ``auto_endpoints`` a registered
-    model that has no endpoint gets one with defaults.
+    model that has no endpoint gets one with defaults. Statistics are kept in windows of
+    ``window_seconds`` of event time.
     """
 
     home: Path
@@ -50,6 +51,7 @@ class StackSettings:
     keys_file: Path | None = None
     example: bool = True
     auto_endpoints: bool = True
+    window_seconds: int = 10
 
     @property
     def gateway_url(self) -> str:

@@ -27,7 +27,7 @@ from headrace.stack.ports import is_free
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(400)]
 
-SERVICES = {"mlflow", "kafka", "triton", "loader", "controller", "gateway"}
+SERVICES = {"mlflow", "kafka", "triton", "loader", "controller", "fold", "gateway"}
 
 
 @pytest.fixture(scope="module")

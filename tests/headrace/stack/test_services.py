@@ -24,7 +24,8 @@ def test_nothing_of_ours_nor_of_python_is_inherited_from_the_shell() -> None:
 
 def test_existing_services_are_used_and_not_started() -> None:
     plan = {item.name: item for item in services.plan(EXISTING, Home(Path("/h")), {})}
-    assert set(plan) == {"loader", "controller", "gateway"}
+    assert set(plan) == {"loader", "controller", "fold", "gateway"}
+    assert "--kafka-bootstrap=k:1" in plan["fold"].argv
     assert "--kafka-bootstrap=k:1" in plan["gateway"].argv
     assert "--mlflow-uri=http://m:2" in plan["controller"].argv
     assert "--triton-grpc=t:3" in plan["loader"].argv
@@ -40,8 +41,15 @@ def test_the_gateway_asks_for_keys_only_where_a_file_is_named() -> None:
     assert "--keys-file=/k" in words(replace(EXISTING, keys_file=Path("/k")))
 
 
+def test_the_length_of_a_window_is_the_stacks() -> None:
+    plan = services.plan(replace(EXISTING, window_seconds=2), Home(Path("/h")), {})
+    (fold,) = (item for item in plan if item.name == "fold")
+    assert "--window-seconds=2" in fold.argv
+
+
 def test_a_service_ends_before_what_it_uses() -> None:
     plan = {item.name: item for item in services.plan(EXISTING, Home(Path("/h")), {})}
     assert set(plan["gateway"].uses) == {"kafka", "triton"}
     assert plan["loader"].uses == ("triton",)
     assert plan["controller"].uses == ("mlflow",)
+    assert plan["fold"].uses == ("kafka",)
