@@ -1,0 +1,103 @@
+"""How clumpy stable's traffic is, learnt window by window: a state that is small and goes on.
+
+Used by every check that divides its counts by a design effect. The arithmetic is that of
+``measures.correlation``, which needs all windows at once; this needs only sums and the last window.
+It never sees a canary.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Self
+
+import numpy as np
+
+from measures.correlation import CAUTION, Floats
+
+ENOUGH_WINDOWS = 10
+# Of traffic that is not known well enough: what callers' batches usually cause.
+ASSUMED = 0.01
+
+
+@dataclass(frozen=True)
+class Clumps:
+    """Sums over stable's windows, each ``[events]``.
+
+    Attributes:
+        events: how many there were.
+        requests: of so many.
+        share: in the last window that had requests.
+        size: requests of that window.
+        squares: sum over consecutive windows of the squared difference of shares, over
+            ``1/n_j + 1/n_i``.
+        windows: how many had requests.
+    """
+
+    events: Floats
+    requests: Floats
+    share: Floats
+    size: Floats
+    squares: Floats
+    windows: Floats
+
+    @classmethod
+    def begin(cls, count: int) -> Self:
+        """Nothing known yet of so many events."""
+        zero = np.zeros(count)
+        return cls(zero, zero, zero, zero, zero, zero)
+
+    def after(self, events: Floats, requests: Floats) -> Self:
+        """With the next window; events without requests in it are left as they are."""
+        held = requests > 0
+        n = np.where(held, requests, 1.0)
+        share = events / n
+        has_pair = held & (self.size > 0)
+        spread = 1 / n + 1 / np.maximum(self.size, 1.0)
+        return type(self)(
+            self.events + events,
+            self.requests + requests,
+            np.where(held, share, self.share),
+            np.where(held, requests, self.size),
+            self.squares + np.where(has_pair, (share - self.share) ** 2 / spread, 0.0),
+            self.windows + held,
+        )
+
+    def each(self) -> Floats:
+        """Rho of each event by itself; ``ASSUMED`` where too little is known."""
+        p = self.events / np.maximum(self.requests, 1.0)
+        variance = p * (1 - p)
+        x = self.squares / np.maximum(self.windows - 1, 1.0) / np.where(variance > 0, variance, 1.0)
+        rho = np.where(variance > 0, self._of(x), 0.0)
+        return np.where(self.windows >= ENOUGH_WINDOWS, rho, ASSUMED)
+
+    def shared(self) -> float:
+        """One rho for the events of a histogram, of which each request has exactly one."""
+        if not len(self.windows) or self.windows.max() < ENOUGH_WINDOWS:
+            return ASSUMED
+        p = self.events / np.maximum(self.requests, 1.0)
+        seen = p > 0
+        if seen.sum() < 2:
+            return 0.0
+        squares = (self.squares[seen] / p[seen]).sum() / (seen.sum() - 1)
+        x = squares / np.maximum(self.windows - 1, 1.0)
+        return float(self._of(x).max())
+
+    def _of(self, x: Floats) -> Floats:
+        mean = self.requests / np.maximum(self.windows, 1.0)
+        rho: Floats = CAUTION * np.maximum(0.0, (x - 1.0) / np.maximum(mean - 1.0, 1.0))
+        return np.minimum(rho, 1.0)
+
+    def widened(self, count: int) -> Self:
+        """With so many more events at the end, of which nothing is known."""
+        return type(self)(*(np.append(part, np.zeros(count)) for part in self._parts()))
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain numbers; ``of_json`` gives the same state back, bit by bit."""
+        return {part.name: getattr(self, part.name).tolist() for part in fields(self)}
+
+    @classmethod
+    def of_json(cls, data: Mapping[str, Any]) -> Self:
+        """The state that ``to_json`` told; raises ``KeyError`` where a part is missing."""
+        return cls(*(np.array(data[part.name], dtype=np.float64) for part in fields(cls)))
+
+    def _parts(self) -> tuple[Floats, ...]:
+        return tuple(getattr(self, part.name) for part in fields(self))

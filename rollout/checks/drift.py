@@ -1,0 +1,262 @@
+"""Drift: is the candidate further from its own reference profile than stable is from its.
+
+Called by ``rollout.evidence`` with the cells of both arms and the profiles, where there are any.
+What drifts for both arms is the world's doing and no fault of the candidate. It reports, and gates
+only where that was asked for. Counts add over the rollout; it looks as seldom as output shift does,
+and spends its error on the looks and on the statistics.
+
+The excess is the difference of two population stability indices, each less what equal samples would
+show, with its standard error by the delta method.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
+
+import numpy as np
+from scipy.special import ndtr
+
+from contracts.profile import ReferenceProfile
+from contracts.rollout import CheckResult, DriftCheck, Verdict
+from contracts.statistics import EDGES, Statistic
+from contracts.windows import Cell, Sparse
+from measures.binning import merged, starts
+from measures.correlation import Floats
+from measures.drift import LEAST, stability_index
+from rollout.checks import words
+from rollout.checks.rates import BETA
+
+LABELS = "labels"
+FIRST_LOOK = 500  # the candidate's texts
+GROWTH = 1.25
+SMALLEST_BIN = 0.02  # of the reference
+# Texts of a request and of a caller are alike: so many count as one.
+EFFECT = 2.0
+
+
+@dataclass(frozen=True)
+class Beside:
+    """What lies beside the counts that other checks rest on.
+
+    Attributes:
+        candidate: its cell in the window.
+        stable: likewise.
+        candidate_profile: of its package; None where there is none.
+        stable_profile: likewise.
+    """
+
+    candidate: Cell
+    stable: Cell
+    candidate_profile: ReferenceProfile | None = None
+    stable_profile: ReferenceProfile | None = None
+
+
+@dataclass(frozen=True)
+class Look:
+    """What the last look saw, of the statistic with the largest excess for its error."""
+
+    statistic: str
+    candidate_psi: float
+    stable_psi: float
+    error: float
+
+
+@dataclass(frozen=True)
+class Drifts:
+    """Counts of both arms since the rollout began, by statistic, and what the looks said."""
+
+    candidate: Mapping[str, Sparse] = field(default_factory=dict)
+    stable: Mapping[str, Sparse] = field(default_factory=dict)
+    texts: int = 0
+    looks: int = 0
+    seen: Look | None = None
+    failed: bool = False
+    passed: bool = False
+
+    def after(self, beside: Beside, check: DriftCheck, alpha: float) -> Self:
+        """With one more window, and a look where one is due."""
+        of_candidate, of_stable = beside.candidate_profile, beside.stable_profile
+        if of_candidate is None or of_stable is None:
+            return self
+        summed = replace(
+            self,
+            candidate=_added(self.candidate, _counts(beside.candidate, of_candidate)),
+            stable=_added(self.stable, _counts(beside.stable, of_stable)),
+            texts=self.texts + beside.candidate.texts,
+        )
+        grown = math.log(max(summed.texts, FIRST_LOOK) / FIRST_LOOK) / math.log(GROWTH)
+        reached = 0 if summed.texts < FIRST_LOOK else math.floor(grown + 1e-9) + 1
+        if reached <= self.looks:
+            return summed
+        spend = 1 / (self.looks + 1) - 1 / (reached + 1)
+        looks = [
+            look
+            for name in summed.candidate
+            if (look := _look(name, summed.candidate, summed.stable, of_candidate, of_stable))
+        ]
+        if not looks:
+            return replace(summed, looks=reached)
+        scores = [(_excess(look) - check.excess) / max(look.error, 1e-12) for look in looks]
+        worst = int(np.argmax(scores))
+        return replace(
+            summed,
+            looks=reached,
+            seen=looks[worst],
+            failed=self.failed or float(ndtr(-scores[worst])) <= alpha * spend / len(looks),
+            passed=float(ndtr(scores[worst])) <= BETA * spend,
+        )
+
+    def result(self, check: DriftCheck) -> CheckResult:
+        """The result: which statistic is furthest off, in both arms."""
+        verdict = Verdict.UNKNOWN
+        if self.failed or self.passed:
+            verdict = Verdict.FAIL if self.failed else Verdict.PASS
+        seen = self.seen
+        if seen is None:
+            reason = (
+                f"{words.count(self.texts)} texts of the candidate, "
+                f"{FIRST_LOOK} and both reference profiles are needed"
+            )
+            figures = {"texts": float(self.texts)}
+        else:
+            ending = {
+                Verdict.FAIL: f"more than {check.excess:g} beyond stable's",
+                Verdict.PASS: f"not {check.excess:g} beyond stable's",
+                Verdict.UNKNOWN: f"not yet known whether {check.excess:g} beyond stable's",
+            }[verdict]
+            reason = (
+                f"PSI of {seen.statistic} {seen.candidate_psi:.3f} against "
+                f"{seen.stable_psi:.3f}: {ending}"
+            )
+            figures = {
+                "texts": float(self.texts),
+                "candidate_psi": seen.candidate_psi,
+                "stable_psi": seen.stable_psi,
+                "standard_error": seen.error,
+                "tolerated": check.excess,
+            }
+        return CheckResult(
+            name="drift",
+            verdict=verdict,
+            reason=reason,
+            figures=figures,
+            gate=check.gate,
+            required=check.required,
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain numbers; ``of_json`` gives the same state back, bit by bit."""
+        seen = self.seen
+        return {
+            "candidate": _to_json(self.candidate),
+            "stable": _to_json(self.stable),
+            "texts": self.texts,
+            "looks": self.looks,
+            "seen": None
+            if seen is None
+            else [seen.statistic, seen.candidate_psi, seen.stable_psi, seen.error],
+            "failed": self.failed,
+            "passed": self.passed,
+        }
+
+    @classmethod
+    def of_json(cls, data: Mapping[str, Any]) -> Self:
+        """The state that ``to_json`` told; raises ``KeyError`` where a part is missing."""
+        return cls(
+            _of_json(data["candidate"]),
+            _of_json(data["stable"]),
+            int(data["texts"]),
+            int(data["looks"]),
+            None if data["seen"] is None else Look(*data["seen"]),
+            bool(data["failed"]),
+            bool(data["passed"]),
+        )
+
+
+def _look(
+    name: str,
+    candidate: Mapping[str, Sparse],
+    stable: Mapping[str, Sparse],
+    of_candidate: ReferenceProfile,
+    of_stable: ReferenceProfile,
+) -> Look | None:
+    one = _index(candidate[name], _reference(of_candidate, name))
+    other = _index(stable.get(name, {}), _reference(of_stable, name))
+    if one is None or other is None:
+        return None
+    return Look(name, one[0], other[0], math.sqrt(one[1] + other[1]))
+
+
+def _index(counts: Sparse, reference: Floats) -> tuple[float, float] | None:
+    """PSI less what equal samples would show, and its variance; None where too little is known."""
+    n = float(reference.sum())
+    m = float(sum(counts.values())) / EFFECT
+    if n < LEAST or m < LEAST:
+        return None
+    at = starts(reference, max(LEAST, SMALLEST_BIN * n))
+    dense = np.zeros(len(reference))
+    for bucket, count in counts.items():
+        dense[bucket] += count / EFFECT
+    seen, known = merged(dense, at), merged(reference, at)
+    p, r = (seen + 0.5) / (seen + 0.5).sum(), (known + 0.5) / (known + 0.5).sum()
+    of_p, of_r = np.log(p / r) + 1 - r / p, 1 - p / r - np.log(p / r)
+    variance = _variance(of_p, p) / m + _variance(of_r, r) / n
+    # Near no drift the slope is 0: the scatter of the chi-square that PSI then is.
+    degrees = len(at) - 1
+    variance += 2 * degrees * (1 / m + 1 / n) ** 2
+    return float(stability_index(seen, known)) - degrees * (1 / m + 1 / n), variance
+
+
+def _variance(slope: Floats, shares: Floats) -> float:
+    return float((shares * slope**2).sum() - (shares * slope).sum() ** 2)
+
+
+def _excess(look: Look) -> float:
+    return look.candidate_psi - max(0.0, look.stable_psi)
+
+
+def _reference(profile: ReferenceProfile, name: str) -> Floats:
+    if name == LABELS:
+        return np.array([*profile.labels.values(), 0], dtype=np.float64)
+    return np.array(profile.histograms.get(Statistic(name), ()), dtype=np.float64)
+
+
+def _counts(cell: Cell, profile: ReferenceProfile) -> dict[str, Sparse]:
+    """A window's counts of what the profile knows; labels by their place in it."""
+    counts: dict[str, Sparse] = {
+        statistic.value: cell.histograms[statistic.value]
+        for statistic in EDGES
+        if statistic in profile.histograms and statistic.value in cell.histograms
+    }
+    if profile.labels and cell.labels:
+        places = {label: place for place, label in enumerate(profile.labels)}
+        labels: Sparse = {}
+        for label, count in cell.labels.items():
+            place = places.get(label, len(places))
+            labels[place] = labels.get(place, 0) + count
+        counts[LABELS] = labels
+    return counts
+
+
+def _added(sums: Mapping[str, Sparse], more: Mapping[str, Sparse]) -> dict[str, Sparse]:
+    added = {name: dict(counts) for name, counts in sums.items()}
+    for name, counts in more.items():
+        into = added.setdefault(name, {})
+        for bucket, count in counts.items():
+            into[bucket] = into.get(bucket, 0) + count
+    return added
+
+
+def _to_json(counts: Mapping[str, Sparse]) -> dict[str, dict[str, int]]:
+    return {
+        name: {str(bucket): of_bucket[bucket] for bucket in sorted(of_bucket)}
+        for name, of_bucket in sorted(counts.items())
+    }
+
+
+def _of_json(data: Mapping[str, Mapping[str, int]]) -> dict[str, Sparse]:
+    return {
+        name: {int(bucket): int(count) for bucket, count in counts.items()}
+        for name, counts in data.items()
+    }

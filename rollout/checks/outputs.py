@@ -1,0 +1,111 @@
+"""Output shift of an endpoint's answers: of labels where it answers labels, of norms of vectors.
+
+Called by ``rollout.evidence``. Which of the two it is shows in stable's first answers, where the
+labels were not told before.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+
+from contracts.rollout import CheckResult, OutputShiftCheck
+from contracts.statistics import EDGES, Statistic
+from contracts.windows import Judged
+from measures.correlation import Floats
+from rollout.checks import shift
+from rollout.checks.rows import by_label
+from rollout.checks.shift import ShiftTest
+
+_NORM_BINS = len(EDGES[Statistic.VECTOR_NORM].upper) + 1
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """The test of answers.
+
+    Attributes:
+        labels: what is compared one by one; others share a class. Empty for vectors.
+        test: None while stable's answers have shown neither labels nor norms.
+    """
+
+    labels: tuple[str, ...]
+    test: ShiftTest | None
+
+    @classmethod
+    def begin(cls, labels: tuple[str, ...] = ()) -> Self:
+        """No evidence; of labels, or of what is not known yet."""
+        return cls(labels, ShiftTest.begin(len(labels) + 1) if labels else None)
+
+    @classmethod
+    def of_norms(cls) -> Self:
+        """No evidence; of vectors."""
+        return cls((), ShiftTest.begin(_NORM_BINS))
+
+    @property
+    def are_vectors(self) -> bool:
+        """Whether norms are compared."""
+        return self.test is not None and not self.labels
+
+    def with_history(self, stable: Judged) -> Self:
+        """With a window of stable from before the rollout."""
+        if self.test is None:
+            return self
+        return replace(self, test=self.test.with_history(self._counts(stable)))
+
+    def after(
+        self,
+        candidate: Judged,
+        stable: Judged,
+        check: OutputShiftCheck,
+        alpha: float,
+        *,
+        before_canary: bool,
+    ) -> Self:
+        """With a window of both arms."""
+        if self.test is None:
+            return self
+        test = self.test.after(
+            self._counts(candidate),
+            self._counts(stable),
+            shift.limits(check.distance, alpha),
+            before_canary=before_canary,
+        )
+        return replace(self, test=test)
+
+    def next_stage(self) -> Self:
+        """With the evidence to pass begun anew."""
+        return replace(self, test=self.test.next_stage() if self.test else None)
+
+    def anew(self) -> Self:
+        """With no evidence, but what is known of stable."""
+        return replace(self, test=self.test.anew() if self.test else None)
+
+    def result(self, check: OutputShiftCheck, alpha: float) -> CheckResult:
+        """What the test says."""
+        return shift.result(
+            self.test,
+            "outputShift",
+            "norms" if self.are_vectors else "labels",
+            shift.limits(check.distance, alpha),
+            check,
+        )
+
+    def _counts(self, judged: Judged) -> Floats:
+        if self.labels:
+            return np.array(by_label(judged.labels, self.labels), dtype=np.float64)
+        counts = np.zeros(_NORM_BINS)
+        for bucket, count in judged.norms.items():
+            counts[bucket] = count
+        return counts
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain numbers; ``of_json`` gives the same state back, bit by bit."""
+        return {"labels": list(self.labels), "test": self.test.to_json() if self.test else None}
+
+    @classmethod
+    def of_json(cls, data: Mapping[str, Any]) -> Self:
+        """The state that ``to_json`` told; raises ``KeyError`` where a part is missing."""
+        test = data["test"]
+        return cls(tuple(data["labels"]), None if test is None else ShiftTest.of_json(test))

@@ -1,0 +1,165 @@
+"""What the tests of two proportions say: verdict, figures and one sentence a check.
+
+Called by ``rollout.evidence`` when somebody looks. Fail goes before pass, and no data is unknown.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from contracts.rollout import CheckResult, Checks, Line, Verdict
+from measures.correlation import Floats
+from measures.evalue import Tolerance, Window, log_ratio
+from rollout.checks import rates as tests
+from rollout.checks import words
+from rollout.checks.rates import BETA, LEAST_TO_PASS, Rates
+from rollout.checks.rows import CLASSES, OTHER, Compared, compared
+from rollout.checks.stage import Stage
+
+_EVENTS = {
+    tests.ERROR_RATE: "errors",
+    tests.LATENCY: "slower than stable's 95th percentile",
+    tests.QUALITY: "wrong by feedback",
+}
+
+_NOT_IN_SHADOW = frozenset({tests.LATENCY, tests.QUALITY})
+
+
+@dataclass(frozen=True)
+class _Arms:
+    """Counts of one test in both arms, and what the events are called."""
+
+    e_c: float
+    n_c: float
+    e_s: float
+    n_s: float
+    events: str
+    worse: str = "worse"
+
+    def sentence(self) -> str:
+        one, other = words.share_of(self.e_c, self.n_c), words.share_of(self.e_s, self.n_s)
+        return f"{self.events} {one} against {other}"
+
+
+def verdict(rates: Rates, name: str) -> Verdict:
+    """A check's word, without its figures."""
+    if name in rates.failed:
+        return Verdict.FAIL
+    return Verdict.PASS if rates.passed(name) else Verdict.UNKNOWN
+
+
+def verdicts(rates: Rates, checks: Checks) -> dict[str, Verdict]:
+    """The words of those of these checks that were asked for."""
+    asked = tests.asked(checks)
+    return {name: verdict(rates, name) for name in tests.IN_ORDER if asked[name]}
+
+
+def results(rates: Rates, checks: Checks, alpha: float, stage: Stage) -> tuple[CheckResult, ...]:
+    """The results of those of these checks that were asked for."""
+    asked = tests.asked(checks)
+    return tuple(
+        _result(rates, name, check, alpha, stage)
+        for name, check in zip(tests.IN_ORDER, compared(checks), strict=True)
+        if asked[name]
+    )
+
+
+def _result(rates: Rates, name: str, check: Compared, alpha: float, stage: Stage) -> CheckResult:
+    said = verdict(rates, name)
+    arms = _arms(rates, name, said)
+    is_idle = stage is Stage.SHADOW and name in _NOT_IN_SHADOW and said is Verdict.UNKNOWN
+    missing = _needed(rates, name, check.pass_) if said is Verdict.UNKNOWN else None
+    evidence_to_fail, evidence_to_pass = rates.evidence_to_fail(name), rates.evidence_to_pass(name)
+    if said is Verdict.FAIL:
+        evidence = words.evidence(evidence_to_fail, 1 / alpha)
+        ending = f"{arms.worse}{words.by_more_than(check.fail)}, {evidence}"
+    elif said is Verdict.PASS:
+        evidence = words.evidence(evidence_to_pass, 1 / BETA)
+        ending = f"not {arms.worse}{words.by_more_than(check.pass_)}, {evidence}"
+    elif is_idle:
+        ending = "not judged in shadow"
+    else:
+        ending = f"not yet known, {words.still_needed(missing)}"
+    return CheckResult(
+        name=name,
+        verdict=said,
+        reason=f"{arms.sentence()}: {ending}",
+        figures={
+            "candidate_events": arms.e_c,
+            "candidate_requests": arms.n_c,
+            "stable_events": arms.e_s,
+            "stable_requests": arms.n_s,
+            "evidence_to_fail": evidence_to_fail,
+            "needed_to_fail": 1 / alpha,
+            "evidence_to_pass": evidence_to_pass,
+            "needed_to_pass": 1 / BETA,
+        },
+        gate=check.gate,
+        required=check.required and not is_idle,
+        needs=None if is_idle else missing,
+    )
+
+
+def _arms(rates: Rates, name: str, said: Verdict) -> _Arms:
+    """Counts of the test that decides: since the rollout began where it failed, else by stage."""
+    if name == tests.CLASS_SHARE:
+        return _class_arms(rates, said)
+    at = np.flatnonzero(np.isin(rates.rows.test_of_row, _tests_of(rates, name)))
+    sums = _stage_sums(rates)
+    if said is Verdict.FAIL or not sums[1, at].any():
+        sums = rates.sums
+    e_c, n_c, e_s, n_s = (float(total) for total in sums[:, at].sum(axis=-1))
+    return _Arms(e_c, n_c, e_s, n_s, _EVENTS[name])
+
+
+def _class_arms(rates: Rates, said: Verdict) -> _Arms:
+    if not rates.rows.labels:
+        return _Arms(0, 0, 0, 0, "labels")
+    of_classes = tests.TESTS[tests.CLASS_SHARE]
+    if said is Verdict.FAIL:
+        index, sums = int(np.argmax(rates.e_values[of_classes])), rates.sums
+    else:
+        index, sums = int(np.argmin(rates.not_worse.log_e[of_classes])), _stage_sums(rates)
+    direction = rates.rows.directions[index]
+    e_c, n_c, e_s, n_s = (float(part) for part in sums[:, CLASSES + index])
+    events = f"label {direction.label!r}" if direction.label != OTHER else "other labels"
+    if direction.grows:
+        return _Arms(e_c, n_c, e_s, n_s, events, "more frequent")
+    return _Arms(n_c - e_c, n_c, n_s - e_s, n_s, events, "rarer")
+
+
+def _stage_sums(rates: Rates) -> Floats:
+    of_stage = rates.not_worse
+    return np.stack([of_stage.e_c, of_stage.n_c, of_stage.e_s, of_stage.n_s])
+
+
+def _tests_of(rates: Rates, name: str) -> list[int]:
+    return list(range(len(rates.rows.tests)))[tests.TESTS[name]]
+
+
+def _needed(rates: Rates, name: str, line: Line) -> int | None:
+    """The candidate's requests until it passes, if it is as good as stable.
+
+    By what a request is expected to add at the rate learnt so far and at this stage's ratio of the
+    arms. None where nothing is known of that yet.
+    """
+    of_stage = rates.not_worse
+    n_c = rates.requests_in_stage(name)
+    at = np.isin(rates.rows.test_of_row, _tests_of(rates, name)) & (of_stage.n_c > 0)
+    if n_c <= 0 or not at.any():
+        return None
+    requests, others = of_stage.n_c[at], of_stage.n_s[at]
+    theta = (of_stage.e_c[at] + of_stage.e_s[at] + 0.5) / (requests + others + 1.0)
+    expected = Window(requests * theta, requests, others * theta, others)
+    gained = log_ratio(expected, theta, theta, Tolerance(line.absolute, line.relative), 0.0)
+    of_row = rates.rows.test_of_row[at]
+    missing = max(0.0, LEAST_TO_PASS - n_c)
+    for test in np.unique(of_row):
+        a_request = float(gained[of_row == test].sum() / requests[of_row == test].sum())
+        lacking = math.log(1 / BETA) - float(of_stage.log_e[test])
+        if lacking > 0 and a_request <= 0:
+            return None
+        if lacking > 0:
+            missing = max(missing, lacking / a_request)
+    return math.ceil(missing)

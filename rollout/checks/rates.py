@@ -1,0 +1,271 @@
+"""Errors, latency, quality and class shares: the tests of two proportions, as one state.
+
+Called by ``rollout.evidence`` after every window. To fail goes on through all stages; to pass
+begins anew at each. Latency is not judged in shadow, for shadows go at low priority. It writes no
+sentence (``rollout.checks.rate_results`` does) and knows no clock.
+
+The tests of classes share their alpha as one mixture: the mean of their e-values is an e-value
+while none of them is worse, and is never less than what splitting alpha over them would leave.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Self
+
+import numpy as np
+
+from contracts.rollout import Checks
+from contracts.windows import Judged
+from measures.correlation import Floats
+from measures.proportions import History, NotWorse, Window, Worse, unspent
+from rollout.checks import rows as at
+from rollout.checks.clumps import Clumps
+from rollout.checks.rows import Lines, Rows
+from rollout.checks.slowness import Slowness
+from rollout.checks.stage import Stage
+
+BETA = 0.05  # chance that a version on the line of ``pass`` passes in a stage
+LEAST_TO_PASS = 100  # the candidate's requests in a stage
+
+ERROR_RATE, LATENCY, QUALITY, CLASS_SHARE = "errorRate", "latency", "quality", "classShare"
+TESTS = {
+    ERROR_RATE: slice(at.ERROR_TEST, at.ERROR_TEST + 1),
+    LATENCY: slice(at.LATENCY_TEST, at.LATENCY_TEST + 1),
+    QUALITY: slice(at.QUALITY_TEST, at.QUALITY_TEST + 1),
+    CLASS_SHARE: slice(at.CLASS_TEST, None),
+}
+
+IN_ORDER = (ERROR_RATE, LATENCY, QUALITY, CLASS_SHARE)  # of ``rows.compared``
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Evidence of all tests of two proportions.
+
+    Attributes:
+        rows: which rows there are.
+        slowness: stable's latencies so far.
+        clumps: stable's traffic before the canary, a test.
+        past: stable's events and requests before the rollout, ``[2, rows]``.
+        worse: evidence to fail.
+        not_worse: evidence to pass, of this stage.
+        sums: events and requests of candidate and stable since the rollout began, ``[4, rows]``.
+        failed: names of checks whose evidence was enough to fail at some window.
+    """
+
+    rows: Rows
+    slowness: Slowness
+    clumps: Clumps
+    past: Floats
+    worse: Worse
+    not_worse: NotWorse
+    sums: Floats
+    failed: frozenset[str] = frozenset()
+
+    @classmethod
+    def begin(cls, labels: tuple[str, ...]) -> Self:
+        """Nothing known yet."""
+        rows = Rows(labels)
+        shape = (rows.count,)
+        return cls(
+            rows,
+            Slowness.begin(),
+            Clumps.begin(len(rows.tests)),
+            np.zeros((2, rows.count)),
+            Worse.begin(shape, rows.tests),
+            NotWorse.begin(shape, rows.tests),
+            np.zeros((4, rows.count)),
+        )
+
+    def with_labels(self, labels: tuple[str, ...]) -> Self:
+        """With the rows of classes, which were not known before."""
+        rows = Rows(labels)
+        more = rows.count - self.rows.count
+        # As if they had been there, without evidence: the weights of the starts so far.
+        spent = 1 - unspent(self.worse.windows)
+        log_a = np.full((more, self.worse.log_a.shape[-1]), np.log(spent) if spent else -np.inf)
+        worse = replace(
+            self.worse,
+            log_a=np.concatenate([self.worse.log_a, log_a]),
+            e_s=_longer(self.worse.e_s, more),
+            n_s=_longer(self.worse.n_s, more),
+        )
+        not_worse = self.not_worse
+        return replace(
+            self,
+            rows=rows,
+            clumps=self.clumps.widened(more),
+            past=_longer(self.past, more),
+            worse=worse,
+            not_worse=NotWorse(
+                *(
+                    _longer(part, more)
+                    for part in (
+                        not_worse.log_e,
+                        not_worse.e_c,
+                        not_worse.n_c,
+                        not_worse.e_s,
+                        not_worse.n_s,
+                    )
+                )
+            ),
+            sums=_longer(self.sums, more),
+        )
+
+    def with_history(self, stable: Judged) -> Self:
+        """With a window of stable from before the rollout."""
+        e, n = self.rows.counts(stable, self.slowness)
+        return replace(
+            self,
+            slowness=self.slowness.after(stable),
+            clumps=self._clumps_after(e, n),
+            past=self.past + np.stack([e, n]),
+        )
+
+    def after(
+        self, candidate: Judged, stable: Judged, stage: Stage, lines: Lines, alpha: float
+    ) -> Self:
+        """With a window of both arms. In shadow, stable's traffic goes on telling of its clumps."""
+        e_c, n_c = self.rows.counts(candidate, self.slowness)
+        e_s, n_s = self.rows.counts(stable, self.slowness)
+        rho, past = self.rho, self.past
+        sums = self.sums + np.stack([e_c, n_c, e_s, n_s])
+        clumps = self.clumps
+        if stage is Stage.SHADOW:
+            clumps = self._clumps_after(e_s, n_s)
+            past = past.copy()
+            past[:, at.LATENCY] += np.stack([e_s, n_s])[:, at.LATENCY]
+            for part in (e_c, n_c, e_s, n_s):
+                part[at.LATENCY] = 0.0
+        window, history, tests = Window(e_c, n_c, e_s, n_s), History(*self.past), self.rows.tests
+        worse = self.worse.after(window, history, lines.fail, rho, tests)
+        after = replace(
+            self,
+            slowness=self.slowness.after(stable),
+            clumps=clumps,
+            past=past,
+            worse=worse,
+            not_worse=self.not_worse.after(window, history, lines.pass_, rho, tests),
+            sums=sums,
+        )
+        failing = [name for name in TESTS if after.evidence_to_fail(name) * alpha >= 1.0]
+        return replace(after, failed=self.failed.union(failing)) if failing else after
+
+    def next_stage(self) -> Self:
+        """With the evidence to pass begun anew."""
+        return replace(self, not_worse=NotWorse.begin((self.rows.count,), self.rows.tests))
+
+    def anew(self, name: str) -> Self:
+        """With a check begun anew, whose tolerance was changed."""
+        tests = TESTS[name]
+        in_test = np.isin(self.rows.test_of_row, np.arange(len(self.rows.tests))[tests])
+        spent = 1 - unspent(self.worse.windows)
+        log_a, log_e = self.worse.log_a.copy(), self.not_worse.log_e.copy()
+        log_a[tests] = np.log(spent) if spent else -np.inf
+        log_e[tests] = 0.0
+        n_c, e_c = (
+            np.where(in_test, 0.0, self.not_worse.n_c),
+            np.where(in_test, 0.0, self.not_worse.e_c),
+        )
+        return replace(
+            self,
+            worse=replace(self.worse, log_a=log_a),
+            not_worse=replace(self.not_worse, log_e=log_e, n_c=n_c, e_c=e_c),
+            failed=self.failed - {name},
+        )
+
+    def evidence_to_fail(self, name: str) -> float:
+        """The e-value of a check; 1 of one that has no tests yet."""
+        values = self.e_values[TESTS[name]]
+        return float(values.mean()) if len(values) else 1.0
+
+    def evidence_to_pass(self, name: str) -> float:
+        """The least e-value of a check's tests, which must all pass; 1 without any."""
+        log_e = self.not_worse.log_e[TESTS[name]]
+        return float(np.exp(min(log_e.min(), 700.0))) if len(log_e) else 1.0
+
+    def passed(self, name: str) -> bool:
+        """Whether the evidence, as it stands, is enough to pass in this stage."""
+        return (
+            self.requests_in_stage(name) >= LEAST_TO_PASS
+            and self.evidence_to_pass(name) * BETA >= 1.0
+        )
+
+    def requests_in_stage(self, name: str) -> float:
+        """The candidate's requests that a check rests on in this stage: of its smallest test."""
+        of_tests = np.add.reduceat(self.not_worse.n_c, self.rows.tests)[TESTS[name]]
+        return float(of_tests.min()) if len(of_tests) else 0.0
+
+    @cached_property
+    def e_values(self) -> Floats:
+        """Of all tests, to fail: finite."""
+        return np.minimum(self.worse.e_value(), 1e300)
+
+    @cached_property
+    def rho(self) -> Floats:
+        """Intra-window correlation, ``[rows]``.
+
+        A slow minute is slow for every length: a stratum's rho is that of all of its test's
+        requests, over the stratum's share of them, so that all strata get the design effect of the
+        whole window.
+        """
+        of_tests = self.clumps.each()[self.rows.test_of_row]
+        requests = self.past[1]
+        whole = np.add.reduceat(requests, self.rows.tests)[self.rows.test_of_row]
+        return np.minimum(
+            of_tests * np.where(requests > 0, whole / np.maximum(requests, 1.0), 1.0), 1.0
+        )
+
+    def _clumps_after(self, events: Floats, requests: Floats) -> Clumps:
+        tests = self.rows.tests
+        return self.clumps.after(np.add.reduceat(events, tests), np.add.reduceat(requests, tests))
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain numbers; ``of_json`` gives the same state back, bit by bit."""
+        return {
+            "labels": list(self.rows.labels),
+            "slowness": self.slowness.to_json(),
+            "clumps": self.clumps.to_json(),
+            "past": self.past.tolist(),
+            "worse": self.worse.to_json(),
+            "not_worse": self.not_worse.to_json(),
+            "sums": self.sums.tolist(),
+            "failed": sorted(self.failed),
+        }
+
+    @classmethod
+    def of_json(cls, data: Mapping[str, Any]) -> Self:
+        """The state that ``to_json`` told; raises ``KeyError`` where a part is missing."""
+        return cls(
+            Rows(tuple(data["labels"])),
+            Slowness.of_json(data["slowness"]),
+            Clumps.of_json(data["clumps"]),
+            np.array(data["past"], dtype=np.float64),
+            Worse.of_json(data["worse"]),
+            NotWorse.of_json(data["not_worse"]),
+            np.array(data["sums"], dtype=np.float64),
+            frozenset(data["failed"]),
+        )
+
+
+def asked(checks: Checks) -> dict[str, bool]:
+    """Which of these checks were asked for."""
+    return {
+        ERROR_RATE: checks.error_rate is not None,
+        LATENCY: checks.latency is not None,
+        QUALITY: checks.quality is not None,
+        CLASS_SHARE: checks.class_share is not None,
+    }
+
+
+def asked_anew(rates: Rates, was: Checks, now: Checks) -> Rates:
+    """The evidence under edited checks: those whose tolerance changed begin anew."""
+    for name, one, other in zip(IN_ORDER, at.compared(was), at.compared(now), strict=True):
+        if (one.fail, one.pass_) != (other.fail, other.pass_):
+            rates = rates.anew(name)
+    return rates
+
+
+def _longer(part: Floats, more: int) -> Floats:
+    return np.concatenate([part, np.zeros((*part.shape[:-1], more))], axis=-1)

@@ -1,0 +1,136 @@
+"""The rows of all tests of two proportions: which counts of a window each of them compares.
+
+Called by ``rollout.checks.rates``. All tests of a rollout are rows of one array, so that a window
+costs one pass of arithmetic. Errors, latency and quality are always there, whether they are asked
+for or not, classes as soon as they are known; so a check that is asked for later has its past.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contracts.rollout import Checks, ClassShareCheck, ErrorRateCheck, LatencyCheck, QualityCheck
+from contracts.windows import Judged
+from measures.correlation import Floats
+from measures.proportions import Tolerance
+from rollout.checks.slowness import LENGTHS, Slowness
+
+CLASSES_LIMIT = 10  # classes that are compared one by one; the rarest others share one row
+OTHER = ""  # that row's name, and of labels that stable never gave
+
+ERRORS = slice(0, 1)
+LATENCY = slice(1, 1 + len(LENGTHS))
+QUALITY = slice(LATENCY.stop, LATENCY.stop + 1)
+CLASSES = QUALITY.stop  # first row of the classes
+
+ERROR_TEST, LATENCY_TEST, QUALITY_TEST = 0, 1, 2
+CLASS_TEST = 3  # first of the tests of classes
+
+
+@dataclass(frozen=True)
+class Direction:
+    """A class's share, tested for being larger or smaller."""
+
+    label: str
+    grows: bool
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows of an endpoint whose answers have these labels; none while they are not known."""
+
+    labels: tuple[str, ...]
+
+    @cached_property
+    def directions(self) -> tuple[Direction, ...]:
+        """One a row from ``CLASSES`` on. Of two classes, one falls only as the other grows."""
+        if not self.labels:
+            return ()
+        names = (*self.labels, OTHER)
+        grows = [Direction(label, grows=True) for label in names]
+        falls = [Direction(label, grows=False) for label in names]
+        return (*grows, *(falls if len(self.labels) > 2 else ()))
+
+    @property
+    def count(self) -> int:
+        """How many rows there are."""
+        return CLASSES + len(self.directions)
+
+    @cached_property
+    def tests(self) -> NDArray[np.intp]:
+        """First row of each test: latency's rows, one a length, are strata of one test."""
+        classes = range(CLASSES, self.count)
+        return np.array([ERRORS.start, LATENCY.start, QUALITY.start, *classes], dtype=np.intp)
+
+    @cached_property
+    def test_of_row(self) -> NDArray[np.intp]:
+        """The test that each row belongs to."""
+        return np.repeat(np.arange(len(self.tests)), np.diff(self.tests, append=self.count))
+
+    def counts(self, judged: Judged, slowness: Slowness) -> tuple[Floats, Floats]:
+        """Events and requests of one arm in one window, a row."""
+        slow, timed = slowness.counted(judged)
+        events = [judged.errors, *slow, judged.feedback_wrong]
+        requests = [judged.requests, *timed, judged.feedback]
+        if self.labels:
+            labelled = sum(judged.labels.values())
+            shares = by_label(judged.labels, self.labels)
+            falls = [labelled - count for count in shares]
+            events += shares
+            events += falls[: len(self.directions) - len(shares)]
+            requests += [labelled] * len(self.directions)
+        return np.array(events, dtype=np.float64), np.array(requests, dtype=np.float64)
+
+
+def by_label(counts: dict[str, int], labels: Sequence[str]) -> list[int]:
+    """Counts of these labels in this order, and behind them of all others together."""
+    known = [counts.get(label, 0) for label in labels]
+    return [*known, sum(counts.values()) - sum(known)]
+
+
+def leading(counts: dict[str, int]) -> tuple[str, ...]:
+    """The labels that are compared one by one: the most frequent ones, by name."""
+    ranked = sorted(counts, key=lambda label: (-counts[label], label))
+    return tuple(sorted(ranked[:CLASSES_LIMIT]))
+
+
+Compared = ErrorRateCheck | LatencyCheck | QualityCheck | ClassShareCheck
+
+
+@dataclass(frozen=True)
+class Lines:
+    """The tolerances of all rows, each ``[rows]``."""
+
+    fail: Tolerance
+    pass_: Tolerance
+
+
+def compared(checks: Checks) -> tuple[Compared, Compared, Compared, Compared]:
+    """Errors, latency, quality and classes as asked for, or by default where they are not."""
+    return (
+        checks.error_rate or ErrorRateCheck(),
+        checks.latency or LatencyCheck(),
+        checks.quality or QualityCheck(),
+        checks.class_share or ClassShareCheck(),
+    )
+
+
+def lines(checks: Checks, rows: Rows) -> Lines:
+    """The tolerance of each row."""
+    sizes = (1, len(LENGTHS), 1, len(rows.directions))
+    of_rows = [
+        check for check, size in zip(compared(checks), sizes, strict=True) for _ in range(size)
+    ]
+    return Lines(
+        Tolerance(
+            np.array([check.fail.absolute for check in of_rows]),
+            np.array([check.fail.relative for check in of_rows]),
+        ),
+        Tolerance(
+            np.array([check.pass_.absolute for check in of_rows]),
+            np.array([check.pass_.relative for check in of_rows]),
+        ),
+    )

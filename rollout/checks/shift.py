@@ -1,0 +1,225 @@
+"""Output shift: how far the arms' histograms of answers are apart, as one test over all classes.
+
+Called by ``rollout.evidence``: for answers (labels, or norms of vectors), and for each statistic of
+the users' own. To fail goes on through the stages; to pass begins anew at each. The classes are
+fixed by stable's past before the first comparison, and nothing of the candidate chooses them.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, Self
+
+import numpy as np
+from scipy.special import chndtr
+
+from contracts.rollout import CheckResult, Verdict
+from measures.binning import Starts, merged, starts
+from measures.correlation import Floats
+from measures.divergence import FIRST_LOOK, FIRST_LOOK_PER_CLASS, GROWTH, Limits, Shift
+from rollout.checks import words
+from rollout.checks.clumps import Clumps
+from rollout.checks.rates import BETA
+
+BINS = 20  # classes are bins up to so many; of more bins, each class holds a twentieth of the past
+ENOUGH = 1000  # past values by which bins are merged to classes
+_LOOKS_AHEAD = 60
+_LN_2 = math.log(2.0)
+
+
+@dataclass(frozen=True)
+class ShiftTest:
+    """Evidence about one distribution.
+
+    Attributes:
+        past: ``[bins]``, stable's counts before the first comparison.
+        at: first bin of each class; None until there was something to choose by.
+        clumps: stable's traffic before the canary, a class.
+        fails: evidence to fail.
+        passes: evidence to pass, of this stage.
+    """
+
+    past: Floats
+    at: Starts | None
+    clumps: Clumps
+    fails: Shift
+    passes: Shift
+
+    @classmethod
+    def begin(cls, bins: int) -> Self:
+        """Nothing known yet, of so many bins."""
+        past = np.zeros(bins)
+        at = classes(past) if bins <= BINS else None
+        count = 1 if at is None else len(at)
+        return cls(past, at, Clumps.begin(count), Shift.begin(count), Shift.begin(count))
+
+    def with_history(self, stable: Floats) -> Self:
+        """With a window of stable, ``[bins]``, from before the rollout."""
+        if not stable.any():
+            return self
+        if self.at is None:
+            return self._learning(stable, ENOUGH)
+        return replace(self, clumps=_clumps_after(self.clumps, merged(stable, self.at)))
+
+    def after(
+        self, candidate: Floats, stable: Floats, limits: Limits, *, before_canary: bool
+    ) -> Self:
+        """With a window of both arms, each ``[bins]``; ``before_canary`` in shadow."""
+        if not candidate.any() or not stable.any():
+            return self
+        if self.at is None:
+            known = self._learning(stable, 0.0)
+            return known.after(candidate, stable, limits, before_canary=before_canary)
+        one, other, rho = merged(candidate, self.at), merged(stable, self.at), self.clumps.shared()
+        return replace(
+            self,
+            clumps=_clumps_after(self.clumps, other) if before_canary else self.clumps,
+            fails=self.fails.after(one, other, limits, rho),
+            passes=self.passes.after(one, other, limits, rho),
+        )
+
+    def next_stage(self) -> Self:
+        """With the evidence to pass begun anew."""
+        return replace(self, passes=Shift.begin(self.passes.p.shape[-1]))
+
+    def anew(self) -> Self:
+        """With no evidence, but what is known of stable."""
+        count = self.passes.p.shape[-1]
+        return replace(self, fails=Shift.begin(count), passes=Shift.begin(count))
+
+    @property
+    def verdict(self) -> Verdict:
+        """What the looks said so far."""
+        if bool(self.fails.failed):
+            return Verdict.FAIL
+        return Verdict.PASS if bool(self.passes.passed) else Verdict.UNKNOWN
+
+    def _learning(self, stable: Floats, enough: float) -> Self:
+        """With more of the past, and with classes if that is enough."""
+        past = self.past + stable
+        if past.sum() < enough:
+            return replace(self, past=past)
+        at = classes(past)
+        count = len(at)
+        begun = Shift.begin(count)
+        return replace(
+            self, past=past, at=at, clumps=Clumps.begin(count), fails=begun, passes=begun
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain numbers; ``of_json`` gives the same state back, bit by bit."""
+        return {
+            "past": self.past.tolist(),
+            "at": None if self.at is None else self.at.tolist(),
+            "clumps": self.clumps.to_json(),
+            "fails": self.fails.to_json(),
+            "passes": self.passes.to_json(),
+        }
+
+    @classmethod
+    def of_json(cls, data: Mapping[str, Any]) -> Self:
+        """The state that ``to_json`` told; raises ``KeyError`` where a part is missing."""
+        return cls(
+            np.array(data["past"], dtype=np.float64),
+            None if data["at"] is None else np.array(data["at"], dtype=np.intp),
+            Clumps.of_json(data["clumps"]),
+            Shift.of_json(data["fails"]),
+            Shift.of_json(data["passes"]),
+        )
+
+
+class Gate(Protocol):
+    """What every check of a spec says of itself."""
+
+    @property
+    def gate(self) -> bool:
+        """Whether it may fail a rollout."""
+        ...
+
+    @property
+    def required(self) -> bool:
+        """Whether it must pass."""
+        ...
+
+
+def result(
+    test: ShiftTest | None, name: str, what: str, limits: Limits, check: Gate
+) -> CheckResult:
+    """The result of one test; ``what`` is what the histograms are of."""
+    if test is None or float(test.fails.n_c) == 0:
+        return CheckResult(
+            name=name,
+            verdict=Verdict.UNKNOWN,
+            reason=f"no {what} of both arms in one window yet",
+            gate=check.gate,
+            required=check.required,
+        )
+    said = test.verdict
+    shown = test.fails if said is Verdict.FAIL else test.passes
+    missing = _needed(test.passes, limits) if said is Verdict.UNKNOWN else None
+    distance, counted = float(shown.distance()), float(shown.n_c)
+    ending = {
+        Verdict.FAIL: f"more than the {limits.distance:g} that is tolerated",
+        Verdict.PASS: f"less than the {limits.distance:g} that is tolerated",
+        Verdict.UNKNOWN: (
+            f"not yet known whether less than {limits.distance:g}, {words.still_needed(missing)}"
+        ),
+    }[said]
+    return CheckResult(
+        name=name,
+        verdict=said,
+        reason=(
+            f"distance {distance:.3f} between the arms' {what}, over "
+            f"{words.count(counted)} of the candidate's: {ending}"
+        ),
+        figures={
+            "distance": distance,
+            "tolerated": limits.distance,
+            "candidate_requests": counted,
+            "effective_size": float(shown.size()),
+            "looks": float(shown.looks),
+        },
+        gate=check.gate,
+        required=check.required,
+        needs=missing,
+    )
+
+
+def _needed(shift: Shift, limits: Limits) -> int | None:
+    """The candidate's answers until an equal version passes, at this stage's ratio of the arms."""
+    n_c, most = float(shift.n_c), shift.p.shape[-1] - 1
+    if n_c <= 0 or float(shift.size()) <= 0:
+        return None
+    first = max(FIRST_LOOK, FIRST_LOOK_PER_CLASS * (most + 1))
+    ratio = float(shift.size()) / n_c
+    seen = max(1.0, float(shift.occurring()) - 1)
+    for look in range(int(shift.looks), int(shift.looks) + _LOOKS_AHEAD):
+        n = first * math.pow(GROWTH, look)
+        nats = n * ratio * limits.distance**2 * _LN_2
+        spend = limits.beta / ((look + 1) * (look + 2))
+        if nats >= 1.0 and float(chndtr(seen, seen, 8.0 * nats)) <= spend:
+            return max(1, math.ceil(n - n_c))
+    return None
+
+
+def limits(distance: float, alpha: float) -> Limits:
+    """What is asked of a shift, at the alpha of a check."""
+    return Limits(distance=distance, alpha=alpha, beta=BETA)
+
+
+def classes(past: Floats) -> Starts:
+    """First bin of each class: every bin where they are few, else so that each holds enough.
+
+    What lies below and above all of the past are classes of their own: vectors of one norm, as
+    normalised ones are, leave no other place where a norm that changed could show.
+    """
+    if len(past) <= BINS:
+        return np.arange(len(past), dtype=np.intp)
+    held = np.flatnonzero(past)
+    beyond = [int(held[0]), int(held[-1]) + 1]
+    chosen = {*starts(past, float(past.sum()) / BINS).tolist(), *beyond, 0}
+    return np.array(sorted(first for first in chosen if first < len(past)), dtype=np.intp)
+
+
+def _clumps_after(clumps: Clumps, stable: Floats) -> Clumps:
+    return clumps.after(stable, np.full(len(stable), stable.sum()))

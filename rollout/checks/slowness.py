@@ -1,0 +1,89 @@
+"""What counts as slow: above the 95th percentile bucket of stable's past, within a length bucket.
+
+Called by ``rollout.checks.rows``. A small arm gets smaller batches and another mix of lengths, so
+latencies are only ever compared with stable's for texts of the same length. The edge comes from
+stable's past windows alone; a latency is slow strictly above it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contracts.statistics import LATENCY_EDGES
+from contracts.windows import Judged
+
+# Tokens of the longest text, at most; shorter ones join the first, longer ones the last.
+LENGTHS = (16, 32, 64, 128, 256, 512, 1024)
+PERCENTILE = 0.95
+ENOUGH = 100  # past attempts of a length, before its edge means anything
+_BUCKETS = len(LATENCY_EDGES.upper) + 1
+
+
+@dataclass(frozen=True)
+class Slowness:
+    """Stable's past latencies: int64 ``[lengths, latency buckets]``."""
+
+    past: NDArray[np.int64]
+
+    @classmethod
+    def begin(cls) -> Self:
+        """Nothing known yet."""
+        return cls(np.zeros((len(LENGTHS), _BUCKETS), dtype=np.int64))
+
+    def after(self, stable: Judged) -> Self:
+        """With one more window of stable."""
+        if not stable.latency:
+            return self
+        past = self.past.copy()
+        for tokens, counts in stable.latency.items():
+            row = past[_length(tokens)]
+            for bucket, count in counts.items():
+                row[bucket] += count
+        return type(self)(past)
+
+    @cached_property
+    def edges(self) -> tuple[int | None, ...]:
+        """The bucket that holds the percentile, a length; None where too little is known."""
+        cumulated = np.cumsum(self.past, axis=-1)
+        totals = cumulated[:, -1]
+        ranks = np.ceil(PERCENTILE * totals)
+        buckets = (cumulated < ranks[:, None]).sum(axis=-1)
+        return tuple(
+            int(bucket) if total >= ENOUGH else None
+            for bucket, total in zip(buckets, totals, strict=True)
+        )
+
+    def counted(self, judged: Judged) -> tuple[list[int], list[int]]:
+        """Slow attempts and all attempts of a window, a length; both 0 where no edge is known."""
+        slow, timed = [0] * len(LENGTHS), [0] * len(LENGTHS)
+        for tokens, counts in judged.latency.items():
+            at = _length(tokens)
+            edge = self.edges[at]
+            if edge is not None:
+                slow[at] += sum(count for bucket, count in counts.items() if bucket > edge)
+                timed[at] += sum(counts.values())
+        return slow, timed
+
+    def to_json(self) -> dict[str, Any]:
+        """Counts by length and bucket, those that are not 0."""
+        rows: dict[str, dict[str, int]] = {}
+        for at, bucket in zip(*(part.tolist() for part in np.nonzero(self.past)), strict=True):
+            rows.setdefault(str(at), {})[str(bucket)] = int(self.past[at, bucket])
+        return rows
+
+    @classmethod
+    def of_json(cls, data: Mapping[str, Any]) -> Self:
+        """The state that ``to_json`` told."""
+        slowness = cls.begin()
+        for at, counts in data.items():
+            for bucket, count in counts.items():
+                slowness.past[int(at), int(bucket)] = count
+        return slowness
+
+
+def _length(tokens: int) -> int:
+    return next((at for at, most in enumerate(LENGTHS) if tokens <= most), len(LENGTHS) - 1)

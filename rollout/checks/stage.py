@@ -1,0 +1,14 @@
+"""Which arms are compared: the part of a rollout's life that evidence depends on.
+
+Read by every check and by ``rollout.judge``. A step from 5 % to 25 % enters the same stage anew.
+"""
+
+from enum import StrEnum
+
+
+class Stage(StrEnum):
+    """Who is compared with whom."""
+
+    SHADOW = "shadow"  # the candidate's answers to copies, with stable's to the originals
+    CANARY = "canary"  # the candidate's callers, with stable's
+    BAKE = "bake"  # the promoted version's callers, with those who keep the old one

@@ -1,0 +1,303 @@
+"""All that is known for and against a candidate: one immutable state, folded window by window.
+
+Called by ``rollout.judge`` in the controller, and by the simulations of ``bench/rollouts``; so what
+is simulated is what runs. It lives as JSON in the rollout's status. Verdicts follow from the
+windows in their order alone, however they are grouped into calls. No clock, no I/O.
+
+Order of business of a check: enough evidence to fail at any window is a fail for good; else enough
+to pass as it stands is a pass; else unknown. Without data everything is unknown.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Self
+
+from contracts.rollout import CheckResult, Checks, OutputShiftCheck, Verdict
+from contracts.windows import Cell, Judged
+from rollout.checks import rate_results, rates
+from rollout.checks import rows as rows_of
+from rollout.checks.agreement import Agreement
+from rollout.checks.drift import Beside, Drifts
+from rollout.checks.outputs import Outputs
+from rollout.checks.own import OwnStatistics
+from rollout.checks.rates import Rates
+from rollout.checks.rows import Lines, leading
+from rollout.checks.stage import Stage
+
+__all__ = ["Beside", "Evidence", "Stage"]
+
+SCHEMA_VERSION = 1
+_OUTPUTS = OutputShiftCheck()  # what the test of answers goes by while nobody asks for it
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """The evidence of one rollout.
+
+    Attributes:
+        checks: as the spec asks for them.
+        false_rollback: chance of failing an equal version, over all gating checks together.
+        lines: the tolerances of ``checks``, as arrays.
+        stage: which arms are compared.
+        history_windows: windows with traffic of stable before the canary.
+        seconds: length of all windows that were compared.
+        rates: errors, latency, quality, class shares.
+        outputs: of labels or norms.
+        own: users' statistics.
+        agreement: of shadow.
+        drifts: against the reference profiles.
+    """
+
+    checks: Checks
+    false_rollback: float
+    lines: Lines
+    stage: Stage
+    history_windows: int
+    seconds: float
+    rates: Rates
+    outputs: Outputs
+    own: OwnStatistics
+    agreement: Agreement
+    drifts: Drifts
+
+    @classmethod
+    def begin(
+        cls,
+        checks: Checks,
+        false_rollback: float,
+        labels: tuple[str, ...] = (),
+        stage: Stage = Stage.SHADOW,
+    ) -> Self:
+        """Nothing known yet.
+
+        Args:
+            checks: the spec's.
+            false_rollback: the spec's.
+            labels: of stable's answers and profile; those beyond ``CLASSES_LIMIT`` share one class.
+                None given: learnt from the first window that has some.
+            stage: that the rollout begins with.
+        """
+        labels = tuple(sorted(labels)[: rows_of.CLASSES_LIMIT])
+        of_rates = Rates.begin(labels)
+        return cls(
+            checks=checks,
+            false_rollback=false_rollback,
+            lines=rows_of.lines(checks, of_rates.rows),
+            stage=stage,
+            history_windows=0,
+            seconds=0.0,
+            rates=of_rates,
+            outputs=Outputs.begin(labels),
+            own=OwnStatistics(),
+            agreement=Agreement.begin(),
+            drifts=Drifts(),
+        )
+
+    def with_history(self, stable: Judged, cell: Cell | None = None) -> Self:
+        """With a window of stable before any canary, and its whole cell where there is one."""
+        if stable.requests == 0:
+            return self
+        if (known := self._knowing(stable)) is not self:
+            return known.with_history(stable, cell)
+        return replace(
+            self,
+            history_windows=self.history_windows + 1,
+            rates=self.rates.with_history(stable),
+            outputs=self.outputs.with_history(stable),
+            own=self.own.with_history(cell, self.checks.statistics) if cell else self.own,
+        )
+
+    def after(
+        self,
+        candidate: Judged,
+        stable: Judged,
+        start: float,
+        seconds: float,
+        beside: Beside | None = None,
+    ) -> Self:
+        """With one more window of both arms of this stage.
+
+        A window in which an arm had no request tells nothing about either; in shadow, stable's
+        traffic in it is one more window of its history.
+
+        Args:
+            candidate: its counts.
+            stable: of the arm that it is compared with.
+            start: of the window, unix seconds. Only the order of windows matters.
+            seconds: length of the window.
+            beside: the whole cells and profiles, for users' statistics and drift.
+        """
+        is_shadow = self.stage is Stage.SHADOW
+        if candidate.requests == 0 or stable.requests == 0:
+            cell = beside.stable if beside else None
+            return self.with_history(stable, cell) if is_shadow else self
+        if (known := self._knowing(stable)) is not self:
+            return known.after(candidate, stable, start, seconds, beside)
+        checks, alpha = self.checks, self.alpha
+        after = replace(
+            self,
+            history_windows=self.history_windows + is_shadow,
+            seconds=self.seconds + seconds,
+            rates=self.rates.after(candidate, stable, self.stage, self.lines, alpha),
+            outputs=self.outputs.after(
+                candidate,
+                stable,
+                checks.output_shift or _OUTPUTS,
+                alpha,
+                before_canary=is_shadow,
+            ),
+        )
+        if is_shadow and checks.agreement:
+            agreement = self.agreement.after(candidate, checks.agreement.at_least, alpha)
+            after = replace(after, agreement=agreement)
+        if beside is None:
+            return after
+        return replace(
+            after,
+            own=self.own.after(
+                beside.candidate, beside.stable, checks.statistics, alpha, before_canary=is_shadow
+            ),
+            drifts=self.drifts.after(beside, checks.drift, alpha) if checks.drift else self.drifts,
+        )
+
+    def next_stage(self, stage: Stage) -> Self:
+        """In another step: what lets it pass is asked anew, what fails it goes on."""
+        return replace(
+            self,
+            stage=stage,
+            rates=self.rates.next_stage(),
+            outputs=self.outputs.next_stage(),
+            own=self.own.next_stage(),
+        )
+
+    def asked(self, checks: Checks, false_rollback: float) -> Self:
+        """With the checks of an edited spec: those with another tolerance begin anew."""
+        was = self.checks
+        if checks == was and false_rollback == self.false_rollback:
+            return self
+        has_same_shift = _distance(was) == _distance(checks)
+        has_same_agreement = was.agreement == checks.agreement
+        return replace(
+            self,
+            checks=checks,
+            false_rollback=false_rollback,
+            lines=rows_of.lines(checks, self.rates.rows),
+            rates=rates.asked_anew(self.rates, was, checks),
+            outputs=self.outputs if has_same_shift else self.outputs.anew(),
+            own=self.own.asked(was.statistics, checks.statistics),
+            agreement=self.agreement if has_same_agreement else Agreement.begin(),
+            drifts=self.drifts if was.drift == checks.drift else Drifts(),
+        )
+
+    def slow(self, judged: Judged) -> int:
+        """Attempts of a window above stable's 95th percentile so far, for plots."""
+        return sum(self.rates.slowness.counted(judged)[0])
+
+    @cached_property
+    def alpha(self) -> float:
+        """What each gating check may spend."""
+        return self.false_rollback / max(1, len(_gating(self.checks)))
+
+    @property
+    def verdicts(self) -> dict[str, Verdict]:
+        """The word of each check without figures: cheap enough to ask after each window."""
+        of_rates = rate_results.verdicts(self.rates, self.checks)
+        return of_rates | {result.name: result.verdict for result in self._others()}
+
+    def results(self) -> tuple[CheckResult, ...]:
+        """What every check says, in the order in which people read them."""
+        of_rates = rate_results.results(self.rates, self.checks, self.alpha, self.stage)
+        if self.outputs.are_vectors:
+            of_rates = tuple(_of_no_classes(result) for result in of_rates)
+        return (*of_rates, *self._others())
+
+    def to_json(self) -> dict[str, Any]:
+        """A few KB of plain numbers; ``of_json`` gives the same state back, bit by bit."""
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "checks": self.checks.model_dump(mode="json", by_alias=True),
+            "false_rollback": self.false_rollback,
+            "stage": self.stage.value,
+            "history_windows": self.history_windows,
+            "seconds": self.seconds,
+            "rates": self.rates.to_json(),
+            "outputs": self.outputs.to_json(),
+            "own": self.own.to_json(),
+            "agreement": self.agreement.to_json(),
+            "drifts": self.drifts.to_json(),
+        }
+
+    @classmethod
+    def of_json(cls, data: Mapping[str, Any]) -> Self:
+        """The state that ``to_json`` told.
+
+        Raises:
+            KeyError: a part is missing.
+            ValueError: another schema version.
+        """
+        if data["schema_version"] != SCHEMA_VERSION:
+            raise ValueError(f"evidence of schema {data['schema_version']} is not known")
+        checks, of_rates = Checks.model_validate(data["checks"]), Rates.of_json(data["rates"])
+        return cls(
+            checks=checks,
+            false_rollback=float(data["false_rollback"]),
+            lines=rows_of.lines(checks, of_rates.rows),
+            stage=Stage(data["stage"]),
+            history_windows=int(data["history_windows"]),
+            seconds=float(data["seconds"]),
+            rates=of_rates,
+            outputs=Outputs.of_json(data["outputs"]),
+            own=OwnStatistics.of_json(data["own"]),
+            agreement=Agreement.of_json(data["agreement"]),
+            drifts=Drifts.of_json(data["drifts"]),
+        )
+
+    def _knowing(self, stable: Judged) -> Self:
+        """With what stable's answers are, once there are some: labels, or vectors with a norm."""
+        if self.outputs.test is not None:
+            return self
+        if stable.labels:
+            labels = leading(stable.labels)
+            of_rates = self.rates.with_labels(labels)
+            lines = rows_of.lines(self.checks, of_rates.rows)
+            return replace(self, rates=of_rates, lines=lines, outputs=Outputs.begin(labels))
+        return replace(self, outputs=Outputs.of_norms()) if stable.norms else self
+
+    def _others(self) -> tuple[CheckResult, ...]:
+        """Results of all checks but the rates."""
+        checks, alpha = self.checks, self.alpha
+        found = []
+        if checks.output_shift:
+            found.append(self.outputs.result(checks.output_shift, alpha))
+        if checks.agreement:
+            found.append(self.agreement.result(checks.agreement, alpha, self.stage))
+        if checks.drift:
+            found.append(self.drifts.result(checks.drift))
+        return (*found, *self.own.results(checks.statistics, alpha))
+
+
+def _gating(checks: Checks) -> tuple[object, ...]:
+    """The checks that may fail a rollout; each spends an equal part of the error."""
+    every = (
+        checks.error_rate,
+        checks.latency,
+        checks.output_shift,
+        checks.class_share,
+        checks.drift,
+        checks.agreement,
+        checks.quality,
+        *checks.statistics,
+    )
+    return tuple(check for check in every if check is not None and check.gate)
+
+
+def _distance(checks: Checks) -> float:
+    return (checks.output_shift or _OUTPUTS).distance
+
+
+def _of_no_classes(result: CheckResult) -> CheckResult:
+    """Class shares do not apply to vectors, and hold nothing up."""
+    if result.name != rates.CLASS_SHARE:
+        return result
+    return result.model_copy(update={"required": False, "reason": "answers are vectors, no labels"})

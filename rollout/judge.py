@@ -1,0 +1,156 @@
+"""The judge that the machine gets: windows of an endpoint in, evidence and verdicts out.
+
+Satisfies ``rollout.judging.Judge``. It picks the arms of the stage from each window, by package and
+arm, and keeps the rollout's evidence, results and plot in its state. Pure: it has no memory of its
+own; profiles come from a function that it was given.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from contracts.endpoint import Arm
+from contracts.model import ModelRef
+from contracts.profile import ReferenceProfile
+from contracts.rollout import RolloutSpec, RolloutState, SeriesPoint
+from contracts.windows import Cell, EndpointWindow, Judged
+from rollout import steps
+from rollout.checks.rows import leading
+from rollout.evidence import Beside, Evidence, Stage
+from rollout.series import extended
+
+Profiles = Callable[[ModelRef], ReferenceProfile | None]
+
+_ARMS = {
+    Stage.SHADOW: (Arm.SHADOW, Arm.STABLE),
+    Stage.CANARY: (Arm.CANARY, Arm.STABLE),
+    Stage.BAKE: (Arm.STABLE, Arm.CONTROL),
+}
+
+
+def _no_profiles(_: ModelRef) -> ReferenceProfile | None:
+    return None
+
+
+@dataclass(frozen=True)
+class Judge:
+    """Turns windows into evidence.
+
+    Attributes:
+        profiles: reference profile of a package, or None; drift is unknown without.
+    """
+
+    profiles: Profiles = _no_profiles
+
+    def begin(
+        self, spec: RolloutSpec, state: RolloutState, history: Sequence[EndpointWindow]
+    ) -> RolloutState:
+        """With fresh evidence that knows stable's past from these windows, oldest first."""
+        cells = [
+            cell
+            for window in sorted(history, key=lambda window: window.start)
+            if (cell := _cell(window, state.stable, Arm.STABLE)) is not None
+        ]
+        evidence = Evidence.begin(
+            spec.checks, spec.false_rollback, self._labels(state, cells), stage(spec, state)
+        )
+        for cell in cells:
+            evidence = evidence.with_history(cell.judged, cell)
+        return _told(state, evidence)
+
+    def look(
+        self, spec: RolloutSpec, state: RolloutState, windows: Sequence[EndpointWindow]
+    ) -> RolloutState:
+        """With the windows that end after ``state.looked_through`` judged, each once."""
+        new = sorted(
+            (window for window in windows if window.start + window.seconds > state.looked_through),
+            key=lambda window: window.start,
+        )
+        was = self._evidence(spec, state)
+        evidence = was.asked(spec.checks, spec.false_rollback)
+        if not new and evidence is was and state.checks:
+            return state
+        arms = _ARMS[evidence.stage]
+        profiles = (self.profiles(state.candidate), self.profiles(state.stable)) if new else ()
+        points = []
+        for window in new:
+            candidate = _cell(window, state.candidate, arms[0])
+            stable = _cell(window, state.stable, arms[1])
+            if candidate is None and stable is None:
+                continue
+            points.append(_point(window, candidate, stable, evidence))
+            if candidate is not None and stable is not None:
+                evidence = evidence.after(
+                    candidate.judged,
+                    stable.judged,
+                    window.start,
+                    window.seconds,
+                    Beside(candidate, stable, *profiles),
+                )
+            elif stable is not None and evidence.stage is Stage.SHADOW:
+                evidence = evidence.with_history(stable.judged, stable)
+        through = max((window.start + window.seconds for window in new), default=0)
+        return _told(state, evidence).model_copy(
+            update={
+                "looked_through": max(state.looked_through, float(through)),
+                "series": extended(state.series, points),
+            }
+        )
+
+    def next_stage(self, spec: RolloutSpec, state: RolloutState) -> RolloutState:
+        """Ready for the step that the state has just entered."""
+        return _told(state, self._evidence(spec, state).next_stage(stage(spec, state)))
+
+    def history_windows(self, state: RolloutState) -> int:
+        """How many windows with traffic of stable, before any canary, the evidence rests on."""
+        return int(state.evidence.get("history_windows", 0))
+
+    def _evidence(self, spec: RolloutSpec, state: RolloutState) -> Evidence:
+        if state.evidence:
+            return Evidence.of_json(state.evidence)
+        return Evidence.begin(
+            spec.checks, spec.false_rollback, self._labels(state, ()), stage(spec, state)
+        )
+
+    def _labels(self, state: RolloutState, cells: Iterable[Cell]) -> tuple[str, ...]:
+        """Stable's labels, by its profile and its past: never by what the candidate answers."""
+        counts: dict[str, int] = {}
+        profile = self.profiles(state.stable)
+        for labels in (profile.labels if profile else {}, *(cell.judged.labels for cell in cells)):
+            for label, count in labels.items():
+                counts[label] = counts.get(label, 0) + count
+        return leading(counts)
+
+
+def stage(spec: RolloutSpec, state: RolloutState) -> Stage:
+    """Which arms a rollout compares now."""
+    if state.promoted_at is not None:
+        return Stage.BAKE
+    is_shadow = steps.arm(steps.current(spec, state)) is Arm.SHADOW
+    return Stage.SHADOW if is_shadow else Stage.CANARY
+
+
+def _cell(window: EndpointWindow, ref: ModelRef, arm: Arm) -> Cell | None:
+    return next(
+        (cell for cell in window.cells if cell.package == ref.package and cell.arm is arm), None
+    )
+
+
+def _told(state: RolloutState, evidence: Evidence) -> RolloutState:
+    return state.model_copy(update={"evidence": evidence.to_json(), "checks": evidence.results()})
+
+
+def _point(
+    window: EndpointWindow, candidate: Cell | None, stable: Cell | None, evidence: Evidence
+) -> SeriesPoint:
+    one = candidate.judged if candidate else Judged()
+    other = stable.judged if stable else Judged()
+    return SeriesPoint(
+        start=window.start,
+        seconds=window.seconds,
+        candidate_requests=one.requests,
+        candidate_errors=one.errors,
+        candidate_slow=evidence.slow(one),
+        stable_requests=other.requests,
+        stable_errors=other.errors,
+        stable_slow=evidence.slow(other),
+    )
