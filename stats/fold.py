@@ -23,7 +23,7 @@ from stats.record_sink import RecordSink
 log = logging.getLogger(__name__)
 
 _POLL_SECONDS = 0.2
-_LONGEST_PAUSE_SECONDS = 5.0
+_LONGEST_PAUSE_SECONDS = 3.0
 
 
 @dataclass(slots=True)

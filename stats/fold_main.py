@@ -49,20 +49,19 @@ def _connect(settings: FoldSettings) -> tuple[KafkaPredictionLog, KafkaRecordSin
     address = KafkaAddress(
         tuple(settings.kafka_bootstrap.split(",")), request_seconds=settings.request_seconds
     )
-    sink = KafkaRecordSink(
-        address,
-        Topic(
-            settings.windows_topic,
-            settings.windows_partitions,
-            settings.windows_replication,
-            settings.windows_retention_hours,
-        ),
+    source = KafkaPredictionLog(
+        address, GroupSettings(settings.group, settings.session_seconds, settings.predictions_topic)
+    )
+    windows = Topic(
+        settings.windows_topic,
+        settings.windows_partitions,
+        settings.windows_replication,
+        settings.windows_retention_hours,
     )
     try:
-        group = GroupSettings(settings.group, settings.session_seconds, settings.predictions_topic)
-        source = KafkaPredictionLog(address, group)
+        sink = KafkaRecordSink(address, windows)
     except BaseException:
-        sink.close()
+        source.close()
         raise
     log.info("connected to Kafka", extra={"bootstrap": settings.kafka_bootstrap})
     return source, sink
