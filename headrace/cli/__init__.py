@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from typer.core import TyperGroup
 
-from headrace.cli import endpoints, keys, rollout, stack
+from headrace.cli import endpoints, keys, replay, rollout, stack
 from headrace.errors import HeadraceError
 
 errors = Console(stderr=True)
@@ -65,6 +65,7 @@ for command in (
     endpoints.delete,
     endpoints.schema,
     stack.predict,
+    replay.replay,
     stack.models,
     stack.doctor,
     stack.gc,

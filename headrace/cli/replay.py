@@ -1,0 +1,82 @@
+"""Words of ``headrace replay``."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from headrace.cli.options import HOME, ApiKey, Gateway, Home, Json, absolute
+
+_LONGEST_SECONDS = 365 * 86400.0
+
+
+def _seconds(text: str | float) -> float:
+    from contracts.durations import seconds
+
+    try:
+        value = float(text)
+    except ValueError:
+        try:
+            value = float(str(seconds(text)))
+        except ValueError as error:
+            raise typer.BadParameter(str(error)) from None
+    if not 0 < value < _LONGEST_SECONDS:
+        raise typer.BadParameter("it must be longer than nothing, and shorter than a year")
+    return value
+
+
+def replay(
+    file: Annotated[Path, typer.Argument(help="Texts: .txt, .csv, .tsv or .jsonl, also with .gz.")],
+    endpoint: Annotated[str, typer.Option(help="Name of the endpoint.")],
+    rate: Annotated[float, typer.Option(min=0.001, max=100_000, help="Requests a second.")],
+    duration: Annotated[
+        float | None,
+        typer.Option(parser=_seconds, metavar="TIME", help="E.g. 30s or 5m; else until Ctrl-C."),
+    ] = None,
+    requests: Annotated[int | None, typer.Option(min=1, help="Stop after so many.")] = None,
+    concurrency: Annotated[
+        int, typer.Option(min=1, max=10_000, help="Most requests on their way at once.")
+    ] = 256,
+    callers: Annotated[
+        int, typer.Option(min=0, help="Make up so many callers; 0: callers are not named.")
+    ] = 0,
+    feedback: Annotated[
+        bool, typer.Option("--feedback", help="Tell the true labels to POST /feedback.")
+    ] = False,
+    text_field: Annotated[
+        str | None, typer.Option(help="Column of the text.", rich_help_panel="Columns")
+    ] = None,
+    label_field: Annotated[
+        str | None, typer.Option(help="Column of the true label.", rich_help_panel="Columns")
+    ] = None,
+    key_field: Annotated[
+        str | None,
+        typer.Option(help="Column of the caller, to stick to.", rich_help_panel="Columns"),
+    ] = None,
+    timeout: Annotated[
+        float, typer.Option(parser=_seconds, metavar="TIME", help="Of one request.")
+    ] = 30.0,
+    home: Home = HOME,
+    url: Gateway = None,
+    key: ApiKey = None,
+    json: Json = False,
+) -> None:
+    """Sends a file's texts to an endpoint at an even pace, again and again, and sums it up."""
+    from headrace.commands import replay as command
+    from headrace.replay.sender import Plan
+    from headrace.replay.texts import Columns
+
+    plan = Plan(
+        url="",
+        endpoint=endpoint,
+        rate=rate,
+        seconds=duration,
+        requests=requests,
+        concurrency=concurrency,
+        callers=callers,
+        feedback=feedback,
+        api_key=key,
+        timeout_seconds=timeout,
+    )
+    columns = Columns(text=text_field, label=label_field, key=key_field)
+    command.run(absolute(home), url, absolute(file), columns, plan, as_json=json)

@@ -1,0 +1,197 @@
+"""Sends texts at an even pace, whatever the answers do, and counts what came of them.
+
+Called by ``headrace replay``. The loop is open: a request is due at its time and not when another
+is answered, and its latency counts from then. At most ``concurrency`` requests are on their way;
+one that finds no room for ``LATEST_SECONDS`` is skipped and counted, never queued.
+"""
+
+import asyncio
+import json
+import math
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import quote
+
+from headrace.replay.connection import Answer, ConnectionFailedError, Connections
+from headrace.replay.tally import Tally
+from headrace.replay.texts import Text
+
+LATEST_SECONDS = 1.0
+DRAIN_SECONDS = 10.0
+NO_ANSWER = "none"  # instead of a status
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to send.
+
+    Without ``seconds`` and ``requests`` it goes on until it is stopped. ``callers`` is how many
+    callers are made up for texts without a key; 0: nobody is named.
+    """
+
+    url: str
+    endpoint: str
+    rate: float  # requests a second
+    seconds: float | None = None
+    requests: int | None = None
+    concurrency: int = 256
+    callers: int = 0
+    feedback: bool = False
+    api_key: str | None = None
+    timeout_seconds: float = 30.0
+    seed: int = 0
+
+
+class Replay:
+    """One replay; ``tally`` can be looked at while it runs.
+
+    Args:
+        plan: what to send.
+        texts: sent in their order, again and again.
+    """
+
+    def __init__(self, plan: Plan, texts: Sequence[Text]) -> None:
+        self.tally = Tally()
+        self.began = 0.0  # of the event loop's clock
+        self._plan = plan
+        self._texts = texts
+        headers = {} if plan.api_key is None else {"authorization": f"Bearer {plan.api_key}"}
+        self._fault: asyncio.Future[None]  # of a request, where the program is wrong
+        self._connections = Connections(plan.url, plan.timeout_seconds, headers)
+        self._room = asyncio.Semaphore(plan.concurrency)
+        self._on_their_way: set[asyncio.Task[None]] = set()
+        self._callers = random.Random(plan.seed)  # noqa: S311 - repeatable, not secret
+
+    async def run(self, stop: asyncio.Event) -> float:
+        """Sends until the plan is done or ``stop`` is set, then waits a little for what is out.
+
+        Returns:
+            Seconds for which requests were sent.
+        """
+        loop = asyncio.get_running_loop()
+        self.began = loop.time()
+        self._fault = loop.create_future()
+        sending = asyncio.create_task(self._send())
+        stopping = asyncio.create_task(stop.wait())
+        try:
+            ends: set[asyncio.Future[Any]] = {sending, stopping, self._fault}
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            took = loop.time() - self.began
+            for end in (sending, self._fault):
+                if end.done():
+                    end.result()
+            sending.cancel()
+            await self._drain()
+        finally:
+            sending.cancel()
+            stopping.cancel()
+            for task in self._on_their_way:
+                task.cancel()
+            everything = (sending, stopping, *self._on_their_way)
+            await asyncio.gather(*everything, return_exceptions=True)
+            await self._connections.close()
+        return took
+
+    async def _send(self) -> None:
+        plan, loop = self._plan, asyncio.get_running_loop()
+        number = turn = 0  # a turn may be skipped
+        end = math.inf if plan.seconds is None else self.began + plan.seconds
+        while plan.requests is None or number < plan.requests:
+            due = self.began + turn / plan.rate
+            if due >= end:
+                break
+            turn += 1
+            await asyncio.sleep(max(0.0, due - loop.time()))
+            await self._room.acquire()
+            if loop.time() - due > LATEST_SECONDS:
+                self._room.release()
+                self.tally.skipped += 1
+                continue
+            task = asyncio.create_task(self._one(self._texts[number % len(self._texts)], due))
+            number += 1
+            self.tally.sent += 1
+            self._on_their_way.add(task)
+            task.add_done_callback(self._over)
+        # A turn lasts until the next one is due, the last one too: so the rate is what was asked.
+        await asyncio.sleep(min(end, self.began + turn / plan.rate) - loop.time())
+
+    def _over(self, task: "asyncio.Task[None]") -> None:
+        self._on_their_way.discard(task)
+        self._room.release()
+        fault = None if task.cancelled() else task.exception()
+        if fault is not None and not self._fault.done():
+            self._fault.set_exception(fault)
+
+    async def _drain(self) -> None:
+        if self._on_their_way:
+            await asyncio.wait(self._on_their_way, timeout=DRAIN_SECONDS)
+        self.tally.unfinished = len(self._on_their_way)
+
+    async def _one(self, text: Text, due: float) -> None:
+        tally = self.tally
+        path = f"/endpoints/{quote(self._plan.endpoint, safe='')}"
+        try:
+            answer = await self._post(path, {"inputs": text.text}, self._key(text))
+        except ConnectionFailedError as error:
+            tally.statuses[NO_ANSWER] += 1
+            tally.failed(f"no answer: {error}")
+            return
+        tally.latencies.add(asyncio.get_running_loop().time() - due)
+        tally.statuses[str(answer.status)] += 1
+        if answer.status != HTTPStatus.OK:
+            tally.failed(f"{answer.status}: {_sentence(answer)}")
+            return
+        tally.versions[answer.headers.get("x-headrace-version", "?")] += 1
+        if text.label is not None:
+            tally.labelled += 1
+            tally.right += _label(answer) == text.label
+            if self._plan.feedback:
+                await self._tell(answer, text.label)
+
+    async def _tell(self, answer: Answer, label: str) -> None:
+        """Tells the truth about an answer."""
+        tally = self.tally
+        receipt = answer.headers.get("x-headrace-receipt")
+        if receipt is None:
+            tally.feedback["no receipt"] += 1
+            return
+        try:
+            told = await self._post("/feedback", {"receipt": receipt, "labels": [label]}, {})
+        except ConnectionFailedError as error:
+            tally.feedback[NO_ANSWER] += 1
+            tally.failed(f"feedback: no answer: {error}")
+            return
+        tally.feedback[str(told.status)] += 1
+        if told.status >= HTTPStatus.BAD_REQUEST:
+            tally.failed(f"feedback: {told.status}: {_sentence(told)}")
+
+    async def _post(self, path: str, body: object, headers: dict[str, str]) -> Answer:
+        return await self._connections.post(path, json.dumps(body).encode(), headers)
+
+    def _key(self, text: Text) -> dict[str, str]:
+        if text.key is not None:
+            # What is no word of a header is written as in a URL.
+            return {"x-headrace-key": quote(text.key, safe="@:+,;=!*()")}
+        if self._plan.callers:
+            return {"x-headrace-key": f"caller-{self._callers.randrange(self._plan.callers)}"}
+        return {}
+
+
+def _sentence(answer: Answer) -> str:
+    try:
+        return str(json.loads(answer.body)["error"]["message"])
+    except (ValueError, KeyError, TypeError):
+        return answer.body[:200].decode(errors="replace")
+
+
+def _label(answer: Answer) -> str | None:
+    """The label of an answer to one text, None where it has none."""
+    try:
+        first = json.loads(answer.body)[0]
+        label = first["label"]
+    except (ValueError, LookupError, TypeError):
+        return None
+    return str(label)

@@ -1,0 +1,241 @@
+"""A replay against a small HTTP server that answers as it is told to."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from headrace.replay.connection import ConnectionFailedError, Connections
+from headrace.replay.sender import Plan, Replay
+from headrace.replay.texts import Text
+
+Headers = dict[str, str]
+Raw = bytes
+Answers = Callable[[str, Any, Headers], Awaitable[Raw]]
+
+
+def answer(status: int, body: object, **headers: str) -> Raw:
+    content = json.dumps(body).encode()
+    names = {name.replace("_", "-"): value for name, value in headers.items()}
+    names.setdefault("content-length", str(len(content)))
+    head = "".join(f"{name}: {value}\r\n" for name, value in names.items())
+    return f"HTTP/1.1 {status} Said\r\n{head}\r\n".encode() + content
+
+
+@dataclass
+class Server:
+    """Answers by ``answers``; b"" closes the connection without a word."""
+
+    answers: Answers
+    url: str = ""
+    asked: list[tuple[str, Any, Headers]] = field(default_factory=list)
+    connections: int = 0
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        try:
+            while True:
+                head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
+                path = head[0].split()[1]
+                pairs = [line.partition(": ") for line in head[1:] if line]
+                headers = {name.lower(): value for name, _, value in pairs}
+                body = json.loads(await reader.readexactly(int(headers["content-length"])))
+                self.asked.append((path, body, headers))
+                said = await self.answers(path, body, headers)
+                if not said:
+                    return
+                writer.write(said)
+                await writer.drain()
+        except (asyncio.IncompleteReadError, ConnectionError):
+            return
+        finally:
+            writer.close()
+
+
+@asynccontextmanager
+async def serving(answers: Answers) -> AsyncIterator[Server]:
+    server = Server(answers)
+    listener = await asyncio.start_server(server.serve, "127.0.0.1", 0)
+    server.url = f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}"
+    try:
+        yield server
+    finally:
+        listener.close()
+
+
+async def positive(path: str, body: Any, headers: Headers) -> Raw:
+    if path == "/feedback":
+        return answer(202, {})
+    label = [{"label": "positive", "score": 0.9}]
+    return answer(200, label, x_headrace_version="3", x_headrace_receipt="r")
+
+
+async def replayed(server: Server, texts: list[Text], **plan: Any) -> Replay:
+    known = {"endpoint": "tone", "rate": 1000.0, "timeout_seconds": 5.0}
+    replay = Replay(Plan(url=server.url, **{**known, **plan}), texts)
+    await replay.run(asyncio.Event())
+    return replay
+
+
+async def test_texts_are_sent_in_order_again_and_again_until_the_count_is_full() -> None:
+    async with serving(positive) as server:
+        replay = await replayed(server, [Text("a"), Text("b")], requests=5, concurrency=1)
+    assert [body["inputs"] for _, body, _ in server.asked] == ["a", "b", "a", "b", "a"]
+    assert {path for path, _, _ in server.asked} == {"/endpoints/tone"}
+    assert replay.tally.statuses == {"200": 5}
+    assert replay.tally.versions == {"3": 5}
+    assert server.connections == 1
+
+
+async def test_a_duration_ends_it_at_the_rate_that_was_asked_for() -> None:
+    async with serving(positive) as server:
+        replay = await replayed(server, [Text("a")], seconds=0.2, rate=100.0)
+    assert replay.tally.sent + replay.tally.skipped == 20
+
+
+async def test_feedback_tells_the_truth_where_it_is_known() -> None:
+    async with serving(positive) as server:
+        texts = [Text("a", label="negative"), Text("b"), Text("c", label="positive")]
+        replay = await replayed(server, texts, requests=3, feedback=True)
+    told = [body for path, body, _ in server.asked if path == "/feedback"]
+    assert sorted(body["labels"][0] for body in told) == ["negative", "positive"]
+    assert all(body["receipt"] == "r" for body in told)
+    assert replay.tally.feedback == {"202": 2}
+    assert (replay.tally.right, replay.tally.labelled) == (1, 2)
+
+
+async def test_callers_are_named_by_a_column_or_made_up() -> None:
+    async with serving(positive) as server:
+        await replayed(server, [Text("a", key="ann ü\n")], requests=1, api_key="k")
+        await replayed(server, [Text("a")], requests=50, callers=3)
+    headers = [headers for _, _, headers in server.asked]
+    assert headers[0]["x-headrace-key"] == "ann%20%C3%BC%0A"
+    assert headers[0]["authorization"] == "Bearer k"
+    made = {one["x-headrace-key"] for one in headers[1:]}
+    assert made == {"caller-0", "caller-1", "caller-2"}
+
+
+async def test_refusals_are_counted_with_their_sentence() -> None:
+    async def refuses(path: str, body: Any, headers: Headers) -> Raw:
+        return answer(503, {"error": {"code": "overloaded", "message": "too much"}})
+
+    async with serving(refuses) as server:
+        replay = await replayed(server, [Text("a")], requests=3)
+    assert replay.tally.statuses == {"503": 3}
+    assert replay.tally.failures == {"503: too much": 3}
+    assert not replay.tally.versions
+
+
+async def test_a_server_that_says_nothing_is_counted_and_it_goes_on() -> None:
+    async def silent(path: str, body: Any, headers: Headers) -> Raw:
+        return b""
+
+    async with serving(silent) as server:
+        replay = await replayed(server, [Text("a")], requests=4)
+    assert replay.tally.statuses == {"none": 4}
+
+
+async def test_a_request_that_takes_too_long_is_counted() -> None:
+    async def never(path: str, body: Any, headers: Headers) -> Raw:
+        await asyncio.Event().wait()
+        return b""
+
+    async with serving(never) as server:
+        replay = await replayed(server, [Text("a")], requests=2, timeout_seconds=0.05)
+    assert replay.tally.failures == {"no answer: timeout": 2}
+
+
+async def test_no_more_are_on_their_way_than_allowed() -> None:
+    here, most = 0, 0
+    full, go = asyncio.Event(), asyncio.Event()
+
+    async def slow(path: str, body: Any, headers: Headers) -> Raw:
+        nonlocal here, most
+        here += 1
+        most = max(most, here)
+        if here == 3:
+            full.set()
+        await go.wait()
+        here -= 1
+        return await positive(path, body, headers)
+
+    async with serving(slow) as server:
+        running = asyncio.create_task(replayed(server, [Text("a")], requests=9, concurrency=3))
+        await full.wait()
+        go.set()
+        replay = await running
+    assert most == 3
+    assert replay.tally.statuses == {"200": 9}
+
+
+async def test_stopping_waits_for_what_is_on_its_way() -> None:
+    arrived, go, stop = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def waits(path: str, body: Any, headers: Headers) -> Raw:
+        arrived.set()
+        await go.wait()
+        return await positive(path, body, headers)
+
+    async with serving(waits) as server:
+        replay = Replay(Plan(url=server.url, endpoint="tone", rate=0.01), [Text("a")])
+        running = asyncio.create_task(replay.run(stop))
+        await arrived.wait()
+        stop.set()
+        go.set()
+        await running
+    assert replay.tally.statuses == {"200": 1}
+    assert replay.tally.unfinished == 0
+
+
+async def test_a_kept_connection_that_was_closed_is_replaced() -> None:
+    async def once(path: str, body: Any, headers: Headers) -> Raw:
+        # Says that it keeps the connection, and closes it when asked again.
+        return b"" if body else await positive(path, body, headers)
+
+    async with serving(once) as server:
+        kept = Connections(server.url, 5.0)
+        for _ in range(2):
+            assert (await kept.post("/x", b"0", {})).status == 200
+        assert server.connections == 1
+        with pytest.raises(ConnectionFailedError, match="closed"):
+            await kept.post("/x", b"1", {})
+        assert server.connections == 2
+        await kept.close()
+
+
+async def test_a_chunked_answer_is_read_whole_and_the_connection_kept() -> None:
+    async def chunked(path: str, body: Any, headers: Headers) -> Raw:
+        return (
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+            b"3;x=y\r\n[1,\r\n2\r\n2]\r\n0\r\n\r\n"
+        )
+
+    async with serving(chunked) as server:
+        kept = Connections(f"{server.url}/under/", 5.0)
+        for _ in range(2):
+            assert (await kept.post("/x", b"1", {})).body == b"[1,2]"
+        assert (server.connections, server.asked[0][0]) == (1, "/under/x")
+        await kept.close()
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"SSH-2.0-OpenSSH\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\ncontent-length: 99999999999\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\ncontent-length: x\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\n" + b"x: " + b"y" * 2**17 + b"\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+    ],
+)
+async def test_what_is_no_answer_is_a_failed_connection(said: bytes) -> None:
+    async def says(path: str, body: Any, headers: Headers) -> Raw:
+        return said
+
+    async with serving(says) as server:
+        with pytest.raises(ConnectionFailedError):
+            await Connections(server.url, 5.0).post("/x", b"1", {})
