@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from typer.core import TyperGroup
 
-from headrace.cli import endpoints, keys, replay, rollout, stack
+from headrace.cli import endpoints, keys, replay, rollout, stack, stats
 from headrace.errors import HeadraceError
 
 errors = Console(stderr=True)
@@ -72,4 +72,5 @@ for command in (
 ):
     app.command()(command)
 app.add_typer(rollout.app, name="rollout")
+app.add_typer(stats.app, name="stats")
 app.add_typer(keys.app, name="keys")

@@ -262,3 +262,62 @@ def test_an_unknown_endpoint_names_those_there_are(
     result = run(root, "rollout", words[0], "mood", *words[1:])
     assert result.exit_code == 10
     assert "tone" in result.stderr
+
+
+# stats
+
+
+def test_statistics_are_added_replaced_listed_and_removed(
+    root: Path, store: FileEndpointStore, tone: ModelEndpoint
+) -> None:
+    assert "declares no statistics" in run(root, "stats", "list", "tone").output
+    length = ("stats", "add", "tone", "length", "--kind", "histogram")
+    assert run(root, *length, "--edges", "1, 5,10").exit_code == 0
+    assert (
+        run(root, "stats", "add", "tone", "lang", "--kind=category", "--values=en,de").exit_code
+        == 0
+    )
+    assert run(root, *length, "--edges=2,4").exit_code == 0
+    assert json.loads(run(root, "stats", "list", "tone", "--json").output) == [
+        {"name": "length", "kind": "histogram", "edges": [2.0, 4.0]},
+        {"name": "lang", "kind": "category", "values": ["en", "de"]},
+    ]
+    assert "en, de" in run(root, "stats", "list", "tone").output
+    assert run(root, "stats", "remove", "tone", "length").exit_code == 0
+    assert [one.name for one in stored(store).spec.statistics] == ["lang"]
+    assert stored(store).status == tone.status
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (("add", "tone", "length", "--kind", "histogram"), 10, "a histogram needs them"),
+        (("add", "tone", "Length", "--kind", "counter"), 10, "name"),
+        (("add", "tone", "length", "--kind", "histogram", "--edges", "2,1"), 10, "must grow"),
+        (("add", "tone", "length", "--kind", "histogram", "--edges", "x"), 2, "edges are numbers"),
+        (("add", "tone", "x", "--kind", "histogram", "--edges", "1,inf"), 10, "finite"),
+        (("remove", "tone", "length"), 1, "declares no statistic length"),
+    ],
+)
+def test_a_statistic_that_makes_no_sense_is_refused(
+    root: Path,
+    store: FileEndpointStore,
+    tone: ModelEndpoint,
+    *,
+    words: tuple[str, ...],
+    code: int,
+    said: str,
+) -> None:
+    result = run(root, "stats", *words)
+    assert result.exit_code == code
+    assert said in result.stderr
+    assert store.list() == (tone,)
+
+
+def test_a_statistic_that_a_check_rests_on_stays(root: Path, store: FileEndpointStore) -> None:
+    checked = TONE.replace("{deadline: 1h30m}", "{checks: {statistics: [{name: rare}]}}")
+    run(root, "apply", "-f", "-", text=checked + "  statistics: [{name: rare, kind: counter}]\n")
+    result = run(root, "stats", "remove", "tone", "rare")
+    assert result.exit_code == 1
+    assert "A check of the rollout rests on rare" in result.stderr
+    assert stored(store).spec.statistics

@@ -1,0 +1,67 @@
+"""Words of ``headrace stats``."""
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from headrace.cli.options import HOME, Home, Json, absolute
+
+app = typer.Typer(
+    no_args_is_help=True, help="Statistics of your own, which your preprocessing observes."
+)
+
+Endpoint = Annotated[str, typer.Argument(help="Name of the endpoint.")]
+Statistic = Annotated[str, typer.Argument(help="Name of the statistic.")]
+
+
+class Kind(StrEnum):
+    """What a statistic is."""
+
+    HISTOGRAM = "histogram"
+    CATEGORY = "category"
+    COUNTER = "counter"
+
+
+@app.command("list")
+def show(endpoint: Endpoint, home: Home = HOME, json: Json = False) -> None:
+    """Lists the statistics that an endpoint declares."""
+    from headrace.commands import stats as command
+
+    command.show(absolute(home), endpoint, as_json=json)
+
+
+@app.command()
+def add(
+    endpoint: Endpoint,
+    statistic: Statistic,
+    kind: Annotated[Kind, typer.Option(help="What it counts.")],
+    edges: Annotated[str, typer.Option(help="Upper edges of a histogram: 0.1,0.5,1")] = "",
+    values: Annotated[str, typer.Option(help="Values of a category: en,de,other")] = "",
+    home: Home = HOME,
+    json: Json = False,
+) -> None:
+    """Declares a statistic, or changes one."""
+    from headrace.commands import stats as command
+
+    try:
+        numbers = tuple(float(edge) for edge in edges.split(",") if edge.strip())
+    except ValueError:
+        raise typer.BadParameter("edges are numbers: 0.1,0.5,1") from None
+    command.add(
+        absolute(home),
+        endpoint,
+        statistic,
+        kind=kind.value,
+        edges=numbers,
+        values=tuple(value.strip() for value in values.split(",") if value.strip()),
+        as_json=json,
+    )
+
+
+@app.command()
+def remove(endpoint: Endpoint, statistic: Statistic, home: Home = HOME, json: Json = False) -> None:
+    """Takes a statistic back."""
+    from headrace.commands import stats as command
+
+    command.remove(absolute(home), endpoint, statistic, as_json=json)

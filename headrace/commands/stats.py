@@ -1,0 +1,81 @@
+"""``headrace stats``: the statistics of users' own that an endpoint declares."""
+
+from functools import partial
+from pathlib import Path
+
+from rich.markup import escape
+from rich.table import Table
+
+from contracts.rollout import StatisticSpec
+from headrace.commands import home as homes
+from headrace.commands.output import console, print_json
+from headrace.endpoints import edits, statistics
+
+
+def show(root: Path, name: str, *, as_json: bool) -> None:
+    """Lists them.
+
+    Raises:
+        NotRunningError: there is no such home.
+        RequestFailedError: there is no such endpoint.
+    """
+    found = edits.existing(homes.store(homes.opened(root)), name).spec.statistics
+    if as_json:
+        print_json([_document(one) for one in found])
+        return
+    if not found:
+        console.print(f"{name} declares no statistics: headrace stats add {name} ...")
+        return
+    table = Table(box=None, pad_edge=False)
+    for heading in ("statistic", "kind", "edges or values"):
+        table.add_column(heading, overflow="fold")
+    for one in found:
+        words = [*(f"{edge:g}" for edge in one.edges), *one.values]
+        table.add_row(one.name, one.kind.value, escape(", ".join(words)) or "-")
+    console.print(table)
+
+
+def add(
+    root: Path,
+    endpoint: str,
+    statistic: str,
+    *,
+    kind: str,
+    edges: tuple[float, ...],
+    values: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Declares one, in place of one of the same name.
+
+    Raises:
+        NotRunningError: there is no such home.
+        RequestFailedError: there is no such endpoint, or it is no statistic.
+        RefusedError: there are too many.
+    """
+    spec = statistics.declared(statistic, kind, edges, values)
+    change = partial(statistics.with_statistic, statistic=spec)
+    edits.edit(homes.store(homes.opened(root)), endpoint, change)
+    if as_json:
+        print_json(_document(spec))
+    else:
+        console.print(f"{endpoint} declares {spec.name}", highlight=False)
+
+
+def remove(root: Path, endpoint: str, statistic: str, *, as_json: bool) -> None:
+    """Takes one back.
+
+    Raises:
+        NotRunningError: there is no such home.
+        RequestFailedError: there is no such endpoint.
+        RefusedError: there is no such statistic, or a check needs it.
+    """
+    change = partial(statistics.without_statistic, name=statistic)
+    edits.edit(homes.store(homes.opened(root)), endpoint, change)
+    if as_json:
+        print_json({"removed": statistic})
+    else:
+        console.print(f"{endpoint} declares {statistic} no more", highlight=False)
+
+
+def _document(statistic: StatisticSpec) -> dict[str, object]:
+    return statistic.model_dump(mode="json", by_alias=True, exclude_defaults=True)
