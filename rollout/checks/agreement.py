@@ -59,7 +59,7 @@ class Agreement:
         pairs, different = candidate.pairs, candidate.pairs - candidate.pairs_equal
         if pairs == 0:
             return self
-        effect = float(design_effect(np.array(float(pairs)), float(self.clumps.each()[0])))
+        effect = float(design_effect(np.array(float(pairs)), float(self.clumps.each[0])))
         log_fail = self.log_fail + _log_ratio(TO_FAIL, pairs, different, at_least) / effect
         after = replace(
             self,

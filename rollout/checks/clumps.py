@@ -7,6 +7,7 @@ It never sees a canary.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
@@ -61,6 +62,7 @@ class Clumps:
             self.windows + held,
         )
 
+    @cached_property
     def each(self) -> Floats:
         """Rho of each event by itself; ``ASSUMED`` where too little is known."""
         p = self.events / np.maximum(self.requests, 1.0)
@@ -69,6 +71,7 @@ class Clumps:
         rho = np.where(variance > 0, self._of(x), 0.0)
         return np.where(self.windows >= ENOUGH_WINDOWS, rho, ASSUMED)
 
+    @cached_property
     def shared(self) -> float:
         """One rho for the events of a histogram, of which each request has exactly one."""
         if not len(self.windows) or self.windows.max() < ENOUGH_WINDOWS:

@@ -149,6 +149,8 @@ class Rates:
             not_worse=self.not_worse.after(window, history, lines.pass_, rho, tests),
             sums=sums,
         )
+        if after.e_values.max() * alpha < 1.0:  # no mean is more than that
+            return after
         failing = [name for name in TESTS if after.evidence_to_fail(name) * alpha >= 1.0]
         return replace(after, failed=self.failed.union(failing)) if failing else after
 
@@ -210,7 +212,7 @@ class Rates:
         requests, over the stratum's share of them, so that all strata get the design effect of the
         whole window.
         """
-        of_tests = self.clumps.each()[self.rows.test_of_row]
+        of_tests = self.clumps.each[self.rows.test_of_row]
         requests = self.past[1]
         whole = np.add.reduceat(requests, self.rows.tests)[self.rows.test_of_row]
         return np.minimum(

@@ -70,7 +70,7 @@ class ShiftTest:
         if self.at is None:
             known = self._learning(stable, 0.0)
             return known.after(candidate, stable, limits, before_canary=before_canary)
-        one, other, rho = merged(candidate, self.at), merged(stable, self.at), self.clumps.shared()
+        one, other, rho = merged(candidate, self.at), merged(stable, self.at), self.clumps.shared
         return replace(
             self,
             clumps=_clumps_after(self.clumps, other) if before_canary else self.clumps,
@@ -187,14 +187,14 @@ def result(
 
 def _needed(shift: Shift, limits: Limits) -> int | None:
     """The candidate's answers until an equal version passes, at this stage's ratio of the arms."""
-    n_c, most = float(shift.n_c), shift.p.shape[-1] - 1
+    n_c, most = float(shift.n_c), int(shift.p.shape[-1]) - 1
     if n_c <= 0 or float(shift.size()) <= 0:
         return None
     first = max(FIRST_LOOK, FIRST_LOOK_PER_CLASS * (most + 1))
     ratio = float(shift.size()) / n_c
     seen = max(1.0, float(shift.occurring()) - 1)
     for look in range(int(shift.looks), int(shift.looks) + _LOOKS_AHEAD):
-        n = first * math.pow(GROWTH, look)
+        n = first * GROWTH**look
         nats = n * ratio * limits.distance**2 * _LN_2
         spend = limits.beta / ((look + 1) * (look + 2))
         if nats >= 1.0 and float(chndtr(seen, seen, 8.0 * nats)) <= spend:
