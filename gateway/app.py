@@ -20,6 +20,7 @@ from starlette.types import Receive, Scope, Send
 
 from gateway.body import BodyReader
 from gateway.dialects.described import operations
+from gateway.dialects.feedback import FeedbackRoute
 from gateway.dialects.huggingface import HuggingFace
 from gateway.dialects.json_body import encode
 from gateway.dialects.kserve_v1 import KServeV1
@@ -170,6 +171,7 @@ def create_app(front: Front, limits: HttpLimits | None = None) -> Application:
         OpenInferenceHttp(front, bodies, version),
         KServeV1(front, bodies),
         OpenAI(front, bodies),
+        FeedbackRoute(front, bodies),
         Listing(front),
         Operations(front, encode(described), page(described).encode()),
     )

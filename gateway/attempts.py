@@ -23,6 +23,7 @@ from gateway.encoding import Encoding
 from gateway.errors import GatewayError
 from gateway.lanes import Job, Lane
 from gateway.metrics import Metrics
+from gateway.receipts import Receipts
 from gateway.recording import Recorder
 from gateway.repeats import first_deadline, usual_seconds
 from gateway.routing import EndpointRoutes, Shadow, Way
@@ -65,6 +66,7 @@ class Attempts:
         encoding: for a second version with another tokeniser.
         tracer: None for no spans, at no cost.
         shadows: takes copies of requests for versions on trial; None for none.
+        receipts: sign what was answered; None where feedback is off.
     """
 
     def __init__(
@@ -75,12 +77,14 @@ class Attempts:
         *,
         tracer: Tracer | None = None,
         shadows: Shadows | None = None,
+        receipts: Receipts | None = None,
     ) -> None:
         self._recorder = recorder
         self._metrics = metrics
         self._encoding = encoding
         self._tracer = tracer
         self._shadows = shadows
+        self._receipts = receipts
 
     async def answer(
         self, lanes: Mapping[str, Lane], routes: EndpointRoutes, lane: Lane, attempt: Attempt
@@ -174,7 +178,7 @@ class Attempts:
         model, encoded = attempt.way.model, attempt.encoded
         manifest = model.manifest
         records = answered_records(encoded, manifest.task, values, manifest.labels)
-        self._record(attempt, int(HTTPStatus.OK), records, answered=True)
+        event = self._record(attempt, int(HTTPStatus.OK), records, answered=True)
         return Answer(
             task=manifest.task,
             ref=model.ref,
@@ -184,6 +188,7 @@ class Attempts:
             truncated=encoded.truncated,
             labels=manifest.labels,
             multi_label=manifest.multi_label,
+            receipt="" if self._receipts is None else self._receipts.issue(event),
         )
 
     def _failed(self, attempt: Attempt, status: int, *, answered: bool) -> None:
@@ -191,7 +196,7 @@ class Attempts:
 
     def _record(
         self, attempt: Attempt, status: int, records: list[TextRecord], *, answered: bool
-    ) -> None:
+    ) -> PredictionEvent:
         call, job, ref = attempt.call, attempt.job, attempt.way.model.ref
         event = PredictionEvent(
             request_id=call.request_id,
@@ -218,6 +223,7 @@ class Attempts:
         self._metrics.attempt_finished(event, len(records), sum(attempt.encoded.tokens))
         if self._tracer is not None:
             self._tracer.attempt(call, event)
+        return event
 
 
 def _status(error: Exception) -> int:

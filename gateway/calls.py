@@ -42,7 +42,8 @@ class Answer(msgspec.Struct, frozen=True, eq=False):
     """The result for all texts of a call, in their order.
 
     ``values``: float32 ``[texts, classes]`` probabilities for text classification, ``[texts,
-    dimension]`` vectors for text embedding.
+    dimension]`` vectors for text embedding. ``receipt``: what feedback refers to, empty where it
+    is off.
     """
 
     task: Task
@@ -53,6 +54,7 @@ class Answer(msgspec.Struct, frozen=True, eq=False):
     truncated: list[bool]
     labels: tuple[str, ...] = ()
     multi_label: bool = False
+    receipt: str = ""
 
 
 @dataclass(frozen=True, slots=True)

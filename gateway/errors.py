@@ -34,6 +34,12 @@ class InvalidInputError(GatewayError):
     status, code = HTTPStatus.UNPROCESSABLE_ENTITY, "invalid_input"
 
 
+class ReceiptExpiredError(GatewayError):
+    """Feedback on an answer that was given too long ago."""
+
+    status, code = HTTPStatus.GONE, "receipt_expired"
+
+
 class TooLargeError(GatewayError):
     """More bytes, texts or tokens than the endpoint takes."""
 

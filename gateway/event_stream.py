@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Iterable
 from typing import Literal, cast
 
-from contracts.events import PredictionEvent
+from contracts.events import Feedback, PredictionEvent
 from gateway.events.buffer import EventBuffer
 from gateway.events.kafka_sink import KafkaSettings, KafkaSink, Topic
 from gateway.events.outbox import Outbox
@@ -61,6 +61,8 @@ class EventStream:
         yield Reading(Read.EVENTS, (), totals.events)
         yield Reading(Read.EVENTS_WAITING, (), totals.records)
         yield Reading(Read.EVENTS_PUBLISHED, (), published.events)
+        yield Reading(Read.FEEDBACK, (), totals.feedback)
+        yield Reading(Read.FEEDBACK_PUBLISHED, (), published.feedback)
         yield Reading(Read.EVENT_MESSAGES, (), published.messages)
         yield Reading(Read.EVENT_FAILURES, (), counts.unavailable + counts.refused)
         yield Reading(Read.EVENTS_CONNECTED, (), float(counts.connected))
@@ -81,6 +83,9 @@ class NoEvents:
         """See ``Recorder``."""
 
     def refusal(self, endpoint: str, status: int, reason: str) -> None:
+        """See ``Recorder``."""
+
+    def feedback(self, told: Feedback) -> None:
         """See ``Recorder``."""
 
     def start(self) -> None:

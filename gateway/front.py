@@ -16,6 +16,7 @@ from gateway.errors import (
     OverloadedError,
     UnknownEndpointError,
 )
+from gateway.feedback import FeedbackDesk
 from gateway.recording import Recorder
 from gateway.request_context import RequestContext
 
@@ -65,6 +66,7 @@ class Front:
     keys: Keys
     recorder: Recorder
     metrics: RequestMetrics
+    feedback: FeedbackDesk | None = None  # None: feedback is off
 
     def open(self, context: RequestContext, endpoint: str) -> tuple[EndpointView, str | None]:
         """The endpoint as it is now, and the caller's name.

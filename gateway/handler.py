@@ -27,6 +27,7 @@ from gateway.errors import (
 )
 from gateway.lanes import RETRY_AFTER_SECONDS, Lane
 from gateway.metrics import Metrics
+from gateway.receipts import Receipts
 from gateway.recording import Recorder
 from gateway.routing import EndpointRoutes, RoutingTable, Way
 from gateway.shadow import Shadows
@@ -65,6 +66,7 @@ class Handler:
         budget: tokens in flight.
         tracer: None for no spans, at no cost.
         shadows: takes copies of requests for versions on trial; None for none.
+        receipts: sign what was answered; None where feedback is off.
     """
 
     def __init__(
@@ -76,13 +78,21 @@ class Handler:
         tracer: Tracer | None = None,
         *,
         shadows: Shadows | None = None,
+        receipts: Receipts | None = None,
     ) -> None:
         self._recorder = recorder
         self._metrics = metrics
         self._rates = rates
         self._budget = budget
         self._encoding = Encoding()
-        self._attempts = Attempts(recorder, metrics, self._encoding, tracer=tracer, shadows=shadows)
+        self._attempts = Attempts(
+            recorder,
+            metrics,
+            self._encoding,
+            tracer=tracer,
+            shadows=shadows,
+            receipts=receipts,
+        )
         self._serving = Serving(RoutingTable(), {}, {})
         self._told = False
         self._draining = False

@@ -16,6 +16,7 @@ import sys
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from importlib.metadata import version as package_version
+from pathlib import Path
 from typing import cast
 
 import uvicorn
@@ -31,6 +32,7 @@ from gateway.engine.echo import EchoEngine, SimulatedCost
 from gateway.engine.protocol import Engine
 from gateway.engine.triton import TritonEngine
 from gateway.event_stream import EventStream, NoEvents, open_events
+from gateway.feedback import FeedbackDesk
 from gateway.fleet import Fleet
 from gateway.front import Front
 from gateway.handler import Handler
@@ -41,6 +43,7 @@ from gateway.logs import Style, configure
 from gateway.metrics import Metrics, Read, Reading
 from gateway.packages import StorePackages
 from gateway.rates import RateLimits
+from gateway.receipts import ReceiptKeyError, Receipts, read_keys
 from gateway.reconcile import Reconciler
 from gateway.settings import Settings, read_settings
 from gateway.shadow import Shadows
@@ -77,6 +80,7 @@ class Gateway:
         self._events: EventStream | NoEvents = open_events(settings, instance)
         self._keys = KeyRing(settings.keys_file)
         rates = RateLimits(self._keys.own_limit)
+        receipts = open_receipts(settings)
         self._shadows = Shadows(self._events.recorder, self._metrics, self._budget)
         self._handler = Handler(
             self._events.recorder,
@@ -85,6 +89,7 @@ class Gateway:
             self._budget,
             self._tracer,
             shadows=self._shadows,
+            receipts=receipts,
         )
         self._fleet = Fleet(self._connect, settings.batches_ahead)
         self._reconciler = Reconciler(
@@ -98,7 +103,9 @@ class Gateway:
             meter=self._metrics,
             serve=self._handler.serve,
         )
-        front = Front(self._handler, self._keys, self._events.recorder, self._metrics)
+        recorder = self._events.recorder
+        desk = None if receipts is None else FeedbackDesk(receipts, recorder)
+        front = Front(self._handler, self._keys, recorder, self._metrics, desk)
         limits = HttpLimits(
             max_body_bytes=settings.max_body_bytes,
             max_connections=settings.max_connections,
@@ -201,6 +208,18 @@ class Gateway:
                 yield Reading(Read.REPLICA_TOKENS, labels, replica.tokens)
 
 
+def open_receipts(settings: Settings) -> Receipts | None:
+    """What signs answers, None where feedback is off.
+
+    Raises:
+        ReceiptKeyError: the key file can't be used.
+    """
+    if not settings.receipt_key_file:
+        return None
+    keys = read_keys(Path(settings.receipt_key_file))
+    return Receipts(keys, settings.feedback_days * 86400)
+
+
 def _port_sentence(host: str, port: int, flag: str) -> str:
     return f"Nothing can listen on {host}:{port}: another program does, or may. Change {flag}."
 
@@ -218,7 +237,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     configure(settings.log_level, cast("Style", settings.log_style))
     try:
         uvloop.run(_run(settings))
-    except (PortTakenError, TracingUnavailableError) as error:
+    except (PortTakenError, ReceiptKeyError, TracingUnavailableError) as error:
         log.error("%s", error)
         return 1
     return 0

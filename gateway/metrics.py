@@ -52,6 +52,8 @@ class Read(Enum):
     EVENTS = ("events_total", "Attempts left for the event stream.", ())
     EVENTS_PUBLISHED = ("events_published_total", "Attempts that Kafka acknowledged.", ())
     EVENTS_DROPPED = ("events_dropped_total", "Events lost.", ("endpoint", "status", "reason"))
+    FEEDBACK = ("feedback_total", "True labels left for the event stream.", ())
+    FEEDBACK_PUBLISHED = ("feedback_published_total", "True labels that Kafka acknowledged.", ())
     EVENT_MESSAGES = ("event_messages_total", "Messages that Kafka acknowledged.", ())
     EVENT_FAILURES = ("event_failures_total", "Failed tries to reach Kafka.", ())
 

@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from contracts.events import PredictionEvent
+from contracts.events import Feedback, PredictionEvent
 
 
 class Recorder(Protocol):
@@ -14,4 +14,8 @@ class Recorder(Protocol):
 
     def refusal(self, endpoint: str, status: int, reason: str) -> None:
         """A request that a known endpoint refused before any attempt."""
+        ...
+
+    def feedback(self, told: Feedback) -> None:
+        """The truth about one answered text; what finds no room is counted as dropped."""
         ...

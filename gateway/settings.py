@@ -30,6 +30,10 @@ class Settings:
     package_cache: str = _option("", "folder of opened packages; HOME/cache/gateway where empty")
     keys_file: str = _option("", "file of API keys; empty: anybody may ask")
 
+    receipt_key_file: str = _option(
+        "", "file of keys that sign answers, so that feedback can refer to them; empty: no feedback"
+    )
+
     # Where it listens.
     host: str = _option("127.0.0.1", "address to listen on, HTTP and gRPC")
     http_port: int = _option(8080, "HTTP port; 0 takes a free one")
@@ -64,6 +68,8 @@ class Settings:
     topic_replication: int = _option(1, "replicas of the events' topic, where it is made")
     topic_retention_hours: float = _option(168.0, "retention of the events' topic, where made")
     event_records: int = _option(200_000, "events plus texts that wait for Kafka at most")
+
+    feedback_days: float = _option(30.0, "feedback on older answers is refused")
 
     # Going away.
     drain_seconds: float = _option(30.0, "time for requests on their way when told to stop")

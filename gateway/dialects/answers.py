@@ -6,7 +6,7 @@ _LISTED_TEXTS = 100  # indices in x-headrace-truncated, before it breaks off wit
 
 
 def answer_headers(answer: Answer) -> list[tuple[bytes, bytes]]:
-    """The version and arm that answered and, where a text was cut, which ones.
+    """The version and arm that answered, the receipt and, where a text was cut, which ones.
 
     ``x-headrace-truncated`` lists the indices of the texts that were longer than the model takes.
     """
@@ -14,6 +14,8 @@ def answer_headers(answer: Answer) -> list[tuple[bytes, bytes]]:
         (b"x-headrace-version", answer.ref.version.encode()),
         (b"x-headrace-arm", answer.arm.value.encode()),
     ]
+    if answer.receipt:
+        headers.append((b"x-headrace-receipt", answer.receipt.encode()))
     if any(answer.truncated):
         headers.append((b"x-headrace-truncated", truncated_texts(answer).encode()))
     return headers

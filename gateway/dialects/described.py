@@ -9,7 +9,7 @@ from http import HTTPStatus
 
 from contracts.model import ENDPOINT_NAME
 from contracts.tasks import TEXT
-from gateway.dialects.schemas import BOOLEAN, STRING, list_of, object_of, ref
+from gateway.dialects.schemas import BOOLEAN, INTEGER, STRING, list_of, object_of, ref
 from gateway.http.openapi import Operation, Schema
 from gateway.http.router import ErrorForm
 
@@ -49,7 +49,8 @@ _PREDICTING = (
 )
 _ANSWERED = {
     "x-headrace-version": {**STRING, "description": "the version that answered"},
-    "x-headrace-arm": {"enum": ["stable", "canary", "forced"]},
+    "x-headrace-arm": {"enum": ["stable", "canary", "control", "forced"]},
+    "x-headrace-receipt": {**STRING, "description": "for POST /feedback, where that is on"},
     "x-headrace-truncated": {**STRING, "description": "indices of the texts that were cut: 0,7"},
 }
 _KEY_ERRORS = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
@@ -163,6 +164,39 @@ def _kserve_v1() -> list[Operation]:
     ]
 
 
+def _feedback() -> Operation:
+    counts = object_of(dict.fromkeys(("accepted", "repeated", "unknown"), INTEGER))
+    receipt = "AZmpc2VudGltZW50..."
+    return Operation(
+        "POST",
+        "/feedback",
+        "Feedback",
+        "Tell the true labels of an answer",
+        counts,
+        request=ref("FeedbackRequest"),
+        description=(
+            "With the receipt that came with the answer in x-headrace-receipt. One label a text, "
+            "null where it is not known; repeated says how many had been told before. Off (501) "
+            "without a --receipt-key-file."
+        ),
+        examples={
+            "one text": {"receipt": receipt, "label": "positive"},
+            "as a list": {"receipt": receipt, "labels": ["positive"]},
+        },
+        parameters=_ASKING,
+        errors=(
+            *_READ_ERRORS,
+            HTTPStatus.REQUEST_TIMEOUT,
+            HTTPStatus.GONE,
+            HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+            HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+            HTTPStatus.UNPROCESSABLE_ENTITY,
+            HTTPStatus.NOT_IMPLEMENTED,
+        ),
+        success=HTTPStatus.ACCEPTED,
+    )
+
+
 def _open_inference() -> list[Operation]:
     model = "/v2/models/{endpoint}"
     ready = object_of({"name": STRING, "ready": BOOLEAN})
@@ -197,6 +231,7 @@ def operations() -> list[Operation]:
         _embeddings(),
         *_kserve_v1(),
         *_open_inference(),
+        _feedback(),
         _probe("/livez", tag, "Alive", _LIVE),
         replace(_probe("/readyz", tag, "Ready for traffic", _READY), unready=True),
         replace(metrics, content_types=("text/plain",)),

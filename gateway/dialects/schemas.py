@@ -7,6 +7,7 @@ code does.
 import msgspec
 
 from contracts.tasks import PUBLIC_OUTPUTS
+from gateway.dialects.feedback import FeedbackRequest
 from gateway.dialects.huggingface import HuggingFaceRequest
 from gateway.dialects.kserve_v1 import KServeRequest
 from gateway.dialects.oip_http import InferRequest
@@ -19,7 +20,7 @@ _STRINGS: Schema = {"type": "array", "items": STRING}
 _NUMBER: Schema = {"type": "number"}
 _VECTOR: Schema = {"type": "array", "items": _NUMBER}
 BOOLEAN: Schema = {"type": "boolean"}
-_INTEGER: Schema = {"type": "integer"}
+INTEGER: Schema = {"type": "integer"}
 
 
 def object_of(properties: dict[str, Schema], *optional: str) -> Schema:
@@ -40,7 +41,7 @@ def ref(name: str) -> Schema:
 
 _LABEL_SCORE = object_of({"label": STRING, "score": _NUMBER})
 _LABELS = list_of(ref("LabelScore"))
-_OPENAI_MODEL = object_of({"id": STRING, "object": STRING, "created": _INTEGER, "owned_by": STRING})
+_OPENAI_MODEL = object_of({"id": STRING, "object": STRING, "created": INTEGER, "owned_by": STRING})
 _RESPONSES: dict[str, Schema] = {
     "Endpoint": object_of(
         {
@@ -50,8 +51,8 @@ _RESPONSES: dict[str, Schema] = {
             "versions": {**_STRINGS, "description": "stable first"},
             "labels": _STRINGS,
             "dimension": {"type": ["integer", "null"], "description": "of a vector"},
-            "max_tokens": {**_INTEGER, "description": "of a text; longer ones are cut"},
-            "max_texts": {**_INTEGER, "description": "of a request"},
+            "max_tokens": {**INTEGER, "description": "of a text; longer ones are cut"},
+            "max_texts": {**INTEGER, "description": "of a request"},
             "timeout_seconds": _NUMBER,
             "metadata": {"type": "object", "additionalProperties": STRING},
         }
@@ -86,13 +87,13 @@ _RESPONSES: dict[str, Schema] = {
                 object_of(
                     {
                         "object": {"const": "embedding"},
-                        "index": _INTEGER,
+                        "index": INTEGER,
                         "embedding": {"anyOf": [_VECTOR, STRING]},
                     }
                 )
             ),
             "model": STRING,
-            "usage": object_of({"prompt_tokens": _INTEGER, "total_tokens": _INTEGER}),
+            "usage": object_of({"prompt_tokens": INTEGER, "total_tokens": INTEGER}),
         }
     ),
     "Models": object_of(
@@ -113,7 +114,7 @@ _RESPONSES: dict[str, Schema] = {
                     {
                         "name": STRING,
                         "datatype": STRING,
-                        "shape": list_of(_INTEGER),
+                        "shape": list_of(INTEGER),
                         "data": {"type": "array"},
                         "parameters": {"type": "object"},
                     },
@@ -131,7 +132,8 @@ _RESPONSES: dict[str, Schema] = {
 def schemas() -> dict[str, Schema]:
     """All schemas that the operations refer to."""
     _, requests = msgspec.json.schema_components(
-        [HuggingFaceRequest, KServeRequest, EmbeddingsRequest, InferRequest], ref_template=_REF
+        [HuggingFaceRequest, KServeRequest, EmbeddingsRequest, InferRequest, FeedbackRequest],
+        ref_template=_REF,
     )
     # These two are read as anything, to be refused with a sentence of our own.
     text_or_row = {"anyOf": [STRING, {**_STRINGS, "minItems": 1, "maxItems": 1}]}

@@ -1,6 +1,6 @@
 """The bounded buffer between requests and the event stream.
 
-The handler leaves attempts and refusals here (it is the gateway's ``Recorder``); the outbox takes
+Attempts, refusals and feedback are left here (it is the gateway's ``Recorder``); the outbox takes
 them out in another thread. Leaving one costs a short lock and an append: it never waits for room,
 never raises and wakes nobody before a message is full. What finds no room is counted as dropped.
 """
@@ -10,12 +10,16 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from contracts.events import Dropped, PredictionEvent, Refusals
+from contracts.events import Dropped, Feedback, PredictionEvent, Refusals
 from gateway.events.errors import DropReason
 
 # Endpoints times statuses times reasons: far below this, and still a bound. What goes beyond it is
 # counted under an empty endpoint.
 MAX_COUNTERS = 2048
+
+# What waits in line for its message.
+Item = PredictionEvent | Feedback
+FEEDBACK_STATUS = 202  # under which lost feedback is counted
 
 _Key = tuple[str, int, str]
 
@@ -24,7 +28,7 @@ _Key = tuple[str, int, str]
 class Taken:
     """What one message will carry. ``records``: events plus texts."""
 
-    events: list[PredictionEvent]
+    events: list[Item]
     records: int
     refusals: list[Refusals]
 
@@ -36,11 +40,12 @@ class Totals:
     events: int
     refusals: int
     records: int
+    feedback: int = 0
 
 
-def records_of(event: PredictionEvent) -> int:
-    """An event's share of the buffer: itself and each of its texts."""
-    return 1 + len(event.texts)
+def records_of(item: Item) -> int:
+    """An item's share of the buffer: itself and each of its texts."""
+    return 1 if isinstance(item, Feedback) else 1 + len(item.texts)
 
 
 class EventBuffer:
@@ -56,13 +61,14 @@ class EventBuffer:
         self._capacity = capacity_records
         self._wake_events = wake_events
         self._lock = threading.Lock()
-        self._events: deque[PredictionEvent] = deque()
+        self._events: deque[Item] = deque()
         self._records = 0
         self._refusals: dict[_Key, int] = {}
         self._dropped: dict[_Key, int] = {}
         self._dropped_answered: dict[_Key, int] = {}
         self._total_events = 0
         self._total_refusals = 0
+        self._total_feedback = 0
         self._wake: Callable[[], None] = _nobody
 
     def wake_with(self, wake: Callable[[], None]) -> None:
@@ -89,9 +95,19 @@ class EventBuffer:
             self._total_refusals += 1
             _add(self._refusals, (endpoint, status, reason), 1)
 
+    def feedback(self, told: Feedback) -> None:
+        """Takes one text's truth, or counts it as dropped. It waits with the events."""
+        with self._lock:
+            self._total_feedback += 1
+            if self._records + 1 > self._capacity:
+                self._lose_item(told, "buffer_full")
+                return
+            self._records += 1
+            self._events.append(told)
+
     def take(self, *, max_events: int, max_records: int) -> Taken:
         """Takes the oldest events, at least one if any waits, and all refusal counts."""
-        events: list[PredictionEvent] = []
+        events: list[Item] = []
         taken = 0
         with self._lock:
             while self._events and len(events) < max_events:
@@ -109,13 +125,13 @@ class EventBuffer:
             self._records -= records
 
     def drop(
-        self, events: Iterable[PredictionEvent], refusals: Iterable[Refusals], reason: DropReason
+        self, events: Iterable[Item], refusals: Iterable[Refusals], reason: DropReason
     ) -> None:
         """Counts what was taken and is lost, and gives back its room."""
         with self._lock:
             for event in events:
                 self._records -= records_of(event)
-                self._lose(event.endpoint, event.status, reason, 1, int(event.answered))
+                self._lose_item(event, reason)
             for refusal in refusals:
                 count = refusal.count
                 self._lose(refusal.endpoint, refusal.status, reason, count, count)
@@ -136,7 +152,7 @@ class EventBuffer:
             ]
 
     def waiting_events(self) -> int:
-        """Events that nobody has taken yet."""
+        """Events and feedback that nobody has taken yet."""
         return len(self._events)
 
     def has_refusals(self) -> bool:
@@ -146,7 +162,15 @@ class EventBuffer:
     def totals(self) -> Totals:
         """What was left here since the start, and the records that still take room."""
         with self._lock:
-            return Totals(self._total_events, self._total_refusals, self._records)
+            return Totals(
+                self._total_events, self._total_refusals, self._records, self._total_feedback
+            )
+
+    def _lose_item(self, item: Item, reason: DropReason) -> None:
+        if isinstance(item, Feedback):
+            self._lose(item.endpoint, FEEDBACK_STATUS, reason, 1, 0)
+        else:
+            self._lose(item.endpoint, item.status, reason, 1, int(item.answered))
 
     def _lose(
         self, endpoint: str, status: int, reason: DropReason, count: int, answered: int

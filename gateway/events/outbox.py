@@ -11,18 +11,18 @@ from dataclasses import dataclass
 
 import msgspec
 
-from contracts.events import EventBatch, PredictionEvent, Refusals, encode
-from gateway.events.buffer import EventBuffer, records_of
+from contracts.events import EventBatch, Feedback, PredictionEvent, Refusals, encode
+from gateway.events.buffer import EventBuffer, Item, records_of
 from gateway.events.errors import DropReason
 
 
 @dataclass(slots=True)
 class Message:
-    """One message on its way."""
+    """One message on its way. ``events`` are what waited in line for it, feedback included."""
 
     sequence: int
     payload: bytes
-    events: list[PredictionEvent]
+    events: list[Item]
     refusals: list[Refusals]
     last: bool
     maybe_written: bool = False
@@ -36,6 +36,7 @@ class Published:
     refusals: int = 0
     messages: int = 0
     bytes: int = 0
+    feedback: int = 0
 
 
 class Outbox:
@@ -65,7 +66,7 @@ class Outbox:
         self._max_bytes = max_bytes
         self._sequence = 0
         self._pending: Message | None = None
-        self._carried: list[PredictionEvent] = []
+        self._carried: list[Item] = []
         self.published = Published()
 
     @property
@@ -101,7 +102,9 @@ class Outbox:
         message = self._resolve()
         self._sequence += 1
         self._buffer.release(sum(map(records_of, message.events)))
-        self.published.events += len(message.events)
+        feedback = sum(isinstance(item, Feedback) for item in message.events)
+        self.published.events += len(message.events) - feedback
+        self.published.feedback += feedback
         self.published.refusals += sum(refusal.count for refusal in message.refusals)
         self.published.messages += 1
         self.published.bytes += len(message.payload)
@@ -142,7 +145,7 @@ class Outbox:
             events, refusals = self._take()
             self._buffer.drop(events, refusals, "shutdown")
 
-    def _take(self) -> tuple[list[PredictionEvent], list[Refusals]]:
+    def _take(self) -> tuple[list[Item], list[Refusals]]:
         if self._carried:
             events = self._carried[: self._max_events]
             del self._carried[: self._max_events]
@@ -150,9 +153,7 @@ class Outbox:
         taken = self._buffer.take(max_events=self._max_events, max_records=self._max_records)
         return taken.events, taken.refusals
 
-    def _fit(
-        self, events: list[PredictionEvent], refusals: list[Refusals], *, last: bool
-    ) -> Message:
+    def _fit(self, events: list[Item], refusals: list[Refusals], *, last: bool) -> Message:
         while True:
             ends = last and not self._carried and not self._buffer.waiting_events()
             reason: DropReason = "too_large"
@@ -173,14 +174,13 @@ class Outbox:
                 self._carried = events[half:] + self._carried
                 events = events[:half]
 
-    def _encode(
-        self, events: list[PredictionEvent], refusals: list[Refusals], *, last: bool
-    ) -> bytes:
+    def _encode(self, items: list[Item], refusals: list[Refusals], *, last: bool) -> bytes:
         return encode(
             EventBatch(
                 gateway=self._gateway,
                 sequence=self._sequence,
-                events=events,
+                events=[item for item in items if isinstance(item, PredictionEvent)],
+                feedback=[item for item in items if isinstance(item, Feedback)],
                 refusals=refusals,
                 dropped=self._buffer.dropped(),
                 last=last,

@@ -40,6 +40,7 @@ class Operation:
     unready: bool = False
     content_types: Sequence[str] = ("application/json",)
     form: ErrorForm = ErrorForm.OBJECT
+    success: HTTPStatus = HTTPStatus.OK
     open_to_all: bool = False
 
 
@@ -118,7 +119,11 @@ def _operation(operation: Operation) -> dict[str, Any]:
         for name in operation.content_types
     }
     responses: dict[str, Any] = {
-        "200": {"description": "The answer.", "headers": headers, "content": content}
+        str(operation.success.value): {
+            "description": "The answer.",
+            "headers": headers,
+            "content": content,
+        }
     }
     if operation.unready:
         responses["503"] = {"description": "Not ready.", "headers": headers, "content": content}

@@ -9,8 +9,10 @@ import httpx
 from front_fakes import FakeKeys, FakeMetrics, FakePredictor, FakeRecorder
 
 from gateway.app import Application, create_app
+from gateway.feedback import FeedbackDesk
 from gateway.front import Front
 from gateway.http.limits import HttpLimits
+from gateway.receipts import Receipts
 
 
 @dataclass
@@ -22,11 +24,13 @@ class Behind:
     recorder: FakeRecorder = field(default_factory=FakeRecorder)
     metrics: FakeMetrics = field(default_factory=FakeMetrics)
     limits: HttpLimits = field(default_factory=HttpLimits)
+    receipts: Receipts | None = field(default_factory=lambda: Receipts([b"k" * 32], 86400.0))
 
     @cached_property
     def app(self) -> Application:
         """The application; made once, with its documentation."""
-        front = Front(self.predictor, self.keys, self.recorder, self.metrics)
+        desk = None if self.receipts is None else FeedbackDesk(self.receipts, self.recorder)
+        front = Front(self.predictor, self.keys, self.recorder, self.metrics, desk)
         return create_app(front, self.limits)
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from contracts.endpoint import Arm
-from contracts.events import PredictionEvent
+from contracts.events import Feedback, PredictionEvent
 from contracts.model import ModelRef
 from contracts.tasks import Task
 from gateway.calls import Answer, Call, EndpointView
@@ -137,9 +137,10 @@ class FakeKeys:
 
 @dataclass
 class FakeRecorder:
-    """Keeps the refusals."""
+    """Keeps refusals and feedback."""
 
     refusals: list[tuple[str, int, str]] = field(default_factory=list)
+    told: list[Feedback] = field(default_factory=list)
 
     def attempt(self, event: PredictionEvent) -> None:
         """No dialect records attempts."""
@@ -148,6 +149,10 @@ class FakeRecorder:
     def refusal(self, endpoint: str, status: int, reason: str) -> None:
         """Keeps it."""
         self.refusals.append((endpoint, status, reason))
+
+    def feedback(self, told: Feedback) -> None:
+        """Keeps it."""
+        self.told.append(told)
 
 
 @dataclass

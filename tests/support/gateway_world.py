@@ -20,7 +20,7 @@ from contracts.endpoint import (
     Precision,
     Route,
 )
-from contracts.events import PredictionEvent
+from contracts.events import Feedback, PredictionEvent
 from contracts.manifest import TOKENIZER, Lineage, Manifest, PackageFile, TokenizerSpec
 from contracts.model import ModelRef
 from contracts.rollout import RolloutState
@@ -223,6 +223,7 @@ class MemoryRecorder:
 
     events: list[PredictionEvent] = field(default_factory=list)
     refusals: list[tuple[str, int, str]] = field(default_factory=list)
+    told: list[Feedback] = field(default_factory=list)
 
     def attempt(self, event: PredictionEvent) -> None:
         """See ``Recorder``."""
@@ -231,6 +232,10 @@ class MemoryRecorder:
     def refusal(self, endpoint: str, status: int, reason: str) -> None:
         """See ``Recorder``."""
         self.refusals.append((endpoint, status, reason))
+
+    def feedback(self, told: Feedback) -> None:
+        """See ``Recorder``."""
+        self.told.append(told)
 
 
 async def turns(count: int = 5) -> None:

@@ -17,6 +17,7 @@ from gateway.lanes import Lane
 from gateway.metrics import Metrics
 from gateway.packages import ServedModel
 from gateway.rates import RateLimits
+from gateway.receipts import Receipts
 from gateway.routing import RoutingTable, build_table
 from gateway.shadow import Pace, Shadows
 
@@ -59,6 +60,7 @@ async def world_of(
     engine: ObedientEngine | None = None,
     pace: Pace | None = None,
     more: tuple[ServedModel, ...] = (),
+    receipts: Receipts | None = None,
 ) -> AsyncIterator[World]:
     """Serves the endpoint from versions 1, 2 and ``more``; lets go at the end of what is held."""
     engine = engine or ObedientEngine()
@@ -66,7 +68,9 @@ async def world_of(
     fleet.set_addresses(["t:1"])
     recorder, metrics, budget, spans = MemoryRecorder(), Metrics(), TokenBudget(100_000), Spans()
     shadows = Shadows(recorder, metrics, budget, pace)
-    handler = Handler(recorder, metrics, RateLimits(), budget, spans, shadows=shadows)
+    handler = Handler(
+        recorder, metrics, RateLimits(), budget, spans, shadows=shadows, receipts=receipts
+    )
     opened = {model.ref.package: model for model in (ONE, TWO, *more)}
     lanes = {}
     for package, model in opened.items():

@@ -5,7 +5,8 @@ from collections.abc import Callable
 
 import pytest
 
-from contracts.events import Dropped, PredictionEvent, Refusals
+from contracts.endpoint import Arm
+from contracts.events import Dropped, Feedback, PredictionEvent, Refusals
 from gateway.events.buffer import MAX_COUNTERS, EventBuffer
 
 MakeEvent = Callable[..., PredictionEvent]
@@ -21,6 +22,19 @@ def test_a_full_buffer_drops_and_counts_by_endpoint_and_status(make_event: MakeE
     ]
     assert buffer.waiting_events() == 2
     assert buffer.totals().events == 4
+
+
+def test_feedback_shares_the_room_of_events_and_its_loss_is_counted_apart(
+    make_event: MakeEvent,
+) -> None:
+    buffer = EventBuffer(capacity_records=3, wake_events=100)
+    told = Feedback(1.0, "r", "sentiment", "1", "a", Arm.STABLE, "positive", "negative")
+    buffer.attempt(make_event())
+    buffer.feedback(told)
+    buffer.feedback(told)
+    assert buffer.dropped() == [Dropped("sentiment", 202, "buffer_full", 1, answered=0)]
+    assert buffer.take(max_events=10, max_records=10).events[1:] == [told]
+    assert (buffer.totals().feedback, buffer.totals().events) == (2, 1)
 
 
 def test_an_event_of_many_texts_takes_the_room_of_many(make_event: MakeEvent) -> None:

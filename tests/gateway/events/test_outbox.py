@@ -11,13 +11,14 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from contracts.endpoint import Arm
 from contracts.events import (
     EventBatch,
+    Feedback,
     Latency,
     PredictionEvent,
     Refusals,
     TextRecord,
     decode,
 )
-from gateway.events.buffer import EventBuffer
+from gateway.events.buffer import FEEDBACK_STATUS, EventBuffer, Item
 from gateway.events.errors import DropReason
 from gateway.events.outbox import Message, Outbox
 
@@ -160,6 +161,14 @@ def test_an_outcome_without_a_message_is_a_defect() -> None:
         outbox.acknowledged()
 
 
+def status_of(item: Item) -> int:
+    return FEEDBACK_STATUS if isinstance(item, Feedback) else item.status
+
+
+def items_of(batch: EventBatch) -> list[Item]:
+    return [*batch.events, *batch.feedback]
+
+
 class Account(RuleBasedStateMachine):
     """Requests, a sink that fails in every way it can, and a reader of its log.
 
@@ -198,6 +207,14 @@ class Account(RuleBasedStateMachine):
                 texts=[TextRecord(1, 1, 0, False)] * texts,
             )
         )
+
+    @rule(count=st.integers(1, 6))
+    def tell_the_truth(self, count: int) -> None:
+        for _ in range(count):
+            number = str(self.recorded.total())
+            self.recorded[FEEDBACK_STATUS] += 1
+            told = Feedback(0.0, number, "sentiment", "1", "", Arm.STABLE, "a", "b")
+            self.buffer.feedback(told)
 
     @rule(status=st.sampled_from([429, 503]), count=st.integers(1, 5))
     def refuse_requests(self, status: int, count: int) -> None:
@@ -262,8 +279,8 @@ class Account(RuleBasedStateMachine):
 
     @invariant()
     def events_are_read_at_most_once(self) -> None:
-        ids = [event.request_id for batch in self.batches() for event in batch.events]
-        assert len(ids) == len(set(ids))
+        items = [item for batch in self.batches() for item in items_of(batch)]
+        assert len(items) == len({item.request_id for item in items})
 
     @invariant()
     def a_number_is_missing_only_where_a_message_was_given_up(self) -> None:
@@ -288,7 +305,7 @@ class Account(RuleBasedStateMachine):
 
     def count_both(self, message: Message) -> None:
         if message.sequence in self.log:
-            self.both.update(event.status for event in message.events)
+            self.both.update(map(status_of, message.events))
             self.both.update({refusal.status: refusal.count for refusal in message.refusals})
 
     def batches(self) -> list[EventBatch]:
@@ -298,7 +315,7 @@ class Account(RuleBasedStateMachine):
         """By status: what the reader has, and what the gateway counts as lost."""
         counts: Counter[int] = Counter()
         for batch in self.batches():
-            counts.update(event.status for event in batch.events)
+            counts.update(map(status_of, items_of(batch)))
             for refusal in batch.refusals:
                 counts[refusal.status] += refusal.count
         for loss in self.buffer.dropped():

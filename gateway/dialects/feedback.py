@@ -1,0 +1,81 @@
+"""``POST /feedback``: the true labels of an answer, with the receipt that came with it.
+
+``{"receipt": "...", "labels": ["positive", null]}``, one label a text and null where it is not
+known; ``{"receipt": "...", "label": "positive"}`` for an answer to one text. The reply is 202: what
+was taken is on its way to the event stream, and counted where it does not get there.
+"""
+
+import time
+from http import HTTPStatus
+from typing import Annotated
+
+import msgspec
+
+from gateway.body import BodyReader
+from gateway.dialects.json_body import decode, encode
+from gateway.errors import InvalidInputError, UnsupportedError
+from gateway.front import Front
+from gateway.http.messages import Reply, Request
+from gateway.http.router import Route
+from gateway.receipts import MOST_CHARACTERS
+
+
+class FeedbackRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The request: ``labels``, or ``label`` for an answer to one text."""
+
+    receipt: Annotated[str, msgspec.Meta(min_length=1, max_length=MOST_CHARACTERS)]
+    labels: Annotated[list[str | None], msgspec.Meta(min_length=1)] | msgspec.UnsetType = (
+        msgspec.UNSET
+    )
+    label: str | msgspec.UnsetType = msgspec.UNSET
+
+
+_decoder = msgspec.json.Decoder(FeedbackRequest)
+
+
+class FeedbackRoute:
+    """The route."""
+
+    def __init__(self, front: Front, bodies: BodyReader) -> None:
+        self._front = front
+        self._bodies = bodies
+
+    def routes(self) -> list[Route]:
+        """What the application serves here."""
+        return [Route("POST", "/feedback", self.take, "feedback")]
+
+    async def take(self, request: Request) -> Reply:
+        """Takes labels.
+
+        The endpoint is not set in the context: refused feedback is no refused prediction.
+        """
+        desk = self._front.feedback
+        if desk is None:
+            raise UnsupportedError("Feedback is off: this gateway has no --receipt-key-file.")
+        body = decode(_decoder, await self._bodies.read(request))
+        now = time.time()
+        receipt = desk.receipts.read(body.receipt, now)
+        self._front.keys.authorise(request.context.api_key, receipt.endpoint)
+        view = self._front.predictor.describe(receipt.endpoint)
+        taken = desk.take(receipt, _labels(body), view.labels, now)
+        counts = {
+            "accepted": taken.accepted,
+            "repeated": taken.repeated,
+            "unknown": taken.unknown,
+        }
+        return Reply(encode(counts), status=HTTPStatus.ACCEPTED)
+
+
+def _labels(body: FeedbackRequest) -> list[str | None]:
+    """One label a text.
+
+    Raises:
+        InvalidInputError: neither or both ways to say it.
+    """
+    if (body.labels is msgspec.UNSET) == (body.label is msgspec.UNSET):
+        raise InvalidInputError(
+            "labels: send one a text, or label alone for an answer to one text, and not both."
+        )
+    if body.labels is not msgspec.UNSET:
+        return body.labels
+    return [body.label] if body.label is not msgspec.UNSET else []

@@ -1,0 +1,192 @@
+"""Receipts: what an answer was, signed, so that feedback days later needs nothing kept here.
+
+``attempts.py`` issues one with each answer, ``feedback.py`` reads what comes back. A receipt is
+opaque to callers and no secret: it holds which version said what of a request, never a text nor a
+key. Its one purpose is that nobody can tell us the truth about an answer that was never given.
+
+Form: base64url without padding of ``payload + first 16 bytes of HMAC-SHA256(key, payload)``; the
+payload is the number of this form in one byte, then msgpack of ``Receipt``.
+"""
+
+import base64
+import binascii
+import hmac
+import os
+import secrets
+import struct
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from contracts.endpoint import Arm
+from contracts.events import PredictionEvent
+from gateway.errors import BadRequestError, ReceiptExpiredError
+
+MOST_TEXTS = 1000  # of an answer: about 5 kB in a header, and what proxies take is 8
+MOST_CHARACTERS = 16_384
+_FORM = b"\x01"
+_SIGNATURE_BYTES = 16
+_KEY_BYTES = 32
+_LEAST_KEY_BYTES = 16
+_SCORE_STEPS = 65_535
+
+
+class ReceiptKeyError(Exception):
+    """The key file can't be used; says why, never what is in it."""
+
+
+class Receipt(msgspec.Struct, frozen=True, array_like=True):
+    """What was answered. ``time`` in unix seconds; ``package`` is the package id's 32 bytes."""
+
+    endpoint: str
+    version: str
+    package: bytes
+    arm: Arm
+    request_id: str
+    caller: int
+    time: float
+    labels: list[str]  # those that were answered, each once; none for vectors
+    # Little-endian uint16 pairs, one a text: index in ``labels``, score in steps of 1/65535.
+    answers: bytes
+
+    def answered(self) -> list[tuple[str, float]]:
+        """Label and score of each text, in order; none for vectors."""
+        numbers = struct.unpack(f"<{len(self.answers) // 2}H", self.answers)
+        pairs = zip(numbers[::2], numbers[1::2], strict=True)
+        return [(self.labels[index], steps / _SCORE_STEPS) for index, steps in pairs]
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(Receipt)
+
+
+class Receipts:
+    """Issues and reads receipts.
+
+    Args:
+        keys: the first one signs, all are good for reading; see ``read_keys``.
+        most_age_seconds: of the answer, when feedback comes.
+    """
+
+    def __init__(self, keys: Sequence[bytes], most_age_seconds: float) -> None:
+        if not keys:
+            raise ValueError("receipts need at least one key")
+        self._keys = tuple(keys)
+        self._most_age = most_age_seconds
+
+    def issue(self, event: PredictionEvent) -> str:
+        """The receipt of an answered attempt; empty for more than ``MOST_TEXTS`` texts."""
+        if len(event.texts) > MOST_TEXTS:
+            return ""
+        labels: dict[str, int] = {}
+        numbers: list[int] = []
+        for text in event.texts:
+            if text.label is not None and text.score is not None:
+                numbers.append(labels.setdefault(text.label, len(labels)))
+                numbers.append(int(text.score * _SCORE_STEPS + 0.5))
+        receipt = Receipt(
+            event.endpoint,
+            event.version,
+            bytes.fromhex(event.package),
+            event.arm,
+            event.request_id,
+            event.caller,
+            event.time,
+            list(labels),
+            struct.pack(f"<{len(numbers)}H", *numbers),
+        )
+        payload = _FORM + _encoder.encode(receipt)
+        signed = payload + self._sign(self._keys[0], payload)
+        return base64.urlsafe_b64encode(signed).rstrip(b"=").decode()
+
+    def read(self, text: str, now: float) -> Receipt:
+        """The receipt that was issued as this text.
+
+        Args:
+            text: as it came back.
+            now: unix time, seconds.
+
+        Raises:
+            BadRequestError: not issued by any gateway with these keys.
+            ReceiptExpiredError: too old.
+        """
+        payload = self._verified(text)
+        if payload[:1] != _FORM:
+            raise BadRequestError("receipt: this gateway does not know its form.")
+        receipt = _decoder.decode(payload[1:])
+        if now - receipt.time > self._most_age:
+            raise ReceiptExpiredError(
+                f"receipt: answers older than {self._most_age / 86400:g} days take no feedback."
+            )
+        return receipt
+
+    def _verified(self, text: str) -> bytes:
+        refusal = BadRequestError("receipt: expected one as it came in x-headrace-receipt.")
+        if len(text) > MOST_CHARACTERS:
+            raise refusal
+        try:
+            padded = text.encode("ascii") + b"=" * (-len(text) % 4)
+            signed = base64.b64decode(padded, altchars=b"-_", validate=True)
+        except (UnicodeEncodeError, binascii.Error):
+            raise refusal from None
+        payload, signature = signed[:-_SIGNATURE_BYTES], signed[-_SIGNATURE_BYTES:]
+        good = [hmac.compare_digest(self._sign(key, payload), signature) for key in self._keys]
+        if not any(good):
+            raise refusal
+        return payload
+
+    @staticmethod
+    def _sign(key: bytes, payload: bytes) -> bytes:
+        return hmac.digest(key, payload, "sha256")[:_SIGNATURE_BYTES]
+
+
+def read_keys(path: Path) -> tuple[bytes, ...]:
+    """The keys in a file: hex, one a line, the newest first; empty and # lines are passed over.
+
+    Raises:
+        ReceiptKeyError: no such file, or a line that is no key.
+    """
+    try:
+        lines = path.read_text(encoding="ascii").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ReceiptKeyError(f"The receipt keys in {path} can't be read: {error}.") from None
+    keys: list[bytes] = []
+    for number, line in enumerate(lines, start=1):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        try:
+            key = bytes.fromhex(line)
+        except ValueError:
+            key = b""
+        if len(key) < _LEAST_KEY_BYTES:
+            raise ReceiptKeyError(
+                f"{path}, line {number}: expected at least {2 * _LEAST_KEY_BYTES} hex digits."
+            )
+        keys.append(key)
+    if not keys:
+        raise ReceiptKeyError(f"{path} holds no key.")
+    return tuple(keys)
+
+
+def make_key_file(path: Path) -> None:
+    """Writes a file with a fresh key, for its owner alone; one that is there stays as it is.
+
+    Raises:
+        OSError: it can't be written.
+    """
+    if path.exists():
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # Whole or not at all: a key cut short by a crash would be read as a broken one for ever.
+    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with os.fdopen(descriptor, "w", encoding="ascii") as file:
+            file.write(secrets.token_hex(_KEY_BYTES) + "\n")
+        try:
+            path.hardlink_to(part)  # fails where another process was first
+        except FileExistsError:
+            return
+    finally:
+        part.unlink()
