@@ -238,7 +238,9 @@ def test_a_flood_is_answered_in_order_and_each_but_once() -> None:
     verbs = (Verb.PAUSE, Verb.RESUME)
     flood = tuple(command(n, verbs[n % 2], at=float(n)) for n in range(2 * COMMANDS_LIMIT + 5))
     lines = len(walk.status.history)
-    for _ in range(4):  # nobody takes the answered ones away
+    walk.status = commanded(walk, *flood)
+    assert [item.id for item in walk.status.commands] == [item.id for item in flood[:20]]
+    for _ in range(3):  # nobody takes the answered ones away
         walk.status = commanded(walk, *flood)
     assert all(item.accepted for item in walk.status.commands)
     assert [item.id for item in walk.status.commands] == [item.id for item in flood[-20:]]

@@ -3,10 +3,11 @@
 from dataclasses import replace
 
 import pytest
-from rollout_fakes import SECONDS, FakeJudge
+from msgspec import structs
+from rollout_fakes import SECONDS, FakeJudge, window
 from rollout_walk import HOUR, ONE, SPEC, THREE, TWO, Walk, loaded_candidate
 
-from contracts.endpoint import Candidate, EndpointStatus, Phase
+from contracts.endpoint import Arm, Candidate, EndpointStatus, Phase
 from contracts.rollout import (
     CheckResult,
     Outcome,
@@ -71,6 +72,7 @@ def test_a_bad_version_is_rolled_back_in_each_step(step: int) -> None:
     assert walk.status.history[-1].figures == {"fake.windows": step + 1}
     assert walk.status.candidate is not None
     assert walk.status.candidate.phase is Phase.ROLLED_BACK
+    assert walk.status.candidate.ref is None  # it need not stay loaded
 
 
 def test_a_version_that_turns_bad_in_its_bake_is_reverted_at_once() -> None:
@@ -185,6 +187,36 @@ def test_without_traffic_no_step_passes_even_where_no_check_is_required() -> Non
     walk = Walk(judge=FakeJudge(silent=True)).before().step().traffic(windows=50, requests=0)
     assert walk.state.step == 0
     assert walk.traffic().state.step == 1
+
+
+def test_only_the_arm_of_the_step_counts_as_traffic() -> None:
+    walk = Walk(judge=FakeJudge(silent=True)).through(1)
+    late = window(walk.status.routes, int(walk.now))
+    for cell in late.cells:
+        cell.arm = Arm.SHADOW if cell.arm is Arm.CANARY else cell.arm
+    walk.seen = replace(walk.seen, windows=(*(walk.seen.windows or ()), late))
+    assert walk.step(SECONDS).state.step == 1
+    assert walk.why == "no traffic has reached it in this step"
+
+
+def test_a_clock_behind_the_events_does_not_pass_a_step_twice() -> None:
+    walk = Walk(judge=FakeJudge(silent=True)).before().step()
+    ahead = window(walk.status.routes, int(walk.now) + 500)
+    for cell in tuple(ahead.cells):
+        if cell.arm is Arm.SHADOW:
+            ahead.cells.append(structs.replace(cell, arm=Arm.CANARY))
+    walk.seen = replace(walk.seen, windows=(*(walk.seen.windows or ()), ahead))
+    assert walk.step().state.step == 1
+    assert walk.step(1).state.step == 1
+
+
+def test_what_a_rollout_needs_is_named_again_if_someone_forgot_it() -> None:
+    walk = Walk().through(1)
+    walk.status = walk.status.model_copy(update={"packages": (ONE,)})
+    assert walk.step().status.packages == (ONE, TWO)
+    walk = Walk().through(4)
+    walk.status = walk.status.model_copy(update={"packages": (TWO,)})
+    assert walk.step().status.packages == (TWO, ONE)
 
 
 def test_a_pause_stops_the_deadline_and_nothing_else() -> None:
