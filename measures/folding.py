@@ -13,8 +13,8 @@ from typing import Final, TypeVar
 from contracts.endpoint import Arm
 from contracts.events import EventBatch, Feedback, PredictionEvent, TextRecord
 from contracts.statistics import EDGES, LATENCY_EDGES, Stage, Statistic
-from contracts.windows import CALLER_CAP, Cell, Judged, Sparse
-from measures.own_statistics import OwnFold, micro
+from contracts.windows import CALLER_CAP, MICRO, Cell, Judged, Sparse
+from measures.own_statistics import LARGEST, OwnFold, micro
 
 _TOKENS, _WORDS, _UNK, _UNK_SHARE, _TOKENS_PER_WORD, _SCORE, _NORM = (
     statistic.value
@@ -28,8 +28,11 @@ _TOKENS, _WORDS, _UNK, _UNK_SHARE, _TOKENS_PER_WORD, _SCORE, _NORM = (
         Statistic.VECTOR_NORM,
     )
 )
-_UPPER: Final = {statistic.value: EDGES[statistic].upper for statistic in Statistic}
+_COUNT_UPPER: Final = EDGES[Statistic.TOKENS].upper  # of words and UNK tokens as well
+_SHARE_UPPER: Final = EDGES[Statistic.UNK_SHARE].upper
+_RATIO_UPPER: Final = EDGES[Statistic.TOKENS_PER_WORD].upper
 _SCORE_UPPER: Final = EDGES[Statistic.SCORE].upper
+_NORM_UPPER: Final = EDGES[Statistic.VECTOR_NORM].upper
 _LATENCY_UPPER: Final = LATENCY_EDGES.upper
 _TO_INFINITY: Final = len(_LATENCY_UPPER)
 _STAGES: Final = (
@@ -160,33 +163,45 @@ def length_bucket(tokens: int) -> int:
 def _stages(cell: Cell, seconds: Sequence[float]) -> None:
     for stage, value in zip(_STAGES, seconds, strict=True):
         if value > 0:  # a stage that was not reached is 0
-            _count(_within(cell.latency, stage), bisect_left(_LATENCY_UPPER, value))
-            _count(cell.latency_sums, stage, micro(value))
+            _value(cell.latency, cell.latency_sums, stage, _LATENCY_UPPER, value)
 
 
 def _text(cell: Cell, text: TextRecord) -> None:
     tokens, words, unk = text.tokens, text.words, text.unk
+    histograms, sums = cell.histograms, cell.sums
     cell.texts += 1
     cell.truncated += text.truncated
-    _value(cell, _TOKENS, tokens)
-    _value(cell, _WORDS, words)
-    _value(cell, _UNK, unk)
-    _value(cell, _UNK_SHARE, unk / max(tokens, 1))
-    _value(cell, _TOKENS_PER_WORD, tokens / max(words, 1))
+    _value(histograms, sums, _TOKENS, _COUNT_UPPER, tokens)
+    _value(histograms, sums, _WORDS, _COUNT_UPPER, words)
+    _value(histograms, sums, _UNK, _COUNT_UPPER, unk)
+    _value(histograms, sums, _UNK_SHARE, _SHARE_UPPER, unk / (tokens or 1))
+    _value(histograms, sums, _TOKENS_PER_WORD, _RATIO_UPPER, tokens / (words or 1))
     if text.norm is not None:
-        _value(cell, _NORM, text.norm)
+        _value(histograms, sums, _NORM, _NORM_UPPER, text.norm)
     if text.score is not None:
-        _value(cell, _SCORE, text.score)
+        _value(histograms, sums, _SCORE, _SCORE_UPPER, text.score)
     if text.label is not None:
         _count(cell.labels, text.label)
         if text.score is not None:
-            scores = _within(cell.label_scores, text.label)
+            scores = cell.label_scores.setdefault(text.label, {})
             _count(scores, bisect_left(_SCORE_UPPER, text.score))
 
 
-def _value(cell: Cell, statistic: str, value: float) -> None:
-    _count(_within(cell.histograms, statistic), bisect_left(_UPPER[statistic], value))
-    _count(cell.sums, statistic, micro(value))
+def _value(
+    histograms: dict[str, Sparse],
+    sums: dict[str, int],
+    key: str,
+    upper: tuple[float, ...],
+    value: float,
+) -> None:
+    # Called ten times an event: no function that can be spared is called here.
+    bucket = bisect_left(upper, value)
+    counts = histograms.get(key)
+    if counts is None:
+        counts = histograms[key] = {}
+    counts[bucket] = counts.get(bucket, 0) + 1
+    millionths = round(value * MICRO) if -LARGEST <= value <= LARGEST else micro(value)
+    sums[key] = sums.get(key, 0) + millionths
 
 
 def _judge(judged: Judged, event: PredictionEvent) -> None:
@@ -196,7 +211,7 @@ def _judge(judged: Judged, event: PredictionEvent) -> None:
         if text.label is not None:
             _count(judged.labels, text.label)
         if text.norm is not None:
-            _count(judged.norms, bisect_left(_UPPER[_NORM], text.norm))
+            _count(judged.norms, bisect_left(_NORM_UPPER, text.norm))
     if event.pairing is not None:
         judged.pairs += len(event.pairing.equal)
         judged.pairs_equal += sum(event.pairing.equal)
@@ -219,13 +234,6 @@ def _capped(callers: dict[int, int], caller: int) -> bool:
         return True
     callers[caller] = seen + 1
     return False
-
-
-def _within(counts: dict[str, Sparse], key: str) -> Sparse:
-    inner = counts.get(key)
-    if inner is None:
-        inner = counts[key] = {}
-    return inner
 
 
 def _count(counts: dict[_Counted, int], key: _Counted, more: int = 1) -> None:
