@@ -16,6 +16,7 @@ log = logging.getLogger(__name__)
 
 _PROBE_TIMEOUT_SECONDS = 1.0
 _PROBE_TICK_SECONDS = 0.05
+_MOST_COVER = 4  # times the batches usually sent ahead, while the event loop's turns are long
 
 
 class Flight:
@@ -69,10 +70,18 @@ class Replica:
         """Instances with nothing to do."""
         return max(0, self._instances - len(self._flights))
 
-    @property
-    def spare(self) -> int:
-        """Batches that may still be sent ahead, idle instances not counted."""
-        return self._most - max(len(self._flights), self._instances)
+    def spare(self, cover_seconds: float = 0.0) -> int:
+        """Batches that may still be sent ahead, idle instances not counted.
+
+        Args:
+            cover_seconds: so long the engine should have work for, even where that takes more
+                batches than are usually sent ahead: up to some times as many.
+        """
+        flying = len(self._flights)
+        spare = self._most - max(flying, self._instances)
+        if spare <= 0 and self._expected < cover_seconds * self._instances:
+            return int(flying < _MOST_COVER * self._most)
+        return max(0, spare)
 
     @property
     def tokens(self) -> int:
@@ -80,11 +89,17 @@ class Replica:
         return sum(flight.tokens for flight in self._flights)
 
     def next_free(self) -> tuple[float, float]:
-        """When the first busy instance should fall free, and its batch's engine seconds."""
-        ends = [
-            (f.started + f.expected, f.expected) for f in self._flights if f.started is not None
-        ]
-        return min(ends, default=(0.0, 0.0))
+        """When an instance should have nothing to do, and its last batch's engine seconds."""
+        ends = []
+        waiting = last = 0.0
+        for flight in self._flights:
+            if flight.started is not None:
+                ends.append((flight.started + flight.expected, flight.expected))
+            else:
+                waiting += flight.expected
+                last = flight.expected
+        end, running = min(ends, default=(0.0, 0.0))
+        return end + waiting / self._instances, last or running
 
     @property
     def expected_seconds(self) -> float:

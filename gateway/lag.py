@@ -2,13 +2,17 @@
 
 The lanes ask when a batch comes back: an answer that lay in its socket while the loop was busy says
 nothing of what the engine costs, and believing it would make a busy gateway think its engine slow,
-and refuse what it could answer.
+and refuse what it could answer. They ask again when they send: an engine must have work for as long
+as the loop does not look after it.
 """
 
 import asyncio
 from time import monotonic
 
 _TICK_SECONDS = 0.01
+# What stays of the longest turn seen, from one look to the next: it is forgotten in a tenth of a
+# second.
+_MEMORY = 0.8
 
 
 class LoopLag:
@@ -17,6 +21,7 @@ class LoopLag:
     def __init__(self) -> None:
         self._due = 0.0
         self._last = 0.0
+        self._turn = 0.0
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
@@ -36,6 +41,12 @@ class LoopLag:
             return 0.0
         return max(self._last, monotonic() - self._due, 0.0)
 
+    @property
+    def turn_seconds(self) -> float:
+        """How long turns of the loop have lately been, about; 0 while nothing is measured."""
+        return self._turn
+
     def _tick(self) -> None:
         self._last = max(0.0, monotonic() - self._due)
+        self._turn = max(self._last, _MEMORY * self._turn)
         self.start()

@@ -41,6 +41,9 @@ _TOKENS_A_CHARACTER = 0.25  # before any text was seen
 _LENGTH_RATE = 0.05
 # A batch's time is believed if the event loop was late by no more than this share of it.
 _MOST_LAG = 0.25
+# Turns of the event loop for which an engine should have work: one is over before the next batch is
+# sent, and another may be as long.
+_TURNS_COVERED = 2.0
 _LEAST_REVIEW = 512  # jobs in the heap of deadlines before those that ended are swept out
 
 Values = NDArray[np.float32]
@@ -286,17 +289,20 @@ class Lane:
     def _slots(self) -> Slots:
         idle = spare = 0
         free_at, running = float("inf"), 0.0
+        turn = self._lag.turn_seconds
         for replica in self.replicas:
             if replica.serves:
                 idle += replica.idle
-                spare += replica.spare
-                if replica.spare and not replica.idle:
+                room = replica.spare(turn * _TURNS_COVERED)
+                spare += room
+                if room and not replica.idle:
                     free_at, running = min((free_at, running), replica.next_free())
-        return Slots(idle, spare, free_at, running)
+        return Slots(idle, spare, free_at, running, turn)
 
     def _send(self, batch: Batch[TextRow], now: float) -> None:
         serving = [replica for replica in self.replicas if replica.serves]
-        open_now = [r for r in serving if r.idle] or [r for r in serving if r.spare]
+        cover = self._lag.turn_seconds * _TURNS_COVERED
+        open_now = [r for r in serving if r.idle] or [r for r in serving if r.spare(cover)]
         replica = min(open_now, key=lambda r: r.tokens)
         expected = self.cost.seconds(batch.bucket, len(batch.rows))
         flight = replica.depart(now, expected, batch.bucket * len(batch.rows))

@@ -50,13 +50,15 @@ class Slots:
     """Room at the engines that hold the package.
 
     ``idle`` engines run nothing; ``spare`` batches more may be sent ahead to busy ones; the first
-    busy engine is expected to fall free at ``free_at`` after a batch of ``running`` seconds.
+    busy engine is expected to fall free at ``free_at`` after a batch of ``running`` seconds. The
+    next question may come ``late`` seconds after it should.
     """
 
     idle: int
     spare: int
     free_at: float = 0.0
     running: float = 0.0
+    late: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +179,8 @@ class Schedule(Generic[R]):
         queue = self._pick(flow, now)
         if slots.idle == 0 and len(queue.rows) < self._cost.best_rows(queue.bucket):
             # All engines are busy: a batch that isn't full gains by waiting until one falls free.
-            send_at = slots.free_at - max(_LEAST_LEAD_SECONDS, _LEAD_SHARE * slots.running)
+            lead = max(_LEAST_LEAD_SECONDS, _LEAD_SHARE * slots.running)
+            send_at = slots.free_at - lead
             if now < send_at:
                 return send_at
         return self._cut(flow, queue, now, slots.idle)

@@ -7,12 +7,13 @@ that are answered. Both say no in the same words, by the same checks (``Front.en
 alike. Nothing here reads a body, and whatever else is wrong with a request is left to its handler.
 """
 
+import asyncio
 import time
 from collections.abc import Mapping
 
 from gateway.errors import GatewayError, OverloadedError
 from gateway.front import Front
-from gateway.http.replies import Headers, error_reply, headers_of
+from gateway.http.replies import error_reply, rendered
 from gateway.http.router import Route, Router
 from gateway.request_context import RequestContext, new_request_id
 from gateway.turns import Turns
@@ -31,6 +32,9 @@ class Shedding:
         self._front = front
         self._turns = Turns()
         self._watch_until = 0.0
+        # Requests of this turn of the loop, by endpoint, whose tasks have not begun: all that is
+        # ready is read before any task runs, and would otherwise find the same room.
+        self._let_in: dict[str, int] = {}
 
     async def turn(self, context: RequestContext, route: Route, params: dict[str, str]) -> None:
         """Lets a request begin, at once or after those that came before it.
@@ -54,10 +58,13 @@ class Shedding:
         """A request was refused for want of room: others will be."""
         self._watch_until = time.monotonic() + _WATCH_SECONDS
 
-    def refusal(
-        self, method: str, path: str, headers: Mapping[bytes, bytes]
-    ) -> tuple[int, Headers, bytes] | None:
-        """Status, headers and body with which to refuse a request now; None to let it come in.
+    @property
+    def watching(self) -> bool:
+        """Whether ``refusal`` may refuse: something was refused a moment ago."""
+        return time.monotonic() < self._watch_until
+
+    def refusal(self, method: str, path: str, headers: Mapping[bytes, bytes]) -> bytes | None:
+        """The answer with which to refuse a request now, whole; None to let it come in.
 
         Args:
             method: as it was sent.
@@ -65,8 +72,6 @@ class Shedding:
             headers: lower-case names; of a repeated header the last value.
         """
         now = time.monotonic()
-        if now > self._watch_until:
-            return None
         try:
             route, params = self._router.find(method, path)
             if not route.predicts:
@@ -75,6 +80,7 @@ class Shedding:
             context = RequestContext(new_request_id(), time.time(), now)
             context.read(headers)
             self._look(context, name)
+            context.ahead += self._let_in.get(name, 0)
             self._front.enter(context, name)
         except OverloadedError as error:
             self._watch_until = now + _WATCH_SECONDS
@@ -82,9 +88,12 @@ class Shedding:
             seconds = time.monotonic() - now
             self._front.metrics.request_finished(route.dialect, int(error.status), seconds)
             reply = error_reply(error, context.request_id, route.errors)
-            return int(reply.status), headers_of(reply, context.request_id), reply.body
+            return rendered(reply, context.request_id)
         except GatewayError:
             return None
+        if not self._let_in:
+            asyncio.get_running_loop().call_soon(self._let_in.clear)
+        self._let_in[name] = self._let_in.get(name, 0) + 1
         return None
 
     def _look(self, context: RequestContext, name: str) -> None:

@@ -2,6 +2,8 @@
 
 import math
 
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE
+
 from gateway.dialects.json_body import encode
 from gateway.errors import GatewayError, RequestTimeoutError, UnauthenticatedError
 from gateway.http.errors import MethodNotAllowedError
@@ -19,6 +21,13 @@ def headers_of(reply: Reply, request_id: str) -> Headers:
         (b"x-request-id", request_id.encode()),
         *reply.headers,
     ]
+
+
+def rendered(reply: Reply, request_id: str) -> bytes:
+    """The whole answer as it goes over the wire, of a connection that stays open."""
+    headers = headers_of(reply, request_id)
+    lines = [b"%b: %b\r\n" % header for header in headers]
+    return b"".join([STATUS_LINE[reply.status], *lines, b"\r\n", reply.body])
 
 
 def error_reply(error: GatewayError, request_id: str, form: ErrorForm) -> Reply:

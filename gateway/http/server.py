@@ -22,6 +22,7 @@ from uvicorn.protocols.http.httptools_impl import (
 )
 
 from gateway.http.limits import HttpLimits
+from gateway.http.whole import whole_post
 from gateway.request_context import new_request_id
 
 # The messages with which a request's task is cancelled.
@@ -33,10 +34,13 @@ _CLOSE = (b"connection", b"close")
 class Shedder(Protocol):
     """Who may refuse a request before the application hears of it."""
 
-    def refusal(
-        self, method: str, path: str, headers: Mapping[bytes, bytes]
-    ) -> tuple[int, list[tuple[bytes, bytes]], bytes] | None:
-        """Status, headers and body to answer with at once; None to let the request come in."""
+    @property
+    def watching(self) -> bool:
+        """Whether there is anything to ask it."""
+        ...
+
+    def refusal(self, method: str, path: str, headers: Mapping[bytes, bytes]) -> bytes | None:
+        """The whole answer to give at once; None to let the request come in."""
         ...
 
 
@@ -94,16 +98,18 @@ class _Cycle(RequestResponseCycle):
             await self.flow.drain()
         if self.disconnected:
             return
-        self._write(b"" if self.scope["method"] == "HEAD" else message["body"])
+        body = b"" if self.scope["method"] == "HEAD" else message["body"]
+        self._finish(self._head + body)
 
-    def refuse(self, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
-        """The whole answer at once, before the application was asked; never to a HEAD."""
+    def refuse(self, answer: bytes) -> None:
+        """Gives the whole answer before the application was asked; never to a HEAD."""
         self.response_started = True
-        self._head = self._written_head(status, headers)
-        self._write(body)
+        if not self.keep_alive:
+            answer = answer.replace(b"\r\n", b"\r\nconnection: close\r\n", 1)
+        self._finish(answer)
 
-    def _write(self, body: bytes) -> None:
-        self.transport.write(self._head + body)
+    def _finish(self, answer: bytes) -> None:
+        self.transport.write(answer)
         self.response_complete = True
         self.message_event.set()
         if not self.keep_alive:
@@ -137,6 +143,7 @@ class _BoundedProtocol(HttpToolsProtocol):
     door: Shedder
     _deadline: asyncio.TimerHandle | None = None
     _running: asyncio.Task[None] | None = None
+    _refused_at = float("-inf")
     _header_bytes = 0
     _in_headers = False
     _reading = False
@@ -159,6 +166,8 @@ class _BoundedProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Feeds the parser, and sets a clock where that leaves a request half read."""
+        if self.door.watching and self._refused_whole(data):
+            return
         super().data_received(data)
         if self._in_headers:
             self._header_bytes += len(data)
@@ -213,13 +222,14 @@ class _BoundedProtocol(HttpToolsProtocol):
         )
         if before is None or before.response_complete:
             # What is refused costs no task, no wait and no body.
-            refusal = self.door.refusal(
-                self.scope["method"], self.scope["path"], dict(self.headers)
-            )
+            refusal = None
+            if self.door.watching:
+                method, path = self.scope["method"], self.scope["path"]
+                refusal = self.door.refusal(method, path, dict(self.headers))
             if refusal is None:
                 self._start_asgi_task(self.cycle, app)
             else:
-                self.cycle.refuse(*refusal)
+                self.cycle.refuse(refusal)
         else:
             self.flow.pause_reading()
             self.pipeline.appendleft((self.cycle, app))
@@ -233,6 +243,36 @@ class _BoundedProtocol(HttpToolsProtocol):
     def send_400_response(self, msg: str) -> None:
         """Answers what is no HTTP in the form of every other error."""
         self._refuse(HTTPStatus.BAD_REQUEST, "bad_request", msg)
+
+    def _refused_whole(self, data: bytes) -> bool:
+        """Refuses a request that came in one piece, unparsed; false to have it parsed."""
+        if self._reading or not self._is_idle() or self.flow.write_paused:
+            return False
+        if self.transport.is_closing() or (asked := whole_post(data)) is None:
+            return False
+        answer = self.door.refusal("POST", asked.path, asked.headers)
+        if answer is None:
+            return False
+        self._disarm()
+        self.transport.write(answer)
+        self.server_state.total_requests += 1
+        self._refused_at = self.loop.time()
+        if self.timeout_keep_alive_task is None:
+            self._keep_alive_for(self.timeout_keep_alive)
+        return True
+
+    def timeout_keep_alive_handler(self) -> None:
+        """Closes a connection that has been quiet; one that was only refused gets its time."""
+        left = self._refused_at + self.timeout_keep_alive - self.loop.time()
+        if left > 0:
+            self._keep_alive_for(left)
+        else:
+            super().timeout_keep_alive_handler()
+
+    def _keep_alive_for(self, seconds: float) -> None:
+        self.timeout_keep_alive_task = self.loop.call_later(
+            seconds, self.timeout_keep_alive_handler
+        )
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
         task = self.loop.create_task(cycle.run_asgi(app))

@@ -37,6 +37,37 @@ def test_a_busy_endpoint_leaves_room_for_a_quiet_one() -> None:
     budget.reserve("quiet", 100, 10_000)
 
 
+def test_a_newcomer_is_judged_by_the_usual_length_and_by_those_before_it() -> None:
+    budget = TokenBudget(10_000)
+    for _ in range(4):
+        budget.reserve("a", 100, 1000)
+    for ahead in range(4):
+        budget.check_arrival("a", ahead, 1000)
+    with pytest.raises(OverloadedError):
+        budget.check_arrival("a", 4, 1000)  # 400 and 5 times 100 are over 850
+    budget.check_arrival("quiet", 0, 1000)
+
+
+def test_nothing_in_flight_lets_the_next_one_in_however_long_the_last_was() -> (
+    None
+):
+    budget = TokenBudget(1000)
+    budget.reserve("a", 990, 1000)
+    with pytest.raises(OverloadedError):
+        budget.check_arrival("a", 0, 1000)
+    budget.release("a", 990)
+    budget.check_arrival("a", 0, 1000)
+    budget.check_estimate("a", 5000.0, 1000)
+
+
+def test_an_estimate_keeps_a_margin() -> None:
+    budget = TokenBudget(10_000)
+    budget.reserve("a", 500, 1000)
+    budget.check_estimate("a", 450.0, 1000)
+    with pytest.raises(OverloadedError):
+        budget.check_estimate("a", 480.0, 1000)
+
+
 def test_two_busy_endpoints_end_with_equal_shares() -> None:
     budget = TokenBudget(900)
     full: set[str] = set()

@@ -16,7 +16,7 @@ def test_slots_are_idle_then_spare_then_none() -> None:
     replica = replica_of(instances=2, ahead=2)
     seen = []
     for number in range(5):
-        seen.append((replica.idle, replica.spare))
+        seen.append((replica.idle, replica.spare()))
         if number < 4:
             replica.depart(0.0, 1.0, 64)
     assert seen == [(2, 2), (1, 2), (0, 2), (0, 1), (0, 0)]
@@ -36,7 +36,7 @@ def test_tokens_and_work_in_flight_are_counted() -> None:
     replica.depart(0.0, 2.0, 100)
     assert replica.tokens == 164
     assert replica.expected_seconds == 3.0
-    assert replica.next_free() == (1.0, 1.0)
+    assert replica.next_free() == (3.0, 2.0)
     replica.arrive(first, 1.5)
     assert replica.next_free() == (3.5, 2.0)
     assert replica.expected_seconds == 2.0
@@ -85,3 +85,16 @@ async def test_tritons_come_and_go() -> None:
     (other,) = fleet.replicas("m", 1, lambda: None)
     assert other.address == "b:1"
     await fleet.close()
+
+
+def test_more_is_sent_ahead_while_the_loop_looks_up_seldom_and_never_without_end() -> None:
+    replica = replica_of(instances=1, ahead=2)
+    for _ in range(2):
+        replica.depart(0.0, 0.01, 100)
+    assert replica.spare() == 0
+    assert replica.spare(0.01) == 0
+    sent = 0
+    while replica.spare(1.0):
+        replica.depart(0.0, 0.01, 100)
+        sent += 1
+    assert sent == 6

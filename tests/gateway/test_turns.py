@@ -100,3 +100,20 @@ async def test_the_loops_lag_is_what_it_was_held_up() -> None:
     assert lag.seconds() >= 0.03
     lag.close()
     assert lag.seconds() == 0.0
+
+
+async def test_a_long_turn_of_the_loop_is_remembered_for_a_while() -> None:
+    lag = LoopLag()
+    assert lag.turn_seconds == 0.0
+    lag.start()
+    work(0.05)
+    await asyncio.sleep(0.001)
+    first = lag.turn_seconds
+    assert first >= 0.03
+    async with asyncio.timeout(10):
+        for _ in range(1000):
+            await asyncio.sleep(0.005)
+            if lag.turn_seconds < first / 4:
+                break
+    lag.close()
+    assert lag.turn_seconds < first / 4

@@ -10,10 +10,11 @@ from typing import Any
 
 import httpx
 import pytest
-from front_fakes import FakePredictor
+from front_fakes import FakeKeys, FakePredictor
 from front_server import Served, serving
 
 from gateway.calls import Answer, Call
+from gateway.errors import OverloadedError
 from gateway.http.limits import HttpLimits
 
 LIMITS = HttpLimits(
@@ -297,3 +298,100 @@ def test_work_for_a_caller_that_has_hung_up_is_stopped() -> None:
         with httpx.Client(base_url=served.url) as client:
             assert client.get("/livez").status_code == 200
         assert ("huggingface", 499) in served.metrics.finished
+
+
+class CountingPredictor(FakePredictor):
+    """Counts who asked for room."""
+
+    asked = 0
+
+    def check_room(self, endpoint: str, ahead: int = 0) -> None:
+        """Counts."""
+        self.asked += 1
+        super().check_room(endpoint, ahead)
+
+
+@contextmanager
+def crowded() -> Iterator[Served]:
+    """A server that has just begun to refuse."""
+    predictor = FakePredictor.with_endpoints()
+    predictor.full = OverloadedError("Full.", retry_after_seconds=2)
+    with serving(Served(predictor=predictor)) as served:
+        yield served
+
+
+FRAMINGS = {
+    "whole": [WHOLE],
+    "head, then body": [WHOLE[: -len(BODY)], BODY],
+    "in three": [WHOLE[:10], WHOLE[10:60], WHOLE[60:]],
+    "chunked": [POST + b"transfer-encoding: chunked\r\n\r\n", b"2\r\n{}\r\n0\r\n\r\n"],
+    "with a query": [WHOLE.replace(b"sentiment ", b"sentiment?a=b ")],
+}
+
+
+@pytest.mark.parametrize("pieces", FRAMINGS.values(), ids=FRAMINGS)
+def test_a_refusal_is_the_same_however_the_request_came(pieces: list[bytes]) -> None:
+    times = 5
+    with crowded() as served, connected(served) as connection:
+        for _ in range(times):
+            for piece in pieces:
+                connection.sendall(piece)
+            status, headers, body = read_answer(connection)
+            assert (status, headers["retry-after"]) == (503, "2")
+            assert "connection" not in headers
+            request_id = headers["x-request-id"]
+            expected = {"code": "overloaded", "message": "Full.", "request_id": request_id}
+            assert body == {"error": expected}
+    assert served.recorder.refusals == [("sentiment", 503, "overloaded")] * times
+    assert served.metrics.finished == [("huggingface", 503)] * times
+
+
+def test_a_refused_connection_goes_on_and_is_answered_once_there_is_room() -> None:
+    with crowded() as served, connected(served) as connection:
+        for _ in range(3):
+            connection.sendall(WHOLE)
+            assert read_answer(connection)[0] == 503
+        served.predictor.full = None
+        connection.sendall(WHOLE)
+        assert read_answer(connection)[0] == 200
+
+
+def test_pipelined_refusals_come_in_order_and_the_last_one_closes() -> None:
+    with crowded() as served, connected(served) as connection:
+        named = [WHOLE.replace(b"host: x", b"host: x\r\nx-request-id: r%d" % i) for i in range(5)]
+        last = named[-1].replace(b"host: x", b"host: x\r\nconnection: close")
+        connection.sendall(WHOLE)
+        read_answer(connection)
+        connection.sendall(b"".join(named[:-1]) + last)
+        received = read_all(connection)
+    ids = [line for line in received.split(b"\r\n") if line.startswith(b"x-request-id")]
+    assert ids == [b"x-request-id: r%d" % i for i in range(5)]
+    assert received.count(b"connection: close") == 1
+
+
+def test_other_routes_and_other_mistakes_are_not_taken_for_crowding() -> None:
+    with crowded() as served, connected(served) as connection:
+        connection.sendall(WHOLE)
+        assert read_answer(connection)[0] == 503
+        connection.sendall(b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\n")
+        assert read_answer(connection)[0] == 200
+        connection.sendall(WHOLE.replace(b"sentiment", b"nobodys00"))
+        assert read_answer(connection)[0] == 404
+        connection.sendall(WHOLE.replace(b"host: x", b"x-request-timeout: soon"))
+        assert read_answer(connection)[0] == 400
+        connection.sendall(WHOLE.replace(b"/endpoints/sentiment", b"/v2/models/minilm/infer"))
+        status, _, body = read_answer(connection)
+        assert (status, body["error"]) == (503, "Full.")
+
+
+def test_a_key_is_asked_for_before_there_is_any_talk_of_room() -> None:
+    keys = FakeKeys({"good": {"sentiment"}})
+    predictor = CountingPredictor(FakePredictor.with_endpoints().views)
+    predictor.full = OverloadedError("Full.", retry_after_seconds=2)
+    with serving(Served(predictor=predictor, keys=keys)) as served, connected(served) as connection:
+        answers = []
+        for key in (b"good", b"bad", b"good"):
+            connection.sendall(WHOLE.replace(b"host: x", b"x-api-key: " + key))
+            answers.append(read_answer(connection)[0])
+    assert answers == [503, 401, 503]
+    assert predictor.asked == 2
