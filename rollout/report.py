@@ -21,6 +21,7 @@ from rollout.steps import planned
 
 SCHEMA_VERSION = 1
 
+_MARKED = frozenset({Phase.SHADOW, Phase.CANARY, Phase.PROMOTED})
 _MOST_POINTS = 60
 _COUNTS = (
     "candidate_requests",
@@ -161,7 +162,7 @@ def _facts(endpoint: ModelEndpoint, state: RolloutState) -> str:
 
 def _plots(state: RolloutState, lines: Iterable[Transition]) -> str:
     series = gathered(state.series)
-    marks = [Mark(line.at, _mark(line)) for line in lines if line.at >= state.began]
+    marks = [Mark(line.at, _mark(line)) for line in lines if line.phase in _MARKED]
     candidate = f"candidate, version {state.candidate.version}"
     stable = f"stable, version {state.stable.version}"
 
@@ -227,7 +228,7 @@ def _checks(checks: Iterable[CheckResult]) -> str:
         "<tr>"
         f"<td><b>{escape(check.name)}</b>{_role(check)}</td>"
         f'<td class="{check.verdict.value}">{_verdict_word(check.verdict)}</td>'
-        f"<td>{escape(check.reason)}{_needs(check)}"
+        f"<td>{escape(check.reason)}"
         f'<div class="figures">{_figures(check.figures)}</div></td>'
         "</tr>"
         for check in checks
@@ -242,12 +243,6 @@ def _role(check: CheckResult) -> str:
     if not check.gate:
         return '<div class="small">reports only</div>'
     return "" if check.required else '<div class="small">need not pass</div>'
-
-
-def _needs(check: CheckResult) -> str:
-    if check.needs is None or check.verdict is not Verdict.UNKNOWN:
-        return ""
-    return f" (about {check.needs:,} more requests of the candidate are needed)"
 
 
 def _verdict_word(verdict: Verdict) -> str:

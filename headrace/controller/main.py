@@ -14,6 +14,7 @@ from collections.abc import Mapping
 
 from prometheus_client import start_http_server
 
+from headrace.controller.rollouts import JoinedRollouts, PackageProfiles
 from headrace.controller.settings import ControllerSettings
 from registry.controller import Controller, ControllerOptions
 from registry.conversions import ConversionIndex
@@ -32,12 +33,14 @@ from registry.mlflow_rest import MlflowRest
 from registry.mlflow_source import MlflowRegistry
 from registry.projection import EvidenceOf
 from registry.reports import FileReports
-from registry.rollouts import NoRollouts, Rollouts
+from registry.rollouts import Rollouts
 from registry.source_watch import SourceWatch
 from registry.store import PackageStore
 from registry.webhook import WebhookListener
 from registry.write_back import WriteBack
+from rollout.judge import Judge
 from service import flags, logs
+from stats.reader import WindowsReader
 
 log = logging.getLogger(__name__)
 
@@ -62,9 +65,10 @@ async def _run(settings: ControllerSettings, environment: Mapping[str, str]) -> 
     stop, changed = asyncio.Event(), asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    rollouts: Rollouts = NoRollouts()
-    source = _source(settings, environment, rollouts, changed)
     store = PackageStore(settings.store_url)
+    statistics = WindowsReader(settings.kafka_bootstrap)
+    rollouts = JoinedRollouts(Judge(PackageProfiles(store)), statistics)
+    source = _source(settings, environment, rollouts, changed)
     controller = Controller(
         _options(settings),
         endpoints=FileEndpointStore(settings.endpoints_dir),
@@ -75,6 +79,16 @@ async def _run(settings: ControllerSettings, environment: Mapping[str, str]) -> 
         rollouts=rollouts,
         changed=changed,
     )
+    statistics.start()
+    try:
+        await _until(stop, settings, controller, source)
+    finally:
+        statistics.close()
+
+
+async def _until(
+    stop: asyncio.Event, settings: ControllerSettings, controller: Controller, source: SourceWatch
+) -> None:
     if not settings.webhook_port:
         await controller.run(stop)
         return

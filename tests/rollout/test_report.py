@@ -110,7 +110,6 @@ def test_a_rolled_back_version_reads_why_and_since_when() -> None:
         "errors 12 of 400 (3.0 %) against 9 of 7,600 (0.1 %)",
         "evidence 143.2",
         "reports only",
-        "about 1,200 more requests",
         "(by ada)",
         "90 %",
     ):
