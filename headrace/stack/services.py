@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from gateway.receipts import make_key_file
 from headrace.errors import ServiceFailedError
 from headrace.stack import kafka, mlflow, probes, provision, triton
 from headrace.stack.settings import LOOPBACK, StackSettings
@@ -212,12 +213,14 @@ def _gateway(settings: StackSettings, home: Home, env: Mapping[str, str]) -> Ser
             grpc_port=settings.ports.gateway_grpc,
             kafka_bootstrap=settings.kafka_address,
             keys_file="" if settings.keys_file is None else settings.keys_file,
+            receipt_key_file=home.receipt_keys,
             drain_seconds=5,
             log_style="json",
         ),
         env=env,
         cwd=home.root,
         ready=probes.http_ok(f"{settings.gateway_url}/livez"),
+        before_start=lambda: make_key_file(home.receipt_keys),
         uses=("kafka", "triton"),
         stop_within_seconds=15.0,
     )

@@ -69,6 +69,11 @@ class Home:
         return self.root / "triton" / "model-repository"
 
     @property
+    def receipt_keys(self) -> Path:
+        """Keys that sign the gateway's answers; made at its first start."""
+        return self.root / "receipt-keys"
+
+    @property
     def mlflow(self) -> Path:
         """MLflow's database and artifacts."""
         return self.root / "mlflow"

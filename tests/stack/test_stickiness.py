@@ -1,0 +1,75 @@
+"""One key, one arm: over four gateway processes, a restart and a whole rollout."""
+
+import asyncio
+import math
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+from gateway_process import Running, gateway_at, lay_out, put, versions_of
+from gateway_world import endpoint_of
+
+from contracts.endpoint import Arm, ModelEndpoint
+
+GATEWAYS = 4
+
+
+def with_the_new(keys: list[str], versions: list[str]) -> set[str]:
+    return {key for key, version in zip(keys, versions, strict=True) if version == "2"}
+
+
+async def followed(gateways: list[Running], endpoint: ModelEndpoint) -> None:
+    """Waits until every gateway routes as the endpoint says."""
+    wanted = {f"{r.arm} {r.ref.triton_model} {r.weight:g} %" for r in endpoint.status.routes}
+
+    def as_wanted(entry: dict[str, object]) -> bool:
+        routes = entry["routes"]
+        return isinstance(routes, dict) and set(routes["sentiment"]) == wanted
+
+    for gateway in gateways:
+        await gateway.line("routing table renewed", as_wanted)
+
+
+async def walk(home: Path, keys: list[str]) -> None:
+    """A rollout from nothing to its bake; every key asked of every gateway at every step."""
+    one, two = lay_out(home, "1", "2")
+    stages = [
+        *(endpoint_of(one, canary=two, weight=w, rollout="r-1") for w in (5, 25, 50)),
+        endpoint_of(two, control=one, weight=5, rollout="r-1"),
+    ]
+    met: list[set[str]] = []
+    async with AsyncExitStack() as stack:
+        put(home, stages[0])
+        gateways = [await stack.enter_async_context(gateway_at(home)) for _ in range(GATEWAYS)]
+        for stage in stages:
+            put(home, stage)
+            await followed(gateways, stage)
+            answers = await asyncio.gather(*(versions_of(gateway, keys) for gateway in gateways))
+            assert all(answer == answers[0] for answer in answers[1:])
+            met.append(
+                {key for key, version in zip(keys, answers[0], strict=True) if version == "2"}
+            )
+        # One of them is killed, and its successor knows nothing but the endpoint.
+        gateways[0].process.kill()
+        successor = await stack.enter_async_context(gateway_at(home))
+        await followed([successor], stages[-1])
+        again = await versions_of(successor, keys)
+        assert with_the_new(keys, again) == met[-1]
+    assert met[0] < met[1] < met[2] < met[3]
+    for callers, share in zip(met, (0.05, 0.25, 0.5, 0.95), strict=True):
+        # Four standard deviations of a binomial; the keys are the same in every run.
+        error = 4 * math.sqrt(len(keys) * share * (1 - share))
+        assert abs(len(callers) - share * len(keys)) <= error
+    assert Arm.CONTROL in {route.arm for route in stages[-1].status.routes}
+
+
+@pytest.mark.real
+@pytest.mark.timeout(300)
+async def test_a_key_has_one_arm_over_four_gateways_a_restart_and_a_rollout(tmp_path: Path) -> None:
+    await walk(tmp_path, [f"caller-{number}" for number in range(500)])
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+async def test_a_hundred_thousand_keys_have_one_arm_each(tmp_path: Path) -> None:
+    await walk(tmp_path, [f"caller-{number}" for number in range(100_000)])

@@ -1,0 +1,129 @@
+"""Real gateway processes on an engine that answers at once, over a home laid out by hand."""
+
+import asyncio
+import json
+import os
+import re
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+from gateway_world import manifest_of, tokenizer_json
+
+from contracts.endpoint import ModelEndpoint
+from contracts.manifest import MANIFEST, TOKENIZER
+from contracts.model import ModelRef
+
+_BODY = b'{"inputs": "w1"}'
+_LENGTH = re.compile(rb"(?i)content-length: (\d+)")
+_VERSION = re.compile(rb"(?i)x-headrace-version: (\S+)")
+
+
+async def versions_of(gateway: "Running", keys: list[str], connections: int = 8) -> list[str]:
+    """Which version answers each caller, asked over some connections; plain, for there are many."""
+    host, port = gateway.http.base_url.host, gateway.http.base_url.port
+    shares = await asyncio.gather(
+        *(_ask(host, port, keys[start::connections]) for start in range(connections))
+    )
+    found: list[str] = [""] * len(keys)
+    for start, share in enumerate(shares):
+        found[start::connections] = share
+    return found
+
+
+async def _ask(host: str, port: int | None, keys: list[str]) -> list[str]:
+    reader, writer = await asyncio.open_connection(host, port)
+    versions = []
+    try:
+        for key in keys:
+            writer.write(
+                b"POST /endpoints/sentiment HTTP/1.1\r\nhost: gateway\r\ncontent-length: %d\r\n"
+                b"content-type: application/json\r\nx-headrace-key: %s\r\n\r\n%s"
+                % (len(_BODY), key.encode(), _BODY)
+            )
+            head = await reader.readuntil(b"\r\n\r\n")
+            assert head.startswith(b"HTTP/1.1 200 "), head
+            await reader.readexactly(int(_LENGTH.findall(head)[0]))
+            versions.append(_VERSION.findall(head)[0].decode())
+    finally:
+        writer.close()
+        await writer.wait_closed()
+    return versions
+
+
+@dataclass
+class Running:
+    """A gateway process and what it logged."""
+
+    process: Process
+    logged: list[dict[str, object]]
+    http: httpx.AsyncClient
+
+    async def line(
+        self, message: str, having: Callable[[dict[str, object]], bool] = lambda _: True
+    ) -> dict[str, object]:
+        """Waits for a line of its log."""
+        assert self.process.stderr is not None
+        seen = 0
+        while True:
+            for entry in self.logged[seen:]:
+                if entry["message"] == message and having(entry):
+                    return entry
+            seen = len(self.logged)
+            raw = await self.process.stderr.readline()
+            assert raw, f"ended without saying {message!r}: {self.logged}"
+            self.logged.append(json.loads(raw))
+
+
+def lay_out(home: Path, *versions: str) -> tuple[ModelRef, ...]:
+    """A home with these versions' packages and no endpoint."""
+    refs = []
+    for version in versions:
+        manifest = manifest_of(version)
+        package = home / "packages" / manifest.package_id()
+        package.mkdir(parents=True)
+        (package / MANIFEST).write_bytes(manifest.canonical())
+        (package / TOKENIZER).write_bytes(tokenizer_json())
+        refs.append(manifest.ref())
+    (home / "endpoints").mkdir()
+    (home / "reports").mkdir()
+    return tuple(refs)
+
+
+def put(home: Path, endpoint: ModelEndpoint) -> None:
+    """Writes the endpoint as the controller does: whole or not at all."""
+    path = home / "endpoints" / f"{endpoint.name}.json"
+    part = path.with_suffix(".part")
+    part.write_text(endpoint.model_dump_json(by_alias=True))
+    part.replace(path)
+
+
+async def start(home: Path, *flags: str) -> Process:
+    """A process that listens on free ports."""
+    arguments = ["--home", str(home), "--engine", "echo", "--http-port", "0", "--grpc-port", "0"]
+    return await asyncio.create_subprocess_exec(
+        sys.executable, "-P", "-m", "gateway.main", *arguments, *flags,
+        stderr=PIPE, env={**os.environ, "HEADRACE_LOG_STYLE": "json"},
+    )  # fmt: skip
+
+
+@asynccontextmanager
+async def gateway_at(home: Path, *flags: str) -> AsyncIterator[Running]:
+    """A process that serves what is in the home."""
+    process = await start(home, *flags)
+    async with httpx.AsyncClient(trust_env=False) as http:
+        running = Running(process, [], http)
+        try:
+            async with asyncio.timeout(60):
+                port = (await running.line("gateway listens"))["http_port"]
+                http.base_url = httpx.URL(f"http://127.0.0.1:{port}")
+                await running.line("replica serves")
+            yield running
+        finally:
+            if process.returncode is None:
+                process.kill()
+            await process.wait()
