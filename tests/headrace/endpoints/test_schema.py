@@ -5,16 +5,23 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import jsonschema_rs
 import yaml
 
 from contracts.endpoint import ModelEndpoint
 from contracts.rollout import Checks
 from headrace.endpoints.document import read
 from headrace.endpoints.schema import Place, endpoint_schema
+from headrace.errors import BadDocumentError
 
 DOCS = Path(__file__).parents[3] / "docs"
 PAGE = (DOCS / "endpoints.md").read_text(encoding="utf-8")
 ROW = re.compile(r"^\| `([\w.\[\]]+)` \| (`(.+?)`|needed|see above) \|", re.MULTILINE)
+HEAD: dict[str, object] = {
+    "apiVersion": "headrace.dev/v1alpha1",
+    "kind": "ModelEndpoint",
+    "metadata": {"name": "tone"},
+}
 CHECK = "spec.rollout.checks."
 
 
@@ -88,3 +95,30 @@ def test_the_pages_example_is_an_endpoint() -> None:
     example = re.findall(r"```yaml\n(apiVersion.*?)```", PAGE, re.DOTALL)[0]
     (endpoint,) = read(example, "docs/endpoints.md")
     assert isinstance(endpoint, ModelEndpoint)
+
+
+def test_an_editor_agrees_with_apply() -> None:
+    editor = jsonschema_rs.validator_for(endpoint_schema())
+    cases: list[tuple[dict[str, object], bool]] = [
+        ({"model": "m", "rollout": {"deadline": "1h30m", "bake": 90}}, True),
+        ({"model": "m", "rollout": {"steps": [{"weight": 5}], "checks": {"quality": {}}}}, True),
+        ({"model": "m", "version": {"pin": "7"}, "limits": {"timeoutSeconds": 1}}, True),
+        ({"model": "m", "rollout": {"checks": {"latency": None}, "alias": None}}, True),
+        ({"model": "m", "rollout": {"deadline": "soon"}}, False),
+        ({"model": "m", "rollout": {"steps": [{"weight": 500}]}}, False),
+        ({"model": "m", "version": {"pin": 7}}, False),
+        ({"model": "m", "modle": "n"}, False),
+        ({}, False),
+    ]
+    for spec, fits in cases:
+        document = {**HEAD, "spec": spec}
+        assert editor.is_valid(document) is fits, spec
+        assert applies(document) is fits, spec
+
+
+def applies(document: dict[str, object]) -> bool:
+    try:
+        read(yaml.safe_dump(document), "document")
+    except BadDocumentError:
+        return False
+    return True
