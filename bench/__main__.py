@@ -17,13 +17,14 @@ from pathlib import Path
 from bench import machine
 from bench.figures import Report, table
 from bench.plan import Plan
-from bench.suites import endtoend, gateway, invariance, overload
+from bench.suites import endtoend, gateway, invariance, overload, shadow
 
 SUITES: dict[str, Callable[[Plan], Report]] = {
     "gateway": gateway.run,
     "endtoend": endtoend.run,
     "overload": overload.run,
     "invariance": invariance.run,
+    "shadow": shadow.run,
 }
 
 

@@ -18,6 +18,7 @@ from contracts.endpoint import (
     Route,
 )
 from contracts.manifest import TOKENIZER, Lineage, Manifest, PackageFile, TokenizerSpec
+from contracts.model import ModelRef
 from contracts.tasks import ATTENTION_MASK, ENGINE_OUTPUT, INPUT_IDS, Task
 from contracts.tensors import Datatype, TensorSpec
 from preprocess.buckets import automatic_buckets
@@ -29,13 +30,39 @@ _MAX_TOKENS = 512
 _LABELS = ("negative", "positive")
 
 
-def lay_out(home: Path, limits: Limits) -> None:
-    """Publishes the package and writes the endpoint that routes everything to it."""
+def lay_out(home: Path, limits: Limits, *, shadow: bool = False) -> None:
+    """Publishes the package and writes the endpoint that routes everything to it.
+
+    With ``shadow`` there is a version 2 as well, which gets copies of all requests.
+    """
+    one = _publish(home, "1")
+    routes = [Route(arm=Arm.STABLE, ref=one, weight=100)]
+    if shadow:
+        routes.append(Route(arm=Arm.SHADOW, ref=_publish(home, "2"), weight=100))
+    endpoint = ModelEndpoint(
+        metadata=Metadata(name=ENDPOINT, revision="1"),
+        spec=EndpointSpec(model=ENDPOINT, limits=limits),
+        status=EndpointStatus(
+            generation=1,
+            task=Task.TEXT_CLASSIFICATION,
+            routes=tuple(routes),
+            packages=tuple(route.ref for route in routes),
+        ),
+    )
+    folder = home / "endpoints"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{ENDPOINT}.json").write_text(
+        endpoint.model_dump_json(by_alias=True), encoding="utf-8"
+    )
+
+
+def _publish(home: Path, version: str) -> ModelRef:
+    """A package that no engine computes."""
     source = corpus.folder() / "model" / "tokenizer.json"
     known = corpus.tokenizer()
     manifest = Manifest(
         model=ENDPOINT,
-        version="1",
+        version=version,
         task=Task.TEXT_CLASSIFICATION,
         labels=_LABELS,
         precision=Precision.FP32,
@@ -59,22 +86,8 @@ def lay_out(home: Path, limits: Limits) -> None:
             ),
         ),
         files={TOKENIZER: PackageFile(sha256=digest(source), bytes=source.stat().st_size)},
-        lineage=Lineage(registered_model=ENDPOINT, version="1"),
+        lineage=Lineage(registered_model=ENDPOINT, version=version),
         created_by="bench",
     )
-    ref = PackageStore((home / "packages").absolute().as_uri()).publish(source.parent, manifest)
-    endpoint = ModelEndpoint(
-        metadata=Metadata(name=ENDPOINT, revision="1"),
-        spec=EndpointSpec(model=ENDPOINT, limits=limits),
-        status=EndpointStatus(
-            generation=1,
-            task=manifest.task,
-            routes=(Route(arm=Arm.STABLE, ref=ref, weight=100),),
-            packages=(ref,),
-        ),
-    )
-    folder = home / "endpoints"
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"{ENDPOINT}.json").write_text(
-        endpoint.model_dump_json(by_alias=True), encoding="utf-8"
-    )
+    store = PackageStore((home / "packages").absolute().as_uri())
+    return store.publish(source.parent, manifest)

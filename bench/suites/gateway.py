@@ -86,13 +86,13 @@ def run(plan: Plan) -> Report:
 
 @contextmanager
 def gateway(
-    plan: Plan, engine: str, *flags: str, limits: Limits | None = None
+    plan: Plan, engine: str, *flags: str, limits: Limits | None = None, shadow: bool = False
 ) -> Iterator[Subject]:
     """A gateway without a Triton on the core under test, with a home of its own."""
     events = "with events" if "--kafka-bootstrap" in flags else "without events"
     port = free_port()
     home = plan.folder / f"gateway-{port}"
-    world.lay_out(home, limits or Limits(max_tokens_in_flight=_GIGANTIC))
+    world.lay_out(home, limits or Limits(max_tokens_in_flight=_GIGANTIC), shadow=shadow)
     arguments = [
         "--home", str(home), "--http-port", str(port), "--grpc-port", "-1",
         "--engine", engine, "--log-level", "warning", *flags,
