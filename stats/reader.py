@@ -11,14 +11,11 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import msgspec
-
-from contracts.events import UnknownSchemaError
-from contracts.windows import EndpointWindow, decode, head
-from measures.merging import RangeKey, Windows
+from contracts.windows import EndpointWindow
+from measures.merging import Windows
 from stats.errors import StatsError
 from stats.kafka_clients import KafkaAddress
-from stats.record_log import KafkaRecordLog, RecordLog
+from stats.record_log import KafkaRecordLog, RecordLog, largest
 
 log = logging.getLogger(__name__)
 
@@ -150,22 +147,7 @@ class WindowsReader:
             self._windows.forget_before(now - self._pace.keep_seconds - _MARGIN_SECONDS)
 
     def _take(self, messages: Sequence[bytes]) -> None:
-        """Of each range only the record of the largest end is worth decoding."""
-        newest: dict[RangeKey, tuple[int, bytes]] = {}
-        for message in messages:
-            try:
-                found = head(message)
-            except (UnknownSchemaError, msgspec.DecodeError) as error:
-                log.warning("a window record was left out", extra={"reason": str(error)})
-                continue
-            if found.end > newest.get(found.key, (-1, b""))[0]:
-                newest[found.key] = (found.end, message)
-        records = []
-        for _, message in newest.values():
-            try:
-                records.append(decode(message))
-            except msgspec.DecodeError as error:
-                log.warning("a window record was left out", extra={"reason": str(error)})
+        records = largest(messages)
         with self._lock:
             for record in records:
                 self._windows.put(record)

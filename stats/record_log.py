@@ -1,16 +1,22 @@
 """The topic of window records, read whole by one reader without a group.
 
-Called by ``stats.reader`` alone, from one thread. It commits nothing and writes nothing.
+Called by ``stats.reader`` and ``stats.recount``, each from one thread. It commits nothing and
+writes nothing.
 """
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
+import msgspec
 from kafka import TopicPartition
 
-from contracts.windows import TOPIC
+from contracts.events import UnknownSchemaError
+from contracts.windows import TOPIC, WindowRecord, decode, head
 from stats.errors import LogReplacedError
 from stats.kafka_clients import KafkaAddress, Topics, consumer, speaking
+
+log = logging.getLogger(__name__)
 
 _POLL_RECORDS = 500
 
@@ -103,3 +109,30 @@ class KafkaRecordLog:
             for part in self._parts:
                 place = found.get(part)
                 self._consumer.seek(part, ends[part] if place is None else place.offset)
+
+
+def largest(messages: Iterable[bytes]) -> list[WindowRecord]:
+    """The record of the largest end of each range; what is no record is told and left out.
+
+    Only these are worth decoding: while a range grows, its record is written every second.
+    """
+    heads: dict[tuple[str, int, int], tuple[int, bytes]] = {}
+    for message in messages:
+        try:
+            found = head(message)
+        except (UnknownSchemaError, msgspec.DecodeError) as error:
+            _note(error)
+            continue
+        if found.end > heads.get(found.key, (-1, b""))[0]:
+            heads[found.key] = (found.end, message)
+    records = []
+    for _, message in heads.values():
+        try:
+            records.append(decode(message))
+        except msgspec.DecodeError as error:
+            _note(error)
+    return records
+
+
+def _note(error: Exception) -> None:
+    log.warning("a window record was left out", extra={"reason": str(error)})

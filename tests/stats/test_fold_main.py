@@ -21,6 +21,7 @@ from contracts.windows import RANGE_MESSAGES, Cell, WindowRecord, decode
 from headrace.stack.kafka import KafkaProcess
 from measures.merging import Windows
 from measures.ranges import PartitionFold
+from stats.recount import recount_kafka
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(180)]
 
@@ -205,6 +206,11 @@ def agree(topics: Kafkas) -> None:
         sum(cell.statuses.values()) for cells in cells_of(merged).values() for cell in cells
     )
     assert counted == topics.events
+    again = recount_kafka(
+        topics.bootstrap, 0.0, 2e6, predictions=topics.predictions, windows=topics.windows
+    )
+    assert again.agrees
+    assert (again.events, again.ranges, again.gone) == (topics.events, len(merged.records()), 0)
 
 
 def test_two_workers_one_killed_and_a_rebalance_lose_and_double_nothing(

@@ -1,0 +1,109 @@
+"""A range's record counted again from the raw messages, and every number in which two differ.
+
+Called by ``stats.recount`` and by whoever wants to know whether windows can be believed. Pure.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from contracts.windows import Cell, OwnCounts, WindowRecord
+from measures.own_statistics import declaration_of
+from measures.ranges import PartitionFold
+
+_COMPARED = ("newest", "events", "through", "skipped", "copies")
+
+
+@dataclass(frozen=True, slots=True)
+class RawMessage:
+    """One message of ``headrace.predictions``. ``time`` as Kafka keeps it, unix seconds."""
+
+    offset: int
+    time: float
+    value: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A number that is not what the raw events say. What is absent is 0."""
+
+    where: str  # "sentiment 1 stable 1700000000 statuses 500"
+    written: float
+    counted: float
+
+
+def recounted(record: WindowRecord, messages: Iterable[RawMessage]) -> WindowRecord:
+    """The record that the range's messages make.
+
+    Args:
+        record: says which range, up to which offset, in windows of what length.
+        messages: of its partition, in order; those of the range, and the ``LOOKBACK_MESSAGES``
+            before it. Others are left out.
+    """
+    fold = PartitionFold(
+        record.topic_id,
+        record.partition,
+        first=record.start,
+        window_seconds=record.window_seconds,
+    )
+    complete: list[WindowRecord] = []
+    for message in messages:
+        if message.offset < record.end:
+            complete += fold.take(message.offset, message.time, message.value)
+    found = complete[0] if complete else fold.growing()
+    if found is None:
+        found = msgspec.structs.replace(
+            record, newest=0.0, events=0, through=0.0, skipped=0, copies=0, cells=[], refusals={}
+        )
+    return found
+
+
+def differences(written: WindowRecord, counted: WindowRecord) -> tuple[Difference, ...]:
+    """Every number in which two records of one range differ, sorted by where it stands."""
+    one, other = dict(_numbers(written)), dict(_numbers(counted))
+    return tuple(
+        Difference(where, one.get(where, 0), other.get(where, 0))
+        for where in sorted(one.keys() | other.keys())
+        if one.get(where, 0) != other.get(where, 0)
+    )
+
+
+def numbers(record: WindowRecord) -> int:
+    """How many numbers a record holds."""
+    return sum(1 for _ in _numbers(record))
+
+
+def _numbers(record: WindowRecord) -> Iterator[tuple[str, float]]:
+    for name in _COMPARED:
+        yield name, getattr(record, name)
+    yield from _within("refusals", record.refusals)
+    for cell in record.cells:
+        yield from _of_cell(cell)
+
+
+def _of_cell(cell: Cell) -> Iterator[tuple[str, float]]:
+    path = f"{cell.endpoint} {cell.version} {cell.package[:12]} {cell.arm.value} {cell.start}"
+    told = msgspec.structs.asdict(cell)
+    for name in ("endpoint", "version", "package", "arm", "start", "own", "judged"):
+        del told[name]
+    yield from _within(path, told)
+    yield from _within(f"{path} judged", msgspec.structs.asdict(cell.judged))
+    for own in cell.own:
+        yield from _of_own(path, own)
+
+
+def _of_own(path: str, own: OwnCounts) -> Iterator[tuple[str, float]]:
+    name = f"{path} own {own.spec.name} {declaration_of(own.spec)[1:]}"
+    yield f"{name} sum_micro", own.sum_micro
+    yield f"{name} unfit", own.unfit
+    yield from _within(name, own.counts)
+
+
+def _within(path: str, value: Any) -> Iterator[tuple[str, float]]:  # noqa: ANN401 - nested counts
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from _within(f"{path} {key}", inner)
+    else:
+        yield path, value
