@@ -289,15 +289,15 @@ class Lane:
     def _slots(self) -> Slots:
         idle = spare = 0
         free_at, running = float("inf"), 0.0
-        turn = self._lag.turn_seconds
+        cover = self._lag.turn_seconds * _TURNS_COVERED
         for replica in self.replicas:
             if replica.serves:
                 idle += replica.idle
-                room = replica.spare(turn * _TURNS_COVERED)
+                room = replica.spare(cover)
                 spare += room
                 if room and not replica.idle:
                     free_at, running = min((free_at, running), replica.next_free())
-        return Slots(idle, spare, free_at, running, turn)
+        return Slots(idle, spare, free_at, running)
 
     def _send(self, batch: Batch[TextRow], now: float) -> None:
         serving = [replica for replica in self.replicas if replica.serves]

@@ -50,15 +50,13 @@ class Slots:
     """Room at the engines that hold the package.
 
     ``idle`` engines run nothing; ``spare`` batches more may be sent ahead to busy ones; the first
-    busy engine is expected to fall free at ``free_at`` after a batch of ``running`` seconds. The
-    next question may come ``late`` seconds after it should.
+    busy engine is expected to fall free at ``free_at`` after a batch of ``running`` seconds.
     """
 
     idle: int
     spare: int
     free_at: float = 0.0
     running: float = 0.0
-    late: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
