@@ -141,18 +141,19 @@ def _tests_of(rates: Rates, name: str) -> list[int]:
 def _needed(rates: Rates, name: str, line: Line) -> int | None:
     """The candidate's requests until it passes, if it is as good as stable.
 
-    By what a request is expected to add at the rate learnt so far and at this stage's ratio of the
-    arms. None where nothing is known of that yet.
+    By what a window of this stage is expected to add, at the rate learnt so far. None where nothing
+    is known of that yet.
     """
     of_stage = rates.not_worse
     n_c = rates.requests_in_stage(name)
     at = np.isin(rates.rows.test_of_row, _tests_of(rates, name)) & (of_stage.n_c > 0)
     if n_c <= 0 or not at.any():
         return None
-    requests, others = of_stage.n_c[at], of_stage.n_s[at]
-    theta = (of_stage.e_c[at] + of_stage.e_s[at] + 0.5) / (requests + others + 1.0)
-    expected = Window(requests * theta, requests, others * theta, others)
-    gained = log_ratio(expected, theta, theta, Tolerance(line.absolute, line.relative), 0.0)
+    theta = (of_stage.e_c[at] + of_stage.e_s[at] + 0.5) / (of_stage.n_c[at] + of_stage.n_s[at] + 1)
+    requests, others = of_stage.n_c[at] / rates.windows, of_stage.n_s[at] / rates.windows
+    window = Window(requests * theta, requests, others * theta, others)
+    tolerance = Tolerance(line.absolute, line.relative)
+    gained = log_ratio(window, theta, theta, tolerance, rates.rho[at])
     of_row = rates.rows.test_of_row[at]
     missing = max(0.0, LEAST_TO_PASS - n_c)
     for test in np.unique(of_row):

@@ -51,6 +51,7 @@ class Rates:
         worse: evidence to fail.
         not_worse: evidence to pass, of this stage.
         sums: events and requests of candidate and stable since the rollout began, ``[4, rows]``.
+        windows: how many were compared in this stage.
         failed: names of checks whose evidence was enough to fail at some window.
     """
 
@@ -61,6 +62,7 @@ class Rates:
     worse: Worse
     not_worse: NotWorse
     sums: Floats
+    windows: int = 0
     failed: frozenset[str] = frozenset()
 
     @classmethod
@@ -148,6 +150,7 @@ class Rates:
             worse=worse,
             not_worse=self.not_worse.after(window, history, lines.pass_, rho, tests),
             sums=sums,
+            windows=self.windows + 1,
         )
         if after.e_values.max() * alpha < 1.0:  # no mean is more than that
             return after
@@ -156,7 +159,8 @@ class Rates:
 
     def next_stage(self) -> Self:
         """With the evidence to pass begun anew."""
-        return replace(self, not_worse=NotWorse.begin((self.rows.count,), self.rows.tests))
+        begun = NotWorse.begin((self.rows.count,), self.rows.tests)
+        return replace(self, not_worse=begun, windows=0)
 
     def anew(self, name: str) -> Self:
         """With a check begun anew, whose tolerance was changed."""
@@ -233,6 +237,7 @@ class Rates:
             "worse": self.worse.to_json(),
             "not_worse": self.not_worse.to_json(),
             "sums": self.sums.tolist(),
+            "windows": self.windows,
             "failed": sorted(self.failed),
         }
 
@@ -247,6 +252,7 @@ class Rates:
             Worse.of_json(data["worse"]),
             NotWorse.of_json(data["not_worse"]),
             np.array(data["sums"], dtype=np.float64),
+            int(data["windows"]),
             frozenset(data["failed"]),
         )
 

@@ -1,0 +1,414 @@
+"""Evidence: nothing passes or fails without data, and the order of business is kept."""
+
+import json
+from collections.abc import Sequence
+from functools import reduce
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from judged import NEW, OLD, answered, cell, drawn, only
+
+from contracts.endpoint import Arm
+from contracts.events import StatisticSpec
+from contracts.profile import ReferenceProfile
+from contracts.rollout import (
+    AgreementCheck,
+    CheckResult,
+    Checks,
+    ClassShareCheck,
+    DriftCheck,
+    ErrorRateCheck,
+    LatencyCheck,
+    Line,
+    OutputShiftCheck,
+    QualityCheck,
+    StatisticCheck,
+    Verdict,
+)
+from contracts.statistics import EDGES, Statistic
+from contracts.windows import Cell, Judged, OwnCounts
+from rollout.evidence import Beside, Evidence, Stage
+
+EVERYTHING = Checks(
+    agreement=AgreementCheck(),
+    quality=QualityCheck(),
+    statistics=(StatisticCheck(name="language"),),
+)
+LABELS = ("negative", "positive")
+SPEC = StatisticSpec("language", "category", values=["de", "en"])
+
+
+def arms(candidate: Judged, stable: Judged) -> tuple[Judged, Judged]:
+    return candidate, stable
+
+
+windows = st.builds(
+    Judged,
+    requests=st.integers(0, 2000),
+    errors=st.integers(0, 20),
+    latency=st.dictionaries(
+        st.sampled_from([8, 64, 4096]),
+        st.dictionaries(st.integers(0, 273), st.integers(1, 500), max_size=4),
+        max_size=2,
+    ),
+    labels=st.dictionaries(st.sampled_from(["negative", "positive", "odd"]), st.integers(1, 900)),
+    pairs=st.integers(100, 200),
+    pairs_equal=st.integers(0, 100),
+    feedback=st.integers(50, 100),
+    feedback_wrong=st.integers(0, 50),
+).filter(lambda judged: judged.errors <= judged.requests)
+pairs_of_arms = st.lists(st.tuples(windows, windows), max_size=4)
+
+
+PAST = Judged(
+    requests=1000,
+    errors=10,
+    latency={64: {10: 950, 12: 50}},
+    labels={"negative": 500, "positive": 500},
+)
+
+
+def begun(
+    checks: Checks = EVERYTHING,
+    stage: Stage = Stage.CANARY,
+    *,
+    labels: tuple[str, ...] = LABELS,
+    past: Judged = PAST,
+) -> Evidence:
+    evidence = Evidence.begin(checks, 0.05, labels, stage)
+    for _ in range(20):
+        evidence = evidence.with_history(past)
+    return evidence
+
+
+def after(evidence: Evidence, seen: Sequence[tuple[Judged, Judged]]) -> Evidence:
+    return reduce(lambda so_far, both: so_far.after(*both, 0.0, 10.0), seen, evidence)
+
+
+def of(evidence: Evidence, name: str) -> CheckResult:
+    return next(result for result in evidence.results() if result.name == name)
+
+
+def beside(candidate: Sequence[OwnCounts], stable: Sequence[OwnCounts]) -> Beside:
+    one = cell(NEW, Arm.CANARY, 0, Judged(requests=1000))
+    other = cell(OLD, Arm.STABLE, 0, Judged(requests=1000))
+    one.own, other.own = list(candidate), list(stable)
+    return Beside(one, other)
+
+
+def test_without_data_everything_is_unknown() -> None:
+    results = begun().results()
+    assert [result.name for result in results] == [
+        "errorRate",
+        "latency",
+        "quality",
+        "classShare",
+        "outputShift",
+        "agreement",
+        "drift",
+        "statistic.language",
+    ]
+    assert {result.verdict for result in results} == {Verdict.UNKNOWN}
+
+
+def test_history_alone_leaves_everything_unknown() -> None:
+    assert set(begun().verdicts.values()) == {Verdict.UNKNOWN}
+    assert begun().history_windows == 20
+    assert begun().with_history(Judged()).history_windows == 20
+
+
+@given(st.lists(windows, max_size=5), st.sampled_from(Stage), st.booleans())
+@settings(max_examples=15)
+def test_one_arm_alone_never_gets_a_verdict(
+    seen: list[Judged], stage: Stage, candidate_is_there: bool
+) -> None:
+    nobody = Judged()
+    both = [(one, nobody) if candidate_is_there else (nobody, one) for one in seen]
+    evidence = after(begun(stage=stage), both)
+    assert set(evidence.verdicts.values()) == {Verdict.UNKNOWN}
+
+
+@given(pairs_of_arms, st.sampled_from(Stage))
+@settings(max_examples=15)
+def test_evidence_is_the_same_after_any_number_of_round_trips(
+    seen: list[tuple[Judged, Judged]], stage: Stage
+) -> None:
+    kept = told = begun(stage=stage).with_history(answered(900, 900))
+    for one, other in seen:
+        kept = kept.after(one, other, 0.0, 10.0)
+        told = Evidence.of_json(json.loads(json.dumps(told.after(one, other, 0.0, 10.0).to_json())))
+    assert told.to_json() == kept.to_json()
+    assert told.results() == kept.results()
+
+
+@given(pairs_of_arms)
+@settings(max_examples=15)
+def test_the_short_verdicts_are_those_of_the_results(seen: list[tuple[Judged, Judged]]) -> None:
+    evidence = after(begun(stage=Stage.SHADOW), seen)
+    assert evidence.verdicts == {result.name: result.verdict for result in evidence.results()}
+
+
+def test_the_state_is_a_few_kilobytes() -> None:
+    random = np.random.default_rng(7)
+    evidence = begun(Checks(), labels=tuple(f"label {number}" for number in range(30)))
+    for _ in range(20):
+        evidence = evidence.with_history(drawn(random, 5000))
+    for _ in range(10):
+        evidence = evidence.after(drawn(random, 250), drawn(random, 5000), 0.0, 10.0)
+    assert len(json.dumps(evidence.to_json())) < 25_000
+    assert len(evidence.rates.rows.labels) == 10
+
+
+def test_state_of_another_schema_is_refused() -> None:
+    with pytest.raises(ValueError, match="schema 99"):
+        Evidence.of_json(begun().to_json() | {"schema_version": 99})
+
+
+def test_the_order_of_the_arms_matters() -> None:
+    bad, good = answered(200, 200, errors=60), answered(4000, 4000, errors=40)
+    checks = Checks()
+    assert of(after(begun(checks), [(bad, good)]), "errorRate").verdict is Verdict.FAIL
+    better = after(begun(checks), [arms(answered(400, 400), answered(3000, 3000, errors=900))])
+    assert of(better, "errorRate").verdict is Verdict.PASS
+
+
+def test_fail_goes_before_pass_and_stays() -> None:
+    both = [(answered(200, 200, errors=60), answered(4000, 4000, errors=40))]
+    failed = after(begun(), both)
+    healthy = [(answered(2000, 2000), answered(2000, 2000, errors=40))] * 20
+    later = after(failed.next_stage(Stage.CANARY), healthy)
+    assert later.rates.passed("errorRate")
+    assert later.verdicts["errorRate"] is Verdict.FAIL
+    assert Evidence.of_json(later.to_json()).verdicts["errorRate"] is Verdict.FAIL
+
+
+def test_to_pass_begins_anew_at_each_stage_and_to_fail_goes_on() -> None:
+    checks = Checks(latency=None, drift=None)
+    passed = after(begun(checks), [(answered(2000, 2000), answered(2000, 2000))] * 3)
+    assert set(passed.verdicts.values()) == {Verdict.PASS}
+    anew = passed.next_stage(Stage.CANARY)
+    assert set(anew.verdicts.values()) == {Verdict.UNKNOWN}
+    one, other = of(passed, "errorRate").figures, of(anew, "errorRate").figures
+    assert one["evidence_to_fail"] == other["evidence_to_fail"]
+    assert other["evidence_to_pass"] == 1
+
+
+def test_weak_evidence_of_several_stages_adds_up() -> None:
+    bad = (answered(100, 100, errors=8), answered(4000, 4000, errors=80))
+    evidence = begun(only(error_rate=ErrorRateCheck()))
+    said = []
+    for _ in range(6):
+        evidence = evidence.after(*bad, 0.0, 10.0).next_stage(Stage.CANARY)
+        said.append(evidence.verdicts["errorRate"])
+    assert said[0] is Verdict.UNKNOWN
+    assert said[-1] is Verdict.FAIL
+
+
+def test_each_gating_check_spends_an_equal_part_of_the_error() -> None:
+    assert begun(Checks()).alpha == pytest.approx(0.05 / 4)  # drift only reports
+    reported = Checks(error_rate=ErrorRateCheck(gate=False), drift=DriftCheck(gate=True))
+    assert begun(reported).alpha == pytest.approx(0.05 / 4)
+    assert begun(only(quality=QualityCheck())).alpha == pytest.approx(0.05)
+
+
+def test_latency_is_reported_in_shadow_and_not_judged() -> None:
+    quick = Judged(requests=1000, latency={64: {10: 950, 12: 50}})
+    slow = Judged(requests=1000, latency={64: {200: 1000}})
+    shadow = after(begun(stage=Stage.SHADOW, past=quick), [(slow, quick)] * 5)
+    result = of(shadow, "latency")
+    assert (result.verdict, result.required) == (Verdict.UNKNOWN, False)
+    assert "5,000 of 5,000 (100.0 %) against 250 of 5,000 (5.0 %)" in result.reason
+    assert result.reason.endswith("not judged in shadow")
+    canary = shadow.next_stage(Stage.CANARY)
+    assert of(canary, "latency").figures["evidence_to_fail"] == 1
+    assert of(canary, "latency").required
+    assert after(canary, [(quick, quick)] * 3).verdicts["latency"] is Verdict.PASS
+    assert after(canary, [(slow, quick)]).verdicts["latency"] is Verdict.FAIL
+
+
+def test_quality_is_not_waited_for_in_shadow() -> None:
+    evidence = begun(only(quality=QualityCheck(required=True)), Stage.SHADOW)
+    assert not of(evidence, "quality").required
+    assert of(evidence.next_stage(Stage.CANARY), "quality").required
+
+
+def test_agreement_keeps_its_verdict_after_shadow_and_is_not_waited_for_then() -> None:
+    pairs = Judged(requests=400, pairs=400, pairs_equal=399)
+    shadow = after(begun(stage=Stage.SHADOW), [(pairs, Judged(requests=400))] * 3)
+    assert of(shadow, "agreement").verdict is Verdict.PASS
+    assert of(shadow, "agreement").required
+    bad = Judged(requests=400, pairs=400, pairs_equal=0)
+    canary = after(shadow.next_stage(Stage.CANARY), [(bad, Judged(requests=400))] * 3)
+    assert of(canary, "agreement").verdict is Verdict.PASS
+    assert not of(canary, "agreement").required
+
+
+def test_a_label_that_stable_never_gave_fails_class_shares() -> None:
+    odd = Judged(requests=400, labels={"positive": 160, "negative": 160, "odd": 80})
+    result = of(after(begun(), [(odd, answered(4000, 4000))]), "classShare")
+    assert result.verdict is Verdict.FAIL
+    assert result.reason.startswith("other labels 80 of 400 (20.0 %) against 0 of 8,000 (0.0 %)")
+
+
+def test_of_three_classes_one_that_gets_rarer_is_told_as_rarer() -> None:
+    # What "a" loses is spread so thin over eight others that none of them grows by two points.
+    labels = {"a": 2000} | {f"x{number}": 1000 for number in range(8)}
+    stable = Judged(requests=10000, labels=labels)
+    fewer = {"a": 240} | {f"x{number}": 345 for number in range(8)}
+    candidate = Judged(requests=3000, labels=fewer)
+    evidence = begun(only(class_share=ClassShareCheck()), labels=tuple(labels)[:9], past=stable)
+    result = of(after(evidence, [(candidate, stable)] * 2), "classShare")
+    assert result.verdict is Verdict.FAIL
+    assert result.reason.startswith("label 'a' 480 of 6,000 (8.0 %) against 4,000 of 20,000")
+    assert "rarer by more than 2 points" in result.reason
+
+
+def test_labels_are_learnt_from_stable_where_nobody_told_them() -> None:
+    seen = [(answered(1500, 1500), answered(1500, 1500))] * 4
+    told, learnt = after(begun(), seen), after(begun(labels=()), seen)
+    assert learnt.rates.rows.labels == LABELS
+    assert learnt.verdicts == told.verdicts
+
+
+def test_evidence_before_the_labels_are_known_is_kept() -> None:
+    failing = (Judged(requests=400, errors=60), Judged(requests=8000, errors=80))
+    evidence = after(begun(labels=(), past=Judged(requests=1000, errors=10)), [failing])
+    assert evidence.rates.rows.labels == ()
+    later = after(evidence, [(answered(400, 400), answered(4000, 4000))])
+    assert later.verdicts["errorRate"] is Verdict.FAIL
+    assert later.rates.worse.log_a.shape[0] == len(later.rates.rows.tests)
+
+
+def test_vectors_are_compared_by_their_norms_and_class_shares_hold_nothing_up() -> None:
+    same = Judged(requests=2000, norms={12: 2000})
+    evidence = begun(Checks(), labels=(), past=same)
+    passed = after(evidence, [(same, same)] * 3)
+    assert of(passed, "outputShift").verdict is Verdict.PASS
+    assert "norms" in of(passed, "outputShift").reason
+    assert not of(passed, "classShare").required
+    shrunk = Judged(requests=2000, norms={9: 2000})
+    assert after(evidence, [(shrunk, same)]).verdicts["outputShift"] is Verdict.FAIL
+
+
+def test_an_edited_tolerance_begins_its_check_anew_and_leaves_the_others() -> None:
+    strict = only(error_rate=ErrorRateCheck(), class_share=ClassShareCheck())
+    bad = (answered(100, 300, errors=60), answered(4000, 4000, errors=40))
+    failed = after(begun(strict), [bad])
+    assert set(failed.verdicts.values()) == {Verdict.FAIL}
+    loose = strict.model_copy(
+        update={"error_rate": ErrorRateCheck(fail=Line(absolute=0.5, relative=1))}
+    )
+    edited = failed.asked(loose, 0.05)
+    assert edited.verdicts == {"errorRate": Verdict.UNKNOWN, "classShare": Verdict.FAIL}
+    assert after(edited, [bad]).verdicts["errorRate"] is not Verdict.FAIL
+    assert failed.asked(strict, 0.05) is failed
+
+
+def test_a_check_that_is_asked_for_later_has_its_past() -> None:
+    bad = (answered(200, 200, errors=60), answered(4000, 4000, errors=40))
+    evidence = after(begun(only(output_shift=OutputShiftCheck())), [bad])
+    assert "errorRate" not in evidence.verdicts
+    assert evidence.asked(Checks(), 0.05).verdicts["errorRate"] is Verdict.FAIL
+
+
+def test_what_is_needed_shrinks_to_nothing() -> None:
+    evidence = begun(only(error_rate=ErrorRateCheck()))
+    needs = []
+    while evidence.verdicts["errorRate"] is Verdict.UNKNOWN:
+        evidence = evidence.after(
+            Judged(requests=100, errors=1), Judged(requests=2000, errors=20), 0.0, 10.0
+        )
+        needs.append(of(evidence, "errorRate").needs)
+    assert needs[-1] is None
+    counts = [count for count in needs if count is not None]
+    assert len(counts) > 3
+    assert counts == sorted(counts, reverse=True)
+    # The estimate after the first window is about what it took.
+    assert counts[0] == pytest.approx(100 * (len(needs) - 1), rel=0.3)
+
+
+def own(german: int, english: int, *, unfit: int = 0) -> OwnCounts:
+    return OwnCounts(SPEC, {"de": german, "en": english}, unfit=unfit)
+
+
+def test_users_own_statistics_are_compared_where_both_arms_have_one_declaration() -> None:
+    evidence = begun(only(statistics=[StatisticCheck(name="language")]))
+    past = cell(OLD, Arm.STABLE, 0, Judged(requests=1000))
+    past.own = [own(500, 500)]
+    for _ in range(20):
+        evidence = evidence.with_history(past.judged, past)
+    both = (Judged(requests=1000), Judged(requests=1000))
+    same = evidence
+    for _ in range(3):
+        same = same.after(*both, 0.0, 10.0, beside([own(500, 500)], [own(500, 500)]))
+    assert same.verdicts == {"statistic.language": Verdict.PASS}
+    other = evidence.after(*both, 0.0, 10.0, beside([own(950, 50)], [own(500, 500)]))
+    assert other.verdicts == {"statistic.language": Verdict.FAIL}
+    unfit = evidence.after(*both, 0.0, 10.0, beside([own(300, 300, unfit=400)], [own(500, 500)]))
+    assert unfit.verdicts == {"statistic.language": Verdict.FAIL}
+    redeclared = OwnCounts(StatisticSpec("language", "category", values=["de"]), {"de": 1000})
+    unlike = evidence.after(*both, 0.0, 10.0, beside([redeclared], [own(500, 500)]))
+    assert unlike.verdicts == {"statistic.language": Verdict.UNKNOWN}
+
+
+def spread(center: int) -> dict[int, int]:
+    """Counts over the buckets of tokens, most of them near one."""
+    buckets = len(EDGES[Statistic.TOKENS].upper) + 1
+    return {bucket: 20 + 200 * (abs(bucket - center) < 3) for bucket in range(buckets)}
+
+
+def profile(center: int) -> ReferenceProfile:
+    counts = tuple(10 * count for count in spread(center).values())
+    return ReferenceProfile(
+        texts=sum(counts), source="texts", histograms={Statistic.TOKENS: counts}
+    )
+
+
+def counted(center: int, arm: Arm) -> Cell:
+    made = cell(NEW, arm, 0, Judged(requests=1000))
+    made.texts = 1000
+    made.histograms = {"tokens": spread(center)}
+    return made
+
+
+@pytest.mark.parametrize(
+    ("candidate", "stable", "verdict"),
+    [(8, 8, Verdict.PASS), (9, 9, Verdict.PASS), (11, 8, Verdict.FAIL), (8, 11, Verdict.PASS)],
+)
+def test_drift_counts_only_as_far_as_stable_does_not_drift_as_much(
+    candidate: int, stable: int, verdict: Verdict
+) -> None:
+    evidence = begun(only(drift=DriftCheck(gate=True)))
+    for _ in range(40):
+        evidence = evidence.after(
+            Judged(requests=1000),
+            Judged(requests=1000),
+            0.0,
+            10.0,
+            Beside(
+                counted(candidate, Arm.CANARY), counted(stable, Arm.STABLE), profile(8), profile(8)
+            ),
+        )
+    assert of(evidence, "drift").verdict is verdict
+    assert Evidence.of_json(json.loads(json.dumps(evidence.to_json()))).results() == (
+        evidence.results()
+    )
+
+
+def test_drift_without_a_profile_is_unknown() -> None:
+    evidence = begun(only(drift=DriftCheck(gate=True)))
+    seen = Beside(counted(11, Arm.CANARY), counted(8, Arm.STABLE), None, profile(8))
+    for _ in range(5):
+        evidence = evidence.after(Judged(requests=10), Judged(requests=10), 0.0, 10.0, seen)
+    assert of(evidence, "drift").verdict is Verdict.UNKNOWN
+    assert "reference profiles" in of(evidence, "drift").reason
+
+
+def test_latency_has_its_own_words_where_no_edge_is_known() -> None:
+    few = Judged(requests=10, latency={64: {10: 10}})
+    evidence = begun(only(latency=LatencyCheck()), past=Judged(requests=10))
+    result = of(after(evidence, [(few, few)]), "latency")
+    assert result.reason.startswith("slower than stable's 95th percentile none against none")
+    assert result.needs is None

@@ -1,0 +1,96 @@
+"""Windows of a rollout, made by hand or by a seeded generator. Used by the tests of ``rollout``."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from contracts.endpoint import Arm
+from contracts.model import ModelRef
+from contracts.rollout import (
+    AgreementCheck,
+    Checks,
+    ClassShareCheck,
+    DriftCheck,
+    ErrorRateCheck,
+    LatencyCheck,
+    OutputShiftCheck,
+    QualityCheck,
+    StatisticCheck,
+)
+from contracts.windows import Cell, EndpointWindow, Judged, Sparse
+
+NEW = ModelRef(model="Sentiment", version="2", package="b" * 64)
+OLD = ModelRef(model="Sentiment", version="1", package="a" * 64)
+
+
+def only(
+    *,
+    error_rate: ErrorRateCheck | None = None,
+    latency: LatencyCheck | None = None,
+    class_share: ClassShareCheck | None = None,
+    output_shift: OutputShiftCheck | None = None,
+    drift: DriftCheck | None = None,
+    agreement: AgreementCheck | None = None,
+    quality: QualityCheck | None = None,
+    statistics: Sequence[StatisticCheck] = (),
+) -> Checks:
+    """These checks alone."""
+    return Checks(
+        error_rate=error_rate,
+        latency=latency,
+        class_share=class_share,
+        output_shift=output_shift,
+        drift=drift,
+        agreement=agreement,
+        quality=quality,
+        statistics=tuple(statistics),
+    )
+
+
+def answered(positive: int, negative: int, *, errors: int = 0) -> Judged:
+    """A window of a classifier."""
+    labels = {"negative": negative, "positive": positive}
+    return Judged(
+        requests=positive + negative + errors,
+        errors=errors,
+        labels={label: count for label, count in labels.items() if count},
+    )
+
+
+def timed(buckets: Sparse, tokens: int = 64) -> Judged:
+    """A window of attempts that took so long."""
+    return Judged(requests=sum(buckets.values()), latency={tokens: buckets})
+
+
+def drawn(
+    random: np.random.Generator,
+    requests: int,
+    *,
+    errors: float = 0.01,
+    positive: float = 0.5,
+    slower: float = 1.0,
+) -> Judged:
+    """A window of independent requests. ``slower``: factor on all latencies."""
+    latency: dict[int, Sparse] = {}
+    for tokens, count in zip((16, 64), random.multinomial(requests, (0.4, 0.6)), strict=True):
+        seconds = np.exp(random.normal(0.0, 0.4, count)) * slower * tokens / 4000
+        buckets = np.clip(np.log(seconds / 0.0001) / np.log(1.05), 0, 270).astype(int)
+        values, counts = np.unique(buckets, return_counts=True)
+        latency[tokens] = dict(zip(values.tolist(), counts.tolist(), strict=True))
+    good = int(random.binomial(requests, positive))
+    return Judged(
+        requests=requests,
+        errors=int(random.binomial(requests, errors)),
+        latency=latency,
+        labels={"negative": requests - good, "positive": good},
+    )
+
+
+def cell(ref: ModelRef, arm: Arm, start: int, judged: Judged) -> Cell:
+    """A cell of one arm with nothing but what is judged."""
+    return Cell("sentiment", ref.version, ref.package, arm, start, judged=judged)
+
+
+def window(start: int, *cells: Cell, seconds: int = 10) -> EndpointWindow:
+    """A window of these cells."""
+    return EndpointWindow("sentiment", start, seconds, list(cells))
