@@ -19,6 +19,7 @@ from gateway.errors import (
 
 LABELS = ("negative", "neutral", "positive")
 MAX_CHARACTERS = 1000
+RECEIPT = "AZmp"
 
 
 def ref(name: str, version: str = "3") -> ModelRef:
@@ -104,6 +105,7 @@ class FakePredictor:
             tokens=[len(text.split()) + 2 for text in call.texts],
             truncated=[len(text) > MAX_CHARACTERS for text in call.texts],
             labels=endpoint.labels,
+            receipt=RECEIPT,
         )
 
     def describe(self, endpoint: str) -> EndpointView:

@@ -2,12 +2,15 @@
 
 import base64
 
+import grpc
 import httpx
 import numpy as np
 import pytest
 import tritonclient.grpc as triton_grpc
-from front_fakes import LABELS
+from front_fakes import LABELS, RECEIPT
 from front_server import Served
+from tritonclient.grpc import service_pb2 as pb
+from tritonclient.grpc import service_pb2_grpc
 
 TEXTS = ["a good film", "", "naïve 🎬", "\x00", "good " * 300]
 
@@ -54,3 +57,39 @@ def test_all_dialects_agree_on_vectors(http: httpx.Client, fronts: Served) -> No
     raw = [base64.b64decode(one["embedding"]) for one in packed["data"]]
     np.testing.assert_array_equal([np.frombuffer(one, "<f4") for one in raw], hf)
     np.testing.assert_array_equal(grpc_outputs(fronts, "minilm", "EMBEDDING"), hf)
+
+
+@pytest.mark.parametrize(("forced", "arm"), [(None, "stable"), ("2", "forced")])
+def test_every_dialect_says_which_version_answered_and_gives_a_receipt(
+    http: httpx.Client, fronts: Served, forced: str | None, arm: str
+) -> None:
+    headers = {} if forced is None else {"x-headrace-version": forced}
+    tensor = {"name": "TEXT", "shape": [1], "datatype": "BYTES", "data": ["a"]}
+    asked = {
+        "/endpoints/sentiment": {"inputs": "a"},
+        "/endpoints/minilm": {"inputs": ["a"]},
+        "/v1/models/sentiment:predict": {"instances": ["a"]},
+        "/v1/embeddings": {"model": "minilm", "input": "a"},
+        "/v2/models/sentiment/infer": {"inputs": [tensor]},
+    }
+    with http:
+        said = [http.post(path, json=body, headers=headers).headers for path, body in asked.items()]
+    query = pb.ModelInferRequest(
+        model_name="sentiment",
+        inputs=[
+            pb.ModelInferRequest.InferInputTensor(
+                name="TEXT",
+                datatype="BYTES",
+                shape=[1],
+                contents=pb.InferTensorContents(bytes_contents=[b"a"]),
+            )
+        ],
+    )
+    with grpc.insecure_channel(fronts.grpc_address) as channel:
+        stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
+        _, call = stub.ModelInfer.with_call(query, metadata=tuple(headers.items()), timeout=10)
+        metadata = dict(call.initial_metadata())
+    for found in (*said, metadata):
+        assert found["x-headrace-version"] == (forced or "3")
+        assert found["x-headrace-arm"] == arm
+        assert found["x-headrace-receipt"] == RECEIPT
