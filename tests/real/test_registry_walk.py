@@ -13,7 +13,8 @@ import mlflow
 import pytest
 from tiny_models import TEXTS, classifier, tokenizer, write_json
 
-from contracts.endpoint import EndpointStatus, Phase
+from contracts.endpoint import EndpointSpec, EndpointStatus, Metadata, ModelEndpoint, Phase
+from contracts.rollout import RolloutSpec, Strategy
 from headrace.stack.mlflow import MlflowProcess
 from headrace.stack.triton import TritonProcess
 from registry.endpoint_store import FileEndpointStore
@@ -21,6 +22,8 @@ from registry.endpoint_store import FileEndpointStore
 pytestmark = [pytest.mark.real, pytest.mark.filterwarnings("ignore")]  # MLflow's own
 
 WAIT_SECONDS = 60.0
+NO_KAFKA = "127.0.0.1:9"  # nothing is judged here: versions are promoted at once
+DIRECT = RolloutSpec(strategy=Strategy.DIRECT)
 
 
 class House:
@@ -39,7 +42,7 @@ class House:
                 **shared,
                 "work-dir": folder / "work",
                 "mlflow-uri": server.url,
-                "auto-endpoints": "true",
+                "kafka-bootstrap": NO_KAFKA,
             },
             "registry.loader_main": {
                 **shared,
@@ -65,6 +68,11 @@ class House:
         process = self.processes.pop(module)
         process.send_signal(how)
         return process.wait(20)
+
+    def serve(self, name: str) -> None:
+        """An endpoint that promotes whatever is loaded."""
+        spec = EndpointSpec(model=name, rollout=DIRECT)
+        self.endpoints.put(ModelEndpoint(metadata=Metadata(name=name), spec=spec))
 
     def status(self, name: str) -> EndpointStatus:
         found = self.endpoints.get(name)
@@ -119,6 +127,7 @@ def tags(name: str, number: str) -> dict[str, str]:
 def test_versions_are_served_in_turn_and_a_killed_controller_goes_on(
     house: House, tmp_path: Path
 ) -> None:
+    house.serve("walk")
     register("walk", tmp_path / "v1", seed=1)
     first = house.until("walk", stable("1"))
     register("walk", tmp_path / "v2", seed=2)
@@ -135,6 +144,7 @@ def test_versions_are_served_in_turn_and_a_killed_controller_goes_on(
 
 
 def test_a_version_that_breaks_its_callers_says_why_in_mlflow(house: House, tmp_path: Path) -> None:
+    house.serve("breaks")
     register("breaks", tmp_path / "v1")
     first = house.until("breaks", stable("1")).stable
     register("breaks", tmp_path / "v2", labels=("no", "yes", "perhaps"))
@@ -155,6 +165,7 @@ def test_a_version_that_breaks_its_callers_says_why_in_mlflow(house: House, tmp_
 def test_mlflow_killed_and_back_loses_nothing(
     house: House, tmp_path: Path, mlflow_server: MlflowProcess
 ) -> None:
+    house.serve("outage")
     register("outage", tmp_path / "v1", seed=1)
     house.until("outage", stable("1"))
     mlflow_server.kill9()

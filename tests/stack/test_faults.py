@@ -13,6 +13,13 @@ from traffic import Reply, Traffic
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
 
+# How a version comes in by a rollout is in test_rollout_faults.py.
+DIRECT = f"""
+apiVersion: headrace.dev/v1alpha1
+kind: ModelEndpoint
+metadata: {{name: {EXAMPLE_ENDPOINT}}}
+spec: {{model: {EXAMPLE_ENDPOINT}, rollout: {{strategy: direct}}}}
+"""
 AT_ONCE_SECONDS = 2.0  # the endpoint's own deadline: whatever is longer is a hang
 
 
@@ -87,9 +94,12 @@ def test_a_triton_that_hangs_gives_504_at_the_deadline(
 
 
 def test_a_second_version_arrives_without_a_failed_request_and_every_answer_names_its_version(
-    stack: RunningStack, texts: list[str]
+    stack: RunningStack, texts: list[str], tmp_path: Path
 ) -> None:
     register = Path(__file__).parents[2] / "examples" / "sentiment" / "register.py"
+    direct = tmp_path / "direct.yaml"
+    direct.write_text(DIRECT, encoding="utf-8")
+    assert stack.command("apply", "-f", str(direct)).returncode == 0
     with traffic(stack, texts) as load:
         before = {reply.version for reply in load.more(50)}
         done = subprocess.run(
