@@ -29,7 +29,7 @@ from registry.endpoint_store import EndpointStore
 
 ANSWER_SECONDS = 10.0
 _REFRESH_SECONDS = 0.5
-_FIGURES_SHOWN = 6
+_FIGURES_SHOWN = 4  # of a check; --json has them all
 
 
 def show(root: Path, name: str, *, watch: bool, as_json: bool) -> None:
@@ -107,9 +107,15 @@ def _history(lines: tuple[Transition, ...]) -> RenderableType:
 
 
 def _figures(figures: dict[str, float]) -> str:
-    shown = [f"{name} {value:.4g}" for name, value in list(figures.items())[:_FIGURES_SHOWN]]
-    more = len(figures) - len(shown)
-    return ", ".join(shown) + (f" and {more} more (--json)" if more > 0 else "")
+    """A line for each check, with the first of its figures: the counts that it rests on."""
+    by_check: dict[str, list[str]] = {}
+    for path, value in figures.items():
+        check, dot, name = path.partition(".")
+        by_check.setdefault(check if dot else "", []).append(f"{name or check} {value:.4g}")
+    return "\n".join(
+        f"{check}{': ' if check else ''}{', '.join(told[:_FIGURES_SHOWN])}"
+        for check, told in by_check.items()
+    )
 
 
 def decide(

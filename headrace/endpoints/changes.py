@@ -7,6 +7,8 @@ from typing import Any
 from contracts.endpoint import EndpointSpec
 from headrace.endpoints.mistakes import shown
 
+_SHOWN = 200
+
 
 @dataclass(frozen=True, slots=True)
 class Change:
@@ -17,7 +19,8 @@ class Change:
     after: Any
 
     def __str__(self) -> str:
-        return f"{self.field}: {shown(self.before)} -> {shown(self.after)}"
+        before, after = (shown(value, most=_SHOWN) for value in (self.before, self.after))
+        return f"{self.field}: {before} -> {after}"
 
 
 def changes(before: EndpointSpec, after: EndpointSpec) -> tuple[Change, ...]:

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from contracts.endpoint import ModelEndpoint
 from contracts.rollout import COMMAND_PREFIX
-from headrace.endpoints.mistakes import Mistake, mistakes
+from headrace.endpoints.mistakes import Mistake, mistakes, whole_numbers
 from headrace.errors import BadDocumentError
 
 _MISTAKES_SHOWN = 10
@@ -131,7 +131,7 @@ def as_written(endpoint: ModelEndpoint, *, defaults: bool = False) -> dict[str, 
         "apiVersion": endpoint.api_version,
         "kind": endpoint.kind,
         "metadata": metadata,
-        "spec": _whole_numbers(spec),
+        "spec": whole_numbers(spec),
     }
 
 
@@ -147,14 +147,3 @@ def as_yaml(document: dict[str, Any]) -> str:
         document, sort_keys=False, default_flow_style=None, allow_unicode=True, width=100
     )
     return text
-
-
-def _whole_numbers(value: Any) -> Any:  # noqa: ANN401 - any JSON value
-    """5.0 as 5, as people write it."""
-    if isinstance(value, dict):
-        return {name: _whole_numbers(item) for name, item in value.items()}
-    if isinstance(value, list):
-        return [_whole_numbers(item) for item in value]
-    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
-        return int(value)
-    return value

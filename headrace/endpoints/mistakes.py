@@ -162,8 +162,21 @@ def _either(words: Sequence[str]) -> str:
     return f"{', '.join(words[:-1])} or {words[-1]}"
 
 
-def shown(value: object) -> str:
-    """A value in one short line of YAML."""
-    text = yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=10**6)
+def shown(value: object, *, most: int = _SHOWN) -> str:
+    """A value in one line of YAML, of at most ``most`` characters."""
+    text = yaml.safe_dump(
+        whole_numbers(value), default_flow_style=True, sort_keys=False, width=10**6
+    )
     text = text.removesuffix("...\n").strip()
-    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."
+    return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
+def whole_numbers(value: Any) -> Any:  # noqa: ANN401 - any JSON value
+    """5.0 as 5, as people write it."""
+    if isinstance(value, dict):
+        return {name: whole_numbers(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [whole_numbers(item) for item in value]
+    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
+        return int(value)
+    return value
