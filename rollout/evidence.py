@@ -15,11 +15,11 @@ from typing import Any, Self
 
 from contracts.rollout import CheckResult, Checks, OutputShiftCheck, Verdict
 from contracts.windows import Cell, Judged
-from rollout.checks import rate_results, rates
+from rollout.checks import rate_results, rates, shift
 from rollout.checks import rows as rows_of
-from rollout.checks.agreement import Agreement
-from rollout.checks.drift import Beside, Drifts
-from rollout.checks.outputs import Outputs
+from rollout.checks.agreement import AGREEMENT, Agreement
+from rollout.checks.drift import DRIFT, Beside, Drifts
+from rollout.checks.outputs import OUTPUT_SHIFT, Outputs
 from rollout.checks.own import OwnStatistics
 from rollout.checks.rates import Rates
 from rollout.checks.rows import Lines, leading
@@ -202,8 +202,15 @@ class Evidence:
     @property
     def verdicts(self) -> dict[str, Verdict]:
         """The word of each check without figures: cheap enough to ask after each window."""
-        of_rates = rate_results.verdicts(self.rates, self.checks)
-        return of_rates | {result.name: result.verdict for result in self._others()}
+        checks = self.checks
+        said = rate_results.verdicts(self.rates, checks)
+        if checks.output_shift:
+            said[OUTPUT_SHIFT] = shift.verdict(self.outputs.test)
+        if checks.agreement:
+            said[AGREEMENT] = self.agreement.verdict
+        if checks.drift:
+            said[DRIFT] = self.drifts.verdict
+        return said | self.own.verdicts(checks.statistics)
 
     def results(self) -> tuple[CheckResult, ...]:
         """What every check says, in the order in which people read them."""

@@ -23,6 +23,7 @@ from rollout.checks.clumps import Clumps
 from rollout.checks.rates import BETA
 from rollout.checks.stage import Stage
 
+AGREEMENT = "agreement"
 LEAST_TO_PASS = 100  # pairs
 # Odds of a different label, as multiples of those at the limit.
 TO_FAIL = np.array([1.25, 1.5, 2.0, 4.0, 10.0])
@@ -107,7 +108,7 @@ class Agreement:
         if self.pairs == 0:
             reason = "no labels were compared yet"
         return CheckResult(
-            name="agreement",
+            name=AGREEMENT,
             verdict=said,
             reason=reason,
             figures={

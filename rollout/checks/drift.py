@@ -27,6 +27,7 @@ from measures.drift import LEAST, stability_index
 from rollout.checks import words
 from rollout.checks.rates import BETA
 
+DRIFT = "drift"
 LABELS = "labels"
 FIRST_LOOK = 500  # the candidate's texts
 GROWTH = 1.25
@@ -107,12 +108,16 @@ class Drifts:
             passed=float(ndtr(scores[worst])) <= BETA * spend,
         )
 
+    @property
+    def verdict(self) -> Verdict:
+        """What the looks said so far."""
+        if self.failed:
+            return Verdict.FAIL
+        return Verdict.PASS if self.passed else Verdict.UNKNOWN
+
     def result(self, check: DriftCheck) -> CheckResult:
         """The result: which statistic is furthest off, in both arms."""
-        verdict = Verdict.UNKNOWN
-        if self.failed or self.passed:
-            verdict = Verdict.FAIL if self.failed else Verdict.PASS
-        seen = self.seen
+        verdict, seen = self.verdict, self.seen
         if seen is None:
             reason = (
                 f"{words.count(self.texts)} texts of the candidate, "
@@ -137,7 +142,7 @@ class Drifts:
                 "tolerated": check.excess,
             }
         return CheckResult(
-            name="drift",
+            name=DRIFT,
             verdict=verdict,
             reason=reason,
             figures=figures,

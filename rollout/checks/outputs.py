@@ -18,6 +18,7 @@ from rollout.checks import shift
 from rollout.checks.rows import by_label
 from rollout.checks.shift import ShiftTest
 
+OUTPUT_SHIFT = "outputShift"
 _NORM_BINS = len(EDGES[Statistic.VECTOR_NORM].upper) + 1
 
 
@@ -86,7 +87,7 @@ class Outputs:
         """What the test says."""
         return shift.result(
             self.test,
-            "outputShift",
+            OUTPUT_SHIFT,
             "norms" if self.are_vectors else "labels",
             shift.limits(check.distance, alpha),
             check,

@@ -11,7 +11,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from contracts.rollout import CheckResult, StatisticCheck
+from contracts.rollout import CheckResult, StatisticCheck, Verdict
 from contracts.windows import Cell, OwnCounts
 from measures.correlation import Floats
 from rollout.checks import shift
@@ -72,13 +72,17 @@ class OwnStatistics:
         return tuple(
             shift.result(
                 self.tests.get(check.name),
-                f"statistic.{check.name}",
+                _named(check),
                 f"values of {check.name}",
                 shift.limits(check.distance, alpha),
                 check,
             )
             for check in checks
         )
+
+    def verdicts(self, checks: Checked) -> dict[str, Verdict]:
+        """The word of each test."""
+        return {_named(check): shift.verdict(self.tests.get(check.name)) for check in checks}
 
     def _test(self, name: str, counts: Floats) -> ShiftTest:
         """The test as it is, or a new one where the declaration has other bins by now."""
@@ -94,6 +98,10 @@ class OwnStatistics:
     def of_json(cls, data: Mapping[str, Any]) -> Self:
         """The state that ``to_json`` told; raises ``KeyError`` where a part is missing."""
         return cls({name: ShiftTest.of_json(test) for name, test in data.items()})
+
+
+def _named(check: StatisticCheck) -> str:
+    return f"statistic.{check.name}"
 
 
 def histogram(own: OwnCounts) -> Floats:

@@ -128,6 +128,11 @@ class ShiftTest:
         )
 
 
+def verdict(test: ShiftTest | None) -> Verdict:
+    """What a test says; unknown where there is none yet."""
+    return Verdict.UNKNOWN if test is None else test.verdict
+
+
 class Gate(Protocol):
     """What every check of a spec says of itself."""
 
