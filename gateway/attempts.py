@@ -218,6 +218,7 @@ class Attempts:
             trace_id=trace_id(call.trace_parent),
             caller=caller_hash(call.endpoint, call.sticky_key),
             repeated=attempt.repeated,
+            observations=call.observed or {},
         )
         self._recorder.attempt(event)
         self._metrics.attempt_finished(event, len(records), sum(attempt.encoded.tokens))

@@ -13,6 +13,7 @@ from gateway.events.kafka_sink import KafkaSettings, KafkaSink, Topic
 from gateway.events.outbox import Outbox
 from gateway.events.publisher import Publisher
 from gateway.metrics import Read, Reading
+from gateway.observations import Declared
 from gateway.recording import Recorder
 from gateway.settings import Settings
 
@@ -22,11 +23,11 @@ _WAKE_EVENTS = 250  # half a message: its other half comes while the thread wake
 class EventStream:
     """Events of one gateway process on their way to Kafka."""
 
-    def __init__(self, settings: Settings, instance: str) -> None:
+    def __init__(self, settings: Settings, instance: str, declared: Declared) -> None:
         self._buffer = EventBuffer(
             capacity_records=settings.event_records, wake_events=_WAKE_EVENTS
         )
-        self._outbox = Outbox(self._buffer, gateway=instance)
+        self._outbox = Outbox(self._buffer, gateway=instance, declared=declared)
         kafka = KafkaSettings(
             bootstrap=settings.kafka_bootstrap,
             topic=Topic(
@@ -99,11 +100,12 @@ class NoEvents:
         return ()
 
 
-def open_events(settings: Settings, instance: str) -> EventStream | NoEvents:
+def open_events(settings: Settings, instance: str, declared: Declared) -> EventStream | NoEvents:
     """The stream that the settings ask for.
 
     Args:
         settings: the process's.
         instance: unique for each start of a gateway.
+        declared: what an endpoint declares of users' own statistics; asked in another thread.
     """
-    return EventStream(settings, instance) if settings.kafka_bootstrap else NoEvents()
+    return EventStream(settings, instance, declared) if settings.kafka_bootstrap else NoEvents()

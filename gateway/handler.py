@@ -27,6 +27,7 @@ from gateway.errors import (
 )
 from gateway.lanes import RETRY_AFTER_SECONDS, Lane
 from gateway.metrics import Metrics
+from gateway.observations import Hooks
 from gateway.receipts import Receipts
 from gateway.recording import Recorder
 from gateway.routing import EndpointRoutes, RoutingTable, Way
@@ -67,6 +68,7 @@ class Handler:
         tracer: None for no spans, at no cost.
         shadows: takes copies of requests for versions on trial; None for none.
         receipts: sign what was answered; None where feedback is off.
+        hooks: users' own preprocessing; None where none is installed.
     """
 
     def __init__(
@@ -79,6 +81,7 @@ class Handler:
         *,
         shadows: Shadows | None = None,
         receipts: Receipts | None = None,
+        hooks: Hooks | None = None,
     ) -> None:
         self._recorder = recorder
         self._metrics = metrics
@@ -93,6 +96,7 @@ class Handler:
             shadows=shadows,
             receipts=receipts,
         )
+        self._hooks = hooks
         self._serving = Serving(RoutingTable(), {}, {})
         self._told = False
         self._draining = False
@@ -111,6 +115,8 @@ class Handler:
         try:
             try:
                 way, lane = self._admit(serving, routes, call, began)
+                if self._hooks is not None:
+                    call = self._hooks.run(call)
                 encoded, tokenise = self._encoding.here(
                     way.model, call
                 ) or await self._encoding.in_thread(way.model, call)

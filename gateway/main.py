@@ -23,6 +23,7 @@ import uvicorn
 import uvloop
 
 from contracts.endpoint import ModelEndpoint
+from contracts.events import StatisticSpec
 from contracts.loading import LoaderReport
 from gateway.admission import TokenBudget
 from gateway.app import create_app
@@ -41,6 +42,7 @@ from gateway.http.server import uvicorn_options
 from gateway.keys import KeyRing
 from gateway.logs import Style, configure
 from gateway.metrics import Metrics, Read, Reading
+from gateway.observations import declared_by, find_hooks
 from gateway.packages import StorePackages
 from gateway.rates import RateLimits
 from gateway.receipts import ReceiptKeyError, Receipts, read_keys
@@ -77,7 +79,7 @@ class Gateway:
         self._budget = TokenBudget(settings.tokens_in_flight)
         self._tracer = open_tracer(settings.otlp_endpoint, settings.trace_share)
         instance = f"gateway-{uuid.uuid4().hex}"
-        self._events: EventStream | NoEvents = open_events(settings, instance)
+        self._events: EventStream | NoEvents = open_events(settings, instance, self._declared)
         self._keys = KeyRing(settings.keys_file)
         rates = RateLimits(self._keys.own_limit)
         receipts = open_receipts(settings)
@@ -90,6 +92,7 @@ class Gateway:
             self._tracer,
             shadows=self._shadows,
             receipts=receipts,
+            hooks=find_hooks(self._metrics),
         )
         self._fleet = Fleet(self._connect, settings.batches_ahead)
         self._reconciler = Reconciler(
@@ -195,6 +198,11 @@ class Gateway:
         if self._tracer is not None:
             await asyncio.to_thread(self._tracer.close)
         log.info("gateway has stopped")
+
+    def _declared(self, endpoint: str) -> list[StatisticSpec]:
+        """What an endpoint declares of users' own statistics. The events' thread asks."""
+        routes = self._handler.serving.table.endpoints.get(endpoint)
+        return [] if routes is None else declared_by(routes.endpoint)
 
     def _readings(self) -> Iterable[Reading]:
         yield Reading(Read.READY, (), float(self._handler.ready))

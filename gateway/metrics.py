@@ -102,6 +102,11 @@ class Metrics(Collector):
             "Copies of requests for a candidate, by what became of them: sent, or why not.",
             ("endpoint", "outcome"),
         )
+        self._hook_failures = Counter(
+            "headrace_gateway_preprocessor_failures",
+            "Requests whose own preprocessor failed; they went on without it.",
+            ("endpoint", "reason"),
+        )
         self._stage_seconds = Histogram(
             "headrace_gateway_stage_seconds",
             "Time that answered attempts spent in each stage.",
@@ -175,6 +180,10 @@ class Metrics(Collector):
             total=total,
         )
 
+    def hook_failed(self, endpoint: str, reason: str) -> None:
+        """One request whose preprocessor failed, by the error's class."""
+        self._hook_failures.add((endpoint, reason))
+
     def shadow_sent(self, endpoint: str) -> None:
         """One copy of a request sent to a candidate."""
         self._shadows.add((endpoint, "sent"))
@@ -209,6 +218,7 @@ class Metrics(Collector):
             self._requests, self._request_seconds, self._attempts, self._refusals,
             self._refusal_seconds, self._shadows, self._stage_seconds, self._texts, self._tokens,
             self._batches, self._batch_rows, self._batch_tokens, self._engine_seconds,
+            self._hook_failures,
         ):  # fmt: skip
             yield from instrument.read()
         families = {metric: metric.family() for metric in Read}

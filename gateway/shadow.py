@@ -363,6 +363,7 @@ class Shadows:
             trace_id=trace_id(call.trace_parent),
             caller=caller_hash(call.endpoint, call.sticky_key),
             pairing=pairing,
+            observations=call.observed or {},
         )
         self._recorder.attempt(event)
         self._metrics.attempt_finished(event, len(texts), sum(encoded.tokens))

@@ -7,11 +7,19 @@ either waiting, in an acknowledged message, or counted as dropped with a reason,
 these.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import msgspec
 
-from contracts.events import EventBatch, Feedback, PredictionEvent, Refusals, encode
+from contracts.events import (
+    EventBatch,
+    Feedback,
+    PredictionEvent,
+    Refusals,
+    StatisticSpec,
+    encode,
+)
 from gateway.events.buffer import EventBuffer, Item, records_of
 from gateway.events.errors import DropReason
 
@@ -48,6 +56,7 @@ class Outbox:
         max_events: events a message, at most.
         max_records: events plus texts a message, at most.
         max_bytes: size of an encoded message, at most; larger ones are split.
+        declared: what an endpoint declares of users' own statistics.
     """
 
     def __init__(
@@ -58,12 +67,14 @@ class Outbox:
         max_events: int = 500,
         max_records: int = 4000,
         max_bytes: int = 900_000,
+        declared: Callable[[str], list[StatisticSpec]] | None = None,
     ) -> None:
         self._buffer = buffer
         self._gateway = gateway
         self._max_events = max_events
         self._max_records = max_records
         self._max_bytes = max_bytes
+        self._declared = declared
         self._sequence = 0
         self._pending: Message | None = None
         self._carried: list[Item] = []
@@ -175,17 +186,26 @@ class Outbox:
                 events = events[:half]
 
     def _encode(self, items: list[Item], refusals: list[Refusals], *, last: bool) -> bytes:
+        events = [item for item in items if isinstance(item, PredictionEvent)]
         return encode(
             EventBatch(
                 gateway=self._gateway,
                 sequence=self._sequence,
-                events=[item for item in items if isinstance(item, PredictionEvent)],
+                events=events,
                 feedback=[item for item in items if isinstance(item, Feedback)],
                 refusals=refusals,
                 dropped=self._buffer.dropped(),
+                statistics=self._statistics(events),
                 last=last,
             )
         )
+
+    def _statistics(self, events: list[PredictionEvent]) -> dict[str, list[StatisticSpec]]:
+        """What is declared of the observations in these events."""
+        if self._declared is None:
+            return {}
+        observed = {event.endpoint for event in events if event.observations}
+        return {endpoint: self._declared(endpoint) for endpoint in sorted(observed)}
 
     def _resolve(self) -> Message:
         message, self._pending = self._pending, None

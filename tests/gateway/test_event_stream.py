@@ -22,7 +22,7 @@ TOLD = Feedback(0.0, "r", "e", "1", "p", Arm.STABLE, "positive", "negative")
 
 
 async def test_without_a_kafka_nothing_is_kept() -> None:
-    events = open_events(Settings(), "g")
+    events = open_events(Settings(), "g", lambda _: [])
     assert isinstance(events, NoEvents)
     events.start()
     events.recorder.attempt(EVENT)
@@ -33,7 +33,7 @@ async def test_without_a_kafka_nothing_is_kept() -> None:
 
 
 async def test_a_kafka_that_never_answers_ends_in_counted_losses() -> None:
-    events = open_events(Settings(kafka_bootstrap=("127.0.0.1:1",)), "g")
+    events = open_events(Settings(kafka_bootstrap=("127.0.0.1:1",)), "g", lambda _: [])
     assert isinstance(events, EventStream)
     events.start()
     events.recorder.attempt(EVENT)

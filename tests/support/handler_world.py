@@ -15,6 +15,7 @@ from gateway.fleet import Fleet
 from gateway.handler import Handler, Serving
 from gateway.lanes import Lane
 from gateway.metrics import Metrics
+from gateway.observations import Hooks, Preprocessor
 from gateway.packages import ServedModel
 from gateway.rates import RateLimits
 from gateway.receipts import Receipts
@@ -59,8 +60,10 @@ async def world_of(
     endpoint: ModelEndpoint,
     engine: ObedientEngine | None = None,
     pace: Pace | None = None,
+    *,
     more: tuple[ServedModel, ...] = (),
     receipts: Receipts | None = None,
+    hook: Preprocessor | None = None,
 ) -> AsyncIterator[World]:
     """Serves the endpoint from versions 1, 2 and ``more``; lets go at the end of what is held."""
     engine = engine or ObedientEngine()
@@ -69,7 +72,14 @@ async def world_of(
     recorder, metrics, budget, spans = MemoryRecorder(), Metrics(), TokenBudget(100_000), Spans()
     shadows = Shadows(recorder, metrics, budget, pace)
     handler = Handler(
-        recorder, metrics, RateLimits(), budget, spans, shadows=shadows, receipts=receipts
+        recorder,
+        metrics,
+        RateLimits(),
+        budget,
+        spans,
+        shadows=shadows,
+        receipts=receipts,
+        hooks=None if hook is None else Hooks({endpoint.name: hook}, metrics),
     )
     opened = {model.ref.package: model for model in (ONE, TWO, *more)}
     lanes = {}

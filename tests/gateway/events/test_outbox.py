@@ -25,9 +25,9 @@ from gateway.events.outbox import Message, Outbox
 MakeEvent = Callable[..., PredictionEvent]
 
 
-def an_outbox(**bounds: int) -> tuple[EventBuffer, Outbox]:
+def an_outbox(max_events: int = 500, max_bytes: int = 900_000) -> tuple[EventBuffer, Outbox]:
     buffer = EventBuffer(capacity_records=10_000, wake_events=1000)
-    return buffer, Outbox(buffer, gateway="g-1", **bounds)
+    return buffer, Outbox(buffer, gateway="g-1", max_events=max_events, max_bytes=max_bytes)
 
 
 def sent(outbox: Outbox, **how: bool) -> EventBatch:

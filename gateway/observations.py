@@ -1,0 +1,148 @@
+"""Users' own preprocessing, and the statistics that it observes.
+
+A package that is installed beside the gateway names a class under the entry point group
+``headrace.preprocessors``; the entry point's name is the endpoint that it is for. ``main.py`` finds
+them at start, the handler asks for every call of such an endpoint; others pay one look-up. A hook
+that fails is counted and said once: its request goes on with the texts as they came.
+
+Hooks run on the event loop, between a request's arrival and its tokenising. They must be quick, and
+never wait.
+"""
+
+import logging
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import EntryPoint, entry_points
+from typing import Protocol
+
+import msgspec
+
+from contracts.endpoint import ModelEndpoint
+from contracts.events import StatisticSpec
+from gateway.calls import Call
+
+log = logging.getLogger(__name__)
+
+GROUP = "headrace.preprocessors"
+MOST_VALUES = 4096  # observed of one request
+_MOST_CHARACTERS = 100  # of a name or a category
+Observed = dict[str, list[float | str]]
+
+
+@dataclass(slots=True)
+class State:
+    """One request, as a hook sees it."""
+
+    endpoint: str
+    request_id: str
+    observed: Observed = field(default_factory=dict)
+    _left: int = MOST_VALUES
+
+    def observe(self, name: str, value: float | str) -> None:
+        """Adds a value to a statistic: a number, or the name of a category.
+
+        What is not declared in the endpoint's ``statistics`` is counted and reported, not kept.
+
+        Raises:
+            TypeError: neither a number nor a string.
+            ValueError: NaN, infinity, a long string, or more than ``MOST_VALUES`` of one request.
+        """
+        if isinstance(value, str):
+            kept: float | str = value
+        else:
+            kept = float(value)
+            if not math.isfinite(kept):
+                raise ValueError(f"{name}: {value} is no number that can be counted")
+        if max(len(name), len(kept) if isinstance(kept, str) else 0) > _MOST_CHARACTERS:
+            raise ValueError(f"{name[:40]}: more than {_MOST_CHARACTERS} characters")
+        if self._left <= 0:
+            raise ValueError(f"more than {MOST_VALUES} values of one request")
+        self._left -= 1
+        self.observed.setdefault(name, []).append(kept)
+
+
+class Preprocessor(Protocol):
+    """What users write. One instance serves a gateway; it is made without arguments."""
+
+    def preprocess(self, texts: Sequence[str], state: State) -> Sequence[str] | None:
+        """The texts that the model is to see, as many as came, or None to leave them."""
+        ...
+
+
+class HookMetrics(Protocol):
+    """Who counts hooks that failed."""
+
+    def hook_failed(self, endpoint: str, reason: str) -> None:
+        """One request whose hook failed, and the error's class."""
+        ...
+
+
+class Hooks:
+    """The preprocessors of a process, by endpoint.
+
+    Args:
+        by_endpoint: who preprocesses for which endpoint.
+        metrics: counts failures.
+    """
+
+    def __init__(self, by_endpoint: Mapping[str, Preprocessor], metrics: HookMetrics) -> None:
+        self._by_endpoint = dict(by_endpoint)
+        self._metrics = metrics
+        self._said: set[tuple[str, str]] = set()
+
+    def run(self, call: Call) -> Call:
+        """The call as its endpoint's hook leaves it: other texts, observations beside them."""
+        hook = self._by_endpoint.get(call.endpoint)
+        if hook is None:
+            return call
+        state = State(call.endpoint, call.request_id)
+        try:
+            texts = _checked(hook.preprocess(tuple(call.texts), state), call.texts)
+        except Exception as error:  # the user's own code may raise anything
+            texts = call.texts
+            reason = type(error).__name__
+            self._metrics.hook_failed(call.endpoint, reason)
+            if (call.endpoint, reason) not in self._said:
+                self._said.add((call.endpoint, reason))
+                log.exception("a preprocessor failed", extra={"endpoint": call.endpoint})
+        return msgspec.structs.replace(call, texts=texts, observed=state.observed or None)
+
+
+def _checked(texts: Sequence[str] | None, came: list[str]) -> list[str]:
+    if texts is None:
+        return came
+    if isinstance(texts, str) or len(texts) != len(came):
+        raise ValueError(f"a preprocessor must return as many texts as came: {len(came)}")
+    if not all(isinstance(text, str) for text in texts):
+        raise TypeError("a preprocessor must return strings")
+    return list(texts)
+
+
+def find_hooks(metrics: HookMetrics, found: Iterable[EntryPoint] | None = None) -> Hooks | None:
+    """The hooks that are installed, None where there are none; a broken one is said and left out.
+
+    Args:
+        metrics: counts failures.
+        found: the entry points; those of the group where None.
+    """
+    by_endpoint: dict[str, Preprocessor] = {}
+    for point in entry_points(group=GROUP) if found is None else found:
+        try:
+            by_endpoint[point.name] = point.load()()
+        except Exception:  # as above: its import may raise anything
+            log.exception("a preprocessor can't be loaded", extra={"entry_point": point.value})
+        else:
+            log.info("preprocessor", extra={"endpoint": point.name, "entry_point": point.value})
+    return Hooks(by_endpoint, metrics) if by_endpoint else None
+
+
+Declared = Callable[[str], list[StatisticSpec]]
+
+
+def declared_by(endpoint: ModelEndpoint) -> list[StatisticSpec]:
+    """The endpoint's statistics as events carry them."""
+    return [
+        StatisticSpec(each.name, each.kind.value, list(each.edges), list(each.values))
+        for each in endpoint.spec.statistics
+    ]
