@@ -5,7 +5,7 @@ that moves by itself, so that a status is written only when something happened.
 """
 
 from contracts.durations import written
-from contracts.rollout import CheckResult, RolloutState, Strategy, Verdict, WeightStep
+from contracts.rollout import CheckResult, RolloutState, ShadowStep, Strategy, Verdict
 from rollout.seen import Moment
 from rollout.steps import HISTORY_WINDOWS, arm, current, following
 
@@ -93,8 +93,7 @@ def _by_evidence(state: RolloutState, moment: Moment) -> str:
         return "stays in shadow until someone promotes or aborts it"
     if moment.now < state.step_began + spec.minimum_step:
         return f"the step lasts at least {written(spec.minimum_step)}"
-    meets_callers = isinstance(next_step or current(spec, state), WeightStep)
-    if meets_callers and not may_have_callers(state, moment):
+    if not isinstance(next_step, ShadowStep) and not may_have_callers(state, moment):
         known = moment.judge.history_windows(state)
         return f"{known} of {HISTORY_WINDOWS} windows with traffic of the stable version are known"
     if not _is_at_work(state, moment):

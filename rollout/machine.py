@@ -101,10 +101,10 @@ def _before_promotion(
 def _end(state: RolloutState, moment: Moment, held: str) -> tuple[Outcome, str] | None:
     """How and why a rollout ends before its promotion; None where it goes on."""
     seen, spec = moment.seen, moment.spec
-    if seen.target not in (None, state.candidate.version):
-        return Outcome.SUPERSEDED, f"version {seen.target} is wanted now"
     if fault := _fault(state, moment):
         return Outcome.ROLLED_BACK, fault
+    if seen.target not in (None, state.candidate.version):
+        return Outcome.SUPERSEDED, f"version {seen.target} is wanted now"
     if spec.strategy is Strategy.DIRECT and state.candidate in seen.loaded:
         return Outcome.SETTLED, "the strategy is direct now"
     if gates.is_over_deadline(state, moment):

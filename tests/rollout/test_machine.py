@@ -127,6 +127,13 @@ def test_shadow_fills_the_history() -> None:
     assert walk.traffic("pass").state.step == 1
 
 
+def test_a_promotion_out_of_shadow_needs_the_history_too() -> None:
+    walk = Walk(RolloutSpec(steps=(ShadowStep(shadow=100),))).before(5).step().traffic("pass")
+    assert walk.why.startswith("6 of 20 windows")
+    walk.traffic("pass", HISTORY_WINDOWS - 6)
+    assert walk.shares == {"stable 2": 95, "control 1": 5}
+
+
 def test_each_rollout_has_a_salt_of_its_own() -> None:
     first = Walk().before().step()
     second = Walk(now=20_000.0).before().step()
@@ -335,6 +342,12 @@ def test_a_newer_version_supersedes_one_that_is_not_promoted() -> None:
     assert walk.status.rejected == ()
     assert walk.status.candidate is None
     assert walk.status.history[-1].phase is Phase.SUPERSEDED
+
+
+def test_a_verdict_counts_even_where_a_newer_version_takes_the_place() -> None:
+    walk = Walk().through(2).wants("3").traffic("fail")
+    assert walk.last.outcome is Outcome.ROLLED_BACK
+    assert [item.version for item in walk.status.rejected] == ["2"]
 
 
 def test_a_newer_version_waits_for_the_end_of_a_bake() -> None:
