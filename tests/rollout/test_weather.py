@@ -389,7 +389,7 @@ def _place(spec: RolloutSpec, before: EndpointStatus, then: RolloutState) -> int
 
 TestWeather = Weather.TestCase
 TestWeather.settings = settings(
-    max_examples=60,
+    max_examples=40,
     stateful_step_count=40,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
