@@ -90,7 +90,7 @@ def log_ratio(
 
 
 def _log_likelihood_ratio(e: Floats, n: Floats, theta: Floats, q: Floats) -> Floats:
-    theta, q = np.clip(theta, _TINY, 1 - _TINY), np.clip(q, _TINY, 1 - _TINY)
+    theta, q = _between(_TINY, theta, 1 - _TINY), _between(_TINY, q, 1 - _TINY)
     ratio: Floats = e * np.log(theta / q) + (n - e) * np.log((1 - theta) / (1 - q))
     return ratio
 
@@ -109,7 +109,7 @@ def projection(
     low = np.minimum(theta_s, (theta_c - a) / s)
     high = np.maximum(theta_s, (theta_c - a) / s)
     top = np.minimum(1.0, (1.0 - a) / s)
-    low, high = np.clip(low, _TINY, top - _TINY), np.clip(high, _TINY, top - _TINY)
+    low, high = _between(_TINY, low, top - _TINY), _between(_TINY, high, top - _TINY)
     w_c = weight_c / np.maximum(weight_c + weight_s, _TINY)
     w_s = 1.0 - w_c
     # w_c s (theta_c - a - s q) q (1 - q) + w_s (theta_s - q) (a + s q) (1 - a - s q), over s^2
@@ -119,11 +119,17 @@ def projection(
     third = c_2 / 3
     p = np.maximum(third * third - c_1 / 3, _TINY)
     root = np.sqrt(p)
-    cosine = np.clip((third * (c_1 / 2 - third * third) - c_0 / 2) / (p * root), -1.0, 1.0)
+    cosine = _between(-1.0, (third * (c_1 / 2 - third * third) - c_0 / 2) / (p * root), 1.0)
     start = 2 * root * np.sin(np.arccos(cosine) / 3 - np.pi / 6) - third
-    q: Floats = np.clip(start, low, high)
+    q = _between(low, start, high)
     for _ in range(_NEWTON_STEPS):
         value = ((q + c_2) * q + c_1) * q + c_0
         slope = (3 * q + 2 * c_2) * q + c_1
-        q = np.clip(q - value / np.minimum(slope, -_TINY), low, high)
+        q = _between(low, q - value / np.minimum(slope, -_TINY), high)
     return q
+
+
+def _between(low: Floats | float, x: Floats, high: Floats | float) -> Floats:
+    """``np.clip``, at a third of its cost for arrays as small as these."""
+    inside: Floats = np.minimum(np.maximum(x, low), high)
+    return inside

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.rollouts.findings import Finding, requests, share
+from bench.rollouts.findings import Finding, needed, share
 from measures.correlation import Floats
 from measures.proportions import History, NotWorse, Tolerance, Window, Worse
 
@@ -56,19 +56,20 @@ FAULTS = (
 def caught(rollouts: int) -> list[Finding]:
     """Canary requests until a fault is caught, at each share."""
     return [
-        requests(fault.name, f"{part:.0%}", _until_caught(fault, part, rollouts), target)
+        needed(fault.name, f"{part:.0%}", until_caught(fault, part, rollouts), target)
         for fault in FAULTS
         for part, target in zip(SHARES, fault.targets, strict=True)
     ]
 
 
-def _until_caught(fault: Fault, part: float, rollouts: int) -> Floats:
+def until_caught(fault: Fault, part: float, rollouts: int) -> Floats:
+    """Canary requests until a fault is caught, infinite where it never was."""
     rng = np.random.default_rng([1, FAULTS.index(fault), round(100 * part)])
     past = _past(rng, fault.stable, rollouts)
     worse = Worse.begin((rollouts,))
     seen, faulty = np.zeros(rollouts), np.zeros(rollouts)
-    needed = np.full(rollouts, np.inf)
-    while np.isinf(needed).any() and faulty.min() < _NEVER:
+    amounts = np.full(rollouts, np.inf)
+    while np.isinf(amounts).any() and faulty.min() < _NEVER:
         begun = bool(seen.min() >= fault.after)
         window = _window(
             rng,
@@ -80,9 +81,9 @@ def _until_caught(fault: Fault, part: float, rollouts: int) -> Floats:
         worse = worse.after(window, past, EQUAL)
         seen = seen + window.n_c
         faulty = faulty + (window.n_c if begun else 0)
-        hit = (worse.e_value() >= 1 / fault.alpha) & np.isinf(needed)
-        needed = np.where(hit, faulty, needed)
-    return needed
+        hit = (worse.e_value() >= 1 / fault.alpha) & np.isinf(amounts)
+        amounts = np.where(hit, faulty, amounts)
+    return amounts
 
 
 @dataclass(frozen=True)
@@ -107,7 +108,7 @@ GOOD = (
 def passed(rollouts: int) -> list[Finding]:
     """Canary requests until an equal candidate passes."""
     return [
-        requests(good.name, f"{part:.0%}", _until_passed(good, part, rollouts), good.target)
+        needed(good.name, f"{part:.0%}", _until_passed(good, part, rollouts), good.target)
         for good in GOOD
         for part in SHARES
     ]
@@ -117,13 +118,13 @@ def _until_passed(good: Good, part: float, rollouts: int) -> Floats:
     rng = np.random.default_rng([2, GOOD.index(good), round(100 * part)])
     past = _past(rng, good.rate, rollouts)
     test = NotWorse.begin((rollouts,))
-    needed = np.full(rollouts, np.inf)
-    while np.isinf(needed).any() and test.n_c.min() < _NEVER:
+    amounts = np.full(rollouts, np.inf)
+    while np.isinf(amounts).any() and test.n_c.min() < _NEVER:
         window = _window(rng, 100, part, (good.rate, good.rate), rollouts)
         test = test.after(window, past, good.line)
         passes = (test.e_value() >= 1 / BETA) & (test.n_c >= LEAST_TO_PASS)
-        needed = np.where(passes & np.isinf(needed), test.n_c, needed)
-    return needed
+        amounts = np.where(passes & np.isinf(amounts), test.n_c, amounts)
+    return amounts
 
 
 def wrongly_passed(rollouts: int) -> list[Finding]:

@@ -27,7 +27,7 @@ class Finding:
         median: the middle one, where ``figure`` is a 90th percentile.
         low: lower end of the figure's 95 % interval, where it is a share.
         high: upper end.
-        unit: ``requests`` or ``share``.
+        unit: ``requests``, ``windows`` or ``share``.
         of: how many simulated.
     """
 
@@ -55,10 +55,12 @@ class Finding:
         return {**kept, "reached": self.reached}
 
 
-def requests(what: str, where: str, needed: Floats, target: float | None = None) -> Finding:
-    """Median and 90th percentile of requests needed, infinite where they never sufficed."""
-    middle, most = np.quantile(needed, [0.5, 0.9], method="higher")
-    return Finding(what, where, float(most), target, len(needed), "requests", float(middle))
+def needed(
+    what: str, where: str, amounts: Floats, target: float | None = None, unit: str = "requests"
+) -> Finding:
+    """Median and 90th percentile of what was needed, infinite where nothing sufficed."""
+    middle, most = np.quantile(amounts, [0.5, 0.9], method="higher")
+    return Finding(what, where, float(most), target, len(amounts), unit, float(middle))
 
 
 def share(

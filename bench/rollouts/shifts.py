@@ -6,7 +6,7 @@ runs them, on independent answers.
 
 import numpy as np
 
-from bench.rollouts.findings import Finding, requests, share
+from bench.rollouts.findings import Finding, needed, share
 from measures.correlation import Floats
 from measures.divergence import Limits, Shift, jensen_shannon
 from measures.drift import drift
@@ -38,12 +38,12 @@ def output_shift(rollouts: int) -> list[Finding]:
             of = f"{classes} classes"
             fails, passed = _run(classes, 0.0, part, rollouts)
             found.append(share(f"{of}, identical: fails", where, np.isfinite(fails), 0.005))
-            found.append(requests(f"{of}, identical: passes", where, passed, passes))
+            found.append(needed(f"{of}, identical: passes", where, passed, passes))
             fails, passed = _run(classes, LIMITS.distance, part, rollouts)
             found.append(share(f"{of}, distance 0.1: fails", where, np.isfinite(fails), 0.02))
             found.append(share(f"{of}, distance 0.1: passes", where, np.isfinite(passed), 0.05))
             fails, _ = _run(classes, 2 * LIMITS.distance, part, rollouts)
-            found.append(requests(f"{of}, distance 0.2: caught", where, fails, caught))
+            found.append(needed(f"{of}, distance 0.2: caught", where, fails, caught))
     return found
 
 

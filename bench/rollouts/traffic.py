@@ -1,11 +1,12 @@
-"""Traffic of one endpoint, window by window, as rollouts meet it: made up, and hard on purpose.
+"""Traffic of many endpoints at once, window by window, made up and hard on purpose.
 
-Called by ``whole``. Callers are heavy-tailed (Zipf), stick to an arm, have rates of their own and
-are capped as production caps them. Base rates wander and step for both arms; each arm's windows are
-clumpy on top. The versions can be identical, or the candidate worse by so much.
+Called by ``whole``: each row is the endpoint of one rollout. Callers are heavy-tailed (Zipf), stick
+to an arm, have rates of their own and are capped as production caps them. Base rates wander and
+step for both arms; each arm's windows are clumpy on top. Versions are identical.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,10 +17,19 @@ from measures.correlation import Floats
 
 LABELS = ("NEGATIVE", "POSITIVE")
 LENGTHS = (16, 64)  # length buckets, tokens
+BUCKETS = len(LATENCY_EDGES.upper) + 1
 _LENGTH_SHARES = (0.7, 0.3)
 _MEDIAN_SECONDS = (0.012, 0.025)
 _SIGMA = 0.4  # of the logarithm of an answer's time
 _SLOW_SLOPE = 0.103 / _SIGMA  # of the share beyond the 95th percentile, a unit of log-time
+_CALLERS = 500
+_TAIL = 1.1  # the k-th caller sends in proportion to ``k ** -tail``
+_WEIGHTS = np.arange(1, _CALLERS + 1.0) ** -_TAIL
+_ERRORS, _POSITIVE = 0.005, 0.4  # base shares
+_WANDER = 0.02  # standard deviation, a window, of the base rates' log-odds
+_JUMP = 0.01  # chance, a window, that the base rates step by a factor of up to 3
+
+Counts = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -28,108 +38,166 @@ class World:
 
     Attributes:
         requests: mean of a window, before the cap.
-        callers: how many there are; the k-th one sends in proportion to ``k ** -tail``.
-        errors: base share of failing requests.
-        positive: base share of one of two labels.
-        spread: standard deviation of a caller's own log-odds of an error, and of a label.
+        spread: standard deviation of a caller's own log-odds, of an error and of a label.
         correlation: intra-window correlation of errors, slow answers and labels, in each arm.
-        wander: standard deviation, a window, of the base rates' log-odds; shared by both arms.
-        jump: chance, a window, that the base rates step by a factor of up to 3; shared.
     """
 
-    requests: float = 1000.0
-    callers: int = 500
-    tail: float = 1.1
-    errors: float = 0.005
-    positive: float = 0.4
-    spread: float = 0.0
-    correlation: float = 0.0
-    wander: float = 0.02
-    jump: float = 0.01
+    requests: float
+    spread: float
+    correlation: float
 
 
-class Traffic:
-    """One endpoint's traffic, in order of time. It draws, and remembers where the rates are."""
+@dataclass(frozen=True)
+class Arm:
+    """One arm in one window, a row a rollout.
 
-    def __init__(self, world: World, rng: np.random.Generator) -> None:
-        """Callers get their places in the split, and rates of their own."""
-        self._world, self._rng = world, rng
-        weights = np.arange(1, world.callers + 1.0) ** -world.tail
-        self._weights = weights / weights.sum()
-        self._place = rng.random(world.callers)
-        self._own_errors = rng.normal(0, world.spread, world.callers)
-        self._own_label = rng.normal(0, world.spread, world.callers)
-        self._errors = _log_odds(world.errors)
-        self._label = _log_odds(world.positive)
-        self._seconds = 0.0  # log of a factor
+    Attributes:
+        requests: ``[rollouts]``.
+        errors: ``[rollouts]``.
+        labels: ``[rollouts, labels]``.
+        times: ``[rollouts, lengths, buckets]``, of ``LATENCY_EDGES`` from ``first`` on.
+        first: ``[rollouts, lengths]``.
+    """
 
-    def split(self, canary: float) -> tuple[Judged, Judged]:
-        """A window in which ``canary`` (0 to 1) of callers meet the candidate: (it, stable)."""
-        counts = self._window()
-        mine = self._place < canary
-        return self._arm(np.where(mine, counts, 0)), self._arm(np.where(mine, 0, counts))
+    requests: Counts
+    errors: Counts
+    labels: Counts
+    times: Counts
+    first: Counts
 
-    def copied(self) -> tuple[Judged, Judged]:
-        """A window of shadow: the same requests to both, which agree on every label."""
-        counts = self._window()
-        stable = self._arm(counts)
-        candidate = self._arm(counts)
-        candidate.labels = dict(stable.labels)
-        candidate.pairs = candidate.pairs_equal = sum(stable.labels.values())
-        return candidate, stable
-
-    def _window(self) -> NDArray[np.int64]:
-        """Each caller's requests; the base rates move first."""
-        world, rng = self._world, self._rng
-        moved = rng.normal(0, world.wander, 3)
-        if rng.random() < world.jump:
-            moved = moved + rng.uniform(-np.log(3), np.log(3), 3) * (1, 0.3, 0.2)
-        # Drawn back to where they were, so that no rollout ends in a world of errors alone.
-        self._errors += moved[0] - 0.01 * (self._errors - _log_odds(world.errors))
-        self._label += moved[1] - 0.01 * (self._label - _log_odds(world.positive))
-        self._seconds += 0.5 * moved[2] - 0.01 * self._seconds
-        total = rng.poisson(world.requests)
-        return np.minimum(rng.multinomial(total, self._weights), CALLER_CAP)
-
-    def _arm(self, counts: NDArray[np.int64]) -> Judged:
-        rng = self._rng
-        failed = rng.binomial(counts, _rate(self._clumped(self._errors) + self._own_errors))
-        answered = counts - failed
-        positive = int(
-            rng.binomial(answered, _rate(self._clumped(self._label) + self._own_label)).sum()
-        )
-        total = int(answered.sum())
+    def judged(self, row: int) -> Judged:
+        """One rollout's arm as production counts it."""
         return Judged(
-            requests=int(counts.sum()),
-            errors=int(failed.sum()),
-            latency=self._latency(total),
-            labels={LABELS[0]: total - positive, LABELS[1]: positive},
+            requests=int(self.requests[row]),
+            errors=int(self.errors[row]),
+            latency={
+                length: {
+                    int(self.first[row, at]) + bucket: int(count)
+                    for bucket, count in enumerate(self.times[row, at])
+                    if count
+                }
+                for at, length in enumerate(LENGTHS)
+            },
+            labels={label: int(self.labels[row, at]) for at, label in enumerate(LABELS)},
         )
 
-    def _clumped(self, log_odds: float) -> float:
-        """The log-odds of this arm's window, around its mean, with the intra-window correlation."""
-        rho = self._world.correlation
-        if rho == 0:
-            return log_odds
-        p, sums = float(_rate(np.array(log_odds))), 1 / rho - 1
-        return _log_odds(min(max(self._rng.beta(p * sums, (1 - p) * sums), 1e-9), 1 - 1e-9))
 
-    def _latency(self, answered: int) -> dict[int, dict[int, int]]:
-        """Answers by length bucket and time, slower and faster together within a window."""
-        noise = np.sqrt(self._world.correlation * 0.05 * 0.95) / _SLOW_SLOPE
-        factor = self._seconds + self._rng.normal(0, noise)
-        found: dict[int, dict[int, int]] = {}
-        numbers = self._rng.multinomial(answered, _LENGTH_SHARES)
-        for length, number, shares in zip(LENGTHS, numbers, _TIMES, strict=True):
-            moved = np.roll(shares, round(factor / _EDGE))
-            counts = self._rng.multinomial(number, moved)
-            held = np.nonzero(counts)[0]
-            found[length] = dict(zip(held.tolist(), counts[held].tolist(), strict=True))
-        return found
+@dataclass(frozen=True)
+class Places:
+    """Who the callers are, ``[rollouts, callers]``, and where base rates stand, ``[rollouts]``."""
+
+    requests: Floats
+    correlation: Floats
+    place: Floats
+    own_errors: Floats
+    own_label: Floats
+    errors: Floats
+    label: Floats
+    seconds: Floats  # log of a factor
+
+    @classmethod
+    def of(cls, worlds: list[World], rng: np.random.Generator) -> Self:
+        """Callers get their places in the split, and rates of their own."""
+        shape = (len(worlds), _CALLERS)
+        spread = np.array([world.spread for world in worlds])[:, None]
+        flat = np.zeros(len(worlds))
+        return cls(
+            np.array([world.requests for world in worlds]),
+            np.array([world.correlation for world in worlds]),
+            rng.random(shape),
+            rng.normal(0, 1, shape) * spread,
+            rng.normal(0, 1, shape) * spread,
+            flat + _log_odds(np.array(_ERRORS)),
+            flat + _log_odds(np.array(_POSITIVE)),
+            flat,
+        )
+
+    def of_rows(self, rows: NDArray[np.intp]) -> Self:
+        """Of some of the rollouts."""
+        return type(self)(*(getattr(self, part.name)[rows] for part in fields(self)))
+
+    def moved(self, rng: np.random.Generator) -> Self:
+        """The base rates a window later, for both arms alike."""
+        size = len(self.errors)
+        step = rng.normal(0, _WANDER, (3, size))
+        jump = rng.uniform(-np.log(3), np.log(3), (3, size)) * (rng.random(size) < _JUMP)
+        step = step + jump * np.array([[1.0], [0.3], [0.2]])
+        # Drawn back to where they were, so that no rollout ends in a world of errors alone.
+        errors = self.errors + step[0] - 0.01 * (self.errors - _log_odds(np.array(_ERRORS)))
+        label = self.label + step[1] - 0.01 * (self.label - _log_odds(np.array(_POSITIVE)))
+        seconds = self.seconds + 0.5 * step[2] - 0.01 * self.seconds
+        kept = (self.requests, self.correlation, self.place, self.own_errors, self.own_label)
+        return type(self)(*kept, errors, label, seconds)
 
 
-def _log_odds(p: float) -> float:
-    return float(np.log(p / (1 - p)))
+def window(places: Places, low: Floats, high: Floats, rng: np.random.Generator) -> tuple[Arm, Arm]:
+    """One window of candidate and stable.
+
+    Args:
+        places: of the rollouts.
+        low: ``[rollouts]``, the candidate's callers stand from here in the split, 0 to 1.
+        high: ``[rollouts]``, and below here; ``inf`` where it gets copies of all requests instead.
+        rng: what draws.
+    """
+    counts = np.minimum(
+        rng.poisson(places.requests[:, None] * (_WEIGHTS / _WEIGHTS.sum())), CALLER_CAP
+    )
+    copied = np.isinf(high)
+    mine = (places.place >= low[:, None]) & (places.place < high[:, None]) & ~copied[:, None]
+    error_rates = [_rate(_clumped(places.errors, places, rng)) for _ in range(2)]
+    label_rates = [_rate(_clumped(places.label, places, rng)) for _ in range(2)]
+    failed = rng.binomial(counts, _of_callers(error_rates, mine, places.own_errors))
+    positive = rng.binomial(counts - failed, _of_callers(label_rates, mine, places.own_label))
+    candidate = [np.where(mine, part, 0).sum(axis=1) for part in (counts, failed, positive)]
+    stable = [np.where(mine, 0, part).sum(axis=1) for part in (counts, failed, positive)]
+    # Copies fail by themselves; where both versions answer, they say the same.
+    again = rng.binomial(stable[0], stable[1] / np.maximum(stable[0], 1))
+    for part, copy in enumerate((stable[0], again, stable[2])):
+        candidate[part] = np.where(copied, copy, candidate[part])
+    labelled = np.where(copied, stable[0] - stable[1], candidate[0] - candidate[1])
+    return (
+        _arm(candidate, labelled, places, rng),
+        _arm(stable, stable[0] - stable[1], places, rng),
+    )
+
+
+def _arm(parts: list[Counts], labelled: Counts, places: Places, rng: np.random.Generator) -> Arm:
+    requests, errors, positive = parts
+    noise = np.sqrt(places.correlation * 0.05 * 0.95) / _SLOW_SLOPE
+    factor = places.seconds + rng.normal(0, 1, len(requests)) * noise
+    moved = np.round(factor / _EDGE).astype(np.int64)
+    lengths = rng.multinomial(requests - errors, _LENGTH_SHARES)
+    times = np.stack(
+        [rng.multinomial(lengths[:, at], _TIMES[at]) for at in range(len(LENGTHS))], axis=1
+    )
+    return Arm(
+        requests,
+        errors,
+        np.stack([labelled - positive, positive], axis=1),
+        times,
+        moved[:, None] + np.array(_FIRST),
+    )
+
+
+def _clumped(log_odds: Floats, places: Places, rng: np.random.Generator) -> Floats:
+    """An arm's log-odds in this window, around their mean, with the intra-window correlation."""
+    rho = np.maximum(places.correlation, 1e-6)
+    p, sums = _rate(log_odds), 1 / rho - 1
+    drawn = np.clip(rng.beta(p * sums, (1 - p) * sums), 1e-9, 1 - 1e-9)
+    return np.where(places.correlation > 0, _log_odds(drawn), log_odds)
+
+
+def _of_callers(rates: list[Floats], mine: NDArray[np.bool_], own: Floats) -> Floats:
+    """Each caller's rate: that of the arm, at odds of the caller's own."""
+    odds = [(rate / (1 - rate))[:, None] for rate in rates]
+    at = np.where(mine, odds[0], odds[1]) * np.exp(own)
+    found: Floats = at / (1 + at)
+    return found
+
+
+def _log_odds(p: Floats) -> Floats:
+    odds: Floats = np.log(p / (1 - p))
+    return odds
 
 
 def _rate(log_odds: Floats) -> Floats:
@@ -138,15 +206,16 @@ def _rate(log_odds: Floats) -> Floats:
 
 
 _EDGE = float(np.log(LATENCY_EDGES.upper[1] / LATENCY_EDGES.upper[0]))
+_WIDTH = 90  # buckets that answers of one length lie in
 
 
-def _times(median: float) -> Floats:
-    """Share of answers in each bucket of ``LATENCY_EDGES``, log-normal around a median."""
+def _times(median: float) -> tuple[int, Floats]:
+    """First bucket, and shares from there, log-normal around a median."""
     at = np.log(np.array(LATENCY_EDGES.upper) / median)
-    weights = np.append(np.exp(-0.5 * (at / _SIGMA) ** 2), 0.0)
-    weights[weights < 1e-7 * weights.max()] = 0.0
+    first = int(np.argmin(np.abs(at))) - _WIDTH // 2
+    weights = np.exp(-0.5 * (at[first : first + _WIDTH] / _SIGMA) ** 2)
     shares: Floats = weights / weights.sum()
-    return shares
+    return first, shares
 
 
-_TIMES = tuple(_times(median) for median in _MEDIAN_SECONDS)
+_FIRST, _TIMES = zip(*(_times(median) for median in _MEDIAN_SECONDS), strict=True)

@@ -1,0 +1,247 @@
+"""The evidence of many rollouts at once: ``rollout.evidence`` with a leading axis.
+
+Called by ``whole``. The arithmetic is production's (``measures``, ``rollout.checks.rows`` and
+``.clumps``); what is written anew here is how a window's counts are handed to it, for rollouts come
+by the thousand only as arrays. ``tests/bench/test_rollouts.py`` holds it to ``rollout.evidence``,
+window by window.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from typing import Any, Self, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bench.rollouts.traffic import BUCKETS, LABELS, LENGTHS, Arm
+from contracts.rollout import Checks
+from measures.correlation import CAUTION, Floats
+from measures.divergence import Shift
+from measures.proportions import History, NotWorse, Window, Worse
+from rollout.checks import slowness
+from rollout.checks.clumps import Clumps
+from rollout.checks.rates import BETA, CLASS_SHARE, ERROR_RATE, LATENCY, LEAST_TO_PASS, TESTS
+from rollout.checks.rows import CLASSES, ERRORS, Rows, lines
+from rollout.checks.rows import LATENCY as LATENCY_ROWS
+from rollout.checks.shift import limits
+
+OUTPUT_SHIFT = "outputShift"
+NAMES = (ERROR_RATE, LATENCY, CLASS_SHARE, OUTPUT_SHIFT)  # of the checks that gate by default
+CHECKS = Checks()
+ROWS = Rows(LABELS)
+LINES = lines(CHECKS, ROWS)
+
+Yes = NDArray[np.bool_]
+_State = TypeVar("_State", Worse, NotWorse, Shift, Clumps)
+
+
+@dataclass(frozen=True)
+class Abreast:
+    """A row a rollout.
+
+    Attributes:
+        alpha: of each gating check.
+        past: ``[rollouts, 2, rows]``, stable's events and requests before the rollout.
+        times: ``[rollouts, lengths, buckets]``, stable's latencies so far.
+        clumps: ``[rollouts, tests]``.
+        answers: ``[rollouts, classes]``, clumps of the answers.
+        worse: evidence to fail, as are ``shifts``.
+        not_worse: evidence to pass, of the step, as are ``near``.
+        failed: ``[rollouts, NAMES]``.
+    """
+
+    alpha: float
+    past: Floats
+    times: NDArray[np.int64]
+    clumps: Clumps
+    answers: Clumps
+    worse: Worse
+    not_worse: NotWorse
+    shifts: Shift
+    near: Shift
+    failed: Yes
+
+    @classmethod
+    def begin(cls, rollouts: int, false_rollback: float) -> Self:
+        """Nothing known yet of so many."""
+        shape, classes = (rollouts, ROWS.count), len(LABELS) + 1
+        shift = Shift.begin(classes, (rollouts,))
+        return cls(
+            false_rollback / len(NAMES),
+            np.zeros((rollouts, 2, ROWS.count)),
+            np.zeros((rollouts, len(LENGTHS), BUCKETS), dtype=np.int64),
+            _clumps(rollouts, len(ROWS.tests)),
+            _clumps(rollouts, classes),
+            Worse.begin(shape, ROWS.tests),
+            NotWorse.begin(shape, ROWS.tests),
+            shift,
+            shift,
+            np.zeros((rollouts, len(NAMES)), dtype=np.bool_),
+        )
+
+    def with_history(self, stable: Arm) -> Self:
+        """With a window of stable from before the rollouts."""
+        e, n = self._counts(stable)
+        return replace(
+            self,
+            past=self.past + np.stack([e, n], axis=1),
+            times=_added(self.times, stable),
+            clumps=_after(self.clumps, e, n),
+            answers=_answers_after(self.answers, stable),
+        )
+
+    def after(self, candidate: Arm, stable: Arm, shadow: Yes) -> Self:
+        """With a window of both arms; ``shadow`` where the candidate got copies."""
+        e_c, n_c = self._counts(candidate)
+        e_s, n_s = self._counts(stable)
+        wide = shadow[:, None]
+        past = self.past.copy()
+        past[:, :, LATENCY_ROWS] += (
+            np.stack([e_s, n_s], axis=1)[:, :, LATENCY_ROWS] * shadow[:, None, None]
+        )
+        clumps = _chosen(wide, _after(self.clumps, e_s, n_s), self.clumps)
+        for part in (e_c, n_c, e_s, n_s):
+            part[:, LATENCY_ROWS] = np.where(wide, 0.0, part[:, LATENCY_ROWS])
+        window = Window(e_c, n_c, e_s, n_s)
+        history = History(self.past[:, 0], self.past[:, 1])
+        asked = limits(CHECKS.output_shift.distance if CHECKS.output_shift else 0.1, self.alpha)
+        one, other, rho = _classes(candidate), _classes(stable), self._answers_rho()
+        after = replace(
+            self,
+            past=past,
+            times=_added(self.times, stable),
+            clumps=clumps,
+            answers=_chosen(wide, _answers_after(self.answers, stable), self.answers),
+            worse=self.worse.after(window, history, LINES.fail, self._rho(), ROWS.tests),
+            not_worse=self.not_worse.after(window, history, LINES.pass_, self._rho(), ROWS.tests),
+            shifts=self.shifts.after(one, other, asked, rho),
+            near=self.near.after(one, other, asked, rho),
+        )
+        e_values = after.worse.e_value()
+        means = [e_values[:, TESTS[name]].mean(axis=1) for name in NAMES[:3]]
+        failing = np.stack([mean * self.alpha >= 1.0 for mean in means] + [after.shifts.failed], 1)
+        return replace(after, failed=self.failed | failing)
+
+    def passed(self) -> Yes:
+        """``[rollouts, NAMES]``: which checks pass as it stands."""
+        test = self.not_worse
+        asked = np.add.reduceat(test.n_c, ROWS.tests, axis=-1)
+        passes = (asked >= LEAST_TO_PASS) & (test.e_value() * BETA >= 1.0)
+        of_rates = [passes[:, TESTS[name]].all(axis=1) for name in NAMES[:3]]
+        return np.stack([*of_rates, self.near.passed], axis=1) & ~self.failed
+
+    def next_stage(self, moving: Yes) -> Self:
+        """With the evidence to pass begun anew in those rollouts."""
+        rollouts = len(moving)
+        begun = NotWorse.begin((rollouts, ROWS.count), ROWS.tests)
+        near = Shift.begin(len(LABELS) + 1, (rollouts,))
+        return replace(
+            self,
+            not_worse=_chosen(moving, begun, self.not_worse),
+            near=_chosen(moving, near, self.near),
+        )
+
+    def of_rows(self, rows: NDArray[np.intp]) -> Self:
+        """Of some of the rollouts."""
+        return replace(
+            self,
+            past=self.past[rows],
+            times=self.times[rows],
+            failed=self.failed[rows],
+            **{
+                name: _of_rows(getattr(self, name), rows)
+                for name in ("clumps", "answers", "worse", "not_worse", "shifts", "near")
+            },
+        )
+
+    def _counts(self, arm: Arm) -> tuple[Floats, Floats]:
+        """Events and requests, ``[rollouts, rows]``, as ``Rows.counts`` has them of one."""
+        rollouts = len(arm.requests)
+        e, n = np.zeros((rollouts, ROWS.count)), np.zeros((rollouts, ROWS.count))
+        e[:, ERRORS], n[:, ERRORS] = arm.errors[:, None], arm.requests[:, None]
+        cumulated = np.cumsum(self.times, axis=-1)
+        totals = cumulated[..., -1]
+        ranks = np.ceil(slowness.PERCENTILE * totals)
+        edges = (cumulated < ranks[..., None]).sum(axis=-1)
+        buckets = arm.first[..., None] + np.arange(arm.times.shape[-1])
+        slow = (arm.times * (buckets > edges[..., None])).sum(axis=-1)
+        known = totals >= slowness.ENOUGH
+        for index, length in enumerate(LENGTHS):
+            row = LATENCY_ROWS.start + slowness.LENGTHS.index(length)
+            e[:, row] = np.where(known[:, index], slow[:, index], 0)
+            n[:, row] = np.where(known[:, index], arm.times[:, index].sum(axis=-1), 0)
+        labelled = arm.labels.sum(axis=1)
+        e[:, CLASSES : CLASSES + len(LABELS)] = arm.labels
+        n[:, CLASSES:] = labelled[:, None]
+        return e, n
+
+    def _rho(self) -> Floats:
+        of_row = ROWS.test_of_row
+        requests = self.past[:, 1]
+        whole = np.add.reduceat(requests, ROWS.tests, axis=-1)[:, of_row]
+        part = np.where(requests > 0, whole / np.maximum(requests, 1.0), 1.0)
+        rho: Floats = np.minimum(self.clumps.each[:, of_row] * part, 1.0)
+        return rho
+
+    def _answers_rho(self) -> Floats:
+        """``Clumps.shared`` of each rollout."""
+        known = self.answers
+        windows, requests = known.windows[:, 0], known.requests[:, 0]
+        p = known.events / np.maximum(known.requests, 1.0)
+        over = np.where(p > 0, known.squares / np.where(p > 0, p, 1.0), 0.0).sum(axis=1)
+        x = over / np.maximum((p > 0).sum(axis=1) - 1, 1) / np.maximum(windows - 1, 1.0)
+        mean = requests / np.maximum(windows, 1.0)
+        rho: Floats = CAUTION * np.maximum(0.0, (x - 1) / np.maximum(mean - 1, 1.0))
+        return np.minimum(rho, 1.0)
+
+
+def _clumps(rollouts: int, events: int) -> Clumps:
+    zero = np.zeros((rollouts, events))
+    return Clumps(zero, zero, zero, zero, zero, zero)
+
+
+def _after(clumps: Clumps, events: Floats, requests: Floats) -> Clumps:
+    of_tests = (np.add.reduceat(part, ROWS.tests, axis=-1) for part in (events, requests))
+    return clumps.after(*of_tests)
+
+
+def _answers_after(clumps: Clumps, stable: Arm) -> Clumps:
+    counts = _classes(stable)
+    return clumps.after(counts, np.broadcast_to(counts.sum(axis=1)[:, None], counts.shape))
+
+
+def _classes(arm: Arm) -> Floats:
+    """Labels and, behind them, all others, of which there are none."""
+    return np.pad(arm.labels, ((0, 0), (0, 1))).astype(np.float64)
+
+
+def _added(times: NDArray[np.int64], stable: Arm) -> NDArray[np.int64]:
+    added = times.copy()
+    buckets = stable.first[..., None] + np.arange(stable.times.shape[-1])
+    rollouts, lengths = np.ogrid[: times.shape[0], : times.shape[1]]
+    added[rollouts[..., None], lengths[..., None], buckets] += stable.times
+    return added
+
+
+def _chosen(yes: Yes, one: _State, other: _State) -> _State:
+    """Each part of one state where ``yes``, else of the other."""
+    return _made(one, lambda name: _where(yes, getattr(one, name), getattr(other, name)))
+
+
+def _where(yes: Yes, one: Any, other: Any) -> object:  # noqa: ANN401  # an array, or a number of all
+    if not isinstance(one, np.ndarray):
+        return one
+    flat = yes.reshape(len(yes), *(1,) * (one.ndim - 1))
+    return np.where(flat, one, other)
+
+
+def _of_rows(state: _State, rows: NDArray[np.intp]) -> _State:
+    def part(name: str) -> object:
+        value = getattr(state, name)
+        return value[rows] if isinstance(value, np.ndarray) else value
+
+    return _made(state, part)
+
+
+def _made(like: _State, part: Callable[[str], Any]) -> _State:
+    return type(like)(*(part(field.name) for field in fields(like)))

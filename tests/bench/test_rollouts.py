@@ -1,0 +1,106 @@
+"""The simulations judge as production does, and their tables and intervals are what they say."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+from bench.rollouts import __main__ as program
+from bench.rollouts import faults, whole
+from bench.rollouts.abreast import CHECKS, NAMES, Abreast
+from bench.rollouts.findings import Finding, needed, share, wilson
+from bench.rollouts.tables import NoMarkersError, table, written
+from bench.rollouts.traffic import LABELS, Places, World, window
+from contracts.rollout import Verdict
+from rollout.evidence import Evidence, Stage
+
+WORLDS = [World(600.0, 0.0, 0.0), World(900.0, 0.5, 0.02), World(2000.0, 0.3, 0.005)]
+
+
+def test_rollouts_side_by_side_are_judged_as_production_judges_one() -> None:
+    rng = np.random.default_rng(2)
+    places = Places.of(WORLDS, rng)
+    abreast = Abreast.begin(len(WORLDS), 0.05)
+    alone = [Evidence.begin(CHECKS, 0.05, LABELS) for _ in WORLDS]
+    nobody, rows = np.zeros(len(WORLDS)), range(len(WORLDS))
+    for _ in range(15):
+        places = places.moved(rng)
+        stable = window(places, nobody, nobody, rng)[1]
+        abreast = abreast.with_history(stable)
+        alone = [alone[row].with_history(stable.judged(row)) for row in rows]
+    # Different steps at the same time, as it comes in the simulation.
+    step, seen = np.array([0, 0, 1]), set()
+    alone = [alone[r].next_stage(Stage.SHADOW if step[r] == 0 else Stage.CANARY) for r in rows]
+    for at in range(60):
+        if at in {20, 40}:
+            moving = np.array([True, at == 20, False])
+            step = step + moving
+            abreast = abreast.next_stage(moving)
+            alone = [alone[r].next_stage(Stage.CANARY) if moving[r] else alone[r] for r in rows]
+        places = places.moved(rng)
+        arms = window(places, whole.LOW[step], whole.HIGH[step], rng)
+        abreast = abreast.after(*arms, step == 0)
+        alone = [alone[r].after(arms[0].judged(r), arms[1].judged(r), at, 10) for r in rows]
+        passed = abreast.passed()
+        for row in rows:
+            of_one = alone[row].rates
+            assert abreast.worse.e_value()[row] == pytest.approx(of_one.worse.e_value())
+            assert abreast.not_worse.log_e[row] == pytest.approx(of_one.not_worse.log_e)
+            said = alone[row].verdicts
+            for index, name in enumerate(NAMES):
+                assert bool(abreast.failed[row, index]) == (said[name] is Verdict.FAIL)
+                assert bool(passed[row, index]) == (said[name] is Verdict.PASS)
+                seen.add((name, said[name]))
+    assert {(name, Verdict.PASS) for name in NAMES} <= seen
+
+
+def test_identical_versions_of_an_endpoint_with_like_callers_are_promoted() -> None:
+    ended = whole.walk([World(1500.0, 0.0, 0.0)] * 3, (3, 3), with_bake=False)
+    assert [one.step for one in ended] == ["settled"] * 3
+    assert all(200 > one.windows > 0 for one in ended)
+
+
+def test_a_fault_is_caught_and_the_same_seed_gives_the_same_figure() -> None:
+    fault = faults.FAULTS[0]
+    one, two = (faults.until_caught(fault, 0.05, 40) for _ in range(2))
+    assert one.tolist() == two.tolist()
+    assert one.max() < 1000
+
+
+def test_an_interval_holds_its_share() -> None:
+    # The roots of (s - p)^2 = 1.96^2 p (1 - p) / 100, for s of 0 and of a half.
+    assert list(wilson(0, 100)) == pytest.approx([0.0, 0.0370], abs=1e-4)
+    assert list(wilson(50, 100)) == pytest.approx([0.4038, 0.5962], abs=1e-4)
+
+
+def test_a_figure_that_is_not_reached_says_so_in_the_table() -> None:
+    never = needed("late", "5 %", np.array([10.0, np.inf, 20.0, 30.0]), 25)
+    often = share("wrong", "5 %", np.array([True, False]), 0.6)
+    assert table([never, often]) == (
+        "| | 5 % |\n|---|---|\n"
+        "| late | 30 / never; at most 25: **not reached** |\n"
+        "| wrong | 50 % (9.5 % to 91 %); at most 60 % |"
+    )
+    assert (never.reached, often.reached) == (False, True)
+    assert json.dumps(never.plain(), allow_nan=False)
+
+
+def test_tables_go_between_their_markers_and_nothing_else_is_touched() -> None:
+    document = (
+        "a\n<!-- simulated: one -->\nold\n<!-- end -->\nb\n<!-- simulated: two -->\n<!-- end -->"
+    )
+    assert written(document, {"one": "| new |"}) == document.replace("old", "| new |")
+    assert written(document, {"two": "t"}).endswith("two -->\nt\n<!-- end -->")
+    with pytest.raises(NoMarkersError, match="three"):
+        written(document, {"three": ""})
+
+
+def test_every_study_has_a_full_and_a_small_size() -> None:
+    assert program.FULL.keys() == program.SMALL.keys()
+    assert all(program.SMALL[name] < size for name, size in program.FULL.items())
+    assert program.FULL["identical"] >= 2000
+
+
+def test_a_finding_without_a_target_is_neither_reached_nor_missed() -> None:
+    assert Finding("a", "b", math.inf, None, 3, "requests").plain()["reached"] is None
