@@ -79,35 +79,46 @@ def _add_own(total: list[OwnCounts], more: Iterable[OwnCounts]) -> None:
 
 
 class Windows:
-    """The newest record of every range, and the windows that they add up to."""
+    """The newest record of every range, and the windows that they add up to.
+
+    Windows that did not change are not added up again: what is handed out is shared, and is only
+    to be read.
+    """
 
     def __init__(self) -> None:
         self._records: dict[RangeKey, WindowRecord] = {}
+        self._newest: dict[tuple[str, int], float] = {}  # topic id, partition -> largest time
+        self._sums: dict[tuple[str, _WindowKey], EndpointWindow] = {}
         # endpoint -> window -> range -> its cells there
         self._cells: defaultdict[str, dict[_WindowKey, dict[RangeKey, list[Cell]]]] = defaultdict(
             dict
         )
 
     def put(self, record: WindowRecord) -> bool:
-        """Takes a record; false where a larger end of its range is held already."""
+        """Takes a record, which must not change any more; false where a larger end is held."""
         key = (record.topic_id, record.partition, record.start)
         held = self._records.get(key)
-        if held is not None:
-            if held.end >= record.end:
-                return False
-            self._take_out(key, held)
+        if held is not None and held.end >= record.end:
+            return False
         self._records[key] = record
-        for cell in record.cells:
-            windows = self._cells[cell.endpoint]
-            ranges = windows.setdefault((cell.start, record.window_seconds), {})
-            ranges.setdefault(key, []).append(cell)
+        before = {} if held is None else _by_window(held)
+        after = _by_window(record)
+        for place in before.keys() | after.keys():
+            if before.get(place) != after.get(place):
+                self._place(place, key, after.get(place, []))
+        seen = max(record.through, record.newest)
+        log = (record.topic_id, record.partition)
+        self._newest[log] = max(self._newest.get(log, 0.0), seen)
         return True
 
     def forget_before(self, time: float) -> None:
         """Drops the ranges whose messages and events are all older, unix seconds."""
         for key, record in list(self._records.items()):
             if max(record.through, record.newest) < time:
-                self._take_out(key, self._records.pop(key))
+                del self._records[key]
+                for place in _by_window(record):
+                    self._place(place, key, [])
+        self._newest = {log: seen for log, seen in self._newest.items() if seen >= time}
 
     def known_through(self) -> float:
         """The time up to which every partition has been folded, unix seconds; 0 without records.
@@ -115,15 +126,10 @@ class Windows:
         The smallest over partitions of the largest time seen in each, for a partition whose worker
         lags must hold the windows open. Partitions of a topic that was replaced don't count.
         """
-        newest: dict[tuple[str, int], float] = {}
-        for topic_id, partition, start in self._records:
-            record = self._records[topic_id, partition, start]
-            seen = max(record.through, record.newest)
-            newest[topic_id, partition] = max(newest.get((topic_id, partition), 0.0), seen)
-        if not newest:
+        if not self._newest:
             return 0.0
-        topic_id = max(newest, key=lambda key: newest[key])[0]
-        return min(seen for key, seen in newest.items() if key[0] == topic_id)
+        topic_id = max(self._newest, key=lambda log: self._newest[log])[0]
+        return min(seen for log, seen in self._newest.items() if log[0] == topic_id)
 
     def closed(
         self, endpoint: str, *, after: float, now: float, lateness_seconds: float
@@ -152,22 +158,37 @@ class Windows:
         return tuple(self._records[key] for key in sorted(self._records))
 
     def _of(self, endpoint: str, after: float, until: float) -> tuple[EndpointWindow, ...]:
-        windows = self._cells.get(endpoint, {})
         return tuple(
-            EndpointWindow(endpoint, start, seconds, _by_slot(windows[start, seconds]))
-            for start, seconds in sorted(windows)
-            if start >= after and start + seconds <= until
+            self._sum(endpoint, window)
+            for window in sorted(self._cells.get(endpoint, ()))
+            if window[0] >= after and sum(window) <= until
         )
 
-    def _take_out(self, key: RangeKey, record: WindowRecord) -> None:
-        for cell in record.cells:
-            windows = self._cells[cell.endpoint]
-            window = (cell.start, record.window_seconds)
-            ranges = windows.get(window)
-            if ranges is not None:
-                ranges.pop(key, None)
-                if not ranges:
-                    del windows[window]
+    def _sum(self, endpoint: str, window: _WindowKey) -> EndpointWindow:
+        held = self._sums.get((endpoint, window))
+        if held is None:
+            cells = _by_slot(self._cells[endpoint][window])
+            held = self._sums[endpoint, window] = EndpointWindow(endpoint, *window, cells)
+        return held
+
+    def _place(self, place: tuple[str, _WindowKey], key: RangeKey, cells: list[Cell]) -> None:
+        """Says what a range holds of a window; nothing: an empty list."""
+        endpoint, window = place
+        self._sums.pop(place, None)
+        ranges = self._cells[endpoint].setdefault(window, {})
+        ranges.pop(key, None)
+        if cells:
+            ranges[key] = cells
+        elif not ranges:
+            del self._cells[endpoint][window]
+
+
+def _by_window(record: WindowRecord) -> dict[tuple[str, _WindowKey], list[Cell]]:
+    found: dict[tuple[str, _WindowKey], list[Cell]] = {}
+    for cell in record.cells:
+        place = (cell.endpoint, (cell.start, record.window_seconds))
+        found.setdefault(place, []).append(cell)
+    return found
 
 
 def _by_slot(ranges: Mapping[RangeKey, list[Cell]]) -> list[Cell]:
@@ -175,4 +196,7 @@ def _by_slot(ranges: Mapping[RangeKey, list[Cell]]) -> list[Cell]:
     for cells in ranges.values():
         for cell in cells:
             slots.setdefault((cell.version, cell.package, cell.arm), []).append(cell)
-    return [merged(slots[slot]) for slot in sorted(slots)]
+    return [
+        cells[0] if len(cells) == 1 else merged(cells)
+        for cells in (slots[slot] for slot in sorted(slots))
+    ]

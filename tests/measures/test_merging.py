@@ -60,7 +60,7 @@ def windows_of(*records: WindowRecord) -> Windows:
 
 def everything(windows: Windows) -> dict[str, tuple[EndpointWindow, ...]]:
     """All windows; what depends on the order of the log left out or sorted."""
-    found = {endpoint: windows.all(endpoint) for endpoint in windows.endpoints()}
+    found = {name: copy.deepcopy(windows.all(name)) for name in windows.endpoints()}
     for of in found.values():
         for window in of:
             for cell in window.cells:
@@ -89,6 +89,30 @@ def test_of_a_range_the_largest_end_is_all_that_counts(seed: int, order: list[in
     windows = windows_of(*(record_of(batches[:end]) for end in order))
     assert windows.records() == (record_of(batches),)
     assert everything(windows) == everything(windows_of(record_of(batches)))
+
+
+@settings(max_examples=20)
+@given(seed=st.integers(0, 10**6), asks=st.lists(st.integers(0, 7), max_size=4))
+def test_asking_in_between_changes_no_answer(seed: int, asks: list[int]) -> None:
+    batches = batches_of(seed, 8)
+    windows = Windows()
+    other = record_of(batches_of(seed + 1, 3), partition=1)
+    for end in range(1, 9):
+        windows.put(record_of(batches[:end]))
+        if end == 4:
+            windows.put(other)
+        if end in asks:
+            everything(windows)
+    assert everything(windows) == everything(windows_of(record_of(batches), other))
+
+
+def test_a_window_that_did_not_change_is_not_added_up_again() -> None:
+    windows = windows_of(record_at(0, 100, through=1.0), record_at(1, 100, through=1.0))
+    (before,) = windows.all("e")
+    windows.put(record_at(0, 100, 110, through=2.0, end=2))
+    assert windows.all("e")[0] is before
+    windows.put(record_at(0, 100, 100, through=2.0, end=3))
+    assert windows.all("e")[0] is not before
 
 
 def test_records_of_another_topic_id_are_other_ranges() -> None:
@@ -124,9 +148,11 @@ def cell_at(start: int) -> Cell:
     return Cell("e", "1", "p", Arm.STABLE, start, statuses={200: 1})
 
 
-def record_at(partition: int, *starts: int, through: float, topic_id: str = "t") -> WindowRecord:
+def record_at(
+    partition: int, *starts: int, through: float, topic_id: str = "t", end: int = 1
+) -> WindowRecord:
     cells = [cell_at(start) for start in starts]
-    return WindowRecord(topic_id, partition, 0, 1, 0.0, len(cells), through=through, cells=cells)
+    return WindowRecord(topic_id, partition, 0, end, 0.0, len(cells), through=through, cells=cells)
 
 
 def closed(windows: Windows, *, now: float, lateness: float = 5.0, after: float = 0.0) -> list[int]:
