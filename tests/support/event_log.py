@@ -32,6 +32,11 @@ class Totals:
 
 
 def read_all(bootstrap: str) -> Totals:
+    """What every message from the first to the present end of the log comes to."""
+    return total(read_batches(bootstrap))
+
+
+def read_batches(bootstrap: str) -> list[EventBatch]:
     """Every message from the first to the present end of the log."""
     consumer = KafkaConsumer(
         bootstrap_servers=bootstrap,
@@ -52,7 +57,7 @@ def read_all(bootstrap: str) -> Totals:
                 batches.extend(decode(record.value) for record in records)
     finally:
         consumer.close()
-    return total(batches)
+    return batches
 
 
 def total(batches: list[EventBatch]) -> Totals:
