@@ -101,7 +101,7 @@ def moments(start: float, end: float) -> list[float]:
     if step is None:
         step = math.ceil(wanted / _SPANS[-1]) * _SPANS[-1]
     first = math.ceil(start / step) * step
-    return [first + index * step for index in range(int((end - first) / step) + 1)]
+    return [first + index * step for index in range(math.floor((end - first) / step) + 1)]
 
 
 def clock(at: float, span: float) -> str:

@@ -16,7 +16,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from contracts.endpoint import ModelEndpoint, Transition
-from contracts.rollout import Command, Verb
+from contracts.rollout import Command, CommandOutcome, Verb
 from headrace.commands import home as homes
 from headrace.commands.output import console, print_json
 from headrace.commands.rollout_picture import picture
@@ -90,17 +90,26 @@ def history(root: Path, name: str, *, as_json: bool) -> None:
     if as_json:
         print_json([line.model_dump(mode="json", by_alias=True) for line in lines])
         return
-    console.print(_history(lines) if lines else f"Nothing has happened to {name} yet.")
+    refused = tuple(answer for answer in endpoint.status.commands if not answer.accepted)
+    if not lines and not refused:
+        console.print(f"Nothing has happened to {name} yet.")
+    else:
+        console.print(_history(lines, refused))
 
 
-def _history(lines: tuple[Transition, ...]) -> RenderableType:
+def _history(lines: tuple[Transition, ...], refused: tuple[CommandOutcome, ...]) -> RenderableType:
+    """Transitions and, among them, what was asked in vain: who asked may have left by then."""
     table = Table(box=None, pad_edge=False)
     for heading in ("time (UTC)", "version", "phase", "by", "reason"):
         table.add_column(heading, overflow="fold")
-    for line in lines:
+    told: list[Transition | CommandOutcome] = [*lines, *refused]
+    for line in sorted(told, key=lambda line: line.at):
         at = datetime.fromtimestamp(line.at, UTC).strftime("%Y-%m-%d %H:%M:%S")
-        by = line.by or "headrace"
-        table.add_row(at, line.version, line.phase.value, escape(by), escape(line.reason))
+        by = escape(line.by or "headrace")
+        if isinstance(line, CommandOutcome):
+            table.add_row(at, "", "", by, escape(f"{line.verb.value} was refused: {line.said}"))
+            continue
+        table.add_row(at, line.version, line.phase.value, by, escape(line.reason))
         if line.figures:
             table.add_row("", "", "", "", f"[dim]{escape(_figures(line.figures))}[/]")
     return table

@@ -12,6 +12,7 @@ from contracts.endpoint import Candidate, ModelEndpoint, Phase
 from contracts.rollout import (
     COMMAND_PREFIX,
     CheckResult,
+    CommandOutcome,
     Outcome,
     RolloutSpec,
     RolloutState,
@@ -64,11 +65,13 @@ class View:
     bake_seconds: float | None = None
     next_version: str | None = None  # waits for this one to end
     commands_waiting: int = 0
+    answers: tuple[CommandOutcome, ...] = ()  # to what people decided, oldest first
 
     def document(self) -> dict[str, Any]:
         """The view as JSON."""
         checks = [check.model_dump(mode="json", by_alias=True) for check in self.checks]
-        return {**asdict(self), "checks": checks}
+        answers = [answer.model_dump(mode="json") for answer in self.answers]
+        return {**asdict(self), "checks": checks, "answers": answers}
 
 
 _BEFORE = ("converting", "verifying", "loading")
@@ -230,6 +233,7 @@ def _view(
         commands_waiting=sum(
             key.startswith(COMMAND_PREFIX) for key in endpoint.metadata.annotations
         ),
+        answers=endpoint.status.commands,
         **{"against": None, **more},
     )
 

@@ -48,9 +48,7 @@ def test_a_newcomer_is_judged_by_the_usual_length_and_by_those_before_it() -> No
     budget.check_arrival("quiet", 0, 1000)
 
 
-def test_nothing_in_flight_lets_the_next_one_in_however_long_the_last_was() -> (
-    None
-):
+def test_nothing_in_flight_lets_the_next_one_in_however_long_the_last_was() -> None:
     budget = TokenBudget(1000)
     budget.reserve("a", 990, 1000)
     with pytest.raises(OverloadedError):

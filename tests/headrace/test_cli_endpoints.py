@@ -198,6 +198,9 @@ def test_a_refusal_ends_with_status_one_and_its_reason(
     assert result.exit_code == answer.exit_code == 1
     assert "pause was refused: no rollout is on to pause." in result.stderr
     assert json.loads(answer.stdout)["accepted"] is False
+    assert "abort was refused" in run(root, "rollout", "history", "tone").output
+    shown = json.loads(run(root, "rollout", "status", "tone", "--json").output)
+    assert [one["accepted"] for one in shown["answers"]] == [False, False]
 
 
 def test_without_a_stack_a_decision_is_noted_for_when_it_is_back(

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from registry.settings import ControllerSettings, LoaderSettings
+from headrace.controller.settings import ControllerSettings
+from registry.settings import LoaderSettings
 from service.flags import option, parse
 
 
