@@ -1,0 +1,330 @@
+"""Every metric of traffic, drift and rollouts: name, kind, labels, help, buckets.
+
+The ``evaluate`` role (``stats/exposition.py``) and the controller (``headrace/controller``) expose
+them; dashboards and rules read the same constants, so that a query can't name what nobody exposes.
+The gateway's, the fold role's and the registry's own metrics are declared beside those who count
+them; the few that rules watch are repeated at the end. No I/O.
+
+Names follow Prometheus: ``headrace_``, base units, ``_total`` for what only grows. What each family
+may cost at most stands in ``docs/statistics.md``.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from contracts.statistics import EDGES, LATENCY_EDGES, Statistic
+
+
+class Kind(StrEnum):
+    """What Prometheus knows."""
+
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One family of series.
+
+    Attributes:
+        name: as it is queried; a histogram's without ``_bucket``, ``_sum`` and ``_count``.
+        kind: counter, gauge or histogram.
+        help: one sentence for people.
+        labels: names of its labels, in the order in which values are given.
+        buckets: upper edges of a histogram, inclusive, without the one to infinity; empty where
+            they are declared by users.
+    """
+
+    name: str
+    kind: Kind
+    help: str
+    labels: tuple[str, ...] = ()
+    buckets: tuple[float, ...] = ()
+
+    @property
+    def family(self) -> str:
+        """The name as ``prometheus_client`` takes it: without a counter's ``_total``."""
+        return self.name.removesuffix("_total")
+
+    @property
+    def bucket(self) -> str:
+        """Name of a histogram's cumulative buckets, label ``le``."""
+        return f"{self.name}_bucket"
+
+    @property
+    def sum(self) -> str:
+        """Name of a histogram's sum."""
+        return f"{self.name}_sum"
+
+    @property
+    def count(self) -> str:
+        """Name of a histogram's count."""
+        return f"{self.name}_count"
+
+
+# Labels
+ENDPOINT, VERSION, ARM = "endpoint", "version", "arm"
+SLOT: Final = (ENDPOINT, VERSION, ARM)
+OTHER: Final = "other"  # value of a label whose own values are past their bound
+
+# A window's 270 buckets of latency in 55: every fifth edge, so that the counts stay exact.
+LATENCY_BUCKETS: Final = LATENCY_EDGES.upper[::5]
+
+
+def _counter(name: str, help_text: str, *labels: str) -> Metric:
+    return Metric(f"headrace_{name}_total", Kind.COUNTER, help_text, labels)
+
+
+def _gauge(name: str, help_text: str, *labels: str) -> Metric:
+    return Metric(f"headrace_{name}", Kind.GAUGE, help_text, labels)
+
+
+def _histogram(
+    name: str, help_text: str, labels: tuple[str, ...], buckets: tuple[float, ...]
+) -> Metric:
+    return Metric(f"headrace_{name}", Kind.HISTOGRAM, help_text, labels, buckets)
+
+
+# Traffic, by the evaluate role: what the merged windows gained since the process started.
+
+ATTEMPTS: Final = _counter("attempts", "Attempts on a version, by HTTP status.", *SLOT, "status")
+ANSWERED: Final = _counter("answered_attempts", "Attempts that became the caller's answer.", *SLOT)
+REPEATED: Final = _counter(
+    "repeated_attempts", "Second attempts, after another version failed the request.", *SLOT
+)
+TEXTS: Final = _counter("texts", "Texts in attempts.", *SLOT)
+TRUNCATED: Final = _counter("truncated_texts", "Texts longer than the model can read.", *SLOT)
+LABELS: Final = _counter("labels", "Texts by predicted label.", *SLOT, "label")
+FEEDBACK: Final = _counter(
+    "feedback_texts", "Texts whose truth was told later: right or wrong.", *SLOT, "outcome"
+)
+PAIRS: Final = _counter(
+    "shadow_pairs",
+    "Texts answered by shadow and stable alike: equal labels or not.",
+    ENDPOINT,
+    VERSION,
+    "outcome",
+)
+REFUSALS: Final = _counter(
+    "refusals",
+    "Requests that an endpoint refused before any attempt.",
+    ENDPOINT,
+    "status",
+    "reason",
+)
+
+TEXT_HISTOGRAMS: Final[dict[Statistic, Metric]] = {
+    statistic: _histogram(name, text, SLOT, EDGES[statistic].upper)
+    for statistic, name, text in (
+        (Statistic.TOKENS, "text_tokens", "Tokens a text, special ones included."),
+        (Statistic.WORDS, "text_words", "Words a text."),
+        (Statistic.UNK_TOKENS, "text_unk_tokens", "Tokens a text that the vocabulary lacks."),
+        (Statistic.UNK_SHARE, "text_unk_ratio", "Share of a text's tokens that are unknown."),
+        (Statistic.TOKENS_PER_WORD, "text_tokens_per_word", "Tokens a word, of a text."),
+        (Statistic.VECTOR_NORM, "vector_norm", "Length of an embedding."),
+    )
+}
+SCORES: Final = _histogram(
+    "label_score_ratio",
+    "Score of the predicted label.",
+    (*SLOT, "label"),
+    EDGES[Statistic.SCORE].upper,
+)
+LATENCY: Final = _histogram(
+    "attempt_seconds",
+    "Time of an attempt in each stage: queue, tokenise, wait, infer, total.",
+    (*SLOT, "stage"),
+    LATENCY_BUCKETS,
+)
+PAIR_DISTANCE: Final = _histogram(
+    "shadow_distance_ratio",
+    "Distance of a shadow's answer from the one that the caller got, 0 to 1.",
+    (ENDPOINT, VERSION),
+    EDGES[Statistic.SCORE].upper,
+)
+
+# Users' own statistics
+OWN_HISTOGRAM: Final = _histogram(
+    "own_histogram", "A declared histogram of the users' own.", (*SLOT, "statistic"), ()
+)
+OWN_CATEGORY: Final = _counter(
+    "own_category", "A declared category of the users' own.", *SLOT, "statistic", "value"
+)
+OWN_COUNTER: Final = _counter(
+    "own_counter", "A declared counter of the users' own.", *SLOT, "statistic"
+)
+OWN_UNFIT: Final = _counter(
+    "own_unfit_observations",
+    "Observations that the declaration does not allow.",
+    *SLOT,
+    "statistic",
+)
+OWN_UNDECLARED: Final = _counter(
+    "own_undeclared_observations", "Observations of names that nobody declared.", *SLOT
+)
+
+# Drift, by the evaluate role. Statistics are those of contracts.statistics, ``truncated``,
+# ``labels``, and ``own:NAME``. Lambda 1 is the last window alone, 0.01 about the last hundred.
+DRIFT: Final = (ENDPOINT, VERSION, "statistic")
+DRIFT_PSI: Final = _gauge(
+    "drift_psi",
+    "Population stability index against the reference, less what equal samples would show.",
+    *DRIFT,
+    "lambda",
+)
+DRIFT_SIGNIFICANCE: Final = _gauge(
+    "drift_significance_ratio",
+    "Chi-square over its threshold at the endpoint's false-alarm budget; above 1 is significant.",
+    *DRIFT,
+    "lambda",
+)
+DRIFT_LEVEL: Final = _gauge(
+    "drift_level", "0: quiet; 1: significant and PSI above 0.1; 2: and above 0.2.", *DRIFT
+)
+DRIFT_ALARM: Final = _gauge(
+    "drift_alarm", "1 while the level is 2 and the null is calibrated.", *DRIFT
+)
+DRIFT_CALIBRATED: Final = _gauge(
+    "drift_calibrated",
+    "1 once a full day of stable traffic has told how this statistic moves without drift.",
+    *DRIFT,
+)
+DRIFT_CALIBRATION: Final = _gauge(
+    "drift_calibration_ratio", "How much of that day has been seen, 0 to 1.", ENDPOINT, VERSION
+)
+DRIFT_REFERENCE: Final = _gauge(
+    "drift_reference_info",
+    "1; what a version is compared with: profile, traffic (its first day), or none yet.",
+    ENDPOINT,
+    VERSION,
+    "kind",
+)
+DRIFT_REFERENCE_TEXTS: Final = _gauge(
+    "drift_reference_texts", "Texts in the reference.", ENDPOINT, VERSION
+)
+DRIFT_FALSE_ALARM_SECONDS: Final = _gauge(
+    "drift_false_alarm_interval_seconds",
+    "Expected time between false alarms of an endpoint, as it is set.",
+    ENDPOINT,
+)
+
+# Accuracy over the last hour, by the evaluate role
+ACCURACY_ESTIMATED: Final = _gauge(
+    "accuracy_estimated_ratio",
+    "Mean score of the predicted labels, which is the accuracy if scores are calibrated.",
+    *SLOT,
+)
+ACCURACY_MEASURED: Final = _gauge(
+    "accuracy_measured_ratio", "Share of right answers among those with feedback.", *SLOT
+)
+ACCURACY_FEEDBACK: Final = _gauge(
+    "accuracy_feedback_texts", "Texts with feedback that the measured accuracy rests on.", *SLOT
+)
+
+# Where a version comes from, by the evaluate role
+VERSION_INFO: Final = _gauge(
+    "version_info",
+    "1; the model version behind an endpoint's version, its MLflow run and data set.",
+    ENDPOINT,
+    VERSION,
+    "model",
+    "package",
+    "run_id",
+    "data_set",
+    "task",
+    "precision",
+)
+
+# The evaluate role itself
+EVALUATE_CONNECTED: Final = _gauge("evaluate_connected", "1 while Kafka answers.")
+EVALUATE_LAG: Final = _gauge(
+    "evaluate_lag_records", "Window records in Kafka that are not read yet."
+)
+EVALUATE_SINCE: Final = _gauge(
+    "evaluate_since_timestamp_seconds", "When the counters of traffic began at 0, unix time."
+)
+EVALUATE_THROUGH: Final = _gauge(
+    "evaluate_known_through_timestamp_seconds",
+    "Up to when events are in the windows, of the slowest partition, unix time.",
+)
+EVALUATE_RECORDS: Final = _counter("evaluate_records", "Window records taken.")
+EVALUATE_SKIPPED: Final = _counter(
+    "evaluate_skipped_records", "Window records that are none, or of an unknown schema."
+)
+EVALUATE_FAILURES: Final = _counter("evaluate_failures", "Times that reading began anew.")
+EVALUATE_OVERFLOW: Final = _counter(
+    "evaluate_overflow",
+    "Amounts counted under the label value other, or not at all, for a bound was reached.",
+    "what",
+)
+EVENTS_SKIPPED: Final = _counter(
+    "skipped_messages", "Messages of events that no fold worker understood."
+)
+EVENTS_COPIED: Final = _counter(
+    "copied_messages", "Messages of events that were in the log before."
+)
+
+EVALUATE: Final[tuple[Metric, ...]] = (
+    ATTEMPTS, ANSWERED, REPEATED, TEXTS, TRUNCATED, LABELS, FEEDBACK, PAIRS, REFUSALS,
+    *TEXT_HISTOGRAMS.values(), SCORES, LATENCY, PAIR_DISTANCE,
+    OWN_HISTOGRAM, OWN_CATEGORY, OWN_COUNTER, OWN_UNFIT, OWN_UNDECLARED,
+    DRIFT_PSI, DRIFT_SIGNIFICANCE, DRIFT_LEVEL, DRIFT_ALARM, DRIFT_CALIBRATED, DRIFT_CALIBRATION,
+    DRIFT_REFERENCE, DRIFT_REFERENCE_TEXTS, DRIFT_FALSE_ALARM_SECONDS,
+    ACCURACY_ESTIMATED, ACCURACY_MEASURED, ACCURACY_FEEDBACK, VERSION_INFO,
+    EVALUATE_CONNECTED, EVALUATE_LAG, EVALUATE_SINCE, EVALUATE_THROUGH, EVALUATE_RECORDS,
+    EVALUATE_SKIPPED, EVALUATE_FAILURES, EVALUATE_OVERFLOW, EVENTS_SKIPPED, EVENTS_COPIED,
+)  # fmt: skip
+
+# Rollouts, by the controller: what the endpoint's status says.
+
+ROUTE_WEIGHT: Final = _gauge(
+    "route_weight_ratio",
+    "Share of callers that an arm's version answers; of a shadow, of requests copied to it.",
+    *SLOT,
+)
+ROLLOUT_PHASE: Final = _gauge(
+    "rollout_phase",
+    "1 for the phase that the newest version is in, 0 for all others.",
+    ENDPOINT,
+    VERSION,
+    "phase",
+)
+ROLLOUT_STEP: Final = _gauge(
+    "rollout_step", "Step of the rollout that goes on, from 0.", ENDPOINT, VERSION
+)
+ROLLOUT_PAUSED: Final = _gauge("rollout_paused", "1 while a person holds it.", ENDPOINT, VERSION)
+CHECK_VERDICT: Final = _gauge(
+    "rollout_check_verdict",
+    "What a check says of the newest version: -1 fail, 0 unknown, 1 pass.",
+    ENDPOINT,
+    VERSION,
+    "check",
+)
+ROLLOUT_TRANSITIONS: Final = _counter(
+    "rollout_transitions",
+    "Times that a version entered a phase, since the controller started.",
+    ENDPOINT,
+    "phase",
+)
+WRITE_BACK_FAILURES: Final = _counter(
+    "registry_write_back_failures", "Failed tries to tell MLflow what became of a version."
+)
+
+CONTROLLER: Final[tuple[Metric, ...]] = (
+    ROUTE_WEIGHT, ROLLOUT_PHASE, ROLLOUT_STEP, ROLLOUT_PAUSED, CHECK_VERDICT, ROLLOUT_TRANSITIONS,
+    WRITE_BACK_FAILURES,
+)  # fmt: skip
+
+# Declared where they are counted: stats/metrics.py. Repeated for rules.
+FOLD_CONNECTED: Final = _gauge("fold_connected", "1 while Kafka is there.")
+FOLD_LAG: Final = _gauge(
+    "fold_lag_messages",
+    "Messages between what is folded and the end of a partition.",
+    "partition",
+)
+FOLD_MISSING: Final = _counter("fold_missing", "Messages deleted before they were folded.")
+FOLD_OVERSIZED: Final = _counter(
+    "fold_oversized", "Window records written without their counts, for they were too large."
+)
