@@ -4,13 +4,11 @@ Called by ``headrace recount``. Reads both topics without a group, from a time t
 changes nothing. Ranges whose messages Kafka has deleted can't be counted again, and are told apart.
 """
 
-import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Protocol
 
-from kafka import TopicPartition
+import msgspec
 
 from contracts.events import TOPIC as PREDICTIONS
 from contracts.windows import LOOKBACK_MESSAGES, RANGE_MESSAGES, WindowRecord
@@ -18,28 +16,26 @@ from contracts.windows import TOPIC as WINDOWS
 from measures.merging import Windows
 from measures.ranges import read_from
 from measures.recounting import Difference, RawMessage, differences, numbers, recounted
-from stats.errors import KafkaAwayError
-from stats.kafka_clients import KafkaAddress, Topics, consumer, speaking
+from stats.kafka_clients import KafkaAddress
+from stats.raw_log import KafkaRawLog, RawLog
 from stats.record_log import KafkaRecordLog, RecordLog, largest
 
 _POLL_SECONDS = 0.5
 
 
-class RawLog(Protocol):
-    """The raw events of one topic."""
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What is to be counted again.
 
-    @property
-    def topic_id(self) -> str:
-        """The topic's id, as it was at the beginning."""
+    Attributes:
+        begin: events and messages of this time or later, unix seconds.
+        end: and before this.
+        endpoint: only the cells and refusals of this one; None for all.
+    """
 
-    def beginnings(self) -> Mapping[int, int]:
-        """Partition -> the first offset that Kafka still has."""
-
-    def spans(self, begin: float, end: float) -> Mapping[int, tuple[int, int]]:
-        """Partition -> first offset at ``begin`` or later, and that at ``end`` or later."""
-
-    def messages(self, partition: int, first: int, end: int) -> Iterator[RawMessage]:
-        """The messages with ``first <= offset < end``, in order; fewer where there are fewer."""
+    begin: float
+    end: float
+    endpoint: str | None = None
 
 
 @dataclass
@@ -48,9 +44,9 @@ class Recount:
 
     Attributes:
         ranges: ranges that were counted again.
-        events: prediction events in them.
+        events: prediction events in them, of all endpoints.
         numbers: numbers in their records that were compared.
-        gone: ranges whose messages Kafka does not have any more.
+        gone: ranges whose messages, or those before that tell copies, Kafka does not have any more.
         other_topic: ranges of a topic of the same name that was deleted since.
         unfolded: messages of the time that are in no record (yet).
         differences: (partition, start of the range, what differs).
@@ -70,45 +66,61 @@ class Recount:
         return not self.differences
 
 
-def recount(records: Windows, raw: RawLog, begin: float, end: float) -> Recount:
-    """Counts again every range with a window that starts within ``[begin, end)``, unix seconds.
+def recount(records: Windows, raw: RawLog, asked: Asked) -> Recount:
+    """Counts again every range that has a window or a message of the time.
+
+    A range is found by its messages too, for a record that lost its cells has no window.
 
     Raises:
         StatsError: Kafka is away, or did not go on.
     """
     found = Recount()
     beginnings = raw.beginnings()
+    spans = raw.spans(asked.begin, asked.end)
+    missing = {number: last - first for number, (first, last) in spans.items()}
     wanted: dict[int, list[WindowRecord]] = {}
     for record in records.records():
-        if not any(begin <= cell.start < end for cell in record.cells):
+        ours = record.topic_id == raw.topic_id and record.partition in spans
+        overlap = 0
+        if ours:
+            first, last = spans[record.partition]
+            overlap = max(0, min(record.end, last) - max(record.start, first))
+            missing[record.partition] -= overlap
+        if not overlap and not _has_window(record, asked):
             continue
-        if record.topic_id != raw.topic_id:
+        if not ours:
             found.other_topic += 1
-        elif beginnings.get(record.partition, record.end) > record.start:
+        elif beginnings.get(record.partition, record.end) > read_from(record.start):
             found.gone += 1
         else:
             wanted.setdefault(record.partition, []).append(record)
-    found.unfolded = _unfolded(records, raw, begin, end)
+    found.unfolded = sum(missing.values())
     for partition, ranges in sorted(wanted.items()):
-        first = max(read_from(ranges[0].start), beginnings[partition])
-        for record, counted in _pairs(ranges, raw.messages(partition, first, ranges[-1].end)):
+        messages = raw.messages(partition, read_from(ranges[0].start), ranges[-1].end)
+        for record, counted in _pairs(ranges, messages):
             found.ranges += 1
             found.events += counted.events
-            found.numbers += numbers(counted)
+            written, again = _only(record, asked.endpoint), _only(counted, asked.endpoint)
+            found.numbers += numbers(again)
             found.differences += [
-                (partition, record.start, what) for what in differences(record, counted)
+                (partition, record.start, what) for what in differences(written, again)
             ]
     return found
 
 
-def _unfolded(records: Windows, raw: RawLog, begin: float, end: float) -> int:
-    spans = raw.spans(begin, end)
-    missing = {number: last - first for number, (first, last) in spans.items()}
-    for record in records.records():
-        if record.topic_id == raw.topic_id and record.partition in missing:
-            first, last = spans[record.partition]
-            missing[record.partition] -= max(0, min(record.end, last) - max(record.start, first))
-    return sum(missing.values())
+def _has_window(record: WindowRecord, asked: Asked) -> bool:
+    return any(asked.begin <= cell.start < asked.end for cell in record.cells)
+
+
+def _only(record: WindowRecord, endpoint: str | None) -> WindowRecord:
+    """The record with what it says of one endpoint alone."""
+    if endpoint is None:
+        return record
+    return msgspec.structs.replace(
+        record,
+        cells=[cell for cell in record.cells if cell.endpoint == endpoint],
+        refusals={name: of for name, of in record.refusals.items() if name == endpoint},
+    )
 
 
 def _pairs(
@@ -125,75 +137,6 @@ def _pairs(
         yield record, recounted(record, near)
 
 
-class KafkaRawLog:
-    """The real one."""
-
-    def __init__(self, address: KafkaAddress, topic: str = PREDICTIONS) -> None:
-        """Connects; raises ``KafkaAwayError`` and ``TopicMissingError``."""
-        self._patience = address.request_ms
-        self._silence_seconds = address.request_seconds * 2
-        topics = Topics(address)
-        try:
-            self._topic_id, partitions = topics.describe(topic)
-        finally:
-            topics.close()
-        self._consumer = consumer(address, auto_offset_reset="none", max_poll_records=100)
-        self._parts = {number: TopicPartition(topic, number) for number in partitions}
-
-    @property
-    def topic_id(self) -> str:
-        """See ``RawLog``."""
-        return self._topic_id
-
-    def beginnings(self) -> Mapping[int, int]:
-        """See ``RawLog``."""
-        with speaking():
-            found = self._consumer.beginning_offsets(
-                list(self._parts.values()), timeout_ms=self._patience
-            )
-        return {part.partition: offset for part, offset in found.items()}
-
-    def spans(self, begin: float, end: float) -> Mapping[int, tuple[int, int]]:
-        """See ``RawLog``."""
-        parts = list(self._parts.values())
-        with speaking():
-            ends = self._consumer.end_offsets(parts, timeout_ms=self._patience)
-            found = [
-                self._consumer.offsets_for_times(
-                    dict.fromkeys(parts, int(at * 1000)), timeout_ms=self._patience
-                )
-                for at in (begin, end)
-            ]
-        return {
-            part.partition: (
-                ends[part] if found[0][part] is None else found[0][part].offset,
-                ends[part] if found[1][part] is None else found[1][part].offset,
-            )
-            for part in parts
-        }
-
-    def messages(self, partition: int, first: int, end: int) -> Iterator[RawMessage]:
-        """See ``RawLog``; raises ``KafkaAwayError`` when nothing comes for long."""
-        part = self._parts[partition]
-        with speaking():
-            self._consumer.assign([part])
-            self._consumer.seek(part, first)
-        position, heard_at = first, time.monotonic()
-        while position < end:
-            with speaking():
-                polled = self._consumer.poll(timeout_ms=int(_POLL_SECONDS * 1000)).get(part, [])
-            for record in polled:
-                position, heard_at = record.offset + 1, time.monotonic()
-                if record.offset < end:
-                    yield RawMessage(record.offset, record.timestamp / 1000, record.value)
-            if time.monotonic() - heard_at > self._silence_seconds:
-                raise KafkaAwayError(f"no message after {position - 1} came")
-
-    def close(self) -> None:
-        """Ends the connection."""
-        self._consumer.close(autocommit=False, timeout_ms=2000)
-
-
 def written(log: RecordLog) -> Windows:
     """All window records of a log, up to its present end; raises ``StatsError``."""
     windows = Windows()
@@ -206,8 +149,7 @@ def written(log: RecordLog) -> Windows:
 
 def recount_kafka(
     bootstrap: str,
-    begin: float,
-    end: float,
+    asked: Asked,
     *,
     predictions: str = PREDICTIONS,
     windows: str = WINDOWS,
@@ -217,8 +159,7 @@ def recount_kafka(
 
     Args:
         bootstrap: ``host:port``, comma-separated.
-        begin: windows that start at or after this, unix seconds.
-        end: and before this.
+        asked: which time, and whose.
         predictions: topic of the raw events.
         windows: topic of the window records.
         said: is told what is done now, for people who wait.
@@ -229,7 +170,7 @@ def recount_kafka(
     address = KafkaAddress(tuple(bootstrap.split(",")))
     said("reading window records")
     # A record is written after the events in it.
-    records_log = KafkaRecordLog(address, begin, windows)
+    records_log = KafkaRecordLog(address, asked.begin, windows)
     try:
         records = written(records_log)
     finally:
@@ -237,6 +178,6 @@ def recount_kafka(
     raw = KafkaRawLog(address, predictions)
     try:
         said("counting raw events")
-        return recount(records, raw, begin, end)
+        return recount(records, raw, asked)
     finally:
         raw.close()

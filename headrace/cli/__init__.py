@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from typer.core import TyperGroup
 
-from headrace.cli import endpoints, keys, replay, rollout, stack, stats
+from headrace.cli import endpoints, keys, recount, replay, rollout, stack, stats
 from headrace.errors import HeadraceError
 
 errors = Console(stderr=True)
@@ -66,6 +66,7 @@ for command in (
     endpoints.schema,
     stack.predict,
     replay.replay,
+    recount.recount,
     stack.models,
     stack.doctor,
     stack.gc,

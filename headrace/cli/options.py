@@ -24,6 +24,13 @@ Gateway = Annotated[
         help="The gateway's address; by default that of the stack that runs on --home.",
     ),
 ]
+Kafka = Annotated[
+    str | None,
+    typer.Option(
+        envvar="HEADRACE_KAFKA",
+        help="Kafka's host:port; by default that of the stack that runs on --home.",
+    ),
+]
 ApiKey = Annotated[str | None, typer.Option(envvar="HEADRACE_KEY", help="API key, if needed.")]
 Port = Annotated[int, typer.Option(min=1, max=65535, rich_help_panel="Ports on 127.0.0.1")]
 

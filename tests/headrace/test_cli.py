@@ -33,6 +33,7 @@ def test_the_version_is_told() -> None:
         ("status",),
         ("models",),
         ("gc",),
+        ("recount",),
         ("predict", "tone", "text"),
     ],
 )

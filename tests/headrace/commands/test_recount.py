@@ -1,0 +1,67 @@
+import json
+import time
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from headrace.cli import app
+from headrace.cli.moments import moment
+from headrace.commands.recount import tell
+from headrace.errors import RefusedError
+from measures.recounting import Difference
+from stats.recount import Asked, Recount
+
+ASKED = Asked(100.0, 200.0)
+WRONG = (3, 64, Difference("tone 1 stable 100 answered", 7, 5))
+
+
+def test_agreement_is_told_with_its_size(capsys: pytest.CaptureFixture[str]) -> None:
+    tell(ASKED, Recount(ranges=4, events=900, numbers=5000), as_json=False)
+    said = " ".join(capsys.readouterr().out.split())
+    assert "900 events in 4 ranges were counted again: all 5000 numbers" in said
+
+
+def test_every_difference_is_told_and_ends_in_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(RefusedError, match="1 numbers are not what the raw events say"):
+        tell(ASKED, Recount(ranges=1, events=9, numbers=50, differences=[WRONG]), as_json=True)
+    document = json.loads(capsys.readouterr().out)
+    assert document["agrees"] is False
+    assert document["differences"] == [
+        {
+            "partition": 3,
+            "offset": 64,
+            "where": "tone 1 stable 100 answered",
+            "written": 7,
+            "counted": 5,
+        }
+    ]
+
+
+def test_what_is_in_no_window_is_no_agreement() -> None:
+    with pytest.raises(RefusedError, match="7 messages are in no window"):
+        tell(ASKED, Recount(ranges=1, unfolded=7), as_json=False)
+
+
+def test_nothing_to_count_is_not_called_agreement(capsys: pytest.CaptureFixture[str]) -> None:
+    tell(ASKED, Recount(gone=2, other_topic=1), as_json=False)
+    said = capsys.readouterr().out
+    assert "No events of this time can be counted again." in said
+    assert "2 ranges can't be counted" in said
+    assert "agree" not in said
+
+
+def test_times_are_read_as_people_write_them() -> None:
+    assert moment("15m", "--from") == pytest.approx(time.time() - 900, abs=60)
+    assert moment("now", "--to") == pytest.approx(time.time(), abs=60)
+    assert moment("1970-01-02", "--to") == 86400.0
+    assert moment("1970-01-01T02:00+02:00", "--to") == 0.0
+    assert moment("12.5", "--to") == 12.5
+    for wrong in ("yesterday", "-5", "inf", "15 m"):
+        with pytest.raises(typer.BadParameter):
+            moment(wrong, "--to")
+
+
+def test_a_time_that_ends_before_it_begins_is_refused() -> None:
+    done = CliRunner().invoke(app, ["recount", "--from", "1m", "--to", "2m"])
+    assert done.exit_code == 2
