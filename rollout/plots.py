@@ -15,6 +15,8 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 58, 12, 26, 26
 _TICKS_Y = 4
 _TICKS_X = 6
 _DOTS_UP_TO = 60  # points of a line that are drawn as dots too
+_KEY_WIDTH, _KEY_LINE = 158, 18  # of an arm in the legend, and of its piece of line
+_NOTE_LETTER, _NOTE_HEIGHT, _NOTE_ROWS = 6.2, 12, 4  # of the words at moments, at their widest
 _SPANS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, 86400)
 
 
@@ -73,8 +75,8 @@ def plot(title: str, unit: str, lines: Sequence[Line], marks: Iterable[Mark] = (
         *_legend(lines),
         *_vertical(frame, unit),
         *_horizontal(frame),
-        *_marks(frame, marks),
         *(piece for line in lines for piece in _drawn(frame, line, unit)),
+        *_marks(frame, marks),
         "</svg>",
     ]
     return "\n".join(parts)
@@ -122,12 +124,12 @@ def number(value: float) -> str:
 
 
 def _legend(lines: Sequence[Line]) -> Iterable[str]:
-    right = WIDTH - _RIGHT
-    for index, line in enumerate(reversed(lines)):
-        x = right - 190 * index
-        yield f'<text class="legend" x="{x}" y="14" text-anchor="end">{escape(line.name)}</text>'
-        left = x - 7 * len(line.name) - 24
-        yield f'<path class="line {escape(line.css)}" d="M{left} 10h18"/>'
+    """One key an arm, its line right before its name whatever the name's letters are."""
+    first = WIDTH - _RIGHT - _KEY_WIDTH * len(lines)
+    for index, line in enumerate(lines):
+        x = first + _KEY_WIDTH * index
+        yield f'<path class="line {escape(line.css)}" d="M{x} 10h{_KEY_LINE}"/>'
+        yield f'<text class="legend" x="{x + _KEY_LINE + 6}" y="14">{escape(line.name)}</text>'
 
 
 def _vertical(frame: _Frame, unit: str) -> Iterable[str]:
@@ -151,12 +153,21 @@ def _horizontal(frame: _Frame) -> Iterable[str]:
 
 
 def _marks(frame: _Frame, marks: Iterable[Mark]) -> Iterable[str]:
-    for mark in marks:
+    """A line a moment, with its name; names that would overlap go below one another."""
+    taken = [0.0] * _NOTE_ROWS  # how far each row of names is written
+    for mark in sorted(marks, key=lambda mark: mark.at):
         if not frame.start <= mark.at <= frame.end:
             continue
         x = round(frame.x(mark.at), 1)
         yield f'<path class="mark" d="M{x} {_TOP}V{HEIGHT - _BOTTOM}"/>'
-        yield f'<text class="note" x="{x + 3}" y="{_TOP + 9}">{escape(mark.name)}</text>'
+        width = _NOTE_LETTER * len(mark.name)
+        left = min(x + 3, WIDTH - _RIGHT - width)
+        row = next((row for row, end in enumerate(taken) if end <= left), None)
+        if row is None:
+            continue  # the line stays, and the table below the plots names it
+        taken[row] = left + width
+        y = _TOP + 9 + _NOTE_HEIGHT * row
+        yield f'<text class="note" x="{left:.1f}" y="{y}">{escape(mark.name)}</text>'
 
 
 def _drawn(frame: _Frame, line: Line, unit: str) -> Iterable[str]:

@@ -37,22 +37,23 @@ _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; color: #1c2128; background: #fff;
   max-width: 900px; margin: 2rem auto; padding: 0 1rem; }
 h1 { font-size: 1.5rem; margin: 0 0 .25rem; } h2 { font-size: 1.1rem; margin: 2rem 0 .5rem; }
-.verdict { font-size: 1.1rem; margin: .75rem 0; padding: .6rem .9rem; border-left: 5px solid; }
-.verdict.good { border-color: #1a7f37; background: #eefaf0; }
-.verdict.bad { border-color: #c62828; background: #fdf0ef; }
-.verdict.open { border-color: #8a6d00; background: #fdf8e6; }
+p.verdict { font-size: 1.1rem; margin: .75rem 0; padding: .6rem .9rem; border-left: 5px solid; }
+p.verdict.good { border-color: #1a7f37; background: #eefaf0; }
+p.verdict.bad { border-color: #c62828; background: #fdf0ef; }
+p.verdict.open { border-color: #8a6d00; background: #fdf8e6; }
 dl { display: grid; grid-template-columns: max-content auto; gap: .15rem 1rem; margin: 1rem 0; }
 dt { color: #57606a; } dd { margin: 0; overflow-wrap: anywhere; }
 table { border-collapse: collapse; width: 100%; }
 th, td { text-align: left; vertical-align: top; padding: .4rem .6rem .4rem 0;
   border-bottom: 1px solid #d8dee4; }
-th { color: #57606a; font-weight: 600; } td.time { white-space: nowrap; }
+th { color: #57606a; font-weight: 600; } td.time, td.verdict { white-space: nowrap; }
 .pass { color: #1a7f37; font-weight: 600; } .fail { color: #c62828; font-weight: 600; }
 .unknown { color: #8a6d00; font-weight: 600; }
 .figures, .small { color: #57606a; font-size: .85em; }
 svg { width: 100%; height: auto; margin: .25rem 0 .75rem; }
 svg text { font: 11px system-ui, sans-serif; fill: #57606a; }
 svg .title { font-size: 13px; font-weight: 600; fill: #1c2128; }
+svg .note { paint-order: stroke; stroke: #fff; stroke-width: 3px; }
 svg .grid { stroke: #e3e7eb; fill: none; } svg .mark { stroke: #9aa4ae; stroke-dasharray: 3 3; }
 svg .line { fill: none; stroke-width: 1.8; } svg path.candidate { stroke: #c2560c; }
 svg path.stable { stroke: #1f5fbf; stroke-dasharray: 6 2; }
@@ -86,6 +87,7 @@ def page(endpoint: ModelEndpoint, state: RolloutState) -> str:
         "<h2>Both arms over time</h2>",
         _plots(state, lines),
         "<h2>Checks</h2>",
+        _since(state),
         _checks(state.checks),
         "<h2>What happened</h2>",
         _transitions(lines),
@@ -176,8 +178,10 @@ def _plots(state: RolloutState, lines: Iterable[Transition]) -> str:
             Line(candidate, "candidate", list(zip(middle, map(of_candidate, series), strict=True))),
         ]
 
+    met = next((point.start for point in series if point.candidate_requests), math.inf)
     requests = arms(
-        lambda point: point.candidate_requests / point.seconds,
+        # Before the first one it was not there to be asked, which is no rate of zero.
+        lambda point: point.candidate_requests / point.seconds if point.start >= met else None,
         lambda point: point.stable_requests / point.seconds,
     )
     errors = arms(
@@ -223,11 +227,21 @@ def _mark(line: Transition) -> str:
 # The tables
 
 
+def _since(state: RolloutState) -> str:
+    """What the results are of: they begin anew with each step."""
+    if state.promoted_at is None:
+        return ""
+    return (
+        '<p class="small">Since the promotion, against the callers that the old version kept. '
+        "What each step passed by is told below.</p>"
+    )
+
+
 def _checks(checks: Iterable[CheckResult]) -> str:
     rows = [
         "<tr>"
         f"<td><b>{escape(check.name)}</b>{_role(check)}</td>"
-        f'<td class="{check.verdict.value}">{_verdict_word(check.verdict)}</td>'
+        f'<td class="verdict {check.verdict.value}">{_verdict_word(check.verdict)}</td>'
         f"<td>{escape(check.reason)}"
         f'<div class="figures">{_figures(check.figures)}</div></td>'
         "</tr>"
@@ -253,9 +267,9 @@ def _transitions(lines: Iterable[Transition]) -> str:
     rows = [
         "<tr>"
         f'<td class="time">{escape(_time(line.at))}</td>'
-        f"<td>{escape(_words(line.phase.value))}{_percent_of(line)}</td>"
+        f'<td class="time">{escape(_words(line.phase.value))}{_percent_of(line)}</td>'
         f"<td>{escape(line.reason)}{_by(line)}"
-        f'<div class="figures">{_figures(_told(line))}</div></td>'
+        f'<div class="figures">{_by_check(_told(line))}</div></td>'
         "</tr>"
         for line in lines
     ]
@@ -278,8 +292,20 @@ def _by(line: Transition) -> str:
     return f" (by {escape(line.by)})" if line.by else ""
 
 
+def _by_check(figures: dict[str, float]) -> str:
+    """The figures of a transition, a line for each check."""
+    checks: dict[str, dict[str, float]] = {}
+    for path, value in figures.items():
+        check, dot, name = path.rpartition(".")
+        checks.setdefault(check if dot else "", {})[name] = value
+    return "<br>".join(
+        f"{escape(check)}{': ' if check else ''}{_figures(of_check)}"
+        for check, of_check in checks.items()
+    )
+
+
 def _figures(figures: dict[str, float]) -> str:
-    told = (f"{escape(name)} {number(value)}" for name, value in figures.items())
+    told = (f"{escape(name.replace('_', ' '))} {number(value)}" for name, value in figures.items())
     return " · ".join(told)
 
 

@@ -40,6 +40,29 @@ def test_moments_outside_the_axis_are_left_out() -> None:
     assert [item.text for item in root.findall("text[@class='note']")] == ["5 %"]
 
 
+@given(st.lists(st.tuples(st.floats(0, 10), st.text("abc %", max_size=40)), max_size=12))
+def test_names_of_moments_never_overlap_or_leave_the_frame(
+    moments: list[tuple[float, str]],
+) -> None:
+    root = drawn((0.0, 1.0), (10.0, 1.0), marks=tuple(Mark(at, name) for at, name in found))
+    assert len(root.findall("path[@class='mark']")) == len(found)
+    rows: dict[str, float] = {}
+    for note in root.findall("text[@class='note']"):
+        left, row = float(note.attrib["x"]), note.attrib["y"]
+        assert left >= rows.get(row, 0.0) - 0.1
+        rows[row] = left + 6 * len(note.text or "")
+        assert rows[row] <= WIDTH
+
+
+def test_a_key_of_the_legend_stands_right_before_its_name() -> None:
+    names = ("stable, version 1", "candidate, version 12")
+    root = ET.fromstring(plot("t", "", [Line(name, "stable", [(3.0, 2.0)]) for name in names]))
+    keys = [path.attrib["d"] for path in root.findall("path[@class='line stable']")[:2]]
+    lefts = [float(text.attrib["x"]) for text in root.findall("text[@class='legend']")]
+    ends = [float(key[1:].split(" ")[0]) + float(key.split("h")[1]) for key in keys]
+    assert [left - end for left, end in zip(lefts, ends, strict=True)] == [6.0, 6.0]
+
+
 def test_one_point_and_names_with_markup_are_drawn_too() -> None:
     text = plot("<t>", "", [Line("a & b", "stable", [(3.0, 2.0)])], [Mark(3.0, "<m>")])
     root = ET.fromstring(text)

@@ -17,7 +17,7 @@ from rollout import report
 
 OLD = ModelRef(model="m", version="1", package="a" * 64)
 NEW = ModelRef(model="m", version="2", package="b" * 64)
-VOID = {"meta"}
+VOID = {"meta", "br"}
 
 
 def point(start: float, requests: int = 10, errors: int = 0) -> SeriesPoint:
@@ -122,6 +122,23 @@ def test_a_promoted_version_and_one_without_any_data_have_a_page_too() -> None:
     assert "No verdict yet" in page
     assert page.count("no requests yet") == 3
     assert Reader(page).open == []
+
+
+def test_before_its_first_request_a_candidate_has_no_rate_of_zero() -> None:
+    early = (point(100.0, requests=0), point(110.0, requests=0))
+    late = (point(120.0), point(130.0, requests=0))
+    page = report.page(endpoint(), rollout(series=early + late))
+    requests = page[page.index("Requests judged, per second") : page.index("Answered with an")]
+    told = [said for said in requests.split("<title>") if said.startswith("candidate")]
+    assert [said.split(" at ")[0] for said in told] == [
+        "candidate, version 2: 1",
+        "candidate, version 2: 0",
+    ]
+
+
+def test_results_of_the_bake_are_said_to_be_of_the_bake() -> None:
+    assert "Since the promotion" in report.page(endpoint(), rollout(promoted_at=150.0))
+    assert "Since the promotion" not in report.page(endpoint(), rollout())
 
 
 def test_everything_that_somebody_named_is_escaped() -> None:
