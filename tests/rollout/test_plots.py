@@ -42,7 +42,7 @@ def test_moments_outside_the_axis_are_left_out() -> None:
 
 @given(st.lists(st.tuples(st.floats(0, 10), st.text("abc %", max_size=40)), max_size=12))
 def test_names_of_moments_never_overlap_or_leave_the_frame(
-    moments: list[tuple[float, str]],
+    found: list[tuple[float, str]],
 ) -> None:
     root = drawn((0.0, 1.0), (10.0, 1.0), marks=tuple(Mark(at, name) for at, name in found))
     assert len(root.findall("path[@class='mark']")) == len(found)
