@@ -11,7 +11,7 @@ from typing import NamedTuple
 from contracts.endpoint import Candidate, EndpointStatus, Phase, Transition
 from contracts.model import ModelRef
 from contracts.rollout import Outcome, RolloutState
-from rollout import gates, history, steps
+from rollout import fallback, gates, history, steps
 from rollout.seen import Moment
 
 _ENDS = {
@@ -227,7 +227,7 @@ def routed(status: EndpointStatus, moment: Moment) -> EndpointStatus:
     routes = steps.routes(moment.spec, state, moment.seen.loaded, callers=callers)
     needed = (*status.packages, state.stable, state.candidate)
     update = {"routes": routes, "packages": tuple(dict.fromkeys(needed))}
-    return status.model_copy(update=update)
+    return fallback.noted(status, state, routes, moment).model_copy(update=update)
 
 
 def _in_step(

@@ -6,10 +6,14 @@ The environment is read here once and handed to the processes of the stack.
 import asyncio
 import os
 import shlex
+import shutil
+import sys
+from pathlib import Path
 
 from rich.console import Console
 from rich.markup import escape
 
+from headrace.cli.options import HOME, absolute
 from headrace.commands.steps import Steps
 from headrace.stack import example
 from headrace.stack.settings import StackSettings
@@ -58,8 +62,7 @@ def invitation(started: Started) -> list[str]:
         curl = ["curl", "-s", address, "-H", "content-type: application/json", "-d", body]
         lines += ["", "Try it:", f"  {shlex.join(curl)}"]
     if settings.example:
-        second = example.command(settings.mlflow_url, "--variant", "v2")
-        lines += ["", "Register a second version:", f"  {shlex.join(second)}"]
+        lines += second_version(settings)
     lines += [
         "",
         "Register a model of your own, with the standard MLflow client:",
@@ -67,3 +70,32 @@ def invitation(started: Started) -> list[str]:
         "",
     ]
     return lines
+
+
+def second_version(settings: StackSettings) -> list[str]:
+    """How to register another version of the example, and what becomes of it.
+
+    It is a rollout, and one without traffic stays where it is: nobody should wait for it in vain.
+    """
+    name, texts = example.ENDPOINT, example.script().parent / "texts" / "replay.txt"
+    register = example.command(settings.mlflow_url, "--variant", "v2")
+    replay = ["replay", str(texts), "--endpoint", name, "--rate", "30", "--callers", "300"]
+    status = ["rollout", "status", name, "--watch"]
+    promote = ["rollout", "promote", name]
+    return [
+        "",
+        "Register a second version:",
+        f"  {shlex.join(register)}",
+        "It is compared with the first one on traffic, and gets callers step by step. Send some,",
+        "and watch it; or give it all callers at once:",
+        *(f"  {_ours(settings, words)}" for words in (replay, status, promote)),
+    ]
+
+
+def _ours(settings: StackSettings, words: list[str]) -> str:
+    """A command of ours on this stack, for any shell."""
+    program = (
+        "headrace" if shutil.which("headrace") else str(Path(sys.executable).with_name("headrace"))
+    )
+    home = [] if settings.home == absolute(HOME) else ["--home", str(settings.home)]
+    return shlex.join([program, *words, *home])

@@ -110,16 +110,28 @@ def test_a_taken_port_is_named_and_nothing_is_left_running(
     assert "--port-mlflow" in refused.stderr
 
 
-def test_the_printed_second_version_is_served_after_the_first(first: RunningStack) -> None:
+def shown(stack: RunningStack, version: str) -> str:
+    """A version's state, as ``headrace models`` shows it; empty before it is known."""
+    lines = json.loads(stack.command("models", "--json").stdout)
+    return next((line["state"] for line in lines if line["version"] == version), "")
+
+
+def routed(stack: RunningStack) -> list[tuple[str, str, float]]:
+    """Arm, version and weight of each route of the example's endpoint."""
+    status = json.loads(stack.command("status", "--json").stdout)
+    routes = status["endpoints"][0]["status"]["routes"]
+    return [(route["arm"], route["ref"]["version"], route["weight"]) for route in routes]
+
+
+def test_the_printed_second_version_rolls_out_beside_the_first(first: RunningStack) -> None:
     subprocess.run(
         printed(first, "--variant"), check=True, timeout=120, capture_output=True, cwd=first.home
     )
-
-    def second_serves() -> bool:
-        lines = json.loads(first.command("models", "--json").stdout)
-        return any((line["version"], line["state"]) == ("2", "Serving") for line in lines)
-
-    until("version 2 serves", 90, second_serves)
+    until("version 2 is in shadow", 90, lambda: shown(first, "2") == "Shadow")
+    assert routed(first) == [("stable", "1", 100), ("shadow", "2", 100)]
+    looked = [word for word in printed(first, "rollout status") if word != "--watch"]
+    said = subprocess.run(looked, capture_output=True, text=True, check=True, timeout=60)
+    assert "with traffic of the stable version are known" in " ".join(said.stdout.split())
 
 
 @pytest.mark.parametrize("service", sorted(SERVICES))
@@ -142,9 +154,13 @@ def test_ctrl_c_stops_every_process_and_only_those(first: RunningStack) -> None:
 
 def test_what_was_stored_survives_and_a_killed_up_leaves_nothing(home: Path) -> None:
     with running_stack(home) as stack:
-        status = json.loads(stack.command("status", "--json").stdout)
-        routes = status["endpoints"][0]["status"]["routes"]
-        assert [route["ref"]["version"] for route in routes] == ["2"]
+        # A rollout without traffic stands where it stood; a person can end it.
+        until("version 2 is in shadow again", 60, lambda: len(routed(stack)) == 2)
+        assert routed(stack) == [("stable", "1", 100), ("shadow", "2", 100)]
+        stack.until_answers(EXAMPLE_ENDPOINT)
+        promote = printed(stack, "rollout promote")
+        subprocess.run(promote, check=True, timeout=60, capture_output=True)
+        until("version 2 has the callers", 30, lambda: routed(stack)[0] == ("stable", "2", 95))
         stack.until_answers(EXAMPLE_ENDPOINT)
         below = descendants(stack.process.pid)
         stack.process.kill()

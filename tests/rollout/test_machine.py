@@ -285,6 +285,18 @@ def test_an_unloaded_candidate_loses_its_callers_and_keeps_its_step() -> None:
     assert walk.traffic("pass").state.step == 3
 
 
+def test_the_history_tells_each_time_that_callers_fell_back_and_came_again() -> None:
+    walk = Walk().through(2)
+    before = len(walk.status.history)
+    for _ in range(2):
+        walk.sees(ONE).step(1).step(1).sees(ONE, TWO).step(1).step(1)
+    told = walk.status.history[before:]
+    fell = "fell back to version 1: version 2 is not loaded on every Triton"
+    back = "version 2 is loaded on every Triton again"
+    assert [line.reason for line in told] == [fell, back, fell, back]
+    assert {(line.version, line.phase, line.step) for line in told} == {("2", Phase.CANARY, 2)}
+
+
 def test_an_unloaded_stable_version_holds_and_keeps_its_callers() -> None:
     walk = Walk().through(1).sees(TWO).traffic("pass")
     assert walk.shares == {"canary 2": 5, "stable 1": 95}

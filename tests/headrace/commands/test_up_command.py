@@ -3,6 +3,7 @@ import shlex
 from pathlib import Path
 
 from headrace.commands.up import invitation
+from headrace.stack import example
 from headrace.stack.settings import Ports, StackSettings
 from headrace.stack.up import Started
 
@@ -21,3 +22,19 @@ def test_an_endpoint_that_does_not_answer_is_named_with_the_reason() -> None:
     lines = invitation(Started(SETTINGS, 8.0, (), {"tone": "version 1 Blocked: no room"}))
     assert any("tone (version 1 Blocked: no room)" in line for line in lines)
     assert not any("curl" in line for line in lines)
+
+
+def test_a_newcomer_is_told_that_a_second_version_rolls_out_and_how_to_move_it() -> None:
+    lines = [line.strip() for line in invitation(Started(SETTINGS, 8.0, (), {}))]
+    told = {
+        tuple(shlex.split(line)[1:3]): shlex.split(line) for line in lines if "--home /h" in line
+    }
+    replay = told["replay", str(example.script().parent / "texts" / "replay.txt")]
+    assert Path(replay[2]).is_file()
+    assert "sentiment-classifier" in replay
+    assert set(told) - {tuple(replay[1:3])} == {("rollout", "status"), ("rollout", "promote")}
+
+
+def test_the_usual_home_is_not_spelled_out() -> None:
+    usual = StackSettings(home=Path("~/.headrace").expanduser(), cache=Path("/c"))
+    assert not [line for line in invitation(Started(usual, 8.0, (), {})) if "--home" in line]
