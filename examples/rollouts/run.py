@@ -24,7 +24,9 @@ from typing import Any
 
 import numpy as np
 from rich.console import Console
+from rich.padding import Padding
 from rich.table import Table
+from rich.text import Text
 
 HERE = Path(__file__).resolve().parent
 TEXTS = HERE.parent / "sentiment" / "texts"
@@ -92,7 +94,7 @@ def main() -> int:
         write_traffic(texts)
         stack.prepare()
         ended = [_run(stack, example, texts, arguments.rate) for example in chosen]
-    console.print(_table(chosen, ended))
+    _show(chosen, ended)
     right = [each.is_expected(example) for example, each in zip(chosen, ended, strict=True)]
     return 0 if all(right) else 1
 
@@ -188,7 +190,7 @@ def _watch(stack: Stack, version: str, seconds: float) -> Ended:
         status = stack.status()
         lines = [line for line in status["history"] if line["version"] == version]
         for line in lines[told:]:
-            console.print(f"  {time.monotonic() - began:5.0f} s  {line['phase']}  {line['reason']}")
+            _tell(time.monotonic() - began, line)
         told = len(lines)
         last = lines[-1] if lines else {"phase": "", "reason": ""}
         late = time.monotonic() - began > seconds
@@ -199,6 +201,13 @@ def _watch(stack: Stack, version: str, seconds: float) -> Ended:
         time.sleep(POLL_SECONDS)
 
 
+def _tell(seconds: float, line: dict[str, Any]) -> None:
+    percent = line["figures"].get("percent")
+    phase = line["phase"] if percent is None else f"{line['phase']} {percent:g} %"
+    told = Text(f"{seconds:5.0f} s  {phase:<12}  {line['reason']}")
+    console.print(told, soft_wrap=not console.is_terminal)
+
+
 def _failed(status: dict[str, Any], version: str) -> tuple[str, ...]:
     rollout = status["last_rollout"]
     if rollout is None or rollout["candidate"]["version"] != version:
@@ -206,10 +215,13 @@ def _failed(status: dict[str, Any], version: str) -> tuple[str, ...]:
     return tuple(check["name"] for check in rollout["checks"] if check["verdict"] == "fail")
 
 
-def _table(examples: list[Example], ended: list[Ended]) -> Table:
+def _show(examples: list[Example], ended: list[Ended]) -> None:
+    """A line a version, and below it why, however narrow the terminal."""
     table = Table(box=None, pad_edge=False)
-    for heading in ("version", "should", "did", "after", "requests", "failed", "reason"):
-        table.add_column(heading, overflow="fold")
+    for heading in ("version", "should", "did"):
+        table.add_column(heading, no_wrap=True)
+    for heading in ("after", "requests", "failed"):
+        table.add_column(heading, no_wrap=True, justify="right")
     for example, each in zip(examples, ended, strict=True):
         colour = "green" if each.is_expected(example) else "red"
         table.add_row(
@@ -217,11 +229,15 @@ def _table(examples: list[Example], ended: list[Ended]) -> Table:
             example.ends,
             f"[{colour}]{each.phase}[/]",
             f"{each.seconds:.0f} s",
-            str(each.traffic.get("requests", "?")),
-            str(each.failed_requests),
-            each.reason,
+            f"{each.traffic.get('requests', 0):,}",
+            f"{each.failed_requests:,}",
         )
-    return table
+    console.print()
+    console.print(table)
+    for each in ended:
+        told = [each.reason, *each.traffic.get("failures", {})]
+        console.print(f"\n[bold]version {each.version}[/]")
+        console.print(Padding(Text("\n".join(told)), (0, 0, 0, 2)))
 
 
 def _arguments() -> argparse.Namespace:

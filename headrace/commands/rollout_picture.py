@@ -17,7 +17,11 @@ _STYLE = {
 }
 # Also without colour one must see where it is.
 _AROUND = {Mark.NOW: ("[", "]"), Mark.FAILED: ("[✗ ", "]"), Mark.LEFT: ("[", " left]")}
-_VERDICT = {Verdict.PASS: "[green]pass[/]", Verdict.FAIL: "[red]fail[/]", Verdict.UNKNOWN: "…"}
+_VERDICT = {
+    Verdict.PASS: "[green]pass[/]",
+    Verdict.FAIL: "[red]fail[/]",
+    Verdict.UNKNOWN: "not yet",
+}
 
 
 def picture(seen: View) -> Group:
@@ -74,13 +78,10 @@ def _checks(checks: tuple[CheckResult, ...]) -> Table:
     table = Table(box=None, pad_edge=False)
     table.add_column("check", no_wrap=True)
     table.add_column("verdict", no_wrap=True)
-    table.add_column("needs", no_wrap=True, justify="right")
     table.add_column("says", overflow="fold")
     for check in checks:
-        needs = "" if check.needs is None else f"{check.needs:,} more"
-        table.add_row(
-            escape(check.name), _VERDICT[check.verdict], needs, escape(check.reason) + _role(check)
-        )
+        says = escape(check.reason) + _role(check)
+        table.add_row(escape(check.name), _VERDICT[check.verdict], says)
     return table
 
 
