@@ -14,6 +14,7 @@ import msgspec
 
 from contracts.endpoint import Arm
 from contracts.windows import Cell
+from measures.monitoring import ALARMS
 
 WINDOWS_SECONDS = 3600  # windows as they are in Kafka (10 s) are kept so long
 MINUTE_SECONDS = 60
@@ -77,12 +78,14 @@ class Monitor:
         psi: population stability index, less what equal samples would show, at least 0.
         chi_square: Pearson's statistic against the reference.
         threshold: what it is held to, at the endpoint's false-alarm budget.
+        calibrated: the null was fitted on enough of this endpoint's traffic; only then it alarms.
     """
 
     weight: float
     psi: float
     chi_square: float
     threshold: float
+    calibrated: bool = False
 
     @property
     def ratio(self) -> float:
@@ -107,7 +110,6 @@ class StatisticDrift:
         statistic: of contracts.statistics, ``truncated``, ``labels``, or ``own:NAME``.
         monitors: one a weight, from 1 downwards.
         level: 0 quiet, 1 significant with PSI above 0.1, 2 above 0.2.
-        calibrated: the null was fitted on a full day of this endpoint's traffic; only then alarms.
         bins: names of the compared bins, such as ``<= 16`` or a label.
         reference: share of each bin in the reference.
         now: share of each bin, at the monitor ``shown``'s weight.
@@ -117,16 +119,23 @@ class StatisticDrift:
     statistic: str
     monitors: tuple[Monitor, ...]
     level: Literal[0, 1, 2]
-    calibrated: bool
     bins: tuple[str, ...] = ()
     reference: tuple[float, ...] = ()
     now: tuple[float, ...] = ()
     history: tuple[DriftPoint, ...] = ()
 
     @property
+    def calibrated(self) -> bool:
+        """Whether a full day of this endpoint's traffic has told how the statistic moves."""
+        return any(monitor.calibrated for monitor in self.monitors)
+
+    @property
     def alarm(self) -> bool:
-        """Whether a person should be woken."""
-        return self.calibrated and self.level == 2
+        """Whether a person should be woken: a calibrated monitor is at level 2 by itself."""
+        return any(
+            monitor.calibrated and monitor.ratio > 1 and monitor.psi >= ALARMS
+            for monitor in self.monitors
+        )
 
     @property
     def shown(self) -> Monitor:
