@@ -26,6 +26,7 @@ from headrace.rollouts import pins, wishes
 from headrace.rollouts.view import view
 from headrace.stack import state
 from registry.endpoint_store import EndpointStore
+from rollout.plots import number
 
 ANSWER_SECONDS = 10.0
 _REFRESH_SECONDS = 0.5
@@ -109,9 +110,12 @@ def _history(lines: tuple[Transition, ...], refused: tuple[CommandOutcome, ...])
         if isinstance(line, CommandOutcome):
             table.add_row(at, "", "", by, escape(f"{line.verb.value} was refused: {line.said}"))
             continue
-        table.add_row(at, line.version, line.phase.value, by, escape(line.reason))
-        if line.figures:
-            table.add_row("", "", "", "", f"[dim]{escape(_figures(line.figures))}[/]")
+        figures = dict(line.figures)
+        percent = figures.pop("percent", None)
+        phase = line.phase.value if percent is None else f"{line.phase.value} {percent:g} %"
+        table.add_row(at, line.version, phase, by, escape(line.reason))
+        if figures:
+            table.add_row("", "", "", "", f"[dim]{escape(_figures(figures))}[/]")
     return table
 
 
@@ -120,7 +124,9 @@ def _figures(figures: dict[str, float]) -> str:
     by_check: dict[str, list[str]] = {}
     for path, value in figures.items():
         check, dot, name = path.partition(".")
-        by_check.setdefault(check if dot else "", []).append(f"{name or check} {value:.4g}")
+        by_check.setdefault(check if dot else "", []).append(
+            f"{(name or check).replace('_', ' ')} {number(value)}"
+        )
     return "\n".join(
         f"{check}{': ' if check else ''}{', '.join(told[:_FIGURES_SHOWN])}"
         for check, told in by_check.items()
