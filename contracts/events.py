@@ -5,7 +5,7 @@ even a killed gateway's loss shows as a gap; it has no key and mixes endpoints. 
 an answered request is marked ``answered``. The text itself is never in it.
 """
 
-from typing import Literal
+from typing import Annotated, Literal, TypeVar
 
 import msgspec
 
@@ -14,6 +14,10 @@ from contracts.endpoint import Arm
 TOPIC = "headrace.predictions"
 SCHEMA_VERSION = 1
 
+# What is larger is no count: arithmetic must not fail on whatever is in a message.
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+Status = Annotated[int, msgspec.Meta(ge=0, le=999)]
+
 # gc=False: these hold no cycles, and tens of thousands of them may wait in a gateway's buffer,
 # where each collection of garbage would look at every one.
 
@@ -21,9 +25,9 @@ SCHEMA_VERSION = 1
 class TextRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One text of an attempt. ``label`` and ``score`` for classifiers, ``norm`` for vectors."""
 
-    tokens: int  # special tokens included, after truncation
-    words: int
-    unk: int
+    tokens: Count  # special tokens included, after truncation
+    words: Count
+    unk: Count
     truncated: bool
     label: str | None = None
     score: float | None = None
@@ -58,7 +62,7 @@ class PredictionEvent(msgspec.Struct, frozen=True, omit_defaults=True, gc=False)
     version: str
     package: str
     arm: Arm
-    status: int  # HTTP status that the attempt would be answered with
+    status: Status  # HTTP status that the attempt would be answered with
     answered: bool
     latency: Latency
     texts: list[TextRecord] = []
@@ -100,9 +104,9 @@ class Refusals(msgspec.Struct, frozen=True, array_like=True):
     """Requests that an endpoint refused before any attempt, since the last message."""
 
     endpoint: str
-    status: int
+    status: Status
     reason: str
-    count: int
+    count: Count
 
 
 class Dropped(msgspec.Struct, frozen=True, array_like=True):
@@ -113,10 +117,10 @@ class Dropped(msgspec.Struct, frozen=True, array_like=True):
     """
 
     endpoint: str
-    status: int
+    status: Status
     reason: str
-    count: int
-    answered: int = 0
+    count: Count
+    answered: Count = 0
 
 
 class EventBatch(msgspec.Struct, frozen=True):
@@ -148,6 +152,7 @@ class _Versioned(msgspec.Struct):
     schema_version: int
 
 
+_Decoded = TypeVar("_Decoded")
 _version_decoder = msgspec.json.Decoder(_Versioned)
 
 
@@ -163,7 +168,16 @@ def decode(message: bytes) -> EventBatch:
         UnknownSchemaError: another schema version.
         msgspec.DecodeError: not such a message at all.
     """
-    version = _version_decoder.decode(message).schema_version
+    version = decoded(_version_decoder, message).schema_version
     if version != SCHEMA_VERSION:
         raise UnknownSchemaError(f"schema version {version} is not known, only {SCHEMA_VERSION}")
-    return _decoder.decode(message)
+    return decoded(_decoder, message)
+
+
+def decoded(decoder: msgspec.json.Decoder[_Decoded], message: bytes) -> _Decoded:
+    """What a decoder makes of a message; ``msgspec.DecodeError`` is all that it raises."""
+    try:
+        return decoder.decode(message)
+    except (UnicodeDecodeError, RecursionError) as error:
+        # msgspec lets these two through: text that is no UTF-8, and nesting without end.
+        raise msgspec.DecodeError(str(error)) from error

@@ -13,7 +13,7 @@ All counts are integers, sums included, so that adding in any order gives the sa
 import msgspec
 
 from contracts.endpoint import Arm
-from contracts.events import StatisticSpec, UnknownSchemaError
+from contracts.events import StatisticSpec, UnknownSchemaError, decoded
 
 TOPIC = "headrace.windows"
 SCHEMA_VERSION = 1
@@ -141,7 +141,7 @@ def encode(record: WindowRecord) -> bytes:
 
 def head(message: bytes) -> RangeHead:
     """The range of a record, many times faster than the record; raises as ``decode``."""
-    found = _head_decoder.decode(message)
+    found = decoded(_head_decoder, message)
     if found.schema_version != SCHEMA_VERSION:
         raise UnknownSchemaError(
             f"schema version {found.schema_version} is not known, only {SCHEMA_VERSION}"
@@ -157,4 +157,4 @@ def decode(message: bytes) -> WindowRecord:
         msgspec.DecodeError: not such a message at all.
     """
     head(message)
-    return _decoder.decode(message)
+    return decoded(_decoder, message)

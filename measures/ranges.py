@@ -10,7 +10,7 @@ from collections import deque
 
 import msgspec
 
-from contracts.events import EventBatch, UnknownSchemaError, decode
+from contracts.events import EventBatch, UnknownSchemaError, decode, decoded
 from contracts.windows import LOOKBACK_MESSAGES, RANGE_MESSAGES, WindowRecord
 from measures.folding import Fold
 
@@ -162,7 +162,7 @@ class _OpenRange:
 def _identity_of(message: bytes) -> _Identity | None:
     """Who sent it and which it was; None of what is no batch."""
     try:
-        sender = _sender.decode(message)
+        sender = decoded(_sender, message)
     except msgspec.DecodeError:
         return None
     return sender.gateway, sender.sequence

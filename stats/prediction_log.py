@@ -141,7 +141,7 @@ class KafkaPredictionLog:
             self._known_changes = self._changes.count
             return self._assignment()
         return [
-            Message(part.partition, record.offset, record.timestamp / 1000, record.value)
+            Message(part.partition, record.offset, record.timestamp / 1000, record.value or b"")
             for part, records in polled.items()
             for record in records
         ]

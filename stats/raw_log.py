@@ -94,7 +94,7 @@ class KafkaRawLog:
             for record in polled:
                 position, heard_at = record.offset + 1, time.monotonic()
                 if record.offset < end:
-                    yield RawMessage(record.offset, record.timestamp / 1000, record.value)
+                    yield RawMessage(record.offset, record.timestamp / 1000, record.value or b"")
             if time.monotonic() - heard_at > self._silence_seconds:
                 raise KafkaAwayError(f"no message after {position - 1} came")
 

@@ -79,7 +79,7 @@ class KafkaRecordLog:
         """See ``RecordLog``."""
         with speaking():
             polled = self._consumer.poll(timeout_ms=int(seconds * 1000))
-        return [record.value for records in polled.values() for record in records]
+        return [record.value or b"" for records in polled.values() for record in records]
 
     def whole(self) -> bool:
         """See ``RecordLog``; a topic that was made anew, or has new partitions, is another log."""

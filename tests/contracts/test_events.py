@@ -23,6 +23,7 @@ from contracts.events import (
 
 seconds = st.floats(min_value=0, max_value=600, allow_nan=False)
 counts = st.integers(min_value=0, max_value=2**31)
+statuses = st.integers(min_value=100, max_value=599)
 words = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 text_records = st.builds(
     TextRecord,
@@ -42,7 +43,7 @@ events = st.builds(
     version=words,
     package=words,
     arm=st.sampled_from(Arm),
-    status=st.integers(100, 599),
+    status=statuses,
     answered=st.booleans(),
     latency=st.builds(
         Latency, queue=seconds, tokenise=seconds, wait=seconds, infer=seconds, total=seconds
@@ -55,8 +56,8 @@ batches = st.builds(
     gateway=words,
     sequence=counts,
     events=st.lists(events, max_size=3),
-    refusals=st.lists(st.builds(Refusals, words, counts, words, counts), max_size=2),
-    dropped=st.lists(st.builds(Dropped, words, counts, words, counts), max_size=2),
+    refusals=st.lists(st.builds(Refusals, words, statuses, words, counts), max_size=2),
+    dropped=st.lists(st.builds(Dropped, words, statuses, words, counts), max_size=2),
 )
 
 
@@ -73,7 +74,20 @@ def test_a_message_of_an_unknown_schema_is_told_apart() -> None:
         decode(json.dumps(message).encode())
 
 
-@pytest.mark.parametrize("rubbish", [b"", b"\x00\xff", b"[]", b'{"schema_version": "one"}', b"{}"])
+@pytest.mark.parametrize(
+    "rubbish",
+    [
+        b"",
+        b"\x00\xff",
+        b"[]",
+        b"{}",
+        b'{"schema_version": "one"}',
+        b'{"schema_version": 1, "gateway": "\xff", "sequence": 1}',
+        b'{"schema_version": 1, "x": ' + b"[" * 100_000,
+        b'{"schema_version": 1, "gateway": "g", "sequence": 1, "refusals": [["e", 503, "r", -1]]}',
+    ],
+    ids=lambda rubbish: str(rubbish[:40]),
+)
 def test_rubbish_is_a_decode_error(rubbish: bytes) -> None:
     with pytest.raises(msgspec.DecodeError):
         decode(rubbish)

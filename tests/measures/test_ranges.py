@@ -93,6 +93,23 @@ def test_messages_that_are_no_batches_are_counted_and_passed() -> None:
     assert (record.skipped, record.events, record.end) == (4, 3, 5)
 
 
+@settings(max_examples=200)
+@given(data=st.data())
+def test_whatever_is_in_a_message_folding_goes_on(data: st.DataObject) -> None:
+    """A message of a program with a mistake in it, or of somebody else's."""
+    message = bytearray(encode(batch_of(random.Random(1), sequence=1, events=2)))
+    for _ in range(data.draw(st.integers(1, 4))):
+        at = data.draw(st.integers(0, len(message) - 1))
+        other = data.draw(
+            st.sampled_from(['"', "{", "}", "[", "]", ",", ":", "-", "9" * 400, "e9"])
+        )
+        message[at : at + 1] = data.draw(st.sampled_from([other.encode(), b"\xff", b"\x00"]))
+    after = encode(batch_of(random.Random(2), sequence=2, events=3))
+    (record,) = fold_of([bytes(message), after])
+    assert record.events >= 3
+    assert record.end == 2
+
+
 def test_a_hole_in_the_log_is_counted_and_ends_its_range() -> None:
     fold = PartitionFold("t", 0, first=64, window_seconds=10)
     message = [encode(EventBatch("g", number)) for number in range(4)]
