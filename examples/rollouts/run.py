@@ -77,6 +77,21 @@ class Ended:
             right = right and bool(set(self.failed_checks) & set(example.because))
         return right and self.failed_requests == 0
 
+    def row(self, example: Example) -> dict[str, Any]:
+        """What became of it, for machines to read."""
+        return {
+            "variant": example.variant,
+            "version": self.version,
+            "expected": example.ends,
+            "phase": self.phase,
+            "reason": self.reason,
+            "failed_checks": self.failed_checks,
+            "seconds": round(self.seconds, 1),
+            "requests": self.traffic.get("requests", 0),
+            "failed": self.failed_requests,
+            "latency_seconds": self.traffic.get("latencySeconds", {}),
+        }
+
     @property
     def failed_requests(self) -> int:
         """Requests that were not answered with 200."""
@@ -95,6 +110,9 @@ def main() -> int:
         stack.prepare()
         ended = [_run(stack, example, texts, arguments.rate) for example in chosen]
     _show(chosen, ended)
+    if arguments.json:
+        rows = [each.row(example) for example, each in zip(chosen, ended, strict=True)]
+        arguments.json.write_text(json.dumps(rows, indent=2) + "\n", encoding="utf-8")
     right = [each.is_expected(example) for example, each in zip(chosen, ended, strict=True)]
     return 0 if all(right) else 1
 
@@ -245,6 +263,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("examples", nargs="*", choices=[[], *_names()], help="default: all")
     parser.add_argument("--home", help="the stack's home, as in headrace up")
     parser.add_argument("--rate", type=float, default=40.0, help="requests a second")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write what came of it there too")
     return parser.parse_args()
 
 
