@@ -42,6 +42,11 @@ def merged(cells: Iterable[Cell]) -> Cell:
     return total
 
 
+def add(total: Cell, more: Cell) -> None:
+    """Adds the counts of ``more`` to ``total`` in place, whatever their keys are."""
+    _add_struct(total, more)
+
+
 def _add_struct(total: msgspec.Struct, more: msgspec.Struct) -> None:
     for name in total.__struct_fields__:
         if name in _IDENTITY:

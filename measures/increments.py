@@ -1,0 +1,162 @@
+"""What a window record adds to those before it: the growth of its range, exactly.
+
+Called by the evaluate role (``stats.evaluate``). A range's record is rewritten as the range grows,
+so that counters may add only ``new - old``; and a range that is complete never grows again, so that
+its cells need not be kept. Then the sum of all growths is what the merged windows hold, in the
+memory of the ranges that are still open. Pure; it knows no clock and no Kafka.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from contracts.windows import RANGE_MESSAGES, Cell, OwnCounts, WindowRecord
+from measures.own_statistics import declaration_of
+
+_IDENTITY = {"endpoint", "version", "package", "arm", "start"}
+_Key = tuple[str, int, int]  # topic id, partition, start
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """What came with one record.
+
+    Attributes:
+        window_seconds: length of its windows.
+        cells: what each cell gained, those that gained nothing left out.
+        refusals: endpoint -> status and reason -> count.
+        events: prediction events.
+        skipped: messages that were no batches of a known schema.
+        copies: messages that were in the log before.
+    """
+
+    window_seconds: int
+    cells: tuple[Cell, ...]
+    refusals: Mapping[str, Mapping[str, int]]
+    events: int
+    skipped: int
+    copies: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    end: int
+    seen: float  # largest time in it, unix seconds
+    record: WindowRecord | None  # None: complete, or too old to grow
+
+
+class Ledger:
+    """Which ranges are known, and how far each had grown."""
+
+    def __init__(self) -> None:
+        self._held: dict[_Key, _Held] = {}
+        self._newest: dict[tuple[str, int], float] = {}  # topic id, partition -> largest time
+
+    def take(self, record: WindowRecord) -> Growth | None:
+        """What the record adds; None where a record of at least its end is known."""
+        key = (record.topic_id, record.partition, record.start)
+        held = self._held.get(key)
+        if held is not None and (held.end >= record.end or held.record is None):
+            return None
+        seen = max(record.through, record.newest)
+        complete = record.end - record.start >= RANGE_MESSAGES
+        self._held[key] = _Held(record.end, seen, None if complete else record)
+        log = (record.topic_id, record.partition)
+        self._newest[log] = max(self._newest.get(log, 0.0), seen)
+        return growth(None if held is None else held.record, record)
+
+    def forget_before(self, time: float) -> None:
+        """Drops what is known of ranges whose messages and events are all older, unix seconds."""
+        self._held = {key: held for key, held in self._held.items() if held.seen >= time}
+        self._newest = {log: seen for log, seen in self._newest.items() if seen >= time}
+
+    def known_through(self) -> float:
+        """As ``measures.merging.Windows.known_through``: of the slowest partition; 0: nothing."""
+        if not self._newest:
+            return 0.0
+        topic_id = max(self._newest, key=lambda log: self._newest[log])[0]
+        return min(seen for log, seen in self._newest.items() if log[0] == topic_id)
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+
+def growth(old: WindowRecord | None, new: WindowRecord) -> Growth:
+    """What a range's record gained since an older one of the same range; all of it without one."""
+    before = {} if old is None else {_identity(cell): cell for cell in old.cells}
+    gained = (cell_growth(before.get(_identity(cell)), cell) for cell in new.cells)
+    return Growth(
+        window_seconds=new.window_seconds,
+        cells=tuple(cell for cell in gained if cell is not None),
+        refusals=_less(new.refusals, {} if old is None else old.refusals),
+        events=new.events - (0 if old is None else old.events),
+        skipped=new.skipped - (0 if old is None else old.skipped),
+        copies=new.copies - (0 if old is None else old.copies),
+    )
+
+
+def cell_growth(old: Cell | None, new: Cell) -> Cell | None:
+    """What a cell gained; None where that is nothing. ``new`` itself where there was none."""
+    if old is None:
+        return new
+    gained = Cell(new.endpoint, new.version, new.package, new.arm, new.start)
+    return gained if _fill(gained, new, old) else None
+
+
+def _identity(cell: Cell) -> tuple[str, str, str, str, int]:
+    return cell.endpoint, cell.version, cell.package, cell.arm, cell.start
+
+
+def _fill(gained: msgspec.Struct, new: msgspec.Struct, old: msgspec.Struct) -> bool:
+    """Sets every count of ``gained`` to what ``new`` has beyond ``old``; whether any is not 0."""
+    any_more = False
+    for name in new.__struct_fields__:
+        if name in _IDENTITY:
+            continue
+        now, then = getattr(new, name), getattr(old, name)
+        if now == then:
+            continue
+        any_more = True
+        if isinstance(now, int):
+            setattr(gained, name, now - then)
+        elif isinstance(now, dict):
+            setattr(gained, name, _less(now, then))
+        elif isinstance(now, list):
+            setattr(gained, name, _own_growth(now, then))
+        else:
+            _fill(getattr(gained, name), now, then)
+    return any_more
+
+
+def _less(now: Mapping[Any, Any], then: Mapping[Any, Any]) -> dict[Any, Any]:
+    """``now - then`` at any depth of mappings, without what is 0."""
+    found: dict[Any, Any] = {}
+    for key in now.keys() | then.keys():
+        one, other = now.get(key), then.get(key)
+        if one == other:
+            continue
+        if isinstance(one if one is not None else other, Mapping):
+            found[key] = _less(one or {}, other or {})
+        else:
+            found[key] = (one or 0) - (other or 0)
+    return found
+
+
+def _own_growth(now: list[OwnCounts], then: list[OwnCounts]) -> list[OwnCounts]:
+    before = {declaration_of(own.spec): own for own in then}
+    found = []
+    for own in now:
+        old = before.get(declaration_of(own.spec))
+        if own == old:
+            continue
+        gained = OwnCounts(own.spec)
+        if old is None:
+            gained = own
+        else:
+            gained.counts = _less(own.counts, old.counts)
+            gained.sum_micro = own.sum_micro - old.sum_micro
+            gained.unfit = own.unfit - old.unfit
+        found.append(gained)
+    return found

@@ -1,0 +1,129 @@
+"""Growths of ranges add up to the merged windows, whatever comes again, or in another order."""
+
+import random
+from collections.abc import Iterable
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from prediction_batches import batch_of
+
+from contracts.windows import RANGE_MESSAGES, Cell, WindowRecord, decode, encode
+from measures.folding import Fold
+from measures.increments import Growth, Ledger
+from measures.merging import Windows, add, merged
+from measures.recounting import differences
+
+
+def records_of(seed: int, ends: Iterable[int], *, start: int = 0) -> list[WindowRecord]:
+    """The records of one range as it grew."""
+    rng, fold, found, message = random.Random(seed), Fold(10), [], 0
+    for end in sorted(ends):
+        for number in range(message, end):
+            fold.add(batch_of(rng, sequence=number, events=3))
+        message = end
+        record = WindowRecord(
+            "t", start // RANGE_MESSAGES % 2, start, start + end, fold.newest, fold.events,
+            through=1e6 + start + end, skipped=end // 3, cells=fold.cells(),
+            refusals=fold.refusals,
+        )  # fmt: skip
+        found.append(decode(encode(record)))
+    return found
+
+
+def sums_of(growths: Iterable[Growth]) -> WindowRecord:
+    """All growths as one record, so that every number of it can be compared."""
+    cells: dict[tuple[object, ...], Cell] = {}
+    total = WindowRecord("", 0, 0, 0, 0.0, 0)
+    for growth in growths:
+        for cell in growth.cells:
+            key = (cell.endpoint, cell.version, cell.package, cell.arm, cell.start)
+            if key in cells:
+                add(cells[key], cell)
+            else:
+                cells[key] = merged([cell])
+        total.events += growth.events
+        total.skipped += growth.skipped
+        for endpoint, counts in growth.refusals.items():
+            held = total.refusals.setdefault(endpoint, {})
+            for reason, count in counts.items():
+                held[reason] = held.get(reason, 0) + count
+    total.cells = list(cells.values())
+    return total
+
+
+@settings(max_examples=15, deadline=None)
+@given(seed=st.integers(0, 10**6), data=st.data())
+def test_growths_add_up_to_the_merged_windows(seed: int, data: st.DataObject) -> None:
+    ends = st.sets(st.integers(1, 12), min_size=1, max_size=4)
+    records = [
+        record
+        for number, cuts in enumerate(data.draw(st.lists(ends, min_size=1, max_size=3)))
+        for record in records_of(seed + number, cuts, start=number * RANGE_MESSAGES)
+    ]
+    again = data.draw(st.lists(st.sampled_from(records), max_size=4))
+    ledger, windows, grown = Ledger(), Windows(), []
+    for record in data.draw(st.permutations([*records, *again])):
+        windows.put(record)
+        growth = ledger.take(record)
+        if growth is not None:
+            grown.append(growth)
+    newest = windows.records()
+    wanted = sums_of(Ledger().take(record) or _nothing() for record in newest)
+    assert differences(sums_of(grown), wanted) == ()
+    found = [window for name in windows.endpoints() for window in windows.all(name)]
+    wanted.cells = [cell for window in found for cell in window.cells]
+    assert differences(sums_of(grown), wanted) == ()
+    assert ledger.known_through() == windows.known_through()
+
+
+def test_a_record_that_grew_adds_only_its_growth() -> None:
+    first, second = records_of(5, (3, 4))
+    ledger = Ledger()
+    ledger.take(first)
+    growth = ledger.take(second)
+    assert growth is not None
+    assert growth.events == 3
+    gained = sum(sum(cell.statuses.values()) for cell in growth.cells)
+    assert gained == 3
+    assert all(cell.statuses or cell.feedback for cell in growth.cells)
+
+
+def test_what_is_known_adds_nothing_again() -> None:
+    first, second = records_of(6, (3, 5))
+    ledger = Ledger()
+    ledger.take(second)
+    assert ledger.take(second) is None
+    assert ledger.take(first) is None
+
+
+def test_no_record_is_changed_by_what_comes_after_it() -> None:
+    records = records_of(7, (2, 5, 9))
+    before = [encode(record) for record in records]
+    ledger = Ledger()
+    sums_of(growth for record in records if (growth := ledger.take(record)))
+    assert [encode(record) for record in records] == before
+
+
+def test_a_complete_range_is_kept_without_its_cells_and_never_counts_again() -> None:
+    ends = (RANGE_MESSAGES - 1, RANGE_MESSAGES)
+    almost, complete = records_of(8, ends)
+    ledger = Ledger()
+    growths = [ledger.take(record) for record in (almost, complete, complete, almost)]
+    assert [growth is not None for growth in growths] == [True, True, False, False]
+
+
+def test_ranges_of_long_ago_are_forgotten() -> None:
+    (old,), (new,) = records_of(9, (4,)), records_of(9, (4,), start=10 * RANGE_MESSAGES)
+    ledger = Ledger()
+    for record in (old, new):
+        ledger.take(record)
+    assert [len(ledger), ledger.known_through() > 0] == [2, True]
+    ledger.forget_before(new.through)
+    assert len(ledger) == 1
+    ledger.forget_before(2e6)
+    assert len(ledger) == 0
+    assert ledger.known_through() == 0
+
+
+def _nothing() -> Growth:
+    return Growth(10, (), {}, 0, 0, 0)
