@@ -75,7 +75,7 @@ class Ended:
         right = self.phase == example.ends and example.says in self.reason
         if example.because:
             right = right and bool(set(self.failed_checks) & set(example.because))
-        return right and self.failed_requests == 0
+        return right and self.traffic.get("statuses", {}).keys() == {"200"}
 
     def row(self, example: Example) -> dict[str, Any]:
         """What became of it, for machines to read."""

@@ -1,0 +1,62 @@
+"""The examples of ``examples/rollouts`` on the real stack, each to the end that the README says.
+
+CI runs the two that end soonest, the soak (``make soak``) all six. ``run.py`` itself compares what
+became of a version with what should, and counts requests that callers saw fail.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from running_stack import RunningStack, running_stack
+from soak_record import record
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
+
+EXAMPLES = Path(__file__).parents[2] / "examples" / "rollouts"
+ENDPOINT = "sentiment-rollouts"
+SOONEST = ("unconvertible", "collapsed")
+DEADLINE_SECONDS = 1200.0  # as endpoint.yaml says
+
+
+@pytest.fixture
+def without_the_endpoint(stack: RunningStack) -> Iterator[RunningStack]:
+    """The shared stack, left as it was found."""
+    yield stack
+    stack.command("delete", ENDPOINT, "--yes")
+
+
+def rolled_out(stack: RunningStack, out: Path, seconds: float, *names: str) -> dict[str, Any]:
+    """Runs examples as their README says; what became of each, by its name."""
+    words = [sys.executable, str(EXAMPLES / "run.py"), *names]
+    done = subprocess.run(
+        [*words, "--home", str(stack.home), "--json", str(out)],
+        env={**os.environ, "PYTHONSAFEPATH": "", "MLFLOW_DISABLE_TELEMETRY": "true"},
+        capture_output=True, text=True, timeout=seconds, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    return {each["variant"]: each for each in json.loads(out.read_text(encoding="utf-8"))}
+
+
+def test_a_version_that_cannot_be_converted_and_one_that_collapsed_end_as_they_should(
+    without_the_endpoint: RunningStack, tmp_path: Path
+) -> None:
+    ended = rolled_out(without_the_endpoint, tmp_path / "ended.json", 400, *SOONEST)
+    assert [ended[name]["phase"] for name in SOONEST] == ["Rejected", "RolledBack"]
+    assert all(each["requests"] > 0 for each in ended.values())
+    assert [each["failed"] for each in ended.values()] == [0, 0]
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(7200)
+def test_all_six_end_as_they_should_within_their_deadlines(tmp_path: Path) -> None:
+    with running_stack(tmp_path / "home", "--no-example") as stack:
+        ended = rolled_out(stack, tmp_path / "ended.json", 7000)
+    assert len(ended) == 6
+    assert all(each["seconds"] < DEADLINE_SECONDS for each in ended.values())
+    record("rollout-examples", ended)
