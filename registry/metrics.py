@@ -5,6 +5,8 @@ Written by the controller and the loader, shown on ``/metrics`` by each service'
 
 from prometheus_client import Counter, Gauge, Histogram
 
+from contracts.metrics import WRITE_BACK_FAILURES as _WRITE_BACK_FAILURES
+
 _SECONDS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 900)
 
 CONVERSIONS = Counter(
@@ -29,6 +31,7 @@ BLOCKED = Gauge(
     "headrace_registry_blocked_endpoints", "Endpoints whose newest version waits for a retry."
 )
 SOURCE_UP = Gauge("headrace_registry_source_up", "1 where MLflow answered the last question.")
+WRITE_BACK_FAILURES = Counter(_WRITE_BACK_FAILURES.name, _WRITE_BACK_FAILURES.help)
 PASSES = Counter("headrace_registry_passes_total", "Passes of the controller's loop.", ["outcome"])
 WEBHOOKS = Counter(
     "headrace_registry_webhooks_total", "Webhooks received, by what became of them.", ["outcome"]

@@ -13,7 +13,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from functools import partial
 
-from registry.errors import SourceRefusedError
+from registry import metrics
+from registry.errors import SourceRefusedError, SourceUnavailableError
 from registry.mlflow_artifacts import RunArtifacts
 from registry.mlflow_source import ModelRegistry, Picture, RegisteredVersion
 from registry.projection import EvidenceOf, Projection
@@ -111,7 +112,11 @@ class WriteBack:
             return False
         try:
             await doing()
+        except SourceUnavailableError:
+            metrics.WRITE_BACK_FAILURES.inc()
+            raise
         except SourceRefusedError as error:
+            metrics.WRITE_BACK_FAILURES.inc()
             if what not in self._refused:
                 log.warning("MLflow refuses %s: %s", what, error)
             self._refused[what] = self._clock() + _REFUSED_AGAIN_SECONDS

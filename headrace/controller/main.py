@@ -12,8 +12,9 @@ import signal
 import sys
 from collections.abc import Mapping
 
-from prometheus_client import start_http_server
+from prometheus_client import REGISTRY, start_http_server
 
+from headrace.controller.metrics import RolloutCollector
 from headrace.controller.rollouts import JoinedRollouts, PackageProfiles
 from headrace.controller.settings import ControllerSettings
 from registry.controller import Controller, ControllerOptions
@@ -56,6 +57,7 @@ def main() -> int:
     logs.configure("controller", settings.log_level)
     log.info("the controller starts")
     if settings.metrics_port:
+        REGISTRY.register(RolloutCollector(FileEndpointStore(settings.endpoints_dir).list))
         start_http_server(settings.metrics_port, addr="127.0.0.1")
     asyncio.run(_run(settings, dict(os.environ)))
     return 0

@@ -1,0 +1,49 @@
+"""Families for ``prometheus_client`` of the metrics that ``contracts.metrics`` declares.
+
+Called by the collectors of the evaluate role and the controller, so that a name, a help or a label
+stands in one place. It adds no value by itself.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate
+
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+)
+from prometheus_client.core import Metric as Family
+
+from contracts.metrics import Kind, Metric
+
+Labels = tuple[str, ...]
+
+
+def numbers(metric: Metric, values: Iterable[tuple[Labels, float]]) -> Family:
+    """A counter's or gauge's family with one number for each set of label values."""
+    kind = CounterMetricFamily if metric.kind is Kind.COUNTER else GaugeMetricFamily
+    family = kind(metric.family, metric.help, labels=metric.labels)
+    for labels, value in values:
+        family.add_metric(labels, value)
+    return family
+
+
+def histograms(
+    metric: Metric, values: Iterable[tuple[Labels, Sequence[float], Sequence[int], float]]
+) -> Family:
+    """A histogram's family.
+
+    Args:
+        metric: of kind histogram.
+        values: label values, upper edges, counts of each bucket with one more to infinity, and
+            the sum of what was counted.
+    """
+    family = HistogramMetricFamily(metric.family, metric.help, labels=metric.labels)
+    for labels, upper, counts, total in values:
+        family.add_metric(labels, list(_cumulative(upper, counts)), total)
+    return family
+
+
+def _cumulative(upper: Sequence[float], counts: Sequence[int]) -> Iterator[tuple[str, float]]:
+    names = (*(f"{edge:g}" for edge in upper), "+Inf")
+    yield from zip(names, map(float, accumulate(counts)), strict=True)
