@@ -170,7 +170,10 @@ class Stack:
         words = ["replay", str(texts), "--endpoint", ENDPOINT, "--rate", str(rate)]
         words += ["--callers", "400", "--feedback", "--json"]
         with tempfile.TemporaryFile("w+") as out:
-            process = subprocess.Popen([HEADRACE, *words, *self._home], stdout=out)
+            # In a session of its own: Ctrl-C is for this program, which ends the replay once.
+            process = subprocess.Popen(
+                [HEADRACE, *words, *self._home], stdout=out, start_new_session=True
+            )
             summary: dict[str, Any] = {}
             try:
                 yield summary
@@ -276,4 +279,7 @@ def _lines(path: Path) -> list[str]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit("Interrupted. A rollout that was on goes on; headrace rollout abort ends it.")
