@@ -77,18 +77,20 @@ def second_version(settings: StackSettings) -> list[str]:
 
     It is a rollout, and one without traffic stays where it is: nobody should wait for it in vain.
     """
-    name, texts = example.ENDPOINT, example.script().parent / "texts" / "replay.txt"
+    name, folder = example.ENDPOINT, example.script().parent
     register = example.command(settings.mlflow_url, "--variant", "v2")
-    replay = ["replay", str(texts), "--endpoint", name, "--rate", "30", "--callers", "300"]
+    looser = ["apply", "-f", str(folder / "endpoint.yaml")]
+    texts = str(folder / "texts" / "replay.txt")
+    replay = ["replay", texts, "--endpoint", name, "--rate", "30", "--callers", "300"]
     status = ["rollout", "status", name, "--watch"]
     promote = ["rollout", "promote", name]
     return [
         "",
         "Register a second version:",
         f"  {shlex.join(register)}",
-        "It is compared with the first one on traffic, and gets callers step by step. Send some,",
-        "and watch it; or give it all callers at once:",
-        *(f"  {_ours(settings, words)}" for words in (replay, status, promote)),
+        "It is compared with the first one on traffic, and gets callers step by step. Have so",
+        "little traffic decide in minutes, send it, and watch; or give it all callers at once:",
+        *(f"  {_ours(settings, words)}" for words in (looser, replay, status, promote)),
     ]
 
 

@@ -32,7 +32,10 @@ def test_a_newcomer_is_told_that_a_second_version_rolls_out_and_how_to_move_it()
     replay = told["replay", str(example.script().parent / "texts" / "replay.txt")]
     assert Path(replay[2]).is_file()
     assert "sentiment-classifier" in replay
-    assert set(told) - {tuple(replay[1:3])} == {("rollout", "status"), ("rollout", "promote")}
+    looser = told["apply", "-f"]
+    assert Path(looser[3]).is_file()
+    others = set(told) - {tuple(replay[1:3]), tuple(looser[1:3])}
+    assert others == {("rollout", "status"), ("rollout", "promote")}
 
 
 def test_the_usual_home_is_not_spelled_out() -> None:
