@@ -25,6 +25,7 @@ from headrace.errors import RefusedError
 from headrace.rollouts import pins, wishes
 from headrace.rollouts.view import view
 from headrace.stack import state
+from headrace.stack.state import Home
 from registry.endpoint_store import EndpointStore
 from rollout.plots import number
 
@@ -40,31 +41,35 @@ def show(root: Path, name: str, *, watch: bool, as_json: bool) -> None:
         NotRunningError: there is no such home.
         RequestFailedError: there is no such endpoint.
     """
-    store = homes.store(homes.opened(root))
+    home = homes.opened(root)
+    store = homes.store(home)
     if not watch:
-        seen = view(edits.existing(store, name), time.time())
         if as_json:
-            print_json(seen.document())
+            print_json(view(edits.existing(store, name), time.time()).document())
         else:
-            console.print(picture(seen))
+            console.print(_shown(home, store, name))
         return
     try:
         if as_json:
             _print_changes(store, name)
         else:
-            _live(store, name)
+            _live(home, store, name)
     except KeyboardInterrupt:
         return
 
 
-def _live(store: EndpointStore, name: str) -> None:
-    def now() -> Group:
-        return picture(view(edits.existing(store, name), time.time()))
-
-    with Live(now(), console=console, auto_refresh=False) as live:
+def _live(home: Home, store: EndpointStore, name: str) -> None:
+    with Live(_shown(home, store, name), console=console, auto_refresh=False) as live:
         while True:
             time.sleep(_REFRESH_SECONDS)
-            live.update(now(), refresh=True)
+            live.update(_shown(home, store, name), refresh=True)
+
+
+def _shown(home: Home, store: EndpointStore, name: str) -> Group:
+    drawn = picture(view(edits.existing(store, name), time.time()))
+    if state.is_locked(home):
+        return drawn
+    return Group(drawn, "[yellow]No stack runs on this home: nothing moves until headrace up.[/]")
 
 
 def _print_changes(store: EndpointStore, name: str) -> None:

@@ -212,6 +212,7 @@ def test_without_a_stack_a_decision_is_noted_for_when_it_is_back(
     (key,) = stored(store).metadata.annotations
     assert key.startswith(COMMAND_PREFIX)
     assert "1 commands wait" in run(root, "rollout", "status", "tone").output
+    assert "No stack runs" in run(root, "rollout", "status", "tone").output
 
 
 def test_more_decisions_than_are_kept_are_refused(root: Path, tone: ModelEndpoint) -> None:
