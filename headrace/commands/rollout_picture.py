@@ -36,7 +36,9 @@ def picture(seen: View) -> Group:
     if seen.next_version is not None:
         parts.append(f"Version {seen.next_version} waits for this one to end.")
     if seen.commands_waiting:
-        parts.append(f"{seen.commands_waiting} commands wait for the controller.")
+        count = seen.commands_waiting
+        wait = "1 command waits" if count == 1 else f"{count} commands wait"
+        parts.append(f"{wait} for the controller.")
     return Group(*parts)
 
 

@@ -211,7 +211,7 @@ def test_without_a_stack_a_decision_is_noted_for_when_it_is_back(
     assert "taken when the controller is back" in result.output
     (key,) = stored(store).metadata.annotations
     assert key.startswith(COMMAND_PREFIX)
-    assert "1 commands wait" in run(root, "rollout", "status", "tone").output
+    assert "1 command waits" in run(root, "rollout", "status", "tone").output
     assert "No stack runs" in run(root, "rollout", "status", "tone").output
 
 
