@@ -8,7 +8,7 @@ import httpx
 from rich.markup import escape
 from rich.table import Table
 
-from contracts.endpoint import ModelEndpoint, Phase
+from contracts.endpoint import Arm, ModelEndpoint, Phase
 from headrace.commands.output import console, print_json
 from headrace.errors import NotRunningError
 from headrace.stack import answers, state
@@ -75,7 +75,7 @@ def join(
 def _line(endpoint: ModelEndpoint, model: str, version: str) -> VersionLine:
     status = endpoint.status
     for route in status.routes:
-        if route.ref.version == version:
+        if route.ref.version == version and route.arm is not Arm.SHADOW:  # which serves nobody
             said = Phase.SERVING.value
             if route.weight < 100:
                 said += f" {route.weight:g} % ({route.arm.value})"

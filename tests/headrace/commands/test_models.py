@@ -52,3 +52,14 @@ def test_a_share_of_the_callers_is_told() -> None:
     )
     lines = join([("tone", "2"), ("tone", "1")], [endpoint(EndpointStatus(routes=routes))])
     assert [line.state for line in lines] == ["Serving 5 % (canary)", "Serving 95 % (stable)"]
+
+
+def test_a_version_that_answers_nobody_but_copies_is_not_said_to_serve() -> None:
+    routes = (
+        Route(arm=Arm.STABLE, ref=ref("1"), weight=100),
+        Route(arm=Arm.SHADOW, ref=ref("2"), weight=100),
+    )
+    candidate = Candidate(version="2", phase=Phase.SHADOW, reason="waits", ref=ref("2"))
+    status = EndpointStatus(routes=routes, candidate=candidate)
+    (line,) = join([("tone", "2")], [endpoint(status)])
+    assert (line.state, line.reason, line.package) == ("Shadow", "waits", ref("2").package)
