@@ -1,8 +1,20 @@
 """Spans: one an attempt with its stages, on the caller's trace, and nothing when off."""
 
+import queue
+from concurrent.futures import ThreadPoolExecutor
+
+import grpc
 import pytest
 from gateway_world import call_of
 from msgspec.structs import replace
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
+    ExportTraceServiceRequest,
+    ExportTraceServiceResponse,
+)
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc import (
+    TraceServiceServicer,
+    add_TraceServiceServicer_to_server,
+)
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -72,3 +84,32 @@ def test_a_trace_that_its_caller_does_not_keep_is_not_made(exporter: InMemorySpa
     tracer_of(exporter).attempt(call, event_of())
     tracer_of(exporter, share=0.5, draw=0.7).attempt(call_of("a"), event_of())
     assert exporter.get_finished_spans() == ()
+
+
+def test_a_collector_gets_the_spans_over_otlp() -> None:
+    arrived: queue.Queue[str] = queue.Queue()
+
+    class Collector(TraceServiceServicer):
+        def Export(  # noqa: N802 - the protocol's name
+            self, request: ExportTraceServiceRequest, context: grpc.ServicerContext
+        ) -> ExportTraceServiceResponse:
+            for spans in request.resource_spans:
+                for scope in spans.scope_spans:
+                    for span in scope.spans:
+                        arrived.put(f"{span.name} {span.trace_id.hex()}")
+            return ExportTraceServiceResponse()
+
+    server = grpc.server(ThreadPoolExecutor(1))
+    add_TraceServiceServicer_to_server(Collector(), server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    tracer = open_tracer(f"http://127.0.0.1:{port}", 1.0)
+    assert tracer is not None
+    try:
+        tracer.attempt(replace(call_of("a"), trace_parent=PARENT), event_of())
+        tracer.close()
+        spans = {arrived.get(timeout=10) for _ in range(5)}
+    finally:
+        server.stop(grace=None)
+    stages = ("predict", "queue", "tokenise", "wait", "infer")
+    assert spans == {f"{name} {TRACE}" for name in stages}
