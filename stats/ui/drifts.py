@@ -1,0 +1,70 @@
+"""Drift and accuracy as the page draws them: the board's figures, over columns of time. Pure.
+
+Called by ``view.py``. It never decides what drift is.
+"""
+
+from collections.abc import Iterable
+
+from stats import board
+from stats.ui.columns import Span, rounded
+from stats.ui.document import Accuracy, Drift, Monitor, Statistic, Values
+
+MOST_STATISTICS = 60  # of a version; those of users come last in the order of names
+
+
+def of(found: board.VersionDrift, over: Span) -> Drift:
+    """One version's drift."""
+    return Drift(
+        version=found.version,
+        kind=found.reference.kind,
+        source=found.reference.source,
+        reference_texts=found.reference.texts,
+        calibration=rounded(found.calibration),
+        at=found.at or None,
+        texts=found.texts,
+        statistics=[
+            _statistic(item, over) for item in found.statistics[:MOST_STATISTICS] if item.monitors
+        ],
+    )
+
+
+def _statistic(found: board.StatisticDrift, over: Span) -> Statistic:
+    return Statistic(
+        statistic=found.statistic,
+        ratio=rounded(found.ratio),
+        psi=rounded(found.psi),
+        level=found.level,
+        alarm=found.alarm,
+        calibrated=found.calibrated,
+        monitors=[
+            Monitor(monitor.weight, rounded(monitor.ratio), rounded(monitor.psi))
+            for monitor in found.monitors
+        ],
+        bins=list(found.bins),
+        reference=[rounded(share) for share in found.reference],
+        now=[rounded(share) for share in found.now],
+        ratios=_largest(((point.at, point.ratio) for point in found.history), over),
+        psis=_largest(((point.at, point.psi) for point in found.history), over),
+    )
+
+
+def _largest(points: Iterable[tuple[float, float]], over: Span) -> Values:
+    """The largest value in each column; a point lies in the column that it ends in."""
+    values: Values = [None] * over.count
+    for at, value in points:
+        column = over.column(at - 0.001)
+        if column is not None:
+            values[column] = rounded(max(value, values[column] or 0.0))
+    return values
+
+
+def accuracy(found: board.Accuracy) -> Accuracy:
+    """One arm's accuracy."""
+    return Accuracy(
+        version=found.version,
+        arm=found.arm.value,
+        estimated=None if found.estimated is None else rounded(found.estimated),
+        texts=found.texts,
+        measured=None if found.measured is None else rounded(found.measured),
+        feedback=found.feedback,
+    )

@@ -1,0 +1,164 @@
+// One endpoint, from its standing down to its outputs.
+
+import { h } from "./dom.js";
+import { heatmap, lines, timeAxis } from "./charts.js";
+import { command } from "./frame.js";
+import { rollout, preparing } from "./rollout.js";
+import { drift } from "./drift.js";
+import { arms, history, versions } from "./tables.js";
+import { colour, duration, number, percent, phase, rate, version } from "./words.js";
+
+const ARMS_OF_CALLERS = new Set(["stable", "canary", "control", "forced"]);
+
+/** All sections of the endpoint that is shown. */
+export function detail(view) {
+  const it = view.detail;
+  const marks = it.history.filter((line) => MARKED.has(line.phase)).map((line) => ({
+    at: line.at, css: `phase-${line.phase}`,
+    name: `${version(line.version)} ${phase(line.phase)}${line.percent === null ? "" : ` ${line.percent} %`}`,
+  }));
+  const x = timeAxis(it.columns, view.now, marks);
+  const counted = it.series.length > 0;
+  return [
+    head(view, it),
+    counted || it.rollout ? null : untouched(view, it),
+    preparing(it),
+    rollout(view, it),
+    counted && section("traffic", "Traffic", traffic(it, x)),
+    counted && section("arms", "Arms side by side", arms(it)),
+    counted && section("texts", "Texts", texts(it, x)),
+    drift(view, it),
+    counted && section("outputs", "Outputs", outputs(it, x)),
+    section("versions", "Versions", versions(view, it)),
+    section("history", "History", history(view, it)),
+  ].filter(Boolean);
+}
+
+const MARKED = new Set(["Shadow", "Canary", "Promoted", "Settled", "Serving", "RolledBack"]);
+
+export function section(key, title, inside, note = null) {
+  return h("section", { key, id: key, "aria-labelledby": `${key}-title` },
+    h("h2", { id: `${key}-title` }, title, note && h("small", {}, note)), inside);
+}
+
+function head(view, it) {
+  const models = view.mlflow_url && `${view.mlflow_url}/#/models/${encodeURIComponent(it.model)}`;
+  return h("header", { key: "head", class: `head tone-${it.tone}` },
+    h("h1", {}, it.name),
+    h("p", { class: "said" }, h("i", { class: "dot" }), it.said),
+    h("p", { class: "of" }, "model ", h("a", { href: models || null, rel: "noreferrer" }, it.model),
+      it.task && ` · ${it.task}`),
+    it.notes.map((note) => h("p", { key: note, class: "amiss" }, note)),
+    weights(it.routes),
+    figures(it));
+}
+
+/** Who gets what, as one bar. */
+function weights(routes) {
+  const callers = routes.filter((route) => route.arm !== "shadow");
+  const shadows = routes.filter((route) => route.arm === "shadow");
+  if (!callers.length) return null;
+  const said = routes.map((one) => `${version(one.version)} ${one.arm} ${one.percent} %`).join(", ");
+  return h("div", { class: "weights", role: "img", "aria-label": `Who gets what: ${said}` },
+    h("div", { class: "shares" }, callers.map((one) =>
+      h("span", { key: one.arm, class: `v${colour(one.version)}`, style: { "flex-grow": String(one.percent) } },
+        h("b", {}, version(one.version)), ` ${one.arm} ${one.percent} %`))),
+    shadows.map((one) => h("div", { key: `s${one.version}`, class: `copies v${colour(one.version)}` },
+      h("b", {}, version(one.version)), ` shadow: copies of ${one.percent} % of requests`)));
+}
+
+function figures(it) {
+  const answering = it.series.filter((one) => ARMS_OF_CALLERS.has(one.arm));
+  if (!answering.length) return null;
+  const last = (one, name) => one[name].slice(-7, -1).filter((value) => value !== null);
+  const mean = (values) => (values.length ? values.reduce((a, b) => a + b, 0) / values.length : null);
+  const main = answering.find((one) => one.arm === "stable") ?? answering[0];
+  const shown = [
+    ["requests", rate(mean(sums(answering.map((one) => one.rate.slice(-7, -1)))))],
+    ["errors", percent(main.totals.errors)],
+    ["median", duration(main.totals.p50)],
+    ["p95", duration(main.totals.p95)],
+    ["p99", duration(main.totals.p99)],
+    ["tokens a text", number(main.totals.tokens)],
+    ["UNK", percent(mean(last(main, "unk")))],
+  ];
+  const accuracy = it.accuracy.find((one) => one.arm === "stable");
+  if (accuracy?.estimated != null) shown.push(["accuracy, estimated", percent(accuracy.estimated)]);
+  if (accuracy?.measured != null) shown.push(["accuracy, measured", percent(accuracy.measured)]);
+  const refused = Object.values(it.refusals).reduce((a, b) => a + b, 0);
+  if (refused) shown.push(["refused", number(refused)]);
+  const why = Object.entries(it.refusals).map(([name, count]) => `${name}: ${number(count)}`).join("\n");
+  return h("dl", { class: "figures" }, shown.map(([name, value]) =>
+    h("div", { key: name, title: name === "refused" ? why : null }, h("dt", {}, name), h("dd", {}, value))));
+}
+
+function sums(all) {
+  return all[0].map((_, i) => all.reduce((total, values) => total + (values[i] ?? 0), 0));
+}
+
+function untouched(view, it) {
+  if (!it.try_it) return null;
+  const body = '{"inputs": "what a fine day"}';
+  return h("section", { key: "untouched", class: "welcome" },
+    h("h2", {}, "No traffic yet"),
+    h("p", {}, "Ask it something:"),
+    command(`curl -s ${view.gateway_url}/endpoints/${it.name} -H 'content-type: application/json' -d '${body}'`),
+    h("p", {}, "Or send it real texts, from a checkout of Headrace:"),
+    command(it.try_it),
+    h("p", {}, "What is counted appears here about twenty seconds later."));
+}
+
+function named(one) {
+  return `${version(one.version)} ${one.arm}`;
+}
+
+function of(it, field, keep = () => true) {
+  return it.series.filter(keep).map((one) => ({
+    name: named(one), css: `v${colour(one.version)} arm-${one.arm}`, values: one[field],
+  }));
+}
+
+function traffic(it, x) {
+  const map = it.heatmaps.find((one) => one.group === "latency");
+  return h("div", { class: "grid", "data-time": "" },
+    lines({ key: "rate", title: "Requests", axis: x, series: of(it, "rate"), format: rate,
+      hint: "attempts a second; a shadow's are copies" }),
+    lines({ key: "errors", title: "Errors", axis: x, series: of(it, "errors"), format: percent, least: 0.01,
+      hint: "share of attempts answered 500 and above" }),
+    lines({ key: "p50", title: "Latency, median", axis: x, series: of(it, "p50"), format: duration }),
+    lines({ key: "p95", title: "Latency, 95th percentile", axis: x, series: of(it, "p95"), format: duration }),
+    lines({ key: "p99", title: "Latency, 99th percentile", axis: x, series: of(it, "p99"), format: duration }),
+    map && heatmap({ key: "latency", title: "Latency of all callers", axis: x, map, format: duration,
+      hint: "the darker, the larger the share of that time's attempts" }));
+}
+
+function texts(it, x) {
+  const maps = it.heatmaps.filter((one) => one.group === "texts");
+  return h("div", { class: "grid", "data-time": "" },
+    lines({ key: "tokens", title: "Tokens a text, mean", axis: x, series: of(it, "tokens"), format: number }),
+    lines({ key: "unk", title: "UNK", axis: x, series: of(it, "unk"), format: percent, least: 0.01,
+      hint: "unknown tokens, of all tokens" }),
+    lines({ key: "per_word", title: "Tokens a word, mean", axis: x, series: of(it, "tokens_per_word"), format: number,
+      hint: "the vocabulary's signal where a tokeniser never says UNK" }),
+    lines({ key: "truncated", title: "Truncated texts", axis: x, series: of(it, "truncated"), format: percent, least: 0.01 }),
+    maps.map((map) => heatmap({ key: `map ${map.key}`, title: `${map.title}, distribution`, axis: x, map, format: number })));
+}
+
+function outputs(it, x) {
+  const versionsWith = [...new Set(it.heatmaps.filter((one) => one.group === "outputs").map((one) => one.version))];
+  return versionsWith.map((name) => {
+    const labels = Object.entries(it.labels[name] ?? {});
+    return h("div", { key: name, class: "of-version" },
+      h("h3", { class: `v${colour(name)}` }, h("i", { class: `swatch v${colour(name)}` }), version(name)),
+      h("div", { class: "grid", "data-time": "" },
+        labels.length > 0 && lines({ key: "labels", title: "Share of each label", axis: x, format: percent, least: 1,
+          series: labels.map(([label, values], i) => ({ name: label, css: `label-${i % 8}`, values })) }),
+        it.heatmaps.filter((one) => one.group === "outputs" && one.version === name).map((map) =>
+          heatmap({ key: map.key, title: map.unit === "score" ? `Score of “${map.title}”` : capital(map.title),
+            axis: x, map, format: number }))));
+  });
+}
+
+function capital(text) {
+  return text.charAt(0).toUpperCase() + text.slice(1);
+}

@@ -1,0 +1,217 @@
+"""Tables of counts as what is drawn: lines, totals, heatmaps. Pure.
+
+Called by ``view.py``. What the page shows of one endpoint is bounded here, whatever users send:
+so many versions, so many labels.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from contracts.endpoint import Arm
+from contracts.statistics import EDGES, LATENCY_EDGES, Stage, Statistic
+from contracts.windows import MICRO
+from stats.ui.columns import (
+    Counts,
+    Span,
+    Table,
+    coarse,
+    mean_milliseconds,
+    means,
+    per_second,
+    quantiles,
+    rounded,
+    shares,
+    total,
+)
+from stats.ui.document import Heatmap, Series, Values
+
+MOST_LABELS = 8  # of a version, the most frequent
+MOST_VERSIONS = 3  # with heatmaps, the newest
+LATENCY_EVERY = 7  # of LATENCY_EDGES: rows of a factor 1.4
+
+_TEXTS = (
+    (Statistic.TOKENS, "Tokens a text"),
+    (Statistic.UNK_TOKENS, "UNK tokens a text"),
+    (Statistic.TOKENS_PER_WORD, "Tokens a word"),
+)
+
+
+def of(version: str, arm: Arm, table: Table, over: Span, until: float) -> Series:
+    """One version in one arm."""
+    latency = table.latency.get(Stage.TOTAL)
+    upper = LATENCY_EDGES.upper
+
+    def quantile(share: float) -> Values:
+        return quantiles(latency, share, upper) or [None] * over.count
+
+    tokens = table.histograms.get(Statistic.TOKENS)
+    counted = _texts_in(table, Statistic.TOKENS)
+    return Series(
+        version=version,
+        arm=arm.value,
+        rate=list[float | None](per_second(table.requests, over, until)),
+        errors=shares(table.errors, table.requests),
+        p50=quantile(0.5),
+        p95=quantile(0.95),
+        p99=quantile(0.99),
+        tokens=[None] * over.count if tokens is None else means(_sum(table, _TOKENS), counted),
+        unk=_ratios(_sum(table, Statistic.UNK_TOKENS), _sum(table, _TOKENS), over.count),
+        tokens_per_word=means(
+            _sum(table, Statistic.TOKENS_PER_WORD), _texts_in(table, Statistic.TOKENS_PER_WORD)
+        ),
+        truncated=shares(table.truncated, table.texts),
+        totals=_totals(table),
+        stages={stage.value: mean_milliseconds(table, stage) for stage in Stage},
+    )
+
+
+_TOKENS = Statistic.TOKENS
+
+
+def _sum(table: Table, statistic: Statistic) -> Counts | None:
+    return table.sums.get(statistic)
+
+
+def _texts_in(table: Table, statistic: Statistic) -> Counts:
+    grid = table.histograms.get(statistic)
+    return np.zeros(table.columns, dtype=np.int64) if grid is None else grid.sum(axis=1)
+
+
+def _ratios(part: Counts | None, whole: Counts | None, columns: int) -> Values:
+    if part is None or whole is None:
+        return [None] * columns
+    return shares(part, whole)
+
+
+def _totals(table: Table) -> dict[str, float | None]:
+    requests, texts = int(table.requests.sum()), int(table.texts.sum())
+    tokens = total(table.sums, _TOKENS)
+    latency = table.latency.get(Stage.TOTAL)
+    per_word = int(_texts_in(table, Statistic.TOKENS_PER_WORD).sum())
+
+    def quantile(share: float) -> float | None:
+        if latency is None:
+            return None
+        (value,) = quantiles(latency.sum(axis=0, keepdims=True), share, LATENCY_EDGES.upper)
+        return value
+
+    return {
+        "requests": requests,
+        "texts": texts,
+        "errors": _share(int(table.errors.sum()), requests),
+        "p50": quantile(0.5),
+        "p95": quantile(0.95),
+        "p99": quantile(0.99),
+        "tokens": _share(tokens / MICRO, int(_texts_in(table, _TOKENS).sum())),
+        "unk": _share(total(table.sums, Statistic.UNK_TOKENS), tokens),
+        "tokens_per_word": _share(total(table.sums, Statistic.TOKENS_PER_WORD) / MICRO, per_word),
+        "truncated": _share(int(table.truncated.sum()), texts),
+        "accuracy": accuracy(table),
+        "judged": int(table.judged.sum()),
+        "agreement": _share(int(table.equal.sum()), int(table.pairs.sum())),
+    }
+
+
+def accuracy(table: Table) -> float | None:
+    """Share of texts with feedback that were right; None without feedback."""
+    return _share(int(table.right.sum()), int(table.judged.sum()))
+
+
+def _share(part: float, whole: float) -> float | None:
+    return rounded(part / whole) if whole else None
+
+
+def labels(table: Table) -> dict[str, Values]:
+    """Share of texts by predicted label over time, the most frequent labels first."""
+    every = sum(table.labels.values(), np.zeros(table.columns, dtype=np.int64))
+    return {label: shares(table.labels[label], every) for label in _frequent(table)}
+
+
+def _frequent(table: Table) -> list[str]:
+    ordered = sorted(table.labels, key=lambda label: (-total(table.labels, label), label))
+    return ordered[:MOST_LABELS]
+
+
+def heatmaps(called: Table, by_version: Mapping[str, Table]) -> list[Heatmap]:
+    """Latency of all callers, statistics of all their texts, and each version's outputs.
+
+    Args:
+        called: what callers met, all versions.
+        by_version: all arms of each version, newest first.
+    """
+    found: list[Heatmap] = []
+    latency = called.latency.get(Stage.TOTAL)
+    if latency is not None:
+        grid, upper = coarse(latency, LATENCY_EDGES.upper, LATENCY_EVERY)
+        found.append(_trimmed("latency", "latency", "Latency", "", "s", grid, upper))
+    for statistic, title in _TEXTS:
+        texts = called.histograms.get(statistic)
+        if texts is not None:
+            edges = EDGES[statistic]
+            found.append(
+                _trimmed(
+                    statistic.value,
+                    "texts",
+                    title,
+                    "",
+                    "" if edges.unit == "ratio" else edges.unit,
+                    texts,
+                    [*edges.upper, edges.upper[-1]],
+                )
+            )
+    for version in list(by_version)[:MOST_VERSIONS]:
+        found += _outputs(version, by_version[version])
+    return found
+
+
+def _outputs(version: str, table: Table) -> list[Heatmap]:
+    scores = EDGES[Statistic.SCORE].upper
+    found = [
+        Heatmap(
+            key=f"{version}/score/{label}",
+            group="outputs",
+            title=label,
+            version=version,
+            unit="score",
+            lower=0.0,
+            upper=list(scores),
+            counts=_whole(table.scores[label])[:, :-1].tolist(),  # no score is above 1
+        )
+        for label in _frequent(table)
+        if label in table.scores
+    ]
+    norms = table.histograms.get(Statistic.VECTOR_NORM)
+    if norms is not None and norms.any():
+        upper = EDGES[Statistic.VECTOR_NORM].upper
+        title = "length of the vector"
+        found.append(
+            _trimmed(f"{version}/norm", "outputs", title, version, "", norms, [*upper, upper[-1]])
+        )
+    return found
+
+
+def _whole(grid: Counts) -> Counts:
+    """With whatever lies above the last edge in the row below it."""
+    whole = grid.copy()
+    whole[:, -2] += whole[:, -1]
+    return whole
+
+
+def _trimmed(  # noqa: PLR0917 - a heatmap's own fields
+    key: str, group: str, title: str, version: str, unit: str, grid: Counts, upper: list[float]
+) -> Heatmap:
+    """Without the empty rows at both ends, one of them kept for air."""
+    used = np.flatnonzero(grid.sum(axis=0))
+    first = max(0, int(used[0]) - 1) if used.size else 0
+    last = min(grid.shape[1], int(used[-1]) + 2) if used.size else 1
+    return Heatmap(
+        key=key,
+        group=group,
+        title=title,
+        version=version,
+        unit=unit,
+        lower=upper[first - 1] if first else None,
+        upper=[rounded(edge) for edge in upper[first:last]],
+        counts=grid[:, first:last].tolist(),
+    )

@@ -1,0 +1,73 @@
+"""An endpoint's standing in a few words, the most urgent first. Pure.
+
+Called by ``view.py`` for the list and the head of the page.
+"""
+
+from collections.abc import Iterable
+
+from contracts.endpoint import Arm, Candidate, EndpointStatus, Phase
+from contracts.rollout import Outcome, RolloutState
+from stats.board import VersionDrift
+from stats.ui import journey
+from stats.ui.document import Tone
+
+Standing = tuple[Tone, str]
+
+_AT_REST = frozenset(
+    {
+        Phase.SERVING,
+        Phase.SETTLED,
+        Phase.PROMOTED,
+        Phase.ROLLED_BACK,
+        Phase.REJECTED,
+        Phase.SUPERSEDED,
+    }
+)
+_LOST = frozenset({Outcome.ROLLED_BACK, Outcome.REVERTED})
+
+
+def standing(status: EndpointStatus, drift: Iterable[VersionDrift]) -> Standing:
+    """How much attention an endpoint asks for, and why."""
+    changed = [item.statistic for found in drift for item in found.statistics if item.alarm]
+    if changed:
+        return Tone.BAD, f"texts or answers changed: {', '.join(dict.fromkeys(changed))}"
+    candidate = status.candidate
+    if candidate is not None and candidate.phase is Phase.BLOCKED:
+        return Tone.WARN, f"version {candidate.version} is blocked"
+    if status.rollout is not None:
+        return journey.tone(status.rollout), _on_its_way(status, status.rollout)
+    if candidate is not None and candidate.phase not in _AT_REST:
+        return Tone.BUSY, f"version {candidate.version}: {candidate.phase.value.lower()}"
+    stable = status.stable
+    return _unserved(candidate) if stable is None else _at_rest(status, stable.version)
+
+
+def _on_its_way(status: EndpointStatus, rollout: RolloutState) -> str:
+    version = rollout.candidate.version
+    mine = next((route for route in status.routes if route.ref == rollout.candidate), None)
+    if rollout.promoted_at is not None:
+        said = f"version {version} is promoted, and watched"
+    elif mine is None:
+        said = f"version {version} waits"
+    elif mine.arm is Arm.SHADOW:
+        said = f"version {version} in shadow"
+    else:
+        said = f"version {version} at {mine.weight:g} %"
+    return said if rollout.paused_at is None else f"{said}, paused"
+
+
+def _unserved(candidate: Candidate | None) -> Standing:
+    if candidate is None:
+        return Tone.IDLE, "waits for a version"
+    return Tone.BAD, f"version {candidate.version} was rejected, nothing serves"
+
+
+def _at_rest(status: EndpointStatus, stable: str) -> Standing:
+    serving = f"serving version {stable}"
+    last = status.history[-1] if status.history else None
+    if last is not None and last.phase is Phase.REJECTED:
+        return Tone.WARN, f"{serving}; version {last.version} was rejected"
+    ended = status.last_rollout
+    if ended is not None and ended.outcome in _LOST:
+        return Tone.WARN, f"{serving}; version {ended.candidate.version} was rolled back"
+    return Tone.QUIET, serving

@@ -1,0 +1,282 @@
+"""The page's document, as a pure function of endpoint objects and the evaluate role's board.
+
+Called by ``app.py`` for each request. It judges nothing by itself: verdicts are the rollout's,
+drift is the board's. No clock, no file, no network.
+"""
+
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from urllib.parse import quote
+
+from contracts.endpoint import Arm, EndpointStatus, ModelEndpoint
+from stats.board import Board, EndpointBoard, Origin, VersionDrift
+from stats.ui import drifts, journey, series
+from stats.ui.columns import Slot, Table, added, attempts, per_second, rounded, span, tables
+from stats.ui.document import (
+    Columns,
+    Detail,
+    Health,
+    Route,
+    Summary,
+    Version,
+    View,
+)
+from stats.ui.standing import standing
+
+
+@dataclass(frozen=True, slots=True)
+class Zoom:
+    """How much time is shown, in what columns, and how often it is worth asking again."""
+
+    column_seconds: int
+    columns: int
+    refresh_seconds: float
+
+
+SPANS: Mapping[str, Zoom] = {
+    "15m": Zoom(10, 90, 3.0),
+    "1h": Zoom(60, 60, 5.0),
+    "6h": Zoom(300, 72, 15.0),
+    "24h": Zoom(900, 96, 30.0),
+}
+DEFAULT_SPAN = "15m"
+
+SPARKS = Zoom(30, 30, 3.0)  # of the list: always the last quarter of an hour
+RATE_COLUMNS = 2  # of SPARKS
+HISTORY_LINES = 20
+MOST_VERSIONS = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Links:
+    """Where browsers reach the gateway and MLflow; empty: not known."""
+
+    gateway_url: str = ""
+    mlflow_url: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the page asks for: an endpoint by name (empty: the first) and one of ``SPANS``."""
+
+    endpoint: str = ""
+    span: str = DEFAULT_SPAN
+
+
+def view(
+    endpoints: Sequence[ModelEndpoint], board: Board, links: Links, asked: Asked, now: float
+) -> View:
+    """The document.
+
+    Args:
+        endpoints: every endpoint as stored; shown in the order of their names.
+        board: the statistics at one instant.
+        links: addresses for people.
+        asked: which endpoint, which span; what is unknown falls back to the first and shortest.
+        now: unix time, seconds.
+    """
+    name = asked.span if asked.span in SPANS else DEFAULT_SPAN
+    ordered = sorted(endpoints, key=lambda endpoint: endpoint.name)
+    chosen = next((e for e in ordered if e.name == asked.endpoint), ordered[0] if ordered else None)
+    return View(
+        now=now,
+        refresh_seconds=SPANS[name].refresh_seconds,
+        span=name,
+        spans=list(SPANS),
+        gateway_url=links.gateway_url,
+        mlflow_url=links.mlflow_url,
+        health=health(board),
+        endpoints=[_summary(endpoint, board, now) for endpoint in ordered],
+        detail=None if chosen is None else _detail(chosen, board, links, SPANS[name], now),
+    )
+
+
+def health(board: Board) -> Health:
+    """Whether the statistics can be trusted now."""
+    through = board.through or None
+    if not board.connected:
+        said = "Kafka does not answer, so statistics stand still. The gateways go on serving."
+        return Health(known=False, through=through, said=said)
+    if through is None:
+        return Health(known=True, through=None, said="No prediction has been counted yet.")
+    return Health(known=True, through=through)
+
+
+# The list
+
+
+def _summary(endpoint: ModelEndpoint, board: Board, now: float) -> Summary:
+    over = span(now, SPARKS.column_seconds, SPARKS.columns)
+    found = [item for item in board.series(endpoint.name) if item.arm is not Arm.SHADOW]
+    every, failed = attempts(found, over)
+    # The last column is being counted still, and so is the end of the one before.
+    latest = slice(-2 - RATE_COLUMNS, -2)
+    requests = int(every[latest].sum())
+    tone, said = standing(endpoint.status, _routed(endpoint, board))
+    return Summary(
+        name=endpoint.name,
+        model=endpoint.spec.model,
+        tone=tone,
+        said=said,
+        routes=_routes(endpoint.status),
+        rate=rounded(requests / (RATE_COLUMNS * over.seconds)) if board.through else None,
+        errors=rounded(int(failed[latest].sum()) / requests) if requests else None,
+        spark=list[float | None](per_second(every, over, now)[:-1]),
+    )
+
+
+def _routes(status: EndpointStatus) -> list[Route]:
+    return [Route(route.arm.value, route.ref.version, route.weight) for route in status.routes]
+
+
+def _routed(endpoint: ModelEndpoint, board: Board) -> list[VersionDrift]:
+    """Drift of the packages that get requests now."""
+    packages = {route.ref.package for route in endpoint.status.routes}
+    return [found for found in board.of(endpoint.name).drift if found.package in packages]
+
+
+# One endpoint
+
+
+def _detail(endpoint: ModelEndpoint, board: Board, links: Links, zoom: Zoom, now: float) -> Detail:
+    status, known = endpoint.status, board.of(endpoint.name)
+    over = span(now, max(zoom.column_seconds, _longest(known)), zoom.columns)
+    found = tables(known.series, over)
+    by_version = _by_version(found, over.count)
+    tone, said = standing(status, _routed(endpoint, board))
+    return Detail(
+        name=endpoint.name,
+        model=endpoint.spec.model,
+        task="" if status.task is None else status.task.value,
+        tone=tone,
+        said=said,
+        notes=list(status.notes),
+        columns=Columns(over.start, over.seconds, over.count),
+        routes=_routes(status),
+        versions=_versions(endpoint, known, by_version, links),
+        series=[
+            series.of(version, arm, table, over, now)
+            for (version, arm), table in sorted(found.items(), key=lambda item: _order(item[0]))
+        ],
+        labels={version: series.labels(table) for version, table in by_version.items()},
+        heatmaps=series.heatmaps(_called(found, over.count), by_version),
+        drift=[drifts.of(item, over) for item in known.drift],
+        accuracy=[drifts.accuracy(item) for item in known.accuracy],
+        refusals=dict(known.refusals),
+        counted_since=board.since,
+        rollout=journey.rollout(endpoint.spec, status),
+        preparing=journey.coming(endpoint.spec, status),
+        history=[journey.moment(line) for line in reversed(status.history[-HISTORY_LINES:])],
+        try_it=_try_it(endpoint.name) if status.stable is not None else "",
+    )
+
+
+def _try_it(name: str) -> str:
+    return f"headrace replay examples/sentiment/texts/replay.txt --endpoint {shlex.quote(name)}"
+
+
+def _longest(known: EndpointBoard) -> int:
+    """A stack may count in windows that are longer than the columns asked for."""
+    return max((one.windows[-1].seconds for one in known.series if one.windows), default=1)
+
+
+def _called(found: Mapping[Slot, Table], columns: int) -> Table:
+    """What callers met: all arms but shadow."""
+    return added((t for (_, arm), t in found.items() if arm is not Arm.SHADOW), columns)
+
+
+def _by_version(found: Mapping[Slot, Table], columns: int) -> dict[str, Table]:
+    """All arms of each version, newest first."""
+    return {
+        version: added((t for (other, _), t in found.items() if other == version), columns)
+        for version in sorted({version for version, _ in found}, key=_newest)
+    }
+
+
+def _newest(version: str) -> tuple[int, str]:
+    """Sorts the newest first where versions are numbers, as MLflow's are."""
+    return (-int(version), "") if version.isdecimal() else (1, version)
+
+
+_ARMS = (Arm.STABLE, Arm.CANARY, Arm.CONTROL, Arm.SHADOW, Arm.FORCED)
+
+
+def _order(slot: Slot) -> tuple[int, tuple[int, str]]:
+    return _ARMS.index(slot[1]), _newest(slot[0])
+
+
+# Versions
+
+
+def _versions(
+    endpoint: ModelEndpoint,
+    known: EndpointBoard,
+    counted: Mapping[str, Table],
+    links: Links,
+) -> list[Version]:
+    packages = _packages(endpoint.status)
+    named = packages.keys() | counted.keys() | {line.version for line in endpoint.status.history}
+    return [
+        _version(endpoint, version, packages.get(version, ""), counted.get(version), links, known)
+        for version in sorted(named, key=_newest)[:MOST_VERSIONS]
+    ]
+
+
+def _packages(status: EndpointStatus) -> dict[str, str]:
+    """The package of each version that the status still knows; what is routed goes first."""
+    refs = [route.ref for route in status.routes] + list(status.packages)
+    for state in (status.rollout, status.last_rollout):
+        if state is not None:
+            refs += [state.candidate, state.stable]
+    if status.candidate is not None and status.candidate.ref is not None:
+        refs.append(status.candidate.ref)
+    return {ref.version: ref.package for ref in reversed(refs)}
+
+
+def _version(  # noqa: PLR0917 - what is known of a version lies in as many places
+    endpoint: ModelEndpoint,
+    version: str,
+    package: str,
+    table: Table | None,
+    links: Links,
+    known: EndpointBoard,
+) -> Version:
+    lines = [line for line in endpoint.status.history if line.version == version]
+    last = lines[-1] if lines else None
+    origin = _origin(known.origins, version, package)
+    drift = [item for item in known.drift if item.version == version]
+    return Version(
+        version=version,
+        package=package,
+        arms=[route for route in _routes(endpoint.status) if route.version == version],
+        phase="" if last is None else last.phase.value,
+        since=None if last is None else last.at,
+        reason="" if last is None else last.reason,
+        requests=0 if table is None else int(table.requests.sum()),
+        run_url="" if origin is None else run_url(links.mlflow_url, origin.run_id),
+        version_url=version_url(links.mlflow_url, endpoint.spec.model, version),
+        data_sets=[] if origin is None else list(origin.data_sets),
+        precision="" if origin is None else origin.precision,
+        level=max((item.level for item in drift), default=None),
+    )
+
+
+def _origin(origins: Iterable[Origin], version: str, package: str) -> Origin | None:
+    mine = [origin for origin in origins if origin.version == version]
+    return next((origin for origin in mine if origin.package == package), mine[0] if mine else None)
+
+
+def run_url(mlflow_url: str, run_id: str) -> str:
+    """The page of an MLflow run; empty where either is not known."""
+    if not mlflow_url or not run_id:
+        return ""
+    return f"{mlflow_url.rstrip('/')}/#/runs/{quote(run_id, safe='')}"
+
+
+def version_url(mlflow_url: str, model: str, version: str) -> str:
+    """The page of a version in MLflow's registry; empty where MLflow's address is not known."""
+    if not mlflow_url:
+        return ""
+    where = f"models/{quote(model, safe='')}/versions/{quote(version, safe='')}"
+    return f"{mlflow_url.rstrip('/')}/#/{where}"

@@ -1,0 +1,606 @@
+"""A made-up board with endpoint objects, for the page: traffic, drift and rollouts without a stack.
+
+Everything follows from a seed and a time, so that two runs draw the same picture.
+"""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contracts.endpoint import (
+    Arm,
+    Candidate,
+    EndpointSpec,
+    EndpointStatus,
+    Metadata,
+    ModelEndpoint,
+    Phase,
+    Route,
+    Transition,
+)
+from contracts.model import ModelRef
+from contracts.rollout import (
+    CheckResult,
+    Outcome,
+    RolloutState,
+    SeriesPoint,
+    Verdict,
+)
+from contracts.statistics import EDGES, LATENCY_EDGES, Edges, Stage, Statistic
+from contracts.tasks import Task
+from contracts.windows import MICRO, Cell, Judged, Sparse
+from stats.board import (
+    Accuracy,
+    Board,
+    DriftPoint,
+    EndpointBoard,
+    Monitor,
+    Origin,
+    Reference,
+    Series,
+    StatisticDrift,
+    VersionDrift,
+    Window,
+)
+
+WINDOW = 10
+Level = Literal[0, 1, 2]
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """What one version gets in one arm.
+
+    Attributes:
+        begin: seconds before now.
+        end: seconds before now.
+    """
+
+    version: str
+    arm: Arm
+    rate: float = 40.0
+    begin: float = 1200.0
+    end: float = 0.0
+    errors: float = 0.002
+    slow: float = 1.0
+    unk: float = 0.01
+    changed_from: float = 0.0  # seconds before now since when texts are other ones
+    labels: Mapping[str, float] = field(
+        default_factory=lambda: {"negative": 0.42, "positive": 0.58}
+    )
+    embedding: bool = False
+
+
+def ref(version: str, model: str = "sentiment") -> ModelRef:
+    """The package of a made-up version."""
+    package = hashlib.sha256(f"{model}/{version}".encode()).hexdigest()
+    return ModelRef(model=model, version=version, package=package)
+
+
+def cell(
+    endpoint: str, traffic: Traffic, start: int, rng: np.random.Generator, *, changed: bool = False
+) -> Cell:
+    """One window of one version in one arm."""
+    rhythm = 1 + 0.25 * np.sin(start / 240)
+    requests = int(rng.poisson(traffic.rate * WINDOW * rhythm))
+    errors = int(rng.binomial(requests, traffic.errors))
+    texts = requests - errors
+    words = np.clip(rng.lognormal(3.4 if changed else 2.6, 0.6, texts), 1, 300).round()
+    tokens_per_word = np.clip(rng.normal(1.9 if changed else 1.25, 0.12, texts), 1, 8)
+    tokens = np.ceil(words * tokens_per_word) + 2
+    unk = rng.binomial(tokens.astype(int), min(1.0, traffic.unk * (8 if changed else 1)))
+    total = rng.lognormal(-4.6, 0.35, texts) * traffic.slow * (1 + tokens / 120)
+    total = np.where(rng.random(texts) < 0.01, total * 6, total)
+    samples: dict[Statistic, NDArray[Any]] = {
+        Statistic.TOKENS: tokens,
+        Statistic.WORDS: words,
+        Statistic.UNK_TOKENS: unk,
+        Statistic.UNK_SHARE: unk / tokens,
+        Statistic.TOKENS_PER_WORD: tokens_per_word,
+    }
+    labels: dict[str, int] = {}
+    scores: dict[str, Sparse] = {}
+    if traffic.embedding:
+        samples[Statistic.VECTOR_NORM] = rng.lognormal(0.7, 0.2, texts)
+    else:
+        shares = np.array(list(traffic.labels.values()))
+        counts = rng.multinomial(texts, shares / shares.sum())
+        for label, count in zip(traffic.labels, counts.tolist(), strict=True):
+            if count:
+                labels[label] = count
+                values = 1 - rng.beta(1.2, 3.0 if changed else 7.0, count) * 0.5
+                scores[label] = sparse(values, EDGES[Statistic.SCORE])
+    known = int(rng.binomial(texts, 0.2))
+    right = int(rng.binomial(known, 0.86))
+    names = list(labels)
+    feedback = {names[0]: {names[0]: right, names[-1]: known - right}} if len(names) > 1 else {}
+    stages = {Stage.TOKENISE: 0.04, Stage.WAIT: 0.25, Stage.INFER: 0.68, Stage.QUEUE: 0.03}
+    latency = {stage.value: total * share for stage, share in stages.items()} | {"total": total}
+    statuses = {200: texts, 504: errors}
+    return Cell(
+        endpoint=endpoint,
+        version=traffic.version,
+        package=ref(traffic.version).package,
+        arm=traffic.arm,
+        start=start,
+        statuses={status: count for status, count in statuses.items() if count},
+        answered=texts,
+        texts=texts,
+        truncated=int((tokens > 128).sum()),
+        histograms={name.value: sparse(values, EDGES[name]) for name, values in samples.items()},
+        sums={name.value: int(values.sum() * MICRO) for name, values in samples.items()},
+        latency={stage: sparse(values, LATENCY_EDGES) for stage, values in latency.items()},
+        latency_sums={stage: int(values.sum() * MICRO) for stage, values in latency.items()},
+        labels=labels,
+        label_scores=scores,
+        feedback={} if traffic.arm is Arm.SHADOW else feedback,
+        judged=Judged(
+            requests=requests,
+            pairs=texts if traffic.arm is Arm.SHADOW else 0,
+            pairs_equal=int(texts * 0.97) if traffic.arm is Arm.SHADOW else 0,
+        ),
+    )
+
+
+def sparse(values: NDArray[Any], edges: Edges) -> Sparse:
+    """Values as counts of buckets."""
+    buckets = np.searchsorted(edges.upper, values, side="left")
+    found, counts = np.unique(buckets, return_counts=True)
+    return dict(zip(found.tolist(), counts.tolist(), strict=True))
+
+
+def series(endpoint: str, traffic: Traffic, now: float, seed: int = 0) -> Series:
+    """One arm's windows."""
+    rng = np.random.default_rng([seed, *endpoint.encode(), *traffic.version.encode()])
+    first = int((now - traffic.begin) // WINDOW) * WINDOW
+    last = int((now - traffic.end) // WINDOW) * WINDOW - WINDOW
+    windows = []
+    for start in range(first, last, WINDOW):
+        changed = bool(traffic.changed_from) and start >= now - traffic.changed_from
+        made = cell(endpoint, traffic, start, rng, changed=changed)
+        windows.append(Window.of(made, WINDOW))
+    package = ref(traffic.version).package
+    return Series(endpoint, traffic.version, package, traffic.arm, tuple(windows), ())
+
+
+DRIFTING = {"tokens": 0.6, "words": 0.7, "unk_tokens": 0.5, "unk_share": 0.4,
+            "tokens_per_word": 0.8, "score": 0.5, "labels": 0.45, "truncated": 0.2}  # fmt: skip
+
+
+def drift(
+    version: str,
+    now: float,
+    *,
+    factor: Mapping[str, float] | None = None,
+    calibration: float = 1.0,
+    kind: Literal["profile", "traffic", "none"] = "profile",
+) -> VersionDrift:
+    """A version's drift; ``factor`` says how far beyond quiet a statistic is."""
+    factor = factor or {}
+    found = []
+    for name, base in sorted(DRIFTING.items()):
+        ratio = base * factor.get(name, 1.0)
+        psi = 0.02 * ratio**1.5
+        level: Level = 0 if ratio < 1 or psi < 0.1 else 1 if psi < 0.2 else 2
+        rng = np.random.default_rng([7, *name.encode()])
+        history = tuple(
+            DriftPoint(
+                at=now - 1200 + 60 * i,
+                psi=psi * (0.2 + 0.8 * min(1, i / 18)),
+                ratio=float(
+                    (base if i < 8 else base + (ratio - base) * min(1, (i - 8) / 8))
+                    * rng.uniform(0.85, 1.1)
+                ),
+            )
+            for i in range(20)
+        )
+        bins = (*(f"<= {edge}" for edge in (4, 8, 16, 32, 64, 128)), "> 128")
+        base_shares = np.array([0.05, 0.15, 0.3, 0.25, 0.15, 0.07, 0.03])
+        now_shares = np.roll(base_shares, 1 if ratio > 2 else 0)
+        found.append(
+            StatisticDrift(
+                statistic=name,
+                monitors=tuple(
+                    Monitor(weight, psi * share, 30.0 * ratio * share, 30.0, calibration >= 1)
+                    for weight, share in ((1.0, 0.7), (0.2, 1.0), (0.05, 0.9), (0.01, 0.6))
+                ),
+                level=level,
+                bins=bins,
+                reference=tuple(base_shares.tolist()),
+                now=tuple(now_shares.tolist()),
+                history=history,
+            )
+        )
+    return VersionDrift(
+        version=version,
+        package=ref(version).package,
+        reference=Reference(kind, 2000, "evaluation texts of the run"),
+        calibration=calibration,
+        at=now - 12,
+        texts=2400,
+        statistics=tuple(found),
+    )
+
+
+def board(
+    known: Mapping[str, Sequence[Traffic]],
+    now: float,
+    *,
+    drifts: Mapping[str, Sequence[VersionDrift]] | None = None,
+    seed: int = 0,
+) -> Board:
+    """A board of endpoints with traffic."""
+    drifts = drifts or {}
+    made = {}
+    for name, parts in known.items():
+        versions = dict.fromkeys(part.version for part in parts)
+        made[name] = EndpointBoard(
+            name=name,
+            series=tuple(series(name, part, now, seed) for part in parts),
+            drift=tuple(drifts.get(name, [drift(version, now) for version in versions])),
+            accuracy=tuple(
+                Accuracy(part.version, part.arm, 0.883, 41_000, 0.861, 8_200)
+                for part in parts
+                if part.arm is not Arm.SHADOW
+            ),
+            origins=tuple(
+                Origin(
+                    version=version,
+                    package=ref(version).package,
+                    model="sentiment",
+                    run_id=hashlib.md5(version.encode()).hexdigest(),
+                    data_sets=("reviews-2026-09",),
+                    precision="int8",
+                )
+                for version in versions
+            ),
+            refusals={"503 overloaded": 12, "429 rate": 3},
+        )
+    return Board(now, now - 1500, now - 8, connected=True, by_endpoint=made)
+
+
+# Endpoints
+
+
+def endpoint(name: str, status: EndpointStatus, model: str = "sentiment") -> ModelEndpoint:
+    """An endpoint with the default spec."""
+    return ModelEndpoint(
+        metadata=Metadata(name=name, revision="7"), spec=EndpointSpec(model=model), status=status
+    )
+
+
+def serving(version: str, now: float) -> EndpointStatus:
+    """A first version that serves."""
+    lines = [
+        Transition(at=now - 5000 + 20 * i, version=version, phase=phase)
+        for i, phase in enumerate(
+            (Phase.CONVERTING, Phase.VERIFYING, Phase.LOADING, Phase.LOADED, Phase.SERVING)
+        )
+    ]
+    return EndpointStatus(
+        generation=3,
+        task=Task.TEXT_CLASSIFICATION,
+        routes=(Route(arm=Arm.STABLE, ref=ref(version), weight=100),),
+        packages=(ref(version),),
+        history=tuple(lines),
+    )
+
+
+def checks(verdict: Verdict, *, error: Verdict | None = None) -> tuple[CheckResult, ...]:
+    """All checks with one word; ``error`` for the error rate."""
+    missing = verdict is Verdict.UNKNOWN
+    wait = ", about 410 more of the candidate's requests are needed" if missing else ""
+    return (
+        CheckResult(
+            name="errorRate",
+            verdict=error or verdict,
+            reason=f"errors 21 of 402 (5.2 %) against 6 of 5,210 (0.1 %): evidence 2,820{wait}",
+            needs=410 if missing else None,
+        ),
+        CheckResult(
+            name="latency",
+            verdict=verdict,
+            reason=f"slower than stable's 95th percentile 22 of 402 (5.5 %) against 5.0 %{wait}",
+        ),
+        CheckResult(name="classShare", verdict=verdict, reason="label 'negative' 41.2 % of 42.0 %"),
+        CheckResult(
+            name="outputShift", verdict=Verdict.PASS, reason="distance 0.021 between the arms"
+        ),
+        CheckResult(
+            name="drift",
+            verdict=Verdict.UNKNOWN,
+            reason="402 texts of the candidate, 500 and both reference profiles are needed",
+            gate=False,
+            required=False,
+        ),
+    )
+
+
+def on_its_way(now: float, stable: str = "3", candidate: str = "4") -> EndpointStatus:
+    """A rollout at 25 %."""
+    base = serving(stable, now)
+    began = now - 780
+    steps: tuple[tuple[Phase, float, dict[str, float], str], ...] = (
+        (Phase.CONVERTING, -150, {}, ""),
+        (Phase.VERIFYING, -90, {}, ""),
+        (Phase.LOADING, -40, {}, ""),
+        (Phase.LOADED, -5, {}, ""),
+        (Phase.SHADOW, 0, {"percent": 100.0}, "every check that can be made in shadow has passed"),
+        (Phase.CANARY, 240, {"percent": 5.0}, "all checks pass"),
+        (Phase.CANARY, 480, {"percent": 25.0}, "all checks pass"),
+    )
+    lines = tuple(
+        Transition(at=began + at, version=candidate, phase=phase, reason=why, figures=figures)
+        for phase, at, figures, why in steps
+    )
+    state = RolloutState(
+        id="v4-24f2c7e4b413",
+        candidate=ref(candidate),
+        stable=ref(stable),
+        step=2,
+        began=began,
+        step_began=began + 480,
+        checks=checks(Verdict.UNKNOWN),
+        series=points(began, now - 15),
+    )
+    return base.model_copy(
+        update={
+            "routes": (
+                Route(arm=Arm.CANARY, ref=ref(candidate), weight=25),
+                Route(arm=Arm.STABLE, ref=ref(stable), weight=75),
+            ),
+            "packages": (ref(stable), ref(candidate)),
+            "candidate": Candidate(
+                version=candidate,
+                phase=Phase.CANARY,
+                reason="not yet known: errorRate, latency, classShare",
+                ref=ref(candidate),
+            ),
+            "rollout": state,
+            "history": (*base.history, *lines),
+        }
+    )
+
+
+def rolled_back(now: float, stable: str = "3", candidate: str = "4") -> EndpointStatus:
+    """A rollout that ended at 25 %, two minutes ago."""
+    status = on_its_way(now, stable, candidate)
+    assert status.rollout is not None
+    reason = "errorRate: errors 21 of 402 (5.2 %) against 6 of 5,210 (0.1 %), evidence 2,820"
+    ended = status.rollout.model_copy(
+        update={
+            "checks": checks(Verdict.UNKNOWN, error=Verdict.FAIL),
+            "ended_at": now - 120,
+            "outcome": Outcome.ROLLED_BACK,
+            "reason": reason,
+            "series": points(status.rollout.began, now - 120, broken=True),
+        }
+    )
+    line = Transition(at=now - 120, version=candidate, phase=Phase.ROLLED_BACK, reason=reason)
+    return status.model_copy(
+        update={
+            "routes": (Route(arm=Arm.STABLE, ref=ref(stable), weight=100),),
+            "candidate": Candidate(
+                version=candidate, phase=Phase.ROLLED_BACK, reason=reason, ref=ref(candidate)
+            ),
+            "rollout": None,
+            "last_rollout": ended,
+            "history": (*status.history, line),
+        }
+    )
+
+
+def points(began: float, until: float, *, broken: bool = False) -> tuple[SeriesPoint, ...]:
+    """Both arms as the checks saw them."""
+    rng = np.random.default_rng(5)
+    made = []
+    for start in np.arange(began // WINDOW * WINDOW, until, WINDOW):
+        share = 1.0 if start < began + 240 else 0.05 if start < began + 480 else 0.25
+        mine, theirs = int(400 * share), int(400 * (1 - share if share < 1 else 1))
+        failing = 0.05 if broken and start > began + 480 else 0.002
+        made.append(
+            SeriesPoint(
+                start=float(start),
+                seconds=WINDOW,
+                candidate_requests=mine,
+                candidate_errors=int(rng.binomial(mine, failing)),
+                candidate_slow=int(rng.binomial(mine, 0.05)),
+                stable_requests=theirs,
+                stable_errors=int(rng.binomial(theirs, 0.002)),
+                stable_slow=int(rng.binomial(theirs, 0.05)),
+            )
+        )
+    return tuple(made)
+
+
+# Whole worlds
+
+
+@dataclass(frozen=True)
+class World:
+    """What a page is made from."""
+
+    endpoints: tuple[ModelEndpoint, ...]
+    board: Board
+
+
+def quiet(now: float) -> World:
+    """One endpoint that serves, and nothing happens."""
+    return World(
+        (endpoint("sentiment", serving("3", now)),),
+        board({"sentiment": [Traffic("3", Arm.STABLE)]}, now),
+    )
+
+
+def rolling(now: float) -> World:
+    """One endpoint in the middle of a rollout."""
+    began = 780
+    parts = [
+        Traffic("3", Arm.STABLE, rate=36),
+        Traffic("4", Arm.SHADOW, begin=began, end=began - 240, slow=0.8),
+        Traffic("4", Arm.CANARY, rate=6, begin=began - 240, slow=0.8),
+    ]
+    return World(
+        (endpoint("sentiment", on_its_way(now)),),
+        board(
+            {"sentiment": parts},
+            now,
+            drifts={"sentiment": [drift("4", now, calibration=0.4), drift("3", now)]},
+        ),
+    )
+
+
+def gone_back(now: float) -> World:
+    """One endpoint after a rollback."""
+    began = 780
+    parts = [
+        Traffic("3", Arm.STABLE, rate=36),
+        Traffic("4", Arm.SHADOW, begin=began, end=began - 240, slow=0.8),
+        Traffic("4", Arm.CANARY, rate=6, begin=began - 240, end=120, errors=0.05, slow=1.4),
+    ]
+    return World(
+        (endpoint("sentiment", rolled_back(now)),),
+        board({"sentiment": parts}, now),
+    )
+
+
+def drifted(now: float) -> World:
+    """One endpoint whose texts changed six minutes ago."""
+    factor = {"tokens": 5.0, "words": 5.2, "tokens_per_word": 9.0, "unk_share": 7.0, "score": 2.2}
+    return World(
+        (endpoint("sentiment", serving("3", now)),),
+        board(
+            {"sentiment": [Traffic("3", Arm.STABLE, changed_from=360)]},
+            now,
+            drifts={"sentiment": [drift("3", now, factor=factor)]},
+        ),
+    )
+
+
+def untouched(now: float) -> World:
+    """One endpoint that serves, and nobody ever asked it."""
+    return World(
+        (endpoint("sentiment", serving("1", now)),),
+        Board(now, now - 60, 0.0, connected=True),
+    )
+
+
+def preparing(now: float) -> World:
+    """An endpoint whose first version is being converted."""
+    candidate = Candidate(version="1", phase=Phase.VERIFYING, reason="compared over 128 texts")
+    status = EndpointStatus(
+        candidate=candidate,
+        history=(Transition(at=now - 40, version="1", phase=Phase.CONVERTING),),
+    )
+    return World((endpoint("sentiment", status),), Board(now, now - 60, 0.0, connected=True))
+
+
+def empty(now: float) -> World:
+    """Nothing at all, and Kafka away."""
+    return World((), Board(now, now - 60, 0.0, connected=False))
+
+
+def many(now: float, count: int = 12) -> World:
+    """Many endpoints in all states."""
+    worlds = (rolling(now), quiet(now), gone_back(now), drifted(now), preparing(now))
+    endpoints, boards = [], {}
+    tasks = ("sentiment", "toxicity-filter", "intent-router", "product-search", "ticket-triage")
+    for number in range(count):
+        world = worlds[number % len(worlds)]
+        name = f"{tasks[number % len(tasks)]}-{number // len(tasks) + 1}"
+        source = world.endpoints[0]
+        metadata = source.metadata.model_copy(update={"name": name})
+        endpoints.append(source.model_copy(update={"metadata": metadata}))
+        known = world.board.of("sentiment")
+        if known.series:
+            boards[name] = replace(
+                known, name=name, series=tuple(replace(s, endpoint=name) for s in known.series)
+            )
+    return World(
+        tuple(endpoints), Board(now, now - 1500, now - 8, connected=True, by_endpoint=boards)
+    )
+
+
+def embedding(now: float) -> World:
+    """One endpoint that answers with vectors."""
+    status = serving("2", now).model_copy(update={"task": Task.TEXT_EMBEDDING})
+    return World(
+        (endpoint("product-search", status),),
+        board({"product-search": [Traffic("2", Arm.STABLE, embedding=True)]}, now),
+    )
+
+
+HOSTILE = "<img src=x onerror=window.__broken=1>\"'</script><b>&amp;\u202e\x00"
+
+
+def hostile(now: float) -> World:
+    """A rollout in which everything that users can name is markup."""
+    world = rolling(now)
+    source = world.endpoints[0]
+    status = source.status
+    assert status.rollout is not None
+    assert status.candidate is not None
+    named = {"reason": HOSTILE, "by": HOSTILE}
+    status = status.model_copy(
+        update={
+            "candidate": status.candidate.model_copy(update={"reason": HOSTILE}),
+            "notes": (HOSTILE,),
+            "history": tuple(line.model_copy(update=named) for line in status.history),
+            "rollout": status.rollout.model_copy(
+                update={
+                    "checks": tuple(
+                        check.model_copy(update={"reason": HOSTILE, "name": HOSTILE})
+                        for check in status.rollout.checks
+                    )
+                }
+            ),
+        }
+    )
+    made = source.model_copy(
+        update={"status": status, "spec": source.spec.model_copy(update={"model": HOSTILE})}
+    )
+    labels = {HOSTILE: 0.5, "positive": 0.5}
+    known = board(
+        {
+            "sentiment": [
+                Traffic("3", Arm.STABLE, labels=labels),
+                Traffic("4", Arm.CANARY, rate=6, labels=labels),
+            ]
+        },
+        now,
+    )
+    held = known.of("sentiment")
+    origins = tuple(
+        replace(origin, data_sets=(HOSTILE,), run_id=HOSTILE) for origin in held.origins
+    )
+    drifts = tuple(
+        replace(
+            item,
+            reference=replace(item.reference, source=HOSTILE),
+            statistics=tuple(
+                replace(one, statistic=f"own:{HOSTILE}", bins=(HOSTILE,) * len(one.bins))
+                for one in item.statistics
+            ),
+        )
+        for item in held.drift
+    )
+    held = replace(held, origins=origins, drift=drifts, refusals={HOSTILE: 3})
+    return World((made,), replace(known, by_endpoint={"sentiment": held}))
+
+
+WORLDS = {
+    "quiet": quiet,
+    "rolling": rolling,
+    "gone-back": gone_back,
+    "drifted": drifted,
+    "untouched": untouched,
+    "preparing": preparing,
+    "empty": empty,
+    "many": many,
+    "embedding": embedding,
+    "hostile": hostile,
+}
