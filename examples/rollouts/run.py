@@ -104,15 +104,16 @@ def main() -> int:
     arguments = _arguments()
     chosen = [item for item in EXAMPLES if item.variant in (arguments.examples or _names())]
     stack = Stack(arguments.home)
+    ended: list[Ended] = []
     with tempfile.TemporaryDirectory() as folder:
         texts = Path(folder) / "traffic.jsonl"
         write_traffic(texts)
         stack.prepare()
-        ended = [_run(stack, example, texts, arguments.rate) for example in chosen]
+        for example in chosen:
+            ended.append(_run(stack, example, texts, arguments.rate))
+            if arguments.json:
+                _write(arguments.json, chosen, ended)
     _show(chosen, ended)
-    if arguments.json:
-        rows = [each.row(example) for example, each in zip(chosen, ended, strict=True)]
-        arguments.json.write_text(json.dumps(rows, indent=2) + "\n", encoding="utf-8")
     right = [each.is_expected(example) for example, each in zip(chosen, ended, strict=True)]
     return 0 if all(right) else 1
 
@@ -201,6 +202,8 @@ def _run(stack: Stack, example: Example, texts: Path, rate: float) -> Ended:
         console.print(f"[bold]{example.variant}[/] is version {version}")
         ended = _watch(stack, version, example.seconds)
     ended.traffic = summary
+    requests, failed = summary.get("requests", 0), ended.failed_requests
+    console.print(f"         {requests:,} requests meanwhile, {failed:,} of them failed")
     return ended
 
 
@@ -259,6 +262,12 @@ def _show(examples: list[Example], ended: list[Ended]) -> None:
         told = [each.reason, *each.traffic.get("failures", {})]
         console.print(f"\n[bold]version {each.version}[/]")
         console.print(Padding(Text("\n".join(told)), (0, 0, 0, 2)))
+
+
+def _write(path: Path, examples: list[Example], ended: list[Ended]) -> None:
+    """What came of those that have ended so far."""
+    rows = [each.row(example) for example, each in zip(examples, ended, strict=False)]
+    path.write_text(json.dumps(rows, indent=2) + "\n", encoding="utf-8")
 
 
 def _arguments() -> argparse.Namespace:
