@@ -1,0 +1,257 @@
+"""Topics of one test on a real Kafka, and fold processes that share their partitions."""
+
+import os
+import random
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
+from prediction_batches import batch_of
+
+from contracts.events import EventBatch, encode
+from contracts.windows import WindowRecord, decode
+from measures.merging import Windows
+from measures.ranges import PartitionFold
+from stats.errors import KafkaAwayError, LogReplacedError, TopicMissingError
+from stats.kafka_clients import KafkaAddress
+from stats.record_log import KafkaRecordLog, largest
+from stats.recount import Asked, Recount, recount_kafka
+
+WINDOW_SECONDS = 2
+FIRST_TIME = 1e6
+# (endpoint, version, arm, window, status) -> attempts, by counting alone
+Attempts = Counter[tuple[str, str, str, int, int]]
+
+
+def until(what: Callable[[], bool], why: str) -> None:
+    """Returns when ``what`` is so."""
+    tick = threading.Event()
+    for _ in range(900):
+        if what():
+            return
+        tick.wait(0.1)
+    raise AssertionError(why)
+
+
+@dataclass
+class Topics:
+    """The topics of one test, and what is in them."""
+
+    bootstrap: str
+    partitions: int = 4
+    suffix: str = field(default_factory=lambda: uuid.uuid4().hex)
+    sent: int = 0  # offsets that were taken in all partitions
+    events: int = 0  # of batches, each once
+    attempts: Attempts = field(default_factory=Counter)
+    _windows: Windows = field(default_factory=Windows)
+    _log: KafkaRecordLog | None = None
+
+    @property
+    def predictions(self) -> str:
+        return f"predictions-{self.suffix}"
+
+    @property
+    def windows(self) -> str:
+        return f"windows-{self.suffix}"
+
+    def make(self) -> None:
+        admin = KafkaAdminClient(bootstrap_servers=self.bootstrap)
+        admin.create_topics({self.predictions: {"num_partitions": self.partitions}})
+        admin.wait_for_topics([self.predictions])
+        admin.close()
+
+    def delete(self, topic: str) -> None:
+        admin = KafkaAdminClient(bootstrap_servers=self.bootstrap)
+        admin.delete_topics([topic])
+        until(lambda: topic not in admin.list_topics(), "the topic stays")
+        admin.close()
+
+    def batch(self, sequence: int, events: int, at: float) -> EventBatch:
+        """The batch of a number, which is counted."""
+        batch = batch_of(random.Random(sequence), sequence=sequence, events=events, time=at)
+        self.events += events
+        for event in batch.events:
+            start = int(event.time // WINDOW_SECONDS) * WINDOW_SECONDS
+            key = (event.endpoint, event.version, event.arm.value, start, event.status)
+            self.attempts[key] += 1
+        return batch
+
+    def send(self, values: Sequence[bytes | None]) -> None:
+        """Sends messages in turn to all partitions, and waits for all."""
+        producer = KafkaProducer(bootstrap_servers=self.bootstrap, acks="all", linger_ms=5)
+        sent = [
+            producer.send(self.predictions, value, partition=(self.sent + n) % self.partitions)
+            for n, value in enumerate(values)
+        ]
+        for future in sent:
+            future.get(30)
+        self.sent += len(values)
+        producer.close()
+
+    def produce(self, messages: int, *, events: int = 25) -> None:
+        """Sends so many messages of events, as a gateway would."""
+        first = self.sent
+        self.send(
+            [
+                encode(self.batch(first + n, events, FIRST_TIME + (first + n) / 10))
+                for n in range(messages)
+            ]
+        )
+
+    def read(self, topic: str) -> list[tuple[int, int, float, bytes]]:
+        """Partition, offset, time and value of all messages that are there now."""
+        consumer = KafkaConsumer(bootstrap_servers=self.bootstrap, auto_offset_reset="earliest")
+        try:
+            numbers = consumer.partitions_for_topic(topic) or ()
+            parts = [TopicPartition(topic, number) for number in numbers]
+            consumer.assign(parts)
+            ends = consumer.end_offsets(parts)
+            found = []
+            while any(consumer.position(part) < ends[part] for part in parts):
+                for records in consumer.poll(timeout_ms=300).values():
+                    found += [
+                        (r.partition, r.offset, r.timestamp / 1000, r.value or b"") for r in records
+                    ]
+            return found
+        finally:
+            consumer.close()
+
+    def records(self) -> list[WindowRecord]:
+        return [decode(value) for _, _, _, value in self.read(self.windows)]
+
+    def merged(self) -> Windows:
+        """The windows as the roles that read them see them."""
+        try:
+            if self._log is None:
+                self._log = KafkaRecordLog(KafkaAddress((self.bootstrap,)), 0.0, self.windows)
+                self._windows = Windows()
+            while True:
+                for record in largest(self._log.poll(0.1)):
+                    self._windows.put(record)
+                if self._log.whole():
+                    return self._windows
+        except TopicMissingError:
+            return Windows()
+        except (KafkaAwayError, LogReplacedError):
+            self.close()
+            return Windows()
+
+    def close(self) -> None:
+        """Ends the reading."""
+        if self._log is not None:
+            self._log.close()
+        self._log = None
+
+    def folded(self) -> int:
+        """Messages that are in the windows' topic."""
+        return sum(record.end - record.start for record in self.merged().records())
+
+    def until_folded(self) -> None:
+        until(lambda: self.folded() == self.sent, f"{self.folded()} of {self.sent} were folded")
+
+    def recounted(self, topic_id: str) -> Windows:
+        """The windows as one reader of the whole log counts them."""
+        windows = Windows()
+        folds: dict[int, PartitionFold] = {}
+        for partition, offset, at, value in self.read(self.predictions):
+            fold = folds.setdefault(
+                partition,
+                PartitionFold(topic_id, partition, first=0, window_seconds=WINDOW_SECONDS),
+            )
+            for record in fold.take(offset, at, value):
+                windows.put(msgspec.convert(msgspec.to_builtins(record), WindowRecord))
+        for fold in folds.values():
+            growing = fold.growing()
+            if growing is not None:
+                windows.put(growing)
+        return windows
+
+    def recount(self) -> Recount:
+        """As ``headrace recount`` counts."""
+        asked = Asked(0.0, time.time() + 1)
+        return recount_kafka(
+            self.bootstrap, asked, predictions=self.predictions, windows=self.windows
+        )
+
+
+def attempts_of(windows: Windows) -> Attempts:
+    """What the windows say of attempts."""
+    found: Attempts = Counter()
+    for endpoint in windows.endpoints():
+        for window in windows.all(endpoint):
+            for cell in window.cells:
+                for status, count in cell.statuses.items():
+                    found[endpoint, cell.version, cell.arm.value, cell.start, status] += count
+    return found
+
+
+def agree(topics: Topics) -> Recount:
+    """Every number of the merged windows is that of a direct recount, and of plain counting."""
+    merged = topics.merged()
+    recounted = topics.recounted(merged.records()[0].topic_id)
+    assert merged.endpoints() == recounted.endpoints()
+    for endpoint in merged.endpoints():
+        assert merged.all(endpoint) == recounted.all(endpoint)
+    assert [(r.partition, r.start, r.end, r.events, r.refusals) for r in merged.records()] == [
+        (r.partition, r.start, r.end, r.events, r.refusals) for r in recounted.records()
+    ]
+    assert attempts_of(merged) == topics.attempts
+    again = topics.recount()
+    assert again.agrees
+    assert (again.events, again.ranges) == (topics.events, len(merged.records()))
+    assert (again.gone, again.unfolded) == (0, 0)
+    return again
+
+
+class Workers:
+    """Fold processes of one test."""
+
+    def __init__(self, topics: Topics, folder: Path, write_seconds: float = 0.2) -> None:
+        self._topics = topics
+        self._write_seconds = write_seconds
+        self._folder = folder
+        self._running: list[subprocess.Popen[bytes]] = []
+
+    def start(self) -> "subprocess.Popen[bytes]":
+        flags = {
+            "kafka-bootstrap": self._topics.bootstrap,
+            "group": f"fold-{self._topics.suffix}",
+            "predictions-topic": self._topics.predictions,
+            "windows-topic": self._topics.windows,
+            "window-seconds": WINDOW_SECONDS,
+            "write-seconds": self._write_seconds,
+            "session-seconds": 6,
+            "request-seconds": 3,
+        }
+        argv = [f"--{name}={value}" for name, value in flags.items()]
+        log = (self._folder / f"fold-{len(self._running)}.log").open("wb")
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "stats.fold_main", *argv],
+            stderr=log,
+            env={**os.environ, "PYTHONSAFEPATH": "1"},
+        )
+        log.close()
+        self._running.append(process)
+        return process
+
+    def said(self) -> str:
+        return "".join(path.read_text() for path in sorted(self._folder.glob("fold-*.log")))
+
+    @property
+    def assignments(self) -> int:
+        """How often partitions were assigned to any of them."""
+        return self.said().count("partitions assigned")
+
+    def end(self) -> None:
+        for process in self._running:
+            if process.poll() is None:
+                process.kill()
+            process.wait(10)
