@@ -70,6 +70,16 @@ class Limits(_Part):
     timeout_seconds: float = Field(2.0, gt=0, le=600, alias="timeoutSeconds")
 
 
+class UnkWords(_Part):
+    """The list of the words that became UNK. Off by default, for it holds pieces of callers' texts.
+
+    Such words are kept in Kafka for as long as events and windows are.
+    """
+
+    enabled: bool = False
+    top: int = Field(20, ge=1, le=100, description="words that are shown")
+
+
 class EndpointSpec(_Part):
     """What a user asks for; all but the model has a default."""
 
@@ -80,6 +90,9 @@ class EndpointSpec(_Part):
     rollout: RolloutSpec = RolloutSpec()
     limits: Limits = Limits()
     statistics: Annotated[tuple[StatisticSpec, ...], Field(max_length=50)] = ()
+    unk_words: UnkWords = Field(
+        UnkWords(), alias="unkWords", description="which words became UNK; off: it is text"
+    )
 
 
 class Arm(StrEnum):

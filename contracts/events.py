@@ -2,7 +2,8 @@
 
 A message is JSON. It carries the gateway's instance and a sequence number without holes, so that
 even a killed gateway's loss shows as a gap; it has no key and mixes endpoints. Exactly one event of
-an answered request is marked ``answered``. The text itself is never in it.
+an answered request is marked ``answered``. The text itself is never in it, and of its words only
+those that became UNK, where an endpoint asks for them.
 """
 
 from typing import Annotated, Literal, TypeVar
@@ -74,6 +75,7 @@ class PredictionEvent(msgspec.Struct, frozen=True, omit_defaults=True, gc=False)
     caller: int = 0
     repeated: bool = False  # a second attempt, after a candidate's failed: no evidence on its arm
     pairing: Pairing | None = None  # of a shadow's attempt
+    unk_words: list[str] = []  # a few of what became UNK, as written; of endpoints that ask for it
 
 
 class Feedback(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -57,6 +57,17 @@ class OwnCounts(msgspec.Struct):
     unfit: int = 0  # observations that the declaration does not allow
 
 
+class UnkWordCounts(msgspec.Struct, omit_defaults=True):
+    """A sketch of the words that became UNK, of endpoints that ask for it (``measures.frequent``).
+
+    A word's true count is its count here, and at most ``below`` more; 0 of a word that is not here.
+    """
+
+    seen: int = 0  # words in all
+    counts: dict[str, int] = {}
+    below: int = 0
+
+
 class Cell(msgspec.Struct, omit_defaults=True):
     """Everything about one (endpoint, package, arm, window). ``start`` in unix seconds."""
 
@@ -81,6 +92,7 @@ class Cell(msgspec.Struct, omit_defaults=True):
     feedback: dict[str, dict[str, int]] = {}  # answered label -> true label -> texts
     own: list[OwnCounts] = []
     undeclared: dict[str, int] = {}  # observations of names that nobody declared
+    unk_words: UnkWordCounts = msgspec.field(default_factory=UnkWordCounts)
     judged: Judged = msgspec.field(default_factory=Judged)
 
 

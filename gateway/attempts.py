@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from contracts.endpoint import Arm
 from contracts.events import Latency, PredictionEvent, TextRecord
+from gateway import unknown
 from gateway.caller import caller_hash
 from gateway.calls import Answer, Call
 from gateway.encoding import Encoding
@@ -219,6 +220,7 @@ class Attempts:
             caller=caller_hash(call.endpoint, call.sticky_key),
             repeated=attempt.repeated,
             observations=call.observed or {},
+            unk_words=unknown.words_of(call, attempt.way.model, attempt.encoded),
         )
         self._recorder.attempt(event)
         self._metrics.attempt_finished(event, len(records), sum(attempt.encoded.tokens))

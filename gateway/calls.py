@@ -23,7 +23,8 @@ class Call(msgspec.Struct, frozen=True, eq=False):
     ``deadline`` is in seconds of the event loop's clock; ``received`` is unix time in seconds and
     ``started`` the loop's clock at the same moment. ``caller`` is the name of the API key, never
     the key itself. ``sticky_key`` is whom to keep on one arm, the request id where it is None.
-    ``observed`` are users' own statistics of it, values by name.
+    ``observed`` are users' own statistics of it, values by name. ``unk_words``: its endpoint asks
+    which words became UNK.
     """
 
     endpoint: str
@@ -38,6 +39,7 @@ class Call(msgspec.Struct, frozen=True, eq=False):
     caller: str | None = None
     trace_parent: str | None = None
     observed: dict[str, list[float | str]] | None = None
+    unk_words: bool = False
 
 
 class Answer(msgspec.Struct, frozen=True, eq=False):

@@ -12,6 +12,8 @@ from http import HTTPStatus
 from time import monotonic
 from typing import Protocol
 
+import msgspec
+
 from contracts.endpoint import Limits
 from gateway.admission import TokenBudget, check_size, check_wait
 from gateway.attempts import CLIENT_GONE, Attempt, Attempts, Tracer
@@ -117,6 +119,8 @@ class Handler:
                 way, lane = self._admit(serving, routes, call, began)
                 if self._hooks is not None:
                     call = self._hooks.run(call)
+                if routes.endpoint.spec.unk_words.enabled:
+                    call = msgspec.structs.replace(call, unk_words=True)
                 encoded, tokenise = self._encoding.here(
                     way.model, call
                 ) or await self._encoding.in_thread(way.model, call)

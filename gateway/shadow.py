@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from contracts.endpoint import Arm
 from contracts.events import Latency, Pairing, PredictionEvent, TextRecord
+from gateway import unknown
 from gateway.admission import TokenBudget
 from gateway.caller import caller_hash
 from gateway.calls import Call
@@ -364,6 +365,7 @@ class Shadows:
             caller=caller_hash(call.endpoint, call.sticky_key),
             pairing=pairing,
             observations=call.observed or {},
+            unk_words=unknown.words_of(call, model, encoded),
         )
         self._recorder.attempt(event)
         self._metrics.attempt_finished(event, len(texts), sum(encoded.tokens))

@@ -14,6 +14,7 @@ from contracts.endpoint import Arm
 from contracts.events import EventBatch, Feedback, PredictionEvent, TextRecord
 from contracts.statistics import EDGES, LATENCY_EDGES, Stage, Statistic
 from contracts.windows import CALLER_CAP, MICRO, Cell, Judged, Sparse
+from measures import frequent
 from measures.own_statistics import LARGEST, OwnFold, micro
 
 _TOKENS, _WORDS, _UNK, _UNK_SHARE, _TOKENS_PER_WORD, _SCORE, _NORM = (
@@ -130,6 +131,8 @@ class _OpenCell:
         _stages(cell, (latency.queue, latency.tokenise, latency.wait, latency.infer, latency.total))
         for text in event.texts:
             _text(cell, text)
+        if event.unk_words:
+            frequent.observe(cell.unk_words, event.unk_words)
         if event.pairing is not None:
             for distance in event.pairing.distance:
                 _count(cell.pair_distance, bisect_left(_SCORE_UPPER, distance))

@@ -86,10 +86,11 @@ def _numbers(record: WindowRecord) -> Iterator[tuple[str, float]]:
 def _of_cell(cell: Cell) -> Iterator[tuple[str, float]]:
     path = f"{cell.endpoint} {cell.version} {cell.package[:12]} {cell.arm.value} {cell.start}"
     told = msgspec.structs.asdict(cell)
-    for name in ("endpoint", "version", "package", "arm", "start", "own", "judged"):
+    for name in ("endpoint", "version", "package", "arm", "start", "own", "judged", "unk_words"):
         del told[name]
     yield from _within(path, told)
     yield from _within(f"{path} judged", msgspec.structs.asdict(cell.judged))
+    yield from _within(f"{path} unk_words", msgspec.structs.asdict(cell.unk_words))
     for own in cell.own:
         yield from _of_own(path, own)
 

@@ -21,6 +21,7 @@ from tokenizers import Tokenizer
 from contracts.manifest import TokenizerSpec
 from preprocess.errors import InvalidTextError, TokenizerFileError
 from preprocess.frame import Frame, frame_of, longest_first
+from preprocess.unknown import pieces_of
 from preprocess.words import Tokens, WordTable, split, words_are_independent
 
 # A text of more characters a token of the limit is first cut to that. Tokenising 100,000 words
@@ -149,6 +150,41 @@ class TextEncoder:
             unk=[0] * len(ids) if unk_id is None else [row.count(unk_id) for row in ids],
             truncated=[row.truncated for row in rows],
         )
+
+    def unknown_words(self, text: str, pair: str | None = None) -> list[str]:
+        """What of a text, or of a pair, became the unknown token: as it was written, in order.
+
+        Of what was cut off nothing is told. It takes as long as tokenising anew: ask only for texts
+        that ``encode`` took and whose ``unk`` is not 0.
+        """
+        unk_id = self._spec.unk_id
+        if unk_id is None:
+            return []
+        contents = [self._content(0, text)]
+        kept: tuple[int, ...] = (self._spec.max_tokens - self._single.size,)
+        if pair is not None:
+            contents.append(self._content(0, pair, pair=True))
+            one, other = (len(content.ids) for content in contents)
+            kept = longest_first(one, other, self._spec.max_tokens - self._pair.size)
+        return [
+            word
+            for content, tokens in zip(contents, kept, strict=True)
+            for word in self._unknown(content, tokens, unk_id)
+        ]
+
+    def _unknown(self, content: _Content, tokens: int, unk_id: int) -> list[str]:
+        """The same of the first ``tokens`` ids of one text."""
+        if content.by_word is None:
+            return pieces_of(self._tokenizer, content.text, unk_id, tokens)
+        found: list[str] = []
+        left = tokens
+        for word, ids in zip(split(content.text) or (), content.by_word, strict=True):
+            if left <= 0:
+                break
+            if unk_id in ids:
+                found += pieces_of(self._tokenizer, word, unk_id, left)
+            left -= len(ids)
+        return found
 
     def _row(self, index: int, text: str) -> _Row:
         content = self._content(index, text)
