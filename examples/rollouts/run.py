@@ -102,7 +102,8 @@ class Ended:
 def main() -> int:
     """Runs the examples and prints what they came to."""
     arguments = _arguments()
-    chosen = [item for item in EXAMPLES if item.variant in (arguments.examples or _names())]
+    by_name = {item.variant: item for item in EXAMPLES}
+    chosen = [by_name[name] for name in arguments.examples or by_name]
     stack = Stack(arguments.home)
     ended: list[Ended] = []
     with tempfile.TemporaryDirectory() as folder:
@@ -271,16 +272,13 @@ def _write(path: Path, examples: list[Example], ended: list[Ended]) -> None:
 
 
 def _arguments() -> argparse.Namespace:
+    names = [item.variant for item in EXAMPLES]
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("examples", nargs="*", choices=[[], *_names()], help="default: all")
+    parser.add_argument("examples", nargs="*", choices=[[], *names], help="default: all")
     parser.add_argument("--home", help="the stack's home, as in headrace up")
     parser.add_argument("--rate", type=float, default=40.0, help="requests a second")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write what came of it there too")
     return parser.parse_args()
-
-
-def _names() -> list[str]:
-    return [item.variant for item in EXAMPLES]
 
 
 def _lines(path: Path) -> list[str]:
