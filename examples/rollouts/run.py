@@ -274,7 +274,8 @@ def _write(path: Path, examples: list[Example], ended: list[Ended]) -> None:
 def _arguments() -> argparse.Namespace:
     names = [item.variant for item in EXAMPLES]
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("examples", nargs="*", choices=[[], *names], help="default: all")
+    told = f"which, in this order; default: {', '.join(names)}"
+    parser.add_argument("examples", nargs="*", choices=[[], *names], metavar="NAME", help=told)
     parser.add_argument("--home", help="the stack's home, as in headrace up")
     parser.add_argument("--rate", type=float, default=40.0, help="requests a second")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write what came of it there too")
