@@ -22,6 +22,7 @@ LOOKBACK_MESSAGES = 256  # before a range's start, where the first of two copies
 WINDOW_SECONDS = 10  # of event time, aligned to the epoch
 MICRO = 1_000_000  # sums are in millionths of their unit
 CALLER_CAP = 20  # attempts of one caller in one cell of one range that count as evidence
+CALLER_GROUPS = 32  # that callers are put into by their hash; a constant of the topic
 
 # Bucket -> count, of the edges in contracts.statistics; buckets without a count are left out.
 Sparse = dict[int, int]
@@ -46,6 +47,13 @@ class Judged(msgspec.Struct, omit_defaults=True):
     pairs_equal: int = 0
     feedback: int = 0  # texts with a truth
     feedback_wrong: int = 0
+    # The same by group of callers (their hash modulo CALLER_GROUPS): group -> count. They tell how
+    # much callers differ. Requests of nobody are in no group.
+    group_requests: Sparse = {}
+    group_errors: Sparse = {}
+    group_labels: dict[str, Sparse] = {}
+    group_feedback: Sparse = {}
+    group_wrong: Sparse = {}
 
 
 class OwnCounts(msgspec.Struct):

@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 from contracts.endpoint import Arm
 from contracts.events import EventBatch, Feedback, PredictionEvent, TextRecord
 from contracts.statistics import EDGES, LATENCY_EDGES, Stage, Statistic
-from contracts.windows import CALLER_CAP, MICRO, Cell, Judged, Sparse
+from contracts.windows import CALLER_CAP, CALLER_GROUPS, MICRO, Cell, Judged, Sparse
 from measures import frequent
 from measures.own_statistics import LARGEST, OwnFold, micro
 
@@ -144,14 +144,22 @@ class _OpenCell:
         ):
             return
         _judge(cell.judged, event)
+        if event.caller:
+            _group(cell.judged, event, event.caller % CALLER_GROUPS)
 
     def feedback(self, told: Feedback) -> None:
         cell = self._cell
         _count(cell.feedback.setdefault(told.answered, {}), told.truth)
         if told.arm is Arm.FORCED or _capped(self._told, told.caller):
             return
-        cell.judged.feedback += 1
-        cell.judged.feedback_wrong += told.answered != told.truth
+        judged = cell.judged
+        judged.feedback += 1
+        judged.feedback_wrong += told.answered != told.truth
+        if told.caller:
+            group = told.caller % CALLER_GROUPS
+            _count(judged.group_feedback, group)
+            if told.answered != told.truth:
+                _count(judged.group_wrong, group)
 
 
 def length_bucket(tokens: int) -> int:
@@ -226,6 +234,15 @@ def _judge(judged: Judged, event: PredictionEvent) -> None:
             seconds = latency.tokenise + latency.wait + latency.infer
             bucket = bisect_left(_LATENCY_UPPER, seconds)
         _count(judged.latency.setdefault(longest, {}), bucket)
+
+
+def _group(judged: Judged, event: PredictionEvent, group: int) -> None:
+    _count(judged.group_requests, group)
+    if event.status >= _SERVER_ERROR:
+        _count(judged.group_errors, group)
+    for text in event.texts:
+        if text.label is not None:
+            _count(judged.group_labels.setdefault(text.label, {}), group)
 
 
 def _capped(callers: dict[int, int], caller: int) -> bool:

@@ -40,6 +40,7 @@ class Evidence:
         false_rollback: chance of failing an equal version, over all gating checks together.
         lines: the tolerances of ``checks``, as arrays.
         stage: which arms are compared.
+        share: of callers, that the candidate has; 0 in shadow.
         history_windows: windows with traffic of stable before the canary.
         seconds: length of all windows that were compared.
         rates: errors, latency, quality, class shares.
@@ -53,6 +54,7 @@ class Evidence:
     false_rollback: float
     lines: Lines
     stage: Stage
+    share: float
     history_windows: int
     seconds: float
     rates: Rates
@@ -85,6 +87,7 @@ class Evidence:
             false_rollback=false_rollback,
             lines=rows_of.lines(checks, of_rates.rows),
             stage=stage,
+            share=0.0,
             history_windows=0,
             seconds=0.0,
             rates=of_rates,
@@ -139,7 +142,9 @@ class Evidence:
             self,
             history_windows=self.history_windows + is_shadow,
             seconds=self.seconds + seconds,
-            rates=self.rates.after(candidate, stable, self.stage, self.lines, alpha),
+            rates=self.rates.after(
+                candidate, stable, self.stage, self.lines, alpha, share=self.share
+            ),
             outputs=self.outputs.after(
                 candidate,
                 stable,
@@ -166,10 +171,17 @@ class Evidence:
         return replace(
             self,
             stage=stage,
-            rates=self.rates.next_stage(),
+            rates=self.rates.next_stage(is_end_of_shadow=self.stage is Stage.SHADOW is not stage),
             outputs=self.outputs.next_stage(),
             own=self.own.next_stage(),
         )
+
+    def among(self, share: float) -> Self:
+        """With this share of callers on the candidate: arms of few callers differ by who they are.
+
+        0 in shadow, where both arms answer the same callers.
+        """
+        return self if share == self.share else replace(self, share=share)
 
     def asked(self, checks: Checks, false_rollback: float) -> Self:
         """With the checks of an edited spec: those with another tolerance begin anew."""
@@ -214,7 +226,9 @@ class Evidence:
 
     def results(self) -> tuple[CheckResult, ...]:
         """What every check says, in the order in which people read them."""
-        of_rates = rate_results.results(self.rates, self.checks, self.alpha, self.stage)
+        of_rates = rate_results.results(
+            self.rates, self.checks, self.alpha, self.stage, share=self.share
+        )
         if self.outputs.are_vectors:
             of_rates = tuple(_of_no_classes(result) for result in of_rates)
         return (*of_rates, *self._others())
@@ -226,6 +240,7 @@ class Evidence:
             "checks": self.checks.model_dump(mode="json", by_alias=True),
             "false_rollback": self.false_rollback,
             "stage": self.stage.value,
+            "share": self.share,
             "history_windows": self.history_windows,
             "seconds": self.seconds,
             "rates": self.rates.to_json(),
@@ -251,6 +266,7 @@ class Evidence:
             false_rollback=float(data["false_rollback"]),
             lines=rows_of.lines(checks, of_rates.rows),
             stage=Stage(data["stage"]),
+            share=float(data["share"]),
             history_windows=int(data["history_windows"]),
             seconds=float(data["seconds"]),
             rates=of_rates,

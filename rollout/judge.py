@@ -52,7 +52,7 @@ class Judge:
         ]
         evidence = Evidence.begin(
             spec.checks, spec.false_rollback, self._labels(state, cells), stage(spec, state)
-        )
+        ).among(share(spec, state))
         for cell in cells:
             evidence = evidence.with_history(cell.judged, cell)
         return _told(state, evidence)
@@ -66,7 +66,7 @@ class Judge:
             key=lambda window: window.start,
         )
         was = self._evidence(spec, state)
-        evidence = was.asked(spec.checks, spec.false_rollback)
+        evidence = was.asked(spec.checks, spec.false_rollback).among(share(spec, state))
         if not new and evidence is was and state.checks:
             return state
         arms = _ARMS[evidence.stage]
@@ -98,7 +98,8 @@ class Judge:
 
     def next_stage(self, spec: RolloutSpec, state: RolloutState) -> RolloutState:
         """Ready for the step that the state has just entered."""
-        return _told(state, self._evidence(spec, state).next_stage(stage(spec, state)))
+        evidence = self._evidence(spec, state).next_stage(stage(spec, state))
+        return _told(state, evidence.among(share(spec, state)))
 
     def history_windows(self, state: RolloutState) -> int:
         """How many windows with traffic of stable, before any canary, the evidence rests on."""
@@ -127,6 +128,14 @@ def stage(spec: RolloutSpec, state: RolloutState) -> Stage:
         return Stage.BAKE
     is_shadow = steps.arm(steps.current(spec, state)) is Arm.SHADOW
     return Stage.SHADOW if is_shadow else Stage.CANARY
+
+
+def share(spec: RolloutSpec, state: RolloutState) -> float:
+    """The share of callers that the candidate has now, 0 to 1; 0 while it gets copies."""
+    if state.promoted_at is not None:
+        return 1 - spec.hold_back / 100
+    step = steps.current(spec, state)
+    return steps.percent(step) / 100 if steps.arm(step) is Arm.CANARY else 0.0
 
 
 def _cell(window: EndpointWindow, ref: ModelRef, arm: Arm) -> Cell | None:

@@ -17,10 +17,19 @@ from bench.rollouts.traffic import BUCKETS, LABELS, LENGTHS, Arm
 from contracts.rollout import Checks
 from measures.correlation import CAUTION, Floats
 from measures.divergence import Shift
-from measures.proportions import History, NotWorse, Window, Worse
+from measures.proportions import History, NotWorse, Tolerance, Window, Worse
 from rollout.checks import slowness
+from rollout.checks.callers import Callers, Grouped
 from rollout.checks.clumps import Clumps
-from rollout.checks.rates import BETA, CLASS_SHARE, ERROR_RATE, LATENCY, LEAST_TO_PASS, TESTS
+from rollout.checks.rates import (
+    BETA,
+    BLURRED,
+    CLASS_SHARE,
+    ERROR_RATE,
+    LATENCY,
+    LEAST_TO_PASS,
+    TESTS,
+)
 from rollout.checks.rows import CLASSES, ERRORS, Rows, lines
 from rollout.checks.rows import LATENCY as LATENCY_ROWS
 from rollout.checks.shift import limits
@@ -32,7 +41,7 @@ ROWS = Rows(LABELS)
 LINES = lines(CHECKS, ROWS)
 
 Yes = NDArray[np.bool_]
-_State = TypeVar("_State", Worse, NotWorse, Shift, Clumps)
+_State = TypeVar("_State", Worse, NotWorse, Shift, Clumps, Callers)
 
 
 @dataclass(frozen=True)
@@ -44,6 +53,7 @@ class Abreast:
         past: ``[rollouts, 2, rows]``, stable's events and requests before the rollout.
         times: ``[rollouts, lengths, buckets]``, stable's latencies so far.
         clumps: ``[rollouts, tests]``.
+        callers: how much they differ.
         answers: ``[rollouts, classes]``, clumps of the answers.
         worse: evidence to fail, as are ``shifts``.
         not_worse: evidence to pass, of the step, as are ``near``.
@@ -54,6 +64,7 @@ class Abreast:
     past: Floats
     times: NDArray[np.int64]
     clumps: Clumps
+    callers: Callers
     answers: Clumps
     worse: Worse
     not_worse: NotWorse
@@ -71,6 +82,7 @@ class Abreast:
             np.zeros((rollouts, 2, ROWS.count)),
             np.zeros((rollouts, len(LENGTHS), BUCKETS), dtype=np.int64),
             _clumps(rollouts, len(ROWS.tests)),
+            Callers.begin(len(LABELS), (rollouts,)),
             _clumps(rollouts, classes),
             Worse.begin(shape, ROWS.tests),
             NotWorse.begin(shape, ROWS.tests),
@@ -87,11 +99,20 @@ class Abreast:
             past=self.past + np.stack([e, n], axis=1),
             times=_added(self.times, stable),
             clumps=_after(self.clumps, e, n),
+            callers=self.callers.after(_grouped(stable)),
             answers=_answers_after(self.answers, stable),
         )
 
-    def after(self, candidate: Arm, stable: Arm, shadow: Yes) -> Self:
-        """With a window of both arms; ``shadow`` where the candidate got copies."""
+    def after(self, candidate: Arm, stable: Arm, share: Floats, bake: Yes) -> Self:
+        """With a window of both arms.
+
+        Args:
+            candidate: its counts.
+            stable: likewise.
+            share: ``[rollouts]``, of callers on the candidate; 0 where it got copies.
+            bake: ``[rollouts]``, where stable is what holds back the old version.
+        """
+        shadow = share == 0
         e_c, n_c = self._counts(candidate)
         e_s, n_s = self._counts(stable)
         wide = shadow[:, None]
@@ -106,13 +127,16 @@ class Abreast:
         history = History(self.past[:, 0], self.past[:, 1])
         asked = limits(CHECKS.output_shift.distance if CHECKS.output_shift else 0.1, self.alpha)
         one, other, rho = _classes(candidate), _classes(stable), self._answers_rho()
+        fail = Tolerance(LINES.fail.a + self.callers.apart(ROWS, share), LINES.fail.s)
+        callers = self.callers.after(_grouped(stable))
         after = replace(
             self,
             past=past,
             times=_added(self.times, stable),
             clumps=clumps,
+            callers=_chosen(bake, self.callers, callers),
             answers=_chosen(wide, _answers_after(self.answers, stable), self.answers),
-            worse=self.worse.after(window, history, LINES.fail, self._rho(), ROWS.tests),
+            worse=self.worse.after(window, history, fail, self._rho(), ROWS.tests),
             not_worse=self.not_worse.after(window, history, LINES.pass_, self._rho(), ROWS.tests),
             shifts=self.shifts.after(one, other, asked, rho),
             near=self.near.after(one, other, asked, rho),
@@ -129,6 +153,11 @@ class Abreast:
         passes = (asked >= LEAST_TO_PASS) & (test.e_value() * BETA >= 1.0)
         of_rates = [passes[:, TESTS[name]].all(axis=1) for name in NAMES[:3]]
         return np.stack([*of_rates, self.near.passed], axis=1) & ~self.failed
+
+    def blurred(self, share: Floats) -> Yes:
+        """``[rollouts]``: where class shares need not pass again that passed in shadow."""
+        apart = self.callers.apart(ROWS, share)[:, CLASSES:].max(axis=1)
+        return np.asarray(apart > BLURRED * np.asarray(LINES.pass_.a)[CLASSES:].max())
 
     def next_stage(self, moving: Yes) -> Self:
         """With the evidence to pass begun anew in those rollouts."""
@@ -150,7 +179,7 @@ class Abreast:
             failed=self.failed[rows],
             **{
                 name: _of_rows(getattr(self, name), rows)
-                for name in ("clumps", "answers", "worse", "not_worse", "shifts", "near")
+                for name in ("clumps", "callers", "answers", "worse", "not_worse", "shifts", "near")
             },
         )
 
@@ -208,6 +237,21 @@ def _after(clumps: Clumps, events: Floats, requests: Floats) -> Clumps:
 def _answers_after(clumps: Clumps, stable: Arm) -> Clumps:
     counts = _classes(stable)
     return clumps.after(counts, np.broadcast_to(counts.sum(axis=1)[:, None], counts.shape))
+
+
+def _grouped(arm: Arm) -> Grouped:
+    """Both classes and all others, of which there are none, behind errors and no feedback."""
+    requests, errors, positive = (arm.groups[:, part].astype(np.float64) for part in range(3))
+    answered, nothing = requests - errors, np.zeros(requests.shape)
+    labelled = arm.labels.sum(axis=1)
+    every = (labelled, labelled, labelled)
+    empty = np.zeros(len(labelled))
+    return Grouped(
+        np.stack([errors, nothing, answered - positive, positive, nothing], axis=1),
+        np.stack([requests, nothing, answered, answered, answered], axis=1),
+        np.stack([arm.errors, empty, *arm.labels.T, empty], axis=1).astype(np.float64),
+        np.stack([arm.requests, empty, *every], axis=1).astype(np.float64),
+    )
 
 
 def _classes(arm: Arm) -> Floats:

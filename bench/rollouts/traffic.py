@@ -5,14 +5,14 @@ to an arm, have rates of their own and are capped as production caps them. Base 
 step for both arms; each arm's windows are clumpy on top. Versions are identical.
 """
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from contracts.statistics import LATENCY_EDGES
-from contracts.windows import CALLER_CAP, Judged
+from contracts.windows import CALLER_CAP, CALLER_GROUPS, Judged, Sparse
 from measures.correlation import Floats
 
 LABELS = ("NEGATIVE", "POSITIVE")
@@ -57,6 +57,7 @@ class Arm:
         labels: ``[rollouts, labels]``.
         times: ``[rollouts, lengths, buckets]``, of ``LATENCY_EDGES`` from ``first`` on.
         first: ``[rollouts, lengths]``.
+        groups: ``[rollouts, 3, groups]``, of callers: requests, errors, second label.
     """
 
     requests: Counts
@@ -64,9 +65,11 @@ class Arm:
     labels: Counts
     times: Counts
     first: Counts
+    groups: Counts
 
     def judged(self, row: int) -> Judged:
         """One rollout's arm as production counts it."""
+        requests, errors, positive = self.groups[row]
         return Judged(
             requests=int(self.requests[row]),
             errors=int(self.errors[row]),
@@ -79,6 +82,12 @@ class Arm:
                 for at, length in enumerate(LENGTHS)
             },
             labels={label: int(self.labels[row, at]) for at, label in enumerate(LABELS)},
+            group_requests=_sparse(requests),
+            group_errors=_sparse(errors),
+            group_labels={
+                LABELS[0]: _sparse(requests - errors - positive),
+                LABELS[1]: _sparse(positive),
+            },
         )
 
 
@@ -89,6 +98,7 @@ class Places:
     requests: Floats
     correlation: Floats
     place: Floats
+    group: Counts
     own_errors: Floats
     own_label: Floats
     errors: Floats
@@ -105,6 +115,7 @@ class Places:
             np.array([world.requests for world in worlds]),
             np.array([world.correlation for world in worlds]),
             rng.random(shape),
+            rng.integers(0, CALLER_GROUPS, shape),
             rng.normal(0, 1, shape) * spread,
             rng.normal(0, 1, shape) * spread,
             flat + _log_odds(np.array(_ERRORS)),
@@ -126,8 +137,7 @@ class Places:
         errors = self.errors + step[0] - 0.01 * (self.errors - _log_odds(np.array(_ERRORS)))
         label = self.label + step[1] - 0.01 * (self.label - _log_odds(np.array(_POSITIVE)))
         seconds = self.seconds + 0.5 * step[2] - 0.01 * self.seconds
-        kept = (self.requests, self.correlation, self.place, self.own_errors, self.own_label)
-        return type(self)(*kept, errors, label, seconds)
+        return replace(self, errors=errors, label=label, seconds=seconds)
 
 
 def window(places: Places, low: Floats, high: Floats, rng: np.random.Generator) -> tuple[Arm, Arm]:
@@ -148,20 +158,43 @@ def window(places: Places, low: Floats, high: Floats, rng: np.random.Generator) 
     label_rates = [_rate(_clumped(places.label, places, rng)) for _ in range(2)]
     failed = rng.binomial(counts, _of_callers(error_rates, mine, places.own_errors))
     positive = rng.binomial(counts - failed, _of_callers(label_rates, mine, places.own_label))
-    candidate = [np.where(mine, part, 0).sum(axis=1) for part in (counts, failed, positive)]
-    stable = [np.where(mine, 0, part).sum(axis=1) for part in (counts, failed, positive)]
+    groups = [
+        np.stack(
+            [_grouped(np.where(arm, part, 0), places) for part in (counts, failed, positive)], 1
+        )
+        for arm in (mine, ~mine)
+    ]
+    candidate, stable = ([*part.sum(axis=-1).T] for part in groups)
     # Copies fail by themselves; where both versions answer, they say the same.
     again = rng.binomial(stable[0], stable[1] / np.maximum(stable[0], 1))
     for part, copy in enumerate((stable[0], again, stable[2])):
         candidate[part] = np.where(copied, copy, candidate[part])
     labelled = np.where(copied, stable[0] - stable[1], candidate[0] - candidate[1])
     return (
-        _arm(candidate, labelled, places, rng),
-        _arm(stable, stable[0] - stable[1], places, rng),
+        _arm(candidate, labelled, groups[0], places, rng),
+        _arm(stable, stable[0] - stable[1], groups[1], places, rng),
     )
 
 
-def _arm(parts: list[Counts], labelled: Counts, places: Places, rng: np.random.Generator) -> Arm:
+def _grouped(counts: Counts, places: Places) -> Counts:
+    """``[rollouts, callers]`` added up to ``[rollouts, groups]``."""
+    rollouts = len(counts)
+    at = places.group + CALLER_GROUPS * np.arange(rollouts)[:, None]
+    flat = np.bincount(at.ravel(), weights=counts.ravel(), minlength=rollouts * CALLER_GROUPS)
+    return flat.astype(np.int64).reshape(rollouts, CALLER_GROUPS)
+
+
+def _sparse(counts: Counts) -> Sparse:
+    return {group: int(count) for group, count in enumerate(counts) if count}
+
+
+def _arm(
+    parts: list[Counts],
+    labelled: Counts,
+    groups: Counts,
+    places: Places,
+    rng: np.random.Generator,
+) -> Arm:
     requests, errors, positive = parts
     noise = np.sqrt(places.correlation * 0.05 * 0.95) / _SLOW_SLOPE
     factor = places.seconds + rng.normal(0, 1, len(requests)) * noise
@@ -176,6 +209,7 @@ def _arm(parts: list[Counts], labelled: Counts, places: Places, rng: np.random.G
         np.stack([labelled - positive, positive], axis=1),
         times,
         moved[:, None] + np.array(_FIRST),
+        groups,
     )
 
 

@@ -18,13 +18,14 @@ from bench.rollouts.findings import Finding, needed, share
 from bench.rollouts.traffic import Places, World, window
 from contracts.rollout import RolloutSpec
 from measures.correlation import Floats
-from rollout.checks.rates import LATENCY
+from rollout.checks.rates import CLASS_SHARE, LATENCY
 
 HISTORY = 30  # windows of stable before
 STEPS = ("shadow", "5 %", "25 %", "50 %", "bake")
 # The candidate's part of the split in each step; copies of all requests in shadow.
 LOW = np.array([0.0, 0.0, 0.0, 0.0, 0.0])
 HIGH = np.array([np.inf, 0.05, 0.25, 0.5, 0.95])
+SHARE = np.array([0.0, 0.05, 0.25, 0.5, 0.95])  # of callers on the candidate
 BAKE = len(STEPS) - 1
 BAKE_WINDOWS = 360  # an hour
 LONGEST = 1080  # windows: three hours, then it counts as undecided
@@ -72,7 +73,7 @@ def walk(worlds: Sequence[World], seed: Sequence[int], *, with_bake: bool) -> li
         at += 1
         places = places.moved(rng)
         arms = window(places, LOW[step], HIGH[step], rng)
-        evidence = evidence.after(*arms, step == 0)
+        evidence = evidence.after(*arms, SHARE[step], step == BAKE)
         on = _may_go_on(evidence, step) & (step < BAKE)
         step, began = step + on, np.where(on, at, began)
         evidence = evidence.next_stage(on)
@@ -90,9 +91,10 @@ def walk(worlds: Sequence[World], seed: Sequence[int], *, with_bake: bool) -> li
 
 
 def _may_go_on(evidence: Abreast, step: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Where every required check passes; latency is not asked of shadows."""
+    """Where every required check passes: of shadows no latency, of few callers no class shares."""
     passed = evidence.passed()
     passed[:, NAMES.index(LATENCY)] |= step == 0
+    passed[:, NAMES.index(CLASS_SHARE)] |= (step > 0) & evidence.blurred(SHARE[step])
     return np.asarray(passed.all(axis=1))
 
 

@@ -42,6 +42,14 @@ class _Arms:
         return f"{self.events} {one} against {other}"
 
 
+@dataclass(frozen=True)
+class _Among:
+    """Which arms are compared, and the share of callers that the candidate has."""
+
+    stage: Stage
+    share: float
+
+
 def verdict(rates: Rates, name: str) -> Verdict:
     """A check's word, without its figures."""
     if name in rates.failed:
@@ -55,30 +63,54 @@ def verdicts(rates: Rates, checks: Checks) -> dict[str, Verdict]:
     return {name: verdict(rates, name) for name in tests.IN_ORDER if asked[name]}
 
 
-def results(rates: Rates, checks: Checks, alpha: float, stage: Stage) -> tuple[CheckResult, ...]:
-    """The results of those of these checks that were asked for."""
+def results(
+    rates: Rates, checks: Checks, alpha: float, stage: Stage, share: float
+) -> tuple[CheckResult, ...]:
+    """The results of those of these checks that were asked for.
+
+    Args:
+        rates: the evidence.
+        checks: the spec's.
+        alpha: of each check.
+        stage: which arms are compared.
+        share: of callers, that the candidate has; 0 in shadow.
+    """
     asked = tests.asked(checks)
     return tuple(
-        _result(rates, name, check, alpha, stage)
+        _result(rates, name, check, alpha, _Among(stage, share))
         for name, check in zip(tests.IN_ORDER, compared(checks), strict=True)
         if asked[name]
     )
 
 
-def _result(rates: Rates, name: str, check: Compared, alpha: float, stage: Stage) -> CheckResult:
+def _result(rates: Rates, name: str, check: Compared, alpha: float, among: _Among) -> CheckResult:
     said = verdict(rates, name)
     arms = _arms(rates, name, said)
-    is_idle = stage is Stage.SHADOW and name in _NOT_IN_SHADOW and said is Verdict.UNKNOWN
-    missing = _needed(rates, name, check.pass_) if said is Verdict.UNKNOWN else None
+    is_idle = among.stage is Stage.SHADOW and name in _NOT_IN_SHADOW and said is Verdict.UNKNOWN
+    apart = rates.apart(name, among.share)
+    is_settled = (
+        said is Verdict.UNKNOWN
+        and name == tests.CLASS_SHARE
+        and name in rates.settled
+        and rates.is_blurred(name, check.pass_, among.share)
+    )
+    is_waited_for = said is Verdict.UNKNOWN and not (is_idle or is_settled)
+    missing = _needed(rates, name, check.pass_) if is_waited_for else None
     evidence_to_fail, evidence_to_pass = rates.evidence_to_fail(name), rates.evidence_to_pass(name)
     if said is Verdict.FAIL:
         evidence = words.evidence(evidence_to_fail, 1 / alpha)
-        ending = f"{arms.worse}{words.by_more_than(check.fail)}, {evidence}"
+        beyond = f" beyond what callers differ by, {words.percent(apart)}" if apart else ""
+        ending = f"{arms.worse}{words.by_more_than(check.fail)}{beyond}, {evidence}"
     elif said is Verdict.PASS:
         evidence = words.evidence(evidence_to_pass, 1 / BETA)
         ending = f"not {arms.worse}{words.by_more_than(check.pass_)}, {evidence}"
     elif is_idle:
         ending = "not judged in shadow"
+    elif is_settled:
+        ending = (
+            f"callers differ by up to {words.percent(apart)} between the arms; passed in shadow, "
+            f"on the same requests"
+        )
     else:
         ending = f"not yet known, {words.still_needed(missing)}"
     return CheckResult(
@@ -94,10 +126,11 @@ def _result(rates: Rates, name: str, check: Compared, alpha: float, stage: Stage
             "needed_to_fail": 1 / alpha,
             "evidence_to_pass": evidence_to_pass,
             "needed_to_pass": 1 / BETA,
+            "apart_by_callers": apart,
         },
         gate=check.gate,
-        required=check.required and not is_idle,
-        needs=None if is_idle else missing,
+        required=check.required and not (is_idle or is_settled),
+        needs=missing,
     )
 
 

@@ -15,11 +15,12 @@ from typing import Any, Self
 
 import numpy as np
 
-from contracts.rollout import Checks
+from contracts.rollout import Checks, Line
 from contracts.windows import Judged
 from measures.correlation import Floats
-from measures.proportions import History, NotWorse, Window, Worse, unspent
+from measures.proportions import History, NotWorse, Tolerance, Window, Worse, unspent
 from rollout.checks import rows as at
+from rollout.checks.callers import Callers, Grouped
 from rollout.checks.clumps import Clumps
 from rollout.checks.rows import Lines, Rows
 from rollout.checks.slowness import Slowness
@@ -27,6 +28,8 @@ from rollout.checks.stage import Stage
 
 BETA = 0.05  # chance that a version on the line of ``pass`` passes in a stage
 LEAST_TO_PASS = 100  # the candidate's requests in a stage
+# Of what is tolerated: where callers can make more than that, passing is luck or takes very long.
+BLURRED = 0.5
 
 ERROR_RATE, LATENCY, QUALITY, CLASS_SHARE = "errorRate", "latency", "quality", "classShare"
 TESTS = {
@@ -47,23 +50,27 @@ class Rates:
         rows: which rows there are.
         slowness: stable's latencies so far.
         clumps: stable's traffic before the canary, a test.
+        callers: how much stable's callers differ.
         past: stable's events and requests before the rollout, ``[2, rows]``.
         worse: evidence to fail.
         not_worse: evidence to pass, of this stage.
         sums: events and requests of candidate and stable since the rollout began, ``[4, rows]``.
         windows: how many were compared in this stage.
         failed: names of checks whose evidence was enough to fail at some window.
+        settled: names of checks that passed in shadow, where both arms had the same requests.
     """
 
     rows: Rows
     slowness: Slowness
     clumps: Clumps
+    callers: Callers
     past: Floats
     worse: Worse
     not_worse: NotWorse
     sums: Floats
     windows: int = 0
     failed: frozenset[str] = frozenset()
+    settled: frozenset[str] = frozenset()
 
     @classmethod
     def begin(cls, labels: tuple[str, ...]) -> Self:
@@ -74,6 +81,7 @@ class Rates:
             rows,
             Slowness.begin(),
             Clumps.begin(len(rows.tests)),
+            Callers.begin(len(labels)),
             np.zeros((2, rows.count)),
             Worse.begin(shape, rows.tests),
             NotWorse.begin(shape, rows.tests),
@@ -98,6 +106,7 @@ class Rates:
             self,
             rows=rows,
             clumps=self.clumps.widened(more),
+            callers=self.callers.with_labels(len(labels)),
             past=_longer(self.past, more),
             worse=worse,
             not_worse=NotWorse(
@@ -122,13 +131,30 @@ class Rates:
             self,
             slowness=self.slowness.after(stable),
             clumps=self._clumps_after(e, n),
+            callers=self._callers_after(stable),
             past=self.past + np.stack([e, n]),
         )
 
     def after(
-        self, candidate: Judged, stable: Judged, stage: Stage, lines: Lines, alpha: float
+        self,
+        candidate: Judged,
+        stable: Judged,
+        stage: Stage,
+        lines: Lines,
+        alpha: float,
+        *,
+        share: float,
     ) -> Self:
-        """With a window of both arms. In shadow, stable's traffic goes on telling of its clumps."""
+        """With a window of both arms. In shadow, stable's traffic goes on telling of its clumps.
+
+        Args:
+            candidate: its counts.
+            stable: likewise.
+            stage: which arms these are.
+            lines: the tolerances of the rows.
+            alpha: of each check.
+            share: of callers, that the candidate has; 0 in shadow, where it has copies.
+        """
         e_c, n_c = self.rows.counts(candidate, self.slowness)
         e_s, n_s = self.rows.counts(stable, self.slowness)
         rho, past = self.rho, self.past
@@ -141,11 +167,13 @@ class Rates:
             for part in (e_c, n_c, e_s, n_s):
                 part[at.LATENCY] = 0.0
         window, history, tests = Window(e_c, n_c, e_s, n_s), History(*self.past), self.rows.tests
-        worse = self.worse.after(window, history, lines.fail, rho, tests)
+        fail = Tolerance(lines.fail.a + self.callers.apart(self.rows, share), lines.fail.s)
+        worse = self.worse.after(window, history, fail, rho, tests)
         after = replace(
             self,
             slowness=self.slowness.after(stable),
             clumps=clumps,
+            callers=self.callers if stage is Stage.BAKE else self._callers_after(stable),
             past=past,
             worse=worse,
             not_worse=self.not_worse.after(window, history, lines.pass_, rho, tests),
@@ -157,10 +185,13 @@ class Rates:
         failing = [name for name in TESTS if after.evidence_to_fail(name) * alpha >= 1.0]
         return replace(after, failed=self.failed.union(failing)) if failing else after
 
-    def next_stage(self) -> Self:
+    def next_stage(self, *, is_end_of_shadow: bool = False) -> Self:
         """With the evidence to pass begun anew."""
         begun = NotWorse.begin((self.rows.count,), self.rows.tests)
-        return replace(self, not_worse=begun, windows=0)
+        settled = self.settled
+        if is_end_of_shadow:
+            settled = frozenset(name for name in TESTS if self.passed(name))
+        return replace(self, not_worse=begun, windows=0, settled=settled)
 
     def anew(self, name: str) -> Self:
         """With a check begun anew, whose tolerance was changed."""
@@ -179,6 +210,7 @@ class Rates:
             worse=replace(self.worse, log_a=log_a),
             not_worse=replace(self.not_worse, log_e=log_e, n_c=n_c, e_c=e_c),
             failed=self.failed - {name},
+            settled=self.settled - {name},
         )
 
     def evidence_to_fail(self, name: str) -> float:
@@ -197,6 +229,22 @@ class Rates:
             self.requests_in_stage(name) >= LEAST_TO_PASS
             and self.evidence_to_pass(name) * BETA >= 1.0
         )
+
+    def is_blurred(self, name: str, line: Line, share: float) -> bool:
+        """Whether a version like stable may not pass, for other callers are in the other arm.
+
+        Args:
+            name: of the check.
+            line: to pass.
+            share: of callers, that the candidate has.
+        """
+        return bool(self.apart(name, share) > BLURRED * line.absolute)
+
+    def apart(self, name: str, share: float) -> float:
+        """How far apart the shares of a check can be with one version in both arms, at most."""
+        tests = np.arange(len(self.rows.tests))[TESTS[name]]
+        of_rows = self.callers.apart(self.rows, share)[np.isin(self.rows.test_of_row, tests)]
+        return float(of_rows.max(initial=0.0))
 
     def requests_in_stage(self, name: str) -> float:
         """The candidate's requests that a check rests on in this stage: of its smallest test."""
@@ -227,18 +275,23 @@ class Rates:
         tests = self.rows.tests
         return self.clumps.after(np.add.reduceat(events, tests), np.add.reduceat(requests, tests))
 
+    def _callers_after(self, stable: Judged) -> Callers:
+        return self.callers.after(Grouped.of(stable, self.rows.labels))
+
     def to_json(self) -> dict[str, Any]:
         """Plain numbers; ``of_json`` gives the same state back, bit by bit."""
         return {
             "labels": list(self.rows.labels),
             "slowness": self.slowness.to_json(),
             "clumps": self.clumps.to_json(),
+            "callers": self.callers.to_json(),
             "past": self.past.tolist(),
             "worse": self.worse.to_json(),
             "not_worse": self.not_worse.to_json(),
             "sums": self.sums.tolist(),
             "windows": self.windows,
             "failed": sorted(self.failed),
+            "settled": sorted(self.settled),
         }
 
     @classmethod
@@ -248,12 +301,14 @@ class Rates:
             Rows(tuple(data["labels"])),
             Slowness.of_json(data["slowness"]),
             Clumps.of_json(data["clumps"]),
+            Callers.of_json(data["callers"]),
             np.array(data["past"], dtype=np.float64),
             Worse.of_json(data["worse"]),
             NotWorse.of_json(data["not_worse"]),
             np.array(data["sums"], dtype=np.float64),
             int(data["windows"]),
             frozenset(data["failed"]),
+            frozenset(data["settled"]),
         )
 
 

@@ -12,7 +12,7 @@ from bench.rollouts.abreast import CHECKS, NAMES, Abreast
 from bench.rollouts.findings import Finding, needed, share, wilson
 from bench.rollouts.tables import NoMarkersError, table, written
 from bench.rollouts.traffic import LABELS, Places, World, window
-from contracts.rollout import Verdict
+from contracts.rollout import ClassShareCheck, Verdict
 from rollout.evidence import Evidence, Stage
 
 WORLDS = [World(600.0, 0.0, 0.0), World(900.0, 0.5, 0.02), World(2000.0, 0.3, 0.005)]
@@ -40,13 +40,19 @@ def test_rollouts_side_by_side_are_judged_as_production_judges_one() -> None:
             alone = [alone[r].next_stage(Stage.CANARY) if moving[r] else alone[r] for r in rows]
         places = places.moved(rng)
         arms = window(places, whole.LOW[step], whole.HIGH[step], rng)
-        abreast = abreast.after(*arms, step == 0)
-        alone = [alone[r].after(arms[0].judged(r), arms[1].judged(r), at, 10) for r in rows]
-        passed = abreast.passed()
+        abreast = abreast.after(*arms, whole.SHARE[step], step == whole.BAKE)
+        alone = [
+            alone[r].among(whole.SHARE[step[r]]).after(arms[0].judged(r), arms[1].judged(r), at, 10)
+            for r in rows
+        ]
+        passed, blurred = abreast.passed(), abreast.blurred(whole.SHARE[step])
         for row in rows:
             of_one = alone[row].rates
             assert abreast.worse.e_value()[row] == pytest.approx(of_one.worse.e_value())
             assert abreast.not_worse.log_e[row] == pytest.approx(of_one.not_worse.log_e)
+            assert blurred[row] == of_one.is_blurred(
+                "classShare", ClassShareCheck().pass_, whole.SHARE[step[row]]
+            )
             said = alone[row].verdicts
             for index, name in enumerate(NAMES):
                 assert bool(abreast.failed[row, index]) == (said[name] is Verdict.FAIL)

@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from prediction_batches import DECLARED, batch_of, event_of
 
 from contracts.endpoint import Arm
 from contracts.events import (
     EventBatch,
+    Feedback,
     Latency,
     PredictionEvent,
     Refusals,
@@ -20,7 +22,7 @@ from contracts.events import (
     TextRecord,
 )
 from contracts.statistics import EDGES, LATENCY_EDGES, Stage, Statistic
-from contracts.windows import CALLER_CAP, Cell
+from contracts.windows import CALLER_CAP, CALLER_GROUPS, Cell
 from measures.folding import Fold, length_bucket
 from measures.histogram import Histogram
 from measures.observation import observed
@@ -135,6 +137,27 @@ def test_of_one_caller_only_so_many_attempts_are_evidence() -> None:
     cell = only(batch(*many, event(caller=6)))
     assert (cell.judged.requests, cell.judged.errors) == (CALLER_CAP + 1, CALLER_CAP)
     assert sum(cell.statuses.values()) == CALLER_CAP + 31
+
+
+def test_what_counts_as_evidence_counts_for_its_group_of_callers_and_nobodys_for_none() -> None:
+    wrong = event(caller=5, status=500, texts=[])
+    events = [event(caller=5), event(caller=5 + CALLER_GROUPS), wrong, event(caller=6)]
+    events += [event(caller=0), event(caller=6, repeated=True), event(caller=6, status=499)]
+    judged = only(batch(*events)).judged
+    assert judged.requests == 5
+    assert judged.group_requests == {5: 3, 6: 1}
+    assert judged.group_errors == {5: 1}
+    assert judged.group_labels == {"positive": {5: 2, 6: 1}}
+
+
+def test_what_callers_tell_counts_for_their_group_up_to_their_cap() -> None:
+    told = [Feedback(105.0, "r", "e", "1", "a" * 64, Arm.STABLE, "x", "y", caller=9)]
+    told *= CALLER_CAP + 3
+    told += [replace(told[0], truth="x", caller=1), replace(told[0], caller=0)]
+    judged = only(EventBatch("g", 0, [], feedback=told)).judged
+    assert (judged.feedback, judged.feedback_wrong) == (CALLER_CAP + 2, CALLER_CAP + 1)
+    assert judged.group_feedback == {9: CALLER_CAP, 1: 1}
+    assert judged.group_wrong == {9: CALLER_CAP}
 
 
 def test_requests_of_nobody_have_no_cap() -> None:

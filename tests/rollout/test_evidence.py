@@ -28,7 +28,7 @@ from contracts.rollout import (
     Verdict,
 )
 from contracts.statistics import EDGES, Statistic
-from contracts.windows import Cell, Judged, OwnCounts
+from contracts.windows import CALLER_GROUPS, Cell, Judged, OwnCounts
 from rollout.evidence import Beside, Evidence, Stage
 
 EVERYTHING = Checks(
@@ -58,6 +58,12 @@ windows = st.builds(
     pairs_equal=st.integers(0, 100),
     feedback=st.integers(50, 100),
     feedback_wrong=st.integers(0, 50),
+    group_requests=st.dictionaries(st.integers(0, 31), st.integers(1, 60), max_size=3),
+    group_labels=st.dictionaries(
+        st.sampled_from(["negative", "odd"]),
+        st.dictionaries(st.integers(0, 31), st.integers(1, 60), max_size=3),
+        max_size=2,
+    ),
 ).filter(lambda judged: judged.errors <= judged.requests)
 pairs_of_arms = st.lists(st.tuples(windows, windows), max_size=4)
 
@@ -279,6 +285,61 @@ def test_evidence_before_the_labels_are_known_is_kept() -> None:
     later = after(evidence, [(answered(400, 400), answered(4000, 4000))])
     assert later.verdicts["errorRate"] is Verdict.FAIL
     assert later.rates.worse.log_a.shape[0] == len(later.rates.rows.tests)
+
+
+def of_callers(difference: float) -> Judged:
+    """Half the groups of callers get positive answers so much more often, half so much less."""
+    more, less = round(100 * (0.5 + difference)), round(100 * (0.5 - difference))
+    positive = {at: more if at % 2 else less for at in range(CALLER_GROUPS)}
+    return Judged(
+        requests=100 * CALLER_GROUPS,
+        labels={"negative": 50 * CALLER_GROUPS, "positive": 50 * CALLER_GROUPS},
+        group_requests=dict.fromkeys(range(CALLER_GROUPS), 100),
+        group_labels={
+            "positive": positive,
+            "negative": {at: 100 - count for at, count in positive.items()},
+        },
+    )
+
+
+def test_arms_may_differ_as_callers_do_and_a_version_that_is_worse_than_that_fails() -> None:
+    # 0.05 / sqrt(32) / sqrt(0.05 x 0.95) is a deviation of 4 points: 12, and 2 that are tolerated.
+    checks = only(class_share=ClassShareCheck())
+    for difference, share, expected in (
+        (0.05, 0.58, Verdict.UNKNOWN),
+        (0.05, 0.75, Verdict.FAIL),
+        (0.0, 0.58, Verdict.FAIL),
+    ):
+        stable = of_callers(difference)
+        canary = Judged(
+            requests=1000,
+            labels={"negative": round(1000 * (1 - share)), "positive": round(1000 * share)},
+        )
+        evidence = begun(checks, past=stable).among(0.05)
+        result = of(after(evidence, [(canary, stable)] * 20), "classShare")
+        assert result.verdict is expected
+        apart = 3 * difference / np.sqrt(32 * 0.05 * 0.95)
+        assert result.figures["apart_by_callers"] == pytest.approx(apart, abs=0.002)
+
+
+def test_class_shares_that_callers_blur_need_not_pass_again_if_they_did_in_shadow() -> None:
+    checks, same = only(class_share=ClassShareCheck()), (of_callers(0.05), of_callers(0.05))
+    shadow = after(begun(checks, Stage.SHADOW, past=same[0]), [same] * 3)
+    assert of(shadow, "classShare").verdict is Verdict.PASS
+    canary = shadow.next_stage(Stage.CANARY)
+    result = of(canary.among(0.05), "classShare")
+    assert (result.verdict, result.required) == (Verdict.UNKNOWN, False)
+    assert "passed in shadow" in result.reason
+    assert of(canary.next_stage(Stage.CANARY).among(0.05), "classShare").required is False
+
+
+def test_class_shares_must_pass_where_callers_are_alike_or_shadow_did_not_show_them_alike() -> None:
+    checks, same = only(class_share=ClassShareCheck()), (of_callers(0.05), of_callers(0.05))
+    unseen = begun(checks, Stage.SHADOW, past=same[0]).next_stage(Stage.CANARY).among(0.05)
+    assert of(unseen, "classShare").required
+    alike = (of_callers(0.0), of_callers(0.0))
+    shadow = after(begun(checks, Stage.SHADOW, past=alike[0]), [alike] * 3)
+    assert of(shadow.next_stage(Stage.CANARY).among(0.05), "classShare").required
 
 
 def test_vectors_are_compared_by_their_norms_and_class_shares_hold_nothing_up() -> None:

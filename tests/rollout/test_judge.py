@@ -151,6 +151,16 @@ def test_a_shadow_window_without_copies_is_history() -> None:
     assert JUDGE.history_windows(JUDGE.look(SPEC, begun(step=1), alone)) == 20
 
 
+def test_evidence_knows_the_share_of_callers_of_each_step_and_of_an_edited_one() -> None:
+    in_shadow, in_canary, in_bake = begun(), begun(step=1), begun(step=1, promoted_at=200.0)
+    shares = [s.evidence["share"] for s in (in_shadow, in_canary, in_bake)]
+    assert shares == [0.0, 0.5, 0.95]
+    entered = JUDGE.next_stage(SPEC, in_shadow.model_copy(update={"step": 1}))
+    assert entered.evidence["share"] == 0.5
+    edited = SPEC.model_copy(update={"steps": (ShadowStep(shadow=100), WeightStep(weight=10))})
+    assert JUDGE.look(edited, in_canary, ()).evidence["share"] == 0.1
+
+
 def test_the_next_stage_asks_anew_what_lets_it_pass() -> None:
     shadow = [both(200 + 10 * at, (Arm.SHADOW, Arm.STABLE), GOOD) for at in range(3)]
     passed = JUDGE.look(SPEC, begun(), shadow)

@@ -1,0 +1,169 @@
+"""How far apart two arms of one version can be, only because other callers are in them.
+
+Used by ``rollout.checks.rates``. Callers stick to an arm and differ from one another, so that the
+arms' shares differ by who is in them, for as long as a step lasts: no number of requests averages
+that out, and no test of requests tells it from a bad version. It is learnt from stable's callers,
+in groups by a hash of their names: what the groups differ by beyond chance is the callers'. It
+never sees a canary.
+
+Let ``u_k`` be the events of the k-th caller above its requests times the share of all callers in
+the same window, N all callers' requests. Where each caller is in one arm with chance w, else in the
+other, the arms' shares differ with a variance of ``sum u_k^2 / N^2 / (w (1 - w))``: the linearised
+difference of two ratios under Poisson sampling of clusters (Sarndal, Swensson and Wretman, Model
+Assisted Survey Sampling, 1992). Sums over groups have the same expectation as sums over callers.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contracts.windows import CALLER_GROUPS, Judged, Sparse
+from measures.correlation import Floats
+from rollout.checks.rows import CLASSES, ERRORS, QUALITY, Rows, by_label
+
+# Standard deviations that arms of one version may be apart. Of 100 splits about one is further, in
+# either direction, the deviation being an estimate.
+DEVIATIONS = 3.0
+
+_ERRORS, _QUALITY, _CLASSES = 0, 1, 2  # kinds of events, the first one of classes
+_DECIMALS = 3  # of an event, that are kept
+
+
+@dataclass(frozen=True)
+class Grouped:
+    """Counts of one arm in one window, of errors, of feedback and of each class.
+
+    Attributes:
+        events: ``[..., kinds, groups]``, of callers with a name.
+        requests: likewise.
+        all_events: ``[..., kinds]``, of all callers.
+        all_requests: likewise.
+    """
+
+    events: Floats
+    requests: Floats
+    all_events: Floats
+    all_requests: Floats
+
+    @classmethod
+    def of(cls, judged: Judged, labels: tuple[str, ...]) -> Self:
+        """As production counted them; ``labels`` are the classes compared one by one."""
+        of_labels = {name: _dense(groups) for name, groups in judged.group_labels.items()}
+        labelled = sum(of_labels.values(), np.zeros(CALLER_GROUPS))
+        known = [of_labels.get(label, np.zeros(CALLER_GROUPS)) for label in labels]
+        classes = [*known, labelled - sum(known, np.zeros(CALLER_GROUPS))] if labels else []
+        shares = by_label(judged.labels, labels) if labels else []
+        return cls(
+            np.array([_dense(judged.group_errors), _dense(judged.group_wrong), *classes]),
+            np.array(
+                [
+                    _dense(judged.group_requests),
+                    _dense(judged.group_feedback),
+                    *([labelled] * len(classes)),
+                ]
+            ),
+            np.array([judged.errors, judged.feedback_wrong, *shares], dtype=np.float64),
+            np.array(
+                [judged.requests, judged.feedback, *([sum(judged.labels.values())] * len(shares))],
+                dtype=np.float64,
+            ),
+        )
+
+
+@dataclass(frozen=True)
+class Callers:
+    """Sums over stable's windows.
+
+    Attributes:
+        above: ``[..., kinds, groups]``, events above what the groups' requests would have.
+        by_chance: ``[..., kinds]``, the sum of squares of that, expected of callers all alike.
+        requests: ``[..., kinds]``, of all callers.
+    """
+
+    above: Floats
+    by_chance: Floats
+    requests: Floats
+
+    @classmethod
+    def begin(cls, labels: int, shape: tuple[int, ...] = ()) -> Self:
+        """Nothing known yet, of answers with so many labels."""
+        zero = np.zeros((*shape, _kinds(labels)))
+        return cls(np.zeros((*zero.shape, CALLER_GROUPS)), zero, zero)
+
+    def after(self, stable: Grouped) -> Self:
+        """With a window of stable."""
+        n = np.maximum(stable.all_requests, 1.0)
+        share = stable.all_events / n
+        others = 1 - stable.requests / n[..., None]
+        chance = share * (1 - share) * (stable.requests * others).sum(axis=-1)
+        above = self.above + stable.events - share[..., None] * stable.requests
+        return type(self)(
+            np.round(above, _DECIMALS),
+            np.round(self.by_chance + chance, _DECIMALS),
+            self.requests + stable.all_requests,
+        )
+
+    def apart(self, rows: Rows, share: Floats | float) -> Floats:
+        """``[..., rows]``: how far the arms' shares can be apart with one version in both.
+
+        Args:
+            rows: of all tests. Latency is compared within a length, and gets 0.
+            share: ``[...]``, of callers that the candidate has; 0 or 1 where both arms answer the
+                same callers: then nothing is apart.
+        """
+        both = np.asarray(share * (1.0 - share))[..., None]
+        beyond = np.maximum(0.0, (self.above**2).sum(axis=-1) - self.by_chance)
+        deviation = np.sqrt(beyond / np.where(both > 0, both, np.inf))
+        kinds = DEVIATIONS * deviation / np.maximum(self.requests, 1.0)
+        found = np.zeros((*kinds.shape[:-1], rows.count))
+        found[..., ERRORS.start], found[..., QUALITY.start] = kinds[..., 0], kinds[..., 1]
+        found[..., CLASSES:] = kinds[..., _kind_of_class(rows)]
+        return found
+
+    def with_labels(self, labels: int) -> Self:
+        """With so many labels, which were not known before."""
+        begun = self.begin(labels)
+        return type(self)(
+            *(
+                np.concatenate([mine, theirs[_CLASSES:]])
+                for mine, theirs in (
+                    (self.above, begun.above),
+                    (self.by_chance, begun.by_chance),
+                    (self.requests, begun.requests),
+                )
+            )
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain numbers; ``of_json`` gives the same state back, bit by bit."""
+        return {
+            "above": self.above.tolist(),
+            "by_chance": self.by_chance.tolist(),
+            "requests": self.requests.tolist(),
+        }
+
+    @classmethod
+    def of_json(cls, data: Mapping[str, Any]) -> Self:
+        """The state that ``to_json`` told; raises ``KeyError`` where a part is missing."""
+        parts = ("above", "by_chance", "requests")
+        return cls(*(np.array(data[name], dtype=np.float64) for name in parts))
+
+
+def _kinds(labels: int) -> int:
+    return _CLASSES + (labels + 1 if labels else 0)
+
+
+def _kind_of_class(rows: Rows) -> NDArray[np.intp]:
+    """The kind of each class's row: a class that falls is the one that grows."""
+    classes = np.arange(len(rows.directions), dtype=np.intp)
+    return _CLASSES + classes % (len(rows.labels) + 1)
+
+
+def _dense(counts: Sparse) -> Floats:
+    dense = np.zeros(CALLER_GROUPS)
+    for group, count in counts.items():
+        dense[group] += count
+    return dense

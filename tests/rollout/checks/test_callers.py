@@ -1,0 +1,119 @@
+"""How far callers can set the arms of one version apart: by hand, and against random splits."""
+
+import json
+
+import numpy as np
+import pytest
+
+from contracts.windows import CALLER_GROUPS, Judged
+from measures.correlation import Floats
+from rollout.checks.callers import DEVIATIONS, Callers, Grouped
+from rollout.checks.rows import CLASSES, Rows
+
+LABELS = ("negative", "positive")
+ROWS = Rows(LABELS)
+CALLERS = 400
+
+
+def window(group: Floats, requests: Floats, positive: Floats) -> Judged:
+    """Of callers in these groups."""
+    by_group = [
+        np.bincount(group.astype(int), part, CALLER_GROUPS).astype(int)
+        for part in (requests, requests - positive, positive)
+    ]
+    every, negative, others = ({at: int(n) for at, n in enumerate(part) if n} for part in by_group)
+    return Judged(
+        requests=int(requests.sum()),
+        labels={
+            "negative": int((requests - positive).sum()),
+            "positive": int(positive.sum()),
+        },
+        group_requests=every,
+        group_labels={"negative": negative, "positive": others},
+    )
+
+
+def learnt(*windows: Judged) -> Callers:
+    callers = Callers.begin(len(LABELS))
+    for judged in windows:
+        callers = callers.after(Grouped.of(judged, LABELS))
+    return callers
+
+
+def simulated(rng: np.random.Generator, spread: float) -> tuple[Callers, Floats, Floats]:
+    """What was learnt of 30 windows, and each caller's requests and own share."""
+    sizes = np.minimum(1000.0 / np.arange(1, CALLERS + 1), 40.0)
+    own = np.clip(0.4 + spread * rng.normal(size=CALLERS), 0, 1)
+    group = rng.integers(0, CALLER_GROUPS, CALLERS).astype(float)
+    windows = []
+    for _ in range(30):
+        requests = rng.poisson(sizes).astype(float)
+        base = rng.uniform(0.7, 1.3)  # of all callers alike, this window
+        positive = rng.binomial(requests.astype(int), np.clip(base * own, 0, 1)).astype(float)
+        windows.append(window(group, requests, positive))
+    return learnt(*windows), sizes, own
+
+
+def test_two_groups_worked_out_by_hand() -> None:
+    judged = window(np.array([0.0, 1.0]), np.array([100.0, 100.0]), np.array([60.0, 40.0]))
+    # 10 above and 10 below one half each: 200, of which 0.25 x (100 x 1/2 + 100 x 1/2) by chance.
+    expected = DEVIATIONS * np.sqrt((200 - 25) / (0.5 * 0.5)) / 200
+    apart = learnt(judged).apart(ROWS, 0.5)
+    assert apart[CLASSES : CLASSES + 2] == pytest.approx([expected, expected])
+    assert not apart[:CLASSES].any()
+    assert apart[CLASSES + 2] == 0  # nobody answered any other label
+
+
+def test_arms_of_one_version_are_rarely_further_apart_than_told_and_often_by_a_third() -> None:
+    rng = np.random.default_rng(11)
+    beyond, third, splits = 0, 0, 0
+    for _ in range(20):
+        callers, sizes, own = simulated(rng, spread=0.1)
+        told = callers.apart(ROWS, 0.1)[CLASSES + 1]
+        for _ in range(100):
+            mine = rng.random(CALLERS) < 0.1
+            one, other = (np.average(own[arm], weights=sizes[arm]) for arm in (mine, ~mine))
+            beyond += abs(one - other) > told
+            third += abs(one - other) > told / DEVIATIONS
+            splits += 1
+    assert beyond / splits < 0.02
+    assert 0.15 < third / splits < 0.45
+
+
+def test_like_callers_are_told_to_be_alike_however_the_base_rate_moves() -> None:
+    rng = np.random.default_rng(12)
+    told = [simulated(rng, spread=0.0)[0].apart(ROWS, 0.5)[CLASSES + 1] for _ in range(20)]
+    assert np.median(told) < 0.01
+    assert max(told) < 0.02
+
+
+def test_requests_of_nobody_tell_nothing_of_callers() -> None:
+    judged = Judged(requests=1000, errors=100, labels={"negative": 800, "positive": 100})
+    assert not learnt(judged, judged).apart(ROWS, 0.05).any()
+
+
+def test_few_callers_on_an_arm_are_further_apart_and_none_where_both_answer_the_same() -> None:
+    callers = simulated(np.random.default_rng(13), spread=0.2)[0]
+    small, large, most = (callers.apart(ROWS, share)[CLASSES] for share in (0.05, 0.5, 0.95))
+    assert small == pytest.approx(most)
+    assert small > 2 * large > 0
+    assert not callers.apart(ROWS, 0.0).any()
+
+
+def test_errors_and_wrong_answers_are_told_apart_by_callers_too() -> None:
+    judged = Judged(
+        requests=200, errors=20, feedback=200, feedback_wrong=60,
+        group_requests={0: 100, 1: 100}, group_errors={0: 20},
+        group_feedback={0: 100, 1: 100}, group_wrong={0: 60},
+    )  # fmt: skip
+    errors, *_, wrong = learnt(judged).apart(ROWS, 0.5)[:CLASSES]
+    assert wrong > errors > 0
+
+
+def test_it_survives_json_bit_by_bit_and_labels_that_come_late() -> None:
+    callers = simulated(np.random.default_rng(14), spread=0.2)[0]
+    again = Callers.of_json(json.loads(json.dumps(callers.to_json())))
+    assert again.to_json() == callers.to_json()
+    late = Callers.begin(0).after(Grouped.of(Judged(requests=10), ())).with_labels(2)
+    assert late.above.shape == callers.above.shape
+    assert late.requests[0] == 10
