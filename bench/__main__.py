@@ -17,7 +17,7 @@ from pathlib import Path
 from bench import machine
 from bench.figures import Report, table
 from bench.plan import Plan
-from bench.suites import endtoend, gateway, invariance, overload, shadow
+from bench.suites import endtoend, fold, gateway, invariance, overload, shadow
 
 SUITES: dict[str, Callable[[Plan], Report]] = {
     "gateway": gateway.run,
@@ -25,6 +25,7 @@ SUITES: dict[str, Callable[[Plan], Report]] = {
     "overload": overload.run,
     "invariance": invariance.run,
     "shadow": shadow.run,
+    "fold": fold.run,
 }
 
 

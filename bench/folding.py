@@ -1,15 +1,16 @@
 """How many prediction events a second one core folds: ``python -P -m bench.folding``.
 
-Decodes and folds messages as the fold role does, without Kafka: two endpoints, two arms, one or two
-texts an event, two windows. Prints one JSON object. It measures this machine and proves nothing
-about another.
+Run by the suite ``fold``. Decodes and folds messages as the fold role does, without Kafka: two
+endpoints, two arms, one or two texts an event, two windows. Prints one JSON object.
 """
 
 import argparse
 import json
+import os
 import random
 from time import perf_counter, process_time
 
+from bench.machine import resident_megabytes
 from contracts.endpoint import Arm
 from contracts.events import EventBatch, Latency, PredictionEvent, TextRecord, encode
 from contracts.windows import encode as encode_record
@@ -25,11 +26,14 @@ def main() -> None:
     parser.add_argument("--events", type=int, default=100, help="events a message")
     parser.add_argument("--write-every", type=int, default=10, help="messages between two records")
     options = parser.parse_args()
-    messages = [encode(_batch(number, options.events)) for number in range(64)]
+    messages = [encode(batch(number, options.events)) for number in range(64)]
     fold = PartitionFold("t", 0, first=0, window_seconds=10)
     offset = size = 0
+    megabytes: list[float] = []
     wall, cpu = perf_counter(), process_time()
-    while perf_counter() - wall < options.seconds:
+    while (passed := perf_counter() - wall) < options.seconds:
+        if passed > options.seconds * (len(megabytes) + 1) / 5:
+            megabytes.append(resident_megabytes(os.getpid()))
         # Of another gateway each time round, or it would be a copy.
         message = messages[offset % 64].replace(b'"gateway":"g"', b'"gateway":"%d"' % offset)
         complete = fold.take(offset, 1e9 + offset, message)
@@ -38,17 +42,20 @@ def main() -> None:
             size = len(encode_record(record))
         offset += 1
     wall, cpu = perf_counter() - wall, process_time() - cpu
+    megabytes.append(resident_megabytes(os.getpid()))
     result = {
         "events": offset * options.events,
         "events_per_cpu_second": round(offset * options.events / cpu),
         "events_per_second": round(offset * options.events / wall),
         "message_bytes": len(messages[0]),
         "last_record_bytes": size,
+        "megabytes": megabytes,
     }
     print(json.dumps(result, indent=2))
 
 
-def _batch(sequence: int, events: int) -> EventBatch:
+def batch(sequence: int, events: int) -> EventBatch:
+    """A message of so many events."""
     random_ = random.Random(sequence)
     return EventBatch("g", sequence, [_event(random_, sequence) for _ in range(events)])
 
