@@ -259,6 +259,19 @@ def test_history_tells_when_what_why_and_who(root: Path, tone: ModelEndpoint) ->
     ] == ["", "ann"]
 
 
+def test_history_tells_a_steps_weight_beside_its_phase_and_a_line_of_figures_a_check(
+    root: Path, store: FileEndpointStore, tone: ModelEndpoint
+) -> None:
+    figures = {"percent": 20.0, "errorRate.candidate_requests": 1234.0, "errorRate.evidence": 0.5}
+    line = Transition(at=1e9, version="4", phase=Phase.CANARY, reason="go", figures=figures)
+    status = SERVING.model_copy(update={"history": (line,)})
+    store.put(stored(store).model_copy(update={"status": status}))
+    shown = run(root, "rollout", "history", "tone").output
+    assert "Canary 20 %" in shown
+    assert "errorRate: candidate requests 1,234, evidence 0.5" in " ".join(shown.split())
+    assert "percent" not in shown
+
+
 @pytest.mark.parametrize("words", [("status",), ("history",), ("promote",), ("pin", "3")])
 def test_an_unknown_endpoint_names_those_there_are(
     root: Path, tone: ModelEndpoint, words: tuple[str, ...]
