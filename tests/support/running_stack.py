@@ -106,6 +106,17 @@ class RunningStack:
         """``kill -9`` of one service; returns the dead process's id."""
         return self.signal(service, signal.SIGKILL)
 
+    @contextlib.contextmanager
+    def without(self, service: str) -> Iterator[None]:
+        """With one service killed and gone for as long: what would start it again is held."""
+        self.process.send_signal(signal.SIGSTOP)
+        dead = self.kill(service)
+        try:
+            yield
+        finally:
+            self.process.send_signal(signal.SIGCONT)
+        self.until_restarted(service, dead)
+
     def until_restarted(self, service: str, dead: int, seconds: float = 60) -> None:
         """Waits until the stack has started the service anew."""
 

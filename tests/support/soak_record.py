@@ -13,9 +13,23 @@ FOLDER = ROOT / "docs" / "soak"
 
 def record(name: str, figures: dict[str, object]) -> Path:
     """Writes ``docs/soak/<name>.json``."""
-    FOLDER.mkdir(parents=True, exist_ok=True)
+    return _write(name, {**_circumstances(name), "figures": figures})
+
+
+def record_part(name: str, part: str, figures: dict[str, object]) -> Path:
+    """Writes one part of ``docs/soak/<name>.json``, and leaves the others as they are.
+
+    For a soak in parts that can be run one at a time; each says when, where and on which commit.
+    """
     path = FOLDER / f"{name}.json"
-    whole = {
+    known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"parts": {}}
+    one = {**_circumstances(name), "figures": figures}
+    parts = {**known["parts"], part: {key: one[key] for key in one if key != "soak"}}
+    return _write(name, {"soak": name, "parts": dict(sorted(parts.items()))})
+
+
+def _circumstances(name: str) -> dict[str, object]:
+    return {
         "soak": name,
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
         "commit": _git("rev-parse", "HEAD"),
@@ -29,8 +43,12 @@ def record(name: str, figures: dict[str, object]) -> Path:
             "system": platform.platform(terse=True),
             "python": platform.python_version(),
         },
-        "figures": figures,
     }
+
+
+def _write(name: str, whole: dict[str, object]) -> Path:
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    path = FOLDER / f"{name}.json"
     path.write_text(json.dumps(whole, indent=2) + "\n", encoding="utf-8")
     return path
 
