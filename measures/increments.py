@@ -53,14 +53,17 @@ class Ledger:
     def __init__(self) -> None:
         self._held: dict[_Key, _Held] = {}
         self._newest: dict[tuple[str, int], float] = {}  # topic id, partition -> largest time
+        self._horizon = 0.0
 
     def take(self, record: WindowRecord) -> Growth | None:
-        """What the record adds; None where a record of at least its end is known."""
+        """What the record adds; None where a record of at least its end is known, or was."""
         key = (record.topic_id, record.partition, record.start)
         held = self._held.get(key)
         if held is not None and (held.end >= record.end or held.record is None):
             return None
         seen = max(record.through, record.newest)
+        if held is None and seen < self._horizon:
+            return None  # folded again after it was forgotten: nobody knows what is new in it
         complete = record.end - record.start >= RANGE_MESSAGES
         self._held[key] = _Held(record.end, seen, None if complete else record)
         log = (record.topic_id, record.partition)
@@ -69,6 +72,7 @@ class Ledger:
 
     def forget_before(self, time: float) -> None:
         """Drops what is known of ranges whose messages and events are all older, unix seconds."""
+        self._horizon = max(self._horizon, time)
         self._held = {key: held for key, held in self._held.items() if held.seen >= time}
         self._newest = {log: seen for log, seen in self._newest.items() if seen >= time}
 

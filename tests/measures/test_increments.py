@@ -120,6 +120,7 @@ def test_ranges_of_long_ago_are_forgotten() -> None:
     assert [len(ledger), ledger.known_through() > 0] == [2, True]
     ledger.forget_before(new.through)
     assert len(ledger) == 1
+    assert ledger.take(old) is None  # folded again: it was counted before
     ledger.forget_before(2e6)
     assert len(ledger) == 0
     assert ledger.known_through() == 0

@@ -1,0 +1,78 @@
+"""What drift learnt from days that are not read again, in one file.
+
+Called by ``stats.evaluate``, which keeps no other state: without the file it learns again, and says
+that it is calibrating.
+"""
+
+import json
+import logging
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+log = logging.getLogger(__name__)
+
+SCHEMA_VERSION = 1
+
+
+class Learnt(Protocol):
+    """Where it is kept."""
+
+    def load(self) -> Mapping[str, Any]:
+        """What was saved last; nothing where that can't be read."""
+        ...
+
+    def save(self, learnt: Mapping[str, Any]) -> None:
+        """Keeps it whole or not at all; a failure is logged, for nobody waits for it."""
+        ...
+
+
+class Forgetful:
+    """Keeps nothing."""
+
+    def load(self) -> Mapping[str, Any]:
+        """Nothing."""
+        return {}
+
+    def save(self, learnt: Mapping[str, Any]) -> None:
+        """Does nothing."""
+
+
+class LearntFile:
+    """One JSON file."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def load(self) -> Mapping[str, Any]:
+        """See ``Learnt``."""
+        try:
+            found = json.loads(self._path.read_bytes())
+            if found["schema_version"] != SCHEMA_VERSION:
+                raise ValueError(f"schema version {found['schema_version']} is not known")
+            return dict(found["versions"])
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            log.warning(
+                "what drift learnt can't be read; it is learnt again",
+                extra={"file": str(self._path), "reason": f"{type(error).__name__}: {error}"},
+            )
+            return {}
+
+    def save(self, learnt: Mapping[str, Any]) -> None:
+        """See ``Learnt``."""
+        aside = self._path.with_name(f".{self._path.name}.new")
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            with aside.open("w") as file:
+                json.dump({"schema_version": SCHEMA_VERSION, "versions": dict(learnt)}, file)
+                file.flush()
+                os.fsync(file.fileno())
+            aside.replace(self._path)
+        except OSError as error:
+            log.warning(
+                "what drift learnt can't be saved",
+                extra={"file": str(self._path), "reason": str(error)},
+            )

@@ -1,0 +1,50 @@
+"""The topic of window records with its offsets: what the evaluate role reads.
+
+Called by ``stats.evaluate`` from one thread. The counters' beginning is a set of offsets, so that
+whoever reads the topic can add up the same windows.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from stats.kafka_clients import speaking
+from stats.record_log import KafkaRecordLog, RecordLog
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a topic was read.
+
+    Attributes:
+        topic_id: of the windows' topic; another id is another log.
+        positions: partition -> offset of the next record.
+        lag: records in Kafka that were not read, as of the last time it was asked.
+    """
+
+    topic_id: str = ""
+    positions: Mapping[int, int] = field(default_factory=dict)
+    lag: int = 0
+
+
+class WindowLog(RecordLog, Protocol):
+    """``RecordLog``, and how far it got."""
+
+    def progress(self) -> Progress:
+        """Up to the last poll; asks nobody. Raises ``StatsError``."""
+
+
+class KafkaWindowLog(KafkaRecordLog):
+    """The real one."""
+
+    def progress(self) -> Progress:
+        """See ``WindowLog``."""
+        with speaking():
+            positions = {
+                part: self._consumer.position(part, timeout_ms=self._patience)
+                for part in self._parts
+            }
+        lag = sum(max(0, self._ends.get(part, at) - at) for part, at in positions.items())
+        return Progress(
+            self._described[0], {part.partition: at for part, at in positions.items()}, lag
+        )
