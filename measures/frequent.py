@@ -57,3 +57,14 @@ def ranked_words(counts: Mapping[str, int]) -> list[tuple[str, int]]:
         ((word, count) for word, count in counts.items() if count > 0),
         key=lambda each: (-each[1], each[0]),
     )
+
+
+def summed(sketches: Iterable[UnkWordCounts]) -> UnkWordCounts:
+    """The sum of sketches; its words are all of theirs."""
+    total = UnkWordCounts()
+    for sketch in sketches:
+        total.seen += sketch.seen
+        total.below += sketch.below
+        for word, count in sketch.counts.items():
+            total.counts[word] = total.counts.get(word, 0) + count
+    return total

@@ -1,7 +1,7 @@
 """The topic of window records, read whole by one reader without a group.
 
-Called by ``stats.reader`` and ``stats.recount``, each from one thread. It commits nothing and
-writes nothing.
+Called by whoever reads windows (``stats.reader``, ``stats.recount``), each from one thread. It
+commits nothing and writes nothing.
 """
 
 import logging
@@ -13,12 +13,14 @@ from kafka import TopicPartition
 
 from contracts.events import UnknownSchemaError
 from contracts.windows import TOPIC, WindowRecord, decode, head
+from measures.merging import Windows
 from stats.errors import LogReplacedError
 from stats.kafka_clients import KafkaAddress, Topics, consumer, speaking
 
 log = logging.getLogger(__name__)
 
 _POLL_RECORDS = 500
+_POLL_SECONDS = 0.5
 
 
 class RecordLog(Protocol):
@@ -136,3 +138,13 @@ def largest(messages: Iterable[bytes]) -> list[WindowRecord]:
 
 def _note(error: Exception) -> None:
     log.warning("a window record was left out", extra={"reason": str(error)})
+
+
+def written(source: RecordLog) -> Windows:
+    """All window records of a log, up to its present end; raises ``StatsError``."""
+    windows = Windows()
+    while True:
+        for record in largest(source.poll(_POLL_SECONDS)):
+            windows.put(record)
+        if source.whole():
+            return windows

@@ -18,9 +18,7 @@ from measures.ranges import read_from
 from measures.recounting import Difference, RawMessage, differences, numbers, recounted
 from stats.kafka_clients import KafkaAddress
 from stats.raw_log import KafkaRawLog, RawLog
-from stats.record_log import KafkaRecordLog, RecordLog, largest
-
-_POLL_SECONDS = 0.5
+from stats.record_log import KafkaRecordLog, written
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,16 +133,6 @@ def _pairs(
             coming = next(messages, None)
         near = (message for message in held if message.offset >= read_from(record.start))
         yield record, recounted(record, near)
-
-
-def written(log: RecordLog) -> Windows:
-    """All window records of a log, up to its present end; raises ``StatsError``."""
-    windows = Windows()
-    while True:
-        for record in largest(log.poll(_POLL_SECONDS)):
-            windows.put(record)
-        if log.whole():
-            return windows
 
 
 def recount_kafka(

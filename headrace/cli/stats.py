@@ -5,10 +5,11 @@ from typing import Annotated
 
 import typer
 
-from headrace.cli.options import HOME, Home, Json, absolute
+from headrace.cli.moments import moment
+from headrace.cli.options import HOME, Home, Json, Kafka, absolute
 
 app = typer.Typer(
-    no_args_is_help=True, help="Statistics of your own, which your preprocessing observes."
+    no_args_is_help=True, help="Statistics of your own, and the words that became UNK."
 )
 
 Endpoint = Annotated[str, typer.Argument(help="Name of the endpoint.")]
@@ -65,3 +66,23 @@ def remove(endpoint: Endpoint, statistic: Statistic, home: Home = HOME, json: Js
     from headrace.commands import stats as command
 
     command.remove(absolute(home), endpoint, statistic, as_json=json)
+
+
+@app.command("unk-words")
+def unk_words(
+    endpoint: Endpoint,
+    begin: Annotated[
+        str, typer.Option("--from", metavar="TIME", help="E.g. 15m (ago), or 2026-03-01T12:00Z.")
+    ] = "1h",
+    top: Annotated[
+        int | None, typer.Option(min=1, max=1000, help="So many words; else as the endpoint says.")
+    ] = None,
+    home: Home = HOME,
+    kafka: Kafka = None,
+    json: Json = False,
+) -> None:
+    """Lists the words that became UNK most often, where the endpoint keeps them."""
+    from headrace.commands import unk_words as command
+
+    since = moment(begin, "--from")
+    command.show(absolute(home), kafka, endpoint, since, top=top, as_json=json)

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from contracts.windows import UnkWordCounts
-from measures.frequent import CAPACITY, MOST_CHARACTERS, observe, pruned, ranked_words
+from measures.frequent import CAPACITY, MOST_CHARACTERS, observe, pruned, ranked_words, summed
 
 # A few words come often, hundreds come once or twice.
 words = st.integers(0, 400).map(lambda n: f"w{n}") | st.sampled_from(["corona", "🙂", "w1"])
@@ -24,16 +24,6 @@ def check(sketch: UnkWordCounts, truth: "Counter[str]") -> None:
     for word in truth.keys() | sketch.counts.keys():
         held = sketch.counts.get(word, 0)
         assert held <= truth[word] <= held + sketch.below
-
-
-def added(sketches: list[UnkWordCounts]) -> UnkWordCounts:
-    total = UnkWordCounts()
-    for sketch in sketches:
-        total.seen += sketch.seen
-        total.below += sketch.below
-        for word, count in sketch.counts.items():
-            total.counts[word] = total.counts.get(word, 0) + count
-    return total
 
 
 @given(streams)
@@ -54,7 +44,7 @@ def test_a_word_of_more_than_its_share_is_always_there(stream: list[str]) -> Non
 
 @given(st.lists(streams, max_size=4), st.integers(1, 80))
 def test_sums_and_what_is_pruned_of_them_keep_the_bound(parts: list[list[str]], most: int) -> None:
-    total = added([sketch_of(part) for part in parts])
+    total = summed([sketch_of(part) for part in parts])
     truth = Counter(word for part in parts for word in part)
     check(total, truth)
     smaller = pruned(total, most)

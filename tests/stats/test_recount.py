@@ -11,7 +11,8 @@ from prediction_batches import batch_of
 from contracts.windows import encode
 from measures.recounting import RawMessage
 from stats.fold import FoldCounts, Folder, FoldPace
-from stats.recount import Asked, recount, written
+from stats.record_log import written
+from stats.recount import Asked, recount
 
 ALL = Asked(0.0, 2e6)
 

@@ -15,6 +15,7 @@ from contracts.events import (
 )
 
 LABELS = ("negative", "neutral", "positive")
+UNK_WORDS = ("corona", "Zoom", "🙂", "中文")
 DECLARED = [
     StatisticSpec("length", "histogram", edges=[1.0, 10.0, 100.0]),
     StatisticSpec("language", "category", values=["de", "en"]),
@@ -74,6 +75,7 @@ def event_of(
         caller=rng.choice((0, 1, 1, 1, 2, 3, rng.getrandbits(63))),
         repeated=rng.random() < 0.1,
         pairing=pairing,
+        unk_words=rng.choices(UNK_WORDS, k=rng.choice((0, 0, 0, 1, 3))),
     )
 
 

@@ -1,0 +1,99 @@
+"""``headrace stats unk-words``: which words became UNK, the most frequent first."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rich.markup import escape
+from rich.table import Table
+
+from contracts.windows import UnkWordCounts
+from headrace.commands import home as homes
+from headrace.commands.kafka import bootstrap
+from headrace.commands.output import console, print_json
+from headrace.endpoints import edits
+from headrace.errors import NotRunningError
+from measures.frequent import ranked_words
+from stats.errors import StatsError
+from stats.unk_words import read
+
+
+def show(
+    root: Path, kafka: str | None, endpoint: str, begin: float, *, top: int | None, as_json: bool
+) -> None:
+    """Lists them by version.
+
+    Args:
+        root: the home that the endpoint is in.
+        kafka: ``host:port``; that of the home's running stack where None.
+        endpoint: its name.
+        begin: unix seconds.
+        top: words of each version; as the endpoint says where None.
+        as_json: print JSON.
+
+    Raises:
+        NotRunningError: there is no such home, or Kafka is away.
+        RequestFailedError: there is no such endpoint.
+    """
+    asked = edits.existing(homes.store(homes.opened(root)), endpoint).spec.unk_words
+    try:
+        found = read(bootstrap(root, kafka), endpoint, begin)
+    except StatsError as error:
+        raise NotRunningError(f"No windows can be read: {error}.") from error
+    if not asked.enabled and not as_json:
+        console.print(
+            f"{endpoint} does not keep such words. To keep them from now on, set "
+            "spec.unkWords.enabled to true (headrace get, headrace apply).",
+            highlight=False,
+        )
+    tell(endpoint, found, top or asked.top, as_json=as_json)
+
+
+def tell(endpoint: str, found: Mapping[str, UnkWordCounts], top: int, *, as_json: bool) -> None:
+    """Prints what was found."""
+    if as_json:
+        print_json(_document(endpoint, found, top))
+        return
+    if not found:
+        console.print(f"No word of {endpoint} became UNK in this time.", highlight=False)
+    for version, sketch in found.items():
+        console.print(_table(version, sketch, top))
+        if sketch.below:
+            console.print(
+                f"Each count may be too small by up to {sketch.below}; none is too large.",
+                highlight=False,
+            )
+
+
+def _table(version: str, sketch: UnkWordCounts, top: int) -> Table:
+    table = Table(box=None, pad_edge=False)
+    table.add_column(f"version {version}", overflow="fold")
+    table.add_column("times", justify="right")
+    table.add_column("share", justify="right")
+    for word, count in ranked_words(sketch.counts)[:top]:
+        table.add_row(escape(_printable(word)), str(count), f"{count / sketch.seen:.1%}")
+    table.add_row("all words", str(sketch.seen), "", style="dim")
+    return table
+
+
+def _printable(word: str) -> str:
+    """The word without what could steer a terminal: it is a stranger's."""
+    return "".join(sign if sign.isprintable() else f"\\u{ord(sign):04x}" for sign in word)
+
+
+def _document(endpoint: str, found: Mapping[str, UnkWordCounts], top: int) -> dict[str, Any]:
+    return {
+        "endpoint": endpoint,
+        "versions": [
+            {
+                "version": version,
+                "seen": sketch.seen,
+                "too_small_by_at_most": sketch.below,
+                "words": [
+                    {"word": word, "count": count}
+                    for word, count in ranked_words(sketch.counts)[:top]
+                ],
+            }
+            for version, sketch in found.items()
+        ],
+    }
