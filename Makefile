@@ -16,7 +16,7 @@ export PYTHONSAFEPATH = 1
 unexport PYTHONPATH
 unexport PYTHONDONTWRITEBYTECODE
 
-CODE := contracts measures preprocess service gateway registry rollout stats headrace bench examples tests
+CODE := contracts measures preprocess service gateway registry rollout stats dashboards headrace bench examples tests
 
 .DEFAULT_GOAL := help
 .PHONY: help up setup test check lint types unit real export soak bench lock lock-check wheel clean

@@ -67,7 +67,9 @@ class EventStream:
         yield Reading(Read.EVENT_MESSAGES, (), published.messages)
         yield Reading(Read.EVENT_FAILURES, (), counts.unavailable + counts.refused)
         yield Reading(Read.EVENTS_CONNECTED, (), float(counts.connected))
-        for lost in self._buffer.dropped():
+        dropped = self._buffer.dropped()
+        yield Reading(Read.EVENTS_LOST, (), sum(lost.count for lost in dropped))
+        for lost in dropped:
             labels = (lost.endpoint, str(lost.status), lost.reason)
             yield Reading(Read.EVENTS_DROPPED, labels, lost.count)
 

@@ -21,6 +21,12 @@ from prometheus_client.registry import Collector
 from contracts.endpoint import Arm
 from contracts.events import PredictionEvent
 from contracts.statistics import Stage
+from gateway.errors import (
+    DeadlineExceededError,
+    ModelUnavailableError,
+    OverloadedError,
+    RateLimitedError,
+)
 from gateway.instruments import Cell, Counter, Histogram, HistogramCell
 from gateway.packages import ServedModel
 
@@ -52,6 +58,7 @@ class Read(Enum):
     EVENTS = ("events_total", "Attempts left for the event stream.", ())
     EVENTS_PUBLISHED = ("events_published_total", "Attempts that Kafka acknowledged.", ())
     EVENTS_DROPPED = ("events_dropped_total", "Events lost.", ("endpoint", "status", "reason"))
+    EVENTS_LOST = ("events_lost_total", "Events lost, all in one, from 0 on.", ())
     FEEDBACK = ("feedback_total", "True labels left for the event stream.", ())
     FEEDBACK_PUBLISHED = ("feedback_published_total", "True labels that Kafka acknowledged.", ())
     EVENT_MESSAGES = ("event_messages_total", "Messages that Kafka acknowledged.", ())
@@ -132,6 +139,7 @@ class Metrics(Collector):
             "headrace_gateway_engine_seconds", "Engine time of answered batches.", ("model",)
         )
         self._answered: dict[tuple[str, str, Arm], _Answered] = {}
+        self._begun: set[tuple[str, str, Arm]] = set()
         self._sources: list[Source] = []
         self._registry = CollectorRegistry()
         self._registry.register(self)
@@ -149,6 +157,7 @@ class Metrics(Collector):
         endpoint, version = event.endpoint, event.version
         # Callers' figures are of what callers got: a shadow's time is in its events.
         if event.status != HTTPStatus.OK or event.arm is Arm.SHADOW:
+            self._begin(endpoint, version, event.arm)
             self._attempts.add((endpoint, version, event.arm.value, _status(event.status)))
             return
         key = (endpoint, version, event.arm)
@@ -165,7 +174,18 @@ class Metrics(Collector):
         cells.infer.observe(latency.infer)
         cells.total.observe(latency.total)
 
+    def _begin(self, endpoint: str, version: str, arm: Arm) -> None:
+        """Shows what may come at 0: a first failure must be a rise, or no alert sees it."""
+        if (endpoint, version, arm) in self._begun:
+            return
+        self._begun.add((endpoint, version, arm))
+        for status in _FAILURES:
+            self._attempts.cell((endpoint, version, arm.value, _status(status)))
+        for error in _REFUSALS:
+            self._refusals.cell((endpoint, _status(int(error.status)), error.code))
+
     def _answered_cells(self, endpoint: str, version: str, arm: Arm) -> "_Answered":
+        self._begin(endpoint, version, arm)
         queue, tokenise, wait, infer, total = (
             self._stage_seconds.cell((endpoint, stage.value)) for stage in Stage
         )
@@ -246,6 +266,13 @@ class _Answered:
     total: HistogramCell
 
 
+_FAILURES = (
+    HTTPStatus.INTERNAL_SERVER_ERROR,
+    HTTPStatus.BAD_GATEWAY,
+    HTTPStatus.SERVICE_UNAVAILABLE,
+    HTTPStatus.GATEWAY_TIMEOUT,
+)
+_REFUSALS = (OverloadedError, ModelUnavailableError, RateLimitedError, DeadlineExceededError)
 _STATUSES = {int(status): str(int(status)) for status in HTTPStatus}
 
 

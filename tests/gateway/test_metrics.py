@@ -57,6 +57,16 @@ def test_an_answered_attempt_counts_its_stages_texts_and_tokens() -> None:
     assert value(metrics, "attempts_total", status="504", **attempts) == 1
 
 
+def test_failures_and_refusals_begin_at_0_so_that_the_first_one_is_a_rise() -> None:
+    metrics = Metrics()
+    metrics.attempt_finished(event_of(200), 1, 10)
+    attempts = {"endpoint": "e", "version": "1", "arm": "stable"}
+    assert value(metrics, "attempts_total", status="503", **attempts) == 0
+    assert value(metrics, "refusals_total", endpoint="e", status="503", reason="overloaded") == 0
+    metrics.attempt_finished(event_of(503), 1, 10)
+    assert value(metrics, "attempts_total", status="503", **attempts) == 1
+
+
 def test_a_refusal_is_timed_on_its_own() -> None:
     metrics = Metrics()
     metrics.refused("e", 503, "overloaded", 0.02)

@@ -1,0 +1,287 @@
+"""Grafana's core panels in the form that all our dashboards use.
+
+Called by the dashboards' modules. Each function takes what differs (title, what it shows and what
+to do about it, queries, unit) and sets what doesn't, so that a panel is a few lines. Nothing here
+is newer than Grafana 10, and no panel needs a plugin that does not come with it.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from grafana_foundation_sdk.builders import (
+    bargauge,
+    common,
+    dashboard,
+    heatmap,
+    prometheus,
+    stat,
+    statetimeline,
+    table,
+    timeseries,
+)
+from grafana_foundation_sdk.models import common as units
+from grafana_foundation_sdk.models import dashboard as model
+from grafana_foundation_sdk.models import heatmap as heatmap_model
+from grafana_foundation_sdk.models.prometheus import PromQueryFormat
+
+from dashboards.queries import Query, Shape
+
+DATASOURCE = model.DataSourceRef(type_val="prometheus", uid="${datasource}")
+
+GREEN, YELLOW, RED, GREY, BLUE = "green", "yellow", "red", "gray", "blue"
+
+_FORMATS = {
+    Shape.SERIES: PromQueryFormat.TIME_SERIES,
+    Shape.BUCKETS: PromQueryFormat.HEATMAP,
+    Shape.NOW: PromQueryFormat.TIME_SERIES,
+    Shape.ROWS: PromQueryFormat.TABLE,
+}
+_INSTANT = (Shape.NOW, Shape.ROWS)
+
+
+@dataclass(frozen=True)
+class Text:
+    """What a panel says of itself.
+
+    Attributes:
+        title: a few words.
+        shows: what one sees.
+        act: what to do about it.
+    """
+
+    title: str
+    shows: str
+    act: str
+
+    @property
+    def description(self) -> str:
+        """As the panel's tooltip shows it."""
+        return f"{self.shows}\n\n**What to do:** {self.act}"
+
+
+@dataclass(frozen=True)
+class Step:
+    """From this value on a thing has this colour."""
+
+    value: float
+    colour: str
+
+
+P = TypeVar(
+    "P",
+    timeseries.Panel,
+    heatmap.Panel,
+    stat.Panel,
+    statetimeline.Panel,
+    bargauge.Panel,
+    table.Panel,
+)
+
+
+def lines(
+    text: Text,
+    *queries: Query,
+    unit: str = "short",
+    steps: Sequence[Step] = (),
+    stacked: bool = False,
+    top: float | None = None,
+    width: int = 12,
+) -> timeseries.Panel:
+    """Lines over time; ``steps`` are drawn as dashed lines, each a threshold."""
+    panel = _begin(timeseries.Panel(), text, queries, width)
+    panel = (
+        panel.unit(unit)
+        .min(0)
+        .line_width(1)
+        .fill_opacity(30 if stacked else 8)
+        .show_points(units.VisibilityMode.AUTO)
+        .span_nulls(False)
+        .legend(
+            common.VizLegendOptions()
+            .display_mode(units.LegendDisplayMode.TABLE)
+            .placement(units.LegendPlacement.BOTTOM)
+            .show_legend(show_legend=True)
+            .calcs(["mean", "max", "lastNotNull"])
+        )
+        .tooltip(
+            common.VizTooltipOptions()
+            .mode(units.TooltipDisplayMode.MULTI)
+            .sort(units.SortOrder.DESCENDING)
+        )
+    )
+    if top is not None:
+        panel = panel.max(top)
+    if stacked:
+        panel = panel.stacking(common.StackingConfig().mode(units.StackingMode.NORMAL))
+    if steps:
+        dashed = common.GraphThresholdsStyleConfig().mode(units.GraphTresholdsStyleMode.DASHED)
+        panel = panel.thresholds(_thresholds(steps, GREEN)).thresholds_style(dashed)
+    return panel
+
+
+def buckets(text: Text, query: Query, *, unit: str = "short", width: int = 12) -> heatmap.Panel:
+    """A heatmap of a Prometheus histogram: cumulative buckets, told apart by Grafana."""
+    panel = _begin(heatmap.Panel(), text, [query], width)
+    colour = (
+        heatmap.HeatmapColorOptions()
+        .mode(heatmap_model.HeatmapColorMode.SCHEME)
+        .scheme("Oranges")
+        .scale(heatmap_model.HeatmapColorScale.EXPONENTIAL)
+        .exponent(0.5)
+        .steps(64)
+        .reverse(reverse=False)
+        .fill("dark-orange")
+    )
+    return (
+        panel.calculate(calculate=False)
+        .color(colour)
+        .cell_gap(1)
+        .rows_frame(heatmap.RowsHeatmapOptions().layout(units.HeatmapCellLayout.AUTO))
+        .y_axis(heatmap.YAxisConfig().unit(unit).axis_placement(units.AxisPlacement.LEFT))
+        .filter_values(heatmap.FilterValueRange().le(1e-9))  # empty cells stay empty
+        .exemplars_color("rgba(255,0,255,0.7)")
+        .show_legend()
+    )
+
+
+def number(
+    text: Text,
+    query: Query,
+    *,
+    unit: str = "short",
+    steps: Sequence[Step] = (),
+    base: str = GREEN,
+    width: int = 4,
+) -> stat.Panel:
+    """One large number for each series, coloured by threshold."""
+    panel = _begin(stat.Panel(), text, [query], width, height=4)
+    return (
+        panel.unit(unit)
+        .thresholds(_thresholds(steps, base))
+        .reduce_options(_last())
+        .graph_mode(units.BigValueGraphMode.NONE)
+        .color_mode(units.BigValueColorMode.VALUE)
+        .text_mode(units.BigValueTextMode.AUTO)
+    )
+
+
+def states(
+    text: Text, *queries: Query, names: Mapping[str, tuple[str, str]], width: int = 12
+) -> statetimeline.Panel:
+    """Rows of coloured states over time.
+
+    Args:
+        text: see ``Text``.
+        queries: whose values are the states.
+        names: value -> what it is called, and its colour.
+        width: columns of 24.
+    """
+    panel = _begin(statetimeline.Panel(), text, queries, width)
+    results = {
+        value: model.ValueMappingResult(text=name, color=colour, index=index)
+        for index, (value, (name, colour)) in enumerate(names.items())
+    }
+    return (
+        panel.mappings([model.ValueMap(options=results)])
+        .color_scheme(dashboard.FieldColor().mode(model.FieldColorModeId.THRESHOLDS))
+        .thresholds(_thresholds((), GREY))
+        .show_value(units.VisibilityMode.AUTO)
+        .merge_values(merge_values=True)
+        .row_height(0.8)
+        .fill_opacity(80)
+        .line_width(0)
+        .legend(
+            common.VizLegendOptions()
+            .display_mode(units.LegendDisplayMode.LIST)
+            .placement(units.LegendPlacement.BOTTOM)
+            .show_legend(show_legend=True)
+        )
+    )
+
+
+def bars(
+    text: Text, query: Query, *, unit: str = "short", steps: Sequence[Step] = (), width: int = 12
+) -> bargauge.Panel:
+    """One bar for each series, of this moment."""
+    panel = _begin(bargauge.Panel(), text, [query], width)
+    return (
+        panel.unit(unit)
+        .min(0)
+        .thresholds(_thresholds(steps, BLUE))
+        .reduce_options(_last())
+        .display_mode(units.BarGaugeDisplayMode.BASIC)
+        .orientation(units.VizOrientation.HORIZONTAL)
+    )
+
+
+def rows(
+    text: Text, query: Query, columns: Mapping[str, str], *, width: int = 24, height: int = 7
+) -> table.Panel:
+    """A table of labels, and of the value where it is named.
+
+    Args:
+        text: see ``Text``.
+        query: one row a series.
+        columns: label or ``Value`` -> heading, in the order of columns; others are hidden.
+        width: columns of 24.
+        height: rows of the grid.
+    """
+    panel = _begin(table.Panel(), text, [query], width, height=height).show_header(True)
+    names = list(columns)
+    hidden = {name: True for name in ("Time", "Value") if name not in columns}
+    return panel.with_transformation(
+        model.DataTransformerConfig(
+            id_val="organize",
+            options={
+                "excludeByName": hidden,
+                "indexByName": {name: index for index, name in enumerate(names)},
+                "renameByName": dict(columns),
+            },
+        )
+    )
+
+
+def link(column: str, title: str, url: str) -> tuple[str, list[model.DynamicConfigValue]]:
+    """Arguments of ``override_by_name`` that make a column's values links."""
+    value = [{"title": title, "url": url, "targetBlank": True}]
+    return column, [model.DynamicConfigValue(id_val="links", value=value)]
+
+
+def _begin(panel: P, text: Text, queries: Sequence[Query], width: int, *, height: int = 8) -> P:
+    panel = (
+        panel.title(text.title)
+        .description(text.description)
+        .datasource(DATASOURCE)
+        .height(height)
+        .span(width)
+    )
+    for query, ref in zip(queries, "ABCDEFGH", strict=False):
+        panel = panel.with_target(_target(query, ref))
+    return panel
+
+
+def _target(query: Query, ref: str) -> prometheus.Dataquery:
+    target = (
+        prometheus.Dataquery()
+        .expr(query.expr)
+        .format(_FORMATS[query.shape])
+        .ref_id(ref)
+        .datasource(DATASOURCE)
+    )
+    if query.legend:
+        target = target.legend_format(query.legend)
+    return target.instant() if query.shape in _INSTANT else target.range()
+
+
+def _thresholds(steps: Sequence[Step], base: str) -> dashboard.ThresholdsConfig:
+    first = model.Threshold(value=None, color=base)
+    return (
+        dashboard.ThresholdsConfig()
+        .mode(model.ThresholdsMode.ABSOLUTE)
+        .steps([first, *(model.Threshold(step.value, step.colour) for step in steps)])
+    )
+
+
+def _last() -> common.ReduceDataOptions:
+    return common.ReduceDataOptions().calcs(["lastNotNull"]).values(values=False)

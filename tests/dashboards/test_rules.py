@@ -1,0 +1,75 @@
+"""The alerts, run by Prometheus' own promtool over the series in ``rules_test.yaml``."""
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import prometheus_programs
+import yaml
+
+from dashboards import rules
+from dashboards.__main__ import GENERATED
+
+CASES = Path(__file__).with_name("rules_test.yaml")
+DOCS = Path(__file__).parents[2] / "docs" / "dashboards.md"
+ALERTS = {alert.name: alert for alert in rules.ALERTS}
+
+
+def cases() -> dict[str, Any]:
+    loaded: dict[str, Any] = yaml.safe_load(CASES.read_text())
+    return loaded
+
+
+def expectations() -> list[tuple[str, list[dict[str, Any]]]]:
+    return [
+        (expected["alertname"], expected["exp_alerts"])
+        for case in cases()["tests"]
+        for expected in case.get("alert_rule_test", ())
+    ]
+
+
+def promtool(*words: str) -> "subprocess.CompletedProcess[str]":
+    command = [prometheus_programs.program("promtool"), *words]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_prometheus_takes_the_rules() -> None:
+    done = promtool("check", "rules", str(GENERATED / "rules.yaml"))
+    assert done.returncode == 0, done.stderr
+    assert f"SUCCESS: {len(rules.ALERTS) + len(rules.RECORDS)} rules found" in done.stdout
+
+
+def test_alerts_fire_when_they_should_and_are_silent_when_they_should_be(tmp_path: Path) -> None:
+    whole = cases()
+    whole["rule_files"] = [str(GENERATED / "rules.yaml")]
+    for case in whole["tests"]:
+        for expected in case.get("alert_rule_test", ()):
+            annotations = ALERTS[expected["alertname"]].rule()["annotations"]
+            assert isinstance(annotations, dict)
+            for alert in expected["exp_alerts"]:
+                alert["exp_annotations"] = {**annotations, **alert["exp_annotations"]}
+    path = tmp_path / "rules_test.yaml"
+    path.write_text(yaml.safe_dump(whole))
+    done = promtool("test", "rules", str(path))
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_every_alert_has_a_case_that_fires_and_one_that_is_silent() -> None:
+    found = expectations()
+    assert {name for name, alerts in found if alerts} == ALERTS.keys()
+    assert {name for name, alerts in found if not alerts} == ALERTS.keys()
+
+
+def test_descriptions_hold_no_values_so_that_one_can_learn_them() -> None:
+    for alert in rules.ALERTS:
+        assert "{{" not in alert.description
+        assert alert.description.endswith(".")
+
+
+def test_every_alert_has_its_runbook_where_its_annotation_says() -> None:
+    headings = {
+        line.removeprefix("### ").strip()
+        for line in DOCS.read_text().splitlines()
+        if line.startswith("### ")
+    }
+    assert ALERTS.keys() <= headings
