@@ -73,7 +73,7 @@ async def wait(
     async with httpx.AsyncClient(
         base_url=gateway_url, timeout=_REQUEST_SECONDS, trust_env=False
     ) as client:
-        while left and time.monotonic() < deadline:
+        while left:  # at least one look, however slow the machine
             endpoints = read(home)
             for name in tuple(left):
                 if await _answers(client, name):
@@ -81,6 +81,8 @@ async def wait(
                 elif name in endpoints:
                     left[name] = standing(endpoints[name].status)
             if all(_hopeless(endpoints.get(name)) for name in left):
+                break
+            if time.monotonic() >= deadline:
                 break
             note("; ".join(f"{name} {text}" for name, text in left.items()))
             await asyncio.sleep(_POLL_SECONDS)
