@@ -20,6 +20,7 @@ from stats import board
 Counts = NDArray[np.int64]
 Slot = tuple[str, Arm]  # version, arm
 
+LEAST_SECONDS = 10  # of a column that is not over, for a rate to mean something
 LATENCY_BUCKETS = len(LATENCY_EDGES.upper) + 1
 
 
@@ -212,17 +213,29 @@ def added(parts: Iterable[Table], columns: int) -> Table:
     return total
 
 
-def per_second(counts: Counts, over: Span, until: float) -> list[float]:
-    """``[columns]`` counts as a rate; the column that has not ended counts as far as it has come.
+def per_second(
+    counts: Counts, over: Span, until: float, *, ongoing: bool = True
+) -> list[float | None]:
+    """``[columns]`` counts as a rate.
+
+    None before the first count, behind what is known, and, unless it is ``ongoing``, behind the
+    last count: an arm that has come or gone is not one that nobody asks.
 
     Args:
         counts: ``[columns]``.
         over: their columns.
-        until: time up to which events are known, unix seconds.
+        until: time up to which events are counted, unix seconds.
+        ongoing: whether more can come.
     """
-    starts = over.start + over.seconds * np.arange(over.count)
-    length = np.clip(until - starts, 1.0, over.seconds)
-    return [rounded(float(rate)) for rate in counts / length]
+    used = np.flatnonzero(counts)
+    first = int(used[0]) if used.size else over.count
+    last = over.count - 1 if ongoing or not used.size else int(used[-1])
+    rates: list[float | None] = []
+    for column, count in enumerate(counts.tolist()):
+        length = min(until - over.start - over.seconds * column, over.seconds)
+        known = first <= column <= last and length >= min(over.seconds, LEAST_SECONDS)
+        rates.append(rounded(count / length) if known else None)
+    return rates
 
 
 def shares(part: Counts, whole: Counts) -> list[float | None]:

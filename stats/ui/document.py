@@ -106,7 +106,7 @@ class Series(msgspec.Struct, frozen=True):
     """One version in one arm over time, and over the whole span.
 
     Attributes:
-        rate: attempts a second.
+        rate: attempts a second; null before its first one, and behind what is known.
         errors: share answered 500 and above.
         p50: median of total latency, seconds; so ``p95``, ``p99``.
         tokens: mean tokens a text.

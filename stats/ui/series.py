@@ -8,11 +8,11 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from contracts.endpoint import Arm
 from contracts.statistics import EDGES, LATENCY_EDGES, Stage, Statistic
 from contracts.windows import MICRO
 from stats.ui.columns import (
     Counts,
+    Slot,
     Span,
     Table,
     coarse,
@@ -37,8 +37,17 @@ _TEXTS = (
 )
 
 
-def of(version: str, arm: Arm, table: Table, over: Span, until: float) -> Series:
-    """One version in one arm."""
+def of(slot: Slot, table: Table, over: Span, until: float, *, routed: bool) -> Series:
+    """One version in one arm.
+
+    Args:
+        slot: which.
+        table: its counts.
+        over: their columns.
+        until: time up to which events are counted, unix seconds.
+        routed: whether it gets requests now.
+    """
+    version, arm = slot
     latency = table.latency.get(Stage.TOTAL)
     upper = LATENCY_EDGES.upper
 
@@ -50,7 +59,7 @@ def of(version: str, arm: Arm, table: Table, over: Span, until: float) -> Series
     return Series(
         version=version,
         arm=arm.value,
-        rate=list[float | None](per_second(table.requests, over, until)),
+        rate=per_second(table.requests, over, until, ongoing=routed),
         errors=shares(table.errors, table.requests),
         p50=quantile(0.5),
         p95=quantile(0.95),

@@ -30,7 +30,8 @@ def standing(status: EndpointStatus, drift: Iterable[VersionDrift]) -> Standing:
     """How much attention an endpoint asks for, and why."""
     changed = [item.statistic for found in drift for item in found.statistics if item.alarm]
     if changed:
-        return Tone.BAD, f"texts or answers changed: {', '.join(dict.fromkeys(changed))}"
+        named = ", ".join(dict.fromkeys(_words(name) for name in changed))
+        return Tone.BAD, f"texts or answers changed: {named}"
     candidate = status.candidate
     if candidate is not None and candidate.phase is Phase.BLOCKED:
         return Tone.WARN, f"version {candidate.version} is blocked"
@@ -40,6 +41,12 @@ def standing(status: EndpointStatus, drift: Iterable[VersionDrift]) -> Standing:
         return Tone.BUSY, f"version {candidate.version}: {candidate.phase.value.lower()}"
     stable = status.stable
     return _unserved(candidate) if stable is None else _at_rest(status, stable.version)
+
+
+def _words(statistic: str) -> str:
+    """A statistic's name as words; one that a user named stays as it is."""
+    own = statistic.startswith("own:")
+    return statistic.removeprefix("own:") if own else statistic.replace("_", " ")
 
 
 def _on_its_way(status: EndpointStatus, rollout: RolloutState) -> str:

@@ -45,6 +45,7 @@ DEFAULT_SPAN = "15m"
 SPARKS = Zoom(30, 30, 3.0)  # of the list: always the last quarter of an hour
 RATE_COLUMNS = 2  # of SPARKS
 HISTORY_LINES = 20
+IDLE_SECONDS = 60.0
 MOST_VERSIONS = 12
 
 
@@ -103,6 +104,22 @@ def health(board: Board) -> Health:
     return Health(known=True, through=through)
 
 
+def counted_until(board: Board, now: float) -> float:
+    """Time up to which windows are closed, unix seconds.
+
+    Without events nobody knows whether there are none or they are late: after a minute they count
+    as none.
+    """
+    ends = [
+        series.windows[-1].start + series.windows[-1].seconds
+        for name in board.endpoints()
+        for series in board.series(name)
+        if series.windows
+    ]
+    until = max(ends, default=0.0)
+    return until if now - until < IDLE_SECONDS else now
+
+
 # The list
 
 
@@ -110,8 +127,9 @@ def _summary(endpoint: ModelEndpoint, board: Board, now: float) -> Summary:
     over = span(now, SPARKS.column_seconds, SPARKS.columns)
     found = [item for item in board.series(endpoint.name) if item.arm is not Arm.SHADOW]
     every, failed = attempts(found, over)
-    # The last column is being counted still, and so is the end of the one before.
-    latest = slice(-2 - RATE_COLUMNS, -2)
+    # The last columns are being counted still.
+    whole = over.column(counted_until(board, now)) or over.count - 1
+    latest = slice(whole - RATE_COLUMNS, whole)
     requests = int(every[latest].sum())
     tone, said = standing(endpoint.status, _routed(endpoint, board))
     return Summary(
@@ -122,7 +140,7 @@ def _summary(endpoint: ModelEndpoint, board: Board, now: float) -> Summary:
         routes=_routes(endpoint.status),
         rate=rounded(requests / (RATE_COLUMNS * over.seconds)) if board.through else None,
         errors=rounded(int(failed[latest].sum()) / requests) if requests else None,
-        spark=list[float | None](per_second(every, over, now)[:-1]),
+        spark=per_second(every, over, counted_until(board, now)),
     )
 
 
@@ -145,6 +163,7 @@ def _detail(endpoint: ModelEndpoint, board: Board, links: Links, zoom: Zoom, now
     found = tables(known.series, over)
     by_version = _by_version(found, over.count)
     tone, said = standing(status, _routed(endpoint, board))
+    routed = {(route.ref.version, route.arm) for route in status.routes}
     return Detail(
         name=endpoint.name,
         model=endpoint.spec.model,
@@ -156,8 +175,8 @@ def _detail(endpoint: ModelEndpoint, board: Board, links: Links, zoom: Zoom, now
         routes=_routes(status),
         versions=_versions(endpoint, known, by_version, links),
         series=[
-            series.of(version, arm, table, over, now)
-            for (version, arm), table in sorted(found.items(), key=lambda item: _order(item[0]))
+            series.of(slot, found[slot], over, counted_until(board, now), routed=slot in routed)
+            for slot in sorted(found, key=_order)
         ],
         labels={version: series.labels(table) for version, table in by_version.items()},
         heatmaps=series.heatmaps(_called(found, over.count), by_version),

@@ -27,7 +27,8 @@ function axis(start, end, now, marks, places, name) {
   const step = TIME_STEPS.find((size) => width / size <= 6) ?? 86400 * Math.ceil(width / 86400 / 6);
   const ticks = [];
   for (let at = Math.ceil(start / step) * step; at <= end; at += step) {
-    ticks.push({ place: (at - start) / width, name: clock(at, now, step < 60) });
+    const place = (at - start) / width;
+    if (place > 0.05 && place < 0.96) ticks.push({ place, name: clock(at, now, step < 60) });
   }
   const inside = marks.filter((mark) => mark.at >= start && mark.at <= end)
     .map((mark) => ({ ...mark, place: (mark.at - start) / width }));
@@ -35,15 +36,12 @@ function axis(start, end, now, marks, places, name) {
 }
 
 /** Lines: series of {name, css, values}; `format` writes a value; `least` is the smallest top. */
-export function lines({ key, title, hint, axis: x, series, format, least = 0, limit = null }) {
+export function lines({ key, title, hint, axis: x, series, format, least = 0, named = false }) {
   const values = series.flatMap((one) => one.values).filter((value) => value !== null);
-  const top = ceiling(Math.max(least, limit ?? 0, ...values));
+  const top = ceiling(Math.max(least, ...values));
   const drawn = series.map((one) => h("path", {
     key: one.name, class: `line ${one.css}`, d: path(one.values, x.places, top),
   }));
-  if (limit !== null) {
-    drawn.unshift(h("path", { key: "limit", class: "limit", d: `M0 ${y(limit, top)}H100` }));
-  }
   const hover = (place) => {
     const at = nearest(x.places, place);
     if (at < 0) return null;
@@ -52,7 +50,7 @@ export function lines({ key, title, hint, axis: x, series, format, least = 0, li
     }));
     return { place: x.places[at], head: x.name(at), rows, marks: marksNear(x, at) };
   };
-  return figure(key, title, hint, legend(series), plot({
+  return figure(key, title, hint, named && legend(series), plot({
     x, hover, label: said(title, series, format), empty: values.length === 0,
     ticks: [0, 1, 2, 3, 4].filter((i) => i % 2 === 0)
       .map((i) => ({ place: i / TICKS, name: format((top * i) / TICKS) })),
@@ -63,7 +61,7 @@ export function lines({ key, title, hint, axis: x, series, format, least = 0, li
 }
 
 /** A heatmap: share of each column's counts by colour. */
-export function heatmap({ key, title, hint, axis: x, map, format }) {
+export function heatmap({ key, title, hint, axis: x, map, format, wide = false }) {
   const { upper, counts } = map;
   const totals = counts.map((column) => column.reduce((sum, count) => sum + count, 0));
   const most = Math.max(1e-9, ...counts.map((column, i) => Math.max(...column) / (totals[i] || 1)));
@@ -84,17 +82,23 @@ export function heatmap({ key, title, hint, axis: x, map, format }) {
     x, hover, label: `${title}: heatmap over time`, empty: totals.every((sum) => sum === 0),
     ticks: rowTicks(upper).map((row) => ({ place: (row + 1) / upper.length, name: format(upper[row]) })),
     inside: h("canvas", { draw: (canvas) => paint(canvas, counts, totals, most), "aria-hidden": "true" }),
-  }));
+  }), wide);
 }
 
 /** A line without axes, for tables and lists. */
 export function spark(values, css, limit = null) {
+  // A figure that comes once in a few columns is one line all the same.
   const known = values.filter((value) => value !== null);
   const top = ceiling(Math.max(limit === null ? 0 : limit * 1.5, ...known));
   const places = values.map((_, i) => (i + 0.5) / values.length);
   return h("svg", { class: "spark", viewBox: "0 0 100 100", preserveAspectRatio: "none", "aria-hidden": "true" },
     limit !== null && h("path", { key: "limit", class: "limit", d: `M0 ${y(limit, top)}H100` }),
-    h("path", { key: "line", class: `line ${css}`, d: path(values, places, top) }));
+    h("path", { key: "line", class: `line ${css}`, d: path(...joined(values, places), top) }));
+}
+
+function joined(values, places) {
+  const kept = values.map((value, i) => [value, places[i]]).filter(([value]) => value !== null);
+  return [kept.map(([value]) => value), kept.map(([, place]) => place)];
 }
 
 /** What is drawn over time, in one frame with axes, marks and a shared cursor. */
@@ -114,13 +118,13 @@ export function plot({ x, ticks, inside, hover, label, empty }) {
       h("span", { key: tick.place, style: { left: `${tick.place * 100}%` } }, tick.name))));
 }
 
-export function figure(key, title, hint, ...inside) {
-  return h("figure", { key },
-    h("figcaption", { title: hint ?? null }, h("span", { class: "what" }, title), inside[0] ?? null),
-    inside.slice(1));
+export function figure(key, title, hint, aside, inside, wide = false) {
+  return h("figure", { key, class: wide ? "wide" : null },
+    h("figcaption", { title: hint ?? null }, h("span", { class: "what" }, title), aside), inside);
 }
 
-function legend(series) {
+/** What the lines' colours mean, once for all charts of a section. */
+export function legend(series) {
   return h("span", { class: "legend" }, series.map((one) =>
     h("span", { key: one.name }, h("i", { class: `swatch ${one.css}` }), one.name)));
 }

@@ -1,11 +1,11 @@
 // One endpoint, from its standing down to its outputs.
 
 import { h } from "./dom.js";
-import { heatmap, lines, timeAxis } from "./charts.js";
+import { heatmap, legend, lines, timeAxis } from "./charts.js";
 import { command } from "./frame.js";
 import { rollout, preparing } from "./rollout.js";
 import { drift } from "./drift.js";
-import { arms, history, versions } from "./tables.js";
+import { arms, history, stageKey, versions } from "./tables.js";
 import { colour, duration, number, percent, phase, rate, version } from "./words.js";
 
 const ARMS_OF_CALLERS = new Set(["stable", "canary", "control", "forced"]);
@@ -24,9 +24,9 @@ export function detail(view) {
     counted || it.rollout ? null : untouched(view, it),
     preparing(it),
     rollout(view, it),
-    counted && section("traffic", "Traffic", traffic(it, x)),
-    counted && section("arms", "Arms side by side", arms(it)),
-    counted && section("texts", "Texts", texts(it, x)),
+    counted && section("traffic", "Traffic", traffic(it, x), legend(of(it, "rate"))),
+    counted && section("arms", "Arms side by side", arms(it), stageKey()),
+    counted && section("texts", "Texts", texts(it, x), legend(of(it, "rate"))),
     drift(view, it),
     counted && section("outputs", "Outputs", outputs(it, x)),
     section("versions", "Versions", versions(view, it)),
@@ -38,7 +38,7 @@ const MARKED = new Set(["Shadow", "Canary", "Promoted", "Settled", "Serving", "R
 
 export function section(key, title, inside, note = null) {
   return h("section", { key, id: key, "aria-labelledby": `${key}-title` },
-    h("h2", { id: `${key}-title` }, title, note && h("small", {}, note)), inside);
+    h("h2", { id: `${key}-title` }, title, note), inside);
 }
 
 function head(view, it) {
@@ -50,7 +50,7 @@ function head(view, it) {
       it.task && ` · ${it.task}`),
     it.notes.map((note) => h("p", { key: note, class: "amiss" }, note)),
     weights(it.routes),
-    figures(it));
+    figures(view, it));
 }
 
 /** Who gets what, as one bar. */
@@ -67,20 +67,19 @@ function weights(routes) {
       h("b", {}, version(one.version)), ` shadow: copies of ${one.percent} % of requests`)));
 }
 
-function figures(it) {
+function figures(view, it) {
   const answering = it.series.filter((one) => ARMS_OF_CALLERS.has(one.arm));
   if (!answering.length) return null;
-  const last = (one, name) => one[name].slice(-7, -1).filter((value) => value !== null);
-  const mean = (values) => (values.length ? values.reduce((a, b) => a + b, 0) / values.length : null);
+  const brief = view.endpoints.find((one) => one.name === it.name);
   const main = answering.find((one) => one.arm === "stable") ?? answering[0];
   const shown = [
-    ["requests", rate(mean(sums(answering.map((one) => one.rate.slice(-7, -1)))))],
+    ["requests", rate(brief?.rate)],
     ["errors", percent(main.totals.errors)],
     ["median", duration(main.totals.p50)],
     ["p95", duration(main.totals.p95)],
     ["p99", duration(main.totals.p99)],
     ["tokens a text", number(main.totals.tokens)],
-    ["UNK", percent(mean(last(main, "unk")))],
+    ["UNK", percent(main.totals.unk)],
   ];
   const accuracy = it.accuracy.find((one) => one.arm === "stable");
   if (accuracy?.estimated != null) shown.push(["accuracy, estimated", percent(accuracy.estimated)]);
@@ -90,10 +89,6 @@ function figures(it) {
   const why = Object.entries(it.refusals).map(([name, count]) => `${name}: ${number(count)}`).join("\n");
   return h("dl", { class: "figures" }, shown.map(([name, value]) =>
     h("div", { key: name, title: name === "refused" ? why : null }, h("dt", {}, name), h("dd", {}, value))));
-}
-
-function sums(all) {
-  return all[0].map((_, i) => all.reduce((total, values) => total + (values[i] ?? 0), 0));
 }
 
 function untouched(view, it) {
@@ -128,7 +123,7 @@ function traffic(it, x) {
     lines({ key: "p50", title: "Latency, median", axis: x, series: of(it, "p50"), format: duration }),
     lines({ key: "p95", title: "Latency, 95th percentile", axis: x, series: of(it, "p95"), format: duration }),
     lines({ key: "p99", title: "Latency, 99th percentile", axis: x, series: of(it, "p99"), format: duration }),
-    map && heatmap({ key: "latency", title: "Latency of all callers", axis: x, map, format: duration,
+    map && heatmap({ key: "latency", title: "Latency of all callers", axis: x, map, format: duration, wide: true,
       hint: "the darker, the larger the share of that time's attempts" }));
 }
 
@@ -151,7 +146,7 @@ function outputs(it, x) {
     return h("div", { key: name, class: "of-version" },
       h("h3", { class: `v${colour(name)}` }, h("i", { class: `swatch v${colour(name)}` }), version(name)),
       h("div", { class: "grid", "data-time": "" },
-        labels.length > 0 && lines({ key: "labels", title: "Share of each label", axis: x, format: percent, least: 1,
+        labels.length > 0 && lines({ key: "labels", title: "Share of each label", axis: x, format: percent, least: 1, named: true,
           series: labels.map(([label, values], i) => ({ name: label, css: `label-${i % 8}`, values })) }),
         it.heatmaps.filter((one) => one.group === "outputs" && one.version === name).map((map) =>
           heatmap({ key: map.key, title: map.unit === "score" ? `Score of “${map.title}”` : capital(map.title),

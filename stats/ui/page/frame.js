@@ -60,7 +60,7 @@ export function list(view, asked) {
     h("span", { class: "said" }, one.said),
     h("span", { class: "figures" },
       h("span", {}, rate(one.rate)),
-      one.errors > 0 && h("span", { class: "errors" }, `${percent(one.errors)} errors`),
+      one.errors > 0 && h("span", { class: one.errors >= 0.01 ? "errors" : "few" }, `${percent(one.errors)} errors`),
       one.routes.filter((route) => route.arm !== "stable").map((route) =>
         h("span", { key: route.arm }, `${version(route.version)} ${route.arm} ${route.percent} %`))),
     spark(one.spark, "plain")))))];

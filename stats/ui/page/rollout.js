@@ -1,7 +1,7 @@
 // A rollout: how far it is, what its checks say, and both arms as the checks saw them.
 
 import { h } from "./dom.js";
-import { lines, plot, pointAxis, figure } from "./charts.js";
+import { figure, legend, lines, plot, pointAxis } from "./charts.js";
 import { clock, colour, number, percent, phase, rate, span, version } from "./words.js";
 
 const MARKS = { done: "✓", now: "●", todo: "○", failed: "✕", left: "–" };
@@ -24,7 +24,7 @@ export function rollout(view, it) {
   const title = `Rollout of ${version(its.version)} against ${version(its.against)}`;
   return h("section", { key: "rollout", id: "rollout" },
     h("details", { key: `${its.version} ${its.began}`, once: recent ? { open: "" } : {} },
-      h("summary", {}, h("h2", {}, title, h("span", { class: `badge tone-${its.tone}` }, standing(its)))),
+      h("summary", {}, h("h2", {}, title, h("span", { class: `badge tone-${its.tone}` }, standing(its))), legend(arms(its, "rate"))),
       h("p", { class: "why" }, its.reason, facts(view, its)),
       stages(its.stages),
       h("div", { class: "grid", "data-time": "" }, charts(view, its)),
@@ -60,16 +60,19 @@ function charts(view, its) {
     name: `${phase(moment.phase)}${moment.percent === null ? "" : ` ${moment.percent} %`}`,
   }));
   const x = pointAxis(points.at, its.began, end, view.now, marks);
-  const both = (field) => [
-    { name: `${version(its.against)} stable`, css: `v${colour(its.against)}`, values: points[`stable_${field}`] },
-    { name: `${version(its.version)} candidate`, css: `v${colour(its.version)}`, values: points[`candidate_${field}`] },
-  ];
+  const both = (field) => arms(its, field);
   return [
     weights(its, x, moments, view),
     points.at.length > 0 && lines({ key: "errors", title: "Errors, judged", axis: x, series: both("errors"), format: percent, least: 0.01 }),
     points.at.length > 0 && lines({ key: "slow", title: "Slower than stable's p95, judged", axis: x, series: both("slow"), format: percent, least: 0.1 }),
     points.at.length > 0 && lines({ key: "rate", title: "Requests, judged", axis: x, series: both("rate"), format: rate }),
   ];
+}
+
+function arms(its, field) {
+  return [["stable", its.against], ["candidate", its.version]].map(([arm, name]) => ({
+    name: `${version(name)} ${arm}`, css: `v${colour(name)}`, values: its.points[`${arm}_${field}`],
+  }));
 }
 
 /** What the candidate had, step by step. */
@@ -114,7 +117,6 @@ function checks(all) {
           h("th", { scope: "row" }, check.name,
             !check.gate ? h("small", {}, "reports only") : !check.required && h("small", {}, "need not pass")),
           h("td", { class: `verdict ${check.verdict}` }, h("span", { "aria-hidden": "true" }, glyph), ` ${word}`),
-          h("td", { class: "why" }, check.reason,
-            check.needs !== null && h("small", {}, `about ${number(check.needs)} more requests`)));
+          h("td", { class: "why" }, check.reason));
       }))));
 }

@@ -5,6 +5,11 @@ import { NONE, clock, colour, duration, number, percent, phase, version } from "
 
 const STAGES = ["queue", "tokenise", "wait", "infer"];
 
+/** What the colours of stages mean. */
+export function stageKey() {
+  return h("span", { class: "key" }, STAGES.map((name) => [h("i", { key: name, class: `stage-${name}` }), name]));
+}
+
 /** Every arm over the whole span. */
 export function arms(it) {
   const columns = [
@@ -49,8 +54,7 @@ function stages(means) {
   return h("div", { class: "stages", role: "img", "aria-label": `Mean: ${said}`, title: said },
     parts.map(([name, value]) => h("i", {
       key: name, class: `stage-${name}`, style: { width: `${(100 * value) / whole}%` },
-    })),
-    h("span", {}, said));
+    })));
 }
 
 /** Every version that is known, newest first. */

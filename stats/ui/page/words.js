@@ -25,6 +25,7 @@ export function percent(value) {
 /** Seconds as µs, ms or s. */
 export function duration(value) {
   if (value === null || value === undefined) return NONE;
+  if (value === 0) return "0";
   if (value < 0.001) return `${number(value * 1e6)} µs`;
   return value < 1 ? `${number(value * 1000)} ms` : `${number(value)} s`;
 }

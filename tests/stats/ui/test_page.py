@@ -1,0 +1,227 @@
+"""The page in a real headless browser: what it shows, asks for, keeps, and never runs."""
+
+import functools
+import time
+from collections.abc import Iterator
+
+import chromium
+import pytest
+import ui_world
+from ui_server import serving
+
+pytestmark = [
+    pytest.mark.real,
+    pytest.mark.skipif(chromium.find() is None, reason=chromium.MISSING),
+]
+
+READY = "document.querySelector('#detail h1') && document.querySelector('.state.live') && true"
+
+ASKED = (
+    "performance.getEntriesByType('resource').filter((e) => e.name.includes('view.json')).length"
+)
+
+
+@functools.cache
+def world(name: str) -> ui_world.World:
+    """Worlds of one time, that of the first look at any: each takes a while to be made."""
+    return ui_world.WORLDS[name](_now())
+
+
+@functools.cache
+def _now() -> float:
+    return time.time()
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[chromium.Browser]:
+    with chromium.running(tmp_path_factory.mktemp("profile")) as running:
+        yield running
+
+
+@pytest.fixture
+def page(browser: chromium.Browser) -> chromium.Page:
+    made = browser.page()
+    made.look(width=1400, height=900)
+    return made
+
+
+def text(page: chromium.Page, selector: str = "main") -> str:
+    return str(page.evaluate(f"document.querySelector({selector!r}).innerText"))
+
+
+@pytest.mark.parametrize("name", sorted(ui_world.WORLDS))
+def test_every_world_is_drawn_without_a_complaint_and_from_one_place(
+    page: chromium.Page, name: str
+) -> None:
+    with serving(world(name)) as served:
+        page.open(f"{served.url}/ui")
+        page.until("document.querySelector('#detail h1, .welcome h1') && true")
+        page.until("document.querySelector('.state.live') && true")
+        assert page.complaints == []
+        assert all(url.startswith(f"{served.url}/ui") for url in page.requests), page.requests
+        assert "undefined" not in text(page)
+        assert "NaN" not in text(page)
+
+
+def test_what_users_name_is_text_and_never_markup(page: chromium.Page) -> None:
+    with serving(world("hostile")) as served:
+        page.open(f"{served.url}/ui")
+        page.until(READY)
+        assert "<img src=x onerror" in text(page)
+        assert page.evaluate("document.querySelectorAll('main img, main b img').length") == 0
+        assert page.evaluate("window.__broken === undefined")
+        hrefs = page.evaluate("[...document.querySelectorAll('a')].map((a) => a.href)")
+        assert all(href.startswith(("http://127.0.0.1", "#")) for href in hrefs)
+        assert page.complaints == []
+
+
+def test_changes_are_shown_without_losing_scroll_focus_or_what_was_opened(
+    page: chromium.Page,
+) -> None:
+    with serving(world("rolling")) as served:
+        page.open(f"{served.url}/ui")
+        page.until(READY)
+        assert "version 4 at 25 %" in text(page)
+        page.evaluate("document.querySelector('#drift').scrollIntoView()")
+        scrolled = page.evaluate("scrollY")
+        page.evaluate("window.kept = document.querySelector('#drift .scroll')")
+        page.evaluate("kept.focus({preventScroll: true})")
+        served.world = world("gone-back")
+        page.until("document.querySelector('.badge').innerText === 'Rolled back'")
+        assert page.evaluate("document.activeElement === kept && kept.isConnected")
+        assert abs(page.evaluate("scrollY") - scrolled) < 200
+        assert "version 4 was rolled back" in text(page, "#list")
+
+
+def test_the_figures_under_the_pointer_stay_while_the_page_is_drawn_anew(
+    page: chromium.Page,
+) -> None:
+    with serving(world("rolling")) as served:
+        page.open(f"{served.url}/ui")
+        page.until(READY)
+        box = page.evaluate(
+            "(() => { const area = document.querySelector('#traffic .area');"
+            " area.scrollIntoView({block: 'center'});"
+            " return area.getBoundingClientRect().toJSON(); })()"
+        )
+        page.point(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+        page.until("!document.querySelector('#tip').hidden")
+        assert "v3 stable" in text(page, "#tip")
+        asked = page.evaluate(ASKED)
+        page.until(f"{ASKED} >= {asked + 2}")  # so the first of them was drawn
+        assert "v3 stable" in text(page, "#tip")
+        page.point(2, 2)
+        page.until("document.querySelector('#tip').hidden")
+
+
+def test_figures_can_be_had_by_keyboard_alone(page: chromium.Page) -> None:
+    with serving(world("rolling")) as served:
+        page.open(f"{served.url}/ui")
+        page.until(READY)
+        page.evaluate("document.querySelector('#traffic .area').focus()")
+        page.press("ArrowLeft")
+        page.until("!document.querySelector('#tip').hidden")
+        first = text(page, "#tip b")
+        for _ in range(10):
+            page.press("ArrowLeft")
+        page.until(f"document.querySelector('#tip b').innerText !== {first!r}")
+        page.press("Escape")
+        page.until("document.querySelector('#tip').hidden")
+
+
+def test_an_endpoint_and_a_span_are_chosen_by_link_and_kept_in_the_address(
+    page: chromium.Page,
+) -> None:
+    with serving(world("many")) as served:
+        page.open(f"{served.url}/ui")
+        page.until(READY)
+        page.evaluate("document.querySelector('#list a[href*=ticket-triage-1]').click()")
+        page.until("document.querySelector('h1').innerText === 'ticket-triage-1'")
+        page.evaluate("[...document.querySelectorAll('.spans a')].at(1).click()")
+        page.until("document.querySelector('.spans a[aria-current]').innerText === '1h'")
+        assert "endpoint=ticket-triage-1" in page.evaluate("location.hash")
+        current = "document.querySelector('#list a[aria-current=page] b').innerText"
+        assert page.evaluate(current) == "ticket-triage-1"
+
+
+def test_an_outage_keeps_the_picture_and_says_so(page: chromium.Page) -> None:
+    with serving(world("quiet")) as served:
+        page.open(f"{served.url}/ui")
+        page.until(READY)
+    page.until("document.querySelector('.state.lost') && true")
+    assert "does not answer" in text(page, "#notice")
+    assert "serving version 3" in text(page)
+
+
+def test_where_nobody_asked_yet_the_page_says_how_to(page: chromium.Page) -> None:
+    with serving(world("untouched")) as served:
+        page.open(f"{served.url}/ui")
+        page.until(READY)
+        assert "headrace replay" in text(page)
+        served.world = world("empty")
+        page.until("document.querySelector('h1').innerText === 'No endpoint yet'")
+        assert "Kafka does not answer" in text(page, "#notice")
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_text_stands_out_from_its_ground(page: chromium.Page, *, dark: bool) -> None:
+    page.look(width=1400, height=900, dark=dark)
+    with serving(world("drifted")) as served:
+        page.open(f"{served.url}/ui")
+        page.until(READY)
+        faint = page.evaluate(CONTRAST)
+        assert faint == []
+
+
+@pytest.mark.parametrize("width", [360, 800, 1400, 2200])
+def test_no_width_makes_the_page_scroll_sideways(page: chromium.Page, width: int) -> None:
+    page.look(width=width, height=900)
+    with serving(world("hostile")) as served:
+        page.open(f"{served.url}/ui")
+        page.until(READY)
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_everything_that_can_be_reached_by_keyboard_has_a_name(page: chromium.Page) -> None:
+    with serving(world("rolling")) as served:
+        page.open(f"{served.url}/ui")
+        page.until(READY)
+        nameless = page.evaluate(
+            "[...document.querySelectorAll('a, button, summary, [tabindex=\"0\"]')]"
+            ".filter((e) => !(e.innerText.trim() || e.getAttribute('aria-label')"
+            " || e.getAttribute('aria-labelledby'))).map((e) => e.outerHTML.slice(0, 80))"
+        )
+        assert nameless == []
+        assert page.evaluate("document.querySelectorAll('h1').length") == 1
+
+
+# WCAG 2: relative luminance, 4.5 to 1 for text. Of elements that hold text themselves.
+CONTRAST = """
+(() => {
+  const rgba = (css) => {
+    const canvas = document.createElement('canvas').getContext('2d');
+    canvas.fillStyle = css; canvas.fillRect(0, 0, 1, 1);
+    const [r, g, b, a] = canvas.getImageData(0, 0, 1, 1).data;
+    return {r, g, b, a};
+  };
+  const light = ({r, g, b}) => [r, g, b].map((v) => v / 255)
+    .map((v) => (v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4))
+    .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
+  const ground = (element) => {
+    for (let at = element; at; at = at.parentElement) {
+      const found = rgba(getComputedStyle(at).backgroundColor);
+      if (found.a === 255) return found;
+    }
+    return rgba('white');
+  };
+  const faint = [];
+  for (const element of document.querySelectorAll('body *')) {
+    const own = [...element.childNodes].some((n) => n.nodeType === 3 && n.data.trim());
+    if (!own || element.closest('svg, noscript, .skip') || !element.checkVisibility()) continue;
+    const one = light(rgba(getComputedStyle(element).color)), other = light(ground(element));
+    const ratio = (Math.max(one, other) + 0.05) / (Math.min(one, other) + 0.05);
+    if (ratio < 4.5) faint.push(`${element.className} ${element.innerText.slice(0, 30)} ${ratio}`);
+  }
+  return faint;
+})()
+"""

@@ -1,0 +1,49 @@
+"""The page on a real port, from a world that a test may change while it is looked at."""
+
+import contextlib
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import uvicorn
+from fastapi import FastAPI
+from ui_world import World
+
+from stats.ui.app import router
+from stats.ui.view import Links
+
+LINKS = Links("http://127.0.0.1:8080", "http://127.0.0.1:5000")
+
+
+@dataclass
+class Served:
+    """Where the page is, and what it shows."""
+
+    url: str
+    world: World
+
+
+@contextlib.contextmanager
+def serving(world: World) -> Iterator[Served]:
+    """Serves a world until the block ends."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        served = Served(f"http://127.0.0.1:{listener.getsockname()[1]}", world)
+        app = FastAPI()
+        app.include_router(
+            router(lambda: served.world.endpoints, lambda: served.world.board, LINKS)
+        )
+        server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="off"))
+        thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
+        thread.start()
+        deadline = time.monotonic() + 30
+        while not server.started:
+            assert time.monotonic() < deadline, "the server does not start"
+            time.sleep(0.01)
+        try:
+            yield served
+        finally:
+            server.should_exit = True
+            thread.join(30)
