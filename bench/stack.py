@@ -20,6 +20,7 @@ _START_SECONDS = 300.0
 _PORTS = (
     "gateway-http", "gateway-grpc", "mlflow", "kafka", "kafka-controller",
     "triton-http", "triton-grpc", "triton-metrics",
+    "stats", "controller-metrics", "fold-metrics", "loader-metrics",
 )  # fmt: skip
 
 

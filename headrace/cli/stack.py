@@ -36,6 +36,10 @@ def up(
     port_triton_http: Port = 8000,
     port_triton_grpc: Port = 8001,
     port_triton_metrics: Port = 8002,
+    port_stats: Port = 9300,
+    port_controller_metrics: Port = 9301,
+    port_fold_metrics: Port = 9302,
+    port_loader_metrics: Port = 9303,
     example: Annotated[
         bool, typer.Option(help="Register the example model when MLflow has no model.")
     ] = True,
@@ -62,6 +66,10 @@ def up(
             triton_http=port_triton_http,
             triton_grpc=port_triton_grpc,
             triton_metrics=port_triton_metrics,
+            stats=port_stats,
+            controller_metrics=port_controller_metrics,
+            fold_metrics=port_fold_metrics,
+            loader_metrics=port_loader_metrics,
         ),
         kafka_bootstrap=kafka_bootstrap,
         mlflow_uri=mlflow_uri,

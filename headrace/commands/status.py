@@ -86,6 +86,7 @@ def _services(home: Home, record: StackRecord | None) -> Table:
     table.add_row("running", escape(str(home.root)), f"process {record.pid}")
     table.add_row("gateway", record.gateway_url, f"gRPC {record.gateway_grpc}")
     table.add_row("MLflow", escape(record.mlflow_url))
+    table.add_row("page", f"{record.stats_url}/ui/")
     for name, pid in record.services.items():
         alive = "[green]up[/]" if _alive(pid) else "[yellow]down, starts again[/]"
         table.add_row(f"  {name}", alive, f"process {pid}")

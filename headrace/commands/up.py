@@ -49,6 +49,7 @@ def invitation(started: Started) -> list[str]:
         "",
         f"  gateway   {settings.gateway_url}   (gRPC {settings.gateway_grpc}, docs /docs)",
         f"  MLflow    {settings.mlflow_url}",
+        f"  page      {settings.stats_url}/ui/   (statistics, drift, rollouts; /metrics beside it)",
         f"  Kafka     {settings.kafka_address}",
         f"  Triton    {settings.triton_address} (gRPC)",
         f"  logs      {settings.home / 'logs'}",

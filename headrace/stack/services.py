@@ -80,6 +80,7 @@ def plan(settings: StackSettings, home: Home, base: Mapping[str, str]) -> tuple[
         _loader(settings, home, clean),
         _controller(settings, home, clean),
         _fold(settings, home, clean),
+        _stats(settings, home, clean),
         _gateway(settings, home, clean),
     ]
     return tuple(services)
@@ -153,6 +154,7 @@ def _loader(settings: StackSettings, home: Home, env: Mapping[str, str]) -> Serv
             triton_grpc=settings.triton_address,
             model_repository=repository,
             loader_name=LOADER,
+            metrics_port=settings.ports.loader_metrics,
         ),
         env=env,
         cwd=home.root,
@@ -174,6 +176,7 @@ def _controller(settings: StackSettings, home: Home, env: Mapping[str, str]) -> 
             mlflow_uri=settings.mlflow_url,
             kafka_bootstrap=settings.kafka_address,
             auto_endpoints=str(settings.auto_endpoints).lower(),
+            metrics_port=settings.ports.controller_metrics,
             export_command=shlex.join([sys.executable, "-P", *install]),
         ),
         env=env,
@@ -190,10 +193,32 @@ def _fold(settings: StackSettings, home: Home, env: Mapping[str, str]) -> Servic
             "stats.fold_main",
             kafka_bootstrap=settings.kafka_address,
             window_seconds=settings.window_seconds,
+            metrics_port=settings.ports.fold_metrics,
         ),
         env=env,
         cwd=home.root,
         ready=probes.grown(home.logs / "fold.log"),
+        uses=("kafka",),
+    )
+
+
+def _stats(settings: StackSettings, home: Home, env: Mapping[str, str]) -> Service:
+    return Service(
+        name="stats",
+        argv=_python(
+            "stats.evaluate_main",
+            endpoints_dir=home.endpoints,
+            store_url=home.packages.as_uri(),
+            kafka_bootstrap=settings.kafka_address,
+            host=LOOPBACK,
+            port=settings.ports.stats,
+            state_dir=home.root / "stats",
+            gateway_url=settings.gateway_url,
+            mlflow_url=settings.mlflow_url,
+        ),
+        env=env,
+        cwd=home.root,
+        ready=probes.http_ok(f"{settings.stats_url}/livez"),
         uses=("kafka",),
     )
 

@@ -21,6 +21,10 @@ class Ports:
     triton_http: int = 8000
     triton_grpc: int = 8001
     triton_metrics: int = 8002
+    stats: int = 9300
+    controller_metrics: int = 9301
+    fold_metrics: int = 9302
+    loader_metrics: int = 9303
 
     def flag(self, name: str) -> str:
         """The command line's flag that changes port ``name``."""
@@ -67,6 +71,11 @@ class StackSettings:
     def mlflow_url(self) -> str:
         """The MLflow server in use, ours or an existing one."""
         return self.mlflow_uri or f"http://{LOOPBACK}:{self.ports.mlflow}"
+
+    @property
+    def stats_url(self) -> str:
+        """Where the statistics are: /metrics, and the page /ui."""
+        return f"http://{LOOPBACK}:{self.ports.stats}"
 
     @property
     def kafka_address(self) -> str:

@@ -41,6 +41,7 @@ class StackRecord(BaseModel):
     gateway_url: str
     gateway_grpc: str
     mlflow_url: str
+    stats_url: str = ""
     kafka_bootstrap: str
     triton_grpc: str
     auto_endpoints: bool = True

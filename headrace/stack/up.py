@@ -166,6 +166,7 @@ class Up:
                         gateway_url=settings.gateway_url,
                         gateway_grpc=settings.gateway_grpc,
                         mlflow_url=settings.mlflow_url,
+                        stats_url=settings.stats_url,
                         kafka_bootstrap=settings.kafka_address,
                         triton_grpc=settings.triton_address,
                         auto_endpoints=settings.auto_endpoints,

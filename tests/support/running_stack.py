@@ -34,6 +34,10 @@ PORTS = (
     "triton-http",
     "triton-grpc",
     "triton-metrics",
+    "stats",
+    "controller-metrics",
+    "fold-metrics",
+    "loader-metrics",
 )
 
 
@@ -79,6 +83,10 @@ class RunningStack:
     @property
     def mlflow(self) -> str:
         return f"http://127.0.0.1:{self.ports['mlflow']}"
+
+    @property
+    def stats(self) -> str:
+        return f"http://127.0.0.1:{self.ports['stats']}"
 
     @property
     def kafka(self) -> str:

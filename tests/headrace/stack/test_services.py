@@ -24,7 +24,8 @@ def test_nothing_of_ours_nor_of_python_is_inherited_from_the_shell() -> None:
 
 def test_existing_services_are_used_and_not_started() -> None:
     plan = {item.name: item for item in services.plan(EXISTING, Home(Path("/h")), {})}
-    assert set(plan) == {"loader", "controller", "fold", "gateway"}
+    assert set(plan) == {"loader", "controller", "fold", "stats", "gateway"}
+    assert "--kafka-bootstrap=k:1" in plan["stats"].argv
     assert "--kafka-bootstrap=k:1" in plan["fold"].argv
     assert "--kafka-bootstrap=k:1" in plan["gateway"].argv
     assert "--mlflow-uri=http://m:2" in plan["controller"].argv

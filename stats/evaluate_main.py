@@ -1,0 +1,97 @@
+"""The evaluate role's process: ``python -P -m stats.evaluate_main --help``.
+
+Reads the environment once, here, builds the parts, and serves ``/metrics`` and the page ``/ui``
+until SIGTERM or SIGINT. One replica: a second one would export every series twice.
+"""
+
+import logging
+import os
+import sys
+from pathlib import Path
+
+import uvicorn
+
+from service import flags, logs
+from stats.drift import DriftSettings
+from stats.endpoint_files import EndpointFiles
+from stats.evaluate import EvaluatePace, Evaluator
+from stats.evaluate_app import application
+from stats.evaluate_settings import EvaluateSettings
+from stats.evaluation import Evaluation, Pace
+from stats.kafka_clients import KafkaAddress
+from stats.learnt import Forgetful, Learnt, LearntFile
+from stats.references import StoredReferences
+from stats.ui.app import router
+from stats.ui.view import Links
+from stats.window_log import KafkaWindowLog
+
+log = logging.getLogger(__name__)
+
+_LEARNT = "learnt.json"
+
+
+def main() -> int:
+    """Runs until SIGTERM or SIGINT."""
+    settings = flags.parse(
+        EvaluateSettings, sys.argv[1:], os.environ, program="stats.evaluate_main"
+    )
+    if min(settings.false_alarm_days, settings.drift_window_seconds) <= 0:
+        sys.exit("stats.evaluate_main: false-alarm-days and drift-window-seconds are above 0")
+    logs.configure("stats", settings.log_level)
+    # The client writes a line for each of its own attempts, many a second while Kafka is down.
+    logging.getLogger("kafka").setLevel(logging.CRITICAL)
+    references = StoredReferences(settings.store_url)
+    endpoints = EndpointFiles(settings.endpoints_dir)
+    evaluator = _evaluator(settings, references, endpoints)
+    links = Links(settings.gateway_url, settings.mlflow_url)
+    app = application(evaluator, router(endpoints, evaluator.board, links))
+    server = uvicorn.Server(
+        uvicorn.Config(
+            app,
+            host=settings.host,
+            port=settings.port,
+            log_config=None,
+            access_log=False,
+            timeout_graceful_shutdown=3,
+        )
+    )
+    log.info("the evaluate role starts", extra={"bootstrap": settings.kafka_bootstrap})
+    references.start()
+    evaluator.start()
+    try:
+        server.run()
+    finally:
+        evaluator.close()
+        references.close()
+    log.info("the evaluate role ends")
+    return 0 if server.started else 1
+
+
+def _evaluator(
+    settings: EvaluateSettings, references: StoredReferences, endpoints: EndpointFiles
+) -> Evaluator:
+    address = KafkaAddress(
+        tuple(settings.kafka_bootstrap.split(",")), request_seconds=settings.request_seconds
+    )
+    drift = DriftSettings(
+        window_seconds=settings.drift_window_seconds,
+        window_texts=settings.drift_window_texts,
+        false_alarm_seconds=settings.false_alarm_days * 86_400,
+        calibration_seconds=settings.calibration_hours * 3600,
+    )
+    learnt: Learnt = Forgetful()
+    if settings.state_dir:
+        learnt = LearntFile(Path(settings.state_dir) / _LEARNT)
+    pace = Pace(lateness_seconds=settings.lateness_seconds, keep_seconds=settings.keep_seconds)
+    return Evaluator(
+        Evaluation(references, drift, pace, learnt.load()),
+        lambda since: KafkaWindowLog(address, since, settings.windows_topic),
+        endpoints,
+        learnt,
+        false_alarm_seconds=drift.false_alarm_seconds,
+        pace=EvaluatePace(history_seconds=settings.history_hours * 3600),
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
