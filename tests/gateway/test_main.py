@@ -12,6 +12,8 @@ from gateway_world import endpoint_of, text_of
 
 from gateway.receipts import make_key_file
 
+pytestmark = pytest.mark.real  # starts processes
+
 BODY = {"inputs": text_of(3)}
 
 

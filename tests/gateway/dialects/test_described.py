@@ -60,7 +60,7 @@ def holds_whole_float(value: object) -> bool:
 
 
 @schema.parametrize()
-@settings(max_examples=15, deadline=None, derandomize=True)
+@settings(max_examples=6, deadline=None, derandomize=True)
 def test_whatever_is_asked_by_the_document_gets_a_documented_answer(
     case: schemathesis.Case[Any],
 ) -> None:

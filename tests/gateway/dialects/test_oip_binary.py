@@ -67,7 +67,7 @@ def mutated(draw: st.DrawFn) -> tuple[bytes, bytes]:
 
 
 @given(mutated())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_a_mutated_body_is_answered_or_refused_and_never_a_bug(case: tuple[bytes, bytes]) -> None:
     body, length = case
 
@@ -84,7 +84,7 @@ def test_a_mutated_body_is_answered_or_refused_and_never_a_bug(case: tuple[bytes
 
 
 @given(st.binary(max_size=400))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_random_bytes_are_refused_on_every_route(body: bytes) -> None:
     async def ask() -> None:
         async with client_of(BEHIND) as client:

@@ -13,6 +13,8 @@ from tiny_models import write_onnx_version
 from registry.job import LINE, ConversionRequest, Failed, Progress, Published
 from registry.store import PackageStore
 
+pytestmark = pytest.mark.real  # starts processes
+
 PROGRAM = [sys.executable, "-P", "-m", "registry.convert"]
 
 
