@@ -126,10 +126,12 @@ class Publisher:
 
     def _send(self, now: float) -> float:
         stopping = self._stop_at is not None
-        heartbeat = now - self._said_at >= self._pace.heartbeat_seconds
+        # Compared as the wait below is computed: rounding must not make that wait 0.
+        heartbeat_at = self._said_at + self._pace.heartbeat_seconds
+        heartbeat = now >= heartbeat_at
         wanted = stopping or heartbeat or self._outbox.pending is not None
         if not (wanted or self._outbox.full or now >= self._due_at):
-            return min(self._due_at, self._said_at + self._pace.heartbeat_seconds) - now
+            return min(self._due_at, heartbeat_at) - now
         self._due_at = now + self._pace.flush_seconds
         message = self._outbox.message(heartbeat=heartbeat, last=stopping)
         if message is None:

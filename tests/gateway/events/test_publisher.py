@@ -235,6 +235,18 @@ def test_the_thread_sleeps_until_a_message_is_full(make_event: MakeEvent) -> Non
     assert len(decode(sink.messages[0]).events) == 5
 
 
+def test_rounding_never_makes_a_wait_of_nothing() -> None:
+    """A moment that is 0.2 + 0.5 and, seen from 0.2, less than 0.5 away."""
+    pace = Pace(flush_seconds=50.0, heartbeat_seconds=0.5)
+    now = 0.2
+    buffer = EventBuffer(capacity_records=100, wake_events=5)
+    outbox = Outbox(buffer, gateway="g", max_events=5)
+    publisher = Publisher(buffer, outbox, ScriptedSink(), pace=pace, clock=lambda: now)
+    now = 0.2 + 0.5
+    assert now - 0.2 < 0.5
+    assert publisher.step() != 0.0
+
+
 @pytest.mark.parametrize("closing", ["in time", "too late"])
 @given(
     script=st.lists(st.sampled_from(OUTCOMES), max_size=25),
