@@ -109,6 +109,8 @@ class SubprocessLauncher:
                     limit=_LINE_LIMIT_BYTES,
                     start_new_session=True,
                 )
+            # On this machine versions serve callers too.
+            process_group.give_way(process.pid)
             recorded = process_group.record(process.pid)
             (scratch / _PID_FILE).write_text(recorded, encoding="utf-8")
             return await self._watched(process, progress, scratch / "stderr")

@@ -1,4 +1,4 @@
-"""A process with everything it started: how much memory it holds, and its end.
+"""A process with everything it started: how much memory it holds, its priority, and its end.
 
 Called by the launcher. Reads ``/proc``, so that memory is known on Linux only; elsewhere it counts
 as none and no limit is held. It touches no process outside the group it is given.
@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 _PROC = Path("/proc")
+_NICENESS = 5  # a third of what others get, where all are busy
 _GROUP, _START, _RESIDENT = 2, 19, 21  # fields of /proc/<pid>/stat after the name, from 0
 
 
@@ -27,6 +28,18 @@ def kill(group: int) -> None:
     """Ends every process of a group at once; one that is gone is no error."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(group, signal.SIGKILL)
+
+
+def give_way(group: int) -> None:
+    """Lets other processes of the machine go first; where the system refuses, nothing changes.
+
+    For a group whose leader began a session. Where Linux shares processors between sessions, it is
+    the session's niceness that counts (sched(7), "The autogroup feature"), else each process's own.
+    """
+    with suppress(ProcessLookupError, PermissionError):
+        os.setpriority(os.PRIO_PGRP, group, _NICENESS)
+    with suppress(OSError):
+        (_PROC / str(group) / "autogroup").write_text(f"{_NICENESS}\n", encoding="utf-8")
 
 
 def record(pid: int) -> str:
