@@ -21,6 +21,9 @@ RANGE_MESSAGES = 64  # messages, each of many events; a constant of the topic
 LOOKBACK_MESSAGES = 256  # before a range's start, where the first of two copies is looked for
 WINDOW_SECONDS = 10  # of event time, aligned to the epoch
 MICRO = 1_000_000  # sums are in millionths of their unit
+# A message whose events are further than this from when Kafka took it was sent by a gateway whose
+# clock is off, or whose Kafka was away for long.
+MISTIMED_SECONDS = 300.0
 CALLER_CAP = 20  # attempts of one caller in one cell of one range that count as evidence
 CALLER_GROUPS = 32  # that callers are put into by their hash; a constant of the topic
 
@@ -125,6 +128,7 @@ class WindowRecord(msgspec.Struct):
     through: float = 0.0  # largest time of a message in it, as Kafka keeps it, unix seconds
     skipped: int = 0  # messages of an unknown schema, or that were no batches at all
     copies: int = 0  # messages that were in the log before
+    mistimed: int = 0  # messages whose events are more than MISTIMED_SECONDS from Kafka's time
     cells: list[Cell] = []
     # endpoint -> status and reason ("503 overloaded") -> count
     refusals: dict[str, dict[str, int]] = {}

@@ -52,7 +52,7 @@ class Ledger:
 
     def __init__(self) -> None:
         self._held: dict[_Key, _Held] = {}
-        self._newest: dict[tuple[str, int], float] = {}  # topic id, partition -> largest time
+        self._through: dict[tuple[str, int], float] = {}  # topic id, partition -> largest time
         self._horizon = 0.0
 
     def take(self, record: WindowRecord) -> Growth | None:
@@ -67,21 +67,21 @@ class Ledger:
         complete = record.end - record.start >= RANGE_MESSAGES
         self._held[key] = _Held(record.end, seen, None if complete else record)
         log = (record.topic_id, record.partition)
-        self._newest[log] = max(self._newest.get(log, 0.0), seen)
+        self._through[log] = max(self._through.get(log, 0.0), record.through)
         return growth(None if held is None else held.record, record)
 
     def forget_before(self, time: float) -> None:
         """Drops what is known of ranges whose messages and events are all older, unix seconds."""
         self._horizon = max(self._horizon, time)
         self._held = {key: held for key, held in self._held.items() if held.seen >= time}
-        self._newest = {log: seen for log, seen in self._newest.items() if seen >= time}
+        self._through = {log: seen for log, seen in self._through.items() if seen >= time}
 
     def known_through(self) -> float:
         """As ``measures.merging.Windows.known_through``: of the slowest partition; 0: nothing."""
-        if not self._newest:
+        if not self._through:
             return 0.0
-        topic_id = max(self._newest, key=lambda log: self._newest[log])[0]
-        return min(seen for log, seen in self._newest.items() if log[0] == topic_id)
+        topic_id = max(self._through, key=lambda log: self._through[log])[0]
+        return min(seen for log, seen in self._through.items() if log[0] == topic_id)
 
     def __len__(self) -> int:
         return len(self._held)

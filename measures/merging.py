@@ -92,7 +92,7 @@ class Windows:
 
     def __init__(self) -> None:
         self._records: dict[RangeKey, WindowRecord] = {}
-        self._newest: dict[tuple[str, int], float] = {}  # topic id, partition -> largest time
+        self._through: dict[tuple[str, int], float] = {}  # topic id, partition -> largest time
         self._sums: dict[tuple[str, _WindowKey], EndpointWindow] = {}
         # endpoint -> window -> range -> its cells there
         self._cells: defaultdict[str, dict[_WindowKey, dict[RangeKey, list[Cell]]]] = defaultdict(
@@ -111,9 +111,8 @@ class Windows:
         for place in before.keys() | after.keys():
             if before.get(place) != after.get(place):
                 self._place(place, key, after.get(place, []))
-        seen = max(record.through, record.newest)
         log = (record.topic_id, record.partition)
-        self._newest[log] = max(self._newest.get(log, 0.0), seen)
+        self._through[log] = max(self._through.get(log, 0.0), record.through)
         return True
 
     def forget_before(self, time: float) -> None:
@@ -123,18 +122,20 @@ class Windows:
                 del self._records[key]
                 for place in _by_window(record):
                     self._place(place, key, [])
-        self._newest = {log: seen for log, seen in self._newest.items() if seen >= time}
+        self._through = {log: seen for log, seen in self._through.items() if seen >= time}
 
     def known_through(self) -> float:
         """The time up to which every partition has been folded, unix seconds; 0 without records.
 
-        The smallest over partitions of the largest time seen in each, for a partition whose worker
-        lags must hold the windows open. Partitions of a topic that was replaced don't count.
+        The smallest over partitions of the largest time that Kafka gave a message in each, for a
+        partition whose worker lags must hold the windows open. What events say of their own time
+        tells nothing here: a gateway's clock may be an hour ahead. Partitions of a topic that was
+        replaced don't count.
         """
-        if not self._newest:
+        if not self._through:
             return 0.0
-        topic_id = max(self._newest, key=lambda log: self._newest[log])[0]
-        return min(seen for log, seen in self._newest.items() if log[0] == topic_id)
+        topic_id = max(self._through, key=lambda log: self._through[log])[0]
+        return min(seen for log, seen in self._through.items() if log[0] == topic_id)
 
     def closed(
         self, endpoint: str, *, after: float, now: float, lateness_seconds: float

@@ -11,7 +11,7 @@ from collections import deque
 import msgspec
 
 from contracts.events import EventBatch, UnknownSchemaError, decode, decoded
-from contracts.windows import LOOKBACK_MESSAGES, RANGE_MESSAGES, WindowRecord
+from contracts.windows import LOOKBACK_MESSAGES, MISTIMED_SECONDS, RANGE_MESSAGES, WindowRecord
 from measures.folding import Fold
 
 _Identity = tuple[str, int]
@@ -85,7 +85,7 @@ class PartitionFold:
         if identity is not None and identity in self._seen:
             opened.copies += 1
         else:
-            opened.add(message)
+            opened.add(message, time)
         self._remember(offset, identity)
         opened.end, opened.through = offset + 1, max(opened.through, time)
         if self.next == opened.start + RANGE_MESSAGES:
@@ -133,6 +133,7 @@ class PartitionFold:
             through=opened.through,
             skipped=opened.skipped,
             copies=opened.copies,
+            mistimed=opened.mistimed,
             cells=fold.cells(),
             refusals=fold.refusals,
             window_seconds=self._window_seconds,
@@ -148,15 +149,19 @@ class _OpenRange:
         self.through = 0.0
         self.skipped = 0
         self.copies = 0
+        self.mistimed = 0
         self.fold = Fold(window_seconds)
 
-    def add(self, message: bytes) -> None:
+    def add(self, message: bytes, time: float) -> None:
         try:
             batch: EventBatch = decode(message)
         except (UnknownSchemaError, msgspec.DecodeError):
             self.skipped += 1  # told to people by whoever writes the record
         else:
             self.fold.add(batch)
+            # One clock made them all: the first one tells.
+            if batch.events and abs(batch.events[0].time - time) > MISTIMED_SECONDS:
+                self.mistimed += 1
 
 
 def _identity_of(message: bytes) -> _Identity | None:

@@ -13,7 +13,7 @@ from contracts.windows import Cell, OwnCounts, WindowRecord
 from measures.own_statistics import declaration_of
 from measures.ranges import PartitionFold
 
-_COMPARED = ("newest", "events", "through", "skipped", "copies")
+_COMPARED = ("newest", "events", "through", "skipped", "copies", "mistimed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,15 @@ def recounted(record: WindowRecord, messages: Iterable[RawMessage]) -> WindowRec
     found = complete[0] if complete else fold.growing()
     if found is None:
         found = msgspec.structs.replace(
-            record, newest=0.0, events=0, through=0.0, skipped=0, copies=0, cells=[], refusals={}
+            record,
+            newest=0.0,
+            events=0,
+            through=0.0,
+            skipped=0,
+            copies=0,
+            mistimed=0,
+            cells=[],
+            refusals={},
         )
     return found
 

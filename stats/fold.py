@@ -34,6 +34,7 @@ class FoldCounts:
     events: int = 0
     skipped: int = 0
     copies: int = 0
+    mistimed: int = 0
     missing: int = 0
     records: int = 0
     oversized: int = 0
@@ -150,6 +151,7 @@ class Folder:
             self._counts.events += record.events
             self._counts.skipped += record.skipped
             self._counts.copies += record.copies
+            self._counts.mistimed += record.mistimed
             if record.skipped:
                 log.warning(
                     "messages that this program does not understand",

@@ -110,7 +110,11 @@ class Topics:
         self._admin = _built(KafkaAdminClient, address)
 
     def ensure(self, topic: Topic) -> None:
-        """Makes the topic where it is missing, with retention by time, never compacted."""
+        """Makes the topic where it is missing, with retention by time, never compacted.
+
+        Compaction would keep the newest message of a range; but a late writer's is not the one
+        with the largest end. Time is the broker's, whatever a client's clock says.
+        """
         with speaking():
             if topic.name in self._admin.list_topics():
                 return
@@ -119,6 +123,7 @@ class Topics:
                 "replication_factor": topic.replication,
                 "configs": {
                     "cleanup.policy": "delete",
+                    "message.timestamp.type": "LogAppendTime",
                     "retention.ms": str(int(topic.retention_hours * 3_600_000)),
                     "max.message.bytes": str(topic.max_message_bytes),
                 },

@@ -16,6 +16,7 @@ _COUNTERS = {
     "events": "Prediction events in complete ranges that were folded here.",
     "skipped": "Messages that were no batches of a known schema.",
     "copies": "Messages that a gateway had written before.",
+    "mistimed": "Messages of a gateway whose clock is off, or that waited long for Kafka.",
     "missing": "Messages that were deleted before they were folded.",
     "records": "Window records written.",
     "oversized": "Window records written without their counts, for they were too large.",

@@ -176,7 +176,13 @@ class KafkaSink:
             wanted = {
                 "num_partitions": topic.partitions,
                 "replication_factor": topic.replication,
-                "configs": {"retention.ms": str(int(topic.retention_hours * 3_600_000))},
+                "configs": {
+                    "cleanup.policy": "delete",
+                    "retention.ms": str(int(topic.retention_hours * 3_600_000)),
+                    # By the broker's clock: it refuses messages of a clock that is an hour ahead,
+                    # and one that is behind would keep windows open.
+                    "message.timestamp.type": "LogAppendTime",
+                },
             }
             try:
                 admin.create_topics({topic.name: wanted})

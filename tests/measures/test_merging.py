@@ -177,6 +177,17 @@ def test_a_partition_that_lags_keeps_windows_open() -> None:
     assert closed(windows, now=1000.0) == [100]
 
 
+def test_a_clock_an_hour_ahead_closes_no_window_before_its_time() -> None:
+    ahead = record_at(0, 3700, through=104.0)
+    ahead.newest = 3700.0
+    windows = windows_of(ahead, record_at(1, 100, through=500.0))
+    assert windows.known_through() == 104.0
+    assert closed(windows, now=1000.0) == []
+    windows.put(record_at(0, 3700, through=500.0, end=2))
+    assert closed(windows, now=1000.0) == [100]
+    assert [window.start for window in windows.all("e")] == [100, 3700]
+
+
 def test_a_topic_that_was_replaced_holds_nothing_open() -> None:
     old = record_at(1, 100, through=104.0, topic_id="old")
     assert closed(windows_of(old, record_at(0, through=500.0)), now=1000.0) == [100]

@@ -110,6 +110,19 @@ def test_whatever_is_in_a_message_folding_goes_on(data: st.DataObject) -> None:
     assert record.end == 2
 
 
+def test_messages_of_a_clock_that_is_off_are_counted_and_kept() -> None:
+    rng = random.Random(1)
+    times = [1e6, 1e6 + 3600, 1e6 - 3600, 1e6 + 200]
+    fold = PartitionFold("t", 0, first=0, window_seconds=10)
+    for offset, time in enumerate(times):
+        fold.take(offset, 1e6, encode(batch_of(rng, sequence=offset, time=time, events=2)))
+    record = fold.growing()
+    assert record is not None
+    assert (record.mistimed, record.events, record.through) == (2, 8, 1e6)
+    starts = {cell.start // 3600 for cell in record.cells}
+    assert starts == {1e6 // 3600 - 1, 1e6 // 3600, 1e6 // 3600 + 1}
+
+
 def test_a_hole_in_the_log_is_counted_and_ends_its_range() -> None:
     fold = PartitionFold("t", 0, first=64, window_seconds=10)
     message = [encode(EventBatch("g", number)) for number in range(4)]

@@ -92,7 +92,7 @@ def test_records_are_read_from_a_time_onwards(
     later.close()
 
 
-def test_the_topic_is_kept_by_time_and_never_compacted(
+def test_the_topic_is_kept_by_the_brokers_time_and_never_compacted(
     kafka: KafkaProcess, topic: Topic, sink: KafkaRecordSink
 ) -> None:
     admin = KafkaAdminClient(bootstrap_servers=kafka.bootstrap)
@@ -100,6 +100,7 @@ def test_the_topic_is_kept_by_time_and_never_compacted(
     said = str(admin.describe_configs([resource]))
     admin.close()
     assert str(int(topic.retention_hours * 3_600_000)) in said
+    assert "LogAppendTime" in said
     assert "compact" not in said.split("cleanup.policy")[1][:80]
 
 

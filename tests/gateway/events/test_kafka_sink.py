@@ -203,8 +203,12 @@ def test_the_topic_is_made_with_its_settings(
     sink.close(1.0)
     described = admin.describe_topics([topic.name])[0]
     assert len(described["partitions"]) == 3
-    asked = [ConfigResource(ConfigResourceType.TOPIC, topic.name, configs=["retention.ms"])]
-    assert "3600000" in str(admin.describe_configs(asked))
+    configs = ["retention.ms", "cleanup.policy", "message.timestamp.type"]
+    asked = [ConfigResource(ConfigResourceType.TOPIC, topic.name, configs=configs)]
+    said = str(admin.describe_configs(asked))
+    assert "3600000" in said
+    assert "'delete'" in said
+    assert "LogAppendTime" in said
 
 
 def test_messages_go_round_the_partitions_and_copies_stay_in_one(
