@@ -59,7 +59,11 @@ class Traffic(threading.Thread):
 
     def until(self, share: float) -> None:
         """Returns when this share of the events is on its way."""
-        until(lambda: self.topics.events > EVENTS * share, "the traffic stands still")
+        until(
+            lambda: self.topics.events > EVENTS * share or not self.is_alive(),
+            "the traffic stands still",
+        )
+        assert self.is_alive(), "the traffic ended too soon"
 
     def _next(self, sequence: int) -> bytes | None:
         """A message, or what may come in its place."""

@@ -87,10 +87,11 @@ class Topics:
     def send(self, values: Sequence[bytes | None]) -> None:
         """Sends messages in turn to all partitions, and waits for all."""
         producer = KafkaProducer(bootstrap_servers=self.bootstrap, acks="all", linger_ms=5)
-        sent = [
-            producer.send(self.predictions, value, partition=(self.sent + n) % self.partitions)
-            for n, value in enumerate(values)
-        ]
+        sent = []
+        for n, value in enumerate(values):
+            key = b"deleted" if value is None else None  # no value without a key
+            partition = (self.sent + n) % self.partitions
+            sent.append(producer.send(self.predictions, value, key=key, partition=partition))
         for future in sent:
             future.get(30)
         self.sent += len(values)
