@@ -26,7 +26,10 @@ from stats.drift_counts import Layout, counts_of, layouts_of, reference_counts
 DAY_SECONDS = 86_400.0
 MOST_POINTS = 1440
 MOST_STATISTICS = 64  # of a version
-_LEARNING_DAYS = 7  # the null goes on being learnt for so many days, while nothing drifts
+# The null goes on being learnt for so many days, from windows after which so many others were
+# quiet: what drifts slowly is not significant at first, and must not be taken for usual.
+_LEARNING_DAYS = 7
+_QUIET_WINDOWS = 100
 
 _Level = Literal[0, 1, 2]
 
@@ -58,6 +61,7 @@ class _Watched:
     learnt_seconds: float = 0.0
     monitors: Monitors | None = None
     calibration: Calibration = field(default_factory=Calibration.begin)
+    unlearnt: deque[tuple[Floats, float]] = field(default_factory=deque)
     points: deque[DriftPoint] = field(default_factory=lambda: deque(maxlen=MOST_POINTS))
     shown: tuple[Monitor, ...] = ()
     level: _Level = 0
@@ -132,12 +136,12 @@ class DriftWatch:
 
     def result(self) -> VersionDrift:
         """What is known now."""
-        least = min((one.calibration.seconds.item() for one in self._compared()), default=0.0)
+        seen = max((one.calibration.seconds.item() for one in self._compared()), default=0.0)
         return VersionDrift(
             version=self._version,
             package=self._package,
             reference=self._reference(),
-            calibration=min(1.0, least / self._settings.calibration_seconds),
+            calibration=min(1.0, seen / self._settings.calibration_seconds),
             at=self.through,
             texts=self._texts,
             statistics=tuple(
@@ -243,15 +247,20 @@ class DriftWatch:
         one.shown = _monitors(psi, found, threshold, ready)
         best = max(one.shown, key=lambda monitor: monitor.ratio)
         one.points.append(DriftPoint(self.through, best.psi, best.ratio))
-        if self._learns(one, level):
-            one.calibration = one.calibration.after(found, seconds)
+        if self.through > self.learning_from:
+            self._calibrate(one, found, seconds, quiet=best.ratio <= 1)
 
-    def _learns(self, one: _Watched, level: int) -> bool:
+    def _calibrate(self, one: _Watched, found: Floats, seconds: float, *, quiet: bool) -> None:
         """In the first day from everything; then for some days more, while nothing drifts."""
-        if self.through <= self.learning_from:
-            return False
         seen, day = one.calibration.seconds.item(), self._settings.calibration_seconds
-        return seen < day or (level == 0 and seen < _LEARNING_DAYS * day)
+        if seen < day:
+            one.calibration = one.calibration.after(found, seconds)
+        elif not quiet:
+            one.unlearnt.clear()
+        elif seen < _LEARNING_DAYS * day:
+            one.unlearnt.append((found, seconds))
+            if len(one.unlearnt) > _QUIET_WINDOWS:
+                one.calibration = one.calibration.after(*one.unlearnt.popleft())
 
     def _reference(self) -> Reference:
         profile = self._profile
