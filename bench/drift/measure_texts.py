@@ -1,0 +1,130 @@
+"""Measures real texts once: what the gateway would record of each, into ``texts.npz``.
+
+Run by a person; its output is committed, so that the simulation needs no download and no text is
+passed on. It tokenises and answers with the gateway's own code and the example's model.
+
+    pip download --no-binary :all: --no-deps vaderSentiment==3.3.2
+    cargo fetch    # of a crate that depends on lingua-german-language-model 1.3.0
+    python -P -m bench.drift.measure_texts --archive vaderSentiment-3.3.2.tar.gz \
+        --german .../lingua-german-language-model-1.3.0/testdata/sentences.txt
+
+- Four domains of Hutto and Gilbert (2014), as ``examples/sentiment/corpus.py`` reads them. Of the
+  two that the model learnt from, only what it was not trained on: scores of texts that a model has
+  seen are surer than those of any that come later.
+- 1,000 German sentences from news and the web, the test data of the language detector Lingua
+  (crate lingua-german-language-model 1.3.0, Apache-2.0).
+"""
+
+import argparse
+import hashlib
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+from numpy.typing import NDArray
+
+from bench import corpus as example
+from bench.drift.population import GERMAN, Texts, write
+from contracts.manifest import TokenizerSpec
+from contracts.tasks import Task
+from preprocess.encoder import TextEncoder
+from preprocess.heads import task_values
+from preprocess.observe import answered
+
+LABELS = ("negative", "positive")
+GERMAN_SHA256 = "a8982aaa6ec4af7bd80995550bbed5cd8b4ec17daa9a7fe04ad7c16944218da9"
+_MOST_TOKENS = 512
+
+
+def main() -> None:
+    """Reads the command line and the texts, measures, writes."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--archive", type=Path, required=True, help="vaderSentiment-3.3.2.tar.gz")
+    parser.add_argument("--german", type=Path, required=True, help="Lingua's sentences.txt")
+    arguments = parser.parse_args()
+    parts = [*rated(arguments.archive), german(arguments.german)]
+    write(parts)
+    for part in parts:
+        print(f"{part.domain}: {len(part)} texts, {part.unk.sum() / part.tokens.sum():.1%} unknown")
+
+
+def rated(archive: Path) -> list[Texts]:
+    """The four domains, without what the model was trained on."""
+    sys.path.append(str(example.folder()))
+    import corpus  # noqa: PLC0415 - lies beside the example's scripts, in no package
+
+    texts = [
+        text
+        for text in corpus.read(archive)
+        if text.domain not in corpus.SEEN or text.split is not corpus.Split.TRAIN
+    ]
+    return [
+        measured(
+            domain.value,
+            [text.text for text in texts if text.domain is domain],
+            [text.rating for text in texts if text.domain is domain],
+        )
+        for domain in corpus.Domain
+    ]
+
+
+def german(sentences: Path) -> Texts:
+    """The other language; nobody rated its sentences.
+
+    Raises:
+        ValueError: not the file that the committed figures are from.
+    """
+    content = sentences.read_bytes()
+    found = hashlib.sha256(content).hexdigest()
+    if found != GERMAN_SHA256:
+        raise ValueError(f"{sentences} has SHA-256 {found}, not {GERMAN_SHA256}")
+    lines = content.decode("utf-8").splitlines()
+    return measured(GERMAN, lines, [float("nan")] * len(lines))
+
+
+def measured(domain: str, texts: Sequence[str], ratings: Sequence[float]) -> Texts:
+    """What the gateway would record of each text, with people's rating of it."""
+    model = example.folder() / "model"
+    definition = (model / "tokenizer.json").read_bytes()
+    vocabulary: dict[str, int] = json.loads(definition)["model"]["vocab"]
+    encoder = TextEncoder(
+        definition,
+        TokenizerSpec(
+            max_tokens=_MOST_TOKENS,
+            pad_id=vocabulary["[PAD]"],
+            unk_id=vocabulary["[UNK]"],
+            vocabulary=len(vocabulary),
+        ),
+    )
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    session = onnxruntime.InferenceSession(
+        model / "model.onnx", options, providers=["CPUExecutionProvider"]
+    )
+    encoded = encoder.encode(texts)
+    logits = np.concatenate([_logits(session, ids) for ids in encoded.ids])
+    values = task_values(Task.TEXT_CLASSIFICATION, logits, width=len(LABELS))
+    records = answered(encoded, Task.TEXT_CLASSIFICATION, values, LABELS)
+    return Texts(
+        domain=domain,
+        tokens=np.array(encoded.tokens, dtype=np.int16),
+        words=np.array(encoded.words, dtype=np.int16),
+        unk=np.array(encoded.unk, dtype=np.int16),
+        positive=np.array([record.label == "positive" for record in records]),
+        score=np.array([record.score for record in records], dtype=np.float32),
+        rating=np.array(ratings, dtype=np.float32),
+    )
+
+
+def _logits(session: onnxruntime.InferenceSession, ids: list[int]) -> NDArray[np.float32]:
+    row = np.array([ids], dtype=np.int64)
+    feeds = {"input_ids": row, "attention_mask": np.ones_like(row)}
+    logits: NDArray[np.float32] = session.run(["logits"], feeds)[0]
+    return logits
+
+
+if __name__ == "__main__":
+    main()

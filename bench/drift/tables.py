@@ -1,0 +1,54 @@
+"""What was found, as the tables of ``docs/statistics.md``.
+
+Called by ``__main__``, which puts them between the document's markers. Pure.
+"""
+
+from collections.abc import Sequence
+
+from bench.drift.figures import Row
+
+_NOTHING = ""
+
+
+def tables(study: str, rows: Sequence[Row]) -> dict[str, str]:
+    """Marker's name -> table: one line for each ``what``, one column for each ``where``.
+
+    ``shifts`` and ``rivals`` are turned: their methods are the lines.
+    """
+    if study in {"shifts", "rivals"}:
+        return {f"drift-{study}": _table(rows, turned=True)}
+    return {f"drift-{study}": _table(rows, turned=False)}
+
+
+def _table(rows: Sequence[Row], *, turned: bool) -> str:
+    placed = {((row.where, row.what) if turned else (row.what, row.where)): row for row in rows}
+    lines = dict.fromkeys(line for line, _ in placed)
+    columns = dict.fromkeys(column for _, column in placed)
+    return "\n".join([
+        "| | " + " | ".join(columns) + " |",
+        "|---" * (len(columns) + 1) + "|",
+        *(
+            f"| {line} | "
+            + " | ".join(_cell(placed.get((line, column))) for column in columns)
+            + " |"
+            for line in lines
+        ),
+    ])  # fmt: skip
+
+
+def _cell(row: Row | None) -> str:
+    if row is None:
+        return _NOTHING
+    if row.unit == "windows":
+        shown = f"{_windows(row.median)} / {_windows(row.figure)}"
+    elif row.unit == "of windows":
+        shown = f"{100 * row.figure:.2g} %"
+    else:
+        shown = f"{row.figure:.2g}"
+        if row.low is not None and row.high is not None:
+            shown += f" ({row.low:.2g} to {row.high:.2g})"
+    return shown if row.reached is not False else f"{shown}: **not reached**"
+
+
+def _windows(value: float | None) -> str:
+    return "never" if value is None or value == float("inf") else f"{value:,.0f}"
