@@ -33,6 +33,7 @@ TEXTS = HERE.parent / "sentiment" / "texts"
 ENDPOINT = "sentiment-rollouts"
 HEADRACE = str(Path(sys.executable).with_name("headrace"))
 ENDS = ("Settled", "RolledBack", "Rejected", "Reverted", "Superseded")
+NO_ROOM = "503: This gateway has more to do than it can."
 POLL_SECONDS = 1.0
 
 console = Console()
@@ -75,7 +76,7 @@ class Ended:
         right = self.phase == example.ends and example.says in self.reason
         if example.because:
             right = right and bool(set(self.failed_checks) & set(example.because))
-        return right and self.traffic.get("statuses", {}).keys() == {"200"}
+        return right and self.failed_requests == 0 < self._statuses.get("200", 0)
 
     def row(self, example: Example) -> dict[str, Any]:
         """What became of it, for machines to read."""
@@ -89,14 +90,26 @@ class Ended:
             "seconds": round(self.seconds, 1),
             "requests": self.traffic.get("requests", 0),
             "failed": self.failed_requests,
+            "refused": self.refused_requests,
+            "failures": self.traffic.get("failures", {}),
             "latency_seconds": self.traffic.get("latencySeconds", {}),
         }
 
     @property
     def failed_requests(self) -> int:
-        """Requests that were not answered with 200."""
-        statuses = self.traffic.get("statuses", {})
-        return sum(count for status, count in statuses.items() if status != "200")
+        """Requests that were neither answered with 200 nor refused for want of room."""
+        failed = sum(count for status, count in self._statuses.items() if status != "200")
+        return failed - self.refused_requests
+
+    @property
+    def refused_requests(self) -> int:
+        """Requests refused before any version was asked: the machine had no time for them."""
+        return int(self.traffic.get("failures", {}).get(NO_ROOM, 0))
+
+    @property
+    def _statuses(self) -> dict[str, int]:
+        statuses: dict[str, int] = self.traffic.get("statuses", {})
+        return statuses
 
 
 def main() -> int:
@@ -203,8 +216,8 @@ def _run(stack: Stack, example: Example, texts: Path, rate: float) -> Ended:
         console.print(f"[bold]{example.variant}[/] is version {version}")
         ended = _watch(stack, version, example.seconds)
     ended.traffic = summary
-    requests, failed = summary.get("requests", 0), ended.failed_requests
-    console.print(f"         {requests:,} requests meanwhile, {failed:,} of them failed")
+    told = f"{summary.get('requests', 0):,} requests meanwhile, {ended.failed_requests:,} failed"
+    console.print(f"         {told}, {ended.refused_requests:,} refused for want of room")
     return ended
 
 
@@ -245,7 +258,7 @@ def _show(examples: list[Example], ended: list[Ended]) -> None:
     table = Table(box=None, pad_edge=False)
     for heading in ("version", "should", "did"):
         table.add_column(heading, no_wrap=True)
-    for heading in ("after", "requests", "failed"):
+    for heading in ("after", "requests", "failed", "refused"):
         table.add_column(heading, no_wrap=True, justify="right")
     for example, each in zip(examples, ended, strict=True):
         colour = "green" if each.is_expected(example) else "red"
@@ -256,6 +269,7 @@ def _show(examples: list[Example], ended: list[Ended]) -> None:
             f"{each.seconds:.0f} s",
             f"{each.traffic.get('requests', 0):,}",
             f"{each.failed_requests:,}",
+            f"{each.refused_requests:,}",
         )
     console.print()
     console.print(table)

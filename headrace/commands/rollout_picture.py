@@ -31,6 +31,8 @@ def picture(seen: View) -> Group:
         parts.append(way(seen.stages))
     if seen.arms:
         parts.append(_arms(seen))
+    if seen.bake_seconds is not None:
+        parts.append("In its bake no check need pass; one that fails takes it back.")
     if seen.checks:
         parts += ["", _checks(seen.checks)]
     if seen.next_version is not None:

@@ -145,3 +145,11 @@ def test_an_end_is_right_by_its_phase_its_check_and_callers_who_saw_nothing(
     example = run.Example("failing", "RolledBack", because=("errorRate",))
     ended = run.Ended("4", phase, "why", failed_checks, 9.0, {"statuses": statuses})
     assert ended.is_expected(example) is is_right
+
+
+def test_what_a_busy_machine_refuses_is_no_versions_failure_and_is_told_apart() -> None:
+    run = script("run")
+    failures = {run.NO_ROOM: 3, "500: The model failed.": 1}
+    traffic = {"statuses": {"200": 90, "500": 1, "503": 3}, "failures": failures}
+    ended = run.Ended("4", "Settled", "why", (), 9.0, traffic)
+    assert (ended.failed_requests, ended.refused_requests) == (1, 3)
