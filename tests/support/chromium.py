@@ -48,6 +48,10 @@ class Page:
     requests: list[str] = field(default_factory=list)
     complaints: list[str] = field(default_factory=list)
 
+    def close(self) -> None:
+        """Closes the tab."""
+        self._browser.forget(self._session)
+
     def call(self, method: str, **params: Any) -> dict[str, Any]:
         """One command of the DevTools protocol."""
         return self._browser.call(method, params, self._session)
@@ -113,6 +117,7 @@ class Browser:
         self._number = 0
         self._answers: queue.Queue[dict[str, Any]] = queue.Queue()
         self._pages: dict[str, Page] = {}
+        self._targets: dict[str, str] = {}
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
@@ -140,9 +145,16 @@ class Browser:
         attached = self.call("Target.attachToTarget", {"targetId": target, "flatten": True})
         page = Page(self, attached["sessionId"])
         self._pages[attached["sessionId"]] = page
+        self._targets[attached["sessionId"]] = target
         for domain in ("Runtime", "Log", "Network", "Page"):
             page.call(f"{domain}.enable")
+        page.call("Page.bringToFront")
         return page
+
+    def forget(self, session: str) -> None:
+        """Closes a tab."""
+        self._pages.pop(session)
+        self.call("Target.closeTarget", {"targetId": self._targets.pop(session)})
 
     def join(self) -> None:
         """Waits until nothing more can come, after the process has ended."""

@@ -39,10 +39,11 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[chromium.Brows
 
 
 @pytest.fixture
-def page(browser: chromium.Browser) -> chromium.Page:
+def page(browser: chromium.Browser) -> Iterator[chromium.Page]:
     made = browser.page()
     made.look(width=1400, height=900)
-    return made
+    yield made
+    made.close()
 
 
 def text(page: chromium.Page, selector: str = "main") -> str:

@@ -1,0 +1,257 @@
+"""The page's document says what is known, and nothing else."""
+
+import functools
+from dataclasses import replace
+
+import msgspec
+import pytest
+import ui_world
+from ui_world import HOSTILE, Traffic
+
+from contracts.endpoint import Arm, Candidate, EndpointStatus, Phase
+from contracts.rollout import Outcome, Verdict
+from stats.board import Board
+from stats.ui.document import Tone, View
+from stats.ui.series import MOST_LABELS, MOST_VERSIONS
+from stats.ui.view import SPANS, Asked, Links, run_url, version_url, view
+
+NOW = 1_795_275_506.0
+LINKS = Links("http://gateway:8080", "http://mlflow:5000/")
+
+
+@functools.cache
+def world_of(name: str) -> ui_world.World:
+    """Worlds never change, and take a while to be made."""
+    return ui_world.WORLDS[name](NOW)
+
+
+def seen(world: ui_world.World, asked: Asked | None = None, now: float = NOW) -> View:
+    return view(world.endpoints, world.board, LINKS, asked or Asked(), now)
+
+
+@pytest.fixture(scope="module")
+def rolling() -> ui_world.World:
+    return world_of("rolling")
+
+
+@pytest.mark.parametrize("name", sorted(set(ui_world.WORLDS) - {"many"}))
+def test_every_document_is_json_that_reads_back_as_itself(name: str) -> None:
+    made = seen(world_of(name))
+    assert msgspec.json.decode(msgspec.json.encode(made), type=View) == made
+
+
+def test_every_series_has_a_value_for_every_column(rolling: ui_world.World) -> None:
+    for span in SPANS:
+        detail = seen(rolling, Asked(span=span)).detail
+        assert detail is not None
+        count = detail.columns.count
+        for one in detail.series:
+            for values in (one.rate, one.errors, one.p50, one.p95, one.p99, one.tokens, one.unk):
+                assert len(values) == count
+        assert all(len(heatmap.counts) == count for heatmap in detail.heatmaps)
+        for heatmap in detail.heatmaps:
+            assert {len(column) for column in heatmap.counts} == {len(heatmap.upper)}
+
+
+def test_totals_are_those_of_the_windows(rolling: ui_world.World) -> None:
+    detail = seen(rolling).detail
+    assert detail is not None
+    since = detail.columns.start
+    for series in rolling.board.series("sentiment"):
+        cells = [w.cell() for w in series.windows if w.start >= since]
+        (shown,) = (
+            one
+            for one in detail.series
+            if (one.version, one.arm) == (series.version, series.arm.value)
+        )
+        assert shown.totals["requests"] == sum(sum(c.statuses.values()) for c in cells)
+        assert shown.totals["texts"] == sum(c.texts for c in cells)
+
+
+def test_both_arms_stand_side_by_side_stable_first(rolling: ui_world.World) -> None:
+    detail = seen(rolling).detail
+    assert detail is not None
+    assert [(one.version, one.arm) for one in detail.series] == [
+        ("3", "stable"),
+        ("4", "canary"),
+        ("4", "shadow"),
+    ]
+    agreement = {one.arm: one.totals["agreement"] for one in detail.series}
+    assert agreement["shadow"] == pytest.approx(0.97, abs=0.01)
+    assert agreement["stable"] is None
+
+
+def test_latency_of_callers_leaves_shadows_out(rolling: ui_world.World) -> None:
+    detail = seen(rolling).detail
+    assert detail is not None
+    (latency,) = (one for one in detail.heatmaps if one.group == "latency")
+    called = sum(one.totals["texts"] or 0 for one in detail.series if one.arm != "shadow")
+    assert sum(map(sum, latency.counts)) == called
+
+
+def test_a_rollout_tells_its_steps_checks_and_both_arms(rolling: ui_world.World) -> None:
+    detail = seen(rolling).detail
+    assert detail is not None
+    rollout = detail.rollout
+    assert rollout is not None
+    assert (rollout.version, rollout.against, rollout.phase) == ("4", "3", "Canary")
+    assert [(step.percent, step.shadow) for step in rollout.steps] == [
+        (100, True),
+        (5, False),
+        (25, False),
+    ]
+    marks = {stage.name: stage.mark for stage in rollout.stages}
+    assert marks["5 %"] == "done"
+    assert marks["25 %"] == "now"
+    assert marks["settled"] == "todo"
+    assert {check.name: check.verdict for check in rollout.checks}["outputShift"] == "pass"
+    assert rollout.ended is None
+    assert rollout.deadline == pytest.approx(rollout.began + 86_400)
+
+
+def test_a_rollback_is_said_in_the_list_and_marked_where_it_happened() -> None:
+    made = seen(world_of("gone-back"))
+    assert made.endpoints[0].tone is Tone.WARN
+    assert made.endpoints[0].said == "serving version 3; version 4 was rolled back"
+    assert made.detail is not None
+    rollout = made.detail.rollout
+    assert rollout is not None
+    assert rollout.phase == Outcome.ROLLED_BACK.value
+    assert rollout.steps[-1].percent == 0
+    assert {stage.name: stage.mark for stage in rollout.stages}["25 %"] == "failed"
+    assert [c.name for c in rollout.checks if c.verdict == Verdict.FAIL.value] == ["errorRate"]
+
+
+def test_a_drift_alarm_is_the_most_urgent_thing_to_say() -> None:
+    made = seen(world_of("drifted"))
+    assert made.endpoints[0].tone is Tone.BAD
+    assert "tokens per word" in made.endpoints[0].said
+    assert made.detail is not None
+    by_name = {item.statistic: item for item in made.detail.drift[0].statistics}
+    assert by_name["tokens_per_word"].alarm
+    assert not by_name["truncated"].alarm
+    assert any(ratio is not None and ratio > 1 for ratio in by_name["tokens_per_word"].ratios)
+
+
+def test_drift_that_is_not_calibrated_alarms_nobody() -> None:
+    world = world_of("drifted")
+    factor = {"tokens_per_word": 9.0}
+    drift = ui_world.drift("3", NOW, factor=factor, calibration=0.3)
+    held = replace(world.board.of("sentiment"), drift=(drift,))
+    board = replace(world.board, by_endpoint={"sentiment": held})
+    made = view(world.endpoints, board, LINKS, Asked(), NOW)
+    assert made.endpoints[0].tone is Tone.QUIET
+    assert made.detail is not None
+    assert made.detail.drift[0].statistics[3].level == 2
+
+
+def test_what_nobody_knows_is_null_and_not_zero() -> None:
+    made = seen(world_of("untouched"))
+    assert made.health.known
+    assert made.health.through is None
+    assert made.endpoints[0].rate is None
+    assert made.endpoints[0].errors is None
+    assert made.detail is not None
+    assert made.detail.series == []
+    assert "headrace replay" in made.detail.try_it
+
+
+def test_kafka_away_is_said(rolling: ui_world.World) -> None:
+    away = replace(rolling.board, connected=False)
+    health = view(rolling.endpoints, away, LINKS, Asked(), NOW).health
+    assert not health.known
+    assert "Kafka does not answer" in health.said
+
+
+def test_a_first_version_on_its_way_shows_its_stages() -> None:
+    made = seen(world_of("preparing"))
+    assert made.endpoints[0].tone is Tone.BUSY
+    assert made.detail is not None
+    assert [stage.name for stage in made.detail.preparing] == [
+        "converting",
+        "verifying",
+        "loading",
+        "serving",
+    ]
+    assert made.detail.preparing[1].mark == "now"
+    assert made.detail.try_it == ""
+
+
+@pytest.mark.parametrize(
+    ("status", "tone", "words"),
+    [
+        (EndpointStatus(), Tone.IDLE, "waits for a version"),
+        (
+            EndpointStatus(candidate=Candidate(version="1", phase=Phase.REJECTED)),
+            Tone.BAD,
+            "was rejected, nothing serves",
+        ),
+        (
+            EndpointStatus(candidate=Candidate(version="1", phase=Phase.BLOCKED)),
+            Tone.WARN,
+            "is blocked",
+        ),
+    ],
+)
+def test_an_endpoint_that_serves_nothing_says_why(
+    status: EndpointStatus, tone: Tone, words: str
+) -> None:
+    world = ui_world.World((ui_world.endpoint("a", status),), Board(connected=True))
+    (shown,) = seen(world).endpoints
+    assert shown.tone is tone
+    assert words in shown.said
+
+
+def test_an_unknown_endpoint_or_span_falls_back_to_the_first() -> None:
+    made = seen(world_of("quiet"), Asked("gone", "a year"))
+    assert made.detail is not None
+    assert (made.detail.name, made.span) == ("sentiment", "15m")
+
+
+def test_versions_link_to_their_run_and_data_set(rolling: ui_world.World) -> None:
+    detail = seen(rolling).detail
+    assert detail is not None
+    assert [one.version for one in detail.versions] == ["4", "3"]
+    assert detail.versions[0].run_url.startswith("http://mlflow:5000/#/runs/")
+    assert detail.versions[0].version_url == "http://mlflow:5000/#/models/sentiment/versions/4"
+    assert detail.versions[0].data_sets == ["reviews-2026-09"]
+
+
+def test_links_can_not_leave_mlflow_whatever_a_model_is_called() -> None:
+    assert version_url("http://m", "../x?y#z", "1") == "http://m/#/models/..%2Fx%3Fy%23z/versions/1"
+    assert run_url("http://m", "") == ""
+    assert run_url("", "abc") == ""
+    assert HOSTILE not in version_url("http://m", HOSTILE, "1")
+
+
+def test_labels_and_versions_are_bounded_whatever_users_send() -> None:
+    labels = {f"label {number:03}": float(number + 1) for number in range(40)}
+    parts = [Traffic(str(version), Arm.FORCED, labels=labels, begin=100) for version in range(1, 9)]
+    world = ui_world.World(
+        (ui_world.endpoint("sentiment", ui_world.serving("1", NOW)),),
+        ui_world.board({"sentiment": parts}, NOW),
+    )
+    detail = seen(world).detail
+    assert detail is not None
+    outputs = [one for one in detail.heatmaps if one.group == "outputs"]
+    assert len(outputs) == MOST_LABELS * MOST_VERSIONS
+    assert {one.version for one in outputs} == {"8", "7", "6"}
+    assert "label 039" in detail.labels["8"]
+
+
+def test_vectors_are_shown_by_their_length() -> None:
+    detail = seen(world_of("embedding")).detail
+    assert detail is not None
+    assert [one.title for one in detail.heatmaps if one.group == "outputs"] == [
+        "length of the vector"
+    ]
+
+
+def test_traffic_that_stopped_falls_to_zero_after_a_minute() -> None:
+    world = world_of("quiet")
+    stopped = seen(world, now=NOW + 30).detail
+    later = seen(world, now=NOW + 120).detail
+    assert stopped is not None
+    assert later is not None
+    assert stopped.series[0].rate[-1] is None
+    assert later.series[0].rate[-2] == 0
