@@ -20,13 +20,17 @@ def recount(
     endpoint: Annotated[str | None, typer.Option(help="Only this endpoint.")] = None,
     home: Home = HOME,
     kafka: Kafka = None,
+    exporter: Annotated[
+        str | None,
+        typer.Option(help="URL of the statistics' exporter; by default that of the same stack."),
+    ] = None,
     json: Json = False,
 ) -> None:
-    """Counts the raw events again and shows that every number of the windows agrees."""
+    """Counts raw events again, and shows that the windows and the exporter agree."""
     from headrace.commands import recount as command
     from stats.recount import Asked
 
     asked = Asked(moment(begin, "--from"), moment(end, "--to"), endpoint)
     if asked.begin >= asked.end:
         raise typer.BadParameter("it must lie before --to", param_hint="--from")
-    command.run(absolute(home), kafka, asked, as_json=json)
+    command.run(absolute(home), kafka, exporter, asked, as_json=json)

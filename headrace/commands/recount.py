@@ -1,8 +1,11 @@
-"""``headrace recount``: holds the merged windows against the raw events, and says what differs."""
+"""``headrace recount``: holds windows against raw events, and the exporter against the windows."""
 
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import httpx
+import msgspec
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -10,18 +13,25 @@ from rich.table import Table
 from headrace.commands.kafka import bootstrap
 from headrace.commands.output import console, print_json
 from headrace.errors import NotRunningError, RefusedError
+from headrace.stack.state import Home, read_record
+from measures.recounting import Difference
 from stats.errors import StatsError
 from stats.recount import Asked, Recount, recount_kafka
+from stats.recount_counters import CounterRecount, recount_counters_kafka
 
 _SHOWN = 20
+_PATIENCE_SECONDS = 10.0
 
 
-def run(home: Path, kafka: str | None, asked: Asked, *, as_json: bool) -> None:
+def run(
+    home: Path, kafka: str | None, exporter: str | None, asked: Asked, *, as_json: bool
+) -> None:
     """Counts again, and shows the result.
 
     Args:
-        home: whose running stack's Kafka is meant without ``kafka``.
+        home: whose running stack is meant where the next two are not given.
         kafka: ``host:port``, comma-separated.
+        exporter: URL of the evaluate role; none is asked where a Kafka is given without it.
         asked: which time, and whose.
         as_json: print JSON; what is done meanwhile goes to standard error.
 
@@ -29,27 +39,52 @@ def run(home: Path, kafka: str | None, asked: Asked, *, as_json: bool) -> None:
         NotRunningError: Kafka is away, or nothing was ever folded.
         RefusedError: see ``tell``.
     """
+    brokers = bootstrap(home, kafka)
+    record = None if kafka else read_record(Home(home))
+    exporter = exporter or ("" if record is None else record.stats_url)
     progress = Console(stderr=True)
     with progress.status("") as status:
         try:
-            found = recount_kafka(bootstrap(home, kafka), asked, said=status.update)
+            found = recount_kafka(brokers, asked, said=status.update)
+            status.update("adding up what the exporter shows")
+            counters = _counters(exporter, brokers) if exporter else None
         except StatsError as error:
             raise NotRunningError(f"Nothing can be counted: {error}.") from error
-    tell(asked, found, as_json=as_json)
+    tell(asked, found, counters, as_json=as_json)
 
 
-def tell(asked: Asked, found: Recount, *, as_json: bool) -> None:
+def _counters(exporter: str, brokers: str) -> CounterRecount:
+    """The exporter's counters against the windows since its start."""
+    url = f"{exporter.rstrip('/')}/counters.json"
+    try:
+        document = httpx.get(url, timeout=_PATIENCE_SECONDS).raise_for_status().json()
+        return recount_counters_kafka(brokers, document)
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        raise NotRunningError(f"The exporter does not answer at {url}: {error}.") from error
+    except (ValueError, KeyError, TypeError, msgspec.ValidationError) as error:
+        raise NotRunningError(f"No exporter of ours answers at {url}: {error!r}.") from error
+
+
+def tell(
+    asked: Asked, found: Recount, counters: CounterRecount | None = None, *, as_json: bool
+) -> None:
     """Shows what was found.
 
     Raises:
         RefusedError: a number differs, or messages of the time are in no window.
     """
     if as_json:
-        print_json(_document(asked, found))
+        print_json(_document(asked, found, counters))
     else:
         _show(found)
+        if counters is not None:
+            _show_counters(counters)
     if found.differences:
         raise RefusedError(f"{len(found.differences)} numbers are not what the raw events say.")
+    if counters is not None and counters.differences and not counters.overflow:
+        raise RefusedError(
+            f"{len(counters.differences)} numbers of the exporter are not what the windows say."
+        )
     if found.unfolded:
         raise RefusedError(
             f"{found.unfolded} messages are in no window: see whether the fold role runs and what "
@@ -76,23 +111,60 @@ def _show(found: Recount) -> None:
             f"{found.other_topic} ranges are of a topic that was deleted since.", highlight=False
         )
     if found.differences:
-        console.print(_table(found))
+        named = [
+            (f"partition {partition}, range {start}: {what.where}", what)
+            for partition, start, what in found.differences
+        ]
+        console.print(_table("written", named))
 
 
-def _table(found: Recount) -> Table:
+def _show_counters(found: CounterRecount) -> None:
+    since = datetime.fromtimestamp(found.since, UTC).isoformat(timespec="seconds")
+    if found.why_not:
+        say = f"The exporter can't be compared: {found.why_not}."
+    elif not found.differences:
+        say = f"All {found.numbers} numbers of the exporter are those of the windows since {since}."
+    else:
+        say = f"{len(found.differences)} of {found.numbers} numbers of the exporter differ."
+    console.print(say, highlight=False)
+    if found.overflow:
+        bounds = ", ".join(sorted(found.overflow))
+        console.print(
+            f"Labels had no room for all values, and some are summed: {bounds}.", highlight=False
+        )
+    if found.differences:
+        console.print(_table("shown", [(what.where, what) for what in found.differences]))
+
+
+def _table(written: str, differences: list[tuple[str, Difference]]) -> Table:
     table = Table(box=None, pad_edge=False)
-    for heading in ("partition", "offset", "what", "written", "counted"):
+    for heading in ("what", written, "counted"):
         table.add_column(heading, overflow="fold")
-    for partition, start, what in found.differences[:_SHOWN]:
-        figures = (f"{what.written:.17g}", f"{what.counted:.17g}")
-        table.add_row(str(partition), str(start), escape(what.where), *figures)
-    more = len(found.differences) - _SHOWN
+    for where, what in differences[:_SHOWN]:
+        table.add_row(escape(where), f"{what.written:.17g}", f"{what.counted:.17g}")
+    more = len(differences) - _SHOWN
     if more > 0:
-        table.add_row("", "", f"and {more} more: --json has them all", "", "")
+        table.add_row(f"and {more} more: --json has them all", "", "")
     return table
 
 
-def _document(asked: Asked, found: Recount) -> dict[str, Any]:
+def _exported(found: CounterRecount | None) -> dict[str, Any] | None:
+    if found is None:
+        return None
+    return {
+        "agrees": not found.differences and not found.why_not,
+        "since": found.since,
+        "numbers": found.numbers,
+        "not_compared": found.why_not or None,
+        "summed_under_other": found.overflow,
+        "differences": [
+            {"where": what.where, "shown": what.written, "counted": what.counted}
+            for what in found.differences
+        ],
+    }
+
+
+def _document(asked: Asked, found: Recount, counters: CounterRecount | None) -> dict[str, Any]:
     return {
         "from": asked.begin,
         "to": asked.end,
@@ -114,4 +186,5 @@ def _document(asked: Asked, found: Recount) -> dict[str, Any]:
             }
             for partition, start, what in found.differences
         ],
+        "exporter": _exported(counters),
     }

@@ -11,6 +11,7 @@ from headrace.commands.recount import tell
 from headrace.errors import RefusedError
 from measures.recounting import Difference
 from stats.recount import Asked, Recount
+from stats.recount_counters import CounterRecount
 
 ASKED = Asked(100.0, 200.0)
 WRONG = (3, 64, Difference("tone 1 stable 100 answered", 7, 5))
@@ -41,6 +42,28 @@ def test_every_difference_is_told_and_ends_in_an_error(capsys: pytest.CaptureFix
 def test_what_is_in_no_window_is_no_agreement() -> None:
     with pytest.raises(RefusedError, match="7 messages are in no window"):
         tell(ASKED, Recount(ranges=1, unfolded=7), as_json=False)
+
+
+def test_the_exporter_is_told_too(capsys: pytest.CaptureFixture[str]) -> None:
+    counted = Recount(ranges=1, events=1, numbers=9)
+    tell(ASKED, counted, CounterRecount(since=60.0, numbers=77), as_json=False)
+    said = " ".join(capsys.readouterr().out.split())
+    assert "All 77 numbers of the exporter are those of the windows since 1970-01-01T00:01" in said
+    wrong = CounterRecount(numbers=77, differences=(Difference("tone 1 stable texts", 3, 2),))
+    with pytest.raises(RefusedError, match="1 numbers of the exporter"):
+        tell(ASKED, counted, wrong, as_json=True)
+    document = json.loads(capsys.readouterr().out)
+    assert document["agrees"] is True
+    assert document["exporter"]["differences"] == [
+        {"where": "tone 1 stable texts", "shown": 3, "counted": 2}
+    ]
+
+
+def test_an_exporter_that_can_t_be_compared_is_no_failure(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    tell(ASKED, Recount(), CounterRecount(why_not="it has not begun"), as_json=False)
+    assert "can't be compared: it has not begun" in capsys.readouterr().out
 
 
 def test_nothing_to_count_is_not_called_agreement(capsys: pytest.CaptureFixture[str]) -> None:
