@@ -150,6 +150,7 @@ class Evidence:
                 stable,
                 checks.output_shift or _OUTPUTS,
                 alpha,
+                apart=self._apart,
                 before_canary=is_shadow,
             ),
         )
@@ -168,11 +169,12 @@ class Evidence:
 
     def next_stage(self, stage: Stage) -> Self:
         """In another step: what lets it pass is asked anew, what fails it goes on."""
+        is_end = self.stage is Stage.SHADOW is not stage
         return replace(
             self,
             stage=stage,
-            rates=self.rates.next_stage(is_end_of_shadow=self.stage is Stage.SHADOW is not stage),
-            outputs=self.outputs.next_stage(),
+            rates=self.rates.next_stage(is_end_of_shadow=is_end),
+            outputs=self.outputs.next_stage(is_end_of_shadow=is_end),
             own=self.own.next_stage(),
         )
 
@@ -287,12 +289,17 @@ class Evidence:
             return replace(self, rates=of_rates, lines=lines, outputs=Outputs.begin(labels))
         return replace(self, outputs=Outputs.of_norms()) if stable.norms else self
 
+    @cached_property
+    def _apart(self) -> float:
+        """The distance between the arms' labels that callers can make."""
+        return float(self.rates.callers.distance(self.share)) if self.rates.rows.labels else 0.0
+
     def _others(self) -> tuple[CheckResult, ...]:
         """Results of all checks but the rates."""
         checks, alpha = self.checks, self.alpha
         found = []
         if checks.output_shift:
-            found.append(self.outputs.result(checks.output_shift, alpha))
+            found.append(self.outputs.result(checks.output_shift, alpha, self._apart))
         if checks.agreement:
             found.append(self.agreement.result(checks.agreement, alpha, self.stage))
         if checks.drift:

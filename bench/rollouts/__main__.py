@@ -17,15 +17,17 @@ from bench.rollouts.findings import Finding
 from bench.rollouts.tables import table, written
 
 FULL = {"caught": 1000, "passed": 1000, "wrongly-passed": 2000, "output-shift": 2000,
-        "drift": 1000, "identical": 2016}  # fmt: skip
+        "drift": 1000, "identical": 2016, "harmful": 756}  # fmt: skip
 SMALL = {"caught": 50, "passed": 50, "wrongly-passed": 100, "output-shift": 100, "drift": 50,
-         "identical": 18}  # fmt: skip
+         "identical": 18, "harmful": 54}  # fmt: skip
+
+_WHOLE = {"identical": whole.identical, "harmful": whole.harmful}
 
 
 def simulate(name: str, rollouts: int, processes: int) -> list[Finding]:
     """One study."""
-    if name == "identical":
-        return whole.identical(rollouts, processes)
+    if name in _WHOLE:
+        return _WHOLE[name](rollouts, processes)
     study = {
         "caught": faults.caught,
         "passed": faults.passed,

@@ -14,16 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.rollouts.traffic import BUCKETS, LABELS, LENGTHS, Arm
-from contracts.rollout import Checks
+from contracts.rollout import Checks, OutputShiftCheck
 from measures.correlation import CAUTION, Floats
 from measures.divergence import Shift
 from measures.proportions import History, NotWorse, Tolerance, Window, Worse
 from rollout.checks import slowness
-from rollout.checks.callers import Callers, Grouped
+from rollout.checks.callers import BLURRED, Callers, Grouped
 from rollout.checks.clumps import Clumps
 from rollout.checks.rates import (
     BETA,
-    BLURRED,
     CLASS_SHARE,
     ERROR_RATE,
     LATENCY,
@@ -39,6 +38,7 @@ NAMES = (ERROR_RATE, LATENCY, CLASS_SHARE, OUTPUT_SHIFT)  # of the checks that g
 CHECKS = Checks()
 ROWS = Rows(LABELS)
 LINES = lines(CHECKS, ROWS)
+DISTANCE = OutputShiftCheck().distance
 
 Yes = NDArray[np.bool_]
 _State = TypeVar("_State", Worse, NotWorse, Shift, Clumps, Callers)
@@ -125,7 +125,7 @@ class Abreast:
             part[:, LATENCY_ROWS] = np.where(wide, 0.0, part[:, LATENCY_ROWS])
         window = Window(e_c, n_c, e_s, n_s)
         history = History(self.past[:, 0], self.past[:, 1])
-        asked = limits(CHECKS.output_shift.distance if CHECKS.output_shift else 0.1, self.alpha)
+        asked = replace(limits(DISTANCE, self.alpha), apart=self.callers.distance(share))
         one, other, rho = _classes(candidate), _classes(stable), self._answers_rho()
         fail = Tolerance(LINES.fail.a + self.callers.apart(ROWS, share), LINES.fail.s)
         callers = self.callers.after(_grouped(stable))
@@ -155,9 +155,13 @@ class Abreast:
         return np.stack([*of_rates, self.near.passed], axis=1) & ~self.failed
 
     def blurred(self, share: Floats) -> Yes:
-        """``[rollouts]``: where class shares need not pass again that passed in shadow."""
+        """``[rollouts, NAMES]``: which checks need not pass again that passed in shadow."""
+        found = np.zeros((len(share), len(NAMES)), dtype=np.bool_)
         apart = self.callers.apart(ROWS, share)[:, CLASSES:].max(axis=1)
-        return np.asarray(apart > BLURRED * np.asarray(LINES.pass_.a)[CLASSES:].max())
+        line = np.asarray(LINES.pass_.a)[CLASSES:].max()
+        found[:, NAMES.index(CLASS_SHARE)] = apart > BLURRED * line
+        found[:, NAMES.index(OUTPUT_SHIFT)] = self.callers.distance(share) > BLURRED * DISTANCE
+        return found
 
     def next_stage(self, moving: Yes) -> Self:
         """With the evidence to pass begun anew in those rollouts."""

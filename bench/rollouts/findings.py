@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import betaincinv
 
 from measures.correlation import Floats
 
@@ -66,15 +67,14 @@ def needed(
 def share(
     what: str, where: str, happened: NDArray[np.bool_], target: float | None = None
 ) -> Finding:
-    """How often something happened, with Wilson's interval."""
+    """How often something happened, with Clopper and Pearson's interval."""
     count, of = int(happened.sum()), len(happened)
-    low, high = wilson(count, of)
+    low, high = interval(count, of)
     return Finding(what, where, count / of, target, of, "share", low=low, high=high)
 
 
-def wilson(count: int, of: int) -> tuple[float, float]:
-    """The 95 % interval of a share (Wilson, 1927)."""
-    z, p = 1.96, count / of
-    centre = (p + z * z / (2 * of)) / (1 + z * z / of)
-    half = z / (1 + z * z / of) * math.sqrt(p * (1 - p) / of + z * z / (4 * of * of))
-    return max(0.0, centre - half), min(1.0, centre + half)
+def interval(count: int, of: int) -> tuple[float, float]:
+    """The exact 95 % interval of a share (Clopper and Pearson, 1934)."""
+    low = float(betaincinv(count, of - count + 1, 0.025)) if count else 0.0
+    high = float(betaincinv(count + 1, of - count, 0.975)) if count < of else 1.0
+    return low, high

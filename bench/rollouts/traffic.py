@@ -48,6 +48,23 @@ class World:
 
 
 @dataclass(frozen=True)
+class Harm:
+    """What a candidate does to requests that stable would have answered otherwise.
+
+    Attributes:
+        name: for people.
+        fails: share of them that fail.
+        flips: share of the first label that are given the second.
+        slower: factor on its time.
+    """
+
+    name: str
+    fails: float = 0.0
+    flips: float = 0.0
+    slower: float = 1.0
+
+
+@dataclass(frozen=True)
 class Arm:
     """One arm in one window, a row a rollout.
 
@@ -138,6 +155,20 @@ class Places:
         label = self.label + step[1] - 0.01 * (self.label - _log_odds(np.array(_POSITIVE)))
         seconds = self.seconds + 0.5 * step[2] - 0.01 * self.seconds
         return replace(self, errors=errors, label=label, seconds=seconds)
+
+
+def harmed(arm: Arm, harm: Harm, rng: np.random.Generator) -> Arm:
+    """A candidate's window with its harm; its callers' groups, which nobody asks for, as before."""
+    lost = rng.binomial(arm.labels, harm.fails)
+    first, second = (arm.labels - lost).T
+    flipped = rng.binomial(first, harm.flips)
+    return replace(
+        arm,
+        errors=arm.errors + lost.sum(axis=1),
+        labels=np.stack([first - flipped, second + flipped], axis=1),
+        times=rng.binomial(arm.times, 1 - harm.fails),
+        first=arm.first + round(float(np.log(harm.slower)) / _EDGE),
+    )
 
 
 def window(places: Places, low: Floats, high: Floats, rng: np.random.Generator) -> tuple[Arm, Arm]:

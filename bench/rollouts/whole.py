@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 
 from bench.rollouts.abreast import NAMES, Abreast
 from bench.rollouts.findings import Finding, needed, share
-from bench.rollouts.traffic import Places, World, window
+from bench.rollouts.traffic import Harm, Places, World, harmed, window
 from contracts.rollout import RolloutSpec
-from measures.correlation import Floats
-from rollout.checks.rates import CLASS_SHARE, LATENCY
+from contracts.windows import WINDOW_SECONDS
+from rollout.checks.rates import LATENCY
 
 HISTORY = 30  # windows of stable before
 STEPS = ("shadow", "5 %", "25 %", "50 %", "bake")
@@ -27,8 +27,8 @@ LOW = np.array([0.0, 0.0, 0.0, 0.0, 0.0])
 HIGH = np.array([np.inf, 0.05, 0.25, 0.5, 0.95])
 SHARE = np.array([0.0, 0.05, 0.25, 0.5, 0.95])  # of callers on the candidate
 BAKE = len(STEPS) - 1
-BAKE_WINDOWS = 360  # an hour
-LONGEST = 1080  # windows: three hours, then it counts as undecided
+BAKE_WINDOWS = round(RolloutSpec().bake / WINDOW_SECONDS)
+LONGEST = round(RolloutSpec().deadline / WINDOW_SECONDS)  # windows, then it is rolled back
 CHUNK = 504  # rollouts side by side
 
 WORLDS = tuple(
@@ -39,6 +39,13 @@ WORLDS = tuple(
 )
 
 
+HARMS = (
+    Harm("2 % of requests fail", fails=0.02),
+    Harm("every answer takes half as long again", slower=1.5),
+    Harm("one in four of a class is called the other", flips=0.25),
+)
+
+
 @dataclass(frozen=True)
 class Ended:
     """How one rollout went.
@@ -46,18 +53,30 @@ class Ended:
     Attributes:
         world: the traffic that it met.
         step: the one it ended in; ``settled`` where it went through all.
-        causes: checks that ended it, wrongly.
+        causes: checks that ended it; empty at the deadline.
         windows: how many it took to be promoted; infinite where it never was.
+        met: requests of callers that the candidate got, before its promotion.
     """
 
     world: World
     step: str
     causes: tuple[str, ...]
     windows: float
+    met: float
+
+    @property
+    def is_promoted(self) -> bool:
+        """Whether it got all callers."""
+        return bool(np.isfinite(self.windows))
+
+    @property
+    def is_back(self) -> bool:
+        """Whether callers are back on the version before: by a check, or at the deadline."""
+        return self.step != "settled"
 
 
-def walk(worlds: Sequence[World], seed: Sequence[int], *, with_bake: bool) -> list[Ended]:
-    """One rollout of identical versions in each of these worlds, side by side."""
+def walk(worlds: Sequence[World], seed: Sequence[int], harm: Harm | None = None) -> list[Ended]:
+    """One rollout in each of these worlds, side by side, of identical versions or a harmful one."""
     rng = np.random.default_rng(list(seed))
     places = Places.of(list(worlds), rng)
     evidence = Abreast.begin(len(worlds), RolloutSpec().false_rollback)
@@ -67,65 +86,60 @@ def walk(worlds: Sequence[World], seed: Sequence[int], *, with_bake: bool) -> li
         evidence = evidence.with_history(window(places, nobody, nobody, rng)[1])
     ended: dict[int, Ended] = {}
     index = np.arange(len(worlds))
-    step, began = np.zeros(len(worlds), dtype=np.int64), np.zeros(len(worlds))
+    step, began, met = np.zeros(len(worlds), dtype=np.int64), nobody, nobody
     at = 0
     while len(index):
         at += 1
         places = places.moved(rng)
-        arms = window(places, LOW[step], HIGH[step], rng)
-        evidence = evidence.after(*arms, SHARE[step], step == BAKE)
-        on = _may_go_on(evidence, step) & (step < BAKE)
+        candidate, stable = window(places, LOW[step], HIGH[step], rng)
+        if harm is not None:
+            candidate = harmed(candidate, harm, rng)
+        met = met + candidate.requests * ((step > 0) & (step < BAKE))
+        evidence = evidence.after(candidate, stable, SHARE[step], step == BAKE)
+        on = _may_go_on(evidence, step) & (step < BAKE) & ~evidence.failed.any(axis=1)
         step, began = step + on, np.where(on, at, began)
         evidence = evidence.next_stage(on)
-        is_over = evidence.failed.any(axis=1) | _is_through(step, at - began, with_bake=with_bake)
+        is_over = evidence.failed.any(axis=1) | ((step == BAKE) & (at - began >= BAKE_WINDOWS))
         is_over |= (at >= LONGEST) & (step < BAKE)
         for row in np.flatnonzero(is_over):
-            ended[int(index[row])] = _ended(
-                worlds[index[row]], int(step[row]), evidence.failed[row], began[row]
-            )
+            world, failed = worlds[index[row]], evidence.failed[row]
+            ended[int(index[row])] = _ended(world, int(step[row]), failed, began[row], met[row])
         if is_over.any():
             rows = np.flatnonzero(~is_over)
-            index, step, began = index[rows], step[rows], began[rows]
+            index, step, began, met = index[rows], step[rows], began[rows], met[rows]
             places, evidence = places.of_rows(rows), evidence.of_rows(rows)
     return [ended[row] for row in range(len(worlds))]
 
 
 def _may_go_on(evidence: Abreast, step: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Where every required check passes: of shadows no latency, of few callers no class shares."""
+    """Where every required check passes: of shadows no latency, of few callers no answers."""
     passed = evidence.passed()
     passed[:, NAMES.index(LATENCY)] |= step == 0
-    passed[:, NAMES.index(CLASS_SHARE)] |= (step > 0) & evidence.blurred(SHARE[step])
+    passed |= (step > 0)[:, None] & evidence.blurred(SHARE[step])
     return np.asarray(passed.all(axis=1))
 
 
-def _is_through(step: NDArray[np.int64], since: Floats, *, with_bake: bool) -> NDArray[np.bool_]:
-    through: NDArray[np.bool_] = (step == BAKE) & (since >= (BAKE_WINDOWS if with_bake else 0))
-    return through
-
-
-def _ended(world: World, step: int, failed: NDArray[np.bool_], began: float) -> Ended:
+def _ended(world: World, step: int, failed: NDArray[np.bool_], began: float, met: float) -> Ended:
     causes = tuple(name for name, is_failing in zip(NAMES, failed, strict=True) if is_failing)
     promoted = float(began) if step == BAKE else np.inf
     where = STEPS[step] if causes or step < BAKE else "settled"
-    return Ended(world, where, causes, promoted)
+    return Ended(world, where, causes, promoted, float(met))
 
 
-def walks(rollouts: int, processes: int, seed: int = 6) -> list[Ended]:
+def walks(
+    rollouts: int, processes: int, harm: Harm | None = None, seed: tuple[int, ...] = (6,)
+) -> list[Ended]:
     """So many rollouts, spread over the worlds; the same ones with any number of processes."""
     every = [WORLDS[index % len(WORLDS)] for index in range(rollouts)]
     chunks = [every[first : first + CHUNK] for first in range(0, rollouts, CHUNK)]
-    seeds = [(seed, number) for number in range(len(chunks))]
+    seeds = [(*seed, number) for number in range(len(chunks))]
+    harms = [harm] * len(chunks)
     if processes == 1:
-        found = [walk_baked(*job) for job in zip(chunks, seeds, strict=True)]
+        found = [walk(*job) for job in zip(chunks, seeds, harms, strict=True)]
     else:
         with ProcessPoolExecutor(processes) as pool:
-            found = list(pool.map(walk_baked, chunks, seeds))
+            found = list(pool.map(walk, chunks, seeds, harms))
     return [one for chunk in found for one in chunk]
-
-
-def walk_baked(worlds: Sequence[World], seed: Sequence[int]) -> list[Ended]:
-    """Rollouts that go through the bake as well."""
-    return walk(worlds, seed, with_bake=True)
 
 
 def identical(rollouts: int, processes: int = 1) -> list[Finding]:
@@ -140,17 +154,30 @@ def identical(rollouts: int, processes: int = 1) -> list[Finding]:
 
 
 def _of_group(what: str, ended: Sequence[Ended], target: float | None) -> list[Finding]:
-    wrong = np.array([bool(one.causes) and one.step != STEPS[BAKE] for one in ended])
-    took = np.array([one.windows for one in ended])
-    promoted = np.isfinite(took)
-    found = [share(what, "rolled back", wrong, target)]
+    found = [share(what, "back, wrongly", np.array([one.is_back for one in ended]), target)]
     found += [
-        share(what, name, wrong & np.array([name in one.causes for one in ended])) for name in NAMES
+        share(what, f"by {name}", np.array([name in one.causes for one in ended])) for name in NAMES
     ]
-    found.append(share(what, "promoted", promoted))
-    found.append(share(what, "undecided after 3 h", ~promoted & ~wrong))
-    if promoted.any():
-        reverted = np.array([one.step == STEPS[BAKE] for one in ended])
-        found.append(needed(what, "windows to promotion", took[promoted], unit="windows"))
-        found.append(share(what, "of those reverted in the bake", reverted[promoted]))
+    late = np.array([one.is_back and not one.causes for one in ended])
+    found.append(share(what, "at the deadline of 24 h", late))
+    took = np.array([one.windows for one in ended])
+    return [*found, needed(what, "windows to promotion", took, unit="windows")]
+
+
+def harmful(rollouts: int, processes: int = 1) -> list[Finding]:
+    """How whole rollouts of harmful versions end, in the same worlds."""
+    found = []
+    for number, harm in enumerate(HARMS):
+        ended = walks(rollouts // len(HARMS), processes, harm, seed=(7, number))
+        for spread in sorted({one.world.spread for one in ended}):
+            group = [one for one in ended if one.world.spread == spread]
+            what = f"{harm.name}, callers {'differ' if spread else 'alike'}"
+            promoted = np.array([one.is_promoted for one in group])
+            met = np.array([one.met for one in group])
+            found += [
+                share(what, "promoted, wrongly", promoted, 0.05),
+                share(what, "back in shadow", np.array([one.step == STEPS[0] for one in group])),
+                share(what, "settled", np.array([not one.is_back for one in group])),
+                needed(what, "requests that callers sent it before it went", met),
+            ]
     return found

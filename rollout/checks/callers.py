@@ -1,10 +1,10 @@
 """How far apart two arms of one version can be, only because other callers are in them.
 
-Used by ``rollout.checks.rates``. Callers stick to an arm and differ from one another, so that the
-arms' shares differ by who is in them, for as long as a step lasts: no number of requests averages
-that out, and no test of requests tells it from a bad version. It is learnt from stable's callers,
-in groups by a hash of their names: what the groups differ by beyond chance is the callers'. It
-never sees a canary.
+Used by the checks of rates and of answers. Callers stick to an arm and differ from one another, so
+that the arms' shares differ by who is in them, for as long as a step lasts: no number of requests
+averages that out, and no test of requests tells it from a bad version. It is learnt from stable's
+callers, in groups by a hash of their names: what the groups differ by beyond chance is the
+callers'. It never sees a canary.
 
 Let ``u_k`` be the events of the k-th caller above its requests times the share of all callers in
 the same window, N all callers' requests. Where each caller is in one arm with chance w, else in the
@@ -27,6 +27,9 @@ from rollout.checks.rows import CLASSES, ERRORS, QUALITY, Rows, by_label
 # Standard deviations that arms of one version may be apart. Of 100 splits about one is further, in
 # either direction, the deviation being an estimate.
 DEVIATIONS = 3.0
+# Of what is tolerated: where callers can make more than that, passing is luck or takes very long,
+# and what passed in shadow need not pass again.
+BLURRED = 0.5
 
 _ERRORS, _QUALITY, _CLASSES = 0, 1, 2  # kinds of events, the first one of classes
 _DECIMALS = 3  # of an event, that are kept
@@ -80,18 +83,20 @@ class Callers:
     Attributes:
         above: ``[..., kinds, groups]``, events above what the groups' requests would have.
         by_chance: ``[..., kinds]``, the sum of squares of that, expected of callers all alike.
-        requests: ``[..., kinds]``, of all callers.
+        events: ``[..., kinds]``, of all callers.
+        requests: likewise.
     """
 
     above: Floats
     by_chance: Floats
+    events: Floats
     requests: Floats
 
     @classmethod
     def begin(cls, labels: int, shape: tuple[int, ...] = ()) -> Self:
         """Nothing known yet, of answers with so many labels."""
         zero = np.zeros((*shape, _kinds(labels)))
-        return cls(np.zeros((*zero.shape, CALLER_GROUPS)), zero, zero)
+        return cls(np.zeros((*zero.shape, CALLER_GROUPS)), zero, zero, zero)
 
     def after(self, stable: Grouped) -> Self:
         """With a window of stable."""
@@ -103,6 +108,7 @@ class Callers:
         return type(self)(
             np.round(above, _DECIMALS),
             np.round(self.by_chance + chance, _DECIMALS),
+            self.events + stable.all_events,
             self.requests + stable.all_requests,
         )
 
@@ -114,13 +120,29 @@ class Callers:
             share: ``[...]``, of callers that the candidate has; 0 or 1 where both arms answer the
                 same callers: then nothing is apart.
         """
-        both = np.asarray(share * (1.0 - share))[..., None]
-        beyond = np.maximum(0.0, (self.above**2).sum(axis=-1) - self.by_chance)
-        deviation = np.sqrt(beyond / np.where(both > 0, both, np.inf))
-        kinds = DEVIATIONS * deviation / np.maximum(self.requests, 1.0)
+        kinds = self._apart(share)
         found = np.zeros((*kinds.shape[:-1], rows.count))
         found[..., ERRORS.start], found[..., QUALITY.start] = kinds[..., 0], kinds[..., 1]
         found[..., CLASSES:] = kinds[..., _kind_of_class(rows)]
+        return found
+
+    def distance(self, share: Floats | float) -> Floats:
+        """``[...]``: the same of all classes together, as a Jensen-Shannon distance.
+
+        For near distributions it is ``sum_k (p_k - q_k)^2 / (8 p_k ln 2)``, squared.
+        """
+        events = self.events[..., _CLASSES:]
+        p = events / np.maximum(self.requests[..., _CLASSES:], 1.0)
+        squares = self._apart(share)[..., _CLASSES:] ** 2 / np.where(events > 0, p, np.inf)
+        found: Floats = np.sqrt(squares.sum(axis=-1) / (8 * np.log(2.0)))
+        return np.minimum(found, 1.0)
+
+    def _apart(self, share: Floats | float) -> Floats:
+        """``[..., kinds]``."""
+        both = np.asarray(share * (1.0 - share))[..., None]
+        beyond = np.maximum(0.0, (self.above**2).sum(axis=-1) - self.by_chance)
+        deviation = np.sqrt(beyond / np.where(both > 0, both, np.inf))
+        found: Floats = DEVIATIONS * deviation / np.maximum(self.requests, 1.0)
         return found
 
     def with_labels(self, labels: int) -> Self:
@@ -132,6 +154,7 @@ class Callers:
                 for mine, theirs in (
                     (self.above, begun.above),
                     (self.by_chance, begun.by_chance),
+                    (self.events, begun.events),
                     (self.requests, begun.requests),
                 )
             )
@@ -142,13 +165,14 @@ class Callers:
         return {
             "above": self.above.tolist(),
             "by_chance": self.by_chance.tolist(),
+            "events": self.events.tolist(),
             "requests": self.requests.tolist(),
         }
 
     @classmethod
     def of_json(cls, data: Mapping[str, Any]) -> Self:
         """The state that ``to_json`` told; raises ``KeyError`` where a part is missing."""
-        parts = ("above", "by_chance", "requests")
+        parts = ("above", "by_chance", "events", "requests")
         return cls(*(np.array(data[name], dtype=np.float64) for name in parts))
 
 

@@ -10,11 +10,12 @@ from typing import Any, Self
 
 import numpy as np
 
-from contracts.rollout import CheckResult, OutputShiftCheck
+from contracts.rollout import CheckResult, OutputShiftCheck, Verdict
 from contracts.statistics import EDGES, Statistic
 from contracts.windows import Judged
 from measures.correlation import Floats
 from rollout.checks import shift
+from rollout.checks.callers import BLURRED
 from rollout.checks.rows import by_label
 from rollout.checks.shift import ShiftTest
 
@@ -29,10 +30,12 @@ class Outputs:
     Attributes:
         labels: what is compared one by one; others share a class. Empty for vectors.
         test: None while stable's answers have shown neither labels nor norms.
+        is_settled: it passed in shadow, where both arms had the same requests.
     """
 
     labels: tuple[str, ...]
     test: ShiftTest | None
+    is_settled: bool = False
 
     @classmethod
     def begin(cls, labels: tuple[str, ...] = ()) -> Self:
@@ -62,35 +65,41 @@ class Outputs:
         check: OutputShiftCheck,
         alpha: float,
         *,
+        apart: float = 0.0,
         before_canary: bool,
     ) -> Self:
-        """With a window of both arms."""
+        """With a window of both arms, of which callers make ``apart`` at most."""
         if self.test is None:
             return self
         test = self.test.after(
             self._counts(candidate),
             self._counts(stable),
-            shift.limits(check.distance, alpha),
+            shift.limits(check.distance, alpha, apart),
             before_canary=before_canary,
         )
         return replace(self, test=test)
 
-    def next_stage(self) -> Self:
+    def next_stage(self, *, is_end_of_shadow: bool = False) -> Self:
         """With the evidence to pass begun anew."""
-        return replace(self, test=self.test.next_stage() if self.test else None)
+        is_settled = self.is_settled
+        if is_end_of_shadow:
+            is_settled = shift.verdict(self.test) is Verdict.PASS
+        test = self.test.next_stage() if self.test else None
+        return replace(self, test=test, is_settled=is_settled)
 
     def anew(self) -> Self:
         """With no evidence, but what is known of stable."""
-        return replace(self, test=self.test.anew() if self.test else None)
+        return replace(self, test=self.test.anew() if self.test else None, is_settled=False)
 
-    def result(self, check: OutputShiftCheck, alpha: float) -> CheckResult:
-        """What the test says."""
+    def result(self, check: OutputShiftCheck, alpha: float, apart: float) -> CheckResult:
+        """What the test says, where callers make ``apart`` of the distance at most."""
         return shift.result(
             self.test,
             OUTPUT_SHIFT,
             "norms" if self.are_vectors else "labels",
-            shift.limits(check.distance, alpha),
+            shift.limits(check.distance, alpha, apart),
             check,
+            is_settled=self.is_settled and apart > BLURRED * check.distance,
         )
 
     def _counts(self, judged: Judged) -> Floats:
@@ -103,10 +112,12 @@ class Outputs:
 
     def to_json(self) -> dict[str, Any]:
         """Plain numbers; ``of_json`` gives the same state back, bit by bit."""
-        return {"labels": list(self.labels), "test": self.test.to_json() if self.test else None}
+        test = self.test.to_json() if self.test else None
+        return {"labels": list(self.labels), "test": test, "is_settled": self.is_settled}
 
     @classmethod
     def of_json(cls, data: Mapping[str, Any]) -> Self:
         """The state that ``to_json`` told; raises ``KeyError`` where a part is missing."""
         test = data["test"]
-        return cls(tuple(data["labels"]), None if test is None else ShiftTest.of_json(test))
+        known = None if test is None else ShiftTest.of_json(test)
+        return cls(tuple(data["labels"]), known, bool(data["is_settled"]))

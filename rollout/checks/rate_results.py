@@ -174,8 +174,9 @@ def _tests_of(rates: Rates, name: str) -> list[int]:
 def _needed(rates: Rates, name: str, line: Line) -> int | None:
     """The candidate's requests until it passes, if it is as good as stable.
 
-    By what a window of this stage is expected to add, at the rate learnt so far. None where nothing
-    is known of that yet.
+    By what a window of this stage is expected to add, at the rate learnt so far, and by how many
+    requests it takes for one that the test rests on: not each has feedback. None where nothing is
+    known of that yet.
     """
     of_stage = rates.not_worse
     n_c = rates.requests_in_stage(name)
@@ -196,4 +197,5 @@ def _needed(rates: Rates, name: str, line: Line) -> int | None:
             return None
         if lacking > 0:
             missing = max(missing, lacking / a_request)
-    return math.ceil(missing)
+    for_one = rates.requests_in_stage(tests.ERROR_RATE) / n_c
+    return math.ceil(missing * for_one)

@@ -20,7 +20,7 @@ from contracts.windows import Judged
 from measures.correlation import Floats
 from measures.proportions import History, NotWorse, Tolerance, Window, Worse, unspent
 from rollout.checks import rows as at
-from rollout.checks.callers import Callers, Grouped
+from rollout.checks.callers import BLURRED, Callers, Grouped
 from rollout.checks.clumps import Clumps
 from rollout.checks.rows import Lines, Rows
 from rollout.checks.slowness import Slowness
@@ -28,8 +28,6 @@ from rollout.checks.stage import Stage
 
 BETA = 0.05  # chance that a version on the line of ``pass`` passes in a stage
 LEAST_TO_PASS = 100  # the candidate's requests in a stage
-# Of what is tolerated: where callers can make more than that, passing is luck or takes very long.
-BLURRED = 0.5
 
 ERROR_RATE, LATENCY, QUALITY, CLASS_SHARE = "errorRate", "latency", "quality", "classShare"
 TESTS = {

@@ -148,9 +148,24 @@ class Gate(Protocol):
 
 
 def result(
-    test: ShiftTest | None, name: str, what: str, limits: Limits, check: Gate
+    test: ShiftTest | None,
+    name: str,
+    what: str,
+    limits: Limits,
+    check: Gate,
+    *,
+    is_settled: bool = False,
 ) -> CheckResult:
-    """The result of one test; ``what`` is what the histograms are of."""
+    """The result of one test.
+
+    Args:
+        test: None where there is none yet.
+        name: of the check.
+        what: the histograms are of.
+        limits: that it is held to.
+        check: as asked for.
+        is_settled: it passed in shadow, and is not waited for.
+    """
     if test is None or float(test.fails.n_c) == 0:
         return CheckResult(
             name=name,
@@ -161,13 +176,19 @@ def result(
         )
     said = test.verdict
     shown = test.fails if said is Verdict.FAIL else test.passes
-    missing = _needed(test.passes, limits) if said is Verdict.UNKNOWN else None
+    is_waited_for = said is Verdict.UNKNOWN and not is_settled
+    missing = _needed(test.passes, limits) if is_waited_for else None
+    apart = float(limits.apart)
+    by_callers = f" beyond the {apart:.3f} that callers can make" if apart else ""
     distance, counted = float(shown.distance()), float(shown.n_c)
     ending = {
-        Verdict.FAIL: f"more than the {limits.distance:g} that is tolerated",
+        Verdict.FAIL: f"more than the {limits.distance:g} that is tolerated{by_callers}",
         Verdict.PASS: f"less than the {limits.distance:g} that is tolerated",
         Verdict.UNKNOWN: (
-            f"not yet known whether less than {limits.distance:g}, {words.still_needed(missing)}"
+            f"callers can make {apart:.3f} of it; passed in shadow, on the same requests"
+            if is_settled
+            else f"not yet known whether less than {limits.distance:g}, "
+            f"{words.still_needed(missing)}"
         ),
     }[said]
     return CheckResult(
@@ -183,9 +204,10 @@ def result(
             "candidate_requests": counted,
             "effective_size": float(shown.size()),
             "looks": float(shown.looks),
+            "apart_by_callers": apart,
         },
         gate=check.gate,
-        required=check.required,
+        required=check.required and not (is_settled and said is Verdict.UNKNOWN),
         needs=missing,
     )
 
@@ -207,9 +229,9 @@ def _needed(shift: Shift, limits: Limits) -> int | None:
     return None
 
 
-def limits(distance: float, alpha: float) -> Limits:
-    """What is asked of a shift, at the alpha of a check."""
-    return Limits(distance=distance, alpha=alpha, beta=BETA)
+def limits(distance: float, alpha: float, apart: float = 0.0) -> Limits:
+    """What is asked of a shift, at the alpha of a check; ``apart`` is what callers may make."""
+    return Limits(distance=distance, alpha=alpha, beta=BETA, apart=apart)
 
 
 def classes(past: Floats) -> Starts:

@@ -9,10 +9,10 @@ import pytest
 from bench.rollouts import __main__ as program
 from bench.rollouts import faults, whole
 from bench.rollouts.abreast import CHECKS, NAMES, Abreast
-from bench.rollouts.findings import Finding, needed, share, wilson
+from bench.rollouts.findings import Finding, interval, needed, share
 from bench.rollouts.tables import NoMarkersError, table, written
 from bench.rollouts.traffic import LABELS, Places, World, window
-from contracts.rollout import ClassShareCheck, Verdict
+from contracts.rollout import Verdict
 from rollout.evidence import Evidence, Stage
 
 WORLDS = [World(600.0, 0.0, 0.0), World(900.0, 0.5, 0.02), World(2000.0, 0.3, 0.005)]
@@ -50,9 +50,15 @@ def test_rollouts_side_by_side_are_judged_as_production_judges_one() -> None:
             of_one = alone[row].rates
             assert abreast.worse.e_value()[row] == pytest.approx(of_one.worse.e_value())
             assert abreast.not_worse.log_e[row] == pytest.approx(of_one.not_worse.log_e)
-            assert blurred[row] == of_one.is_blurred(
-                "classShare", ClassShareCheck().pass_, whole.SHARE[step[row]]
-            )
+            for result in alone[row].among(whole.SHARE[step[row]]).results():
+                if result.name in NAMES[2:] and alone[row].stage is Stage.CANARY:
+                    has_passed = {
+                        "classShare": "classShare" in of_one.settled,
+                        "outputShift": alone[row].outputs.is_settled,
+                    }[result.name]
+                    is_open = result.verdict is Verdict.UNKNOWN and has_passed
+                    is_blurred = bool(blurred[row, NAMES.index(result.name)])
+                    assert result.required == (not (is_open and is_blurred))
             said = alone[row].verdicts
             for index, name in enumerate(NAMES):
                 assert bool(abreast.failed[row, index]) == (said[name] is Verdict.FAIL)
@@ -62,7 +68,7 @@ def test_rollouts_side_by_side_are_judged_as_production_judges_one() -> None:
 
 
 def test_identical_versions_of_an_endpoint_with_like_callers_are_promoted() -> None:
-    ended = whole.walk([World(1500.0, 0.0, 0.0)] * 3, (3, 3), with_bake=False)
+    ended = whole.walk([World(1500.0, 0.0, 0.0)] * 3, (3, 3))
     assert [one.step for one in ended] == ["settled"] * 3
     assert all(200 > one.windows > 0 for one in ended)
 
@@ -75,9 +81,10 @@ def test_a_fault_is_caught_and_the_same_seed_gives_the_same_figure() -> None:
 
 
 def test_an_interval_holds_its_share() -> None:
-    # The roots of (s - p)^2 = 1.96^2 p (1 - p) / 100, for s of 0 and of a half.
-    assert list(wilson(0, 100)) == pytest.approx([0.0, 0.0370], abs=1e-4)
-    assert list(wilson(50, 100)) == pytest.approx([0.4038, 0.5962], abs=1e-4)
+    # None of 100: (1 - p)^100 = 0.025. Half of 100: the tables of Clopper and Pearson.
+    assert list(interval(0, 100)) == pytest.approx([0.0, 1 - 0.025**0.01])
+    assert list(interval(100, 100)) == pytest.approx([0.025**0.01, 1.0])
+    assert list(interval(50, 100)) == pytest.approx([0.3983, 0.6017], abs=1e-4)
 
 
 def test_a_figure_that_is_not_reached_says_so_in_the_table() -> None:
@@ -86,7 +93,7 @@ def test_a_figure_that_is_not_reached_says_so_in_the_table() -> None:
     assert table([never, often]) == (
         "| | 5 % |\n|---|---|\n"
         "| late | 30 / never; at most 25: **not reached** |\n"
-        "| wrong | 50 % (9.5 % to 91 %); at most 60 % |"
+        "| wrong | 50 % (1.3 % to 99 %); at most 60 % |"
     )
     assert (never.reached, often.reached) == (False, True)
     assert json.dumps(never.plain(), allow_nan=False)
