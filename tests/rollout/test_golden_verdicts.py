@@ -93,6 +93,15 @@ def test_a_sentence_tells_the_tolerance_and_what_is_still_needed() -> None:
     )
 
 
+def test_where_one_request_in_four_has_feedback_four_times_as_many_are_needed() -> None:
+    checks = only(quality=QualityCheck())
+    told = Judged(requests=400, feedback=400, feedback_wrong=80)
+    seldom = Judged(requests=1600, feedback=400, feedback_wrong=80)
+    needs = [seen(begun(checks, each), each, each).needs for each in (told, seldom)]
+    assert needs[0] is not None
+    assert needs[1] == pytest.approx(4 * needs[0], abs=4)
+
+
 def evidence_of_not_worse(
     e_c: int, n_c: int, e_s: int, n_s: int, *, theta: float, s: float
 ) -> float:

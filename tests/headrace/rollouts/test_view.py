@@ -104,6 +104,7 @@ def test_a_promoted_version_shows_its_bake_and_who_waits() -> None:
     assert way(seen).endswith("50 % [promoted] (settled)")
     assert (seen.bake_seconds, seen.deadline_seconds, seen.next_version) == (3000, None, "5")
     assert "Version 5 waits" in drawn(seen)
+    assert "no check need pass" in drawn(seen)
 
 
 @pytest.mark.parametrize(
