@@ -15,6 +15,7 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 58, 12, 26, 26
 _TICKS_Y = 4
 _TICKS_X = 6
 _DOTS_UP_TO = 60  # points of a line that are drawn as dots too
+_HUGE = 1e9
 _KEY_WIDTH, _KEY_LINE = 158, 18  # of an arm in the legend, and of its piece of line
 _NOTE_LETTER, _NOTE_HEIGHT, _NOTE_ROWS = 6.2, 12, 4  # of the words at moments, at their widest
 _SPANS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, 86400)
@@ -115,9 +116,11 @@ def clock(at: float, span: float) -> str:
 
 
 def number(value: float) -> str:
-    """A figure as people read it: four digits, large ones in groups of three."""
+    """A figure as people read it: four digits, large ones in groups of three, huge ones as powers."""
     if not math.isfinite(value):
         return str(value)
+    if abs(value) >= _HUGE:
+        return f"{value:.3g}"
     if abs(value) >= 1000 or value == int(value):
         return f"{value:,.0f}"
     return f"{value:.4g}"
