@@ -116,7 +116,7 @@ def clock(at: float, span: float) -> str:
 
 
 def number(value: float) -> str:
-    """A figure as people read it: four digits, large ones in groups of three, huge ones as powers."""
+    """A figure as people read it: four digits, large ones in groups of three, huge as powers."""
     if not math.isfinite(value):
         return str(value)
     if abs(value) >= _HUGE:
