@@ -6,9 +6,11 @@ twice. The traffic's own numbers are in the merged windows.
 
 from collections.abc import Iterator
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, Metric
 from prometheus_client.registry import REGISTRY, Collector, CollectorRegistry
 
+from contracts.metrics import FOLD_CONNECTED, FOLD_LAG, FOLD_MISSING, FOLD_OVERSIZED
+from service.families import numbers
 from stats.fold import FoldCounts
 
 _COUNTERS = {
@@ -17,9 +19,9 @@ _COUNTERS = {
     "skipped": "Messages that were no batches of a known schema.",
     "copies": "Messages that a gateway had written before.",
     "mistimed": "Messages of a gateway whose clock is off, or that waited long for Kafka.",
-    "missing": "Messages that were deleted before they were folded.",
+    "missing": FOLD_MISSING.help,
     "records": "Window records written.",
-    "oversized": "Window records written without their counts, for they were too large.",
+    "oversized": FOLD_OVERSIZED.help,
     "failures": "Times that folding had to begin anew.",
     "assignments": "Times that partitions were assigned.",
 }
@@ -37,17 +39,9 @@ class FoldCollector(Collector):
             yield CounterMetricFamily(
                 f"headrace_fold_{name}", text, value=getattr(self._counts, name)
             )
-        yield GaugeMetricFamily(
-            "headrace_fold_connected", "1 while Kafka is there.", value=self._counts.connected
-        )
-        lag = GaugeMetricFamily(
-            "headrace_fold_lag_messages",
-            "Messages between what is folded and the end of a partition.",
-            labels=["partition"],
-        )
-        for partition, messages in self._counts.lag.items():
-            lag.add_metric([str(partition)], messages)
-        yield lag
+        yield numbers(FOLD_CONNECTED, [((), self._counts.connected)])
+        lag = self._counts.lag.items()
+        yield numbers(FOLD_LAG, [((str(partition),), messages) for partition, messages in lag])
 
 
 def register(counts: FoldCounts, registry: CollectorRegistry = REGISTRY) -> None:
