@@ -16,7 +16,7 @@ import msgspec
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from prediction_batches import batch_of
 
-from contracts.events import EventBatch, encode
+from contracts.events import TOPIC, EventBatch, encode
 from contracts.windows import WindowRecord, decode
 from measures.merging import Windows
 from measures.ranges import PartitionFold
@@ -54,9 +54,11 @@ class Topics:
     _windows: Windows = field(default_factory=Windows)
     _log: KafkaRecordLog | None = None
 
+    gateways: bool = False  # the topic that gateways write to, in place of one of the test's own
+
     @property
     def predictions(self) -> str:
-        return f"predictions-{self.suffix}"
+        return TOPIC if self.gateways else f"predictions-{self.suffix}"
 
     @property
     def windows(self) -> str:
