@@ -265,6 +265,9 @@ EVENTS_SKIPPED: Final = _counter(
 EVENTS_COPIED: Final = _counter(
     "copied_messages", "Messages of events that were in the log before."
 )
+EVENTS_MISTIMED: Final = _counter(
+    "mistimed_messages", "Messages of events from a clock that was minutes off Kafka's."
+)
 
 EVALUATE: Final[tuple[Metric, ...]] = (
     ATTEMPTS, ANSWERED, REPEATED, TEXTS, TRUNCATED, LABELS, FEEDBACK, PAIRS, REFUSALS,
@@ -275,6 +278,7 @@ EVALUATE: Final[tuple[Metric, ...]] = (
     ACCURACY_ESTIMATED, ACCURACY_MEASURED, ACCURACY_FEEDBACK, VERSION_INFO,
     EVALUATE_CONNECTED, EVALUATE_LAG, EVALUATE_SINCE, EVALUATE_THROUGH, EVALUATE_RECORDS,
     EVALUATE_SKIPPED, EVALUATE_FAILURES, EVALUATE_OVERFLOW, EVENTS_SKIPPED, EVENTS_COPIED,
+    EVENTS_MISTIMED,
 )  # fmt: skip
 
 # Rollouts, by the controller: what the endpoint's status says.

@@ -20,7 +20,8 @@ Numbers = Counter[str]  # where -> count
 # Fields of a cell whose counts are exposed as they are.
 _SAME = (
     "statuses", "answered", "repeated", "texts", "truncated", "labels", "histograms", "sums",
-    "latency", "latency_sums", "label_scores", "pair_distance",
+    "latency", "latency_sums", "label_scores", "label_score_sums", "pair_distance",
+    "pair_distance_sum",
 )  # fmt: skip
 _NOT_COUNTS = {"endpoint", "version", "arm", "touched"}
 
@@ -49,6 +50,7 @@ def exposed(counters: Mapping[str, Any]) -> Numbers:
     _within(found, "refusals", counters["refusals"])
     found["skipped"] = counters["skipped"]
     found["copies"] = counters["copies"]
+    found["mistimed"] = counters["mistimed"]
     return found
 
 
@@ -66,6 +68,7 @@ def _of_windows(windows: Windows) -> Numbers:
     for record in windows.records():
         found["skipped"] += record.skipped
         found["copies"] += record.copies
+        found["mistimed"] += record.mistimed
         _within(found, "refusals", record.refusals)
     for endpoint in windows.endpoints():
         for window in windows.all(endpoint):

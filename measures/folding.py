@@ -136,6 +136,7 @@ class _OpenCell:
         if event.pairing is not None:
             for distance in event.pairing.distance:
                 _count(cell.pair_distance, bisect_left(_SCORE_UPPER, distance))
+                cell.pair_distance_sum += micro(distance)
         if (
             event.repeated
             or event.status == _HUNG_UP
@@ -194,8 +195,7 @@ def _text(cell: Cell, text: TextRecord) -> None:
     if text.label is not None:
         _count(cell.labels, text.label)
         if text.score is not None:
-            scores = cell.label_scores.setdefault(text.label, {})
-            _count(scores, bisect_left(_SCORE_UPPER, text.score))
+            _value(cell.label_scores, cell.label_score_sums, text.label, _SCORE_UPPER, text.score)
 
 
 def _value(

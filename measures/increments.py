@@ -30,6 +30,7 @@ class Growth:
         events: prediction events.
         skipped: messages that were no batches of a known schema.
         copies: messages that were in the log before.
+        mistimed: messages from a clock that was far off Kafka's.
     """
 
     window_seconds: int
@@ -38,6 +39,7 @@ class Growth:
     events: int
     skipped: int
     copies: int
+    mistimed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +100,7 @@ def growth(old: WindowRecord | None, new: WindowRecord) -> Growth:
         events=new.events - (0 if old is None else old.events),
         skipped=new.skipped - (0 if old is None else old.skipped),
         copies=new.copies - (0 if old is None else old.copies),
+        mistimed=new.mistimed - (0 if old is None else old.mistimed),
     )
 
 

@@ -29,14 +29,14 @@ def numbers(metric: Metric, values: Iterable[tuple[Labels, float]]) -> Family:
 
 
 def histograms(
-    metric: Metric, values: Iterable[tuple[Labels, Sequence[float], Sequence[int], float | None]]
+    metric: Metric, values: Iterable[tuple[Labels, Sequence[float], Sequence[int], float]]
 ) -> Family:
     """A histogram's family.
 
     Args:
         metric: of kind histogram.
         values: label values, upper edges, counts of each bucket with one more to infinity, and
-            the sum of what was counted; None where nobody knows, and then there is no count either.
+            the sum of what was counted.
     """
     family = HistogramMetricFamily(metric.family, metric.help, labels=metric.labels)
     for labels, upper, counts, total in values:

@@ -164,6 +164,7 @@ class Evaluator:
                 "refusals": {name: dict(counts) for name, counts in totals.refusals.items()},
                 "skipped": totals.skipped,
                 "copies": totals.copies,
+                "mistimed": totals.mistimed,
                 "overflow": dict(totals.overflow),
             }
 

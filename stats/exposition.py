@@ -1,8 +1,7 @@
 """What the evaluate role knows, as Prometheus reads it. Names are those of ``contracts.metrics``.
 
 Called by ``stats.evaluate_main`` for each scrape. Pure: totals and board in, families out. Latency
-is told in every fifth of its buckets, everything else as it is counted. The scores of a label and
-the distances of shadows have buckets and no sum, for windows hold none.
+is told in every fifth of its buckets, everything else as it is counted.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -20,7 +19,7 @@ from stats.board import Board, EndpointBoard, StatisticDrift, VersionDrift
 from stats.totals import ArmKey, ArmTotals, Totals
 
 _Numbers = Iterator[tuple[Labels, float]]
-_Histograms = Iterator[tuple[Labels, Sequence[float], Sequence[int], float | None]]
+_Histograms = Iterator[tuple[Labels, Sequence[float], Sequence[int], float]]
 _COARSE = 5  # edges of LATENCY_EDGES in a bucket that is told
 
 
@@ -129,7 +128,7 @@ def _scores(arms: Mapping[ArmKey, ArmTotals]) -> _Histograms:
                 (*_slot(key), label),
                 edges,
                 dense(arm.label_scores.get(label, {}), len(edges)),
-                None,
+                arm.label_score_sums.get(label, 0) / MICRO,
             )
 
 
@@ -146,7 +145,7 @@ def _distances(arms: Mapping[ArmKey, ArmTotals]) -> _Histograms:
     for key, arm in arms.items():
         if key.arm is Arm.SHADOW:
             counts = dense(arm.pair_distance, len(edges))
-            yield (key.endpoint, key.version), edges, counts, None
+            yield (key.endpoint, key.version), edges, counts, arm.pair_distance_sum / MICRO
 
 
 def dense(counts: Sparse, edges: int) -> list[int]:
@@ -216,6 +215,7 @@ def _totals(now: Exposed) -> Iterator[Family]:
     yield numbers(metrics.REFUSALS, _refusals(now.refusals))
     yield numbers(metrics.EVENTS_SKIPPED, [((), totals.skipped)])
     yield numbers(metrics.EVENTS_COPIED, [((), totals.copies)])
+    yield numbers(metrics.EVENTS_MISTIMED, [((), totals.mistimed)])
     yield numbers(metrics.EVALUATE_OVERFLOW, (((what,), n) for what, n in totals.overflow.items()))
 
 

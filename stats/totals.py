@@ -55,7 +55,9 @@ class ArmTotals:
     latency: dict[str, Sparse] = field(default_factory=dict)
     latency_sums: dict[str, int] = field(default_factory=dict)
     label_scores: dict[str, Sparse] = field(default_factory=dict)
+    label_score_sums: dict[str, int] = field(default_factory=dict)
     pair_distance: Sparse = field(default_factory=dict)
+    pair_distance_sum: int = 0
     own: list[OwnCounts] = field(default_factory=list)
     undeclared: int = 0
     touched: float = 0.0  # when it last grew or was declared, unix seconds
@@ -69,6 +71,7 @@ class Totals:
         refusals: endpoint -> status and reason ("503 overloaded") -> count.
         skipped: messages of events that no fold worker understood.
         copies: messages of events that were in the log before.
+        mistimed: messages of events from a clock that was far off Kafka's.
         overflow: which bound -> how much it summed under ``other``, or left out.
     """
 
@@ -77,12 +80,14 @@ class Totals:
         self.refusals: dict[str, dict[str, int]] = {}
         self.skipped = 0
         self.copies = 0
+        self.mistimed = 0
         self.overflow: dict[str, int] = dict.fromkeys(BOUNDS, 0)
 
     def add(self, growth: Growth, now: float) -> None:
         """Counts what a record added."""
         self.skipped += growth.skipped
         self.copies += growth.copies
+        self.mistimed += growth.mistimed
         for cell in growth.cells:
             arm = self._arm(ArmKey(cell.endpoint, cell.version, cell.arm), now)
             if arm is None:
@@ -126,6 +131,7 @@ class Totals:
         arm.truncated += cell.truncated
         arm.pairs_equal += cell.judged.pairs_equal
         arm.pairs_differing += cell.judged.pairs - cell.judged.pairs_equal
+        arm.pair_distance_sum += cell.pair_distance_sum
         arm.undeclared += sum(cell.undeclared.values())
         for answered, truths in cell.feedback.items():
             right = truths.get(answered, 0)
@@ -135,6 +141,7 @@ class Totals:
         _add(arm.labels, cell.labels)
         _add(arm.sums, cell.sums)
         _add(arm.latency_sums, cell.latency_sums)
+        _add(arm.label_score_sums, cell.label_score_sums)
         _add(arm.pair_distance, cell.pair_distance)
         _add_sparse(arm.histograms, cell.histograms)
         _add_sparse(arm.latency, cell.latency)
@@ -142,6 +149,7 @@ class Totals:
         self.overflow["statuses"] += _bound(arm.statuses, MOST_STATUSES)
         self.overflow["labels"] += _bound(arm.labels, MOST_LABELS)
         _bound_sparse(arm.label_scores, MOST_LABELS)
+        _bound(arm.label_score_sums, MOST_LABELS)
         self._own(arm.own, cell.own)
 
     def _own(self, held: list[OwnCounts], more: Iterable[OwnCounts]) -> None:

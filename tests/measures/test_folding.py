@@ -89,8 +89,11 @@ def test_every_count_is_that_of_a_naive_count(seed: int, messages: int) -> None:
         for label, scores in cell.label_scores.items():
             found = [t.score for t in texts if t.label == label]
             assert sum(scores.values()) == len(found) == cell.labels[label]
+            wanted = sum(round(score * 1e6) for score in found if score is not None)
+            assert cell.label_score_sums[label] == wanted
         distances = [d for e in mine if e.pairing for d in e.pairing.distance]
         assert sum(cell.pair_distance.values()) == len(distances)
+        assert cell.pair_distance_sum == sum(round(distance * 1e6) for distance in distances)
 
 
 @settings(max_examples=25)

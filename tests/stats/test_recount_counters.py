@@ -79,6 +79,7 @@ def exporter(written: list[WindowRecord], began: int) -> tuple[dict[str, Any], M
         "refusals": totals.refusals,
         "skipped": totals.skipped,
         "copies": totals.copies,
+        "mistimed": totals.mistimed,
         "overflow": totals.overflow,
     }, log
 

@@ -60,7 +60,8 @@ def test_increments_add_up_to_the_cells_of_the_newest_record(
         arm = counted.arms[key]
         assert arm.statuses == {str(status): count for status, count in cell.statuses.items()}
         for name in ("answered", "repeated", "texts", "truncated", "labels", "histograms", "sums",
-                     "latency", "latency_sums", "label_scores", "pair_distance"):  # fmt: skip
+                     "latency", "latency_sums", "label_scores", "label_score_sums", "pair_distance",
+                     "pair_distance_sum"):  # fmt: skip
             assert getattr(arm, name) == getattr(cell, name), name
         told = sum(sum(truths.values()) for truths in cell.feedback.values())
         assert arm.right + arm.wrong == told
