@@ -161,7 +161,8 @@ class Abreast:
         line = np.asarray(LINES.pass_.a)[CLASSES:].max()
         found[:, NAMES.index(CLASS_SHARE)] = apart > BLURRED * line
         found[:, NAMES.index(OUTPUT_SHIFT)] = self.callers.distance(share) > BLURRED * DISTANCE
-        return found
+        seen = np.minimum(self.not_worse.n_c[:, CLASSES:].min(axis=1), self.near.n_c)
+        return found & (seen >= LEAST_TO_PASS)[:, None]
 
     def next_stage(self, moving: Yes) -> Self:
         """With the evidence to pass begun anew in those rollouts."""

@@ -16,6 +16,7 @@ from contracts.windows import Judged
 from measures.correlation import Floats
 from rollout.checks import shift
 from rollout.checks.callers import BLURRED
+from rollout.checks.rates import LEAST_TO_PASS
 from rollout.checks.rows import by_label
 from rollout.checks.shift import ShiftTest
 
@@ -93,13 +94,15 @@ class Outputs:
 
     def result(self, check: OutputShiftCheck, alpha: float, apart: float) -> CheckResult:
         """What the test says, where callers make ``apart`` of the distance at most."""
+        seen = float(self.test.passes.n_c) if self.test else 0.0
+        is_blurred = apart > BLURRED * check.distance and seen >= LEAST_TO_PASS
         return shift.result(
             self.test,
             OUTPUT_SHIFT,
             "norms" if self.are_vectors else "labels",
             shift.limits(check.distance, alpha, apart),
             check,
-            is_settled=self.is_settled and apart > BLURRED * check.distance,
+            is_settled=self.is_settled and is_blurred,
         )
 
     def _counts(self, judged: Judged) -> Floats:

@@ -92,6 +92,7 @@ def _result(rates: Rates, name: str, check: Compared, alpha: float, among: _Amon
         said is Verdict.UNKNOWN
         and name == tests.CLASS_SHARE
         and name in rates.settled
+        and rates.requests_in_stage(name) >= LEAST_TO_PASS
         and rates.is_blurred(name, check.pass_, among.share)
     )
     is_waited_for = said is Verdict.UNKNOWN and not (is_idle or is_settled)

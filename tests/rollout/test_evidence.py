@@ -327,10 +327,14 @@ def test_class_shares_that_callers_blur_need_not_pass_again_if_they_did_in_shado
     shadow = after(begun(checks, Stage.SHADOW, past=same[0]), [same] * 3)
     assert of(shadow, "classShare").verdict is Verdict.PASS
     canary = shadow.next_stage(Stage.CANARY)
-    result = of(canary.among(0.05), "classShare")
+    assert of(canary.among(0.05), "classShare").required  # where it answered nobody
+    few = Judged(requests=100, labels={"negative": 45, "positive": 55})
+    canary = after(canary.among(0.05), [(few, same[1])])
+    result = of(canary, "classShare")
     assert (result.verdict, result.required) == (Verdict.UNKNOWN, False)
     assert "passed in shadow" in result.reason
-    assert of(canary.next_stage(Stage.CANARY).among(0.05), "classShare").required is False
+    next_step = after(canary.next_stage(Stage.CANARY), [(few, same[1])])
+    assert not of(next_step, "classShare").required
 
 
 def test_class_shares_must_pass_where_callers_are_alike_or_shadow_did_not_show_them_alike() -> None:
@@ -340,6 +344,31 @@ def test_class_shares_must_pass_where_callers_are_alike_or_shadow_did_not_show_t
     alike = (of_callers(0.0), of_callers(0.0))
     shadow = after(begun(checks, Stage.SHADOW, past=alike[0]), [alike] * 3)
     assert of(shadow.next_stage(Stage.CANARY).among(0.05), "classShare").required
+
+
+def test_answers_may_be_as_far_apart_as_callers_are_and_not_further() -> None:
+    checks, stable = only(output_shift=OutputShiftCheck()), of_callers(0.05)
+    for positive, named, expected in (
+        (680, stable, Verdict.UNKNOWN),
+        (950, stable, Verdict.FAIL),
+        (680, of_callers(0.0), Verdict.FAIL),
+    ):
+        canary = Judged(requests=1000, labels={"negative": 1000 - positive, "positive": positive})
+        evidence = begun(checks, past=named).among(0.05)
+        result = of(after(evidence, [(canary, named)] * 20), "outputShift")
+        assert result.verdict is expected
+
+
+def test_answers_that_callers_blur_need_not_pass_again_if_they_did_in_shadow() -> None:
+    checks, same = only(output_shift=OutputShiftCheck()), (of_callers(0.05), of_callers(0.05))
+    shadow = after(begun(checks, Stage.SHADOW, past=same[0]), [same] * 3)
+    canary = shadow.next_stage(Stage.CANARY).among(0.05)
+    assert of(canary, "outputShift").required  # where it answered nobody
+    few = Judged(requests=100, labels={"negative": 40, "positive": 60})
+    result = of(after(canary, [(few, same[1])]), "outputShift")
+    assert (result.verdict, result.required) == (Verdict.UNKNOWN, False)
+    unseen = begun(checks, Stage.SHADOW, past=same[0]).next_stage(Stage.CANARY).among(0.05)
+    assert of(unseen, "outputShift").required
 
 
 def test_vectors_are_compared_by_their_norms_and_class_shares_hold_nothing_up() -> None:

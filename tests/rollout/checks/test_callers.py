@@ -92,6 +92,16 @@ def test_requests_of_nobody_tell_nothing_of_callers() -> None:
     assert not learnt(judged, judged).apart(ROWS, 0.05).any()
 
 
+def test_the_distance_of_answers_is_that_of_the_shares() -> None:
+    judged = window(np.array([0.0, 1.0]), np.array([100.0, 100.0]), np.array([60.0, 40.0]))
+    callers = learnt(judged)
+    apart = callers.apart(ROWS, 0.5)[CLASSES]
+    # Two classes of a half: apart^2 x (2 + 2) / (8 ln 2).
+    assert callers.distance(0.5) == pytest.approx(apart * np.sqrt(0.5 / np.log(2)))
+    assert callers.distance(0.0) == 0
+    assert Callers.begin(0).distance(0.5) == 0
+
+
 def test_few_callers_on_an_arm_are_further_apart_and_none_where_both_answer_the_same() -> None:
     callers = simulated(np.random.default_rng(13), spread=0.2)[0]
     small, large, most = (callers.apart(ROWS, share)[CLASSES] for share in (0.05, 0.5, 0.95))
