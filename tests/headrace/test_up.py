@@ -27,7 +27,7 @@ from headrace.stack.ports import is_free
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(400)]
 
-SERVICES = {"mlflow", "kafka", "triton", "loader", "controller", "fold", "gateway"}
+SERVICES = {"mlflow", "kafka", "triton", "loader", "controller", "fold", "stats", "gateway"}
 
 
 @pytest.fixture(scope="module")
@@ -183,7 +183,8 @@ def test_a_half_written_state_is_a_sentence(home: Path) -> None:
 
 def test_ctrl_c_while_starting_leaves_nothing(tmp_path: Path) -> None:
     home = tmp_path / "home"
-    flags = [f"--port-{name}={port}" for name, port in zip(PORTS, free_ports(8), strict=True)]
+    ports = zip(PORTS, free_ports(len(PORTS)), strict=True)
+    flags = [f"--port-{name}={port}" for name, port in ports]
     with subprocess.Popen(
         [HEADRACE, "up", "--home", str(home), *flags],
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,

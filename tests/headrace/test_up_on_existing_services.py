@@ -47,7 +47,7 @@ def test_each_is_used_and_none_is_started(
     with running_stack(tmp_path / "home", *flags) as stack:
         record = stack.record()
         assert record is not None
-        assert set(record.services) == {"loader", "controller", "fold", "gateway"}
+        assert set(record.services) == {"loader", "controller", "fold", "stats", "gateway"}
         said = stack.command("predict", EXAMPLE_ENDPOINT, "wonderful", "--json")
         assert json.loads(said.stdout)[0]["label"] == "positive"
         assert not list(triton.server.model_repository.iterdir())  # it was sent, not shared
