@@ -33,7 +33,7 @@ from contracts.rollout import Outcome
 pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
 
 KILLS = 5
-SOAK_PARTS = 5
+SOAK_PARTS = 10
 SOAK_KILLS = int(os.environ.get("HEADRACE_SOAK_KILLS", "50"))
 AA_SECONDS = float(os.environ.get("HEADRACE_SOAK_AA_SECONDS", "150"))
 ENOUGH = "enough was seen"
