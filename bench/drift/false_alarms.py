@@ -6,7 +6,7 @@ an alarm begins, for one that goes on wakes nobody twice.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from measures.correlation import Floats
 SIZES = (100, 300, 1000, 5000)
 REFERENCE = 5000
 SWING = 0.1
+BARE = "significant, not calibrated"
 _EVIDENTLY_REFERENCES, _EVIDENTLY_WINDOWS = 50, 20
 
 
@@ -124,12 +125,12 @@ def _production(stock: Stock, kind: Quiet, texts: int, streams: int) -> list[Row
             ("significant", significant(seen, limits)),
             ("warns", level(seen, limits) >= 1),
             ("alarms", level(seen, limits) >= 2),
-            ("significant, not calibrated", significant(seen, bare)),
+            (BARE, significant(seen, bare)),
         ):
             begun = int(beginnings(alarms).sum())
-            found.append(
-                rate(f"{kind.name}, {what}, set to {said}", texts, begun, alarms.size, windows)
-            )
+            row = rate(f"{kind.name}, {what}, set to {said}", texts, begun, alarms.size, windows)
+            # Nobody asks anything of what production does not do.
+            found.append(replace(row, target=None) if what == BARE else row)
     return found
 
 

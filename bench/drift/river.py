@@ -59,7 +59,14 @@ def alarms(
         file = Path(folder) / "streams.npy"
         np.save(file, numbers.astype(np.float32))
         told = subprocess.run(
-            [str(peers), str(_WORKER), detector, str(file), *(repr(each) for each in settings)],
+            [
+                str(peers),
+                "-P",
+                str(_WORKER),
+                detector,
+                str(file),
+                *(repr(each) for each in settings),
+            ],
             stdout=subprocess.PIPE,
             check=True,
             timeout=_DEADLINE_SECONDS,

@@ -17,7 +17,9 @@ def tables(study: str, rows: Sequence[Row]) -> dict[str, str]:
     """
     if study in {"shifts", "rivals"}:
         return {f"drift-{study}": _table(rows, turned=True)}
-    return {f"drift-{study}": _table(rows, turned=False)}
+    # Warnings and alarms are rarer still than what is significant: the JSON has them.
+    shown = [row for row in rows if "significant" in row.what or "PSI" in row.what]
+    return {f"drift-{study}": _table(shown, turned=False)}
 
 
 def _table(rows: Sequence[Row], *, turned: bool) -> str:

@@ -1,0 +1,68 @@
+"""The accuracy example sends what it says, and reads what the evaluate role exposes."""
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from prometheus_client import CollectorRegistry, Gauge, generate_latest
+
+from contracts import metrics
+
+SCRIPT = Path(__file__).parents[2] / "examples" / "accuracy" / "run.py"
+
+
+@pytest.fixture(scope="module")
+def example() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("accuracy_run", SCRIPT)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def exposition(values: dict[str, float], arm: str = "stable") -> str:
+    registry = CollectorRegistry()
+    for metric in (
+        metrics.ACCURACY_ESTIMATED,
+        metrics.ACCURACY_MEASURED,
+        metrics.ACCURACY_FEEDBACK,
+    ):
+        gauge = Gauge(metric.name, metric.help, metric.labels, registry=registry)
+        if metric.name in values:
+            slot = {metrics.ENDPOINT: "accuracy-tweets", metrics.VERSION: "1", metrics.ARM: arm}
+            gauge.labels(**slot).set(values[metric.name])
+    return generate_latest(registry).decode()
+
+
+FOUND = {
+    metrics.ACCURACY_ESTIMATED.name: 0.8153,
+    metrics.ACCURACY_MEASURED.name: 0.7418,
+    metrics.ACCURACY_FEEDBACK.name: 300.0,
+}
+
+
+def test_both_accuracies_are_read_of_the_endpoints_stable_version(example: ModuleType) -> None:
+    found = example.read(exposition(FOUND), "accuracy-tweets")
+    assert found == example.Accuracy(estimated=0.8153, measured=0.7418, feedback=300)
+    assert example.read(exposition(FOUND), "accuracy-reviews") is None
+    assert example.read(exposition(FOUND, arm="canary"), "accuracy-tweets") is None
+
+
+def test_nothing_is_told_before_labels_are_counted(example: ModuleType) -> None:
+    only = {metrics.ACCURACY_ESTIMATED.name: 0.8}
+    assert example.read(exposition(only), "accuracy-tweets") is None
+
+
+def test_each_endpoint_gets_labelled_texts_of_its_domains(
+    example: ModuleType, tmp_path: Path
+) -> None:
+    file = tmp_path / "texts.jsonl"
+    counts = {name: example.write_texts(name, file) for name in example.ENDPOINTS}
+    assert counts == {"accuracy-reviews": 600, "accuracy-editorials": 300, "accuracy-tweets": 300}
+    rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+    assert {tuple(row) for row in rows} == {("text", "label")}
