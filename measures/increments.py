@@ -55,6 +55,7 @@ class Ledger:
     def __init__(self) -> None:
         self._held: dict[_Key, _Held] = {}
         self._through: dict[tuple[str, int], float] = {}  # topic id, partition -> largest time
+        self._newest: dict[tuple[str, int], int] = {}  # likewise -> start of the last range
         self._horizon = 0.0
 
     def take(self, record: WindowRecord) -> Growth | None:
@@ -63,19 +64,27 @@ class Ledger:
         held = self._held.get(key)
         if held is not None and (held.end >= record.end or held.record is None):
             return None
-        seen = max(record.through, record.newest)
-        if held is None and seen < self._horizon:
+        seen, log = max(record.through, record.newest), (record.topic_id, record.partition)
+        newest = self._newest.get(log, -1)
+        if held is None and seen < self._horizon and record.start < newest:
             return None  # folded again after it was forgotten: nobody knows what is new in it
+        self._newest[log] = max(newest, record.start)
         complete = record.end - record.start >= RANGE_MESSAGES
         self._held[key] = _Held(record.end, seen, None if complete else record)
-        log = (record.topic_id, record.partition)
         self._through[log] = max(self._through.get(log, 0.0), record.through)
         return growth(None if held is None else held.record, record)
 
     def forget_before(self, time: float) -> None:
-        """Drops what is known of ranges whose messages and events are all older, unix seconds."""
+        """Drops what is known of ranges whose messages and events are all older, unix seconds.
+
+        Not the last one of a partition: after a long silence it grows on.
+        """
         self._horizon = max(self._horizon, time)
-        self._held = {key: held for key, held in self._held.items() if held.seen >= time}
+        self._held = {
+            key: held
+            for key, held in self._held.items()
+            if held.seen >= time or key[2] == self._newest[key[0], key[1]]
+        }
         self._through = {log: seen for log, seen in self._through.items() if seen >= time}
 
     def known_through(self) -> float:

@@ -135,7 +135,8 @@ class Evaluation:
 
     def _keep(self, growth: Growth, now: float) -> None:
         for cell in growth.cells:
-            if not self._history.add(cell, growth.window_seconds, now):
+            kept = self._history.add(cell, growth.window_seconds, now)
+            if not kept and self.since:
                 self.totals.overflowed("windows", sum(cell.statuses.values()))
 
     def _see_routes(self, endpoints: Sequence[ModelEndpoint], now: float) -> None:
@@ -198,7 +199,8 @@ class Evaluation:
 
     def _forget(self, now: float) -> None:
         self._history.forget(now)
-        self._ledger.forget_before(now - MINUTES_SECONDS - 2 * self._pace.keep_seconds)
+        if self.since:
+            self._ledger.forget_before(now - MINUTES_SECONDS - 2 * self._pace.keep_seconds)
         oldest = now - max(self._pace.keep_seconds, self._pace.patience_seconds)
         for key in [key for key, seen in self._packages.items() if seen < oldest]:
             del self._packages[key]

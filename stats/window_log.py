@@ -11,6 +11,8 @@ from typing import Protocol
 from stats.kafka_clients import speaking
 from stats.record_log import KafkaRecordLog, RecordLog
 
+LAST_RECORDS = 1000  # of a partition, however old they are
+
 
 @dataclass(frozen=True, slots=True)
 class Progress:
@@ -35,7 +37,10 @@ class WindowLog(RecordLog, Protocol):
 
 
 class KafkaWindowLog(KafkaRecordLog):
-    """The real one."""
+    """The real one: records from a time onwards, and the last ones of each partition at least.
+
+    A range that was begun days ago may grow on: only who knows its last record knows what is new.
+    """
 
     def progress(self) -> Progress:
         """See ``WindowLog``."""
@@ -48,3 +53,13 @@ class KafkaWindowLog(KafkaRecordLog):
         return Progress(
             self._described[0], {part.partition: at for part, at in positions.items()}, lag
         )
+
+    def _go_to(self, since: float) -> None:
+        super()._go_to(since)
+        with speaking():
+            begins = self._consumer.beginning_offsets(self._parts, timeout_ms=self._patience)
+            ends = self._consumer.end_offsets(self._parts, timeout_ms=self._patience)
+            for part in self._parts:
+                at = self._consumer.position(part, timeout_ms=self._patience)
+                last = max(begins[part], ends[part] - LAST_RECORDS)
+                self._consumer.seek(part, min(at, last))

@@ -122,8 +122,26 @@ def test_ranges_of_long_ago_are_forgotten() -> None:
     assert len(ledger) == 1
     assert ledger.take(old) is None  # folded again: it was counted before
     ledger.forget_before(2e6)
-    assert len(ledger) == 0
+    assert len(ledger) == 1
     assert ledger.known_through() == 0
+
+
+def test_the_last_range_of_a_partition_grows_on_after_any_silence() -> None:
+    first, second = records_of(10, (3, 4))
+    ledger = Ledger()
+    ledger.take(first)
+    ledger.forget_before(9e9)
+    growth = ledger.take(second)
+    assert growth is not None
+    assert growth.events == 3
+
+
+def test_ranges_of_old_messages_that_nobody_folded_before_are_counted() -> None:
+    (old,), (new,) = records_of(11, (2,)), records_of(11, (4,), start=2 * RANGE_MESSAGES)
+    ledger = Ledger()
+    ledger.take(old)
+    ledger.forget_before(9e9)
+    assert ledger.take(new) is not None
 
 
 def _nothing() -> Growth:
