@@ -138,13 +138,14 @@ class Heatmap(msgspec.Struct, frozen=True):
 
     Attributes:
         key: unlike any other of the endpoint.
-        group: ``latency``, ``texts`` or ``outputs``.
+        group: ``latency``, ``texts``, ``outputs`` or ``own``.
         title: what is counted; may hold a label of the user's.
         version: of which version; empty: of all callers.
         unit: of the edges.
         lower: edge below the first row; null: there is none.
         upper: upper edge of each row.
         counts: ``[columns][rows]``.
+        names: of the rows of a category, which has no edges; else empty.
     """
 
     key: str
@@ -155,6 +156,29 @@ class Heatmap(msgspec.Struct, frozen=True):
     lower: float | None
     upper: list[float]
     counts: list[list[int]]
+    names: list[str] = []
+
+
+class Rates(msgspec.Struct, frozen=True):
+    """A counter of the users' own over time, of all versions: ``[columns]`` a second."""
+
+    name: str
+    values: Values
+
+
+class UnkWords(msgspec.Struct, frozen=True):
+    """The words that became UNK, the most frequent first, over the span.
+
+    Attributes:
+        seen: words in all.
+        below: how much too small any count may be.
+        words: word and count; the count is never too large.
+    """
+
+    version: str
+    seen: int
+    below: int
+    words: list[tuple[str, int]]
 
 
 class Monitor(msgspec.Struct, frozen=True):
@@ -316,6 +340,9 @@ class Detail(msgspec.Struct, frozen=True):
         labels: version -> predicted label -> ``[columns]`` share of texts; the most frequent ones.
         preparing: stages of a version that is not loaded yet; empty where there is none.
         try_it: a command that sends traffic, to show where there is none.
+        counters: of the users' own.
+        unfit: name -> observations that no declaration allows, over the span.
+        unk_words: of each version that has any; only where the endpoint asks for them.
         refusals: status and reason (``503 overloaded``) -> requests refused before any attempt,
             since ``counted_since``.
     """
@@ -332,6 +359,9 @@ class Detail(msgspec.Struct, frozen=True):
     series: list[Series]
     labels: dict[str, dict[str, Values]]
     heatmaps: list[Heatmap]
+    counters: list[Rates]
+    unfit: dict[str, int]
+    unk_words: list[UnkWords]
     drift: list[Drift]
     accuracy: list[Accuracy]
     refusals: dict[str, int]

@@ -10,13 +10,11 @@ import numpy as np
 
 from contracts.statistics import EDGES, LATENCY_EDGES, Stage, Statistic
 from contracts.windows import MICRO
+from measures import frequent
 from stats.ui.columns import (
     Counts,
-    Slot,
     Span,
-    Table,
     coarse,
-    mean_milliseconds,
     means,
     per_second,
     quantiles,
@@ -24,10 +22,13 @@ from stats.ui.columns import (
     shares,
     total,
 )
-from stats.ui.document import Heatmap, Series, Values
+from stats.ui.document import Heatmap, Rates, Series, UnkWords, Values
+from stats.ui.tables import Declaration, Slot, Table, mean_milliseconds
 
 MOST_LABELS = 8  # of a version, the most frequent
 MOST_VERSIONS = 3  # with heatmaps, the newest
+MOST_OWN = 12  # statistics of the users' own
+MOST_WORDS = 20
 LATENCY_EVERY = 7  # of LATENCY_EDGES: rows of a factor 1.4
 
 _TEXTS = (
@@ -171,7 +172,61 @@ def heatmaps(called: Table, by_version: Mapping[str, Table]) -> list[Heatmap]:
             )
     for version in list(by_version)[:MOST_VERSIONS]:
         found += _outputs(version, by_version[version])
+    return found + _own(called)
+
+
+def _own(called: Table) -> list[Heatmap]:
+    """Histograms and categories of the users' own."""
+    found: list[Heatmap] = []
+    for declared, grid in _declared(called):
+        key, rows = f"own/{len(found)}/{declared.name}", list(declared.edges)
+        if declared.kind == "histogram":
+            edges = [*rows, rows[-1]]
+            found.append(_trimmed(key, "own", declared.name, "", "", grid, edges))
+        elif declared.kind == "category":
+            names = list(declared.values)
+            rows = [float(number) for number in range(len(names))]
+            counts = grid.tolist()
+            found.append(
+                Heatmap(key, "own", declared.name, "", "", None, rows, counts, names=names)
+            )
     return found
+
+
+def counters(called: Table, over: Span, until: float) -> list[Rates]:
+    """Counters of the users' own."""
+    return [
+        Rates(
+            declared.name,
+            [
+                None if rate is None else rounded(rate / MICRO)
+                for rate in per_second(grid[:, 0], over, until)
+            ],
+        )
+        for declared, grid in _declared(called)
+        if declared.kind == "counter"
+    ]
+
+
+def _declared(called: Table) -> list[tuple[Declaration, Counts]]:
+    ordered = sorted(called.own.items(), key=lambda item: (item[0].name, str(item[0])))
+    return ordered[:MOST_OWN]
+
+
+def unfit(called: Table) -> dict[str, int]:
+    """Observations that no declaration allows, the most frequent names first."""
+    counted = {name: int(counts.sum()) for name, counts in called.unfit.items()}
+    ordered = sorted(counted.items(), key=lambda item: (-item[1], item[0]))
+    return dict(ordered[:MOST_OWN])
+
+
+def unk_words(version: str, table: Table) -> UnkWords | None:
+    """The words that became UNK; None where none were listed."""
+    if not table.unk_words:
+        return None
+    total = frequent.summed(table.unk_words)
+    words = frequent.ranked_words(total.counts)[:MOST_WORDS]
+    return UnkWords(version, total.seen, total.below, words)
 
 
 def _outputs(version: str, table: Table) -> list[Heatmap]:

@@ -12,7 +12,7 @@ from urllib.parse import quote
 from contracts.endpoint import Arm, EndpointStatus, ModelEndpoint
 from stats.board import Board, EndpointBoard, Origin, VersionDrift
 from stats.ui import drifts, journey, series
-from stats.ui.columns import Slot, Table, added, attempts, per_second, rounded, span, tables
+from stats.ui.columns import per_second, rounded, span
 from stats.ui.document import (
     Columns,
     Detail,
@@ -23,6 +23,7 @@ from stats.ui.document import (
     View,
 )
 from stats.ui.standing import standing
+from stats.ui.tables import Slot, Table, added, attempts, tables
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +162,7 @@ def _detail(endpoint: ModelEndpoint, board: Board, links: Links, zoom: Zoom, now
     status, known = endpoint.status, board.of(endpoint.name)
     over = span(now, max(zoom.column_seconds, _longest(known)), zoom.columns)
     found = tables(known.series, over)
-    by_version = _by_version(found, over.count)
+    by_version, called = _by_version(found, over.count), _called(found, over.count)
     tone, said = standing(status, _routed(endpoint, board))
     routed = {(route.ref.version, route.arm) for route in status.routes}
     return Detail(
@@ -179,7 +180,14 @@ def _detail(endpoint: ModelEndpoint, board: Board, links: Links, zoom: Zoom, now
             for slot in sorted(found, key=_order)
         ],
         labels={version: series.labels(table) for version, table in by_version.items()},
-        heatmaps=series.heatmaps(_called(found, over.count), by_version),
+        heatmaps=series.heatmaps(called, by_version),
+        counters=series.counters(called, over, counted_until(board, now)),
+        unfit=series.unfit(called),
+        unk_words=[
+            words
+            for version, table in by_version.items()
+            if (words := series.unk_words(version, table)) is not None
+        ],
         drift=[drifts.of(item, over) for item in known.drift],
         accuracy=[drifts.accuracy(item) for item in known.accuracy],
         refusals=dict(known.refusals),

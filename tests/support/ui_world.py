@@ -22,6 +22,7 @@ from contracts.endpoint import (
     Route,
     Transition,
 )
+from contracts.events import StatisticSpec
 from contracts.model import ModelRef
 from contracts.rollout import (
     CheckResult,
@@ -32,7 +33,7 @@ from contracts.rollout import (
 )
 from contracts.statistics import EDGES, LATENCY_EDGES, Edges, Stage, Statistic
 from contracts.tasks import Task
-from contracts.windows import MICRO, Cell, Judged, Sparse
+from contracts.windows import MICRO, Cell, Judged, OwnCounts, Sparse, UnkWordCounts
 from stats.board import (
     Accuracy,
     Board,
@@ -73,6 +74,7 @@ class Traffic:
         default_factory=lambda: {"negative": 0.42, "positive": 0.58}
     )
     embedding: bool = False
+    own: bool = False  # statistics of the users' own, and the words that became UNK
 
 
 def ref(version: str, model: str = "sentiment") -> ModelRef:
@@ -137,6 +139,11 @@ def cell(
         latency_sums={stage: int(values.sum() * MICRO) for stage, values in latency.items()},
         labels=labels,
         label_scores=scores,
+        own=own(texts, rng) if traffic.own else [],
+        undeclared={"colour": 3} if traffic.own else {},
+        unk_words=UnkWordCounts(int(unk.sum()), {"übergrößenträger": 5, "😀": 3}, 1)
+        if traffic.own
+        else UnkWordCounts(),
         feedback={} if traffic.arm is Arm.SHADOW else feedback,
         judged=Judged(
             requests=requests,
@@ -144,6 +151,23 @@ def cell(
             pairs_equal=int(texts * 0.97) if traffic.arm is Arm.SHADOW else 0,
         ),
     )
+
+
+def own(texts: int, rng: np.random.Generator) -> list[OwnCounts]:
+    """One statistic of each kind that users can declare."""
+    edges = Edges((1.0, 2, 3, 5, 8), "sentences")
+    sentences = {str(k): n for k, n in sparse(rng.poisson(2.5, texts), edges).items()}
+    languages = rng.multinomial(texts, [0.8, 0.15, 0.05]).tolist()
+    names = ["en", "de", "fr"]
+    return [
+        OwnCounts(StatisticSpec("sentences", "histogram", list(edges.upper)), sentences),
+        OwnCounts(
+            StatisticSpec("language", "category", [], names),
+            dict(zip(names, languages, strict=True)),
+            unfit=1,
+        ),
+        OwnCounts(StatisticSpec("links", "counter"), {}, 3 * texts * MICRO),
+    ]
 
 
 def sparse(values: NDArray[Any], edges: Edges) -> Sparse:
@@ -474,7 +498,7 @@ def drifted(now: float) -> World:
     return World(
         (endpoint("sentiment", serving("3", now)),),
         board(
-            {"sentiment": [Traffic("3", Arm.STABLE, changed_from=360)]},
+            {"sentiment": [Traffic("3", Arm.STABLE, changed_from=360, own=True)]},
             now,
             drifts={"sentiment": [drift("3", now, factor=factor)]},
         ),

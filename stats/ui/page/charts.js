@@ -62,7 +62,7 @@ export function lines({ key, title, hint, axis: x, series, format, least = 0, na
 
 /** A heatmap: share of each column's counts by colour. */
 export function heatmap({ key, title, hint, axis: x, map, format, wide = false }) {
-  const { upper, counts } = map;
+  const { upper, counts, names } = map;
   const totals = counts.map((column) => column.reduce((sum, count) => sum + count, 0));
   const most = Math.max(1e-9, ...counts.map((column, i) => Math.max(...column) / (totals[i] || 1)));
   const hover = (place, height) => {
@@ -80,7 +80,9 @@ export function heatmap({ key, title, hint, axis: x, map, format, wide = false }
   };
   return figure(key, title, hint, null, plot({
     x, hover, label: `${title}: heatmap over time`, empty: totals.every((sum) => sum === 0),
-    ticks: rowTicks(upper).map((row) => ({ place: (row + 1) / upper.length, name: format(upper[row]) })),
+    ticks: rowTicks(upper).map((row) => (names.length
+      ? { place: (row + 0.5) / upper.length, name: names[row] }
+      : { place: (row + 1) / upper.length, name: format(upper[row]) })),
     inside: h("canvas", { draw: (canvas) => paint(canvas, counts, totals, most), "aria-hidden": "true" }),
   }), wide);
 }
@@ -178,7 +180,8 @@ function rowTicks(upper) {
   return upper.map((_, row) => row).filter((row) => (upper.length - 1 - row) % every === 0);
 }
 
-function between({ lower, upper }, row, format) {
+function between({ lower, upper, names }, row, format) {
+  if (names.length) return names[row];
   const below = row === 0 ? lower : upper[row - 1];
   if (row > 0 && upper[row] === upper[row - 1]) return `above ${format(upper[row])}`;
   return below === null ? `up to ${format(upper[row])}` : `${format(below)} – ${format(upper[row])}`;

@@ -27,6 +27,7 @@ export function detail(view) {
     counted && section("traffic", "Traffic", traffic(it, x), legend(of(it, "rate"))),
     counted && section("arms", "Arms side by side", arms(it), stageKey()),
     counted && section("texts", "Texts", texts(it, x), legend(of(it, "rate"))),
+    own(it, x),
     drift(view, it),
     counted && section("outputs", "Outputs", outputs(it, x)),
     section("versions", "Versions", versions(view, it)),
@@ -129,14 +130,36 @@ function traffic(it, x) {
 
 function texts(it, x) {
   const maps = it.heatmaps.filter((one) => one.group === "texts");
-  return h("div", { class: "grid", "data-time": "" },
+  return [unknown(it), h("div", { key: "grid", class: "grid", "data-time": "" },
     lines({ key: "tokens", title: "Tokens a text, mean", axis: x, series: of(it, "tokens"), format: number }),
     lines({ key: "unk", title: "UNK", axis: x, series: of(it, "unk"), format: percent, least: 0.01,
       hint: "unknown tokens, of all tokens" }),
     lines({ key: "per_word", title: "Tokens a word, mean", axis: x, series: of(it, "tokens_per_word"), format: number,
       hint: "the vocabulary's signal where a tokeniser never says UNK" }),
     lines({ key: "truncated", title: "Truncated texts", axis: x, series: of(it, "truncated"), format: percent, least: 0.01 }),
-    maps.map((map) => heatmap({ key: `map ${map.key}`, title: `${map.title}, distribution`, axis: x, map, format: number })));
+    maps.map((map) => heatmap({ key: `map ${map.key}`, title: `${map.title}, distribution`, axis: x, map, format: number })))];
+}
+
+/** Statistics that the users declared themselves. */
+function own(it, x) {
+  const maps = it.heatmaps.filter((one) => one.group === "own");
+  const unfit = Object.entries(it.unfit).map(([name, count]) => `${name} ${number(count)}`).join(", ");
+  if (!maps.length && !it.counters.length && !unfit) return null;
+  return section("own", "Your own statistics", [
+    h("div", { key: "grid", class: "grid", "data-time": "" },
+      it.counters.map((one) => lines({ key: `counter ${one.name}`, title: one.name, axis: x, format: rate,
+        series: [{ name: one.name, css: "plain", values: one.values }] })),
+      maps.map((map) => heatmap({ key: map.key, title: map.title, axis: x, map, format: number }))),
+    unfit && h("p", { key: "unfit", class: "amiss" }, `Observed, but not as declared: ${unfit}`),
+  ].filter(Boolean));
+}
+
+/** Which words became UNK, where the endpoint asks for it. */
+function unknown(it) {
+  return it.unk_words.map((one) => h("p", { key: `words ${one.version}`, class: "words" },
+    h("b", {}, `Words that became UNK, ${version(one.version)}: `),
+    one.words.map(([word, count]) => h("span", { key: word }, word, h("small", {}, number(count)))),
+    h("small", {}, `of ${number(one.seen)}${one.below ? `; each at most ${number(one.below)} more` : ""}`)));
 }
 
 function outputs(it, x) {

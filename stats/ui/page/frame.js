@@ -27,7 +27,7 @@ export function bar(view, live, theme, turn) {
     h("button", { key: "theme", type: "button", onclick: turn, title: "Light, dark, or as the system says" },
       `theme: ${theme}`),
     h("button", {
-      key: "hold", type: "button", "aria-pressed": String(live.held), onclick: () => live.hold(!live.held),
+      key: "hold", type: "button", "aria-pressed": String(live.held), title: "Stop asking for news, to look closely", onclick: () => live.hold(!live.held),
     }, live.held ? "go on" : "hold"),
     h("span", { key: "state", class: `state ${live.state}`, title: live.why || null },
       h("i", { class: "dot" }), STATES[live.state], h("small", {}, age)),

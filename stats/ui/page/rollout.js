@@ -27,7 +27,7 @@ export function rollout(view, it) {
       h("summary", {}, h("h2", {}, title, h("span", { class: `badge tone-${its.tone}` }, standing(its))), legend(arms(its, "rate"))),
       h("p", { class: "why" }, its.reason, facts(view, its)),
       stages(its.stages),
-      h("div", { class: "grid", "data-time": "" }, charts(view, its)),
+      h("div", { class: "grid four", "data-time": "" }, charts(view, its)),
       checks(its.checks)));
 }
 

@@ -7,9 +7,7 @@ export function number(value) {
   if (value === null || value === undefined) return NONE;
   const size = Math.abs(value);
   if (size >= 1000 || Number.isInteger(value)) return Math.round(value).toLocaleString("en");
-  if (size >= 100) return value.toFixed(0);
-  if (size >= 10) return value.toFixed(1);
-  if (size >= 1) return value.toFixed(2);
+  if (size >= 1) return String(Number(value.toPrecision(3)));
   return size === 0 ? "0" : String(Number(value.toPrecision(2)));
 }
 
@@ -19,7 +17,7 @@ export function percent(value) {
   const hundred = value * 100;
   if (hundred === 0) return "0 %";
   if (Math.abs(hundred) < 0.01) return "< 0.01 %";
-  return `${Math.abs(hundred) >= 10 ? hundred.toFixed(1) : Number(hundred.toPrecision(2))} %`;
+  return `${Number(Math.abs(hundred) >= 10 ? hundred.toFixed(1) : hundred.toPrecision(2))} %`;
 }
 
 /** Seconds as µs, ms or s. */

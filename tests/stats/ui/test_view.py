@@ -255,3 +255,17 @@ def test_traffic_that_stopped_falls_to_zero_after_a_minute() -> None:
     assert later is not None
     assert stopped.series[0].rate[-1] is None
     assert later.series[0].rate[-2] == 0
+
+
+def test_statistics_of_the_users_own_and_unknown_words_are_shown() -> None:
+    detail = seen(world_of("drifted")).detail
+    assert detail is not None
+    own = {one.title: one for one in detail.heatmaps if one.group == "own"}
+    assert own["language"].names == ["en", "de", "fr"]
+    assert own["sentences"].upper
+    (links,) = detail.counters
+    assert links.name == "links"
+    assert any(rate is not None and rate > 0 for rate in links.values)
+    assert set(detail.unfit) == {"colour", "language"}
+    (words,) = detail.unk_words
+    assert words.words[0][0] == "übergrößenträger"
