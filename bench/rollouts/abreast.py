@@ -162,7 +162,8 @@ class Abreast:
         found[:, NAMES.index(CLASS_SHARE)] = apart > BLURRED * line
         found[:, NAMES.index(OUTPUT_SHIFT)] = self.callers.distance(share) > BLURRED * DISTANCE
         seen = np.minimum(self.not_worse.n_c[:, CLASSES:].min(axis=1), self.near.n_c)
-        return found & (seen >= LEAST_TO_PASS)[:, None]
+        found &= (seen >= LEAST_TO_PASS)[:, None]
+        return found
 
     def next_stage(self, moving: Yes) -> Self:
         """With the evidence to pass begun anew in those rollouts."""
