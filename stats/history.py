@@ -10,9 +10,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import msgspec
+
 from contracts.endpoint import Arm
 from contracts.statistics import Statistic
-from contracts.windows import MICRO, Cell
+from contracts.windows import MICRO, Cell, UnkWordCounts
 from measures.merging import add, merged
 from stats.board import (
     MINUTE_SECONDS,
@@ -95,7 +97,9 @@ class History:
             kept = self._kept[slot] = _Kept()
         _count(kept.windows, cell, cell.start, seconds)
         minute = cell.start - cell.start % MINUTE_SECONDS
-        _count(kept.minutes, cell, minute, max(seconds, MINUTE_SECONDS))
+        # Words that became UNK stay with the last hour: their sums have no bound of their own.
+        wordless = msgspec.structs.replace(cell, unk_words=UnkWordCounts())
+        _count(kept.minutes, wordless, minute, max(seconds, MINUTE_SECONDS))
         _answer(kept.answers[minute], cell)
         return True
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from prediction_batches import batch_of
 
 from contracts.endpoint import Arm
-from contracts.windows import Cell
+from contracts.windows import Cell, UnkWordCounts
 from measures.folding import Fold
 from measures.merging import merged
 from stats.board import MINUTES_SECONDS, WINDOWS_SECONDS
@@ -44,6 +44,17 @@ def test_parts_of_a_window_add_up_to_the_whole(seed: int, parts: int) -> None:
         found[slot, start].own.sort(key=str)
         whole.own.sort(key=str)
         assert found[slot, start] == whole
+
+
+def test_words_that_became_unk_are_kept_with_windows_and_not_with_minutes() -> None:
+    history = History()
+    cell = cell_of(1_000_000)
+    cell.unk_words = UnkWordCounts(2, {"zoom": 2})
+    history.add(cell, 10, NOW)
+    (series,) = history.series()
+    assert series.windows[0].cell().unk_words == cell.unk_words
+    assert series.minutes[0].cell().unk_words == UnkWordCounts()
+    assert series.minutes[0].cell().texts == 1
 
 
 def test_a_window_is_closed_once_and_in_order() -> None:
