@@ -232,6 +232,10 @@ class SeriesPoint(_Part):
     stable_requests: int
     stable_errors: int
     stable_slow: int
+    candidate_feedback: int = Field(0, description="answers whose truth was told")
+    candidate_wrong: int = Field(0, description="of these")
+    stable_feedback: int = 0
+    stable_wrong: int = 0
 
 
 class RolloutState(_Part):

@@ -162,4 +162,8 @@ def _point(
         stable_requests=other.requests,
         stable_errors=other.errors,
         stable_slow=evidence.slow(other),
+        candidate_feedback=one.feedback,
+        candidate_wrong=one.feedback_wrong,
+        stable_feedback=other.feedback,
+        stable_wrong=other.feedback_wrong,
     )

@@ -17,20 +17,13 @@ from contracts.endpoint import ModelEndpoint, Phase, Transition
 from contracts.rollout import CheckResult, RolloutState, SeriesPoint, ShadowStep, Step, Verdict
 from rollout import plots
 from rollout.plots import Line, Mark, number
+from rollout.series import joined
 from rollout.steps import planned
 
 SCHEMA_VERSION = 1
 
 _MARKED = frozenset({Phase.SHADOW, Phase.CANARY, Phase.PROMOTED})
 _MOST_POINTS = 60
-_COUNTS = (
-    "candidate_requests",
-    "candidate_errors",
-    "candidate_slow",
-    "stable_requests",
-    "stable_errors",
-    "stable_slow",
-)
 
 _STYLE = """
 :root { color-scheme: light; }
@@ -192,25 +185,24 @@ def _plots(state: RolloutState, lines: Iterable[Transition]) -> str:
         lambda point: _percent(point.candidate_slow, point.candidate_requests),
         lambda point: _percent(point.stable_slow, point.stable_requests),
     )
-    return "\n".join(
-        [
-            plots.plot("Requests judged, per second", "", requests, marks),
-            plots.plot("Answered with an error", " %", errors, marks),
-            plots.plot("Slower than the stable version's 95th percentile", " %", slow, marks),
-        ]
-    )
+    drawn = [
+        plots.plot("Requests judged, per second", "", requests, marks),
+        plots.plot("Answered with an error", " %", errors, marks),
+        plots.plot("Slower than the stable version's 95th percentile", " %", slow, marks),
+    ]
+    if any(point.candidate_feedback or point.stable_feedback for point in series):
+        wrong = arms(
+            lambda point: _percent(point.candidate_wrong, point.candidate_feedback),
+            lambda point: _percent(point.stable_wrong, point.stable_feedback),
+        )
+        drawn.append(plots.plot("Wrong, of the answers with feedback", " %", wrong, marks))
+    return "\n".join(drawn)
 
 
 def gathered(series: Sequence[SeriesPoint], most: int = _MOST_POINTS) -> list[SeriesPoint]:
     """The same counts in at most so many points, so that small numbers don't jump."""
     size = math.ceil(len(series) / most) or 1
-    return [_sum(series[first : first + size]) for first in range(0, len(series), size)]
-
-
-def _sum(points: Sequence[SeriesPoint]) -> SeriesPoint:
-    counts = {name: sum(getattr(point, name) for point in points) for name in _COUNTS}
-    first, last = points[0], points[-1]
-    return SeriesPoint(start=first.start, seconds=last.start + last.seconds - first.start, **counts)
+    return [joined(series[first : first + size]) for first in range(0, len(series), size)]
 
 
 def _percent(part: int, whole: int) -> float | None:

@@ -205,7 +205,9 @@ def test_drift_needs_the_profiles_of_both() -> None:
 
 def test_the_plot_tells_both_arms_of_each_window() -> None:
     spec = SPEC.model_copy(update={"checks": only(error_rate=ErrorRateCheck())})
-    slow = Judged(requests=100, errors=3, latency={64: {10: 60, 20: 40}})
+    slow = Judged(
+        requests=100, errors=3, latency={64: {10: 60, 20: 40}}, feedback=20, feedback_wrong=7
+    )
     past = Judged(requests=100, latency={64: {10: 95, 12: 5}})
     before = JUDGE.begin(spec, state(step=1), history(past))
     alone = window(210, cell(OLD, Arm.STABLE, 210, past))
@@ -213,4 +215,5 @@ def test_the_plot_tells_both_arms_of_each_window() -> None:
     first, second = after.series
     assert (first.candidate_requests, first.candidate_errors, first.candidate_slow) == (100, 3, 40)
     assert (first.stable_requests, first.stable_errors, first.stable_slow) == (100, 0, 5)
+    assert (first.candidate_feedback, first.candidate_wrong, first.stable_feedback) == (20, 7, 0)
     assert (second.start, second.candidate_requests, second.stable_requests) == (210, 0, 100)

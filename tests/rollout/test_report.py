@@ -136,6 +136,13 @@ def test_before_its_first_request_a_candidate_has_no_rate_of_zero() -> None:
     ]
 
 
+def test_wrong_answers_are_drawn_where_somebody_told_the_truth() -> None:
+    told = point(100.0).model_copy(update={"candidate_feedback": 8, "candidate_wrong": 2})
+    page = report.page(endpoint(), rollout(series=(told,)))
+    assert "candidate, version 2: 25 %" in page[page.index("Wrong, of the answers") :]
+    assert "Wrong, of the answers" not in report.page(endpoint(), rollout(series=(point(1.0),)))
+
+
 def test_results_of_the_bake_are_said_to_be_of_the_bake() -> None:
     assert "Since the promotion" in report.page(endpoint(), rollout(promoted_at=150.0))
     assert "Since the promotion" not in report.page(endpoint(), rollout())

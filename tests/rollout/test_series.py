@@ -17,6 +17,8 @@ def point(at: int) -> SeriesPoint:
         stable_requests=3 * at,
         stable_errors=4,
         stable_slow=5,
+        stable_feedback=2 * at,
+        stable_wrong=at,
     )
 
 
@@ -27,7 +29,7 @@ def test_all_counts_and_all_time_are_kept_in_a_bounded_number_of_points(
     points = [point(at) for at in range(first + more)]
     series = extended(extended((), points[:first]), points[first:])
     assert len(series) <= SERIES_LIMIT
-    for name in ("candidate_requests", "candidate_errors", "stable_requests", "stable_slow"):
+    for name in SeriesPoint.model_fields.keys() - {"start", "seconds"}:
         kept = sum(getattr(one, name) for one in series)
         assert kept == sum(getattr(one, name) for one in points)
     assert sum(one.seconds for one in series) == 10 * len(points)
