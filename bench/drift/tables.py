@@ -46,10 +46,14 @@ def _cell(row: Row | None) -> str:
     elif row.unit == "of windows":
         shown = f"{100 * row.figure:.2g} %"
     else:
-        shown = f"{row.figure:.2g}"
+        shown = _number(row.figure)
         if row.low is not None and row.high is not None:
-            shown += f" ({row.low:.2g} to {row.high:.2g})"
+            shown += f" ({_number(row.low)} to {_number(row.high)})"
     return shown if row.reached is not False else f"{shown}: **not reached**"
+
+
+def _number(value: float) -> str:
+    return f"{value:.2g}" if value < 10 else f"{value:,.0f}"
 
 
 def _windows(value: float | None) -> str:
