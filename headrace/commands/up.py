@@ -89,8 +89,8 @@ def second_version(settings: StackSettings) -> list[str]:
         "",
         "Register a second version:",
         f"  {shlex.join(register)}",
-        "It is compared with the first one on traffic, and gets callers step by step. To see that in",
-        "minutes, loosen its checks, send traffic and watch; or give it all callers at once:",
+        "It is compared with the first one on traffic, and gets callers step by step. To see that",
+        "in minutes, loosen its checks, send traffic and watch; or give it all callers at once:",
         *(f"  {_ours(settings, words)}" for words in (looser, replay, status, promote)),
     ]
 
