@@ -51,6 +51,7 @@ def test_words_that_became_unk_are_kept_with_windows_and_not_with_minutes() -> N
     cell = cell_of(1_000_000)
     cell.unk_words = UnkWordCounts(2, {"zoom": 2})
     history.add(cell, 10, NOW)
+    history.close(NOW)
     (series,) = history.series()
     assert series.windows[0].cell().unk_words == cell.unk_words
     assert series.minutes[0].cell().unk_words == UnkWordCounts()
