@@ -292,7 +292,7 @@ ARM_ERRORS: Final = Query(
     _ARMS,
 )
 ARM_LATENCY: Final = _quantile(0.95, m.LATENCY.bucket, _TOTAL, "version, arm", _ARMS)
-ARM_SCORE: Final = Query(_mean(m.SCORES, _OF, "version, arm"), _ARMS)
+ARM_SCORE: Final = _quantile(0.5, m.SCORES.bucket, _OF, "version, arm", _ARMS)
 ARM_WRONG: Final = Query(
     _share(
         _rate(m.FEEDBACK.name, f'{_OF},outcome="wrong"'),

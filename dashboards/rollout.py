@@ -174,8 +174,8 @@ def _arms(made: builders.Dashboard) -> builders.Dashboard:
         .with_panel(
             lines(
                 Text(
-                    "Mean score",
-                    "Mean score of the predicted label, each arm.",
+                    "Median score",
+                    "Median score of the predicted label, each arm.",
                     "A gap is an output shift: see the check outputShift.",
                 ),
                 q.ARM_SCORE,

@@ -31,6 +31,7 @@ def test_committed_files_are_those_that_the_code_makes() -> None:
     assert committed == files(), "run: python -P -m dashboards"
 
 
+@pytest.mark.real
 def test_the_command_writes_them_and_removes_what_is_no_longer_made(tmp_path: Path) -> None:
     (tmp_path / "old.json").write_text("{}")
     command = [sys.executable, "-P", "-m", "dashboards", "--out", str(tmp_path)]

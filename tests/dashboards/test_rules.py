@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import prometheus_programs
+import pytest
 import yaml
 
 from dashboards import rules
@@ -33,12 +34,14 @@ def promtool(*words: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
 
+@pytest.mark.real
 def test_prometheus_takes_the_rules() -> None:
     done = promtool("check", "rules", str(GENERATED / "rules.yaml"))
     assert done.returncode == 0, done.stderr
     assert f"SUCCESS: {len(rules.ALERTS) + len(rules.RECORDS)} rules found" in done.stdout
 
 
+@pytest.mark.real
 def test_alerts_fire_when_they_should_and_are_silent_when_they_should_be(tmp_path: Path) -> None:
     whole = cases()
     whole["rule_files"] = [str(GENERATED / "rules.yaml")]

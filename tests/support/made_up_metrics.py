@@ -1,0 +1,101 @@
+"""Metrics that one small stack can't cause, exposed by the code that exposes the real ones.
+
+A GPU, an embedder, declared statistics of one's own, a preprocessor that breaks, and lost events:
+counts are made up, grow at every scrape, and go through ``stats.exposition`` and
+``gateway.metrics``. GPU metrics are Triton's: names and labels as its documentation has them.
+"""
+
+import contextlib
+from collections.abc import Iterator
+
+from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from contracts.endpoint import Arm
+from contracts.events import StatisticSpec
+from contracts.statistics import Statistic
+from contracts.windows import Cell, OwnCounts
+from gateway.metrics import Metrics, Read, Reading
+from measures.increments import Growth
+from stats.board import Board
+from stats.exposition import Exposed, Health, families
+from stats.totals import Totals
+
+ENDPOINT = "made-up"
+_GPU = {
+    "nv_gpu_utilization": 0.4,
+    "nv_gpu_memory_used_bytes": 4e9,
+    "nv_gpu_memory_total_bytes": 8e10,
+    "nv_gpu_power_usage": 120.0,
+}
+
+
+class MadeUp(Collector):
+    """All of it; each scrape finds a little more."""
+
+    def __init__(self) -> None:
+        self._scrapes = 0
+        self._gateway = Metrics()
+        self._gateway.read_from(self._lost)
+
+    def collect(self) -> Iterator[Metric]:
+        self._scrapes += 1
+        self._gateway.hook_failed(ENDPOINT, "ValueError")
+        yield from self._statistics()
+        for family in self._gateway.collect():
+            if family.name.endswith(("preprocessor_failures", "events_dropped")):
+                yield family
+        for name, value in _GPU.items():
+            gauge = GaugeMetricFamily(name, "Triton's.", labels=["gpu_uuid"])
+            gauge.add_metric(["GPU-1"], value)
+            yield gauge
+
+    def _lost(self) -> Iterator[Reading]:
+        yield Reading(Read.EVENTS_DROPPED, (ENDPOINT, "200", "buffer_full"), float(self._scrapes))
+
+    def _statistics(self) -> Iterator[Metric]:
+        totals = Totals()
+        totals.add(Growth(10, (_cell(self._scrapes),), {}, 0, 0, 0), 1.0)
+        now = Exposed(totals, totals.arms.keys(), {}, Board(), Health(), 1.0)
+        yield from (
+            family
+            for family in families(now)
+            if family.name.startswith(("headrace_own", "headrace_vector"))
+        )
+
+
+def _cell(times: int) -> Cell:
+    return Cell(
+        endpoint=ENDPOINT,
+        version="1",
+        package="p",
+        arm=Arm.STABLE,
+        start=0,
+        statuses={200: times},
+        texts=times,
+        histograms={Statistic.VECTOR_NORM: {10: times, 12: times}},
+        sums={Statistic.VECTOR_NORM: 2_000_000 * times},
+        own=[
+            OwnCounts(
+                StatisticSpec("links", "histogram", edges=[0.0, 1.0]), {"0": times}, 0, times
+            ),
+            OwnCounts(StatisticSpec("language", "category", values=["en", "de"]), {"en": times}),
+            OwnCounts(StatisticSpec("emoji", "counter"), {}, 1_000_000 * times),
+        ],
+        undeclared={"colour": times},
+    )
+
+
+@contextlib.contextmanager
+def served(port: int, collector: Collector) -> Iterator[None]:
+    """Serves a collector's metrics on a port of 127.0.0.1."""
+    registry = CollectorRegistry()
+    registry.register(collector)
+    server, thread = start_http_server(port, addr="127.0.0.1", registry=registry)
+    try:
+        yield
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join(10)
