@@ -101,6 +101,7 @@ class Evaluator:
         self._health = Health()
         self._board = Board()
         self._answered_at = 0.0  # Kafka, unix seconds
+        self._away = False
         self._whole_at = 0.0  # when all that Kafka had was read
         self._look_at = 0.0
         self._save_at = clock() + self._pace.save_seconds
@@ -242,11 +243,16 @@ class Evaluator:
 
     def _answered(self, now: float) -> None:
         self._answered_at = now
+        if self._away:
+            log.info("window records can be read again")
+        self._away = False
 
     def _failed(self, error: StatsError) -> None:
         with self._lock:
             self._health = replace(self._health, failures=self._health.failures + 1)
-        log.warning("window records can't be read", extra={"reason": str(error)})
+        if not self._away:  # once, not at every try
+            log.warning("window records can't be read", extra={"reason": str(error)})
+        self._away = True
 
     def _look(self) -> None:
         """Closes windows and looks at drift, where it is time to."""

@@ -24,6 +24,7 @@ from stats.totals import ArmKey, Totals
 log = logging.getLogger(__name__)
 
 MOST_VERSIONS = 64  # watched for drift
+MOST_WAITING = 20_000  # windows of versions whose reference is not known yet
 WATCHED_ARMS = (Arm.STABLE, Arm.CANARY)
 # What an endpoint can refuse before any attempt: at 0 until it does.
 KNOWN_REASONS = ("503 overloaded", "503 model_unavailable", "504 deadline_exceeded")
@@ -161,10 +162,18 @@ class Evaluation:
             if watch is not None:
                 watch.see(found.window.cell(), found.window.seconds)
                 self._packages[_key(found.slot)] = now
-            elif found.end > now - MINUTES_SECONDS and len(self._waiting) < 20_000:
+            elif self._may_wait(found, now):
                 self._waiting.append(found)
             else:
                 self.totals.overflowed("versions", 1)
+
+    def _may_wait(self, found: Closed, now: float) -> bool:
+        """Whether its version will be watched once its reference is known."""
+        return (
+            len(self._watches) < MOST_VERSIONS
+            and len(self._waiting) < MOST_WAITING
+            and found.end > now - MINUTES_SECONDS
+        )
 
     def _watch_of(self, slot: Slot) -> DriftWatch | None:
         key = _key(slot)

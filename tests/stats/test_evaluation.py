@@ -16,7 +16,7 @@ from contracts.windows import RANGE_MESSAGES, Cell, WindowRecord, decode, encode
 from measures.folding import Fold
 from measures.merging import Windows, add, merged
 from stats.drift import DriftSettings
-from stats.evaluation import Evaluation, Pace
+from stats.evaluation import MOST_VERSIONS, Evaluation, Pace
 from stats.references import Known
 from stats.totals import ArmKey
 
@@ -196,6 +196,20 @@ def test_drift_waits_for_the_reference_and_then_sees_every_window() -> None:
     assert drift is not None
     assert drift.reference.kind == "profile"
     assert drift.at == 1_000_050
+
+
+def test_versions_past_the_bound_are_counted_and_not_watched() -> None:
+    packages = [f"{number:0>64}" for number in range(MOST_VERSIONS + 2)]
+    one = evaluation(Shelf(**{package: Known(None) for package in packages}))
+    one.begin(NOW)
+    cells = []
+    for package in packages:
+        made = cell(1_000_000, 5)
+        made.package = package
+        cells.append(made)
+    one.take([record(cells)], NOW)
+    one.look([], NOW, connected=True)
+    assert one.totals.overflow["versions"] == 2
 
 
 def test_a_package_that_the_store_lost_learns_its_reference_from_traffic() -> None:
