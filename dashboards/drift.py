@@ -20,7 +20,7 @@ from dashboards.panels import (
 LAMBDA = Variable("lambda", "Memory (lambda)", q.LAMBDAS)
 LABEL = Variable("label", "Predicted label", q.PREDICTED)
 OWN = Variable("own", "Own statistic", q.OWN_HISTOGRAMS)
-LEVELS = {"0": ("quiet", GREEN), "1": ("warns", YELLOW), "2": ("alarms", RED)}
+LEVELS = {"0": ("quiet", GREEN), "1": ("moved", YELLOW), "2": ("far", RED)}
 
 
 def drift() -> builders.Dashboard:
@@ -97,8 +97,8 @@ def _distance(made: builders.Dashboard) -> builders.Dashboard:
             states(
                 Text(
                     "Level",
-                    "Each statistic over time: quiet, warns (significant, PSI above 0.1), alarms"
-                    " (above 0.2).",
+                    "Each statistic over time: quiet; moved (significant, PSI above 0.1); far (above"
+                    " 0.2). Far alarms as soon as it is calibrated, and not before.",
                     "One statistic alone: look at it below. Many at once: another kind of text"
                     " arrived; ask who began to call.",
                 ),
