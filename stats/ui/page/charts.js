@@ -24,7 +24,9 @@ export function pointAxis(times, start, end, now, marks = []) {
 
 function axis(start, end, now, marks, places, name) {
   const width = Math.max(1, end - start);
-  const step = TIME_STEPS.find((size) => width / size <= 6) ?? 86400 * Math.ceil(width / 86400 / 6);
+  // With seconds a time is twice as wide.
+  const step = TIME_STEPS.find((size) => width / size <= (size < 60 ? 2.5 : 5))
+    ?? 86400 * Math.ceil(width / 86400 / 5);
   const ticks = [];
   for (let at = Math.ceil(start / step) * step; at <= end; at += step) {
     const place = (at - start) / width;
@@ -36,7 +38,7 @@ function axis(start, end, now, marks, places, name) {
 }
 
 /** Lines: series of {name, css, values}; `format` writes a value; `least` is the smallest top. */
-export function lines({ key, title, hint, axis: x, series, format, least = 0, named = false }) {
+export function lines({ key, title, hint, axis: x, series, format, least = 0 }) {
   const values = series.flatMap((one) => one.values).filter((value) => value !== null);
   const top = ceiling(Math.max(least, ...values));
   const drawn = series.map((one) => h("path", {
@@ -50,7 +52,7 @@ export function lines({ key, title, hint, axis: x, series, format, least = 0, na
     }));
     return { place: x.places[at], head: x.name(at), rows, marks: marksNear(x, at) };
   };
-  return figure(key, title, hint, named && legend(series), plot({
+  return figure(key, title, hint, plot({
     x, hover, label: said(title, series, format), empty: values.length === 0,
     ticks: [0, 1, 2, 3, 4].filter((i) => i % 2 === 0)
       .map((i) => ({ place: i / TICKS, name: format((top * i) / TICKS) })),
@@ -78,7 +80,7 @@ export function heatmap({ key, title, hint, axis: x, map, format, wide = false }
     ];
     return { place: x.places[at], height: (row + 0.5) / upper.length, head: x.name(at), rows };
   };
-  return figure(key, title, hint, null, plot({
+  return figure(key, title, hint, plot({
     x, hover, label: `${title}: heatmap over time`, empty: totals.every((sum) => sum === 0),
     ticks: rowTicks(upper).map((row) => (names.length
       ? { place: (row + 0.5) / upper.length, name: names[row] }
@@ -120,9 +122,9 @@ export function plot({ x, ticks, inside, hover, label, empty }) {
       h("span", { key: tick.place, style: { left: `${tick.place * 100}%` } }, tick.name))));
 }
 
-export function figure(key, title, hint, aside, inside, wide = false) {
+export function figure(key, title, hint, inside, wide = false) {
   return h("figure", { key, class: wide ? "wide" : null },
-    h("figcaption", { title: hint ?? null }, h("span", { class: "what" }, title), aside), inside);
+    h("figcaption", { title: hint ?? title }, title), inside);
 }
 
 /** What the lines' colours mean, once for all charts of a section. */

@@ -163,17 +163,20 @@ function unknown(it) {
 }
 
 function outputs(it, x) {
-  const versionsWith = [...new Set(it.heatmaps.filter((one) => one.group === "outputs").map((one) => one.version))];
-  return versionsWith.map((name) => {
-    const labels = Object.entries(it.labels[name] ?? {});
+  const maps = it.heatmaps.filter((one) => one.group === "outputs");
+  const every = [...new Set(Object.values(it.labels).flatMap((shares) => Object.keys(shares)))].sort();
+  return [...new Set(maps.map((one) => one.version))].map((name) => {
+    // A label has one colour in all versions.
+    const shares = Object.entries(it.labels[name] ?? {}).map(([label, values]) => (
+      { name: label, css: `label-${every.indexOf(label) % 8}`, values }));
     return h("div", { key: name, class: "of-version" },
-      h("h3", { class: `v${colour(name)}` }, h("i", { class: `swatch v${colour(name)}` }), version(name)),
+      h("h3", {}, h("i", { class: `swatch v${colour(name)}` }), version(name), legend(shares)),
       h("div", { class: "grid", "data-time": "" },
-        labels.length > 0 && lines({ key: "labels", title: "Share of each label", axis: x, format: percent, least: 1, named: true,
-          series: labels.map(([label, values], i) => ({ name: label, css: `label-${i % 8}`, values })) }),
-        it.heatmaps.filter((one) => one.group === "outputs" && one.version === name).map((map) =>
-          heatmap({ key: map.key, title: map.unit === "score" ? `Score of “${map.title}”` : capital(map.title),
-            axis: x, map, format: number }))));
+        shares.length > 0 && lines({ key: "labels", title: "Share of each label", axis: x, series: shares,
+          format: percent, least: 1 }),
+        maps.filter((one) => one.version === name).map((map) => heatmap({
+          key: map.key, axis: x, map, format: number,
+          title: map.unit === "score" ? `Score of “${map.title}”` : capital(map.title) }))));
   });
 }
 

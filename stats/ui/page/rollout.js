@@ -97,7 +97,7 @@ function weights(its, x, moments, view) {
     };
   };
   const told = its.steps.map((step) => `${clock(step.at, view.now)} ${step.percent} %${step.shadow ? " shadow" : ""}`);
-  return figure("weights", `What ${version(its.version)} had`, "striped: copies of requests; full: callers", null, plot({
+  return figure("weights", `What ${version(its.version)} had`, "pale: copies of requests; full: callers", plot({
     x, hover, empty: false, label: `Percent over time: ${told.join(", ")}`,
     ticks: [0, 0.5, 1].map((at) => ({ place: at, name: `${at * 100} %` })),
     inside: h("svg", { viewBox: "0 0 100 100", preserveAspectRatio: "none", "aria-hidden": "true" },

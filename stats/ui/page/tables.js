@@ -72,7 +72,7 @@ export function versions(view, it) {
         h("td", { class: "n" }, number(one.requests)),
         h("td", {}, one.level === null ? NONE : ["quiet", "small", "large"][one.level]),
         h("td", {}, one.precision || NONE),
-        h("td", {}, one.run_url ? h("a", { href: one.run_url, rel: "noreferrer" }, "MLflow run") : NONE,
+        h("td", { class: "from" }, one.run_url ? h("a", { href: one.run_url, rel: "noreferrer" }, "MLflow run") : NONE,
           one.data_sets.length > 0 && ` · ${one.data_sets.join(", ")}`),
         h("td", { class: "why" }, one.reason || NONE))))));
 }
