@@ -97,8 +97,8 @@ def _distance(made: builders.Dashboard) -> builders.Dashboard:
             states(
                 Text(
                     "Level",
-                    "Each statistic over time: quiet; moved (significant, PSI above 0.1); far (above"
-                    " 0.2). Far alarms as soon as it is calibrated, and not before.",
+                    "Each statistic over time: quiet; moved (significant, PSI above 0.1); far"
+                    " (above 0.2). Far alarms as soon as it is calibrated, and not before.",
                     "One statistic alone: look at it below. Many at once: another kind of text"
                     " arrived; ask who began to call.",
                 ),
