@@ -110,7 +110,7 @@ def test_tables_go_between_their_markers_and_nothing_else_is_touched() -> None:
 
 
 def test_every_study_has_a_full_and_a_small_size() -> None:
-    assert program.FULL.keys() == program.SMALL.keys()
+    assert program.FULL.keys() == program.SMALL.keys() == program.SEEDS.keys()
     assert all(program.SMALL[name] < size for name, size in program.FULL.items())
     assert program.FULL["identical"] >= 2000
 
