@@ -47,3 +47,11 @@ LOAD_FAILURES = Counter(
 TRITON_RESTARTS = Counter(
     "headrace_loader_triton_restarts_total", "Times that Triton was found without its models."
 )
+
+# What may come is at 0 until it does: a rate sees the first one only as a rise.
+for _outcome in ("published", "version", "environment"):
+    CONVERSIONS.labels(_outcome)
+for _outcome in ("whole", "cut short"):
+    PASSES.labels(_outcome)
+for _fault in ("version", "environment"):
+    LOAD_FAILURES.labels(_fault)
