@@ -262,6 +262,14 @@ class Stage(msgspec.Struct, frozen=True):
     mark: str
 
 
+class Preparing(msgspec.Struct, frozen=True):
+    """A version that is not compared yet: being converted, verified, loaded, or waiting."""
+
+    version: str
+    reason: str
+    stages: list[Stage]
+
+
 class Check(msgspec.Struct, frozen=True):
     """One check's word."""
 
@@ -338,7 +346,6 @@ class Detail(msgspec.Struct, frozen=True):
 
     Attributes:
         labels: version -> predicted label -> ``[columns]`` share of texts; the most frequent ones.
-        preparing: stages of a version that is not loaded yet; empty where there is none.
         try_it: a command that sends traffic, to show where there is none.
         counters: of the users' own.
         unfit: name -> observations that no declaration allows, over the span.
@@ -367,7 +374,7 @@ class Detail(msgspec.Struct, frozen=True):
     refusals: dict[str, int]
     counted_since: float
     rollout: Rollout | None
-    preparing: list[Stage]
+    preparing: Preparing | None
     history: list[Moment]
     try_it: str
 

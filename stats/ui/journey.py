@@ -17,7 +17,7 @@ from contracts.rollout import (
 )
 from stats.ui import document
 from stats.ui.columns import rounded
-from stats.ui.document import Check, Moment, Points, Rollout, Stage, Tone
+from stats.ui.document import Check, Moment, Points, Preparing, Rollout, Stage, Tone
 
 _BEFORE = ("converting", "verifying", "loading")
 _AFTER = ("bake", "settled")
@@ -73,14 +73,15 @@ def rollout(spec: EndpointSpec, status: EndpointStatus) -> Rollout | None:
     )
 
 
-def coming(spec: EndpointSpec, status: EndpointStatus) -> list[Stage]:
-    """The stages of a version that is being prepared; empty where none is."""
+def coming(spec: EndpointSpec, status: EndpointStatus) -> Preparing | None:
+    """The version that is being prepared; None where none is."""
     candidate = status.candidate
     if candidate is None or candidate.phase not in _REACHED:
-        return []
+        return None
     direct = status.stable is None or spec.rollout.strategy is Strategy.DIRECT
     names = (*_BEFORE, "serving") if direct else _names(spec.rollout)
-    return _marked(names, min(_REACHED[candidate.phase], len(names) - 1), "now")
+    stages = _marked(names, min(_REACHED[candidate.phase], len(names) - 1), "now")
+    return Preparing(candidate.version, candidate.reason, stages)
 
 
 def is_on(state: RolloutState) -> bool:

@@ -66,6 +66,10 @@ function turn() {
   wear();
 }
 
+document.querySelector(".skip").addEventListener("click", (event) => {
+  event.preventDefault(); // the address says which endpoint is shown
+  at("detail").focus();
+});
 addEventListener("hashchange", () => {
   live.now();
   if (view !== null) patch(at("list"), list(view, asked()));

@@ -9,10 +9,10 @@ const VERDICTS = { pass: ["✓", "pass"], fail: ["✕", "fail"], unknown: ["…"
 
 /** The stages of a version that is not loaded yet. */
 export function preparing(it) {
-  if (!it.preparing.length) return null;
-  const now = it.history[0];
-  return h("section", { key: "preparing", "aria-label": "On its way" },
-    h("h2", {}, "On its way"), stages(it.preparing), now && h("p", { class: "why" }, now.reason));
+  const its = it.preparing;
+  return its && h("section", { key: "preparing", "aria-labelledby": "preparing-title" },
+    h("h2", { id: "preparing-title" }, `${version(its.version)} is on its way`),
+    stages(its.stages), h("p", { class: "why" }, its.reason));
 }
 
 /** The rollout that goes on, open; the last one, to be opened. */

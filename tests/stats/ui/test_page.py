@@ -145,6 +145,17 @@ def test_an_endpoint_and_a_span_are_chosen_by_link_and_kept_in_the_address(
         assert page.evaluate(current) == "ticket-triage-1"
 
 
+def test_the_list_can_be_skipped_and_the_endpoint_stays(page: chromium.Page) -> None:
+    with serving(world("many")) as served:
+        page.open(f"{served.url}/ui/#endpoint=sentiment-2&span=15m")
+        page.until(READY)
+        page.evaluate("document.querySelector('.skip').click()")
+        assert page.evaluate("document.activeElement.id") == "detail"
+        asked = page.evaluate(ASKED)
+        page.until(f"{ASKED} > {asked}")
+        assert text(page, "h1") == "sentiment-2"
+
+
 def test_an_outage_keeps_the_picture_and_says_so(page: chromium.Page) -> None:
     with serving(world("quiet")) as served:
         page.open(f"{served.url}/ui")

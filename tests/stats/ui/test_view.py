@@ -167,13 +167,15 @@ def test_a_first_version_on_its_way_shows_its_stages() -> None:
     made = seen(world_of("preparing"))
     assert made.endpoints[0].tone is Tone.BUSY
     assert made.detail is not None
-    assert [stage.name for stage in made.detail.preparing] == [
+    assert made.detail.preparing is not None
+    assert made.detail.preparing.version == "1"
+    assert [stage.name for stage in made.detail.preparing.stages] == [
         "converting",
         "verifying",
         "loading",
         "serving",
     ]
-    assert made.detail.preparing[1].mark == "now"
+    assert made.detail.preparing.stages[1].mark == "now"
     assert made.detail.try_it == ""
 
 
