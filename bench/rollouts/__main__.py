@@ -17,9 +17,9 @@ from bench.rollouts.findings import Finding
 from bench.rollouts.tables import table, written
 
 FULL = {"caught": 1000, "passed": 1000, "wrongly-passed": 2000, "output-shift": 2000,
-        "drift": 1000, "identical": 2016, "harmful": 756}  # fmt: skip
+        "drift": 1000, "identical": 2016, "harmful": 900}  # fmt: skip
 SMALL = {"caught": 50, "passed": 50, "wrongly-passed": 100, "output-shift": 100, "drift": 50,
-         "identical": 18, "harmful": 54}  # fmt: skip
+         "identical": 18, "harmful": 90}  # fmt: skip
 
 # First number of each seed; the others are of the setting, by its place in the study.
 SEEDS = {"caught": 1, "passed": 2, "wrongly-passed": 3, "output-shift": 4, "drift": 5,

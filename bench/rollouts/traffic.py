@@ -56,12 +56,14 @@ class Harm:
         fails: share of them that fail.
         flips: share of the first label that are given the second.
         slower: factor on its time.
+        in_shadow: whether copies show it, or callers alone.
     """
 
     name: str
     fails: float = 0.0
     flips: float = 0.0
     slower: float = 1.0
+    in_shadow: bool = True
 
 
 @dataclass(frozen=True)
@@ -157,17 +159,26 @@ class Places:
         return replace(self, errors=errors, label=label, seconds=seconds)
 
 
-def harmed(arm: Arm, harm: Harm, rng: np.random.Generator) -> Arm:
-    """A candidate's window with its harm; its callers' groups, which nobody asks for, as before."""
-    lost = rng.binomial(arm.labels, harm.fails)
+def harmed(arm: Arm, harm: Harm, copied: NDArray[np.bool_], rng: np.random.Generator) -> Arm:
+    """A candidate's window with its harm; its callers' groups, which nobody asks for, as before.
+
+    Args:
+        arm: of versions that are identical.
+        harm: what it does.
+        copied: ``[rollouts]``, where it got copies.
+        rng: what draws.
+    """
+    shown = np.where(copied, float(harm.in_shadow), 1.0)
+    lost = rng.binomial(arm.labels, harm.fails * shown[:, None])
     first, second = (arm.labels - lost).T
-    flipped = rng.binomial(first, harm.flips)
+    flipped = rng.binomial(first, harm.flips * shown)
+    later = np.round(np.log(harm.slower) / _EDGE * shown).astype(np.int64)
     return replace(
         arm,
         errors=arm.errors + lost.sum(axis=1),
         labels=np.stack([first - flipped, second + flipped], axis=1),
-        times=rng.binomial(arm.times, 1 - harm.fails),
-        first=arm.first + round(float(np.log(harm.slower)) / _EDGE),
+        times=rng.binomial(arm.times, 1 - harm.fails * shown[:, None, None]),
+        first=arm.first + later[:, None],
     )
 
 

@@ -43,6 +43,8 @@ HARMS = (
     Harm("2 % of requests fail", fails=0.02),
     Harm("every answer takes half as long again", slower=1.5),
     Harm("one in four of a class is called the other", flips=0.25),
+    Harm("2 % of requests fail, of callers alone", fails=0.02, in_shadow=False),
+    Harm("one in four is called the other, of callers alone", flips=0.25, in_shadow=False),
 )
 
 
@@ -93,7 +95,7 @@ def walk(worlds: Sequence[World], seed: Sequence[int], harm: Harm | None = None)
         places = places.moved(rng)
         candidate, stable = window(places, LOW[step], HIGH[step], rng)
         if harm is not None:
-            candidate = harmed(candidate, harm, rng)
+            candidate = harmed(candidate, harm, step == 0, rng)
         met = met + candidate.requests * ((step > 0) & (step < BAKE))
         evidence = evidence.after(candidate, stable, SHARE[step], step == BAKE)
         on = _may_go_on(evidence, step) & (step < BAKE) & ~evidence.failed.any(axis=1)

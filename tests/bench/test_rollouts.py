@@ -11,7 +11,7 @@ from bench.rollouts import faults, whole
 from bench.rollouts.abreast import CHECKS, NAMES, Abreast
 from bench.rollouts.findings import Finding, interval, needed, share
 from bench.rollouts.tables import NoMarkersError, table, written
-from bench.rollouts.traffic import LABELS, Places, World, window
+from bench.rollouts.traffic import LABELS, Harm, Places, World, harmed, window
 from contracts.rollout import Verdict
 from rollout.evidence import Evidence, Stage
 
@@ -71,6 +71,28 @@ def test_identical_versions_of_an_endpoint_with_like_callers_are_promoted() -> N
     ended = whole.walk([World(1500.0, 0.0, 0.0)] * 3, (3, 3))
     assert [one.step for one in ended] == ["settled"] * 3
     assert all(200 > one.windows > 0 for one in ended)
+
+
+def test_a_harmful_version_goes_back_before_a_caller_meets_it() -> None:
+    harm = Harm("half of the requests fail", fails=0.5)
+    for one in whole.walk([World(1500.0, 0.3, 0.0)] * 3, (4, 4), harm):
+        assert (one.step, one.causes, one.met) == ("shadow", ("errorRate",), 0)
+        assert one.is_back
+        assert not one.is_promoted
+
+
+def test_a_harm_changes_answers_and_loses_none_and_spares_copies_where_it_is_of_callers_alone() -> (
+    None
+):
+    rng = np.random.default_rng(5)
+    places = Places.of(WORLDS, rng)
+    arm = window(places, np.zeros(3), np.full(3, 0.5), rng)[0]
+    harm = Harm("all", fails=0.5, flips=0.5, slower=2.0, in_shadow=False)
+    after = harmed(arm, harm, np.array([True, False, False]), rng)
+    assert (after.errors + after.labels.sum(axis=1) == arm.errors + arm.labels.sum(axis=1)).all()
+    assert (after.errors > arm.errors).tolist() == [False, True, True]
+    assert (after.first > arm.first).all(axis=1).tolist() == [False, True, True]
+    assert (after.times[0] == arm.times[0]).all()
 
 
 def test_a_fault_is_caught_and_the_same_seed_gives_the_same_figure() -> None:
