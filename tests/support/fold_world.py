@@ -127,6 +127,16 @@ class Topics:
         finally:
             consumer.close()
 
+    def written(self) -> int:
+        """Window records in Kafka."""
+        consumer = KafkaConsumer(bootstrap_servers=self.bootstrap)
+        try:
+            numbers = consumer.partitions_for_topic(self.windows) or ()
+            ends = consumer.end_offsets([TopicPartition(self.windows, n) for n in numbers])
+            return sum(ends.values())
+        finally:
+            consumer.close()
+
     def records(self) -> list[WindowRecord]:
         return [decode(value) for _, _, _, value in self.read(self.windows)]
 
@@ -247,6 +257,11 @@ class Workers:
 
     def said(self) -> str:
         return "".join(path.read_text() for path in sorted(self._folder.glob("fold-*.log")))
+
+    def has_partitions(self, process: "subprocess.Popen[bytes]") -> bool:
+        """Whether a worker was ever given its share."""
+        path = self._folder / f"fold-{self._running.index(process)}.log"
+        return "partitions assigned" in path.read_text()
 
     @property
     def assignments(self) -> int:
