@@ -171,7 +171,7 @@ TRITON_QUEUE: Final = Query(
 TRITON_COMPUTE: Final = Query(
     _by("model", _rate("nv_inference_compute_infer_duration_us", _PACKAGE))
     + " / 1e6 / "
-    + _by("model", _rate("nv_inference_exec_count", _PACKAGE)),
+    + _by("model", _rate("nv_inference_request_success", _PACKAGE)),
     "{{model}}",
 )
 GPU_BUSY: Final = Query("nv_gpu_utilization", "{{instance}} {{gpu_uuid}}")

@@ -15,6 +15,7 @@ from pathlib import Path
 import grafana_panels
 import httpx
 import made_up_metrics
+import prometheus_programs
 import pytest
 import rolling_stack
 from panel_answers import TARGETS, Seen, must_be_in_form
@@ -40,6 +41,7 @@ OTHER_LANGUAGE = "Фильм был скучным, но актриса хоро
 
 @pytest.fixture(scope="module")
 def seen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seen]:
+    prometheus_programs.program("prometheus")  # before minutes are spent
     home = tmp_path_factory.mktemp("dashboards")
     with ExitStack() as cleanup:
         stack = cleanup.enter_context(running_stack(home / "home", "--window-seconds", "2"))

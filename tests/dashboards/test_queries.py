@@ -18,12 +18,11 @@ from registry import metrics as registry
 from stats.fold import FoldCounts
 from stats.metrics import FoldCollector
 
-# What Triton documents (docs/user_guide/metrics.md of triton-inference-server/server, r25.01).
+# As Triton's documentation has them (docs/user_guide/metrics.md). A request to it is one batch.
 TRITON = {
     "nv_inference_queue_duration_us",
     "nv_inference_request_success",
     "nv_inference_compute_infer_duration_us",
-    "nv_inference_exec_count",
     "nv_gpu_utilization",
     "nv_gpu_memory_used_bytes",
     "nv_gpu_memory_total_bytes",

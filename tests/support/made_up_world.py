@@ -35,7 +35,6 @@ _ARMS = (
 )
 _COUNTERS = {
     "nv_inference_request_success": ("model",),
-    "nv_inference_exec_count": ("model",),
     "nv_inference_queue_duration_us": ("model",),
     "nv_inference_compute_infer_duration_us": ("model",),
     "headrace_registry_conversions": ("outcome",),
