@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import chdtri
 
@@ -29,6 +29,7 @@ def test_the_weighted_shares_by_hand() -> None:
     assert monitors.texts()[1] == pytest.approx(0.36**2 / (0.000256 + 0.0008))
 
 
+@settings(max_examples=40)
 @given(_counts, st.lists(_counts, max_size=4))
 def test_whatever_is_counted_gives_numbers(reference: list[int], windows: list[list[int]]) -> None:
     if sum(reference) == 0:
@@ -80,6 +81,7 @@ def test_an_empty_calibration_is_the_analytic_null() -> None:
     assert Calibration.begin().threshold(1e-3, 4) == pytest.approx([chdtri(4, 1e-3)] * len(WEIGHTS))
 
 
+@settings(max_examples=40)
 @given(st.lists(st.floats(0, 1e4), min_size=1, max_size=30), st.floats(1e-8, 0.2))
 def test_calibration_only_ever_raises_a_threshold(found: list[float], alpha: float) -> None:
     calibration = Calibration.begin()
