@@ -36,6 +36,7 @@ class Zoom:
 
 
 SPANS: Mapping[str, Zoom] = {
+    "5m": Zoom(10, 30, 3.0),
     "15m": Zoom(10, 90, 3.0),
     "1h": Zoom(60, 60, 5.0),
     "6h": Zoom(300, 72, 15.0),
@@ -75,7 +76,8 @@ def view(
         endpoints: every endpoint as stored; shown in the order of their names.
         board: the statistics at one instant.
         links: addresses for people.
-        asked: which endpoint, which span; what is unknown falls back to the first and shortest.
+        asked: which endpoint, which span; what is unknown falls back to the first and to
+            ``DEFAULT_SPAN``.
         now: unix time, seconds.
     """
     name = asked.span if asked.span in SPANS else DEFAULT_SPAN

@@ -6,7 +6,7 @@ import { command } from "./frame.js";
 import { rollout, preparing } from "./rollout.js";
 import { drift } from "./drift.js";
 import { arms, history, stageKey, versions } from "./tables.js";
-import { colour, duration, number, percent, phase, rate, version } from "./words.js";
+import { clock, colour, duration, number, percent, phase, rate, version } from "./words.js";
 
 const ARMS_OF_CALLERS = new Set(["stable", "canary", "control", "forced"]);
 
@@ -86,10 +86,11 @@ function figures(view, it) {
   if (accuracy?.estimated != null) shown.push(["accuracy, estimated", percent(accuracy.estimated)]);
   if (accuracy?.measured != null) shown.push(["accuracy, measured", percent(accuracy.measured)]);
   const refused = Object.values(it.refusals).reduce((a, b) => a + b, 0);
-  if (refused) shown.push(["refused", number(refused)]);
+  const since = `refused since ${clock(it.counted_since, view.now, false)}`;
+  if (refused) shown.push([since, number(refused)]);
   const why = Object.entries(it.refusals).map(([name, count]) => `${name}: ${number(count)}`).join("\n");
   return h("dl", { class: "figures" }, shown.map(([name, value]) =>
-    h("div", { key: name, title: name === "refused" ? why : null }, h("dt", {}, name), h("dd", {}, value))));
+    h("div", { key: name, title: name === since ? why : null }, h("dt", {}, name), h("dd", {}, value))));
 }
 
 function untouched(view, it) {

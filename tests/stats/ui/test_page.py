@@ -138,8 +138,8 @@ def test_an_endpoint_and_a_span_are_chosen_by_link_and_kept_in_the_address(
         page.until(READY)
         page.evaluate("document.querySelector('#list a[href*=ticket-triage-1]').click()")
         page.until("document.querySelector('h1').innerText === 'ticket-triage-1'")
-        page.evaluate("[...document.querySelectorAll('.spans a')].at(1).click()")
-        page.until("document.querySelector('.spans a[aria-current]').innerText === '1h'")
+        page.evaluate("[...document.querySelectorAll('.spans a')].at(3).click()")
+        page.until("document.querySelector('.spans a[aria-current]').innerText === '6h'")
         assert "endpoint=ticket-triage-1" in page.evaluate("location.hash")
         current = "document.querySelector('#list a[aria-current=page] b').innerText"
         assert page.evaluate(current) == "ticket-triage-1"
