@@ -8,7 +8,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,16 +18,8 @@ from soak_record import record
 pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "rollouts"
-ENDPOINT = "sentiment-rollouts"
 SOONEST = ("unconvertible", "collapsed")
 DEADLINE_SECONDS = 1200.0  # as endpoint.yaml says
-
-
-@pytest.fixture
-def without_the_endpoint(stack: RunningStack) -> Iterator[RunningStack]:
-    """The shared stack, left as it was found."""
-    yield stack
-    stack.command("delete", ENDPOINT, "--yes")
 
 
 def rolled_out(stack: RunningStack, out: Path, seconds: float, *names: str) -> dict[str, Any]:
@@ -44,9 +35,9 @@ def rolled_out(stack: RunningStack, out: Path, seconds: float, *names: str) -> d
 
 
 def test_a_version_that_cannot_be_converted_and_one_that_collapsed_end_as_they_should(
-    without_the_endpoint: RunningStack, tmp_path: Path
+    stack: RunningStack, tmp_path: Path
 ) -> None:
-    ended = rolled_out(without_the_endpoint, tmp_path / "ended.json", 400, *SOONEST)
+    ended = rolled_out(stack, tmp_path / "ended.json", 400, *SOONEST)
     assert [ended[name]["phase"] for name in SOONEST] == ["Rejected", "RolledBack"]
     assert all(each["requests"] > 0 for each in ended.values())
     assert [each["failed"] for each in ended.values()] == [0, 0]
