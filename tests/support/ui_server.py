@@ -26,10 +26,11 @@ class Served:
 
 
 @contextlib.contextmanager
-def serving(world: World) -> Iterator[Served]:
-    """Serves a world until the block ends."""
+def serving(world: World, port: int = 0) -> Iterator[Served]:
+    """Serves a world until the block ends, on a free port or on one that was served before."""
     with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(("127.0.0.1", port))
         served = Served(f"http://127.0.0.1:{listener.getsockname()[1]}", world)
         app = FastAPI()
         app.include_router(

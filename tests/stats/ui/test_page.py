@@ -156,13 +156,17 @@ def test_the_list_can_be_skipped_and_the_endpoint_stays(page: chromium.Page) -> 
         assert text(page, "h1") == "sentiment-2"
 
 
-def test_an_outage_keeps_the_picture_and_says_so(page: chromium.Page) -> None:
+def test_an_outage_keeps_the_picture_says_so_and_ends_by_itself(page: chromium.Page) -> None:
     with serving(world("quiet")) as served:
         page.open(f"{served.url}/ui")
         page.until(READY)
     page.until("document.querySelector('.state.lost') && true")
     assert "does not answer" in text(page, "#notice")
     assert "serving version 3" in text(page)
+    with serving(world("gone-back"), port=int(served.url.rpartition(":")[2])):
+        page.until("document.querySelector('.state.live') && true")
+        assert text(page, "#notice") == ""
+        assert "version 4 was rolled back" in text(page)
 
 
 def test_where_nobody_asked_yet_the_page_says_how_to(page: chromium.Page) -> None:
