@@ -44,7 +44,7 @@ def _cell(row: Row | None) -> str:
     if row.unit == "windows":
         shown = f"{_windows(row.median)} / {_windows(row.figure)}"
     elif row.unit == "of windows":
-        shown = f"{100 * row.figure:.2g} %"
+        shown = f"{_number(100 * row.figure)} %"
     else:
         shown = _number(row.figure)
         if row.low is not None and row.high is not None:
