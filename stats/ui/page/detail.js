@@ -99,7 +99,7 @@ function untouched(view, it) {
   return h("section", { key: "untouched", class: "welcome" },
     h("h2", {}, "No traffic yet"),
     h("p", {}, "Ask it something:"),
-    command(`curl -s ${view.gateway_url}/endpoints/${it.name} -H 'content-type: application/json' -d '${body}'`),
+    command(`curl -s ${view.gateway_url || "http://127.0.0.1:8080"}/endpoints/${it.name} -H 'content-type: application/json' -d '${body}'`),
     h("p", {}, "Or send it real texts, from a checkout of Headrace:"),
     command(it.try_it),
     h("p", {}, "What is counted appears here about twenty seconds later."));

@@ -217,6 +217,7 @@ def test_versions_link_to_their_run_and_data_set(rolling: ui_world.World) -> Non
     assert detail.versions[0].run_url.startswith("http://mlflow:5000/#/runs/")
     assert detail.versions[0].version_url == "http://mlflow:5000/#/models/sentiment/versions/4"
     assert detail.versions[0].data_sets == ["reviews-2026-09"]
+    assert seen(rolling).mlflow_url == "http://mlflow:5000"
 
 
 def test_links_can_not_leave_mlflow_whatever_a_model_is_called() -> None:
