@@ -23,9 +23,11 @@ from contracts.events import PredictionEvent
 from contracts.statistics import Stage
 from gateway.errors import (
     DeadlineExceededError,
+    InvalidInputError,
     ModelUnavailableError,
     OverloadedError,
     RateLimitedError,
+    TooLargeError,
 )
 from gateway.instruments import Cell, Counter, Histogram, HistogramCell
 from gateway.packages import ServedModel
@@ -272,7 +274,14 @@ _FAILURES = (
     HTTPStatus.SERVICE_UNAVAILABLE,
     HTTPStatus.GATEWAY_TIMEOUT,
 )
-_REFUSALS = (OverloadedError, ModelUnavailableError, RateLimitedError, DeadlineExceededError)
+_REFUSALS = (
+    TooLargeError,
+    InvalidInputError,
+    RateLimitedError,
+    ModelUnavailableError,
+    OverloadedError,
+    DeadlineExceededError,
+)
 _STATUSES = {int(status): str(int(status)) for status in HTTPStatus}
 
 

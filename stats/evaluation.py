@@ -27,7 +27,14 @@ MOST_VERSIONS = 64  # watched for drift
 MOST_WAITING = 20_000  # windows of versions whose reference is not known yet
 WATCHED_ARMS = (Arm.STABLE, Arm.CANARY)
 # What an endpoint can refuse before any attempt: at 0 until it does.
-KNOWN_REASONS = ("503 overloaded", "503 model_unavailable", "504 deadline_exceeded")
+KNOWN_REASONS = (
+    "413 too_large",
+    "422 invalid_input",
+    "429 rate_limited",
+    "503 model_unavailable",
+    "503 overloaded",
+    "504 deadline_exceeded",
+)
 
 _Watch = tuple[str, str, str]  # endpoint, version, package
 

@@ -13,8 +13,10 @@ from dashboards import queries, rules
 from dashboards.__main__ import GENERATED
 from dashboards.generate import DASHBOARDS
 from dashboards.queries import Query
+from gateway import metrics as gateway_metrics
 from gateway.metrics import Metrics, Read
 from registry import metrics as registry
+from stats.evaluation import KNOWN_REASONS
 from stats.fold import FoldCounts
 from stats.metrics import FoldCollector
 
@@ -127,3 +129,8 @@ def test_the_fold_roles_metrics_are_named_as_it_names_them() -> None:
 def test_the_gateway_declares_what_it_reads_from_others() -> None:
     assert {read.value[0] for read in Read} >= {"events_lost_total", "replica_serves", "ready"}
     assert {"stable", "control"} <= {arm.value for arm in Arm}
+
+
+def test_the_gateway_and_the_evaluate_role_begin_the_same_refusals_at_0() -> None:
+    known = {f"{int(error.status)} {error.code}" for error in gateway_metrics._REFUSALS}
+    assert known == set(KNOWN_REASONS)
