@@ -108,7 +108,7 @@ class QualityCheck(_Check):
 class StatisticCheck(_Check):
     """A declared statistic of the users' own: its distribution, canary against stable."""
 
-    name: str
+    name: str = Field(max_length=63)
     distance: float = Field(0.1, gt=0, lt=1, description="Jensen-Shannon distance")
 
 
@@ -122,7 +122,7 @@ class Checks(_Part):
     drift: DriftCheck | None = DriftCheck()
     agreement: AgreementCheck | None = None
     quality: QualityCheck | None = None
-    statistics: tuple[StatisticCheck, ...] = ()
+    statistics: Annotated[tuple[StatisticCheck, ...], Field(max_length=50)] = ()
 
 
 _STEPS: tuple["Step", ...] = (
@@ -173,7 +173,7 @@ class StatisticKind(StrEnum):
 class StatisticSpec(_Part):
     """A statistic of the users' own, observed by their preprocessing."""
 
-    name: str = Field(pattern=r"^[a-z][a-z0-9_]{0,62}$")
+    name: str = Field(max_length=63, pattern=r"^[a-z][a-z0-9_]{0,62}$")
     kind: StatisticKind
     edges: tuple[float, ...] = Field((), max_length=200, description="upper, of a histogram")
     values: tuple[str, ...] = Field((), max_length=100, description="of a category")

@@ -1,0 +1,1 @@
+"""What Kubernetes must be told of Headrace's own objects, made from ``contracts/``."""
