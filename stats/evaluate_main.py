@@ -6,6 +6,7 @@ until SIGTERM or SIGINT. One replica: a second one would export every series twi
 
 import logging
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -55,6 +56,10 @@ def main() -> int:
             timeout_graceful_shutdown=3,
         )
     )
+    # uvicorn raises the signal that ended it once more, for the handlers that were there before: by
+    # default that would end the process here, before what drift learnt is saved.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: None)
     log.info("the evaluate role starts", extra={"bootstrap": settings.kafka_bootstrap})
     references.start()
     evaluator.start()
