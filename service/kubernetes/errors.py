@@ -1,0 +1,52 @@
+"""What can go wrong with the Kubernetes API, as a tree.
+
+All of it is an ``OSError``, as what a folder that is away raises: whoever reads endpoints goes on
+with the last ones, wherever they lie.
+"""
+
+
+class KubernetesError(OSError):
+    """The root; its message is a sentence for whoever reads the log."""
+
+
+class AccessError(KubernetesError):
+    """This process can't know how to reach an API server, or how to sign in."""
+
+
+class ApiUnavailableError(KubernetesError):
+    """The API server does not answer, not in time, or can't serve now."""
+
+
+class ApiRefusedError(KubernetesError):
+    """The API server answered that it will not; ``status`` is HTTP's."""
+
+    def __init__(self, sentence: str, status: int) -> None:
+        super().__init__(sentence)
+        self.status = status
+
+
+class MissingError(ApiRefusedError):
+    """There is no such object (404)."""
+
+
+class ConflictError(ApiRefusedError):
+    """It exists already, or was written since it was read (409)."""
+
+
+class ExpiredError(ApiRefusedError):
+    """The revision asked for is too old to be known (410): all must be listed anew."""
+
+
+_BY_STATUS: dict[int, type[ApiRefusedError]] = {
+    404: MissingError,
+    409: ConflictError,
+    410: ExpiredError,
+}
+_NOT_NOW = frozenset({429, 500, 502, 503, 504})
+
+
+def of_status(status: int, sentence: str) -> KubernetesError:
+    """The error that an HTTP status stands for."""
+    if status in _NOT_NOW:
+        return ApiUnavailableError(sentence)
+    return _BY_STATUS.get(status, ApiRefusedError)(sentence, status)

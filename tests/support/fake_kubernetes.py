@@ -1,0 +1,322 @@
+"""A small API server: what Headrace uses of Kubernetes, held to the same tests as a real one.
+
+Objects of any kind by name, resourceVersions, a status apart from the rest, watches with bookmarks,
+revisions that expire, merge patches, logs. It validates nothing and owns no controllers.
+"""
+
+import copy
+import json
+import threading
+import urllib.parse
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from service.kubernetes.access import Access
+from service.kubernetes.client import KubernetesClient
+
+Object = dict[str, Any]
+NAMESPACE = "models"
+
+
+class Refused(Exception):  # noqa: N818 - an answer, not a fault
+    """An answer that is no object."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+@dataclass(frozen=True)
+class Event:
+    number: int
+    collection: str
+    kind: str
+    item: Object
+
+
+@dataclass
+class World:
+    """What is stored, and what happened. All under ``changed``."""
+
+    changed: threading.Condition = field(default_factory=threading.Condition)
+    items: dict[tuple[str, str], Object] = field(default_factory=dict)
+    events: list[Event] = field(default_factory=list)
+    number: int = 100
+    oldest: int = 0
+    away: bool = False
+    broken: int = 0  # watches begun before this many breaks have ended
+    logs: dict[str, str] = field(default_factory=dict)
+    asked: list[str] = field(default_factory=list)
+    refusals: dict[str, Refused] = field(default_factory=dict)
+
+    def store(self, collection: str, item: Object, kind: str) -> Object:
+        self.number += 1
+        item["metadata"]["resourceVersion"] = str(self.number)
+        name = item["metadata"]["name"]
+        if kind == "DELETED":
+            del self.items[collection, name]
+        else:
+            self.items[collection, name] = item
+        self.events.append(Event(self.number, collection, kind, copy.deepcopy(item)))
+        self.changed.notify_all()
+        return item
+
+    def await_more(self, seen: int, broken: int) -> None:
+        self.changed.wait_for(
+            lambda: self.number > seen or self.away or self.broken > broken, timeout=30
+        )
+
+    def found(self, collection: str, name: str) -> Object:
+        try:
+            return self.items[collection, name]
+        except KeyError:
+            raise Refused(404, f"{name} not found") from None
+
+
+class Fake:
+    """The server, as tests hold it."""
+
+    def __init__(self, port: int) -> None:
+        self.world = World()
+        self.access = Access(f"http://127.0.0.1:{port}", namespace=NAMESPACE)
+
+    def client(self) -> KubernetesClient:
+        return KubernetesClient(self.access, timeout_seconds=5)
+
+    def go_away(self) -> None:
+        """Answers nothing from now on, and ends every watch."""
+        with self.world.changed:
+            self.world.away = True
+            self.world.changed.notify_all()
+
+    def come_back(self) -> None:
+        with self.world.changed:
+            self.world.away = False
+
+    def break_watches(self) -> None:
+        with self.world.changed:
+            self.world.broken += 1
+            self.world.changed.notify_all()
+
+    def expire(self) -> None:
+        """Forgets what happened: every watch from before is answered 410."""
+        with self.world.changed:
+            self.world.number += 1
+            self.world.oldest = self.world.number
+            self.world.changed.notify_all()
+
+    def refuse(self, request: str, status: int, message: str = "no") -> None:
+        """Answers a request, such as ``PUT /apis/...``, by a refusal from now on."""
+        self.world.refusals[request] = Refused(status, message)
+
+    def all(self, plural: str) -> list[Object]:
+        with self.world.changed:
+            return [
+                copy.deepcopy(item)
+                for (path, _), item in sorted(self.world.items.items())
+                if path.endswith(f"/{plural}")
+            ]
+
+    def write(self, collection: str, item: Object) -> None:
+        """Stores an object as something else in the cluster would."""
+        with self.world.changed:
+            name = item["metadata"]["name"]
+            kind = "MODIFIED" if (collection, name) in self.world.items else "ADDED"
+            self.world.store(collection, copy.deepcopy(item), kind)
+
+    def remove(self, collection: str, name: str) -> None:
+        with self.world.changed:
+            self.world.store(
+                collection, copy.deepcopy(self.world.found(collection, name)), "DELETED"
+            )
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    fake: Fake
+
+    def do_GET(self) -> None:
+        self._answer()
+
+    def do_POST(self) -> None:
+        self._answer()
+
+    def do_PUT(self) -> None:
+        self._answer()
+
+    def do_PATCH(self) -> None:
+        self._answer()
+
+    def do_DELETE(self) -> None:
+        self._answer()
+
+    def log_message(self, *args: object) -> None:
+        """Says nothing."""
+
+    def _answer(self) -> None:
+        world = self.fake.world
+        size = int(self.headers.get("Content-Length") or 0)
+        body = json.loads(self.rfile.read(size)) if size else {}
+        url = urllib.parse.urlsplit(self.path)
+        query = dict(urllib.parse.parse_qsl(url.query))
+        request = f"{self.command} {url.path}"
+        with world.changed:
+            world.asked.append(request)
+            if world.away:
+                self.close_connection = True
+                return
+            refusal = world.refusals.get(request)
+        try:
+            if refusal is not None:
+                raise refusal
+            if query.get("watch"):
+                self._watch(url.path, query)
+                return
+            with world.changed:
+                answer = self._done(url.path, query, body)
+        except Refused as refused:
+            answer = {"kind": "Status", "code": refused.status, "message": str(refused)}
+            self._send(refused.status, json.dumps(answer).encode())
+            return
+        self._send(200, answer if isinstance(answer, bytes) else json.dumps(answer).encode())
+
+    def _send(self, status: int, data: bytes) -> None:
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def _done(self, path: str, query: dict[str, str], body: Object) -> Object | bytes:
+        world = self.fake.world
+        root, _, rest = path.partition("/namespaces/")
+        namespace, plural, *below = rest.split("/")
+        collection = f"{root}/namespaces/{namespace}/{plural}"
+        name, part = [*below, "", ""][:2]
+        if self.command == "GET" and part == "log":
+            return world.logs.get(name, "").encode()
+        if self.command == "GET" and not name:
+            found = [item for (at, _), item in sorted(world.items.items()) if at == collection]
+            chosen = [item for item in found if selected(item, query)]
+            return {"metadata": {"resourceVersion": str(world.number)}, "items": chosen}
+        if self.command == "GET":
+            return world.found(collection, name)
+        if self.command == "POST":
+            return self._create(collection, namespace, body)
+        stored = world.found(collection, name)
+        if self.command == "DELETE":
+            return world.store(collection, copy.deepcopy(stored), "DELETED")
+        if self.command == "PATCH":
+            body = merged(stored, body)
+        revision = body["metadata"].get("resourceVersion", stored["metadata"]["resourceVersion"])
+        if revision != stored["metadata"]["resourceVersion"]:
+            raise Refused(409, "the object has been modified")
+        return world.store(collection, updated(stored, body, part), "MODIFIED")
+
+    def _create(self, collection: str, namespace: str, body: Object) -> Object:
+        world = self.fake.world
+        if (collection, body["metadata"]["name"]) in world.items:
+            raise Refused(409, f"{body['metadata']['name']} already exists")
+        item = {name: value for name, value in body.items() if name != "status"}
+        item["metadata"] = {
+            **body["metadata"],
+            "namespace": namespace,
+            "uid": f"uid-{world.number}",
+            "generation": 1,
+        }
+        return world.store(collection, item, "ADDED")
+
+    def _watch(self, collection: str, query: dict[str, str]) -> None:
+        world = self.fake.world
+        seen = int(query["resourceVersion"])
+        with world.changed:
+            broken = world.broken
+            if seen < world.oldest:
+                raise Refused(410, "too old resource version")
+        self.send_response(200)
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        ended = False
+        while not ended:
+            with world.changed:
+                world.await_more(seen, broken)
+                fresh = [event for event in world.events if event.number > seen]
+                expired = world.oldest > seen
+                ended = expired or world.away or world.broken > broken
+                seen = world.number
+                if world.away:
+                    break  # without a last word
+            for event in fresh:
+                if event.collection == collection and selected(event.item, query):
+                    self._chunk(event.kind, event.item)
+            if expired:
+                self._chunk("ERROR", {"code": 410, "message": "too old"})
+            self._chunk("BOOKMARK", {"metadata": {"resourceVersion": str(seen)}})
+        self.close_connection = True
+
+    def _chunk(self, kind: str, item: Object) -> None:
+        line = json.dumps({"type": kind, "object": item}).encode() + b"\n"
+        self.wfile.write(f"{len(line):x}\r\n".encode() + line + b"\r\n")
+        self.wfile.flush()
+
+
+def selected(item: Object, query: dict[str, str]) -> bool:
+    selector = query.get("labelSelector", "")
+    labels = item["metadata"].get("labels") or {}
+    wanted = dict(part.split("=") for part in selector.split(",") if part)
+    return wanted.items() <= labels.items()
+
+
+def merged(before: Object, patch: Object) -> Object:
+    made = copy.deepcopy(before)
+    for name, value in patch.items():
+        if value is None:
+            made.pop(name, None)
+        elif isinstance(value, dict) and isinstance(made.get(name), dict):
+            made[name] = merged(made[name], value)
+        else:
+            made[name] = value
+    return made
+
+
+def updated(stored: Object, body: Object, part: str) -> Object:
+    """As a resource with a status subresource: the status alone, or all but it."""
+    if part == "status":
+        return {**copy.deepcopy(stored), "status": body.get("status")}
+    made = {name: value for name, value in body.items() if name != "status"}
+    if "status" in stored:
+        made["status"] = stored["status"]
+    kept = {
+        key: stored["metadata"][key] for key in ("uid", "namespace") if key in stored["metadata"]
+    }
+    changed = made.get("spec") != stored.get("spec")
+    generation = int(stored["metadata"].get("generation", 1)) + changed
+    made["metadata"] = {**made["metadata"], **kept, "generation": generation}
+    return made
+
+
+class Server(ThreadingHTTPServer):
+    daemon_threads = True
+    block_on_close = False
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that went away is no error."""
+
+
+@contextmanager
+def fake_kubernetes() -> Iterator[Fake]:
+    """A server on a free port."""
+    handler = type("BoundHandler", (Handler,), {})
+    server = Server(("127.0.0.1", 0), handler)
+    fake = handler.fake = Fake(server.server_address[1])  # type: ignore[attr-defined]
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
+    thread.start()
+    try:
+        yield fake
+    finally:
+        fake.go_away()
+        server.shutdown()
+        server.server_close()
+        thread.join()
