@@ -93,6 +93,8 @@ class Loader:
         self._backend: str | None = None
         self._answers = False
         self._reported: LoaderReport | None = None
+        self._reporting = asyncio.Lock()  # a sign of life never overtakes news
+        self._unheard = False
         self._ledger = _read_ledger(options.ledger_file)
         self._adopt(reports.get(options.name))
 
@@ -117,6 +119,10 @@ class Loader:
             self._write_ledger(self._ledger.left(in_order=True))
         except OSError as error:
             log.warning("the ledger can't be written: %s", error)
+        try:
+            self._reports.leave(self._options.name)
+        except OSError as error:
+            log.warning("the report can't be taken away: %s", error)
 
     async def step(self) -> bool:
         """One pass; returns whether there may be more to do at once."""
@@ -126,7 +132,7 @@ class Loader:
             held = await self._triton.held(self._names(wants))
         except TritonUnavailableError as error:
             self._triton_is_away(str(error))
-            self._report(wants)
+            await self._report(wants)
             return False
         self._see(held, wants)
         if not self._endpoints.unreadable:  # else who knows what is unwanted
@@ -136,7 +142,7 @@ class Loader:
             await self._load(want, already_held=want.ref.triton_model in held)
         elif not self._endpoints.unreadable:
             await self._unload_expired()
-        self._report(wants)
+        await self._report(wants)
         return want is not None
 
     # What is
@@ -277,41 +283,46 @@ class Loader:
         metrics.LOAD_FAILURES.labels("version" if by_version else "environment").inc()
         log.warning("%s is not loaded: %s", name, reason)
 
-    def _report(self, wants: tuple[Want, ...]) -> None:
+    async def _report(self, wants: tuple[Want, ...]) -> None:
         """Writes the report where it says something new, or is due as a sign of life."""
         loaded = tuple(self._loaded.values()) if self._answers else ()
         missing = desired.missing_stable(wants, self._loaded)
-        report = LoaderReport(
-            loader=self._options.name,
-            triton_grpc=self._options.triton_grpc,
-            at=self._now(),
-            ready=self._answers and not missing,
-            loaded=loaded,
-            failed=tuple(
-                LoadFailure(ref=failure.ref, reason=failure.reason, by_version=failure.by_version)
-                for failure in self._failures.values()
-            ),
-        )
-        last = self._reported
-        same = last is not None and last.model_copy(update={"at": report.at}) == report
-        if last is None or not same or report.at - last.at >= self._options.heartbeat_seconds:
-            self._put_report(report)
+        async with self._reporting:
+            report = LoaderReport(
+                loader=self._options.name,
+                triton_grpc=self._options.triton_grpc,
+                at=self._now(),
+                ready=self._answers and not missing,
+                loaded=loaded,
+                failed=tuple(
+                    LoadFailure(ref=item.ref, reason=item.reason, by_version=item.by_version)
+                    for item in self._failures.values()
+                ),
+            )
+            last = self._reported
+            same = last is not None and last.model_copy(update={"at": report.at}) == report
+            if last is None or not same or report.at - last.at >= self._options.heartbeat_seconds:
+                await self._put_report(report)
 
-    def _put_report(self, report: LoaderReport) -> None:
+    async def _put_report(self, report: LoaderReport) -> None:
         try:
-            self._reports.put(report)
+            await asyncio.to_thread(self._reports.put, report)
         except OSError as error:
-            log.warning("the report can't be written: %s", error)
+            if not self._unheard:
+                log.warning("the report can't be written: %s", error)
+            self._unheard = True
         else:
             self._reported = report
+            self._unheard = False
 
     async def _beat(self) -> None:
         """Signs of life during a long load, which ``step`` can't give."""
         while True:
             await asyncio.sleep(self._options.heartbeat_seconds)
-            last, now = self._reported, self._now()
-            if last is not None and now - last.at >= self._options.heartbeat_seconds:
-                self._put_report(last.model_copy(update={"at": now}))
+            async with self._reporting:
+                last, now = self._reported, self._now()
+                if last is not None and now - last.at >= self._options.heartbeat_seconds:
+                    await self._put_report(last.model_copy(update={"at": now}))
 
     def _write_ledger(self, ledger: Ledger) -> None:
         if ledger != self._ledger:

@@ -31,6 +31,13 @@ class Reports(Protocol):
         """Replaces the loader's report."""
         ...
 
+    def leave(self, loader: str) -> None:
+        """Told when a loader ends as it was told to.
+
+        Where its Triton ends with it, nobody should count on either from now on.
+        """
+        ...
+
 
 class FileReports:
     """Reports in a folder that loaders and controller share."""
@@ -59,3 +66,6 @@ class FileReports:
         self._folder.mkdir(parents=True, exist_ok=True)
         path = self._folder / f"{report.loader}.json"
         durable.write(path, (report.model_dump_json(indent=2) + "\n").encode())
+
+    def leave(self, loader: str) -> None:
+        """Keeps the report: here Triton is a process of its own, and goes on without its loader."""

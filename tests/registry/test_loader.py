@@ -269,9 +269,10 @@ async def test_a_restarted_loader_neither_reloads_nor_measures_what_triton_holds
     house.reports.news.clear()
     stop = asyncio.Event()
     running = asyncio.create_task(house.loader.run(stop))
-    await house.reports.news.wait()
+    assert await asyncio.to_thread(house.reports.news.wait, 10)
     stop.set()
     await running
+    assert house.reports.left == ["l"]
     assert house.triton.loads() == []
     assert house.reports.stored["l"].loaded == before.loaded
 

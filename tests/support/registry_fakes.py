@@ -1,6 +1,7 @@
 """Stand-ins for the registry's edges, each satisfying its Protocol, and values to feed them."""
 
 import asyncio
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -120,7 +121,8 @@ class MemoryReports:
     def __init__(self) -> None:
         self.stored: dict[str, LoaderReport] = {}
         self.written = 0
-        self.news = asyncio.Event()
+        self.left: list[str] = []
+        self.news = threading.Event()  # reports are written in a thread
 
     def list(self) -> tuple[LoaderReport, ...]:
         return tuple(self.stored.values())
@@ -132,6 +134,9 @@ class MemoryReports:
         self.stored[report.loader] = report
         self.written += 1
         self.news.set()
+
+    def leave(self, loader: str) -> None:
+        self.left.append(loader)
 
 
 @dataclass

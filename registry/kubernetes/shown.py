@@ -1,0 +1,105 @@
+"""What an endpoint's status says to people who look at it with kubectl: a few words, conditions.
+
+Called by ``endpoints.py`` with each status that is written. Pure; readers leave it out again.
+"""
+
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from contracts.endpoint import Arm, EndpointStatus, Phase
+
+Part = dict[str, Any]
+
+_ON_ITS_WAY = frozenset(
+    {
+        Phase.WAITING,
+        Phase.CONVERTING,
+        Phase.VERIFYING,
+        Phase.PUBLISHING,
+        Phase.LOADING,
+        Phase.LOADED,
+        Phase.SHADOW,
+        Phase.CANARY,
+        Phase.PROMOTED,
+    }
+)
+_MOST_MESSAGE = 1024
+
+
+def shown(status: EndpointStatus) -> Part:
+    """The columns of ``kubectl get mep``."""
+    stable, candidate = status.stable, status.candidate
+    words = {
+        "stable": stable.version if stable else "",
+        "candidate": candidate.version if candidate else "",
+        "phase": _phase(status),
+        "weights": ", ".join(_weights(status)),
+    }
+    return {name: word for name, word in words.items() if word}
+
+
+def conditions(
+    status: EndpointStatus, before: Iterable[Mapping[str, Any]], generation: int, now: float
+) -> list[Part]:
+    """The conditions, with the time of each one's last change.
+
+    Args:
+        status: as it will be written.
+        before: the conditions as they were.
+        generation: ``metadata.generation`` of the spec that the status is about.
+        now: unix time, seconds.
+    """
+    last = {condition.get("type"): condition for condition in before}
+    made = (_ready(status), _progressing(status))
+    return [_dated(condition, last.get(condition["type"]), generation, now) for condition in made]
+
+
+def moment(seconds: float) -> str:
+    """A time as Kubernetes writes it in objects."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _phase(status: EndpointStatus) -> str:
+    if status.candidate is not None:
+        return status.candidate.phase.value
+    return Phase.SERVING.value if status.stable else ""
+
+
+def _weights(status: EndpointStatus) -> Iterable[str]:
+    for route in status.routes:
+        copies = " copied" if route.arm is Arm.SHADOW else ""
+        yield f"{route.ref.version}: {route.weight:g} %{copies}"
+
+
+def _ready(status: EndpointStatus) -> Part:
+    stable = status.stable
+    if stable is not None:
+        return _condition("Ready", "True", "Serving", f"version {stable.version} is stable")
+    candidate = status.candidate
+    why = candidate.reason if candidate else ""
+    message = f"no version serves yet: {why}" if why else "no version serves yet"
+    return _condition("Ready", "False", _phase(status) or Phase.WAITING.value, message)
+
+
+def _progressing(status: EndpointStatus) -> Part:
+    candidate = status.candidate
+    if candidate is None:
+        return _condition("Progressing", "False", "Settled", "no version is on its way")
+    on_its_way = "True" if candidate.phase in _ON_ITS_WAY else "False"
+    phase = candidate.phase.value
+    message = f"version {candidate.version} is {phase}"
+    if candidate.reason:
+        message += f": {candidate.reason}"
+    return _condition("Progressing", on_its_way, phase, message)
+
+
+def _condition(kind: str, status: str, reason: str, message: str) -> Part:
+    return {"type": kind, "status": status, "reason": reason, "message": message[:_MOST_MESSAGE]}
+
+
+def _dated(condition: Part, last: Mapping[str, Any] | None, generation: int, now: float) -> Part:
+    since = moment(now)
+    if last is not None and last.get("status") == condition["status"]:
+        since = str(last.get("lastTransitionTime") or since)
+    return {**condition, "observedGeneration": generation, "lastTransitionTime": since}

@@ -1,0 +1,210 @@
+"""The contract of ``EndpointStore``: a folder of files and a cluster pass the same tests."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from fake_kubernetes import NAMESPACE, fake_kubernetes
+from registry_fakes import endpoint, ref
+
+from contracts.endpoint import (
+    Arm,
+    Candidate,
+    EndpointSpec,
+    EndpointStatus,
+    ModelEndpoint,
+    Phase,
+    Route,
+    Transition,
+)
+from contracts.rollout import RolloutState
+from registry.endpoint_store import EndpointStore, FileEndpointStore
+from registry.errors import EndpointConflictError, EndpointUnreadableError
+from registry.kubernetes.endpoints import KubernetesEndpointStore
+from service.kubernetes import endpoints
+from service.kubernetes.watch import WatchPace
+
+PACE = WatchPace(first_pause_seconds=0.01, longest_pause_seconds=0.05)
+
+
+class World:
+    """One set of endpoints, as many stores on it as a test opens."""
+
+    def __init__(self, opened: Callable[[], EndpointStore], broken: Callable[[str], None]) -> None:
+        self.opened = opened
+        self.break_it = broken
+        self.store = opened()
+
+    def listed(self, expected: tuple[ModelEndpoint, ...]) -> None:
+        """Waits until the store lists what it should; a watch may take a moment."""
+        while (found := self.store.list()) != expected:
+            assert all(item.kind == "ModelEndpoint" for item in found)
+
+
+def in_files(stack: ExitStack, folder: Path) -> World:
+    del stack
+
+    def broken(name: str) -> None:
+        (folder / f"{name}.json").write_text('{"kind": "Pod"}')
+
+    return World(lambda: FileEndpointStore(folder), broken)
+
+
+def in_a_cluster(stack: ExitStack, folder: Path) -> World:
+    del folder
+    fake = stack.enter_context(fake_kubernetes())
+
+    def opened() -> KubernetesEndpointStore:
+        store = KubernetesEndpointStore(fake.client(), NAMESPACE, pace=PACE)
+        store.start()
+        stack.callback(store.close)
+        return store
+
+    def broken(name: str) -> None:
+        item = {"metadata": {"name": name, "generation": 1}, "spec": {"model": 7}}
+        fake.write(endpoints.collection(NAMESPACE).path, item)
+
+    return World(opened, broken)
+
+
+@pytest.fixture(params=[in_files, in_a_cluster], ids=["files", "cluster"])
+def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
+    with ExitStack() as stack:
+        yield request.param(stack, tmp_path / "endpoints")
+
+
+def changed(item: ModelEndpoint, generation: int) -> ModelEndpoint:
+    return item.model_copy(update={"status": EndpointStatus(generation=generation)})
+
+
+def annotated(item: ModelEndpoint, **annotations: str) -> ModelEndpoint:
+    metadata = item.metadata.model_copy(update={"annotations": annotations})
+    return item.model_copy(update={"metadata": metadata})
+
+
+FULL = EndpointStatus(
+    generation=3,
+    routes=(
+        Route(arm=Arm.STABLE, ref=ref(), weight=95),
+        Route(arm=Arm.CANARY, ref=ref("2"), weight=5),
+    ),
+    packages=(ref(), ref("2")),
+    candidate=Candidate(version="2", phase=Phase.CANARY, ref=ref("2"), retry_at=1.5),
+    rollout=RolloutState(
+        id="r",
+        candidate=ref("2"),
+        stable=ref(),
+        began=1.25,
+        step_began=2.0,
+        evidence={"logs": [0.1, -3.0, None], "deep": {"n": 1}},
+    ),
+    history=(Transition(at=1.5, version="2", phase=Phase.CANARY, figures={"a": 0.1}),),
+)
+
+
+def test_what_is_put_is_read_again_with_a_new_revision(world: World) -> None:
+    first = world.store.put(endpoint())
+    second = world.store.put(changed(first, 5))
+    assert "" != first.metadata.revision != second.metadata.revision
+    assert world.store.get("e") == second
+    world.listed((second,))
+
+
+def test_a_status_comes_back_as_it_was_to_the_last_bit(world: World) -> None:
+    first = world.store.put(endpoint())
+    second = world.store.put(first.model_copy(update={"status": FULL}))
+    assert second.status == FULL
+    found = world.opened().get("e")
+    assert found is not None
+    assert found.status == FULL
+
+
+def test_an_endpoint_may_be_made_with_all_it_has(world: World) -> None:
+    spec = EndpointSpec.model_validate(
+        {
+            "model": "m",
+            "version": {"alias": "champion"},
+            "rollout": {"checks": {"latency": None}, "alias": None, "deadline": "90m"},
+            "limits": {"requestsPerSecondPerKey": 5},
+        }
+    )
+    made = annotated(endpoint(FULL, spec=spec), note="of a person")
+    stored = world.store.put(made)
+    assert (stored.spec, stored.status) == (spec, FULL)
+    assert stored.metadata.annotations == {"note": "of a person"}
+    assert world.store.get("e") == stored
+
+
+def test_a_write_against_an_old_revision_is_refused_and_changes_nothing(world: World) -> None:
+    first = world.store.put(endpoint())
+    second = world.store.put(changed(first, 1))
+    with pytest.raises(EndpointConflictError):
+        world.store.put(changed(first, 2))
+    with pytest.raises(EndpointConflictError):
+        world.store.put(annotated(first, note="late"))
+    assert world.store.get("e") == second
+
+
+def test_creating_what_exists_and_writing_what_is_gone_are_conflicts(world: World) -> None:
+    first = world.store.put(endpoint())
+    with pytest.raises(EndpointConflictError):
+        world.store.put(endpoint())
+    world.store.delete("e")
+    world.store.delete("e")
+    with pytest.raises(EndpointConflictError):
+        world.store.put(first)
+    world.listed(())
+    assert world.store.get("e") is None
+
+
+def test_a_status_and_annotations_can_change_in_one_put(world: World) -> None:
+    first = world.store.put(annotated(endpoint(), one="1", two="2"))
+    second = world.store.put(changed(annotated(first, two="2"), 4))
+    assert second.metadata.annotations == {"two": "2"}
+    assert second.status.generation == 4
+    assert world.store.get("e") == second
+    third = world.store.put(second.model_copy(update={"spec": EndpointSpec(model="other")}))
+    assert third.spec.model == "other"
+    assert third.status.generation == 4
+
+
+def test_what_was_put_is_listed_at_once(world: World) -> None:
+    world.listed(())
+    item = world.store.put(endpoint())
+    for generation in range(1, 20):
+        item = world.store.put(changed(item, generation))
+        (found,) = world.store.list()
+        assert found == item
+
+
+def test_of_two_that_read_the_same_one_wins(world: World) -> None:
+    first = world.store.put(endpoint())
+    other = world.opened()
+    found = other.get("e")
+    assert found == first
+    other.put(changed(first, 1))
+    with pytest.raises(EndpointConflictError):
+        world.store.put(changed(first, 2))
+
+
+def test_a_broken_one_keeps_its_last_good_state_and_hides_no_other(world: World) -> None:
+    good = world.store.put(endpoint())
+    other = world.store.put(endpoint(name="other"))
+    world.listed((good, other))
+    world.break_it("e")
+    with pytest.raises(EndpointUnreadableError, match="e"):
+        world.store.get("e")
+    for _ in range(5):
+        assert world.store.list() == (good, other)
+        assert world.store.unreadable == frozenset()
+
+
+def test_one_that_was_never_good_is_named_as_unreadable(world: World) -> None:
+    other = world.store.put(endpoint(name="other"))
+    world.break_it("e")
+    while world.store.unreadable != {"e"}:
+        assert world.store.list() == (other,)
+    world.store.delete("e")
+    while world.store.unreadable:
+        assert world.store.list() == (other,)
