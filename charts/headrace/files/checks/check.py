@@ -1,0 +1,110 @@
+"""Says in a sentence whether a part of Headrace does its work.
+
+Readiness probes of the statistics run ``check.py fold`` and ``check.py evaluate`` in their own
+pods, so that what is wrong stands in the pod's events; ``helm test`` runs ``check.py all
+NAME=URL...``. Ends with 0 where all is well, else with 1. Needs Python alone, and never changes
+anything.
+"""
+
+import socket
+import sys
+import urllib.error
+import urllib.request
+
+SECONDS = 5.0
+FOLD = "http://127.0.0.1:9302/metrics"
+EVALUATE = "http://127.0.0.1:9300"
+
+
+def ask(url: str) -> tuple[int, str]:
+    """The status and body of an answer, 0 and the reason where there is none."""
+    try:
+        with urllib.request.urlopen(url, timeout=SECONDS) as reply:  # noqa: S310 - http by its caller
+            return reply.status, reply.read().decode("utf-8", "replace")
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode("utf-8", "replace")
+    except OSError as error:
+        return 0, str(getattr(error, "reason", error))
+
+
+def sample(text: str, name: str) -> float | None:
+    """The value of the first sample of a metric in Prometheus' text."""
+    for line in text.splitlines():
+        if line.startswith((f"{name} ", f"{name}{{")):
+            return float(line.rpartition(" ")[2])
+    return None
+
+
+def fold(url: str = FOLD) -> str:
+    """What is wrong with the fold worker of this pod; empty where nothing is."""
+    status, text = ask(url)
+    if status != 200:
+        return f"the fold worker does not answer: {text}"
+    if sample(text, "headrace_fold_connected") != 1.0:
+        return (
+            "the fold worker is not connected to Kafka: look at kafka.bootstrapServers, and at the "
+            "log of this pod"
+        )
+    return ""
+
+
+def evaluate(url: str = EVALUATE) -> str:
+    """What is wrong with the evaluate role of this pod; empty where nothing is."""
+    status, text = ask(f"{url}/readyz")
+    if status == 200:
+        return ""
+    _, metrics = ask(f"{url}/metrics")
+    if sample(metrics, "headrace_evaluate_connected") == 0.0:
+        return (
+            "the evaluate role is not connected to Kafka: look at kafka.bootstrapServers, and at "
+            "the log of this pod"
+        )
+    return f"the evaluate role is not ready: {text.strip()}"
+
+
+def reachable(name: str, url: str) -> str:
+    """What is wrong with a part at ``http://...`` or ``tcp://host:port``, if anything is."""
+    scheme, _, rest = url.partition("://")
+    if scheme != "tcp":
+        status, text = ask(url)
+        return (
+            "" if status == 200 else f"{name} at {url} answers {status or 'nothing'}: {text[:300]}"
+        )
+    host, _, port = rest.rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), timeout=SECONDS).close()
+    except OSError as error:
+        return f"{name} at {rest} does not take connections: {error}"
+    return ""
+
+
+def everything(parts: list[str]) -> str:
+    """What is wrong with parts, ``NAME=URL`` each, a line each; says what is well as it goes."""
+    wrong = []
+    for part in parts:
+        name, _, url = part.partition("=")
+        if reason := reachable(name, url):
+            wrong.append(reason)
+        else:
+            sys.stdout.write(f"{name} is well ({url})\n")
+    return "\n".join(wrong)
+
+
+def main(arguments: list[str]) -> int:
+    """The program; prints what is wrong."""
+    match arguments:
+        case ["fold"]:
+            reason = fold()
+        case ["evaluate"]:
+            reason = evaluate()
+        case ["all", *parts] if parts:
+            reason = everything(parts)
+        case _:
+            reason = "say fold, evaluate, or all NAME=URL..."
+    if reason:
+        sys.stdout.write(f"{reason}\n")
+    return int(bool(reason))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,20 @@
+{{/* Rules of Roles that several accounts have. */}}
+
+{{- define "headrace.readEndpoints" -}}
+- apiGroups: [headrace.dev]
+  resources: [modelendpoints]
+  verbs: [get, list, watch]
+{{- end -}}
+
+{{/* Loaders' reports are Leases that their pods own. */}}
+{{- define "headrace.readReports" -}}
+- apiGroups: [coordination.k8s.io]
+  resources: [leases]
+  verbs: [get, list, watch]
+{{- end -}}
+
+{{- define "headrace.writeReports" -}}
+- apiGroups: [coordination.k8s.io]
+  resources: [leases]
+  verbs: [get, create, patch, delete]
+{{- end -}}

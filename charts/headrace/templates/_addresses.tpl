@@ -1,0 +1,31 @@
+{{/* Where things are: the chart's own parts, or those that the values name. */}}
+
+{{- define "headrace.mlflowUrl" -}}
+{{- .Values.mlflow.url | default (printf "http://%s:5000" (include "headrace.host" (list . "mlflow"))) | trimSuffix "/" -}}
+{{- end -}}
+
+{{- define "headrace.kafkaBootstrap" -}}
+{{- if .Values.kafka.bootstrapServers -}}
+{{- join "," .Values.kafka.bootstrapServers -}}
+{{- else -}}
+{{- printf "%s:9092" (include "headrace.host" (list . "kafka")) -}}
+{{- end -}}
+{{- end -}}
+
+{{/* MLflow's artifact store, over whichever scheme MLflow is asked. */}}
+{{- define "headrace.storeUrl" -}}
+{{- if .Values.packages.storeUrl -}}
+{{- trimSuffix "/" .Values.packages.storeUrl -}}
+{{- else -}}
+{{- printf "mlflow-artifacts+%s/headrace/packages" (include "headrace.mlflowUrl" .) -}}
+{{- end -}}
+{{- end -}}
+
+{{/* The endpoints: the custom resources of this namespace. */}}
+{{- define "headrace.endpoints" -}}
+{{- printf "kubernetes://%s" .Release.Namespace -}}
+{{- end -}}
+
+{{- define "headrace.autoEndpoints" -}}
+{{- if kindIs "bool" .Values.autoEndpoints -}}{{ .Values.autoEndpoints }}{{- else -}}{{ not .Values.mlflow.url }}{{- end -}}
+{{- end -}}

@@ -1,0 +1,91 @@
+{{/* What is wrong with the values is said here, in a sentence, before anything is installed. The schema
+     has refused what is unknown or mistyped before. Included by checks.yaml. */}}
+
+{{- define "headrace.checkValues" -}}
+{{- $values := .Values -}}
+{{- if and $values.gateway.ingress.enabled (not $values.gateway.ingress.host) -}}
+{{- fail "\n\ngateway.ingress.enabled needs gateway.ingress.host, the name that callers use." -}}
+{{- end -}}
+{{- if and $values.gateway.gatewayApi.enabled (not $values.gateway.gatewayApi.parentRefs) -}}
+{{- fail "\n\ngateway.gatewayApi.enabled needs gateway.gatewayApi.parentRefs, the Gateways to attach to." -}}
+{{- end -}}
+{{- range $name := list "gateway" "triton" -}}
+{{- $scaling := (index $values $name).autoscaling -}}
+{{- if and $scaling.enabled (gt (int64 $scaling.minReplicas) (int64 $scaling.maxReplicas)) -}}
+{{- fail (printf "\n\n%s.autoscaling.minReplicas is above %s.autoscaling.maxReplicas." $name $name) -}}
+{{- end -}}
+{{- end -}}
+{{- if and $values.kafka.bootstrapServers (eq (int64 $values.kafka.replication) 1) (gt (len $values.kafka.bootstrapServers) 2) -}}
+{{- fail "\n\nkafka.replication is 1 on a Kafka of several brokers: the loss of one broker's disk would lose statistics. Set kafka.replication to 3." -}}
+{{- end -}}
+{{- range $_, $server := $values.kafka.bootstrapServers -}}
+{{- if has (regexReplaceAll ":[0-9]+$" $server "") (list "localhost" "127.0.0.1") -}}
+{{- fail (printf "\n\nkafka.bootstrapServers names %s, which in a pod is the pod itself: name the brokers as the cluster reaches them." $server) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Secrets that values name, by the value's name. */}}
+{{- define "headrace.namedSecrets" -}}
+{{- $values := .Values -}}
+{{- $named := dict
+  "packages.existingSecret" $values.packages.existingSecret
+  "mlflow.existingSecret" $values.mlflow.existingSecret
+  "gateway.keys.existingSecret" $values.gateway.keys.existingSecret
+  "gateway.feedback.existingSecret" $values.gateway.feedback.existingSecret -}}
+{{- toJson $named -}}
+{{- end -}}
+
+{{/* Asks the cluster. Without one (helm template) every namespace is empty, and nothing is said. */}}
+{{- define "headrace.checkCluster" -}}
+{{- $root := . -}}
+{{- $space := .Release.Namespace -}}
+{{- if lookup "v1" "ServiceAccount" $space "default" -}}
+{{- range $value, $name := fromJson (include "headrace.namedSecrets" .) -}}
+{{- if and $name (not (lookup "v1" "Secret" $space $name)) -}}
+{{- fail (printf "\n\n%s names the Secret %q, and the namespace %q has none of that name: make it first (docs/install.md), or mend the value." $value $name $space) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- $classes := (lookup "storage.k8s.io/v1" "StorageClass" "" "").items -}}
+{{- if lookup "v1" "Namespace" "" "kube-system" -}}
+{{- range $_, $part := fromJsonArray (include "headrace.volumes" .) -}}
+{{- $default := false -}}{{- $known := false -}}
+{{- range $class := $classes -}}
+{{- if eq (dig "metadata" "annotations" "storageclass.kubernetes.io/is-default-class" "false" $class) "true" -}}{{- $default = true -}}{{- end -}}
+{{- if eq $class.metadata.name $part.class -}}{{- $known = true -}}{{- end -}}
+{{- end -}}
+{{- if and (not $part.class) (not $default) -}}
+{{- fail (printf "\n\n%s wants a volume, and this cluster has no default StorageClass: name one as %s.storageClass, or set %s.enabled=false (what it stores is then lost with its pod)." $part.value $part.value $part.value) -}}
+{{- else if and $part.class (ne $part.class "-") (not $known) -}}
+{{- fail (printf "\n\n%s.storageClass is %q, and this cluster has no such StorageClass." $part.value $part.class) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* The volumes that will be asked for: JSON of {value, class}. */}}
+{{- define "headrace.volumes" -}}
+{{- $found := list -}}
+{{- if and (not .Values.mlflow.url) .Values.mlflow.embedded.persistence.enabled -}}
+{{- $found = append $found (dict "value" "mlflow.embedded.persistence" "class" .Values.mlflow.embedded.persistence.storageClass) -}}
+{{- end -}}
+{{- if and (not .Values.kafka.bootstrapServers) .Values.kafka.embedded.persistence.enabled -}}
+{{- $found = append $found (dict "value" "kafka.embedded.persistence" "class" .Values.kafka.embedded.persistence.storageClass) -}}
+{{- end -}}
+{{- if .Values.stats.evaluate.persistence.enabled -}}
+{{- $found = append $found (dict "value" "stats.evaluate.persistence" "class" .Values.stats.evaluate.persistence.storageClass) -}}
+{{- end -}}
+{{- toJson $found -}}
+{{- end -}}
+
+{{/* A claim's spec. */}}
+{{- define "headrace.claim" -}}
+accessModes: [ReadWriteOnce]
+{{- with .storageClass }}
+storageClassName: {{ ternary "\"\"" . (eq . "-") }}
+{{- end }}
+resources:
+  requests:
+    storage: {{ .size }}
+{{- end -}}

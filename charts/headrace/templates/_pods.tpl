@@ -1,0 +1,165 @@
+{{/* What all pods share. */}}
+
+{{/* An image's reference. Takes (list ROOT IMAGE). */}}
+{{- define "headrace.image" -}}
+{{- $root := index . 0 -}}{{- $image := index . 1 -}}
+{{- with $root.Values.images.registry }}{{ trimSuffix "/" . }}/{{ end -}}
+{{- $image.repository -}}
+{{- if $image.digest -}}@{{ $image.digest }}
+{{- else -}}:{{ $image.tag | default $root.Values.images.tag | default $root.Chart.AppVersion }}{{- end -}}
+{{- end -}}
+
+{{/* A number without an exponent: values are read as floating point. */}}
+{{- define "headrace.number" -}}
+{{- if and (kindIs "float64" .) (eq (float64 (int64 .)) .) -}}{{ int64 . }}{{- else -}}{{ . }}{{- end -}}
+{{- end -}}
+
+{{/* A dictionary as flags, by name. */}}
+{{- define "headrace.flags" -}}
+{{- $flags := list -}}
+{{- range $name, $value := . -}}
+{{- $flags = append $flags (printf "--%s=%s" $name (include "headrace.number" $value)) -}}
+{{- end -}}
+{{- toYaml $flags -}}
+{{- end -}}
+
+{{/* Annotations and labels of a component's pods, without the chart's version: what did not change is
+     not restarted by an upgrade. Takes (list ROOT COMPONENT POD PORT), an empty PORT where there are
+     no metrics, and optionally further annotations. */}}
+{{- define "headrace.podMetadata" -}}
+{{- $root := index . 0 -}}{{- $pod := index . 2 -}}{{- $port := index . 3 -}}
+{{- $annotations := dict -}}
+{{- if and $port $root.Values.monitoring.annotations -}}
+{{- $annotations = dict "prometheus.io/scrape" "true" "prometheus.io/port" (toString $port) "prometheus.io/path" "/metrics" -}}
+{{- end -}}
+{{- $own := dict -}}
+{{- if gt (len .) 4 -}}{{- $own = index . 4 -}}{{- end -}}
+{{- $labels := merge (fromYaml (include "headrace.selector" (list $root (index . 1)))) (dict "app.kubernetes.io/part-of" "headrace") $pod.labels $root.Values.commonLabels -}}
+{{- $metadata := dict "labels" $labels -}}
+{{- with merge (dict) $own $pod.annotations $annotations -}}
+{{- $_ := set $metadata "annotations" . -}}
+{{- end -}}
+{{- toYaml $metadata -}}
+{{- end -}}
+
+{{/* Where pods run, who they are, and what they may. Takes (list ROOT COMPONENT SCHEDULING). No token
+     of the API server is mounted; containers that need one mount headrace.tokenVolume. */}}
+{{- define "headrace.podSpec" -}}
+{{- $root := index . 0 -}}{{- $component := index . 1 -}}{{- $scheduling := index . 2 -}}
+serviceAccountName: {{ include "headrace.fullname" $root }}-{{ $component }}
+automountServiceAccountToken: false
+enableServiceLinks: false
+securityContext:
+  runAsNonRoot: true
+  runAsUser: 10001
+  runAsGroup: 10001
+  fsGroup: 10001
+  fsGroupChangePolicy: OnRootMismatch
+  seccompProfile:
+    type: RuntimeDefault
+{{- with $root.Values.images.pullSecrets }}
+imagePullSecrets:
+  {{- range . }}
+  - name: {{ . }}
+  {{- end }}
+{{- end }}
+{{- with $scheduling.nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with $scheduling.tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with $scheduling.affinity }}
+affinity:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with $scheduling.priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- with $scheduling.runtimeClassName }}
+runtimeClassName: {{ . }}
+{{- end }}
+{{- end -}}
+
+{{/* Spreads a component's pods over nodes and zones, unless values say how.
+     Takes (list ROOT COMPONENT SCHEDULING). */}}
+{{- define "headrace.topologySpread" -}}
+{{- $scheduling := index . 2 -}}
+topologySpreadConstraints:
+{{- if $scheduling.topologySpreadConstraints }}
+  {{- toYaml $scheduling.topologySpreadConstraints | nindent 2 }}
+{{- else }}
+{{- $selector := include "headrace.selector" (list (index . 0) (index . 1)) }}
+{{- range $key := list "kubernetes.io/hostname" "topology.kubernetes.io/zone" }}
+  - maxSkew: 1
+    topologyKey: {{ $key }}
+    whenUnsatisfiable: ScheduleAnyway
+    labelSelector:
+      matchLabels:
+        {{- $selector | nindent 8 }}
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{/* A container's security context under the restricted profile. */}}
+{{- define "headrace.containerSecurity" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities:
+  drop: [ALL]
+{{- end -}}
+
+{{/* The token of the pod's account, as a volume that one container alone mounts. */}}
+{{- define "headrace.tokenVolume" -}}
+- name: api-token
+  projected:
+    defaultMode: 0440
+    sources:
+      - serviceAccountToken:
+          path: token
+          expirationSeconds: 3607
+      - configMap:
+          name: kube-root-ca.crt
+          items:
+            - key: ca.crt
+              path: ca.crt
+      - downwardAPI:
+          items:
+            - path: namespace
+              fieldRef:
+                apiVersion: v1
+                fieldPath: metadata.namespace
+{{- end -}}
+
+{{- define "headrace.tokenMount" -}}
+- name: api-token
+  mountPath: /var/run/secrets/kubernetes.io/serviceaccount
+  readOnly: true
+{{- end -}}
+
+{{/* Variables that every one of our processes gets. */}}
+{{- define "headrace.threads" -}}
+- name: OMP_NUM_THREADS
+  value: "1"
+- name: OPENBLAS_NUM_THREADS
+  value: "1"
+- name: TOKENIZERS_PARALLELISM
+  value: "false"
+{{- end -}}
+
+{{/* Credentials as variables. Takes (list ROOT WANTS), WANTS of "store" and "mlflow". */}}
+{{- define "headrace.credentials" -}}
+{{- $values := (index . 0).Values -}}{{- $wants := index . 1 -}}
+{{- $secrets := list -}}
+{{- if has "store" $wants -}}{{- $secrets = append $secrets $values.packages.existingSecret -}}{{- end -}}
+{{- if or (has "mlflow" $wants) (not $values.packages.storeUrl) -}}{{- $secrets = append $secrets $values.mlflow.existingSecret -}}{{- end -}}
+{{- with compact (uniq $secrets) }}
+envFrom:
+  {{- range . }}
+  - secretRef:
+      name: {{ . }}
+  {{- end }}
+{{- end }}
+{{- end -}}

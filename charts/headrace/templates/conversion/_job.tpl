@@ -1,0 +1,53 @@
+{{- define "headrace.conversionJob" -}}
+{{- $conversion := .Values.conversion -}}
+apiVersion: batch/v1
+kind: Job
+metadata:
+  namespace: {{ .Release.Namespace }}
+  labels:
+    {{- include "headrace.labels" (list . "conversion") | nindent 4 }}
+spec:
+  # A version that can't be converted is not tried again here: the controller decides.
+  backoffLimit: 0
+  activeDeadlineSeconds: {{ int64 $conversion.timeoutSeconds }}
+  ttlSecondsAfterFinished: {{ int64 $conversion.keepFinishedSeconds }}
+  template:
+    metadata:
+      {{- include "headrace.podMetadata" (list . "conversion" $conversion.pod "") | nindent 6 }}
+    spec:
+      {{- include "headrace.podSpec" (list . "conversion" $conversion.scheduling) | nindent 6 }}
+      restartPolicy: Never
+      terminationGracePeriodSeconds: 5
+      containers:
+        - name: convert
+          image: {{ include "headrace.image" (list . $conversion.image) }}
+          imagePullPolicy: {{ .Values.images.pullPolicy }}
+          command: [python, -P, -m, registry.convert]
+          {{- with $conversion.pod.args }}
+          args:
+            {{- toYaml . | nindent 12 }}
+          {{- end }}
+          terminationMessagePolicy: FallbackToLogsOnError
+          env:
+            - {name: HOME, value: /work}
+            - {name: TMPDIR, value: /work}
+            {{- include "headrace.threads" . | nindent 12 }}
+            {{- with $conversion.pod.env }}
+            {{- toYaml . | nindent 12 }}
+            {{- end }}
+          {{- with include "headrace.credentials" (list . (list "store" "mlflow")) }}
+          {{- . | nindent 10 }}
+          {{- end }}
+          resources:
+            {{- toYaml $conversion.resources | nindent 12 }}
+          securityContext:
+            {{- include "headrace.containerSecurity" . | nindent 12 }}
+          volumeMounts:
+            - {name: work, mountPath: /work}
+            - {name: tmp, mountPath: /tmp}
+      volumes:
+        - name: work
+          emptyDir: {sizeLimit: {{ $conversion.scratchSize }}}
+        - name: tmp
+          emptyDir: {sizeLimit: 256Mi}
+{{- end -}}

@@ -1,0 +1,69 @@
+{{/* The loader's container. Takes (list ROOT TRITON ADVERTISED NAME REPOSITORY). */}}
+{{- define "headrace.loader" -}}
+{{- $root := index . 0 -}}
+{{- $triton := $root.Values.triton -}}
+{{- $flags := dict
+  "endpoints" (include "headrace.endpoints" $root)
+  "reports" (include "headrace.endpoints" $root)
+  "store-url" (include "headrace.storeUrl" $root)
+  "state-dir" "/var/lib/headrace"
+  "triton-grpc" (index . 1)
+  "advertise-grpc" (index . 2)
+  "loader-name" (index . 3)
+  "model-repository" (index . 4)
+  "backend" $triton.backend
+  "heartbeat-seconds" $triton.loader.heartbeatSeconds
+  "load-timeout-seconds" $triton.loadTimeoutSeconds
+  "unload-after-seconds" $triton.unloadAfterSeconds
+  "metrics-host" "0.0.0.0"
+  "metrics-port" 9303
+  "log-level" (upper $root.Values.logLevel) -}}
+- name: loader
+  image: {{ include "headrace.image" (list $root $triton.loader.image) }}
+  imagePullPolicy: {{ $root.Values.images.pullPolicy }}
+  command: [python, -P, -m, registry.loader_main]
+  args:
+    {{- include "headrace.flags" $flags | nindent 4 }}
+  env:
+    - name: POD_NAME
+      valueFrom: {fieldRef: {fieldPath: metadata.name}}
+    - name: POD_UID
+      valueFrom: {fieldRef: {fieldPath: metadata.uid}}
+    - name: POD_IP
+      valueFrom: {fieldRef: {fieldPath: status.podIP}}
+    {{- include "headrace.threads" $root | nindent 4 }}
+  {{- with include "headrace.credentials" (list $root (list "store")) }}
+  {{- . | nindent 2 }}
+  {{- end }}
+  ports:
+    - {name: loader-metrics, containerPort: 9303}
+  startupProbe:
+    httpGet: {path: /metrics, port: loader-metrics}
+    periodSeconds: 2
+    timeoutSeconds: 5
+    failureThreshold: 60
+  livenessProbe:
+    httpGet: {path: /metrics, port: loader-metrics}
+    periodSeconds: 20
+    timeoutSeconds: 10
+    failureThreshold: 3
+  resources:
+    {{- toYaml $triton.loader.resources | nindent 4 }}
+  securityContext:
+    {{- include "headrace.containerSecurity" $root | nindent 4 }}
+  volumeMounts:
+    {{- if index . 4 }}
+    - {name: models, mountPath: {{ index . 4 }}}
+    {{- end }}
+    - {name: state, mountPath: /var/lib/headrace}
+    - {name: tmp, mountPath: /tmp}
+    {{- include "headrace.tokenMount" $root | nindent 4 }}
+{{- end -}}
+
+{{- define "headrace.loaderVolumes" -}}
+- name: state
+  emptyDir: {sizeLimit: {{ .Values.packages.cacheSize }}}
+- name: tmp
+  emptyDir: {sizeLimit: 1Gi}
+{{ include "headrace.tokenVolume" . }}
+{{- end -}}

@@ -1,0 +1,134 @@
+"""Makes ``headrace/values.yaml`` and the table of ``docs/values.md`` from ``values.schema.json``.
+
+``python -P charts/values.py`` writes both, ``--check`` fails where they are not current. The schema
+alone is edited: each value is written once, with its type, bounds, default and meaning. It never
+reads a chart's templates.
+"""
+
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+SCHEMA = HERE / "headrace" / "values.schema.json"
+VALUES = HERE / "headrace" / "values.yaml"
+DOCUMENT = HERE.parent / "docs" / "values.md"
+BEGIN, END = "<!-- values: begin -->", "<!-- values: end -->"
+WIDTH = 98
+_HEAD = """\
+# Made from values.schema.json by charts/values.py, which is where a value is added or changed.
+# The same as a table: docs/values.md.
+"""
+
+Json = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Value:
+    """One value, or the heading of a group: its path, and what the schema says of it."""
+
+    path: tuple[str, ...]
+    schema: Json
+
+    @property
+    def is_group(self) -> bool:
+        """Whether it only holds others."""
+        return "properties" in self.schema
+
+    @property
+    def default(self) -> str:
+        """Its default as one line of JSON, which is YAML too."""
+        return json.dumps(self.schema.get("default"), ensure_ascii=False)
+
+
+def read(schema: Json, path: tuple[str, ...] = ()) -> Iterator[Value]:
+    """Every group and value, in the schema's order, a group before what it holds."""
+    for name, found in schema["properties"].items():
+        value = Value((*path, name), found)
+        yield value
+        if value.is_group:
+            yield from read(found, value.path)
+
+
+def values_yaml(schema: Json) -> str:
+    """The chart's defaults, each under its description."""
+    lines = [_HEAD]
+    for value in read(schema):
+        indent = "  " * (len(value.path) - 1)
+        if len(value.path) == 1:
+            lines.append("")
+        if description := value.schema.get("description"):
+            lines += _comment(description, indent)
+        name = f"{indent}{value.path[-1]}:"
+        lines.append(name if value.is_group else f"{name} {value.default}")
+    return "\n".join(lines).replace("\n\n\n", "\n\n") + "\n"
+
+
+def _comment(text: str, indent: str) -> list[str]:
+    lines = [f"{indent}#"]
+    for word in text.split():
+        if len(lines[-1]) + len(word) + 1 > WIDTH:
+            lines.append(f"{indent}#")
+        lines[-1] += f" {word}"
+    return lines
+
+
+def table(schema: Json) -> str:
+    """A Markdown table of each top-level group."""
+    lines: list[str] = []
+    loose = [Value((name,), found) for name, found in schema["properties"].items()]
+    lines += _section("The whole chart", "", [value for value in loose if not value.is_group])
+    for group in loose:
+        if group.is_group:
+            inside = [value for value in read(group.schema, group.path) if not value.is_group]
+            lines += _section(f"`{group.path[0]}`", group.schema.get("description", ""), inside)
+    return "\n".join(lines)
+
+
+def _section(title: str, text: str, values: list[Value]) -> list[str]:
+    head = [f"### {title}", ""] + ([text, ""] if text else [])
+    rows = [_row(value) for value in values]
+    return [*head, "| value | default | meaning |", "|---|---|---|", *rows, ""]
+
+
+def _row(value: Value) -> str:
+    name = ".".join(value.path)
+    meaning = value.schema.get("description", "")
+    if choices := value.schema.get("enum"):
+        meaning += f" One of {', '.join(f'`{choice}`' for choice in choices)}."
+    return f"| `{name}` | `{value.default}` | {meaning} |".replace("`|", "` |")
+
+
+def document(text: str, schema: Json) -> str:
+    """The document with a new table between its marks."""
+    before, _, rest = text.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    return f"{before}{BEGIN}\n{table(schema)}{END}{after}"
+
+
+def main(arguments: list[str]) -> int:
+    """Writes both files; with ``--check`` it only says which are not current."""
+    schema = json.loads(SCHEMA.read_text(encoding="utf-8"))
+    made = {
+        VALUES: values_yaml(schema),
+        DOCUMENT: document(DOCUMENT.read_text(encoding="utf-8"), schema),
+    }
+    stale = [file for file, text in made.items() if _read(file) != text]
+    if "--check" in arguments:
+        for file in stale:
+            sys.stderr.write(f"{file.name} is not current: run python -P charts/values.py\n")
+        return int(bool(stale))
+    for file in stale:
+        file.write_text(made[file], encoding="utf-8")
+    return 0
+
+
+def _read(file: Path) -> str:
+    return file.read_text(encoding="utf-8") if file.exists() else ""
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

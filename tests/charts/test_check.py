@@ -1,0 +1,121 @@
+"""The script that probes and helm test run: sentences of what is wrong."""
+
+import importlib.util
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import ModuleType
+
+import pytest
+from helm_chart import CHART
+
+FILE = CHART / "files" / "checks" / "check.py"
+CONNECTED = "headrace_fold_connected 1.0\nheadrace_evaluate_connected 1.0\n"
+AWAY = CONNECTED.replace("1.0", "0.0")
+
+
+@pytest.fixture(scope="module")
+def check() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("check", FILE)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+class Answers:
+    """What the part answers at each path."""
+
+    def __init__(self) -> None:
+        self.at: dict[str, tuple[int, str]] = {}
+        self.url = ""
+
+
+@pytest.fixture
+def part() -> Iterator[Answers]:
+    answers = Answers()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            status, text = answers.at.get(self.path, (404, "no such page"))
+            self.send_response(status)
+            self.send_header("content-length", str(len(text)))
+            self.end_headers()
+            self.wfile.write(text.encode())
+
+        def log_message(self, *_: object) -> None:
+            """Says nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    answers.url = f"http://127.0.0.1:{server.server_port}"
+    yield answers
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_a_fold_worker_with_kafka_is_well(check: ModuleType, part: Answers) -> None:
+    part.at["/metrics"] = (200, CONNECTED)
+    assert check.fold(f"{part.url}/metrics") == ""
+
+
+def test_a_fold_worker_without_kafka_names_the_value_to_look_at(
+    check: ModuleType, part: Answers
+) -> None:
+    part.at["/metrics"] = (200, AWAY)
+    assert "not connected to Kafka: look at kafka.bootstrapServers" in check.fold(
+        f"{part.url}/metrics"
+    )
+
+
+def test_a_fold_worker_that_is_away_is_said_to_be(check: ModuleType) -> None:
+    assert "does not answer" in check.fold("http://127.0.0.1:1/metrics")
+
+
+@pytest.mark.parametrize(
+    ("ready", "metrics", "said"),
+    [
+        ((200, "ready\n"), CONNECTED, ""),
+        ((503, "the past is being read\n"), CONNECTED, "not ready: the past is being read"),
+        ((503, "the past is being read\n"), AWAY, "look at kafka.bootstrapServers"),
+    ],
+)
+def test_the_evaluate_role_says_what_it_waits_for(
+    check: ModuleType, part: Answers, ready: tuple[int, str], metrics: str, said: str
+) -> None:
+    part.at = {"/readyz": ready, "/metrics": (200, metrics)}
+    found = check.evaluate(part.url)
+    assert said in found
+    assert bool(said) == bool(found)
+
+
+def test_helm_test_names_every_part_that_is_wrong(
+    check: ModuleType, part: Answers, capsys: pytest.CaptureFixture[str]
+) -> None:
+    part.at = {"/readyz": (200, "ready"), "/health": (500, "broken")}
+    address = part.url.removeprefix("http://")
+    arguments = [
+        f"gateway={part.url}/readyz",
+        f"mlflow={part.url}/health",
+        f"kafka=tcp://{address}",
+        "triton=tcp://127.0.0.1:1",
+    ]
+    assert check.main(["all", *arguments]) == 1
+    said = capsys.readouterr().out
+    assert "gateway is well" in said
+    assert "kafka is well" in said
+    assert f"mlflow at {part.url}/health answers 500: broken" in said
+    assert "triton at 127.0.0.1:1 does not take connections" in said
+
+
+def test_helm_test_passes_where_all_is_well(check: ModuleType, part: Answers) -> None:
+    part.at = {"/readyz": (200, "ready")}
+    assert check.main(["all", f"gateway={part.url}/readyz"]) == 0
+
+
+def test_it_says_how_it_is_used(check: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
+    assert check.main([]) == 1
+    assert "NAME=URL" in capsys.readouterr().out

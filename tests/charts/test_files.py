@@ -1,0 +1,63 @@
+"""The files that the chart packs are current: dashboards, rules, values and their table."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from helm_chart import CHART, OPERATOR, ROOT, manifests, one
+
+GENERATED = ROOT / "dashboards" / "generated"
+DASHBOARDS = sorted(path.name for path in GENERATED.glob("*.json"))
+
+
+def test_the_chart_packs_every_dashboard_as_it_is_generated() -> None:
+    packed = {path.name: path.read_bytes() for path in (CHART / "files" / "dashboards").iterdir()}
+    generated = {name: (GENERATED / name).read_bytes() for name in DASHBOARDS}
+    assert packed == generated, (
+        "run: cp dashboards/generated/*.json charts/headrace/files/dashboards/"
+    )
+
+
+def test_the_chart_packs_the_rules_as_they_are_generated() -> None:
+    packed = CHART / "files" / "rules.yaml"
+    assert packed.read_bytes() == (GENERATED / "rules.yaml").read_bytes(), (
+        "run: cp dashboards/generated/rules.yaml charts/headrace/files/"
+    )
+
+
+def test_values_and_their_table_are_those_of_the_schema() -> None:
+    program = [sys.executable, "-P", str(ROOT / "charts" / "values.py"), "--check"]
+    done = subprocess.run(program, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("name", DASHBOARDS)
+def test_a_dashboard_reaches_the_sidecar_whole(name: str) -> None:
+    found = one(manifests(), "ConfigMap", f"dashboard-{Path(name).stem}")
+    assert found["metadata"]["labels"]["grafana_dashboard"] == "1"
+    (text,) = found["data"].values()
+    assert json.loads(text) == json.loads((GENERATED / name).read_bytes())
+
+
+def test_alerts_keep_their_own_templates() -> None:
+    rule = one(manifests(apis=OPERATOR), "PrometheusRule", "")
+    assert rule["spec"] == yaml.safe_load((GENERATED / "rules.yaml").read_text())
+
+
+def test_without_the_operator_no_object_of_its_is_made() -> None:
+    assert {item["kind"] for item in manifests()}.isdisjoint({"ServiceMonitor", "PrometheusRule"})
+
+
+def test_the_crd_is_installed_as_it_is_generated_and_kept() -> None:
+    crd = one(manifests(), "CustomResourceDefinition", "modelendpoints.headrace.dev")
+    generated = yaml.safe_load((CHART / "files" / "modelendpoints.crd.yaml").read_text())
+    assert crd["spec"] == generated["spec"]
+    assert crd["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
+
+
+def test_the_crd_can_be_left_to_somebody_else() -> None:
+    kinds = {item["kind"] for item in manifests("", "crd.install=false")}
+    assert "CustomResourceDefinition" not in kinds

@@ -1,0 +1,111 @@
+"""Renders the chart with helm, once for each set of values; tests of the chart call it.
+
+helm is the one on PATH, or the one that the variable HELM names. Where there is none a test skips.
+"""
+
+import functools
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[2]
+CHART = ROOT / "charts" / "headrace"
+VALUES = ROOT / "tests" / "charts" / "values"
+CASES = ("defaults", "own-parts", "gpu")
+SPACE = "space"
+KUBERNETES = "1.34"
+# What a cluster with the Prometheus operator offers.
+OPERATOR = ("monitoring.coreos.com/v1/ServiceMonitor", "monitoring.coreos.com/v1/PrometheusRule")
+
+Manifest = dict[str, Any]
+
+
+class RefusedError(Exception):
+    """helm refused the values, with these words."""
+
+
+def rendered(values: str = "", *settings: str, apis: Sequence[str] = ()) -> str:
+    """helm's output.
+
+    Args:
+        values: a file in ``tests/charts/values``, without ``.yaml``.
+        settings: ``path=JSON``, which win over the file.
+        apis: what the cluster offers beyond Kubernetes' own.
+
+    Raises:
+        RefusedError: helm does not render it.
+    """
+    return _template(values, settings, tuple(apis))
+
+
+def manifests(values: str = "", *settings: str, apis: Sequence[str] = ()) -> list[Manifest]:
+    """The objects that helm would make; see ``rendered``."""
+    return _parsed(rendered(values, *settings, apis=apis))
+
+
+@functools.lru_cache(8)
+def _parsed(text: str) -> list[Manifest]:
+    return [manifest for manifest in yaml.load_all(text, Loader=yaml.CSafeLoader) if manifest]
+
+
+def everything(values: str) -> list[Manifest]:
+    """The objects of a case, on a cluster with the Prometheus operator."""
+    return manifests(values, apis=OPERATOR)
+
+
+def refusal(*settings: str) -> str:
+    """What helm says of values that it refuses."""
+    with pytest.raises(RefusedError) as caught:
+        rendered("", *settings)
+    return str(caught.value)
+
+
+def pod_specs(found: Sequence[Manifest]) -> Iterator[tuple[str, Manifest, Manifest]]:
+    """Name, metadata and spec of every pod that manifests bring forth, conversions' among them."""
+    for manifest in found:
+        name = manifest["metadata"]["name"]
+        if manifest["kind"] in {"Deployment", "StatefulSet", "Job"}:
+            template = manifest["spec"]["template"]
+            yield name, template["metadata"], template["spec"]
+        elif manifest["kind"] == "Pod":
+            yield name, manifest["metadata"], manifest["spec"]
+        elif manifest["kind"] == "ConfigMap" and "job.json" in manifest["data"]:
+            template = yaml.safe_load(manifest["data"]["job.json"])["spec"]["template"]
+            yield name, template["metadata"], template["spec"]
+
+
+def one(found: Sequence[Manifest], kind: str, name: str) -> Manifest:
+    """The object of a kind whose name ends so."""
+    (manifest,) = [
+        manifest
+        for manifest in found
+        if manifest["kind"] == kind and manifest["metadata"]["name"].endswith(name)
+    ]
+    return manifest
+
+
+@functools.cache
+def _helm() -> str | None:
+    return os.environ.get("HELM") or shutil.which("helm")
+
+
+@functools.cache
+def _template(values: str, settings: tuple[str, ...], apis: tuple[str, ...]) -> str:
+    helm = _helm()
+    if helm is None:
+        pytest.skip("helm is not on PATH, and HELM names none: the chart can't be rendered here")
+    command = [helm, "template", "demo", str(CHART), "--namespace", SPACE]
+    command += ["--kube-version", KUBERNETES]
+    command += ["--values", str(VALUES / f"{values}.yaml")] if values else []
+    command += [word for setting in settings for word in ("--set-json", setting)]
+    command += [word for api in apis for word in ("--api-versions", api)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    if done.returncode:
+        raise RefusedError(done.stderr)
+    return done.stdout
