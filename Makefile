@@ -19,7 +19,7 @@ unexport PYTHONDONTWRITEBYTECODE
 CODE := contracts measures preprocess service gateway registry rollout stats dashboards headrace bench examples tests
 
 .DEFAULT_GOAL := help
-.PHONY: help up setup test check lint types unit real export soak bench drift simulate simulate-small lock lock-check wheel clean
+.PHONY: help up setup test check lint types quick unit real export soak bench drift simulate simulate-small lock lock-check wheel clean
 
 help:  ## says what there is
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
@@ -54,7 +54,7 @@ $(VENV)/.dev: $(VENV)/.uv locks/dev.txt locks/build.txt pyproject.toml
 	@$(BIN)/uv pip install --python $(BIN)/python --quiet --no-deps --build-constraints locks/build.txt --editable .
 	@touch $@ $(VENV)/.local
 
-check: lint types unit  ## ruff, mypy, import-linter and the unit tests
+check: lint types quick  ## ruff, mypy, import-linter and the quick unit tests: under a minute
 
 lint: $(VENV)/.dev  ## ruff (rules and format) and the import layers
 	$(BIN)/ruff check .
@@ -63,6 +63,10 @@ lint: $(VENV)/.dev  ## ruff (rules and format) and the import layers
 
 types: $(VENV)/.dev  ## strict type checking
 	$(BIN)/mypy $(CODE)
+
+# Fewer examples of each property, and nothing that takes a second by itself; CI runs them all.
+quick: $(VENV)/.dev  ## the unit tests that are quick, with fewer random examples
+	$(BIN)/pytest -n auto --dist worksteal -m "not slow and not real and not export and not soak" --hypothesis-profile=quick $(PYTEST_FLAGS)
 
 unit: $(VENV)/.dev  ## the tests that need no other process
 	$(BIN)/pytest -n auto --dist worksteal -m "not real and not export and not soak" $(PYTEST_FLAGS)

@@ -9,6 +9,7 @@ Every route is one of FastAPI's, but predictions do not pass through its machine
 """
 
 import asyncio
+import functools
 import logging
 import time
 from importlib.metadata import version as package_version
@@ -165,7 +166,7 @@ def create_app(front: Front, limits: HttpLimits | None = None) -> Application:
     """The application over a front."""
     bodies = BodyReader(limits or HttpLimits())
     version = package_version("headrace")
-    described = document(operations(), schemas(), title="Headrace gateway", version=version)
+    described, as_json, as_page = _described(version)
     dialects = (
         HuggingFace(front, bodies),
         OpenInferenceHttp(front, bodies, version),
@@ -173,7 +174,14 @@ def create_app(front: Front, limits: HttpLimits | None = None) -> Application:
         OpenAI(front, bodies),
         FeedbackRoute(front, bodies),
         Listing(front),
-        Operations(front, encode(described), page(described).encode()),
+        Operations(front, as_json, as_page),
     )
     routes = [route for dialect in dialects for route in dialect.routes()]
     return Application(routes, front, described)
+
+
+@functools.cache
+def _described(version: str) -> tuple[dict[str, Any], bytes, bytes]:
+    """What the gateway speaks: as OpenAPI, the same encoded, and as a page."""
+    described = document(operations(), schemas(), title="Headrace gateway", version=version)
+    return described, encode(described), page(described).encode()

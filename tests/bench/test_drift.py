@@ -29,6 +29,8 @@ from contracts.statistics import Statistic
 from measures.monitoring import Bins, Monitors
 from measures.profile import reference_profile
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def stock() -> Stock:

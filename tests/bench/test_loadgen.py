@@ -12,6 +12,8 @@ from bench.load import Load
 from bench.loadgen import Generator
 from bench.wire import request
 
+pytestmark = pytest.mark.slow
+
 Answer = Callable[[int, str], Awaitable[int | None]]  # index, body -> status, None to hang up
 
 

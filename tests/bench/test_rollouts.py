@@ -15,6 +15,8 @@ from bench.rollouts.traffic import LABELS, Harm, Places, World, harmed, window
 from contracts.rollout import Verdict
 from rollout.evidence import Evidence, Stage
 
+pytestmark = pytest.mark.slow
+
 WORLDS = [World(600.0, 0.0, 0.0), World(900.0, 0.5, 0.02), World(2000.0, 0.3, 0.005)]
 
 

@@ -15,6 +15,8 @@ from tokenizers import Tokenizer
 
 from headrace.endpoints import document
 
+pytestmark = pytest.mark.slow
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SENTIMENT, ROLLOUTS = EXAMPLES / "sentiment", EXAMPLES / "rollouts"
 POSITIVE = 1

@@ -11,6 +11,8 @@ import pytest
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
+pytestmark = pytest.mark.slow
+
 EXAMPLE = Path(__file__).parents[2] / "examples" / "sentiment"
 
 

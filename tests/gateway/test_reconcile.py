@@ -16,6 +16,8 @@ from gateway.handler import Serving
 from gateway.packages import PackageError, ServedModel
 from gateway.reconcile import Reconciler
 
+pytestmark = pytest.mark.slow
+
 T = TypeVar("T")
 ONE, TWO = model_of("1"), model_of("2")
 

@@ -13,6 +13,8 @@ from preprocess.encoder import TextEncoder
 from preprocess.errors import InvalidTextError, TokenizerFileError
 from preprocess.words import WordTable
 
+pytestmark = pytest.mark.slow
+
 FAMILIES = ("bert", "roberta", "unigram", "plain")
 
 _words = st.sampled_from(

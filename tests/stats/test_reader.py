@@ -11,6 +11,8 @@ from contracts.windows import Cell, EndpointWindow, WindowRecord, encode
 from stats.errors import KafkaAwayError, StatsError
 from stats.reader import ReaderPace, WindowsReader
 
+pytestmark = pytest.mark.slow
+
 PACE = ReaderPace(lateness_seconds=5.0, keep_seconds=3600.0, silence_seconds=15.0)
 NOW = 10_000.0
 

@@ -14,6 +14,8 @@ from stats.fold import FoldCounts, Folder, FoldPace
 from stats.record_log import written
 from stats.recount import Asked, recount
 
+pytestmark = pytest.mark.slow
+
 ALL = Asked(0.0, 2e6)
 
 

@@ -59,6 +59,7 @@ def holds_whole_float(value: object) -> bool:
     return isinstance(value, list) and any(holds_whole_float(item) for item in value)
 
 
+@pytest.mark.slow
 @schema.parametrize()
 @settings(max_examples=6, deadline=None, derandomize=True)
 def test_whatever_is_asked_by_the_document_gets_a_documented_answer(

@@ -17,6 +17,8 @@ from gateway.calls import Answer, Call
 from gateway.errors import OverloadedError
 from gateway.http.limits import HttpLimits
 
+pytestmark = pytest.mark.slow
+
 LIMITS = HttpLimits(
     max_body_bytes=200_000,
     body_seconds=0.3,

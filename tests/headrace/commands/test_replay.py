@@ -15,6 +15,8 @@ from headrace.cli import app
 from headrace.commands.replay import in_a_line
 from headrace.replay.tally import Tally
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def texts(tmp_path: Path) -> Path:

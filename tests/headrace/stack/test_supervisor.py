@@ -12,6 +12,8 @@ import pytest
 from headrace.errors import ServiceFailedError
 from headrace.stack.supervisor import Probe, Service, Supervisor, bound_log
 
+pytestmark = pytest.mark.slow
+
 # Touches the file it is given, then waits for SIGTERM and says so in a second file.
 SERVICE = """
 import pathlib, signal, sys, time

@@ -23,6 +23,8 @@ from registry.convert.walk import convert
 from registry.job import ConversionRequest, Signature
 from registry.store import PackageStore
 
+pytestmark = pytest.mark.slow
+
 SMALL = Serving(max_batch_size=8, max_tokens=64)
 
 
