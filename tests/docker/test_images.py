@@ -1,0 +1,200 @@
+"""The images are of the same parts, and start them in the same way, as the local stack."""
+
+import ast
+import hashlib
+import importlib.util
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from headrace.stack import kafka, mlflow, triton
+from headrace.stack.kafka import KafkaNode
+from headrace.stack.mlflow import MlflowServer
+from headrace.stack.triton import TritonFiles, TritonServer
+
+ROOT = Path(__file__).parent.parent.parent
+DOCKER = ROOT / "docker"
+DOCKERFILE = (DOCKER / "Dockerfile").read_text(encoding="utf-8")
+GPU_DOCKERFILE = (DOCKER / "triton" / "gpu.Dockerfile").read_text(encoding="utf-8")
+BUILT_IN_STAGES = {"python", "installer", "code"}
+
+
+def stages() -> dict[str, str]:
+    """The instructions of each stage, by its name."""
+    parts = re.split(r"^FROM (\S+) AS (\S+)\n", DOCKERFILE, flags=re.MULTILINE)[1:]
+    return {parts[i + 1]: parts[i + 2] for i in range(0, len(parts), 3)}
+
+
+def images() -> list[str]:
+    names = [name for name in stages() if not name.endswith(("-packages", "-files"))]
+    return sorted(set(names) - BUILT_IN_STAGES)
+
+
+def module(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    loaded = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = loaded  # dataclasses look themselves up
+    spec.loader.exec_module(loaded)
+    return loaded
+
+
+def test_the_script_builds_the_stages_that_are_images() -> None:
+    listed = re.search(r"^ALL=\((.*)\)$", (DOCKER / "build").read_text(), re.MULTILINE)
+    assert listed is not None
+    assert sorted(listed[1].split()) == images()
+
+
+def test_an_unknown_image_is_refused_with_those_that_there_are() -> None:
+    done = subprocess.run(
+        [DOCKER / "build", "gateways"],
+        env={"PATH": "/usr/bin:/bin", "IMAGE_BUILD": "false"},
+        capture_output=True, text=True, check=False, timeout=30,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "no image gateways" in done.stderr
+    assert "gateway controller" in done.stderr
+
+
+def test_each_image_gets_the_builder_the_tag_and_its_target() -> None:
+    done = subprocess.run(
+        [DOCKER / "build", "stats", "triton-gpu"],
+        env={
+            "PATH": "/usr/bin:/bin",
+            "IMAGE_BUILD": "echo built",
+            "IMAGE_TAG": "7",
+            "IMAGE_REGISTRY": "example.org/acme/",
+            "IMAGE_LOAD": "echo loaded",
+        },
+        capture_output=True, text=True, check=True, timeout=30,
+    )  # fmt: skip
+    stats, gpu = "example.org/acme/headrace-stats:7", "example.org/acme/headrace-triton-gpu:7"
+    assert done.stdout.splitlines() == [
+        stats,
+        f"built -t {stats} -f docker/Dockerfile --target stats .",
+        f"loaded {stats}",
+        gpu,
+        f"built -t {gpu} -f docker/triton/gpu.Dockerfile .",
+        f"loaded {gpu}",
+    ]
+
+
+@pytest.mark.parametrize("image", images())
+def test_an_image_runs_as_nobody_special(image: str) -> None:
+    assert re.findall(r"^USER (\S+)$", stages()[image], re.MULTILINE) == ["10001:10001"]
+
+
+def test_the_gpu_image_runs_as_nobody_special_too() -> None:
+    assert re.findall(r"^USER (\S+)$", GPU_DOCKERFILE, re.MULTILINE) == ["10001:10001"]
+
+
+def test_packages_come_from_locks_by_their_hashes_alone() -> None:
+    installs = [line for line in DOCKERFILE.splitlines() if re.search(r"\bpip install\b", line)]
+    ours = [line for line in installs if "--require-hashes" not in line]
+    assert all("--no-deps" in line for line in ours)  # Headrace itself
+    assert len(ours) == 1
+    assert "--require-hashes" in (DOCKER / "install-lock").read_text()
+    for lock in re.findall(r"locks/images/(\S+\.txt)", DOCKERFILE):
+        assert "--hash=sha256:" in (ROOT / "locks" / "images" / lock).read_text()
+
+
+def test_torch_is_in_the_conversion_image_alone() -> None:
+    with_torch = [
+        lock.stem
+        for lock in (ROOT / "locks" / "images").glob("*.txt")
+        if re.search(r"^torch==", lock.read_text(), re.MULTILINE)
+    ]
+    assert with_torch == ["conversion"]
+
+
+def test_the_context_holds_what_the_wheel_is_made_of() -> None:
+    wanted = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if "!" in line}
+    wheel = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]
+    assert set(wheel["targets"]["wheel"]["packages"]) <= wanted
+    hook = re.search(r"^FILES = (\{[^}]*\})", (ROOT / "hatch_build.py").read_text(), re.MULTILINE)
+    assert hook is not None
+    for source in ast.literal_eval(hook[1]):
+        assert any(source == path or source.startswith(f"{path}/") for path in wanted), source
+
+
+def test_triton_starts_with_the_flags_of_the_local_stack() -> None:
+    script = (DOCKER / "triton" / "start").read_text()
+    command = re.search(r"^exec (.*?)\"\$@\"$", script, re.MULTILINE | re.DOTALL)
+    assert command is not None
+    started = shlex.split(command[1].replace("\\\n", " "))
+    server = TritonServer(Path("/models"))
+    local = triton.command(TritonFiles(Path("/unpacked")), server)
+    # Ports and addresses are Triton's own defaults in a pod, and GPUs are measured there.
+    default = ("--http-address", "--http-port", "--grpc-address", "--grpc-port", "--metrics-",
+               "--allow-gpu-metrics")  # fmt: skip
+    folder = ("--model-repository", "--backend-directory")
+    prefix = server.shared_memory_prefix
+
+    def comparable(words: list[str]) -> list[str]:
+        kept = [word for word in words[1:] if not word.startswith((*default, *folder))]
+        return [
+            word.replace(prefix, "PREFIX").replace("headrace_triton_", "PREFIX") for word in kept
+        ]
+
+    assert comparable(started) == comparable(local)
+    assert "/dev/shm/headrace_triton_*" in script
+
+
+def test_kafka_runs_on_the_settings_of_the_local_stack() -> None:
+    where = {"listeners", "advertised.listeners", "controller.quorum.voters", "log.dirs"}
+    set_by_start = {"log.retention.hours"}
+
+    def read(text: str) -> dict[str, str]:
+        lines = [line for line in text.splitlines() if line and not line.startswith("#")]
+        settings = dict(line.split("=", 1) for line in lines)
+        return {name: value for name, value in settings.items() if name not in where | set_by_start}
+
+    local = kafka.server_properties(KafkaNode(Path("/data")))
+    assert read((DOCKER / "kafka" / "server.properties").read_text()) == read(local)
+    node = KafkaNode(Path("/data"))
+    start = (DOCKER / "kafka" / "start").read_text()
+    assert f"KAFKA_RETENTION_HOURS:-{node.retention_hours}" in start
+    assert f"KAFKA_HEAP_MEGABYTES:-{node.heap_megabytes}" in start
+
+
+def test_kafkas_jars_are_those_of_the_local_stack() -> None:
+    jars = (DOCKER / "kafka" / "jars.txt").read_text().split()[1::2]
+    for coordinates in kafka.COORDINATES.split("+"):
+        group, artifact, version = coordinates.split(":")
+        path = f"{group.replace('.', '/')}/{artifact}/{version}/{artifact}-{version}.jar"
+        assert path in jars
+
+
+@pytest.mark.real
+def test_every_jar_is_byte_for_byte_that_of_the_local_stack(
+    kafka_files: kafka.KafkaFiles,
+) -> None:
+    lines = (DOCKER / "kafka" / "jars.txt").read_text().splitlines()
+    locked = {path.rpartition("/")[2]: digest for digest, path in map(str.split, lines)}
+    used = {jar.name: hashlib.sha256(jar.read_bytes()).hexdigest() for jar in kafka_files.jars}
+    assert locked == used
+
+
+def test_the_jars_lock_follows_from_jgos() -> None:
+    jgo = '[[dependencies]]\ngroupId = "a.b"\nartifactId = "c"\nversion = "1"\nsha256 = "00"\n'
+    assert module(DOCKER / "kafka" / "jars.py").locked(jgo) == "00  a/b/c/1/c-1.jar\n"
+
+
+def test_mlflow_is_told_what_the_local_stack_tells_it() -> None:
+    block = re.search(r"^ENV (.*?[^\\])$", stages()["mlflow"], re.MULTILINE | re.DOTALL)
+    assert block is not None
+    told = dict(word.split("=", 1) for word in shlex.split(block[1].replace("\\\n", " ")))
+    assert told == mlflow.environment(MlflowServer(Path("/data")), {})
+    command = re.search(r"^CMD (\[.*\])$", stages()["mlflow"], re.MULTILINE)
+    assert command is not None
+    local = mlflow.command(MlflowServer(Path("/data"), port=5000, host="0.0.0.0"))
+    for word in ("uvicorn", "mlflow.server.fastapi_app:app"):
+        assert word in local
+        assert word in command[1]
