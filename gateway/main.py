@@ -14,7 +14,7 @@ import signal
 import socket
 import sys
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import version as package_version
 from pathlib import Path
 from typing import cast
@@ -22,13 +22,11 @@ from typing import cast
 import uvicorn
 import uvloop
 
-from contracts.endpoint import ModelEndpoint
 from contracts.events import StatisticSpec
-from contracts.loading import LoaderReport
 from gateway.admission import TokenBudget
 from gateway.app import create_app
 from gateway.dialects.oip_grpc import create_server
-from gateway.endpoints.files import FolderSource
+from gateway.endpoints.sources import endpoint_source, report_source
 from gateway.engine.echo import EchoEngine, SimulatedCost
 from gateway.engine.protocol import Engine
 from gateway.engine.triton import TritonEngine
@@ -50,6 +48,7 @@ from gateway.reconcile import Reconciler
 from gateway.settings import Settings, read_settings
 from gateway.shadow import Shadows
 from gateway.tracing import TracingUnavailableError, open_tracer
+from service.kubernetes.errors import AccessError
 
 log = logging.getLogger("gateway")
 
@@ -58,6 +57,10 @@ _SIMULATED_ADDRESS = "simulated"
 
 class PortTakenError(Exception):
     """The gateway can't listen where it was told to."""
+
+
+# What an operator can mend: told in a sentence.
+_SENTENCES = (AccessError, PortTakenError, ReceiptKeyError, TracingUnavailableError)
 
 
 class HttpServer(uvicorn.Server):
@@ -72,7 +75,7 @@ class HttpServer(uvicorn.Server):
 class Gateway:
     """All parts of one process."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, environment: Mapping[str, str]) -> None:
         self._settings = settings
         self._stop = asyncio.Event()
         self._metrics = Metrics()
@@ -96,8 +99,8 @@ class Gateway:
         )
         self._fleet = Fleet(self._connect, settings.batches_ahead)
         self._reconciler = Reconciler(
-            endpoints=FolderSource(settings.endpoints_folder, ModelEndpoint),
-            reports=FolderSource(settings.reports_folder, LoaderReport),
+            endpoints=endpoint_source(settings, environment),
+            reports=report_source(settings, environment),
             packages=StorePackages(settings.packages_url, settings.cache_folder),
             fleet=self._fleet,
             addresses=settings.triton_grpc
@@ -232,8 +235,8 @@ def _port_sentence(host: str, port: int, flag: str) -> str:
     return f"Nothing can listen on {host}:{port}: another program does, or may. Change {flag}."
 
 
-async def _run(settings: Settings) -> None:
-    await Gateway(settings).run()
+async def _run(settings: Settings, environment: Mapping[str, str]) -> None:
+    await Gateway(settings, environment).run()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -244,8 +247,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     os.environ["RAYON_NUM_THREADS"] = "1"
     configure(settings.log_level, cast("Style", settings.log_style))
     try:
-        uvloop.run(_run(settings))
-    except (PortTakenError, ReceiptKeyError, TracingUnavailableError) as error:
+        uvloop.run(_run(settings, os.environ))
+    except _SENTENCES as error:
         log.error("%s", error)
         return 1
     return 0

@@ -24,8 +24,14 @@ class Settings:
 
     # Where things are.
     home: str = _option("~/.headrace", "folder of the local stack's state")
-    endpoints: str = _option("", "folder of endpoint objects; HOME/endpoints where empty")
-    reports: str = _option("", "folder of loaders' reports; HOME/reports where empty")
+    endpoints: str = _option(
+        "", "folder of endpoint objects, or kubernetes://NAMESPACE; HOME/endpoints where empty"
+    )
+    reports: str = _option(
+        "",
+        "folder of loaders' reports, or kubernetes://NAMESPACE; HOME/reports where empty, or the "
+        "namespace of the endpoints",
+    )
     store_url: str = _option("", "package store, any fsspec URL; HOME/packages where empty")
     package_cache: str = _option("", "folder of opened packages; HOME/cache/gateway where empty")
     keys_file: str = _option("", "file of API keys; empty: anybody may ask")
@@ -91,12 +97,12 @@ class Settings:
 
     @property
     def endpoints_folder(self) -> Path:
-        """Folder of endpoint objects."""
+        """Folder of endpoint objects, where they lie in one."""
         return Path(self.endpoints) if self.endpoints else self.home_folder / "endpoints"
 
     @property
     def reports_folder(self) -> Path:
-        """Folder of loaders' reports."""
+        """Folder of loaders' reports, where they lie in one."""
         return Path(self.reports) if self.reports else self.home_folder / "reports"
 
     @property

@@ -153,6 +153,9 @@ class Controller:
             log.info("planned on an old revision, once more: %s", error)
             self._changed.set()
             return _Outcome(endpoint, options, written=False)
+        except OSError as error:  # a refusal of this one must not hold up the others
+            log.warning("the endpoint %s can't be written: %s", endpoint.name, error)
+            return _Outcome(endpoint, options, written=False)
         if decision.convert is not None:
             self._jobs.start(decision.convert.options, self._request(endpoint, decision, seen))
         return _Outcome(written, options)

@@ -9,20 +9,21 @@ import logging
 import os
 import signal
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from prometheus_client import start_http_server
 
-from registry.endpoint_store import FileEndpointStore
+from registry import places
 from registry.loader import Loader, LoaderOptions
 from registry.package_cache import LocalPackages
 from registry.placement import Placement, SharedRepository, UploadedFiles
-from registry.reports import FileReports
 from registry.settings import LoaderSettings
 from registry.store import PackageStore
 from registry.triton_client import GrpcTriton
 from registry.triton_config import BACKEND_ONNXRUNTIME, BACKEND_PYTHON
 from service import flags, logs
+from service.kubernetes.errors import AccessError
 
 log = logging.getLogger(__name__)
 
@@ -33,12 +34,16 @@ def main() -> int:
     logs.configure("loader", settings.log_level)
     log.info("the loader starts")
     if settings.metrics_port:
-        start_http_server(settings.metrics_port, addr="127.0.0.1")
-    asyncio.run(_run(settings))
+        start_http_server(settings.metrics_port, addr=settings.metrics_host)
+    try:
+        asyncio.run(_run(settings, os.environ))
+    except AccessError as error:
+        log.error("%s", error)
+        return 1
     return 0
 
 
-async def _run(settings: LoaderSettings) -> None:
+async def _run(settings: LoaderSettings, environment: Mapping[str, str]) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
@@ -48,13 +53,17 @@ async def _run(settings: LoaderSettings) -> None:
         load_seconds=settings.load_timeout_seconds,
     )
     try:
-        await build(settings, triton).run(stop)
+        await build(settings, triton, environment).run(stop)
     finally:
         await triton.close()
 
 
-def build(settings: LoaderSettings, triton: GrpcTriton) -> Loader:
-    """The loader on files, a package store and a Triton."""
+def build(settings: LoaderSettings, triton: GrpcTriton, environment: Mapping[str, str]) -> Loader:
+    """The loader on endpoints, a package store and a Triton.
+
+    Raises:
+        AccessError: the endpoints lie in a cluster that can't be reached from here.
+    """
     settings.state_dir.mkdir(parents=True, exist_ok=True)
     backends = (BACKEND_ONNXRUNTIME, BACKEND_PYTHON)
     options = LoaderOptions(
@@ -72,11 +81,11 @@ def build(settings: LoaderSettings, triton: GrpcTriton) -> Loader:
         placement = SharedRepository(Path(settings.model_repository))
     return Loader(
         options,
-        endpoints=FileEndpointStore(settings.endpoints_dir),
+        endpoints=places.endpoints(settings.endpoints, environment),
         packages=LocalPackages(PackageStore(settings.store_url), settings.state_dir / "packages"),
         triton=triton,
         placement=placement,
-        reports=FileReports(settings.reports_dir),
+        reports=places.reports(settings.reports, environment),
     )
 
 

@@ -13,8 +13,12 @@ from service.flags import option
 class LoaderSettings:
     """The loader: keeps one Triton's models as the endpoints say."""
 
-    endpoints_dir: Path = field(metadata={"help": "Folder of the endpoints' JSON files."})
-    reports_dir: Path = field(metadata={"help": "Folder where loaders leave their reports."})
+    endpoints: str = field(
+        metadata={"help": "Where endpoints lie: a folder, or kubernetes://NAMESPACE."}
+    )
+    reports: str = field(
+        metadata={"help": "Where loaders leave their reports: a folder, or kubernetes://NAMESPACE."}
+    )
     store_url: str = field(metadata={"help": "Package store, any fsspec URL."})
     state_dir: Path = field(
         metadata={"help": "Folder for what this loader keeps: local packages, its ledger."}
@@ -36,5 +40,6 @@ class LoaderSettings:
     load_timeout_seconds: float = option(120.0, "Deadline of one load and of one warm-up batch.")
     unload_after_seconds: float = option(600.0, "Time that a model stays after nobody names it.")
     warmup_seconds: float = option(1.5, "Time to measure a model's batches after its load.")
-    metrics_port: int = option(0, "Port of /metrics on 127.0.0.1; 0: off.")
+    metrics_host: str = option("127.0.0.1", "Address that /metrics listens on.")
+    metrics_port: int = option(0, "Port of /metrics; 0: off.")
     log_level: str = option("INFO", "Least severe level that is logged.")

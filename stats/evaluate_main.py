@@ -8,13 +8,16 @@ import logging
 import os
 import signal
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import uvicorn
 
+from contracts.endpoint import ModelEndpoint
 from service import flags, logs
+from service.kubernetes.errors import AccessError
+from stats import endpoint_places
 from stats.drift import DriftSettings
-from stats.endpoint_files import EndpointFiles
 from stats.evaluate import EvaluatePace, Evaluator
 from stats.evaluate_app import application
 from stats.evaluate_settings import EvaluateSettings
@@ -42,7 +45,11 @@ def main() -> int:
     # The client writes a line for each of its own attempts, many a second while Kafka is down.
     logging.getLogger("kafka").setLevel(logging.CRITICAL)
     references = StoredReferences(settings.store_url)
-    endpoints = EndpointFiles(settings.endpoints_dir)
+    try:
+        endpoints = endpoint_places.opened(settings.endpoints, os.environ)
+    except AccessError as error:
+        log.error("%s", error)
+        return 1
     evaluator = _evaluator(settings, references, endpoints)
     links = Links(settings.gateway_url, settings.mlflow_url)
     app = application(evaluator, router(endpoints, evaluator.board, links))
@@ -73,7 +80,9 @@ def main() -> int:
 
 
 def _evaluator(
-    settings: EvaluateSettings, references: StoredReferences, endpoints: EndpointFiles
+    settings: EvaluateSettings,
+    references: StoredReferences,
+    endpoints: Callable[[], Sequence[ModelEndpoint]],
 ) -> Evaluator:
     address = KafkaAddress(
         tuple(settings.kafka_bootstrap.split(",")), request_seconds=settings.request_seconds

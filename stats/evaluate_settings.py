@@ -1,7 +1,6 @@
 """The settings of the evaluate role, built once in its main. Units are in the names."""
 
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from contracts.windows import TOPIC as WINDOWS
 from service.flags import option
@@ -11,7 +10,9 @@ from service.flags import option
 class EvaluateSettings:
     """The evaluate role: the one exporter of traffic and drift, and the page /ui. One replica."""
 
-    endpoints_dir: Path = field(metadata={"help": "Folder of the endpoints' JSON files."})
+    endpoints: str = field(
+        metadata={"help": "Where endpoints lie: a folder, or kubernetes://NAMESPACE."}
+    )
     store_url: str = field(metadata={"help": "Package store, any fsspec URL."})
     kafka_bootstrap: str = option("127.0.0.1:9092", "host:port of Kafka brokers, comma-separated.")
     windows_topic: str = option(WINDOWS, "Topic of window records; fold workers make it.")

@@ -37,7 +37,7 @@ def main() -> int:
     counts = FoldCounts()
     register(counts)
     if settings.metrics_port:
-        start_http_server(settings.metrics_port, addr="127.0.0.1")
+        start_http_server(settings.metrics_port, addr=settings.metrics_host)
     log.info("the fold role starts", extra={"bootstrap": settings.kafka_bootstrap})
     pace = FoldPace(settings.window_seconds, settings.write_seconds)
     run(lambda: _connect(settings), pace, counts, stop)

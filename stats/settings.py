@@ -23,5 +23,6 @@ class FoldSettings:
     write_seconds: float = option(1.0, "A record that grows is written this often.")
     session_seconds: float = option(10.0, "A worker silent for so long loses its partitions.")
     request_seconds: float = option(5.0, "Deadline of one answer of a broker.")
-    metrics_port: int = option(0, "Port of /metrics on 127.0.0.1; 0: off.")
+    metrics_host: str = option("127.0.0.1", "Address that /metrics listens on.")
+    metrics_port: int = option(0, "Port of /metrics; 0: off.")
     log_level: str = option("INFO", "Least severe level that is logged.")

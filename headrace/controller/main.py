@@ -11,16 +11,18 @@ import shlex
 import signal
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 
 from prometheus_client import REGISTRY, start_http_server
 
 from headrace.controller.metrics import RolloutCollector
 from headrace.controller.rollouts import JoinedRollouts, PackageProfiles
 from headrace.controller.settings import ControllerSettings
+from registry import places
 from registry.controller import Controller, ControllerOptions
 from registry.conversions import ConversionIndex
 from registry.credentials import mlflow_authorization
-from registry.endpoint_store import FileEndpointStore
+from registry.endpoint_store import EndpointStore
 from registry.export_environment import (
     CommandExportEnvironment,
     ExportEnvironment,
@@ -28,12 +30,14 @@ from registry.export_environment import (
     NoExportEnvironment,
 )
 from registry.jobs import ConversionJobs
-from registry.launcher import SubprocessLauncher, SubprocessOptions
+from registry.kubernetes import conversion_job
+from registry.kubernetes.conversion_job import BadTemplateError
+from registry.kubernetes.conversions import JobLauncher, JobOptions
+from registry.launcher import ConversionLauncher, SubprocessLauncher, SubprocessOptions
 from registry.mlflow_artifacts import MlflowArtifacts
 from registry.mlflow_rest import MlflowRest
 from registry.mlflow_source import MlflowRegistry
 from registry.projection import EvidenceOf
-from registry.reports import FileReports
 from registry.rollouts import Rollouts
 from registry.source_watch import SourceWatch
 from registry.store import PackageStore
@@ -41,6 +45,8 @@ from registry.webhook import WebhookListener
 from registry.write_back import WriteBack
 from rollout.judge import Judge
 from service import flags, logs
+from service.kubernetes import place
+from service.kubernetes.errors import AccessError
 from stats.reader import WindowsReader
 
 log = logging.getLogger(__name__)
@@ -56,14 +62,26 @@ def main() -> int:
     )
     logs.configure("controller", settings.log_level)
     log.info("the controller starts")
+    environment = dict(os.environ)
+    try:
+        endpoints = places.endpoints(settings.endpoints, environment)
+        launcher = _launcher(settings, environment)
+    except (AccessError, BadTemplateError) as error:
+        log.error("%s", error)
+        return 1
     if settings.metrics_port:
-        REGISTRY.register(RolloutCollector(FileEndpointStore(settings.endpoints_dir).list))
-        start_http_server(settings.metrics_port, addr="127.0.0.1")
-    asyncio.run(_run(settings, dict(os.environ)))
+        REGISTRY.register(RolloutCollector(endpoints.list))
+        start_http_server(settings.metrics_port, addr=settings.metrics_host)
+    asyncio.run(_run(settings, environment, endpoints, launcher))
     return 0
 
 
-async def _run(settings: ControllerSettings, environment: Mapping[str, str]) -> None:
+async def _run(
+    settings: ControllerSettings,
+    environment: Mapping[str, str],
+    endpoints: EndpointStore,
+    launcher: ConversionLauncher,
+) -> None:
     stop, changed = asyncio.Event(), asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
@@ -73,11 +91,11 @@ async def _run(settings: ControllerSettings, environment: Mapping[str, str]) -> 
     source = _source(settings, environment, rollouts, changed)
     controller = Controller(
         _options(settings),
-        endpoints=FileEndpointStore(settings.endpoints_dir),
+        endpoints=endpoints,
         source=source,
         index=ConversionIndex(settings.store_url, store),
-        reports=FileReports(settings.reports_dir),
-        jobs=ConversionJobs(_launcher(settings, environment), most=_CONVERSIONS, changed=changed),
+        reports=places.reports(settings.reports, environment),
+        jobs=ConversionJobs(launcher, most=_CONVERSIONS, changed=changed),
         rollouts=rollouts,
         changed=changed,
     )
@@ -134,7 +152,15 @@ def _options(settings: ControllerSettings) -> ControllerOptions:
     )
 
 
-def _launcher(settings: ControllerSettings, environment: Mapping[str, str]) -> ExportingLauncher:
+def _launcher(settings: ControllerSettings, environment: Mapping[str, str]) -> ConversionLauncher:
+    """Conversions as Jobs where there is a template, else as subprocesses.
+
+    Raises:
+        AccessError: no API server is known, or how to sign in.
+        BadTemplateError: the template can't be used.
+    """
+    if settings.conversion_job_template:
+        return _jobs(settings, environment)
     launcher = SubprocessLauncher(
         SubprocessOptions(
             work_dir=settings.work_dir,
@@ -149,3 +175,21 @@ def _launcher(settings: ControllerSettings, environment: Mapping[str, str]) -> E
         argv = tuple(shlex.split(settings.export_command))
         export = CommandExportEnvironment(argv, environment, timeout_seconds=_EXPORT_SECONDS)
     return ExportingLauncher(launcher, export)
+
+
+def _jobs(settings: ControllerSettings, environment: Mapping[str, str]) -> JobLauncher:
+    if not place.in_cluster(settings.endpoints):
+        raise BadTemplateError("conversions are Jobs only where the endpoints lie in a cluster")
+    opened = place.opened(settings.endpoints, environment)
+    file = Path(settings.conversion_job_template)
+    try:
+        template = conversion_job.template(file.read_text(encoding="utf-8"))
+    except (OSError, BadTemplateError) as error:
+        raise BadTemplateError(f"the conversion's template {file}: {error}") from error
+    options = JobOptions(
+        opened.namespace,
+        template,
+        owner=places.own_pod(environment),
+        timeout_seconds=settings.conversion_timeout_seconds,
+    )
+    return JobLauncher(opened.client, options)

@@ -5,6 +5,7 @@ so that a controller that was just started says the same as the one before. An e
 has no series. It never decides and never writes.
 """
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from prometheus_client.core import Metric as Family
@@ -15,6 +16,8 @@ from contracts.endpoint import ModelEndpoint, Phase, Transition
 from contracts.rollout import RolloutState, Verdict
 from service.families import Labels, numbers
 
+log = logging.getLogger(__name__)
+
 _VERDICTS = {Verdict.FAIL: -1.0, Verdict.UNKNOWN: 0.0, Verdict.PASS: 1.0}
 _Numbers = Iterator[tuple[Labels, float]]
 
@@ -24,11 +27,14 @@ class RolloutCollector(Collector):
 
     def __init__(self, endpoints: Callable[[], Sequence[ModelEndpoint]]) -> None:
         self._endpoints = endpoints
-        self._entered = Entered(endpoints())
+        self._entered: Entered | None = None
+        self._looked()
 
     def collect(self) -> Iterable[Family]:
-        """All families as they are now."""
-        endpoints = self._endpoints()
+        """All families as they are now; none while the endpoints can't be read."""
+        endpoints = self._looked()
+        if endpoints is None or self._entered is None:
+            return
         self._entered.see(endpoints)
         yield numbers(metrics.ROUTE_WEIGHT, _weights(endpoints))
         yield numbers(metrics.ROLLOUT_PHASE, _phases(endpoints))
@@ -36,6 +42,17 @@ class RolloutCollector(Collector):
         yield numbers(metrics.ROLLOUT_PAUSED, _paused(endpoints))
         yield numbers(metrics.CHECK_VERDICT, _verdicts(endpoints))
         yield numbers(metrics.ROLLOUT_TRANSITIONS, self._entered.counts(endpoints))
+
+    def _looked(self) -> Sequence[ModelEndpoint] | None:
+        """The endpoints; what they went through before the first look is not counted."""
+        try:
+            endpoints = self._endpoints()
+        except OSError as error:
+            log.warning("the endpoints can't be read for their metrics: %s", error)
+            return None
+        if self._entered is None:
+            self._entered = Entered(endpoints)
+        return endpoints
 
 
 class Entered:

@@ -13,8 +13,12 @@ from service.flags import option
 class ControllerSettings:
     """The controller: brings registered versions into service, and judges them on the way."""
 
-    endpoints_dir: Path = field(metadata={"help": "Folder of the endpoints' JSON files."})
-    reports_dir: Path = field(metadata={"help": "Folder where loaders leave their reports."})
+    endpoints: str = field(
+        metadata={"help": "Where endpoints lie: a folder, or kubernetes://NAMESPACE."}
+    )
+    reports: str = field(
+        metadata={"help": "Where loaders leave their reports: a folder, or kubernetes://NAMESPACE."}
+    )
     store_url: str = field(metadata={"help": "Package store, any fsspec URL."})
     work_dir: Path = field(metadata={"help": "Folder for conversions' scratch files."})
     mlflow_uri: str = option(
@@ -36,10 +40,14 @@ class ControllerSettings:
     conversion_threads: int = option(1, "CPU threads of a conversion and of the engine.")
     allow_pickle: bool = option(default=False, text="Convert versions that hold pickles.")
     allow_remote_code: bool = option(default=False, text="Run code that a version brings.")
+    conversion_job_template: str = option(
+        "", "File with the Job of a conversion, as JSON; empty: conversions are subprocesses."
+    )
     export_command: str = option(
         "", "Program that installs torch and transformers, see registry/export_environment.py."
     )
     webhook_port: int = option(0, "Port of MLflow's webhook on 127.0.0.1; 0: off.")
     webhook_secret: str = option("", "Secret that MLflow signs its webhooks with.")
-    metrics_port: int = option(0, "Port of /metrics on 127.0.0.1; 0: off.")
+    metrics_host: str = option("127.0.0.1", "Address that /metrics listens on.")
+    metrics_port: int = option(0, "Port of /metrics; 0: off.")
     log_level: str = option("INFO", "Least severe level that is logged.")

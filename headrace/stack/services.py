@@ -147,8 +147,8 @@ def _loader(settings: StackSettings, home: Home, env: Mapping[str, str]) -> Serv
         name="loader",
         argv=_python(
             "registry.loader_main",
-            endpoints_dir=home.endpoints,
-            reports_dir=home.reports,
+            endpoints=home.endpoints,
+            reports=home.reports,
             store_url=home.packages.as_uri(),
             state_dir=home.root / "loader",
             triton_grpc=settings.triton_address,
@@ -169,8 +169,8 @@ def _controller(settings: StackSettings, home: Home, env: Mapping[str, str]) -> 
         name="controller",
         argv=_python(
             "headrace.controller",
-            endpoints_dir=home.endpoints,
-            reports_dir=home.reports,
+            endpoints=home.endpoints,
+            reports=home.reports,
             store_url=home.packages.as_uri(),
             work_dir=home.root / "work",
             mlflow_uri=settings.mlflow_url,
@@ -207,7 +207,7 @@ def _stats(settings: StackSettings, home: Home, env: Mapping[str, str]) -> Servi
         name="stats",
         argv=_python(
             "stats.evaluate_main",
-            endpoints_dir=home.endpoints,
+            endpoints=home.endpoints,
             store_url=home.packages.as_uri(),
             kafka_bootstrap=settings.kafka_address,
             host=LOOPBACK,

@@ -33,8 +33,8 @@ class House:
         self.folder = folder
         self.endpoints = FileEndpointStore(folder / "endpoints")
         shared = {
-            "endpoints-dir": folder / "endpoints",
-            "reports-dir": folder / "reports",
+            "endpoints": folder / "endpoints",
+            "reports": folder / "reports",
             "store-url": (folder / "store").as_uri(),
         }
         self._flags = {

@@ -36,7 +36,7 @@ class Exporter:
 
     def start(self) -> None:
         flags = {
-            "endpoints-dir": self.folder / "endpoints",
+            "endpoints": self.folder / "endpoints",
             "store-url": (self.folder / "packages").as_uri(),
             "state-dir": self.folder / "state",
             "kafka-bootstrap": self.topics.bootstrap,

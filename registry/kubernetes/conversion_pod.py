@@ -1,0 +1,155 @@
+"""What a conversion's Job, pod and log say of it. Pure.
+
+Called by ``conversions.py`` at each look. What the version caused by itself, such as needing more
+memory or time than there is, is its fault; what the cluster did, such as taking the node away, is
+not, and is tried again.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ValidationError
+
+from contracts.endpoint import Phase
+from registry.job import LINE, Failed, Progress, Published
+
+Object = Mapping[str, Any]
+
+_SIGTERM, _SIGKILL = 143, 137
+_MOST_REASON = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The limits of a conversion, for sentences."""
+
+    memory: str
+    timeout_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Nothing has run yet, and why."""
+
+    reason: str
+
+
+Word = Progress | Published | Failed | Waiting
+
+
+def word(job: Object, pod: Object | None, log: str, limits: Limits) -> Word:
+    """How a conversion is now.
+
+    Args:
+        job: as it is stored.
+        pod: its pod, None while or after there is one.
+        log: the end of the pod's log.
+        limits: for sentences.
+    """
+    progress, last, noise = _said(log.splitlines())
+    if last is not None:
+        return last
+    status = _part(pod, "status")
+    if pod is None or _part(pod, "metadata").get("deletionTimestamp"):
+        return _without_pod(job, limits) or Waiting("its pod is not there yet")
+    phase = status.get("phase")
+    if phase in {"Failed", "Succeeded"}:
+        return _ended(status, noise, limits)
+    if phase == "Pending":
+        return Waiting(_why_pending(status))
+    return progress or Progress(phase=Phase.CONVERTING, message="runs")
+
+
+def _said(lines: Iterable[str]) -> tuple[Progress | None, Published | Failed | None, str]:
+    """The last progress, the last word, and the last line that is neither."""
+    progress, last, noise = None, None, ""
+    for line in lines:
+        try:
+            message = LINE.validate_json(line)
+        except ValidationError:
+            noise = line.strip() or noise
+            continue
+        if isinstance(message, Progress):
+            progress = message
+        else:
+            last = message
+    return progress, last, noise
+
+
+def _without_pod(job: Object, limits: Limits) -> Failed | None:
+    """What the Job itself says, where its pod can't be asked."""
+    for condition in _part(job, "status").get("conditions") or ():
+        if condition.get("type") != "Failed" or condition.get("status") != "True":
+            continue
+        if condition.get("reason") == "DeadlineExceeded":
+            return _too_long(limits)
+        said = condition.get("message") or condition.get("reason") or "no reason was given"
+        return Failed(reason=f"its conversion was ended by the cluster: {said}", by_version=False)
+    return None
+
+
+def _ended(status: Object, noise: str, limits: Limits) -> Failed:
+    """A pod that ended without a last word."""
+    reason, message = str(status.get("reason", "")), str(status.get("message", ""))
+    ended = _terminated(status)
+    code = int(ended.get("exitCode", 0))
+    if reason == "DeadlineExceeded":
+        return _too_long(limits)
+    if ended.get("reason") == "OOMKilled":
+        most = f"its limit of {limits.memory}" if limits.memory else "there was"
+        said = f"its conversion needed more memory than {most} and was ended"
+        return Failed(reason=said, by_version=True)
+    if reason == "Evicted" and "exceeds the" in message:  # its own limit of disk
+        said = f"its conversion used more than it may: {message}"
+        return Failed(reason=said[:_MOST_REASON], by_version=True)
+    if reason or _disrupted(status) or code == _SIGTERM:
+        said = message or reason or "the node is drained, or made room for another pod"
+        return Failed(
+            reason=f"its conversion was ended by the cluster: {said}"[:_MOST_REASON],
+            by_version=False,
+        )
+    if code == 0:  # it says a last word before it ends so
+        return Failed(reason="the log of its conversion can't be read", by_version=False)
+    how = f"ended with status {code}"
+    if code == _SIGKILL:
+        how = "was killed, most likely because the machine ran out of memory"
+    said = f"its conversion {how}: {noise or 'it said nothing'}"
+    return Failed(reason=said[:_MOST_REASON], by_version=True)
+
+
+def _too_long(limits: Limits) -> Failed:
+    return Failed(
+        reason=f"its conversion took more than {limits.timeout_seconds:g} s", by_version=True
+    )
+
+
+def _why_pending(status: Object) -> str:
+    """What keeps a pod from starting, in the cluster's words."""
+    for container in status.get("containerStatuses") or ():
+        waiting = _part(_part(container, "state"), "waiting")
+        if waiting.get("message") or waiting.get("reason"):
+            return f"{waiting.get('reason', '')} {waiting.get('message', '')}".strip()
+    for condition in status.get("conditions") or ():
+        if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
+            return f"no node takes it: {condition.get('message', '')}"
+    return "its pod starts"
+
+
+def _disrupted(status: Object) -> bool:
+    return any(
+        condition.get("type") == "DisruptionTarget" and condition.get("status") == "True"
+        for condition in status.get("conditions") or ()
+    )
+
+
+def _terminated(status: Object) -> Object:
+    for container in status.get("containerStatuses") or ():
+        if ended := _part(_part(container, "state"), "terminated"):
+            return ended
+    return {}
+
+
+def _part(item: Object | None, name: str) -> Object:
+    part: Object = (item or {}).get(name) or {}
+    return part

@@ -1,0 +1,49 @@
+"""Opens endpoints and reports where a flag says that they lie: in a folder, or in a cluster.
+
+Called by the mains of controller and loader.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from registry.endpoint_store import EndpointStore, FileEndpointStore
+from registry.kubernetes.endpoints import KubernetesEndpointStore
+from registry.kubernetes.reports import KubernetesReports, Owner
+from registry.reports import FileReports, Reports
+from service.kubernetes import place
+
+
+def endpoints(flag: str, environment: Mapping[str, str]) -> EndpointStore:
+    """The endpoints, watched already where they lie in a cluster.
+
+    Raises:
+        AccessError: no API server is known, or how to sign in.
+    """
+    if not place.in_cluster(flag):
+        return FileEndpointStore(_folder(flag))
+    opened = place.opened(flag, environment)
+    store = KubernetesEndpointStore(opened.client, opened.namespace)
+    store.start()
+    return store
+
+
+def reports(flag: str, environment: Mapping[str, str]) -> Reports:
+    """The loaders' reports; in a cluster, those that this process writes are its pod's.
+
+    Raises:
+        AccessError: no API server is known, or how to sign in.
+    """
+    if not place.in_cluster(flag):
+        return FileReports(_folder(flag))
+    opened = place.opened(flag, environment)
+    return KubernetesReports(opened.client, opened.namespace, owner=own_pod(environment))
+
+
+def own_pod(environment: Mapping[str, str]) -> Owner | None:
+    """The pod that this process runs in, as its manifest says; None outside of one."""
+    pod, uid = environment.get("POD_NAME", ""), environment.get("POD_UID", "")
+    return Owner(pod, uid) if pod and uid else None
+
+
+def _folder(flag: str) -> Path:
+    return Path(flag).expanduser().absolute()

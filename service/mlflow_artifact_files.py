@@ -1,0 +1,205 @@
+"""MLflow's artifact store as a file system of fsspec: ``mlflow-artifacts+http://HOST:PORT/FOLDER``.
+
+The package store of an installation that has no object store and no shared disk. fsspec opens it by
+the entry point in ``pyproject.toml``; the package store and its readers know it by its URL alone.
+Each call is one or two questions to MLflow's own artifact routes, so that MLflow's proxy decides
+where the bytes lie. As in object stores a folder is there while something is in it. It keeps no
+connection, caches nothing, and repeats nothing: its callers do.
+"""
+
+# ruff: noqa: FBT001, FBT002 - the signatures are fsspec's
+
+import io
+import json
+import os
+import shutil
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Callable
+from http import HTTPStatus
+from http.client import HTTPException, HTTPResponse
+from pathlib import Path
+from typing import IO, Any
+
+from fsspec.spec import AbstractFileSystem
+
+from service.mlflow_login import mlflow_authorization
+
+PREFIX = "mlflow-artifacts+"
+SCHEMES = (f"{PREFIX}http", f"{PREFIX}https")
+ROUTE = "api/2.0/mlflow-artifacts/artifacts"
+SILENCE_SECONDS = 30.0  # a server that sends or takes nothing for so long is away
+_CHUNK_BYTES = 1 << 20
+_SAID_BYTES = 300
+
+Entry = dict[str, Any]
+
+
+class MlflowArtifactFiles(AbstractFileSystem):
+    """The artifacts that one MLflow server serves. Threads may share it.
+
+    Args:
+        server: its address, ``http://`` or ``https://``.
+        authorization: gives the header's value; by default what MLflow's own client would send, as
+            every file system of fsspec finds its credentials in its service's own variables.
+    """
+
+    protocol = SCHEMES
+    cachable = True
+
+    def __init__(
+        self, server: str = "", *, authorization: Callable[[], str] | None = None, **options: object
+    ) -> None:
+        super().__init__(**options)
+        self._server = server.rstrip("/")
+        self._authorization = authorization or (lambda: mlflow_authorization(os.environ))
+
+    @classmethod
+    def _strip_protocol(cls, path: str) -> str:
+        """The path behind the server's address."""
+        text = path
+        if text.startswith(PREFIX):
+            text = urllib.parse.urlsplit(text.removeprefix(PREFIX)).path
+        return text.strip("/")
+
+    @staticmethod
+    def _get_kwargs_from_urls(path: str) -> dict[str, str]:
+        parts = urllib.parse.urlsplit(path.removeprefix(PREFIX))
+        return {"server": f"{parts.scheme}://{parts.netloc}"}
+
+    def unstrip_protocol(self, name: str) -> str:
+        """The URL of a path."""
+        return f"{PREFIX}{self._server}/{self._strip_protocol(name)}"
+
+    def ls(self, path: str, detail: bool = True, **_: object) -> list[Any]:
+        """What is in a folder, or the file itself.
+
+        Raises:
+            FileNotFoundError: neither is there.
+            OSError: MLflow can't be asked.
+        """
+        where = self._strip_protocol(path)
+        found = self._list(where)
+        if not found and where:
+            found = [entry for entry in self._list(_parent(where)) if entry["name"] == where]
+            if not found:
+                raise FileNotFoundError(self.unstrip_protocol(where))
+        return found if detail else [entry["name"] for entry in found]
+
+    def info(self, path: str, **_: object) -> Entry:
+        """Name, size and type of a file or folder.
+
+        Raises:
+            FileNotFoundError: it is not there.
+            OSError: MLflow can't be asked.
+        """
+        where = self._strip_protocol(path)
+        if not where:
+            return {"name": "", "size": 0, "type": "directory"}
+        for entry in self._list(_parent(where)):
+            if entry["name"] == where:
+                return entry
+        raise FileNotFoundError(self.unstrip_protocol(where))
+
+    def cat_file(
+        self, path: str, start: int | None = None, end: int | None = None, **_: object
+    ) -> bytes:
+        """A file's content, or bytes ``start`` to ``end`` of it."""
+        with self._call("GET", self._file(path)) as reply:
+            return bytes(reply.read())[start:end]
+
+    def get_file(self, rpath: str, lpath: str, *_: object, **__: object) -> None:
+        """Copies a file here, in pieces. A download that ends early leaves no file."""
+        aside = Path(f"{lpath}.part")
+        try:
+            with self._call("GET", self._file(rpath)) as reply, aside.open("wb") as file:
+                shutil.copyfileobj(reply, file, _CHUNK_BYTES)
+            aside.replace(lpath)
+        finally:
+            aside.unlink(missing_ok=True)
+
+    def pipe_file(self, path: str, value: bytes, *_: object, **__: object) -> None:
+        """Writes a file, over what was there."""
+        self._call("PUT", self._file(path), io.BytesIO(value), len(value)).close()
+
+    def put_file(self, lpath: str, rpath: str, *_: object, **__: object) -> None:
+        """Copies a file there, in pieces."""
+        local = Path(lpath)
+        with local.open("rb") as file:
+            self._call("PUT", self._file(rpath), file, local.stat().st_size).close()
+
+    def cp_file(self, path1: str, path2: str, **_: object) -> None:
+        """Copies a file within the store, by way of this process."""
+        self.pipe_file(path2, self.cat_file(path1))
+
+    def rm_file(self, path: str) -> None:
+        """Removes a file."""
+        self.rm(path)
+
+    def rm(self, path: str | list[str], recursive: bool = False, **_: object) -> None:  # noqa: ARG002
+        """Removes files, or folders with all that is in them: MLflow knows no other way.
+
+        Raises:
+            FileNotFoundError: there is none.
+            OSError: MLflow can't be asked, or refuses.
+        """
+        for item in path if isinstance(path, list) else [path]:
+            self.info(item)
+            self._call("DELETE", self._file(item)).close()
+
+    def makedirs(self, path: str, exist_ok: bool = False) -> None:
+        """Does nothing: a folder is there once something is in it."""
+
+    def mkdir(self, path: str, create_parents: bool = True, **_: object) -> None:
+        """Does nothing: a folder is there once something is in it."""
+
+    def _open(self, path: str, mode: str = "rb", **_: object) -> io.BytesIO:
+        if mode != "rb":
+            raise NotImplementedError("files of MLflow's artifact store are opened to be read only")
+        return io.BytesIO(self.cat_file(path))
+
+    def _list(self, folder: str) -> list[Entry]:
+        query = f"?{urllib.parse.urlencode({'path': folder})}" if folder else ""
+        try:
+            with self._call("GET", query) as reply:
+                files = json.loads(reply.read()).get("files", [])
+        except FileNotFoundError:
+            return []
+        except ValueError as error:
+            raise OSError(f"MLflow at {self._server} did not answer with a list") from error
+        return [
+            {
+                "name": f"{folder}/{file['path']}".lstrip("/"),
+                "size": int(file.get("file_size", 0)),
+                "type": "directory" if file.get("is_dir") else "file",
+            }
+            for file in files
+        ]
+
+    def _file(self, path: str) -> str:
+        return f"/{urllib.parse.quote(self._strip_protocol(path))}"
+
+    def _call(
+        self, method: str, route: str, body: IO[bytes] | None = None, size: int = 0
+    ) -> HTTPResponse:
+        headers = {"Authorization": value} if (value := self._authorization()) else {}
+        if body is not None:
+            headers |= {"Content-Type": "application/octet-stream", "Content-Length": str(size)}
+        url = f"{self._server}/{ROUTE}{route}"
+        request = urllib.request.Request(url, data=body, headers=headers, method=method)  # noqa: S310 - an operator's setting
+        try:
+            reply = urllib.request.urlopen(request, timeout=SILENCE_SECONDS)  # noqa: S310
+        except urllib.error.HTTPError as error:
+            with error:
+                said = error.read(_SAID_BYTES).decode(errors="replace")
+            if error.code == HTTPStatus.NOT_FOUND:
+                raise FileNotFoundError(url) from error
+            raise OSError(f"MLflow at {self._server} answered {error.code}: {said}") from error
+        except HTTPException as error:
+            raise OSError(f"MLflow at {self._server} broke off: {error!r}") from error
+        return reply  # type: ignore[no-any-return]  # urlopen gives what its scheme gives
+
+
+def _parent(path: str) -> str:
+    return path.rpartition("/")[0]
