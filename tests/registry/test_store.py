@@ -1,10 +1,13 @@
 """One contract for packages, on a local disk and on a store that can't move folders."""
 
 import uuid
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from fake_mlflow import FakeMlflow, serve
+from fsspec.implementations.local import LocalFileSystem
 
 from contracts.endpoint import Precision
 from contracts.manifest import MANIFEST, Lineage, Manifest, PackageFile, TokenizerSpec
@@ -18,11 +21,15 @@ from registry.store import (
 )
 
 
-@pytest.fixture(params=["file", "memory"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> PackageStore:
+@pytest.fixture(params=["file", "memory", "mlflow"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[PackageStore]:
     if request.param == "file":
-        return PackageStore((tmp_path / "store").as_uri())
-    return PackageStore(f"memory://packages-{uuid.uuid4().hex}")
+        yield PackageStore((tmp_path / "store").as_uri())
+    elif request.param == "memory":
+        yield PackageStore(f"memory://packages-{uuid.uuid4().hex}")
+    else:
+        with serve(FakeMlflow(tmp_path / "artifacts")) as mlflow:
+            yield PackageStore(f"mlflow-artifacts+{mlflow.uri}/headrace/packages")
 
 
 def packed(folder: Path, content: bytes = b"weights", version: str = "1") -> Manifest:
@@ -88,7 +95,7 @@ def test_a_publisher_that_died_half_way_can_be_repeated(
     store: PackageStore, tmp_path: Path
 ) -> None:
     manifest = packed(tmp_path / "made")
-    if store._root.startswith("/packages-"):  # the memory store writes in place
+    if not isinstance(store._files, LocalFileSystem):  # others write in place
         store._files.pipe_file(store._path(manifest.package_id(), "model.onnx"), b"half")
     else:
         aside = Path(store._root) / ".aside-died"

@@ -1,0 +1,67 @@
+"""A report's Lease belongs to its pod, and a loader at its start needs no API server."""
+
+from collections.abc import Iterator
+
+import pytest
+from fake_kubernetes import NAMESPACE, Fake, fake_kubernetes
+
+from contracts.loading import LoaderReport
+from registry.kubernetes.reports import KubernetesReports, Owner
+from service.kubernetes import reports as lease
+
+REPORT = LoaderReport(loader="triton-0", triton_grpc="10.0.0.1:8001", at=1.5, ready=True)
+
+
+@pytest.fixture
+def fake() -> Iterator[Fake]:
+    with fake_kubernetes() as server:
+        yield server
+
+
+def of_pod(fake: Fake, uid: str) -> KubernetesReports:
+    return KubernetesReports(fake.client(), NAMESPACE, owner=Owner("triton-0", uid))
+
+
+def test_a_lease_is_collected_with_its_pod_and_shows_signs_of_life(fake: Fake) -> None:
+    of_pod(fake, "u1").put(REPORT)
+    (found,) = fake.all("leases")
+    assert found["metadata"]["ownerReferences"][0]["uid"] == "u1"
+    assert found["spec"]["renewTime"] == "1970-01-01T00:00:01.000000Z"
+    assert found["metadata"]["labels"] == {lease.LABEL: lease.LABEL_VALUE}
+
+
+def test_a_new_pod_of_the_same_name_takes_the_lease_over(fake: Fake) -> None:
+    of_pod(fake, "u1").put(REPORT)
+    of_pod(fake, "u2").put(REPORT)
+    (found,) = fake.all("leases")
+    assert [owner["uid"] for owner in found["metadata"]["ownerReferences"]] == ["u2"]
+
+
+def test_a_lease_that_was_collected_meanwhile_is_made_anew(fake: Fake) -> None:
+    reports = of_pod(fake, "u1")
+    reports.put(REPORT)
+    reports.leave(REPORT.loader)
+    assert fake.all("leases") == []
+    reports.put(REPORT)
+    assert reports.get(REPORT.loader) == REPORT
+
+
+def test_an_own_report_that_can_not_be_had_is_none(
+    fake: Fake, caplog: pytest.LogCaptureFixture
+) -> None:
+    reports = of_pod(fake, "u1")
+    reports.put(REPORT)
+    fake.go_away()
+    assert reports.get(REPORT.loader) is None
+    assert "does not answer" in caplog.text
+
+
+def test_leases_of_others_are_not_looked_at(fake: Fake) -> None:
+    path = lease.collection(NAMESPACE).path
+    fake.write(path, {"metadata": {"name": "leader-election"}, "spec": {}})
+    reports = of_pod(fake, "u1")
+    reports.put(REPORT)
+    while not (found := reports.list()):
+        pass
+    assert found == (REPORT,)
+    reports.close()
