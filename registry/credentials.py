@@ -1,14 +1,5 @@
 """How the registry's processes sign in to MLflow. Called by their mains; reads no environment."""
 
-import base64
-from collections.abc import Mapping
+from service.mlflow_login import mlflow_authorization
 
-
-def mlflow_authorization(environment: Mapping[str, str]) -> str:
-    """The header's value, from the variables that MLflow's own client reads; empty without any."""
-    if token := environment.get("MLFLOW_TRACKING_TOKEN"):
-        return f"Bearer {token}"
-    if user := environment.get("MLFLOW_TRACKING_USERNAME"):
-        pair = f"{user}:{environment.get('MLFLOW_TRACKING_PASSWORD', '')}"
-        return f"Basic {base64.b64encode(pair.encode()).decode()}"
-    return ""
+__all__ = ["mlflow_authorization"]
