@@ -1,0 +1,45 @@
+"""One release of the chart for all tests here; whoever takes it away has it installed anew."""
+
+import os
+import tomllib
+from collections.abc import Iterator
+
+import pytest
+from real_cluster import ROOT, ClientPod, Cluster, Release, own_namespace, reason_to_skip
+
+NAMESPACE = "headrace-tests"
+
+
+def image_values() -> dict[str, str]:
+    """Whence the images are, as ``docker/build`` names them."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    values = {"tag": os.environ.get("IMAGE_TAG") or str(project["version"])}
+    if registry := os.environ.get("IMAGE_REGISTRY"):
+        values["registry"] = registry.rstrip("/")
+    return values
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[Cluster]:
+    if reason := reason_to_skip(os.environ):
+        pytest.skip(reason)
+    with own_namespace(NAMESPACE) as ours:
+        yield ours
+
+
+@pytest.fixture
+def release(cluster: Cluster) -> Release:
+    values = ROOT / "tests" / "cluster" / "values.yaml"
+    ours = Release(cluster, values, image_values())
+    if not ours.is_installed():
+        ours.install()
+    return ours
+
+
+@pytest.fixture(scope="session")
+def client(cluster: Cluster) -> ClientPod:
+    images = image_values()
+    registry = f"{images['registry']}/" if "registry" in images else ""
+    pod = ClientPod(cluster)
+    pod.start(f"{registry}headrace-client:{images['tag']}")
+    return pod

@@ -1,0 +1,241 @@
+"""The Kubernetes that KUBECONFIG names, a release of the chart in it, and a pod to call from.
+
+Used by ``tests/cluster``. All goes through kubectl and helm, as people use them, and every command
+has a deadline. It starts no cluster and builds no image.
+"""
+
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+ROOT = Path(__file__).parent.parent.parent
+CHART = ROOT / "charts" / "headrace"
+SITE_PACKAGES = "/opt/headrace/lib/python3.11/site-packages"
+COMMAND_SECONDS = 60.0
+CRD = "modelendpoints.headrace.dev"
+# Made anew by Kubernetes itself, or of what has happened.
+PASSING = ("event", "podmetrics", "endpointslice", "endpoints/", "lease", "controllerrevision")
+RESTRICTED = {
+    "allowPrivilegeEscalation": False,
+    "readOnlyRootFilesystem": True,
+    "capabilities": {"drop": ["ALL"]},
+}
+
+
+class CommandError(AssertionError):
+    """kubectl or helm failed; the message is what it said."""
+
+
+def until(what: str, seconds: float, check: Callable[[], T | None]) -> T:
+    """Asks twice a second until the answer is truthy; fails with ``what`` after ``seconds``."""
+    deadline = time.monotonic() + seconds
+    while True:
+        answer = check()
+        if answer:
+            return answer
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {seconds:.0f} s: {what}")
+        time.sleep(0.5)
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """One cluster and one namespace of it, which is the tests' own."""
+
+    namespace: str
+
+    def kubectl(self, *words: str, seconds: float = COMMAND_SECONDS, given: str = "") -> str:
+        """Runs ``kubectl -n NAMESPACE WORDS``, with ``given`` as its input; returns its output."""
+        return run(["kubectl", "-n", self.namespace, *words], seconds, given)
+
+    def helm(self, *words: str, seconds: float = COMMAND_SECONDS) -> str:
+        """Runs ``helm -n NAMESPACE WORDS``; returns its output."""
+        return run(["helm", "-n", self.namespace, *words], seconds)
+
+    def get(self, *words: str) -> dict[str, Any]:
+        """``kubectl get WORDS`` as an object; empty where there is none."""
+        said = self.kubectl("get", *words, "--ignore-not-found", "-o", "json")
+        return dict(json.loads(said)) if said.strip() else {}
+
+    def objects(self) -> set[str]:
+        """All that lies in the namespace, as ``kind/name``, but for what only passes."""
+        kinds = self.kubectl("api-resources", "--verbs=list", "--namespaced", "-o", "name").split()
+        said = self.kubectl("get", ",".join(kinds), "-o", "name", "--ignore-not-found")
+        return {name for name in said.split() if not name.startswith(PASSING)}
+
+    def cluster_objects(self) -> set[str]:
+        """Those of its objects outside of namespaces that a chart could make."""
+        kinds = ("clusterroles,clusterrolebindings,customresourcedefinitions,priorityclasses,"
+                 "storageclasses,validatingwebhookconfigurations,mutatingwebhookconfigurations,"
+                 "apiservices")  # fmt: skip
+        return set(self.kubectl("get", kinds, "-o", "name").split())
+
+    def trouble(self) -> str:
+        """What a person would look at first when something does not come up."""
+        parts = [self.kubectl("get", "pods,jobs,mep", "-o", "wide", "--ignore-not-found")]
+        with contextlib.suppress(CommandError):
+            parts.append(self.kubectl("get", "events", "--field-selector=type=Warning"))
+        for pod in self.get("pods").get("items", []):
+            ready = all(c["ready"] for c in pod["status"].get("containerStatuses", [{"ready": 0}]))
+            if not ready and pod["status"].get("phase") != "Succeeded":
+                with contextlib.suppress(CommandError):
+                    name = pod["metadata"]["name"]
+                    logs = self.kubectl("logs", name, "--all-containers", "--tail=20")
+                    parts.append(f"--- {name}\n{logs}")
+        return "\n".join(parts)
+
+
+@dataclass(frozen=True)
+class Release:
+    """The chart, installed with its embedded parts."""
+
+    cluster: Cluster
+    values: Path
+    images: Mapping[str, str]
+    name: str = "headrace"
+
+    def install(self, *flags: str, seconds: float = 600) -> str:
+        """Installs or upgrades, and waits until all is ready; returns what helm said."""
+        sets = [
+            word
+            for name, value in self.images.items()
+            for word in ("--set-string", f"images.{name}={value}")
+        ]
+        command = ["upgrade", "--install", self.name, str(CHART), "--values", str(self.values)]
+        deadline = ["--wait", "--timeout", f"{seconds:.0f}s"]
+        try:
+            return self.cluster.helm(*command, *sets, *deadline, *flags, seconds=seconds + 30)
+        except CommandError as error:
+            raise CommandError(f"{error}\n{self.cluster.trouble()}") from error
+
+    def is_installed(self) -> bool:
+        """Whether helm knows it as deployed."""
+        said = json.loads(self.cluster.helm("list", "--deployed", "-o", "json"))
+        return self.name in [each["name"] for each in said]
+
+    def uninstall(self) -> str:
+        """Uninstalls; returns what helm said."""
+        return self.cluster.helm("uninstall", self.name, "--wait", "--timeout", "180s", seconds=200)
+
+    def host(self, component: str) -> str:
+        """A component's Service, as pods of the namespace know it."""
+        return f"{self.name}-{component}"
+
+
+@dataclass(frozen=True)
+class ClientPod:
+    """A pod with MLflow's client and ours of HTTP and gRPC, as a user's own pod would be."""
+
+    cluster: Cluster
+    name: str = "client"
+
+    def start(self, image: str) -> None:
+        """Starts it and waits until it runs."""
+        container = {
+            "name": "client",
+            "image": image,
+            "imagePullPolicy": "IfNotPresent",
+            "command": ["sleep", "infinity"],
+            "securityContext": RESTRICTED,
+            "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],
+        }
+        spec = {
+            "automountServiceAccountToken": False,
+            "terminationGracePeriodSeconds": 0,
+            "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
+            "containers": [container],
+            "volumes": [{"name": "tmp", "emptyDir": {}}],
+        }
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": self.name}, "spec": spec}
+        self.cluster.kubectl("apply", "-f", "-", given=json.dumps(pod))
+        try:
+            self.cluster.kubectl(
+                "wait", f"pod/{self.name}", "--for=condition=Ready", "--timeout=120s", seconds=130
+            )
+        except CommandError as error:
+            raise CommandError(f"{error}\n{self.cluster.trouble()}") from error
+
+    def run(self, *words: str, seconds: float = COMMAND_SECONDS, given: str = "") -> str:
+        """Runs a command in it; returns its output."""
+        return self.cluster.kubectl(
+            "exec", "-i", self.name, "--", *words, seconds=seconds, given=given
+        )
+
+    def python(self, program: str, *words: str, seconds: float = COMMAND_SECONDS) -> str:
+        """Runs a Python program in it; returns what it printed."""
+        return self.run("python", "-P", "-", *words, seconds=seconds, given=program)
+
+
+def run(command: list[str], seconds: float, given: str = "") -> str:
+    """Runs a command to its end; returns what it printed.
+
+    Raises:
+        CommandError: it failed, or took longer; with what it said.
+    """
+    try:
+        done = subprocess.run(
+            command, input=given, capture_output=True, text=True, check=False, timeout=seconds
+        )
+    except subprocess.TimeoutExpired as error:
+        raise CommandError(f"{' '.join(command)} took more than {seconds:.0f} s") from error
+    if done.returncode != 0:
+        said = f"{done.stdout[-4000:]}{done.stderr[-4000:]}".strip()
+        raise CommandError(f"{' '.join(command)} failed with {done.returncode}:\n{said}")
+    return done.stdout
+
+
+def reason_to_skip(environment: Mapping[str, str]) -> str:
+    """Why there is no cluster to test on; empty where there is one."""
+    if not environment.get("KUBECONFIG"):
+        return (
+            "KUBECONFIG is not set: name a cluster that these tests may install into "
+            "(docs/images.md tells how its images are built)"
+        )
+    missing = [name for name in ("kubectl", "helm") if shutil.which(name) is None]
+    return f"{' and '.join(missing)} are not on PATH" if missing else ""
+
+
+@contextlib.contextmanager
+def own_namespace(name: str) -> Iterator[Cluster]:
+    """A namespace that refuses all but restricted pods; gone at the end, with our CRD.
+
+    HEADRACE_KEEP=1 leaves it all for a person to look at.
+    """
+    cluster = Cluster(name)
+    _remove(cluster)
+    labels = {"pod-security.kubernetes.io/enforce": "restricted"}
+    space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
+    cluster.kubectl("create", "-f", "-", given=json.dumps(space))
+    try:
+        yield cluster
+    finally:
+        if not os.environ.get("HEADRACE_KEEP"):
+            _remove(cluster)
+
+
+def _remove(cluster: Cluster) -> None:
+    if crd := cluster.get("crd", CRD):
+        owner = crd["metadata"].get("annotations", {}).get("meta.helm.sh/release-namespace")
+        if owner not in (None, cluster.namespace):
+            raise CommandError(
+                f"This cluster has a Headrace in namespace {owner}: these tests would remove its "
+                "endpoints. Name another cluster in KUBECONFIG."
+            )
+        cluster.kubectl("delete", "crd", CRD, "--timeout=60s", seconds=70)
+    cluster.kubectl(
+        "delete",
+        "namespace",
+        cluster.namespace,
+        "--ignore-not-found",
+        "--timeout=180s",
+        seconds=190,
+    )
