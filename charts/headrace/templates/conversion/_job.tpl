@@ -23,10 +23,6 @@ spec:
           image: {{ include "headrace.image" (list . $conversion.image) }}
           imagePullPolicy: {{ .Values.images.pullPolicy }}
           command: [python, -P, -m, registry.convert]
-          {{- with $conversion.pod.args }}
-          args:
-            {{- toYaml . | nindent 12 }}
-          {{- end }}
           terminationMessagePolicy: FallbackToLogsOnError
           env:
             - {name: HOME, value: /work}

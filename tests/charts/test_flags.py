@@ -1,0 +1,100 @@
+"""Every flag that the chart gives is one that its service takes, and is read as it was meant."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from helm_chart import CASES, everything, manifests, pod_specs
+
+from gateway.settings import read_settings
+from headrace.controller.settings import ControllerSettings
+from registry.settings import LoaderSettings
+from service import flags
+from stats.evaluate_settings import EvaluateSettings
+from stats.settings import FoldSettings
+
+
+def _read(settings: type[Any]) -> Callable[[Sequence[str]], Any]:
+    return lambda arguments: flags.parse(settings, arguments, {}, program="test")
+
+
+READ: dict[str, Callable[[Sequence[str]], Any]] = {
+    "gateway.main": lambda arguments: read_settings(arguments, {}),
+    "headrace.controller": _read(ControllerSettings),
+    "registry.loader_main": _read(LoaderSettings),
+    "stats.fold_main": _read(FoldSettings),
+    "stats.evaluate_main": _read(EvaluateSettings),
+}
+
+
+def services(case: str, *settings: str) -> dict[str, list[str]]:
+    """The arguments of each of our services, by module."""
+    found = manifests(case, *settings) if settings else everything(case)
+    return {
+        container["command"][3]: container["args"]
+        for _, _, spec in pod_specs(found)
+        for container in spec["containers"]
+        if container.get("command", [""])[:3] == ["python", "-P", "-m"]
+        and container["command"][3] in READ
+    }
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_every_service_takes_the_flags_that_the_chart_gives_it(
+    case: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = services(case)
+    assert set(found) == set(READ)
+    for module, arguments in found.items():
+        try:
+            READ[module](arguments)
+        except SystemExit:
+            pytest.fail(f"{module} does not take its flags: {capsys.readouterr().err}")
+
+
+def test_a_flag_that_nobody_knows_would_be_seen(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        READ["gateway.main"](["--no-such-flag=1"])
+    assert "no-such-flag" in capsys.readouterr().err
+
+
+def test_what_values_say_is_what_services_read() -> None:
+    found = services(
+        "",
+        "gateway.maxBodyBytes=16777216",
+        "gateway.tokensInFlight=2000000",
+        "gateway.grpc=false",
+        'logLevel="warning"',
+        "kafka.partitions=12",
+        "controller.tickSeconds=0.5",
+        "conversion.allowPickle=true",
+        "stats.evaluate.falseAlarmDays=0.5",
+        "triton.unloadAfterSeconds=1200",
+    )
+    read = {module: READ[module](arguments) for module, arguments in found.items()}
+    gateway, controller = read["gateway.main"], read["headrace.controller"]
+    assert (gateway.max_body_bytes, gateway.tokens_in_flight) == (16_777_216, 2_000_000)
+    assert gateway.grpc_port == -1
+    assert gateway.log_level == "warning"
+    assert gateway.topic_partitions == read["stats.fold_main"].windows_partitions == 12
+    assert controller.tick_seconds == 0.5
+    assert controller.allow_pickle is True
+    assert controller.log_level == "WARNING"
+    assert read["stats.evaluate_main"].false_alarm_days == 0.5
+    assert read["registry.loader_main"].unload_after_seconds == 1200
+
+
+def test_all_parts_have_the_same_store_endpoints_and_kafka() -> None:
+    read = {module: READ[module](arguments) for module, arguments in services("own-parts").items()}
+    for name, value in (
+        ("store_url", "s3://models/headrace"),
+        ("endpoints", "kubernetes://space"),
+        ("reports", "kubernetes://space"),
+    ):
+        said = [getattr(settings, name) for settings in read.values() if hasattr(settings, name)]
+        assert said == [value] * len(said)
+        assert len(said) >= 3
+    brokers = "kafka-0.example.com:9092,kafka-1.example.com:9092,kafka-2.example.com:9092"
+    assert ",".join(read["gateway.main"].kafka_bootstrap) == brokers
+    for module in ("headrace.controller", "stats.fold_main", "stats.evaluate_main"):
+        assert read[module].kafka_bootstrap == brokers
