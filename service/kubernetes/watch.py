@@ -82,7 +82,7 @@ class Watch:
     def learn(self, item: Object) -> None:
         """Takes note of what a write was answered with, so that it is read at once."""
         with self._lock:
-            if self._listed.is_set() and self._listing.learn(item):
+            if self._listing.learn(item) and self._listed.is_set():
                 self._tell()
 
     def _run(self) -> None:

@@ -156,6 +156,16 @@ def test_what_this_process_wrote_is_known_before_the_event_comes(
     told.until((("a", 9),))
 
 
+def test_what_was_written_before_the_first_list_is_not_forgotten_by_an_older_list(
+    fake: Fake, watch: Watch, told: Told
+) -> None:
+    write(fake, "a", 1)
+    watch.learn({"metadata": {"name": "b", "resourceVersion": "900"}, "value": 9})
+    assert told.all.empty()
+    watch.start()
+    assert told.all.get(timeout=10) == (("a", 1), ("b", 9))
+
+
 def test_a_watch_can_be_closed_at_any_moment(fake: Fake, told: Told) -> None:
     Watch(fake.client(), LEASES, told, PACE).close()
     quick = Watch(fake.client(), LEASES, told, PACE)
