@@ -16,6 +16,7 @@ from gateway.metrics import Read, Reading
 from gateway.observations import Declared
 from gateway.recording import Recorder
 from gateway.settings import Settings
+from service import kafka_login
 
 _WAKE_EVENTS = 250  # half a message: its other half comes while the thread wakes up
 
@@ -36,6 +37,7 @@ class EventStream:
                 retention_hours=settings.topic_retention_hours,
             ),
             compression=cast("Literal['lz4', 'zstd']", settings.kafka_compression),
+            options=kafka_login.options(settings.kafka_login),
         )
         self._publisher = Publisher(self._buffer, self._outbox, KafkaSink(kafka))
 
@@ -109,5 +111,8 @@ def open_events(settings: Settings, instance: str, declared: Declared) -> EventS
         settings: the process's.
         instance: unique for each start of a gateway.
         declared: what an endpoint declares of users' own statistics; asked in another thread.
+
+    Raises:
+        KafkaLoginError: the folder of credentials can't be used.
     """
     return EventStream(settings, instance, declared) if settings.kafka_bootstrap else NoEvents()

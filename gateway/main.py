@@ -48,6 +48,7 @@ from gateway.reconcile import Reconciler
 from gateway.settings import Settings, read_settings
 from gateway.shadow import Shadows
 from gateway.tracing import TracingUnavailableError, open_tracer
+from service.kafka_login import KafkaLoginError
 from service.kubernetes.errors import AccessError
 
 log = logging.getLogger("gateway")
@@ -60,7 +61,13 @@ class PortTakenError(Exception):
 
 
 # What an operator can mend: told in a sentence.
-_SENTENCES = (AccessError, PortTakenError, ReceiptKeyError, TracingUnavailableError)
+_SENTENCES = (
+    AccessError,
+    PortTakenError,
+    ReceiptKeyError,
+    TracingUnavailableError,
+    KafkaLoginError,
+)
 
 
 class HttpServer(uvicorn.Server):

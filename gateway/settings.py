@@ -69,6 +69,9 @@ class Settings:
     kafka_bootstrap: tuple[str, ...] = _option(
         (), "host:port of Kafka brokers, comma-separated; empty: no events"
     )
+    kafka_login: str = _option(
+        "", "folder of what signs in to Kafka, see service/kafka_login.py; empty: nothing does"
+    )
     kafka_compression: str = _option("lz4", "codec of event messages", ("lz4", "zstd"))
     topic_partitions: int = _option(4, "partitions of the events' topic, where it is made")
     topic_replication: int = _option(1, "replicas of the events' topic, where it is made")

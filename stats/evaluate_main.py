@@ -8,13 +8,14 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import uvicorn
 
 from contracts.endpoint import ModelEndpoint
-from service import flags, logs
+from service import flags, kafka_login, logs
+from service.kafka_login import KafkaLoginError
 from service.kubernetes.errors import AccessError
 from stats import endpoint_places
 from stats.drift import DriftSettings
@@ -47,10 +48,11 @@ def main() -> int:
     references = StoredReferences(settings.store_url)
     try:
         endpoints = endpoint_places.opened(settings.endpoints, os.environ)
-    except AccessError as error:
+        login = kafka_login.options(settings.kafka_login)
+    except (AccessError, KafkaLoginError) as error:
         log.error("%s", error)
         return 1
-    evaluator = _evaluator(settings, references, endpoints)
+    evaluator = _evaluator(settings, references, endpoints, login)
     links = Links(settings.gateway_url, settings.mlflow_url)
     app = application(evaluator, router(endpoints, evaluator.board, links))
     server = uvicorn.Server(
@@ -83,9 +85,12 @@ def _evaluator(
     settings: EvaluateSettings,
     references: StoredReferences,
     endpoints: Callable[[], Sequence[ModelEndpoint]],
+    login: Mapping[str, object],
 ) -> Evaluator:
     address = KafkaAddress(
-        tuple(settings.kafka_bootstrap.split(",")), request_seconds=settings.request_seconds
+        tuple(settings.kafka_bootstrap.split(",")),
+        request_seconds=settings.request_seconds,
+        options=login,
     )
     drift = DriftSettings(
         window_seconds=settings.drift_window_seconds,

@@ -15,6 +15,9 @@ class EvaluateSettings:
     )
     store_url: str = field(metadata={"help": "Package store, any fsspec URL."})
     kafka_bootstrap: str = option("127.0.0.1:9092", "host:port of Kafka brokers, comma-separated.")
+    kafka_login: str = option(
+        "", "Folder of what signs in to Kafka, see service/kafka_login.py; empty: nothing does."
+    )
     windows_topic: str = option(WINDOWS, "Topic of window records; fold workers make it.")
     host: str = option("127.0.0.1", "Address to listen on.")
     port: int = option(9300, "Port of /metrics and /ui.")

@@ -9,10 +9,11 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Mapping
 
 from prometheus_client import start_http_server
 
-from service import flags, logs
+from service import flags, kafka_login, logs
 from stats.fold import FoldCounts, FoldPace, run
 from stats.kafka_clients import KafkaAddress, Topic
 from stats.metrics import register
@@ -29,6 +30,11 @@ def main() -> int:
     if settings.window_seconds < 1:
         sys.exit("stats.fold_main: window-seconds must be at least 1")
     logs.configure("fold", settings.log_level)
+    try:
+        login = kafka_login.options(settings.kafka_login)
+    except kafka_login.KafkaLoginError as error:
+        log.error("%s", error)
+        return 1
     # The client writes a line for each of its own attempts, many a second while Kafka is down.
     logging.getLogger("kafka").setLevel(logging.CRITICAL)
     stop = threading.Event()
@@ -40,14 +46,18 @@ def main() -> int:
         start_http_server(settings.metrics_port, addr=settings.metrics_host)
     log.info("the fold role starts", extra={"bootstrap": settings.kafka_bootstrap})
     pace = FoldPace(settings.window_seconds, settings.write_seconds)
-    run(lambda: _connect(settings), pace, counts, stop)
+    run(lambda: _connect(settings, login), pace, counts, stop)
     log.info("the fold role ends")
     return 0
 
 
-def _connect(settings: FoldSettings) -> tuple[KafkaPredictionLog, KafkaRecordSink]:
+def _connect(
+    settings: FoldSettings, login: Mapping[str, object]
+) -> tuple[KafkaPredictionLog, KafkaRecordSink]:
     address = KafkaAddress(
-        tuple(settings.kafka_bootstrap.split(",")), request_seconds=settings.request_seconds
+        tuple(settings.kafka_bootstrap.split(",")),
+        request_seconds=settings.request_seconds,
+        options=login,
     )
     source = KafkaPredictionLog(
         address, GroupSettings(settings.group, settings.session_seconds, settings.predictions_topic)

@@ -8,7 +8,7 @@ traffic. It never judges and never writes.
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from contracts.windows import EndpointWindow
@@ -52,6 +52,7 @@ class WindowsReader:
         self,
         bootstrap: str,
         *,
+        login: Mapping[str, object] | None = None,
         pace: ReaderPace | None = None,
         connect: Connect | None = None,
         clock: Callable[[], float] = time.time,
@@ -60,12 +61,13 @@ class WindowsReader:
 
         Args:
             bootstrap: ``host:port``, comma-separated.
+            login: options of kafka-python's clients that sign in.
             pace: with what patience.
             connect: makes a log from a time onwards, in place of Kafka's.
             clock: unix seconds.
         """
         self._pace = pace or ReaderPace()
-        address = KafkaAddress(tuple(bootstrap.split(",")))
+        address = KafkaAddress(tuple(bootstrap.split(",")), options=login or {})
         self._connect: Connect = connect or (lambda since: KafkaRecordLog(address, since))
         self._clock = clock
         self._lock = threading.Lock()  # of the next two

@@ -13,6 +13,9 @@ class FoldSettings:
     """The fold role: counts prediction events into windows, as one of a consumer group."""
 
     kafka_bootstrap: str = option("127.0.0.1:9092", "host:port of Kafka brokers, comma-separated.")
+    kafka_login: str = option(
+        "", "Folder of what signs in to Kafka, see service/kafka_login.py; empty: nothing does."
+    )
     group: str = option("headrace.fold", "Consumer group; its members share the partitions.")
     predictions_topic: str = option(PREDICTIONS, "Topic of prediction events; gateways make it.")
     windows_topic: str = option(WINDOWS, "Topic of window records; made where it is missing.")

@@ -44,7 +44,8 @@ from registry.store import PackageStore
 from registry.webhook import WebhookListener
 from registry.write_back import WriteBack
 from rollout.judge import Judge
-from service import flags, logs
+from service import flags, kafka_login, logs
+from service.kafka_login import KafkaLoginError
 from service.kubernetes import place
 from service.kubernetes.errors import AccessError
 from stats.reader import WindowsReader
@@ -66,13 +67,15 @@ def main() -> int:
     try:
         endpoints = places.endpoints(settings.endpoints, environment)
         launcher = _launcher(settings, environment)
-    except (AccessError, BadTemplateError) as error:
+        login = kafka_login.options(settings.kafka_login)
+    except (AccessError, BadTemplateError, KafkaLoginError) as error:
         log.error("%s", error)
         return 1
     if settings.metrics_port:
         REGISTRY.register(RolloutCollector(endpoints.list))
         start_http_server(settings.metrics_port, addr=settings.metrics_host)
-    asyncio.run(_run(settings, environment, endpoints, launcher))
+    statistics = WindowsReader(settings.kafka_bootstrap, login=login)
+    asyncio.run(_run(settings, environment, endpoints, launcher, statistics))
     return 0
 
 
@@ -81,12 +84,12 @@ async def _run(
     environment: Mapping[str, str],
     endpoints: EndpointStore,
     launcher: ConversionLauncher,
+    statistics: WindowsReader,
 ) -> None:
     stop, changed = asyncio.Event(), asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     store = PackageStore(settings.store_url)
-    statistics = WindowsReader(settings.kafka_bootstrap)
     rollouts = JoinedRollouts(Judge(PackageProfiles(store)), statistics)
     source = _source(settings, environment, rollouts, changed)
     controller = Controller(

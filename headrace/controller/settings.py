@@ -27,6 +27,9 @@ class ControllerSettings:
     kafka_bootstrap: str = option(
         "127.0.0.1:9092", "Kafka's bootstrap servers, whence the windows of statistics come."
     )
+    kafka_login: str = option(
+        "", "Folder of what signs in to Kafka, see service/kafka_login.py; empty: nothing does."
+    )
     auto_endpoints: bool = option(
         default=False, text="Make an endpoint for every registered model that has none."
     )
