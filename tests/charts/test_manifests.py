@@ -111,7 +111,15 @@ def test_every_volume_is_bounded_and_every_mount_has_one(case: str) -> None:
 def test_what_pods_name_is_made_or_is_the_users(case: str) -> None:
     found = everything(case)
     made = {(item["kind"], item["metadata"]["name"]) for item in found}
-    theirs = {"mlflow-login", "object-store", "api-keys", "receipts", "headrace-tls", "pull"}
+    theirs = {
+        "mlflow-login",
+        "object-store",
+        "api-keys",
+        "receipts",
+        "headrace-tls",
+        "pull",
+        "kafka-login",
+    }
     for name, _, spec in pod_specs(found):
         assert ("ServiceAccount", spec["serviceAccountName"]) in made, name
         for volume in spec["volumes"]:

@@ -85,6 +85,8 @@ def test_helm_holds_values_to_the_schema() -> None:
             "gateway.autoscaling.minReplicas is above gateway.autoscaling.maxReplicas",
         ),
         (['kafka.bootstrapServers=["a:1", "b:1", "c:1"]'], "Set kafka.replication to 3"),
+        (['kafka.existingSecret="login"'], "kafka.bootstrapServers must name"),
+        (['mlflow.existingSecret="login"'], "mlflow.url must name"),
         (['kafka.bootstrapServers=["localhost:9092"]'], "in a pod is the pod itself"),
     ],
 )

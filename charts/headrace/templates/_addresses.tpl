@@ -12,6 +12,26 @@
 {{- end -}}
 {{- end -}}
 
+{{/* The folder of what signs in to Kafka, as a flag. */}}
+{{- define "headrace.kafkaLogin" -}}
+{{- if .Values.kafka.existingSecret -}}/etc/headrace/kafka{{- end -}}
+{{- end -}}
+
+{{- define "headrace.kafkaLoginMount" -}}
+{{- if .Values.kafka.existingSecret -}}
+- {name: kafka-login, mountPath: /etc/headrace/kafka, readOnly: true}
+{{- end -}}
+{{- end -}}
+
+{{- define "headrace.kafkaLoginVolume" -}}
+{{- with .Values.kafka.existingSecret -}}
+- name: kafka-login
+  secret:
+    secretName: {{ . }}
+    defaultMode: 0440
+{{- end -}}
+{{- end -}}
+
 {{/* MLflow's artifact store, over whichever scheme MLflow is asked. */}}
 {{- define "headrace.storeUrl" -}}
 {{- if .Values.packages.storeUrl -}}

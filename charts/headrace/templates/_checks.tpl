@@ -18,6 +18,12 @@
 {{- if and $values.kafka.bootstrapServers (eq (int64 $values.kafka.replication) 1) (gt (len $values.kafka.bootstrapServers) 2) -}}
 {{- fail "\n\nkafka.replication is 1 on a Kafka of several brokers: the loss of one broker's disk would lose statistics. Set kafka.replication to 3." -}}
 {{- end -}}
+{{- if and $values.kafka.existingSecret (not $values.kafka.bootstrapServers) -}}
+{{- fail "\n\nkafka.existingSecret signs in to your own Kafka, which kafka.bootstrapServers must name: the embedded one asks for nothing." -}}
+{{- end -}}
+{{- if and $values.mlflow.existingSecret (not $values.mlflow.url) -}}
+{{- fail "\n\nmlflow.existingSecret signs in to your own MLflow, which mlflow.url must name: the embedded one asks for nothing." -}}
+{{- end -}}
 {{- range $_, $server := $values.kafka.bootstrapServers -}}
 {{- if has (regexReplaceAll ":[0-9]+$" $server "") (list "localhost" "127.0.0.1") -}}
 {{- fail (printf "\n\nkafka.bootstrapServers names %s, which in a pod is the pod itself: name the brokers as the cluster reaches them." $server) -}}
@@ -31,6 +37,7 @@
 {{- $named := dict
   "packages.existingSecret" $values.packages.existingSecret
   "mlflow.existingSecret" $values.mlflow.existingSecret
+  "kafka.existingSecret" $values.kafka.existingSecret
   "gateway.keys.existingSecret" $values.gateway.keys.existingSecret
   "gateway.feedback.existingSecret" $values.gateway.feedback.existingSecret -}}
 {{- toJson $named -}}
