@@ -68,6 +68,7 @@ def register(name: str, variant: str) -> str:
     if variant == "v2":
         training = json.loads((MODEL / "training.json").read_text(encoding="utf-8"))
         divide_logits(graph, float(training["temperature"]))
+        mlflow.log_param("temperature", training["temperature"])
     return log_version(graph, name, variant)
 
 
