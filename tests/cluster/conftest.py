@@ -5,6 +5,7 @@ import tomllib
 from collections.abc import Iterator
 
 import pytest
+from cluster_walk import register, stable, until_serving
 from real_cluster import ROOT, ClientPod, Cluster, Release, own_namespace, reason_to_skip
 
 NAMESPACE = "headrace-tests"
@@ -43,3 +44,11 @@ def client(cluster: Cluster) -> ClientPod:
     pod = ClientPod(cluster)
     pod.start(f"{registry}headrace-client:{images['tag']}")
     return pod
+
+
+@pytest.fixture
+def served(release: Release, client: ClientPod) -> str:
+    """The version of the example that serves, registered where it was not yet."""
+    if stable(release) is None:
+        register(release, client)
+    return until_serving(release)

@@ -24,6 +24,7 @@ COMMAND_SECONDS = 60.0
 CRD = "modelendpoints.headrace.dev"
 # Made anew by Kubernetes itself, or of what has happened.
 PASSING = ("event", "podmetrics", "endpointslice", "endpoints/", "lease", "controllerrevision")
+STATEFUL = ("evaluate", "kafka", "mlflow")
 RESTRICTED = {
     "allowPrivilegeEscalation": False,
     "readOnlyRootFilesystem": True,
@@ -125,6 +126,42 @@ class Release:
     def uninstall(self) -> str:
         """Uninstalls; returns what helm said."""
         return self.cluster.helm("uninstall", self.name, "--wait", "--timeout", "180s", seconds=200)
+
+    def rollback(self, seconds: float = 600) -> str:
+        """Goes back to the revision before, and waits until all is ready."""
+        deadline = ["--wait", "--timeout", f"{seconds:.0f}s"]
+        return self.cluster.helm("rollback", self.name, *deadline, seconds=seconds + 30)
+
+    def scale(self, component: str, pods: int) -> None:
+        """Scales a Deployment, and waits until it has just so many pods, all ready."""
+        self.cluster.kubectl("scale", f"deployment/{self.host(component)}", f"--replicas={pods}")
+        self.until_ready(component)
+        until(f"{pods} pods of {component}", 120, lambda: len(self.pods(component)) == pods)
+
+    def until_ready(self, component: str) -> None:
+        """Waits until all pods of a component are as asked, and ready."""
+        self.cluster.kubectl(
+            "rollout", "status", self._owner(component), "--timeout=300s", seconds=310
+        )
+
+    def delete_one_pod(self, component: str) -> None:
+        """Deletes a pod and waits until it is gone."""
+        name = self.pods(component)[0]["metadata"]["name"]
+        self.cluster.kubectl("delete", "pod", name, "--timeout=180s", seconds=190)
+
+    def pods(self, component: str) -> list[dict[str, Any]]:
+        """A component's pods, those on their way out included."""
+        labels = f"app.kubernetes.io/instance={self.name},app.kubernetes.io/component={component}"
+        return list(self.cluster.get("pods", "-l", labels).get("items", []))
+
+    def addresses(self, component: str) -> list[str]:
+        """Where a component's pods listen, in the order of their names."""
+        pods = sorted(self.pods(component), key=lambda pod: str(pod["metadata"]["name"]))
+        return [pod["status"]["podIP"] for pod in pods if "podIP" in pod["status"]]
+
+    def _owner(self, component: str) -> str:
+        kind = "statefulset" if component in STATEFUL else "deployment"
+        return f"{kind}/{self.host(component)}"
 
     def host(self, component: str) -> str:
         """A component's Service, as pods of the namespace know it."""
