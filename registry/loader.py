@@ -19,7 +19,7 @@ from contracts.loading import CostPoint, LoadedModel, LoaderReport, LoadFailure
 from contracts.manifest import MANIFEST, Manifest
 from contracts.model import ModelRef
 from registry import desired, durable, metrics, warmup
-from registry.desired import Failure, Ledger, Want
+from registry.desired import Failure, Ledger, Role, Want
 from registry.endpoint_store import EndpointStore
 from registry.errors import (
     BackendMissingError,
@@ -92,6 +92,8 @@ class Loader:
         self._failures: dict[str, Failure] = {}
         self._backend: str | None = None
         self._answers = False
+        self._read_once = False
+        self._complete = False  # stays while Triton loses nothing
         self._reported: LoaderReport | None = None
         self._reporting = asyncio.Lock()  # a sign of life never overtakes news
         self._unheard = False
@@ -124,6 +126,25 @@ class Loader:
         except OSError as error:
             log.warning("the report can't be taken away: %s", error)
 
+    def unready(self) -> str:
+        """Why this Triton should get no requests yet; empty where it may.
+
+        Once it held every stable package it stays ready while it loses none: a version that is
+        promoted later never takes a serving Triton out.
+        """
+        if not self._answers:
+            return "Triton does not answer"
+        return "" if self._complete else "a stable version is not loaded yet"
+
+    def stable(self) -> tuple[ModelRef, ...]:
+        """The stable packages that Triton holds now."""
+        wants = desired.wanted(self._known) if self._answers else ()
+        return tuple(
+            want.ref
+            for want in wants
+            if want.role is Role.STABLE and want.ref.triton_model in self._loaded
+        )
+
     async def step(self) -> bool:
         """One pass; returns whether there may be more to do at once."""
         await self._read_endpoints()
@@ -150,6 +171,7 @@ class Loader:
     async def _read_endpoints(self) -> None:
         try:
             self._known = await asyncio.to_thread(self._endpoints.list)
+            self._read_once = True
         except OSError as error:
             log.warning("endpoints can't be read, going on with the last ones: %s", error)
 
@@ -178,6 +200,7 @@ class Loader:
             log.warning("Triton lost %s: it was restarted", ", ".join(sorted(lost)))
             metrics.TRITON_RESTARTS.inc()
             self._backend = None
+            self._complete = False
             for want in wants:
                 if want.ref.triton_model in lost and not self._ledger.in_order:
                     self._crashed(want)
@@ -287,6 +310,7 @@ class Loader:
         """Writes the report where it says something new, or is due as a sign of life."""
         loaded = tuple(self._loaded.values()) if self._answers else ()
         missing = desired.missing_stable(wants, self._loaded)
+        self._complete |= self._answers and self._read_once and not missing
         async with self._reporting:
             report = LoaderReport(
                 loader=self._options.name,

@@ -10,11 +10,13 @@ import os
 import signal
 import sys
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
-from prometheus_client import start_http_server
-
+from contracts.manifest import MANIFEST, Manifest
+from contracts.model import ModelRef
 from registry import places
+from registry.examiner import Examiner
 from registry.loader import Loader, LoaderOptions
 from registry.package_cache import LocalPackages
 from registry.placement import Placement, SharedRepository, UploadedFiles
@@ -22,7 +24,7 @@ from registry.settings import LoaderSettings
 from registry.store import PackageStore
 from registry.triton_client import GrpcTriton
 from registry.triton_config import BACKEND_ONNXRUNTIME, BACKEND_PYTHON
-from service import flags, logs
+from service import flags, logs, pages
 from service.kubernetes.errors import AccessError
 
 log = logging.getLogger(__name__)
@@ -33,8 +35,6 @@ def main() -> int:
     settings = flags.parse(LoaderSettings, sys.argv[1:], os.environ, program="registry.loader_main")
     logs.configure("loader", settings.log_level)
     log.info("the loader starts")
-    if settings.metrics_port:
-        start_http_server(settings.metrics_port, addr=settings.metrics_host)
     try:
         asyncio.run(_run(settings, os.environ))
     except AccessError as error:
@@ -52,13 +52,37 @@ async def _run(settings: LoaderSettings, environment: Mapping[str, str]) -> None
         call_seconds=settings.call_timeout_seconds,
         load_seconds=settings.load_timeout_seconds,
     )
+    packages = LocalPackages(PackageStore(settings.store_url), settings.state_dir / "packages")
     try:
-        await build(settings, triton, environment).run(stop)
+        loader = build(settings, triton, packages, environment)
+        examiner = Examiner(triton, loader.stable, partial(_manifest, packages))
+        if settings.metrics_port:
+            probes = {"/readyz": loader.unready, "/triton/livez": examiner.fault}
+            pages.serve(settings.metrics_host, settings.metrics_port, probes)
+        async with asyncio.TaskGroup() as tasks:
+            examining = tasks.create_task(examiner.run())
+            await loader.run(stop)
+            examining.cancel()
     finally:
         await triton.close()
 
 
-def build(settings: LoaderSettings, triton: GrpcTriton, environment: Mapping[str, str]) -> Loader:
+def _manifest(packages: LocalPackages, ref: ModelRef) -> Manifest:
+    """The manifest of a package that is on this disk already.
+
+    Raises:
+        PackageUnavailableError: it is not.
+        ValueError: it can't be read.
+    """
+    return Manifest.model_validate_json((packages.fetch(ref) / MANIFEST).read_bytes())
+
+
+def build(
+    settings: LoaderSettings,
+    triton: GrpcTriton,
+    packages: LocalPackages,
+    environment: Mapping[str, str],
+) -> Loader:
     """The loader on endpoints, a package store and a Triton.
 
     Raises:
@@ -82,7 +106,7 @@ def build(settings: LoaderSettings, triton: GrpcTriton, environment: Mapping[str
     return Loader(
         options,
         endpoints=places.endpoints(settings.endpoints, environment),
-        packages=LocalPackages(PackageStore(settings.store_url), settings.state_dir / "packages"),
+        packages=packages,
         triton=triton,
         placement=placement,
         reports=places.reports(settings.reports, environment),

@@ -41,5 +41,7 @@ class LoaderSettings:
     unload_after_seconds: float = option(600.0, "Time that a model stays after nobody names it.")
     warmup_seconds: float = option(1.5, "Time to measure a model's batches after its load.")
     metrics_host: str = option("127.0.0.1", "Address that /metrics listens on.")
-    metrics_port: int = option(0, "Port of /metrics; 0: off.")
+    metrics_port: int = option(
+        0, "Port of /metrics and of /readyz and /triton/livez for probes; 0: off."
+    )
     log_level: str = option("INFO", "Least severe level that is logged.")

@@ -328,3 +328,40 @@ async def test_the_report_is_written_only_for_news_and_as_a_sign_of_life(house: 
     house.time += 2.0
     await house.settle()
     assert house.reports.written == written + 1
+
+
+async def test_a_triton_is_ready_from_its_first_whole_set_of_stable_versions_on(
+    house: House,
+) -> None:
+    assert house.loader.unready() == "Triton does not answer"
+    house.triton.refuses[STABLE.triton_model] = TritonRefusedError("Stub process is not healthy")
+    await house.serve(STABLE, stable=STABLE)
+    assert "not loaded yet" in house.loader.unready()
+    house.triton.refuses.clear()
+    house.time += 100.0
+    await house.settle()
+    assert house.loader.unready() == ""
+    assert house.loader.stable() == (STABLE,)
+    house.packages.away = True
+    await house.serve(STABLE, CANDIDATE, stable=CANDIDATE)
+    assert house.loader.unready() == ""
+
+
+async def test_a_triton_that_lost_its_models_is_not_ready_before_it_has_them_again(
+    house: House,
+) -> None:
+    await house.serve(STABLE, stable=STABLE)
+    house.packages.away = True
+    house.triton.restart()
+    await house.loader.step()
+    assert "not loaded yet" in house.loader.unready()
+    house.packages.away = False
+    house.time += 100.0
+    await house.settle()
+    assert house.loader.unready() == ""
+
+
+async def test_a_loader_that_could_read_no_endpoints_yet_is_not_ready(house: House) -> None:
+    house.endpoints.broken = True
+    await house.loader.step()
+    assert house.loader.unready()

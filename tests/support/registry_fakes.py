@@ -147,6 +147,7 @@ class FakeTriton:
     refuses: dict[str, Exception] = field(default_factory=dict)
     fails: dict[str, Exception] = field(default_factory=dict)
     dies_on: set[str] = field(default_factory=set)
+    hangs_on: set[str] = field(default_factory=set)
     down: bool = False
     calls: list[tuple[str, str]] = field(default_factory=list)
     shapes: list[tuple[str, tuple[int, ...]]] = field(default_factory=list)
@@ -180,6 +181,8 @@ class FakeTriton:
         self._reach()
         shape = inputs["input_ids"].shape
         self.shapes.append((name, shape))
+        if name in self.hangs_on:
+            await asyncio.Event().wait()
         if name in self.fails:
             raise self.fails[name]
         return shape[0], 4 * shape[0]

@@ -1,0 +1,108 @@
+"""Finds a Triton that hangs: it says that it lives, and answers no inference any more.
+
+Run by ``registry.loader_main`` beside the loader. One row is run on each stable model every few
+seconds, as a caller would; a model that keeps refusing is named in the log and is no reason to
+restart the others. It only says what it finds: who restarts Triton is the probe's.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from contracts.manifest import Manifest
+from contracts.model import ModelRef
+from registry import warmup
+from registry.errors import RegistryError, TritonRefusedError, TritonUnavailableError
+from registry.triton_client import Triton
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ExaminerPace:
+    """How often it looks, how long it waits, and how often in a row an answer may be missing."""
+
+    every_seconds: float = 15.0
+    again_seconds: float = 2.0
+    deadline_seconds: float = 10.0
+    most_missing: int = 1
+
+
+class Examiner:
+    """One Triton's examiner.
+
+    Args:
+        triton: the server.
+        stable: the stable models that it should answer for now.
+        manifest: reads the manifest of one of them, once; may block.
+        pace: how often and how long.
+    """
+
+    def __init__(
+        self,
+        triton: Triton,
+        stable: Callable[[], tuple[ModelRef, ...]],
+        manifest: Callable[[ModelRef], Manifest],
+        pace: ExaminerPace | None = None,
+    ) -> None:
+        self._triton = triton
+        self._stable = stable
+        self._manifest = manifest
+        self._pace = pace or ExaminerPace()
+        self._manifests: dict[str, Manifest] = {}
+        self._missing = 0
+        self._silent = ""
+
+    def fault(self) -> str:
+        """Why Triton should be restarted; empty where it answers."""
+        return self._silent if self._missing > self._pace.most_missing else ""
+
+    async def run(self) -> None:
+        """Looks until it is cancelled."""
+        while True:
+            await self.look()
+            pace = self._pace
+            await asyncio.sleep(pace.again_seconds if self._missing else pace.every_seconds)
+
+    async def look(self) -> None:
+        """Asks whether it lives, and runs one row on each stable model."""
+        try:
+            await self._triton.held(())
+            for ref in self._stable():
+                await self._examine(ref)
+        except TritonUnavailableError as error:
+            self._missing += 1
+            self._silent = str(error)
+            log.warning("%s", error)
+        else:
+            self._missing = 0
+
+    async def _examine(self, ref: ModelRef) -> None:
+        """Runs one row; a refusal is an answer.
+
+        Raises:
+            TritonUnavailableError: there was none, or not in time.
+        """
+        name, seconds = ref.triton_model, self._pace.deadline_seconds
+        try:
+            manifest = await self._manifest_of(ref)
+            tensors = warmup.batch(manifest, manifest.length_buckets[0], 1)
+            async with asyncio.timeout(seconds):
+                await self._triton.infer(name, tensors)
+        except TimeoutError:
+            sentence = f"Triton answered no inference on {name} within {seconds:g} s"
+            raise TritonUnavailableError(sentence) from None
+        except TritonUnavailableError:
+            raise
+        except TritonRefusedError as error:
+            log.warning("%s refuses an inference: %s", name, error)
+        except (RegistryError, OSError, ValueError) as error:
+            log.info("%s can't be examined: %s", name, error)
+
+    async def _manifest_of(self, ref: ModelRef) -> Manifest:
+        known = self._manifests.get(ref.package)
+        if known is None:
+            known = await asyncio.to_thread(self._manifest, ref)
+            self._manifests[ref.package] = known
+        return known
