@@ -12,9 +12,10 @@ import logging
 import os
 import signal
 import socket
+import ssl
 import sys
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import version as package_version
 from pathlib import Path
 from typing import cast
@@ -47,6 +48,7 @@ from gateway.receipts import ReceiptKeyError, Receipts, read_keys
 from gateway.reconcile import Reconciler
 from gateway.settings import Settings, read_settings
 from gateway.shadow import Shadows
+from gateway.tls import Tls, TlsFileError
 from gateway.tracing import TracingUnavailableError, open_tracer
 from service.kafka_login import KafkaLoginError
 from service.kubernetes.errors import AccessError
@@ -67,6 +69,7 @@ _SENTENCES = (
     ReceiptKeyError,
     TracingUnavailableError,
     KafkaLoginError,
+    TlsFileError,
 )
 
 
@@ -125,9 +128,11 @@ class Gateway:
             body_seconds=settings.body_seconds,
         )
         app = create_app(front, limits)
+        self._tls = open_tls(settings)
         config = uvicorn.Config(
             app,
             timeout_graceful_shutdown=int(settings.drain_seconds),
+            ssl_context_factory=_context_of(self._tls),
             **uvicorn_options(limits, app.shedding),
         )
         self._http = HttpServer(config)
@@ -158,6 +163,7 @@ class Gateway:
             self._events.start()
             self._reconciler.start()
             self._shadows.start()
+            renewal = asyncio.create_task(self._renew(), name="certificate")
             http = asyncio.create_task(self._http.serve([listener]), name="http")
             stop = asyncio.create_task(self._stop.wait(), name="stop")
             # What was imported and built so far lives as long as the process: no collection need
@@ -168,7 +174,12 @@ class Gateway:
                 await asyncio.wait((http, stop), return_when=asyncio.FIRST_COMPLETED)
             finally:
                 stop.cancel()
+                renewal.cancel()
                 await self._go_away(http)
+
+    async def _renew(self) -> None:
+        if self._tls is not None:
+            await self._tls.follow()
 
     def _listen(self) -> socket.socket:
         settings = self._settings
@@ -182,7 +193,7 @@ class Gateway:
         if grpc_port >= 0:
             address = f"[{host}]" if ":" in host else host
             try:
-                grpc_port = self._grpc.add_insecure_port(f"{address}:{grpc_port}")
+                grpc_port = self._bind_grpc(f"{address}:{grpc_port}")
             except RuntimeError as error:
                 listener.close()
                 sentence = _port_sentence(host, grpc_port, "--grpc-port")
@@ -190,6 +201,11 @@ class Gateway:
         port = listener.getsockname()[1]
         log.info("gateway listens", extra={"host": host, "http_port": port, "grpc_port": grpc_port})
         return listener
+
+    def _bind_grpc(self, address: str) -> int:
+        if self._tls is None:
+            return int(self._grpc.add_insecure_port(address))
+        return int(self._grpc.add_secure_port(address, self._tls.grpc_credentials()))
 
     async def _go_away(self, http: "asyncio.Task[None]") -> None:
         settings = self._settings
@@ -236,6 +252,23 @@ def open_receipts(settings: Settings) -> Receipts | None:
         return None
     keys = read_keys(Path(settings.receipt_key_file))
     return Receipts(keys, settings.feedback_days * 86400)
+
+
+def open_tls(settings: Settings) -> Tls | None:
+    """The certificate, None where none is named.
+
+    Raises:
+        TlsFileError: only one of the two files is named, or they can't be used.
+    """
+    certificate, key = settings.tls_certificate_file, settings.tls_key_file
+    if bool(certificate) != bool(key):
+        raise TlsFileError("--tls-certificate-file and --tls-key-file go together")
+    return Tls(Path(certificate), Path(key)) if certificate else None
+
+
+def _context_of(tls: Tls | None) -> Callable[..., ssl.SSLContext] | None:
+    """What uvicorn asks for its context."""
+    return None if tls is None else lambda *_: tls.context
 
 
 def _port_sentence(host: str, port: int, flag: str) -> str:

@@ -45,6 +45,11 @@ class Settings:
     http_port: int = _option(8080, "HTTP port; 0 takes a free one")
     grpc_port: int = _option(8081, "gRPC port; 0 takes a free one, -1 switches gRPC off")
 
+    tls_certificate_file: str = _option(
+        "", "certificate chain, PEM, for HTTP and gRPC; read again when it changes; empty: no TLS"
+    )
+    tls_key_file: str = _option("", "the certificate's key, PEM")
+
     # The engine.
     triton_grpc: tuple[str, ...] = _option(
         (), "host:port of Tritons beside those that loaders report, comma-separated"
