@@ -118,6 +118,7 @@ def test_what_pods_name_is_made_or_is_the_users(case: str) -> None:
         "receipts",
         "headrace-tls",
         "pull",
+        "gateway-tls",
         "kafka-login",
     }
     for name, _, spec in pod_specs(found):

@@ -1,5 +1,9 @@
 {{/* Where things are: the chart's own parts, or those that the values name. */}}
 
+{{- define "headrace.gatewayScheme" -}}
+{{- ternary "https" "http" (not (empty .Values.gateway.tls.existingSecret)) -}}
+{{- end -}}
+
 {{- define "headrace.mlflowUrl" -}}
 {{- .Values.mlflow.url | default (printf "http://%s:5000" (include "headrace.host" (list . "mlflow"))) | trimSuffix "/" -}}
 {{- end -}}

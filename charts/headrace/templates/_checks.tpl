@@ -38,6 +38,7 @@
   "packages.existingSecret" $values.packages.existingSecret
   "mlflow.existingSecret" $values.mlflow.existingSecret
   "kafka.existingSecret" $values.kafka.existingSecret
+  "gateway.tls.existingSecret" $values.gateway.tls.existingSecret
   "gateway.keys.existingSecret" $values.gateway.keys.existingSecret
   "gateway.feedback.existingSecret" $values.gateway.feedback.existingSecret -}}
 {{- toJson $named -}}

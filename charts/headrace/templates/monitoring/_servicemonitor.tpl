@@ -1,6 +1,7 @@
-{{/* Takes (list ROOT COMPONENT PORTS). */}}
+{{/* Takes (list ROOT COMPONENT PORTS) and optionally the scheme. */}}
 {{- define "headrace.serviceMonitor" -}}
 {{- $root := index . 0 -}}{{- $component := index . 1 -}}
+{{- $https := and (gt (len .) 3) (eq (last .) "https") -}}
 {{- $monitors := $root.Values.monitoring.serviceMonitors -}}
 {{- if and $monitors.enabled ($root.Capabilities.APIVersions.Has "monitoring.coreos.com/v1/ServiceMonitor") -}}
 apiVersion: monitoring.coreos.com/v1
@@ -20,6 +21,11 @@ spec:
     - port: {{ . }}
       path: /metrics
       interval: {{ $monitors.interval }}
+      {{- if $https }}
+      scheme: https
+      # Pods are asked by their address, for which no certificate is made.
+      tlsConfig: {insecureSkipVerify: true}
+      {{- end }}
     {{- end }}
 {{- end -}}
 {{- end -}}
