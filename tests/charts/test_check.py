@@ -92,6 +92,30 @@ def test_the_evaluate_role_says_what_it_waits_for(
     assert bool(said) == bool(found)
 
 
+NOTHING = "http://127.0.0.1:1"
+
+
+def test_a_triton_that_answers_no_inference_is_started_anew(
+    check: ModuleType, part: Answers
+) -> None:
+    said = "Triton answered no inference on m-v1 within 10 s"
+    part.at = {"/triton/livez": (503, f"{said}\n"), "/v2/health/live": (200, "")}
+    assert check.triton(part.url, part.url) == said
+
+
+def test_a_loader_that_is_away_does_not_end_triton(check: ModuleType, part: Answers) -> None:
+    part.at = {"/v2/health/live": (200, "")}
+    assert check.triton(NOTHING, part.url) == ""
+    assert check.triton(part.url, part.url) == ""  # one that has no such page
+
+
+def test_a_triton_that_does_not_even_say_that_it_lives_is_started_anew(
+    check: ModuleType, part: Answers
+) -> None:
+    part.at = {"/triton/livez": (200, "ok\n")}
+    assert "does not say that it lives" in check.triton(part.url, NOTHING)
+
+
 def test_helm_test_names_every_part_that_is_wrong(
     check: ModuleType, part: Answers, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,7 +1,8 @@
 """Says in a sentence whether a part of Headrace does its work.
 
 Readiness probes of the statistics run ``check.py fold`` and ``check.py evaluate`` in their own
-pods, so that what is wrong stands in the pod's events; ``helm test`` runs ``check.py all
+pods, and the liveness probe of Triton's container ``check.py triton``, so that what is wrong stands
+in the pod's events; ``helm test`` runs ``check.py all
 NAME=URL...``. Ends with 0 where all is well, else with 1. Needs Python alone, and never changes
 anything.
 """
@@ -15,6 +16,8 @@ import urllib.request
 SECONDS = 5.0
 FOLD = "http://127.0.0.1:9302/metrics"
 EVALUATE = "http://127.0.0.1:9300"
+LOADER = "http://127.0.0.1:9303"
+TRITON = "http://127.0.0.1:8000"
 # Whether a part is there is asked, not who it is: its certificate is made for other names.
 ANY = ssl.create_default_context()
 ANY.check_hostname = False
@@ -67,6 +70,19 @@ def evaluate(url: str = EVALUATE) -> str:
     return f"the evaluate role is not ready: {text.strip()}"
 
 
+def triton(loader: str = LOADER, server: str = TRITON) -> str:
+    """Why the Triton of this pod should be started anew; empty where it should not.
+
+    The loader beside it runs a real inference on each stable model. A loader that is away says
+    nothing of Triton, which goes on without it.
+    """
+    status, text = ask(f"{loader}/triton/livez")
+    if status == 503:
+        return text.strip()
+    status, text = ask(f"{server}/v2/health/live")
+    return "" if status == 200 else f"Triton does not say that it lives: {text[:300]}"
+
+
 def reachable(name: str, url: str) -> str:
     """What is wrong with a part at ``http://...`` or ``tcp://host:port``, if anything is."""
     scheme, _, rest = url.partition("://")
@@ -102,10 +118,12 @@ def main(arguments: list[str]) -> int:
             reason = fold()
         case ["evaluate"]:
             reason = evaluate()
+        case ["triton"]:
+            reason = triton()
         case ["all", *parts] if parts:
             reason = everything(parts)
         case _:
-            reason = "say fold, evaluate, or all NAME=URL..."
+            reason = "say fold, evaluate, triton, or all NAME=URL..."
     if reason:
         sys.stdout.write(f"{reason}\n")
     return int(bool(reason))

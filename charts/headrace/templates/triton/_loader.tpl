@@ -47,6 +47,11 @@
     periodSeconds: 20
     timeoutSeconds: 10
     failureThreshold: 3
+  # Ready once Triton has held every stable version; a promotion later changes nothing.
+  readinessProbe:
+    httpGet: {path: /readyz, port: loader-metrics}
+    periodSeconds: 3
+    timeoutSeconds: 5
   resources:
     {{- toYaml $triton.loader.resources | nindent 4 }}
   securityContext:
