@@ -13,8 +13,13 @@ from registry.reports import FileReports, Reports
 from service.kubernetes import place
 
 
-def endpoints(flag: str, environment: Mapping[str, str]) -> EndpointStore:
-    """The endpoints, watched already where they lie in a cluster.
+def endpoints(flag: str, environment: Mapping[str, str], *, watch: bool = True) -> EndpointStore:
+    """The endpoints.
+
+    Args:
+        flag: a folder, or ``kubernetes://NAMESPACE``.
+        environment: of the process.
+        watch: in a cluster, for whoever asks again and again.
 
     Raises:
         AccessError: no API server is known, or how to sign in.
@@ -23,7 +28,8 @@ def endpoints(flag: str, environment: Mapping[str, str]) -> EndpointStore:
         return FileEndpointStore(_folder(flag))
     opened = place.opened(flag, environment)
     store = KubernetesEndpointStore(opened.client, opened.namespace)
-    store.start()
+    if watch:
+        store.start()
     return store
 
 

@@ -13,7 +13,10 @@ from rich.console import Console
 from typer.core import TyperGroup
 
 from headrace.cli import endpoints, keys, recount, replay, rollout, stack, stats
-from headrace.errors import HeadraceError
+from headrace.cli.options import Namespace, chosen_namespace
+from headrace.errors import HeadraceError, RefusedError
+
+_IN_A_CLUSTER = frozenset({"apply", "get", "delete", "rollout", "schema"})
 
 errors = Console(stderr=True)
 
@@ -50,11 +53,18 @@ def _print_version(asked: bool) -> None:  # noqa: FBT001 - as typer calls it
 
 @app.callback()
 def main(
+    context: typer.Context,
+    namespace: Namespace = None,
     _version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print it.")
     ] = False,
 ) -> None:
     """Serves Hugging Face encoder models: registered in MLflow, run by Triton."""
+    chosen_namespace.set(namespace)
+    command = context.invoked_subcommand
+    if namespace is not None and command not in _IN_A_CLUSTER:
+        names = ", ".join(sorted(_IN_A_CLUSTER))
+        raise RefusedError(f"headrace {command} works on a local stack. In a cluster: {names}.")
 
 
 for command in (

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from headrace.cli.options import HOME, Home, Json, absolute
+from headrace.cli.options import HOME, Home, Json, where
 
 
 class Form(StrEnum):
@@ -26,7 +26,7 @@ def apply(
     """Makes endpoints, or changes them, to what YAML files say; takes effect without a restart."""
     from headrace.commands import apply as command
 
-    command.run(absolute(home), file, as_json=json)
+    command.run(where(home), file, as_json=json)
 
 
 def get(
@@ -43,7 +43,7 @@ def get(
     from headrace.commands import get as command
 
     form = None if output is None else output.value
-    command.run(absolute(home), endpoint, form=form, defaults=everything)
+    command.run(where(home), endpoint, form=form, defaults=everything)
 
 
 def delete(
@@ -55,7 +55,7 @@ def delete(
     """Removes an endpoint: its callers get 404."""
     from headrace.commands import delete as command
 
-    command.run(absolute(home), endpoint, sure=yes, as_json=json)
+    command.run(where(home), endpoint, sure=yes, as_json=json)
 
 
 def schema() -> None:

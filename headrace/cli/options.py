@@ -1,10 +1,24 @@
 """The options that several commands share, each declared once."""
 
+import os
+from contextvars import ContextVar
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+if TYPE_CHECKING:
+    from headrace.commands.home import Where
+
+Namespace = Annotated[
+    str | None,
+    typer.Option(
+        "--namespace",
+        "-n",
+        envvar="HEADRACE_NAMESPACE",
+        help="Work on this namespace of the cluster that KUBECONFIG names, not on --home.",
+    ),
+]
 Home = Annotated[
     Path,
     typer.Option(
@@ -36,6 +50,18 @@ Port = Annotated[int, typer.Option(min=1, max=65535, rich_help_panel="Ports on 1
 
 HOME = Path("~/.headrace")
 CACHE = Path("~/.cache/headrace")
+
+
+# What ``headrace --namespace`` said, for the command that follows it.
+chosen_namespace: ContextVar[str | None] = ContextVar("namespace", default=None)
+
+
+def where(home: Path) -> "Where":
+    """The cluster that ``headrace --namespace`` named, else the home."""
+    from headrace.commands.home import Cluster
+
+    namespace = chosen_namespace.get()
+    return absolute(home) if namespace is None else Cluster(namespace, dict(os.environ))
 
 
 def absolute(path: Path) -> Path:

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from headrace.cli.options import HOME, Home, Json, absolute
+from headrace.cli.options import HOME, Home, Json, where
 
 app = typer.Typer(
     no_args_is_help=True, help="A new version's way to all callers, and what people decide of it."
@@ -28,7 +28,7 @@ def status(
     """Shows where the newest version is, with each check and what it rests on."""
     from headrace.commands import rollout as command
 
-    command.show(absolute(home), name, watch=watch, as_json=json)
+    command.show(where(home), name, watch=watch, as_json=json)
 
 
 @app.command()
@@ -36,7 +36,7 @@ def history(name: Name, home: Home = HOME, json: Json = False) -> None:
     """Shows every transition with its time, reason, who and figures."""
     from headrace.commands import rollout as command
 
-    command.history(absolute(home), name, as_json=json)
+    command.history(where(home), name, as_json=json)
 
 
 @app.command()
@@ -145,4 +145,4 @@ def _decide(
 ) -> None:
     from headrace.commands import rollout as command
 
-    command.decide(absolute(home), name, verb, version=version, reason=reason, by=by, as_json=json)
+    command.decide(where(home), name, verb, version=version, reason=reason, by=by, as_json=json)

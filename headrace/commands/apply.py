@@ -6,6 +6,7 @@ from pathlib import Path
 
 from contracts.endpoint import ModelEndpoint
 from headrace.commands import home as homes
+from headrace.commands.home import Where
 from headrace.commands.output import console, print_json
 from headrace.endpoints import document, edits
 from headrace.errors import BadDocumentError, RequestFailedError
@@ -13,26 +14,24 @@ from headrace.errors import BadDocumentError, RequestFailedError
 _STANDARD_INPUT = Path("-")
 
 
-def run(root: Path, files: list[Path], *, as_json: bool) -> None:
+def run(where: Where, files: list[Path], *, as_json: bool) -> None:
     """Reads every file, then writes; a bad document anywhere leaves all endpoints as they are.
 
     Raises:
-        NotRunningError: there is no such home.
+        NotRunningError: there is no such home, or no way to the cluster.
         BadDocumentError: a document is no endpoint.
         RequestFailedError: a file can't be read.
         BrokenHomeError: an endpoint can't be written.
     """
-    home = homes.opened(root)
+    store = homes.site(where).store
     wanted: dict[str, ModelEndpoint] = {}
     for file in files:
         for endpoint in document.read(_text(file), _source(file)):
             if endpoint.name in wanted:
                 raise BadDocumentError(f"Two of the files hold the endpoint {endpoint.name}.")
             wanted[endpoint.name] = endpoint
-    store = homes.store(home)
     for name in wanted:
-        if (home.endpoints / f"{name}.json").exists():
-            edits.existing(store, name)  # all can be read, before any is written
+        edits.stored(store, name)  # all can be read, before any is written
     applied = [edits.apply(store, endpoint) for endpoint in wanted.values()]
     if as_json:
         print_json([asdict(each) for each in applied])

@@ -1,33 +1,32 @@
 """``headrace delete``: removes an endpoint, and says what that means for its callers."""
 
 import sys
-from pathlib import Path
 
 import typer
 
 from contracts.endpoint import ModelEndpoint
 from headrace.commands import home as homes
+from headrace.commands.home import Where
 from headrace.commands.output import console, print_json
 from headrace.endpoints import edits
 from headrace.errors import BrokenHomeError, RefusedError
-from headrace.stack import state
 
 
-def run(root: Path, name: str, *, sure: bool, as_json: bool) -> None:
+def run(where: Where, name: str, *, sure: bool, as_json: bool) -> None:
     """Removes an endpoint after asking.
 
     Raises:
-        NotRunningError: there is no such home.
+        NotRunningError: there is no such home, or no way to the cluster.
         RequestFailedError: there is no such endpoint.
         RefusedError: nobody said yes.
         BrokenHomeError: it can't be removed.
     """
-    home = homes.opened(root)
-    store = homes.store(home)
+    site = homes.site(where)
+    store = site.store
     unreadable = ""
     try:
         endpoint = edits.existing(store, name)
-        said = consequences(endpoint, store.list(), auto_endpoints=_auto_endpoints(home))
+        said = consequences(endpoint, edits.every(store), auto_endpoints=site.auto_endpoints)
     except BrokenHomeError as error:
         # An endpoint that can't be read is to be got rid of all the same.
         unreadable = error.message
@@ -79,11 +78,6 @@ def consequences(
             "headrace up --no-auto-endpoints, or delete the registered model."
         )
     return lines
-
-
-def _auto_endpoints(home: state.Home) -> bool:
-    record = state.read_record(home)
-    return True if record is None else record.auto_endpoints
 
 
 def _ask(name: str, said: list[str]) -> None:

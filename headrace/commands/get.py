@@ -1,33 +1,33 @@
 """``headrace get``: endpoints as people write them."""
 
 import sys
-from pathlib import Path
 
 from rich.markup import escape
 from rich.table import Table
 
 from contracts.endpoint import AliasVersion, EndpointSpec, ModelEndpoint, PinnedVersion
 from headrace.commands import home as homes
+from headrace.commands.home import Where
 from headrace.commands.output import console, print_json
 from headrace.endpoints import document, edits
 from headrace.stack import answers
 
 
-def run(root: Path, name: str | None, *, form: str | None, defaults: bool) -> None:
+def run(where: Where, name: str | None, *, form: str | None, defaults: bool) -> None:
     """Shows one endpoint's document, or a line for each.
 
     Args:
-        root: the home.
+        where: the home, or a cluster.
         name: of an endpoint; all without it.
         form: ``yaml`` or ``json``; without it YAML of a single one, and a table of all.
         defaults: also what is at its default.
 
     Raises:
-        NotRunningError: there is no such home.
+        NotRunningError: there is no such home, or no way to the cluster.
         RequestFailedError: there is no such endpoint.
     """
-    store = homes.store(homes.opened(root))
-    found = store.list() if name is None else (edits.existing(store, name),)
+    store = homes.site(where).store
+    found = edits.every(store) if name is None else (edits.existing(store, name),)
     documents = [document.as_written(endpoint, defaults=defaults) for endpoint in found]
     if form == "json":
         print_json(documents if name is None else documents[0])

@@ -1,10 +1,63 @@
-"""The home that a command works on, and the endpoints in it."""
+"""Where a command finds endpoints: in the home of a local stack, or in a namespace of a cluster."""
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from headrace.errors import NotRunningError
+from headrace.stack import state
 from headrace.stack.state import Home
-from registry.endpoint_store import FileEndpointStore
+from registry import places
+from registry.endpoint_store import EndpointStore, FileEndpointStore
+from service.kubernetes.errors import AccessError
+from service.kubernetes.place import SCHEME
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """A namespace, reached as ``environment`` says (``KUBECONFIG``)."""
+
+    namespace: str
+    environment: Mapping[str, str]
+
+
+Where = Path | Cluster
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """Endpoints, and what is known of whoever brings them into service.
+
+    Attributes:
+        store: for reading and for writing.
+        asleep: why nothing moves there now; empty where a controller may run.
+        auto_endpoints: whether models without an endpoint are given one.
+    """
+
+    store: EndpointStore
+    asleep: str = ""
+    auto_endpoints: bool = False
+
+
+def site(where: Where) -> Site:
+    """The endpoints of a home, whether its stack runs or not, or of a cluster.
+
+    Raises:
+        NotRunningError: there is no such home, or no way to the cluster.
+    """
+    if isinstance(where, Cluster):
+        try:
+            flag = f"{SCHEME}{where.namespace}"
+            return Site(places.endpoints(flag, where.environment, watch=False))
+        except AccessError as error:
+            raise NotRunningError(f"The cluster can't be reached: {error}.") from error
+    home = opened(where)
+    record = state.read_record(home)
+    return Site(
+        store(home),
+        "" if state.is_locked(home) else "no stack runs on this home",
+        auto_endpoints=True if record is None else record.auto_endpoints,
+    )
 
 
 def opened(root: Path) -> Home:

@@ -8,7 +8,6 @@ import uuid
 from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
-from pathlib import Path
 
 from rich.console import Group, RenderableType
 from rich.live import Live
@@ -18,14 +17,13 @@ from rich.table import Table
 from contracts.endpoint import ModelEndpoint, Transition
 from contracts.rollout import Command, CommandOutcome, Verb
 from headrace.commands import home as homes
+from headrace.commands.home import Site, Where
 from headrace.commands.output import console, print_json
 from headrace.commands.rollout_picture import picture
 from headrace.endpoints import edits
 from headrace.errors import RefusedError
 from headrace.rollouts import pins, wishes
 from headrace.rollouts.view import view
-from headrace.stack import state
-from headrace.stack.state import Home
 from registry.endpoint_store import EndpointStore
 from rollout.plots import number
 
@@ -34,40 +32,40 @@ _REFRESH_SECONDS = 0.5
 _FIGURES_SHOWN = 4  # of a check; --json has them all
 
 
-def show(root: Path, name: str, *, watch: bool, as_json: bool) -> None:
+def show(where: Where, name: str, *, watch: bool, as_json: bool) -> None:
     """Shows where the rollout is, once or until Ctrl-C; as JSON, a line for each change.
 
     Raises:
-        NotRunningError: there is no such home.
+        NotRunningError: there is no such home, or no way to the cluster.
         RequestFailedError: there is no such endpoint.
     """
-    home = homes.opened(root)
-    store = homes.store(home)
+    site = homes.site(where)
+    store = site.store
     if not watch:
         if as_json:
             print_json(view(edits.existing(store, name), time.time()).document())
         else:
-            console.print(_shown(home, store, name))
+            console.print(_shown(site, name))
         return
     try:
         if as_json:
             _print_changes(store, name)
         else:
-            _live(home, store, name)
+            _live(site, name)
     except KeyboardInterrupt:
         return
 
 
-def _live(home: Home, store: EndpointStore, name: str) -> None:
-    with Live(_shown(home, store, name), console=console, auto_refresh=False) as live:
+def _live(site: Site, name: str) -> None:
+    with Live(_shown(site, name), console=console, auto_refresh=False) as live:
         while True:
             time.sleep(_REFRESH_SECONDS)
-            live.update(_shown(home, store, name), refresh=True)
+            live.update(_shown(site, name), refresh=True)
 
 
-def _shown(home: Home, store: EndpointStore, name: str) -> Group:
-    drawn = picture(view(edits.existing(store, name), time.time()))
-    if state.is_locked(home):
+def _shown(site: Site, name: str) -> Group:
+    drawn = picture(view(edits.existing(site.store, name), time.time()))
+    if not site.asleep:
         return drawn
     return Group(drawn, "[yellow]No stack runs on this home: nothing moves until headrace up.[/]")
 
@@ -84,14 +82,14 @@ def _print_changes(store: EndpointStore, name: str) -> None:
         time.sleep(_REFRESH_SECONDS)
 
 
-def history(root: Path, name: str, *, as_json: bool) -> None:
+def history(where: Where, name: str, *, as_json: bool) -> None:
     """Shows every transition: when, what, why, who and the figures, oldest first.
 
     Raises:
-        NotRunningError: there is no such home.
+        NotRunningError: there is no such home, or no way to the cluster.
         RequestFailedError: there is no such endpoint.
     """
-    endpoint = edits.existing(homes.store(homes.opened(root)), name)
+    endpoint = edits.existing(homes.site(where).store, name)
     lines = endpoint.status.history
     if as_json:
         print_json([line.model_dump(mode="json", by_alias=True) for line in lines])
@@ -139,7 +137,7 @@ def _figures(figures: dict[str, float]) -> str:
 
 
 def decide(
-    root: Path,
+    where: Where,
     name: str,
     word: str,
     *,
@@ -151,13 +149,13 @@ def decide(
     """Notes a person's decision and says what the controller says to it.
 
     Raises:
-        NotRunningError: there is no such home.
+        NotRunningError: there is no such home, or no way to the cluster.
         RequestFailedError: there is no such endpoint.
         RefusedError: the controller refuses.
         BrokenHomeError: the endpoint can't be read or written.
     """
-    home = homes.opened(root)
-    store = homes.store(home)
+    site = homes.site(where)
+    store = site.store
     verb = Verb(word)
     command = Command(
         id=uuid.uuid4().hex,
@@ -169,9 +167,9 @@ def decide(
     )
     wishes.ask(store, name, command, _change(verb, version))
     # Without a stack there is nobody to wait for.
-    seconds = ANSWER_SECONDS if state.is_locked(home) else 0.0
+    seconds = 0.0 if site.asleep else ANSWER_SECONDS
     outcome = wishes.answer(store, name, command, within_seconds=seconds)
-    said = _noted(verb, name, seconds) if outcome is None else outcome.said
+    said = _noted(verb, name, seconds, site.asleep) if outcome is None else outcome.said
     if as_json:
         print_json(
             {
@@ -197,8 +195,8 @@ def _change(verb: Verb, version: str | None) -> Callable[[ModelEndpoint], ModelE
     return lambda endpoint: endpoint
 
 
-def _noted(verb: Verb, name: str, seconds: float) -> str:
-    why = f"it did not answer within {seconds:.0f} s" if seconds else "no stack runs on this home"
+def _noted(verb: Verb, name: str, seconds: float, asleep: str) -> str:
+    why = asleep or f"it did not answer within {seconds:.0f} s"
     return (
         f"{verb.value} is noted on {name} and is taken when the controller is back; {why}. "
         f"See headrace rollout status {name}."

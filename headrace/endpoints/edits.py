@@ -37,22 +37,22 @@ def apply(store: EndpointStore, wanted: ModelEndpoint) -> Applied:
         BrokenHomeError: what is stored can't be read, or can't be written.
     """
     for _ in range(_ATTEMPTS):
-        stored = _read(store, wanted.name)
-        _check_revision(wanted, stored)
-        if stored is None:
+        found = stored(store, wanted.name)
+        _check_revision(wanted, found)
+        if found is None:
             notes = Metadata(name=wanted.name, annotations=wanted.metadata.annotations)
             made = ModelEndpoint(metadata=notes, spec=wanted.spec)
             if _put(store, made):
                 return Applied(wanted.name, "created")
             continue
-        found = changes(stored.spec, wanted.spec) + _noted(stored, wanted)
-        if not found:
+        differing = changes(found.spec, wanted.spec) + _noted(found, wanted)
+        if not differing:
             return Applied(wanted.name, "unchanged")
-        notes = stored.metadata.model_copy(
-            update={"annotations": {**stored.metadata.annotations, **wanted.metadata.annotations}}
+        notes = found.metadata.model_copy(
+            update={"annotations": {**found.metadata.annotations, **wanted.metadata.annotations}}
         )
-        if _put(store, stored.model_copy(update={"metadata": notes, "spec": wanted.spec})):
-            return Applied(wanted.name, "changed", found)
+        if _put(store, found.model_copy(update={"metadata": notes, "spec": wanted.spec})):
+            return Applied(wanted.name, "changed", differing)
     raise RequestFailedError(f"The endpoint {wanted.name} changes too fast. Try again.")
 
 
@@ -79,14 +79,31 @@ def existing(store: EndpointStore, name: str) -> ModelEndpoint:
         RequestFailedError: there is none; names those that there are.
         BrokenHomeError: what is stored can't be read.
     """
-    stored = _read(store, name)
-    if stored is None:
-        names = ", ".join(endpoint.name for endpoint in store.list()) or "none yet"
+    found = stored(store, name)
+    if found is None:
+        names = ", ".join(endpoint.name for endpoint in every(store)) or "none yet"
         raise RequestFailedError(f"There is no endpoint {name}; the endpoints are: {names}.")
-    return stored
+    return found
 
 
-def _read(store: EndpointStore, name: str) -> ModelEndpoint | None:
+def every(store: EndpointStore) -> tuple[ModelEndpoint, ...]:
+    """All endpoints, by name.
+
+    Raises:
+        BrokenHomeError: they can't be read.
+    """
+    try:
+        return store.list()
+    except OSError as error:
+        raise BrokenHomeError(f"The endpoints can't be read: {error}.") from error
+
+
+def stored(store: EndpointStore, name: str) -> ModelEndpoint | None:
+    """An endpoint, or None where there is none.
+
+    Raises:
+        BrokenHomeError: what is stored can't be read.
+    """
     try:
         return store.get(name)
     except EndpointUnreadableError as error:

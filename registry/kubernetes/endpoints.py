@@ -7,6 +7,7 @@ resourceVersion that was read; two controllers at once can't undo one another's 
 """
 
 import json
+import logging
 import time
 from collections.abc import Callable
 
@@ -19,6 +20,8 @@ from service.kubernetes.client import KubernetesClient, Object
 from service.kubernetes.errors import ApiUnavailableError, ConflictError, MissingError
 from service.kubernetes.mirror import Mirror
 from service.kubernetes.watch import WatchPace
+
+log = logging.getLogger(__name__)
 
 _FIRST_LIST_SECONDS = 5.0
 
@@ -45,11 +48,13 @@ class KubernetesEndpointStore:
         self._client = client
         self._collection = endpoints.collection(namespace)
         self._mirror = Mirror(client, self._collection, endpoints.read, pace)
+        self._watching = False
         self._events = Events(client, namespace)
         self._now = now
 
     def start(self) -> None:
-        """Begins to watch; ``close`` ends it."""
+        """Begins to watch; ``close`` ends it. Without, each ``list`` asks the API server."""
+        self._watching = True
         self._mirror.start()
 
     def close(self) -> None:
@@ -62,6 +67,8 @@ class KubernetesEndpointStore:
         Raises:
             ApiUnavailableError: they could not be listed even once.
         """
+        if not self._watching:
+            return self._listed_now()
         if not self._mirror.wait(_FIRST_LIST_SECONDS):
             raise ApiUnavailableError("the endpoints could not be listed yet")
         self.unreadable = self._mirror.unreadable
@@ -103,6 +110,19 @@ class KubernetesEndpointStore:
             self._client.call("DELETE", self._collection.one(name))
         except MissingError:
             return
+
+    def _listed_now(self) -> tuple[ModelEndpoint, ...]:
+        answer = self._client.call("GET", self._collection.path)
+        found: dict[str, ModelEndpoint | None] = {}
+        for item in answer.get("items") or ():
+            name = item["metadata"]["name"]
+            try:
+                found[name] = endpoints.read(item)
+            except ValueError as error:
+                log.warning("the ModelEndpoint %s can't be read: %s", name, error)
+                found[name] = None
+        self.unreadable = frozenset(name for name, value in found.items() if value is None)
+        return tuple(value for _, value in sorted(found.items()) if value is not None)
 
     def _stored(self, endpoint: ModelEndpoint) -> Object:
         """The resource as it is, of just the revision that was read; made where there is none."""

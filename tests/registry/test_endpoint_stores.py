@@ -68,7 +68,21 @@ def in_a_cluster(stack: ExitStack, folder: Path) -> World:
     return World(opened, broken)
 
 
-@pytest.fixture(params=[in_files, in_a_cluster], ids=["files", "cluster"])
+def in_a_cluster_unwatched(stack: ExitStack, folder: Path) -> World:
+    """As commands use it: each list asks."""
+    del folder
+    fake = stack.enter_context(fake_kubernetes())
+
+    def broken(name: str) -> None:
+        item = {"metadata": {"name": name, "generation": 1}, "spec": {"model": 7}}
+        fake.write(endpoints.collection(NAMESPACE).path, item)
+
+    return World(lambda: KubernetesEndpointStore(fake.client(), NAMESPACE), broken)
+
+
+@pytest.fixture(
+    params=[in_files, in_a_cluster, in_a_cluster_unwatched], ids=["files", "cluster", "unwatched"]
+)
 def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
     with ExitStack() as stack:
         yield request.param(stack, tmp_path / "endpoints")
@@ -188,6 +202,7 @@ def test_of_two_that_read_the_same_one_wins(world: World) -> None:
         world.store.put(changed(first, 2))
 
 
+@pytest.mark.parametrize("world", [in_files, in_a_cluster], ids=["files", "cluster"], indirect=True)
 def test_a_broken_one_keeps_its_last_good_state_and_hides_no_other(world: World) -> None:
     good = world.store.put(endpoint())
     other = world.store.put(endpoint(name="other"))

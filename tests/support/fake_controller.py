@@ -7,7 +7,7 @@ from pathlib import Path
 
 from contracts.endpoint import ModelEndpoint
 from contracts.rollout import COMMAND_PREFIX, Command, CommandOutcome
-from registry.endpoint_store import FileEndpointStore
+from registry.endpoint_store import EndpointStore, FileEndpointStore
 from registry.errors import EndpointConflictError
 
 Says = Callable[[Command], tuple[bool, str]]
@@ -16,9 +16,11 @@ Says = Callable[[Command], tuple[bool, str]]
 class FakeController:
     """Answers each command by ``says``; as the real one does, in one write."""
 
-    def __init__(self, folder: Path, says: Says) -> None:
+    def __init__(self, endpoints: Path | EndpointStore, says: Says) -> None:
         self.commands: list[Command] = []
-        self._store = FileEndpointStore(folder)
+        self._store: EndpointStore = (
+            FileEndpointStore(endpoints) if isinstance(endpoints, Path) else endpoints
+        )
         self._says = says
         self._over = threading.Event()
 
