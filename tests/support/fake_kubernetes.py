@@ -50,6 +50,7 @@ class World:
     broken: int = 0  # watches begun before this many breaks have ended
     logs: dict[str, str] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)
+    watched_from: list[int] = field(default_factory=list)
     refusals: dict[str, Refused] = field(default_factory=dict)
 
     def store(self, collection: str, item: Object, kind: str) -> Object:
@@ -233,6 +234,7 @@ class Handler(BaseHTTPRequestHandler):
         seen = int(query["resourceVersion"])
         with world.changed:
             broken = world.broken
+            world.watched_from.append(seen)
             if seen < world.oldest:
                 raise Refused(410, "too old resource version")
         self.send_response(200)

@@ -89,6 +89,9 @@ def test_a_watch_that_ends_goes_on_where_it_was(fake: Fake, watch: Watch, told: 
         fake.break_watches()
         write(fake, "a", value)
         told.until((("a", value),))
+    assert fake.world.watched_from == sorted(fake.world.watched_from)
+    assert fake.world.watched_from[0] == 101  # the list's own revision
+    assert fake.world.watched_from[-1] > 101
 
 
 def test_an_outage_keeps_what_is_known_and_ends_by_itself(
