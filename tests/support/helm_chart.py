@@ -30,18 +30,21 @@ class RefusedError(Exception):
     """helm refused the values, with these words."""
 
 
-def rendered(values: str = "", *settings: str, apis: Sequence[str] = ()) -> str:
+def rendered(
+    values: str = "", *settings: str, apis: Sequence[str] = (), chart: Path = CHART
+) -> str:
     """helm's output.
 
     Args:
         values: a file in ``tests/charts/values``, without ``.yaml``.
         settings: ``path=JSON``, which win over the file.
         apis: what the cluster offers beyond Kubernetes' own.
+        chart: a copy of the chart, to render in its place.
 
     Raises:
         RefusedError: helm does not render it.
     """
-    return _template(values, settings, tuple(apis))
+    return _template(values, settings, tuple(apis), chart)
 
 
 def manifests(values: str = "", *settings: str, apis: Sequence[str] = ()) -> list[Manifest]:
@@ -96,11 +99,11 @@ def _helm() -> str | None:
 
 
 @functools.cache
-def _template(values: str, settings: tuple[str, ...], apis: tuple[str, ...]) -> str:
+def _template(values: str, settings: tuple[str, ...], apis: tuple[str, ...], chart: Path) -> str:
     helm = _helm()
     if helm is None:
         pytest.skip("helm is not on PATH, and HELM names none: the chart can't be rendered here")
-    command = [helm, "template", "demo", str(CHART), "--namespace", SPACE]
+    command = [helm, "template", "demo", str(chart), "--namespace", SPACE]
     command += ["--kube-version", KUBERNETES]
     command += ["--values", str(VALUES / f"{values}.yaml")] if values else []
     command += [word for setting in settings for word in ("--set-json", setting)]

@@ -74,6 +74,13 @@
 {{- end -}}
 {{- end -}}
 
+{{/* The components of loaders beside the user's own Tritons, as JSON. */}}
+{{- define "headrace.loaders" -}}
+{{- $names := list -}}
+{{- range $index, $_ := .Values.triton.addresses -}}{{- $names = append $names (printf "loader-%d" $index) -}}{{- end -}}
+{{- toJson $names -}}
+{{- end -}}
+
 {{/* The head of a policy. Takes (list ROOT COMPONENT). */}}
 {{- define "headrace.policy" -}}
 apiVersion: networking.k8s.io/v1

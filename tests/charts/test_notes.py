@@ -1,0 +1,74 @@
+"""What helm says after an install: its commands name what is there."""
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+from helm_chart import CHART, everything, rendered
+
+WRAPPED = """
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: notes}
+data:
+  text: {{ include "the.notes" . | quote }}
+"""
+
+
+@pytest.fixture(scope="module")
+def with_notes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The chart with its notes as an object: helm template leaves notes out."""
+    chart = tmp_path_factory.mktemp("chart") / "headrace"
+    shutil.copytree(CHART, chart)
+    notes = chart / "templates" / "NOTES.txt"
+    text = notes.read_text(encoding="utf-8")
+    notes.unlink()
+    defined = f'{{{{- define "the.notes" -}}}}\n{text}{{{{- end -}}}}'
+    (chart / "templates" / "notes.yaml").write_text(f"{defined}\n{WRAPPED}")
+    return chart
+
+
+def notes(chart: Path, case: str) -> str:
+    for manifest in yaml.load_all(rendered(case, chart=chart), Loader=yaml.CSafeLoader):
+        if manifest and manifest["metadata"]["name"] == "notes":
+            return str(manifest["data"]["text"])
+    raise AssertionError("no notes")
+
+
+@pytest.mark.parametrize("case", ["defaults", "own-parts"])
+def test_every_command_names_a_service_and_a_port_that_are_there(
+    with_notes: Path, case: str
+) -> None:
+    services = {
+        item["metadata"]["name"]: {port["port"] for port in item["spec"]["ports"]}
+        for item in everything(case)
+        if item["kind"] == "Service"
+    }
+    forwarded = re.findall(r"port-forward service/(\S+) (?:\d+:)?(\d+)", notes(with_notes, case))
+    assert len(forwarded) >= 2
+    for service, port in forwarded:
+        assert int(port) in services[service]
+
+
+def test_they_say_what_an_uninstall_leaves_and_how_to_remove_it(with_notes: Path) -> None:
+    said = notes(with_notes, "defaults")
+    assert "leaves two things behind" in said
+    assert "kubectl delete crd modelendpoints.headrace.dev" in said
+    assert "kubectl -n space delete pvc -l app.kubernetes.io/instance=demo" in said
+    assert "of mlflow.embedded, kafka.embedded (remove" in said
+
+
+def test_they_warn_of_what_is_only_for_trying(with_notes: Path) -> None:
+    tried, own = notes(with_notes, "defaults"), notes(with_notes, "own-parts")
+    for warning in ("Anybody who reaches the gateway", "without a password", "is one node"):
+        assert warning in tried
+        assert warning not in own
+
+
+def test_where_no_endpoint_is_made_they_show_how(with_notes: Path) -> None:
+    assert "gets an endpoint of its name by itself" in notes(with_notes, "defaults")
+    own = notes(with_notes, "own-parts")
+    assert "kind: ModelEndpoint" in own
+    assert "https://localhost:8080" in own
