@@ -6,9 +6,12 @@ from pathlib import Path
 
 import pytest
 from fake_kubernetes import NAMESPACE, fake_kubernetes
+from real_api_server import real_api_server
 from registry_fakes import endpoint, ref
 
 from contracts.endpoint import (
+    API_VERSION,
+    KIND,
     Arm,
     Candidate,
     EndpointSpec,
@@ -23,6 +26,7 @@ from registry.endpoint_store import EndpointStore, FileEndpointStore
 from registry.errors import EndpointConflictError, EndpointUnreadableError
 from registry.kubernetes.endpoints import KubernetesEndpointStore
 from service.kubernetes import endpoints
+from service.kubernetes.errors import MissingError
 from service.kubernetes.watch import WatchPace
 
 PACE = WatchPace(first_pause_seconds=0.01, longest_pause_seconds=0.05)
@@ -80,8 +84,41 @@ def in_a_cluster_unwatched(stack: ExitStack, folder: Path) -> World:
     return World(lambda: KubernetesEndpointStore(fake.client(), NAMESPACE), broken)
 
 
+def in_a_real_cluster(stack: ExitStack, folder: Path) -> World:
+    del folder
+    api = stack.enter_context(real_api_server())
+    path = endpoints.collection(api.namespace)
+
+    def opened() -> KubernetesEndpointStore:
+        store = KubernetesEndpointStore(api.client, api.namespace)
+        store.start()
+        stack.callback(store.close)
+        return store
+
+    def broken(name: str) -> None:
+        """As far as a real one can be: what the schema can't say is wrong."""
+        spec = {"model": "m", "serving": {"lengthBuckets": "short"}}
+        try:
+            found = api.client.call("GET", path.one(name))
+        except MissingError:
+            item = {"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": name}}
+            api.client.call("POST", path.path, {**item, "spec": spec})
+        else:
+            api.client.call("PUT", path.one(name), {**found, "spec": spec})
+
+    return World(opened, broken)
+
+
+REAL = pytest.param(in_a_real_cluster, marks=pytest.mark.cluster, id="real")
+
+
 @pytest.fixture(
-    params=[in_files, in_a_cluster, in_a_cluster_unwatched], ids=["files", "cluster", "unwatched"]
+    params=[
+        pytest.param(in_files, id="files"),
+        pytest.param(in_a_cluster, id="cluster"),
+        pytest.param(in_a_cluster_unwatched, id="unwatched"),
+        REAL,
+    ]
 )
 def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
     with ExitStack() as stack:
@@ -202,7 +239,11 @@ def test_of_two_that_read_the_same_one_wins(world: World) -> None:
         world.store.put(changed(first, 2))
 
 
-@pytest.mark.parametrize("world", [in_files, in_a_cluster], ids=["files", "cluster"], indirect=True)
+@pytest.mark.parametrize(
+    "world",
+    [pytest.param(in_files, id="files"), pytest.param(in_a_cluster, id="cluster"), REAL],
+    indirect=True,
+)
 def test_a_broken_one_keeps_its_last_good_state_and_hides_no_other(world: World) -> None:
     good = world.store.put(endpoint())
     other = world.store.put(endpoint(name="other"))

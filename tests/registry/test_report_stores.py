@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from fake_kubernetes import NAMESPACE, fake_kubernetes
+from real_api_server import real_api_server
 from registry_fakes import ref
 
 from contracts.loading import CostPoint, LoadedModel, LoaderReport, LoadFailure
@@ -29,7 +30,21 @@ def in_a_cluster(stack: ExitStack, folder: Path) -> Reports:
     return reports
 
 
-@pytest.fixture(params=[in_files, in_a_cluster], ids=["files", "cluster"])
+def in_a_real_cluster(stack: ExitStack, folder: Path) -> Reports:
+    del folder
+    api = stack.enter_context(real_api_server())
+    reports = KubernetesReports(api.client, api.namespace)
+    stack.callback(reports.close)
+    return reports
+
+
+@pytest.fixture(
+    params=[
+        pytest.param(in_files, id="files"),
+        pytest.param(in_a_cluster, id="cluster"),
+        pytest.param(in_a_real_cluster, marks=pytest.mark.cluster, id="real"),
+    ]
+)
 def reports(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Reports]:
     with ExitStack() as stack:
         yield request.param(stack, tmp_path / "reports")
