@@ -94,16 +94,21 @@ def one(found: Sequence[Manifest], kind: str, name: str) -> Manifest:
 
 
 @functools.cache
-def _helm() -> str | None:
+def _found() -> str | None:
     return os.environ.get("HELM") or shutil.which("helm")
+
+
+def helm() -> str:
+    """The program; a test that asks for it skips where there is none."""
+    found = _found()
+    if found is None:
+        pytest.skip("helm is not on PATH, and HELM names none: the chart can't be rendered here")
+    return found
 
 
 @functools.cache
 def _template(values: str, settings: tuple[str, ...], apis: tuple[str, ...], chart: Path) -> str:
-    helm = _helm()
-    if helm is None:
-        pytest.skip("helm is not on PATH, and HELM names none: the chart can't be rendered here")
-    command = [helm, "template", "demo", str(chart), "--namespace", SPACE]
+    command = [helm(), "template", "demo", str(chart), "--namespace", SPACE]
     command += ["--kube-version", KUBERNETES]
     command += ["--values", str(VALUES / f"{values}.yaml")] if values else []
     command += [word for setting in settings for word in ("--set-json", setting)]

@@ -1,0 +1,176 @@
+"""What the chart asks a cluster before it installs anything, against one that answers by hand."""
+
+import base64
+import json
+import subprocess
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from helm_chart import CHART, KUBERNETES, SPACE, helm
+
+KINDS = {
+    "/api/v1": ("v1", {"secrets": "Secret", "serviceaccounts": "ServiceAccount"}, {"namespaces"}),
+    "/apis/storage.k8s.io/v1": ("storage.k8s.io/v1", {}, {"storageclasses"}),
+}
+CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
+DEFAULT = {"storageclass.kubernetes.io/is-default-class": "true"}
+
+
+def resources(path: str) -> dict[str, Any]:
+    """What the cluster says that it knows."""
+    version, namespaced, wide = KINDS[path]
+    kinds = {"namespaces": "Namespace", "storageclasses": "StorageClass", **namespaced}
+    return {
+        "kind": "APIResourceList",
+        "apiVersion": "v1",
+        "groupVersion": version,
+        "resources": [
+            {"name": name, "kind": kinds[name], "namespaced": name in namespaced, "verbs": ["get"]}
+            for name in [*namespaced, *wide]
+        ],
+    }
+
+
+class Cluster:
+    """An API server that knows Secrets and StorageClasses, and what helm asks besides."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        group = {"groupVersion": "storage.k8s.io/v1", "version": "v1"}
+        groups = [{"name": "storage.k8s.io", "versions": [group], "preferredVersion": group}]
+        self.at: dict[str, dict[str, Any]] = {
+            "/version": {"major": "1", "minor": "34", "gitVersion": "v1.34.0"},
+            "/api": {"kind": "APIVersions", "versions": ["v1"]},
+            "/apis": {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups},
+            **{path: resources(path) for path in KINDS},
+        }
+        self.add("/api/v1/namespaces/kube-system", "Namespace", "kube-system")
+        self.add(f"/api/v1/namespaces/{SPACE}/serviceaccounts/default", "ServiceAccount", "default")
+        self.classes()
+
+    def add(self, path: str, kind: str, name: str, **more: object) -> None:
+        self.at[path] = {"kind": kind, "apiVersion": "v1", "metadata": {"name": name}, **more}
+
+    def secret(self, name: str, **data: str) -> None:
+        encoded = {key: base64.b64encode(text.encode()).decode() for key, text in data.items()}
+        self.add(f"/api/v1/namespaces/{SPACE}/secrets/{name}", "Secret", name, data=encoded)
+
+    def classes(self, **annotations: dict[str, str]) -> None:
+        self.at[CLASSES] = {
+            "kind": "StorageClassList",
+            "apiVersion": "storage.k8s.io/v1",
+            "metadata": {},
+            "items": [
+                {"metadata": {"name": name, "annotations": found}}
+                for name, found in annotations.items()
+            ],
+        }
+
+    def helm(self, *settings: str) -> subprocess.CompletedProcess[str]:
+        """What helm renders, or says, with this cluster at hand."""
+        command = [helm(), "template", "demo", str(CHART), "--namespace", SPACE]
+        command += ["--dry-run=server", "--kube-version", KUBERNETES]
+        command += ["--kubeconfig", str(self._folder / "kubeconfig")]
+        command += [word for setting in settings for word in ("--set", setting)]
+        return subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+            env={"HOME": str(self._folder)},
+        )
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    ours = Cluster(tmp_path)
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            missing = {"kind": "Status", "status": "Failure", "reason": "NotFound", "code": 404}
+            found = ours.at.get(self.path.partition("?")[0])
+            body = json.dumps(found or missing).encode()
+            self.send_response(200 if found else 404)
+            self.send_header("content-type", "application/json")
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            """Says nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    url = f"http://127.0.0.1:{server.server_port}"
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "test",
+        "clusters": [{"name": "test", "cluster": {"server": url}}],
+        "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
+        "users": [{"name": "test", "user": {}}],
+    }
+    (tmp_path / "kubeconfig").write_text(json.dumps(config))
+    yield ours
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_a_secret_that_is_not_there_is_named_with_its_value(cluster: Cluster) -> None:
+    cluster.classes(standard=DEFAULT)
+    done = cluster.helm("gateway.keys.existingSecret=no-such")
+    assert done.returncode != 0
+    assert 'gateway.keys.existingSecret names the Secret "no-such"' in done.stderr
+    assert f'namespace "{SPACE}" has none of that name' in done.stderr
+
+
+def test_what_is_there_is_installed(cluster: Cluster) -> None:
+    cluster.classes(standard=DEFAULT)
+    cluster.secret("api-keys", keys="{}")
+    done = cluster.helm("gateway.keys.existingSecret=api-keys")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_without_a_default_storage_class_the_value_to_set_is_named(cluster: Cluster) -> None:
+    cluster.classes(other={})
+    said = cluster.helm().stderr
+    assert "mlflow.embedded.persistence wants a volume" in said
+    assert "no default StorageClass" in said
+    named = ("mlflow.embedded", "kafka.embedded")
+    done = cluster.helm(*(f"{part}.persistence.storageClass=other" for part in named))
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_storage_class_that_is_not_there_is_named(cluster: Cluster) -> None:
+    cluster.classes(standard=DEFAULT)
+    said = cluster.helm("kafka.embedded.persistence.storageClass=gone").stderr
+    assert 'kafka.embedded.persistence.storageClass is "gone"' in said
+
+
+def test_the_checks_can_be_left_out(cluster: Cluster) -> None:
+    done = cluster.helm("gateway.keys.existingSecret=no-such", "checks=false")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def receipts(text: str) -> str:
+    for manifest in yaml.load_all(text, Loader=yaml.CSafeLoader):
+        if manifest and manifest["kind"] == "Secret":
+            return base64.b64decode(manifest["data"]["receipts"]).decode()
+    raise AssertionError("no Secret")
+
+
+def test_the_key_that_signs_answers_is_made_once_and_kept_by_an_upgrade(cluster: Cluster) -> None:
+    cluster.classes(standard=DEFAULT)
+    first, other = receipts(cluster.helm().stdout), receipts(cluster.helm().stdout)
+    assert first != other
+    assert len(bytes.fromhex(first.strip())) == 32
+    cluster.secret("demo-headrace-receipts", receipts=first)
+    assert receipts(cluster.helm().stdout) == first
