@@ -1,0 +1,104 @@
+"""A version registered inside the cluster is tried on callers, and promoted or rolled back."""
+
+import contextlib
+import json
+from collections.abc import Iterator
+
+import pytest
+from cluster_load import CALLERS, Load, Outcome, go_on, load
+from cluster_walk import MODEL, endpoint_url, register_variant, stable, until_answered
+from real_cluster import ClientPod, Release, until
+from rolling_stack import spec
+
+from contracts.endpoint import Phase
+from registry.projection import PROMOTED
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1500)]
+
+RATE = 30.0
+DECIDED_SECONDS = 600.0
+TAGS = """
+import json, sys
+from mlflow import MlflowClient
+
+version = MlflowClient(sys.argv[1]).get_model_version(sys.argv[2], sys.argv[3])
+print(json.dumps(dict(version.tags)))
+"""
+
+
+@pytest.fixture
+def rolling(release: Release, served: str) -> str:
+    """The version that serves, on an endpoint whose checks a few minutes decide."""
+    release.cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", given=spec())
+    return served
+
+
+@contextlib.contextmanager
+def callers(release: Release, client: ClientPod) -> Iterator[Load]:
+    until_answered(release, client)
+    with load(client, endpoint_url(release), RATE) as running:
+        yield running
+
+
+def phases(release: Release, version: str) -> list[Phase]:
+    """What became of a version so far, as the endpoint's status tells it."""
+    history = release.cluster.get("mep", MODEL)["status"]["history"]
+    return [Phase(line["phase"]) for line in history if line["version"] == version]
+
+
+def until_phase(release: Release, version: str, phase: Phase) -> None:
+    try:
+        until(
+            f"version {version} is {phase.value}",
+            DECIDED_SECONDS,
+            lambda: phase in phases(release, version),
+        )
+    except AssertionError as error:
+        candidate = release.cluster.get("mep", MODEL)["status"].get("candidate")
+        raise AssertionError(f"{error}\n{candidate}\n{release.cluster.trouble()}") from error
+
+
+def told(release: Release, client: ClientPod, version: str) -> str:
+    """MLflow's word about a version, empty before there is one."""
+    uri = f"http://{release.host('mlflow')}:5000"
+    tags = json.loads(client.python(TAGS, uri, MODEL, version))
+    return str(tags.get(f"headrace.{MODEL}.verdict", ""))
+
+
+def events(release: Release) -> list[str]:
+    """What the Events about the endpoint say, reasons and messages."""
+    found = release.cluster.get("events", f"--field-selector=involvedObject.name={MODEL}")
+    return [f"{each['reason']}: {each['message']}" for each in found["items"]]
+
+
+def assert_nobody_failed(outcome: Outcome, versions: set[str]) -> None:
+    assert outcome.failures == []
+    assert outcome.served <= versions
+
+
+def test_a_good_version_is_promoted(release: Release, client: ClientPod, rolling: str) -> None:
+    with callers(release, client) as running:
+        version = register_variant(release, client, "better")
+        until_phase(release, version, Phase.SETTLED)
+        until("MLflow says so", 60, lambda: told(release, client, version) == PROMOTED)
+        go_on(running, 3 * CALLERS)
+        outcome = running.stop()
+    assert stable(release) == version
+    assert_nobody_failed(outcome, {rolling, version})
+    walked = phases(release, version)
+    assert walked.index(Phase.SHADOW) < walked.index(Phase.CANARY) < walked.index(Phase.PROMOTED)
+    assert any(line.startswith(f"{Phase.PROMOTED.value}: ") for line in events(release))
+    assert {max(each, key=each.__getitem__) for each in outcome.versions.values()} == {version}
+
+
+def test_a_collapsed_version_is_rolled_back(
+    release: Release, client: ClientPod, rolling: str
+) -> None:
+    with callers(release, client) as running:
+        version = register_variant(release, client, "collapsed")
+        until_phase(release, version, Phase.ROLLED_BACK)
+        until("MLflow says so", 60, lambda: told(release, client, version) == "RolledBack")
+        outcome = running.stop()
+    assert stable(release) == rolling
+    assert_nobody_failed(outcome, {rolling, version})
+    assert any(line.startswith(f"{Phase.ROLLED_BACK.value}: ") for line in events(release))
