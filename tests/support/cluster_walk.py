@@ -17,15 +17,16 @@ _ASK = """
 import json, sys
 import httpx
 
-answer = httpx.post(sys.argv[1], json={"inputs": sys.argv[2]}, timeout=30)
+headers = {"authorization": f"Bearer {sys.argv[3]}"} if sys.argv[3] else {}
+answer = httpx.post(sys.argv[1], json={"inputs": sys.argv[2]}, headers=headers, timeout=30)
 version = answer.headers.get("x-headrace-version")
 print(json.dumps({"status": answer.status_code, "version": version, "body": answer.json()}))
 """
 
 
-def endpoint_url(release: Release) -> str:
+def endpoint_url(release: Release, endpoint: str = MODEL) -> str:
     """Where callers of the namespace ask."""
-    return f"http://{release.host('gateway')}/endpoints/{MODEL}"
+    return f"http://{release.host('gateway')}/endpoints/{endpoint}"
 
 
 def register(release: Release, client: ClientPod, *flags: str) -> None:
@@ -50,21 +51,25 @@ def register_variant(release: Release, client: ClientPod, variant: str) -> str:
     return said.split("version ")[1].split()[0]
 
 
-def stable(release: Release) -> str | None:
+def stable(release: Release, endpoint: str = MODEL) -> str | None:
     """The version that gets callers, as the endpoint's status says; None before there is one."""
-    routes = release.cluster.get("mep", MODEL).get("status", {}).get("routes", [])
+    routes = release.cluster.get("mep", endpoint).get("status", {}).get("routes", [])
     return next((str(each["ref"]["version"]) for each in routes if each["arm"] == Arm.STABLE), None)
 
 
-def ask(release: Release, client: ClientPod) -> Mapping[str, Any]:
+def ask(
+    release: Release, client: ClientPod, endpoint: str = MODEL, key: str = ""
+) -> Mapping[str, Any]:
     """Asks once: ``status``, ``version`` and ``body`` of the answer."""
-    return dict(json.loads(client.python(_ASK, endpoint_url(release), TEXT)))
+    return dict(json.loads(client.python(_ASK, endpoint_url(release, endpoint), TEXT, key)))
 
 
-def until_serving(release: Release) -> str:
+def until_serving(release: Release, endpoint: str = MODEL) -> str:
     """Waits until a version gets callers; returns which."""
     try:
-        return until("the registered version serves", SERVING_SECONDS, lambda: stable(release))
+        return until(
+            f"a version of {endpoint} serves", SERVING_SECONDS, lambda: stable(release, endpoint)
+        )
     except AssertionError as error:
         raise AssertionError(f"{error}\n{release.cluster.trouble()}") from error
 
