@@ -98,7 +98,9 @@ class Structural:
     def _alternatives(self, node: Schema) -> Schema:
         choices = [choice for choice in node["anyOf"] if choice.get("type") != "null"]
         made = self._merged([self.of(choice) for choice in choices])
-        if len(choices) < len(node["anyOf"]):
+        # A null that means what leaving the field out means is pruned, for Kubernetes holds even a
+        # nullable value to its enum.
+        if len(choices) < len(node["anyOf"]) and node.get("default", ...) is not None:
             made["nullable"] = True
         return made
 

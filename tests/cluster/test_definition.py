@@ -55,6 +55,7 @@ def test_the_examples_are_taken_and_read_as_locally(api: RealApi, document: Any)
         {"rollout": {"deadline": "1h30m", "bake": "0s"}},
         {"serving": {"lengthBuckets": [16, 32], "precision": "fp16"}},
         {"limits": {"requestsPerSecondPerKey": 2.5}},
+        {"limits": {"requestsPerSecondPerKey": None}, "task": None},
         {
             "statistics": [
                 {"name": "length", "kind": "histogram", "edges": [1, 2.5, 10]},

@@ -79,6 +79,8 @@ def _of_parts(node: Mapping[str, Any]) -> Iterator[str]:
         yield f"requires unknown {sorted(missing)}"
     if node.get("default", ...) is None:
         yield "a default of null"
+    if node.get("nullable") and "enum" in node:
+        yield "an enum that no null is in"
     for key in node.get("x-kubernetes-list-map-keys", ()):
         if key not in node["items"].get("required", ()):
             yield f"the list's key {key} is not required"
@@ -93,7 +95,7 @@ def defaulted(node: Mapping[str, Any], value: Any) -> Any:
     kept = {}
     for name, below in node["properties"].items():
         given = value.get(name, ...)
-        if given is None and not below.get("nullable") and "default" in below:
+        if given is None and not below.get("nullable"):
             given = ...
         if given is ...:
             given = below.get("default", ...)

@@ -81,6 +81,13 @@ def test_what_the_models_refuse_the_schema_refuses(spec: dict[str, Any]) -> None
     assert list(refusals(SPEC, defaulted(SPEC, spec)))
 
 
+def test_a_null_where_nothing_is_the_default_is_as_good_as_nothing() -> None:
+    said = {"model": "m", "task": None, "limits": {"requestsPerSecondPerKey": None}}
+    stored = defaulted(SPEC, said)
+    assert list(refusals(SPEC, stored)) == []
+    assert EndpointSpec.model_validate(stored) == EndpointSpec(model="m")
+
+
 def test_a_check_that_was_turned_off_stays_off() -> None:
     said = {"model": "m", "rollout": {"checks": {"latency": None}, "alias": None}}
     read = EndpointSpec.model_validate(defaulted(SPEC, said))
@@ -139,8 +146,9 @@ def test_a_status_with_everything_in_it_is_taken_and_read_alike() -> None:
         history=(Transition(at=1.0, version="2", phase=Phase.SHADOW, figures={"a": 0.5}),),
     )
     written = endpoint(status).model_dump(mode="json", by_alias=True)["status"]
-    assert list(refusals(STATUS, written)) == []
-    assert EndpointStatus.model_validate(defaulted(STATUS, written)) == status
+    stored = defaulted(STATUS, written)
+    assert list(refusals(STATUS, stored)) == []
+    assert EndpointStatus.model_validate(stored) == status
 
 
 def test_a_status_gets_no_defaults_from_the_schema() -> None:

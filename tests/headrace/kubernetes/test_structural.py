@@ -20,6 +20,7 @@ class Dog(BaseModel):
 class Pets(BaseModel):
     one: Cat | Dog
     perhaps: Cat | None = None
+    unless_null: Cat | None = Cat()
     by_name: dict[str, float] = {}
     anything: dict[str, Any] = {}
     share: float = Field(0.5, gt=0, lt=1)
@@ -42,10 +43,14 @@ def test_alternatives_become_one_object_without_their_defaults() -> None:
     assert "required" not in one
 
 
-def test_null_becomes_nullable_and_is_no_default() -> None:
-    perhaps = structural(Pets)["properties"]["perhaps"]
-    assert perhaps["nullable"] is True
-    assert "default" not in perhaps
+def test_null_is_said_only_where_it_differs_from_leaving_the_field_out() -> None:
+    pets = structural(Pets)["properties"]
+    assert pets["perhaps"] == {
+        "type": "object",
+        "properties": {"lives": {"type": "integer", "default": 9}},
+    }
+    assert pets["unless_null"]["nullable"] is True
+    assert pets["unless_null"]["default"] == {"lives": 9}
 
 
 def test_bounds_that_are_not_reached_are_said_in_openapi_3() -> None:
