@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
-from helm_chart import CHART, KUBERNETES, SPACE, helm
+from helm_chart import CHART, KUBERNETES, LIGHT, SPACE, helm
 
 KINDS = {
     "/api/v1": ("v1", {"secrets": "Secret", "serviceaccounts": "ServiceAccount"}, {"namespaces"}),
@@ -76,7 +76,7 @@ class Cluster:
         command = [helm(), "template", "demo", str(CHART), "--namespace", SPACE]
         command += ["--dry-run=server", "--kube-version", KUBERNETES]
         command += ["--kubeconfig", str(self._folder / "kubeconfig")]
-        command += [word for setting in settings for word in ("--set", setting)]
+        command += [word for setting in (*LIGHT, *settings) for word in ("--set", setting)]
         return subprocess.run(
             command,
             capture_output=True,

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
-from helm_chart import CASES, everything, manifests, pod_specs
+from helm_chart import CASES, LIGHT, everything, manifests, pod_specs
 
 from gateway.settings import read_settings
 from headrace.controller.settings import ControllerSettings
@@ -29,7 +29,7 @@ READ: dict[str, Callable[[Sequence[str]], Any]] = {
 
 def services(case: str, *settings: str) -> dict[str, list[str]]:
     """The arguments of each of our services, by module."""
-    found = manifests(case, *settings) if settings else everything(case)
+    found = manifests(case, *LIGHT, *settings) if settings else everything(case)
     return {
         container["command"][3]: container["args"]
         for _, _, spec in pod_specs(found)

@@ -5,7 +5,17 @@ import re
 from typing import Any
 
 import pytest
-from helm_chart import CASES, OPERATOR, Manifest, everything, manifests, one, pod_specs, rendered
+from helm_chart import (
+    CASES,
+    LIGHT,
+    OPERATOR,
+    Manifest,
+    everything,
+    manifests,
+    one,
+    pod_specs,
+    rendered,
+)
 
 # Those who ask the API server, and in which container.
 ASKS_THE_API = {"gateway": "gateway", "controller": "controller", "evaluate": "evaluate"}
@@ -242,7 +252,7 @@ def test_an_upgrade_of_the_chart_alone_restarts_nothing() -> None:
 
 def test_a_gateway_has_time_for_all_that_it_does_when_told_to_stop() -> None:
     settings = ("gateway.lingerSeconds=7", "gateway.drainSeconds=50", "gateway.flushSeconds=11")
-    spec = one(manifests("", *settings), "Deployment", "-gateway")["spec"]
+    spec = one(manifests("", *LIGHT, *settings), "Deployment", "-gateway")["spec"]
     assert spec["template"]["spec"]["terminationGracePeriodSeconds"] > 7 + 2 * 50 + 11
     assert spec["strategy"]["rollingUpdate"]["maxUnavailable"] == 0
 
@@ -254,7 +264,7 @@ def megabytes(quantity: str) -> int:
 
 def triton(*settings: str) -> tuple[int, int, dict[str, Any]]:
     """MiB of shared memory, MiB of the limit, and the limits."""
-    found = manifests("", *settings, "crd.install=false", "monitoring.dashboards.enabled=false")
+    found = manifests("", *LIGHT, *settings)
     spec = one(found, "Deployment", "-triton")["spec"]["template"]["spec"]
     (volume,) = [item for item in spec["volumes"] if item["name"] == "shared-memory"]
     assert volume["emptyDir"]["medium"] == "Memory"
@@ -317,5 +327,5 @@ def test_every_component_can_be_placed() -> None:
         for component in COMPONENTS
         for name, value in PLACED.items()
     ]
-    for name, _, spec in pod_specs(manifests("", *settings)):
+    for name, _, spec in pod_specs(manifests("", *LIGHT, *settings)):
         assert {key: spec.get(key) for key in PLACED} == PLACED, name

@@ -5,7 +5,7 @@ from typing import Any
 
 import jsonschema_rs
 import pytest
-from helm_chart import CHART, manifests, one, refusal
+from helm_chart import CHART, LIGHT, manifests, one, refusal
 
 SCHEMA = json.loads((CHART / "values.schema.json").read_text())
 VALIDATOR = jsonschema_rs.validator_for(SCHEMA)
@@ -98,7 +98,7 @@ def test_values_that_do_not_go_together_are_refused_with_a_sentence(
 
 def test_auto_endpoints_are_on_with_the_embedded_mlflow_alone() -> None:
     def flag(*settings: str) -> bool:
-        controller = one(manifests("", *settings), "Deployment", "-controller")
+        controller = one(manifests("", *LIGHT, *settings), "Deployment", "-controller")
         (container,) = controller["spec"]["template"]["spec"]["containers"]
         return "--auto-endpoints=true" in container["args"]
 
