@@ -2,8 +2,10 @@
 
 import json
 import re
+from pathlib import Path
 from typing import Any
 
+import jsonschema_rs
 import pytest
 from helm_chart import (
     CASES,
@@ -46,6 +48,28 @@ def test_every_manifest_passes_kubernetes_own_schema(version: str) -> None:
     for manifest in everything("gpu"):
         if not OWN.match(manifest["apiVersion"]):
             validator.validate(manifest, version, strict=True)
+
+
+# The schemas of Gateway API 1.3, the Prometheus operator 0.85 and KEDA 2.17, out of their CRDs:
+# without descriptions, and closed to what they do not name.
+OTHERS = {
+    path.stem: jsonschema_rs.validator_for(json.loads(path.read_bytes()))
+    for path in sorted(Path(__file__).with_name("schemas").glob("*.json"))
+}
+
+
+@pytest.mark.parametrize("kind", OTHERS)
+def test_every_object_of_others_passes_the_schema_of_its_crd(kind: str) -> None:
+    found = [
+        item
+        for item in everything("gpu") + manifests("gpu", 'stats.fold.autoscaling.kind="keda"')
+        if item["kind"] == kind
+    ]
+    assert found
+    for item in found:
+        OTHERS[kind].validate(item)
+        wrong = {**item, "spec": {**item["spec"], "noSuchField": 1}}
+        assert not OTHERS[kind].is_valid(wrong)
 
 
 @pytest.mark.parametrize("case", CASES)
