@@ -57,22 +57,33 @@ def part() -> Iterator[Answers]:
     server.server_close()
 
 
+NOBODY = "127.0.0.1:1"
+
+
 def test_a_fold_worker_with_kafka_is_well(check: ModuleType, part: Answers) -> None:
     part.at["/metrics"] = (200, CONNECTED)
-    assert check.fold(f"{part.url}/metrics") == ""
+    assert check.fold(NOBODY, f"{part.url}/metrics") == ""
 
 
-def test_a_fold_worker_without_kafka_names_the_value_to_look_at(
+def test_a_fold_worker_that_waits_for_the_first_events_is_well(
     check: ModuleType, part: Answers
 ) -> None:
     part.at["/metrics"] = (200, AWAY)
-    assert "not connected to Kafka: look at kafka.bootstrapServers" in check.fold(
-        f"{part.url}/metrics"
-    )
+    broker = part.url.removeprefix("http://")  # anything that takes connections
+    assert check.fold(f"{NOBODY},{broker}", f"{part.url}/metrics") == ""
+
+
+def test_a_fold_worker_without_kafka_names_the_brokers_and_the_value_to_look_at(
+    check: ModuleType, part: Answers
+) -> None:
+    part.at["/metrics"] = (200, AWAY)
+    said = check.fold(NOBODY, f"{part.url}/metrics")
+    assert f"Kafka at {NOBODY} does not take connections" in said
+    assert "Look at kafka.bootstrapServers" in said
 
 
 def test_a_fold_worker_that_is_away_is_said_to_be(check: ModuleType) -> None:
-    assert "does not answer" in check.fold("http://127.0.0.1:1/metrics")
+    assert "does not answer" in check.fold(NOBODY, "http://127.0.0.1:1/metrics")
 
 
 @pytest.mark.parametrize(

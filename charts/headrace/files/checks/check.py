@@ -1,7 +1,7 @@
 """Says in a sentence whether a part of Headrace does its work.
 
-Readiness probes of the statistics run ``check.py fold`` and ``check.py evaluate`` in their own
-pods, and the liveness probe of Triton's container ``check.py triton``, so that what is wrong stands
+Readiness probes of the statistics run ``check.py fold BROKERS`` and ``check.py evaluate`` in their
+own pods, and the liveness probe of Triton's container ``check.py triton``, so that what is wrong stands
 in the pod's events; ``helm test`` runs ``check.py all
 NAME=URL...``. Ends with 0 where all is well, else with 1. Needs Python alone, and never changes
 anything.
@@ -43,17 +43,21 @@ def sample(text: str, name: str) -> float | None:
     return None
 
 
-def fold(url: str = FOLD) -> str:
-    """What is wrong with the fold worker of this pod; empty where nothing is."""
+def fold(brokers: str, url: str = FOLD) -> str:
+    """What is wrong with the fold worker of this pod; empty where nothing is.
+
+    One that is not connected while Kafka takes connections waits for the first events: their topic
+    is made with them.
+    """
     status, text = ask(url)
     if status != 200:
         return f"the fold worker does not answer: {text}"
-    if sample(text, "headrace_fold_connected") != 1.0:
-        return (
-            "the fold worker is not connected to Kafka: look at kafka.bootstrapServers, and at the "
-            "log of this pod"
-        )
-    return ""
+    if sample(text, "headrace_fold_connected") == 1.0:
+        return ""
+    refusals = [reachable("Kafka", f"tcp://{broker}") for broker in brokers.split(",")]
+    if "" in refusals:
+        return ""
+    return f"{'; '.join(refusals)}. Look at kafka.bootstrapServers"
 
 
 def evaluate(url: str = EVALUATE) -> str:
@@ -114,8 +118,8 @@ def everything(parts: list[str]) -> str:
 def main(arguments: list[str]) -> int:
     """The program; prints what is wrong."""
     match arguments:
-        case ["fold"]:
-            reason = fold()
+        case ["fold", brokers]:
+            reason = fold(brokers)
         case ["evaluate"]:
             reason = evaluate()
         case ["triton"]:
@@ -123,7 +127,7 @@ def main(arguments: list[str]) -> int:
         case ["all", *parts] if parts:
             reason = everything(parts)
         case _:
-            reason = "say fold, evaluate, triton, or all NAME=URL..."
+            reason = "say fold BROKERS, evaluate, triton, or all NAME=URL..."
     if reason:
         sys.stdout.write(f"{reason}\n")
     return int(bool(reason))
