@@ -1,10 +1,9 @@
 """Says in a sentence whether a part of Headrace does its work.
 
 Readiness probes of the statistics run ``check.py fold BROKERS`` and ``check.py evaluate`` in their
-own pods, and the liveness probe of Triton's container ``check.py triton``, so that what is wrong stands
-in the pod's events; ``helm test`` runs ``check.py all
-NAME=URL...``. Ends with 0 where all is well, else with 1. Needs Python alone, and never changes
-anything.
+own pods, and the liveness probe of Triton's container ``check.py triton``, so that what is wrong
+stands in the pod's events; ``helm test`` runs ``check.py all NAME=URL...``. Ends with 0 where all
+is well, else with 1. Needs Python alone, and never changes anything.
 """
 
 import socket
