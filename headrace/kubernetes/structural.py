@@ -161,4 +161,16 @@ def _default(made: Schema, node: Schema, *, keep: bool) -> None:
     """Takes the node's own default, which wins over that of what it refers to."""
     made.pop("default", None)
     if keep and node.get("default") is not None:
-        made["default"] = node["default"]
+        made["default"] = _without_nulls(made, node["default"])
+
+
+def _without_nulls(schema: Schema, value: Any) -> Any:  # noqa: ANN401 - any JSON value
+    """A default without the nulls that the schema would not take, and that mean nothing."""
+    if not isinstance(value, dict):
+        return value
+    properties = schema.get("properties", {})
+    return {
+        name: _without_nulls(properties.get(name, {}), item)
+        for name, item in value.items()
+        if item is not None or properties.get(name, {}).get("nullable")
+    }

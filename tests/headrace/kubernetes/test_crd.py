@@ -1,5 +1,6 @@
 """The definition says what the models say, in words that an API server takes."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,20 @@ def test_the_chart_holds_the_definition_as_it_is_made_now() -> None:
 
 def test_the_schema_is_structural() -> None:
     assert list(faults(SCHEMA)) == []
+
+
+def defaults(node: dict[str, Any], where: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    if "default" in node:
+        yield where, node
+    for name, below in node.get("properties", {}).items():
+        yield from defaults(below, f"{where}.{name}")
+    if isinstance(node.get("items"), dict):
+        yield from defaults(node["items"], f"{where}[]")
+
+
+@pytest.mark.parametrize(("where", "node"), list(defaults(SPEC, "spec")))
+def test_a_default_is_what_its_own_schema_takes(where: str, node: dict[str, Any]) -> None:
+    assert list(refusals(node, node["default"], where)) == []
 
 
 def test_an_endpoint_needs_no_more_than_a_model() -> None:
