@@ -72,9 +72,10 @@ class Examiner:
             for ref in self._stable():
                 await self._examine(ref)
         except TritonUnavailableError as error:
+            if self._missing == 0:
+                log.warning("%s", error)
             self._missing += 1
             self._silent = str(error)
-            log.warning("%s", error)
         else:
             self._missing = 0
 
