@@ -21,7 +21,7 @@ from registry.loader import Loader, LoaderOptions
 from registry.package_cache import LocalPackages
 from registry.placement import Placement, SharedRepository, UploadedFiles
 from registry.settings import LoaderSettings
-from registry.store import PackageStore
+from registry.store import PackageStore, StoreUnavailableError
 from registry.triton_client import GrpcTriton
 from registry.triton_config import BACKEND_ONNXRUNTIME, BACKEND_PYTHON
 from service import flags, logs, pages
@@ -37,7 +37,7 @@ def main() -> int:
     log.info("the loader starts")
     try:
         asyncio.run(_run(settings, os.environ))
-    except AccessError as error:
+    except (AccessError, StoreUnavailableError) as error:
         log.error("%s", error)
         return 1
     return 0

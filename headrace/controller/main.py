@@ -13,7 +13,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from prometheus_client import REGISTRY, start_http_server
+from prometheus_client import REGISTRY
 
 from headrace.controller.metrics import RolloutCollector
 from headrace.controller.rollouts import JoinedRollouts, PackageProfiles
@@ -40,14 +40,15 @@ from registry.mlflow_source import MlflowRegistry
 from registry.projection import EvidenceOf
 from registry.rollouts import Rollouts
 from registry.source_watch import SourceWatch
-from registry.store import PackageStore
+from registry.store import PackageStore, StoreUnavailableError
 from registry.webhook import WebhookListener
 from registry.write_back import WriteBack
 from rollout.judge import Judge
-from service import flags, kafka_login, logs
+from service import flags, kafka_login, logs, pages
 from service.kafka_login import KafkaLoginError
 from service.kubernetes import place
 from service.kubernetes.errors import AccessError
+from service.turning import Turning
 from stats.reader import WindowsReader
 
 log = logging.getLogger(__name__)
@@ -71,11 +72,18 @@ def main() -> int:
     except (AccessError, BadTemplateError, KafkaLoginError) as error:
         log.error("%s", error)
         return 1
+    turning = Turning()
     if settings.metrics_port:
         REGISTRY.register(RolloutCollector(endpoints.list))
-        start_http_server(settings.metrics_port, addr=settings.metrics_host)
+        pages.serve(settings.metrics_host, settings.metrics_port, {"/livez": turning.fault})
     statistics = WindowsReader(settings.kafka_bootstrap, login=login)
-    asyncio.run(_run(settings, environment, endpoints, launcher, statistics))
+    try:
+        asyncio.run(
+            _run(settings, environment, endpoints, launcher, statistics=statistics, turning=turning)
+        )
+    except StoreUnavailableError as error:
+        log.error("%s", error)
+        return 1
     return 0
 
 
@@ -84,7 +92,9 @@ async def _run(
     environment: Mapping[str, str],
     endpoints: EndpointStore,
     launcher: ConversionLauncher,
+    *,
     statistics: WindowsReader,
+    turning: Turning,
 ) -> None:
     stop, changed = asyncio.Event(), asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -103,9 +113,11 @@ async def _run(
         changed=changed,
     )
     statistics.start()
+    turns = asyncio.create_task(turning.run(), name="turning")
     try:
         await _until(stop, settings, controller, source)
     finally:
+        turns.cancel()
         statistics.close()
 
 

@@ -1,0 +1,31 @@
+"""A loop that stands still is seen from outside of it."""
+
+import asyncio
+
+from service.turning import Turning
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+async def test_a_loop_that_turns_has_no_fault() -> None:
+    clock = Clock()
+    turning = Turning(60, clock=clock)
+    clock.now += 61  # before its task began
+    task = asyncio.create_task(turning.run())
+    await asyncio.sleep(0)
+    assert turning.fault() == ""
+    task.cancel()
+
+
+async def test_a_loop_that_stands_still_says_for_how_long() -> None:
+    clock = Clock()
+    turning = Turning(60, clock=clock)
+    clock.now += 60
+    assert turning.fault() == ""
+    clock.now += 5
+    assert turning.fault() == "nothing has turned for 65 s"
