@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from fake_controller import FakeController
 from fake_kubernetes import NAMESPACE, Fake, fake_kubernetes
+from kubeconfig_file import write_kubeconfig
 from typer.testing import CliRunner, Result
 
 from contracts.endpoint import EndpointSpec, Metadata, ModelEndpoint
@@ -35,14 +36,7 @@ def store(fake: Fake) -> KubernetesEndpointStore:
 
 @pytest.fixture
 def config(fake: Fake, tmp_path: Path) -> Path:
-    path = tmp_path / "config"
-    path.write_text(
-        "current-context: c\n"
-        "contexts: [{name: c, context: {cluster: k, user: u}}]\n"
-        f"clusters: [{{name: k, cluster: {{server: '{fake.access.server}'}}}}]\n"
-        "users: [{name: u, user: {}}]\n"
-    )
-    return path
+    return write_kubeconfig(tmp_path, fake.access.server)
 
 
 def run(config: Path, *words: str) -> Result:

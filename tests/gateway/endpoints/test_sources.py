@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from fake_kubernetes import NAMESPACE, Fake, fake_kubernetes
 from gateway_world import endpoint_of, model_of
+from kubeconfig_file import write_kubeconfig
 
 from contracts.endpoint import ModelEndpoint
 from gateway.endpoints.files import FolderSource
@@ -160,13 +161,7 @@ async def test_a_cluster_that_was_never_reached_tells_nothing() -> None:
 
 
 def test_a_flag_says_where_endpoints_and_reports_lie(tmp_path: Path) -> None:
-    config = tmp_path / "config"
-    config.write_text(
-        "current-context: c\n"
-        "contexts: [{name: c, context: {cluster: k, user: u}}]\n"
-        "clusters: [{name: k, cluster: {server: 'http://127.0.0.1:1'}}]\n"
-        "users: [{name: u, user: {}}]\n"
-    )
+    config = write_kubeconfig(tmp_path, "http://127.0.0.1:1")
     environment = {"KUBECONFIG": str(config)}
     inside = Settings(endpoints="kubernetes://models")
     assert isinstance(endpoint_source(inside, environment), ClusterSource)

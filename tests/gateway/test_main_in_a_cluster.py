@@ -1,0 +1,62 @@
+"""The process with its endpoints in a cluster: it follows them, and goes on while they are away."""
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+from fake_kubernetes import NAMESPACE, fake_kubernetes
+from gateway_process import Running, gateway_at, lay_out, start
+from gateway_world import endpoint_of, text_of
+from kubeconfig_file import write_kubeconfig
+
+from contracts.endpoint import ModelEndpoint
+from service.kubernetes import endpoints
+
+pytestmark = pytest.mark.real  # starts processes
+
+PATH = endpoints.collection(NAMESPACE).path
+FLAG = f"--endpoints=kubernetes://{NAMESPACE}"
+
+
+def resource(endpoint: ModelEndpoint) -> dict[str, object]:
+    document = endpoint.model_dump(mode="json", by_alias=True)
+    return {**document, "metadata": {"name": endpoint.name}}
+
+
+async def answered_by(running: Running) -> str:
+    answer = await running.http.post("/endpoints/sentiment", json={"inputs": text_of(3)})
+    assert answer.status_code == 200, answer.text
+    return str(answer.headers["x-headrace-version"])
+
+
+async def test_it_follows_the_cluster_and_goes_on_without_its_api_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = lay_out(tmp_path, "1", "2")
+    with fake_kubernetes() as fake:
+        monkeypatch.setenv("KUBECONFIG", str(write_kubeconfig(tmp_path, fake.access.server)))
+        fake.write(PATH, resource(endpoint_of(one)))
+        async with gateway_at(tmp_path, FLAG) as running, asyncio.timeout(30):
+            assert await answered_by(running) == "1"
+            fake.go_away()
+            assert await answered_by(running) == "1"
+            assert (await running.http.get("/readyz")).status_code == 200
+            fake.write(PATH, resource(endpoint_of(two)))
+            fake.come_back()
+            while await answered_by(running) != "2":
+                assert running.process.returncode is None
+
+
+async def test_without_a_cluster_it_ends_with_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lay_out(tmp_path)
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+    async with asyncio.timeout(60):
+        process = await start(tmp_path, FLAG)
+        _, said = await process.communicate()
+    assert process.returncode == 1
+    entry = json.loads(said.splitlines()[-1])
+    assert "kubeconfig" in entry["message"]
+    assert b"Traceback" not in said
