@@ -66,9 +66,10 @@ def found(environment: Mapping[str, str], *, account: Path = ACCOUNT) -> Access:
         raise AccessError(
             "no Kubernetes is known here: set KUBECONFIG, or run in a pod with a service account"
         )
-    # Read outside of pods alone: pods need no YAML.
-    from service.kubernetes.kubeconfig import read  # noqa: PLC0415
-
+    try:  # outside of pods alone: images of services hold no YAML
+        from service.kubernetes.kubeconfig import read  # noqa: PLC0415
+    except ImportError as error:
+        raise AccessError(f"a kubeconfig needs PyYAML, as headrace[cli] brings: {error}") from error
     return read(Path(config) if config else home)
 
 
