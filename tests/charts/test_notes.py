@@ -8,6 +8,8 @@ import pytest
 import yaml
 from helm_chart import CHART, everything, rendered
 
+from contracts.endpoint import ModelEndpoint
+
 WRAPPED = """
 apiVersion: v1
 kind: ConfigMap
@@ -71,4 +73,8 @@ def test_where_no_endpoint_is_made_they_show_how(with_notes: Path) -> None:
     assert "gets an endpoint of its name by itself" in notes(with_notes, "defaults")
     own = notes(with_notes, "own-parts")
     assert "kind: ModelEndpoint" in own
+    (echoed,) = re.findall(r"echo '(.+)' \| kubectl -n space apply -f -", own)
+    made = yaml.safe_load(echoed)
+    assert ModelEndpoint.model_validate(made).spec.model == "sentiment-classifier"
     assert "https://localhost:8080" in own
+    assert 'authorization: Bearer $KEY"' in own
