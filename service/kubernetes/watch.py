@@ -56,6 +56,7 @@ class Watch:
         self._listing = Listing()
         self._listed = threading.Event()
         self._stop = threading.Event()
+        self._untold = True
         self._stream: Stream | None = None
         self._failures = 0
         self._thread = threading.Thread(
@@ -97,6 +98,10 @@ class Watch:
             except KubernetesError as error:
                 self._failed(error)
                 continue
+            except Exception:
+                log.exception("a bug: the watch of %s begins again", self._collection.plural)
+                self._listing.begin_again()
+                self._stop.wait(self._pace.longest_pause_seconds)
             # A server that ends every watch at once must not be asked without pause.
             if time.monotonic() - began < self._pace.first_pause_seconds:
                 self._stop.wait(self._pace.first_pause_seconds)
@@ -125,7 +130,7 @@ class Watch:
         self._answered()
         with self._lock:
             changed = self._listing.replace(items, revision)
-            if changed or not self._listed.is_set():
+            if changed or self._untold:
                 self._tell()
             self._listed.set()
 
@@ -163,4 +168,6 @@ class Watch:
             raise ApiUnavailableError(f"an event that can't be read: {error!r}") from error
 
     def _tell(self) -> None:
+        self._untold = True
         self._changed(tuple(item for _, item in sorted(self._listing.items.items())))
+        self._untold = False

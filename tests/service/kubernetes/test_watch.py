@@ -169,6 +169,27 @@ def test_what_was_written_before_the_first_list_is_not_forgotten_by_an_older_lis
     assert told.all.get(timeout=10) == (("a", 1), ("b", 9))
 
 
+def test_whoever_is_told_may_fail_and_is_told_again(
+    fake: Fake, caplog: pytest.LogCaptureFixture
+) -> None:
+    told = Told()
+    faults = iter([None, ValueError("a bug of ours")])
+
+    def failing(items: tuple[dict[str, Any], ...]) -> None:
+        if fault := next(faults, None):
+            raise fault
+        told(items)
+
+    write(fake, "a", 1)
+    watch = Watch(fake.client(), LEASES, failing, PACE)
+    watch.start()
+    told.until((("a", 1),))
+    write(fake, "a", 2)
+    told.until((("a", 2),))
+    watch.close()
+    assert "a bug of ours" in caplog.text
+
+
 def test_a_watch_can_be_closed_at_any_moment(fake: Fake, told: Told) -> None:
     Watch(fake.client(), LEASES, told, PACE).close()
     quick = Watch(fake.client(), LEASES, told, PACE)
