@@ -1,0 +1,68 @@
+"""The package store in the artifact store of a real MLflow, through its proxy."""
+
+from pathlib import Path
+
+import pytest
+
+from contracts.endpoint import Precision
+from contracts.manifest import Lineage, Manifest, PackageFile, TokenizerSpec
+from contracts.tasks import Task
+from headrace.stack.mlflow import MlflowProcess
+from registry.store import PackageMissingError, PackageStore, digest
+from service.mlflow_artifact_files import MlflowArtifactFiles
+
+pytestmark = pytest.mark.real
+
+
+def packed(folder: Path) -> Manifest:
+    folder.mkdir()
+    content = {"model.onnx": bytes(range(256)) * 20_000, "tokenizer.json": b"{}"}
+    files = {}
+    for name, data in content.items():
+        (folder / name).write_bytes(data)
+        files[name] = PackageFile(sha256=digest(folder / name), bytes=len(data))
+    return Manifest(
+        model="m",
+        version="1",
+        task=Task.TEXT_EMBEDDING,
+        dimension=2,
+        precision=Precision.FP32,
+        max_batch_size=8,
+        length_buckets=(8,),
+        tokenizer=TokenizerSpec(max_tokens=8, pad_id=0, vocabulary=3),
+        inputs=(),
+        outputs=(),
+        files=files,
+        lineage=Lineage(registered_model="m", version="1"),
+        created_by="test",
+    )
+
+
+def test_a_package_goes_through_mlflow_and_comes_back_whole(
+    mlflow_server: MlflowProcess, tmp_path: Path
+) -> None:
+    store = PackageStore(f"mlflow-artifacts+{mlflow_server.url}/headrace/packages")
+    assert store.packages() == []
+    with pytest.raises(PackageMissingError):
+        store.manifest("0" * 64)
+    manifest = packed(tmp_path / "made")
+    ref = store.publish(tmp_path / "made", manifest)
+    assert store.publish(tmp_path / "made", manifest) == ref
+    assert store.packages() == [ref.package]
+    assert store.fetch(ref.package, tmp_path / "fetched") == manifest
+    store.delete(ref.package)
+    assert store.packages() == []
+    store.delete(ref.package)
+
+
+def test_what_an_index_asks_of_its_files_holds_on_mlflow(mlflow_server: MlflowProcess) -> None:
+    files = MlflowArtifactFiles(mlflow_server.url)
+    files.pipe_file("index/entry.json.aside", b"{}")
+    files.mv("index/entry.json.aside", "index/entry.json")
+    assert files.ls("index", detail=False) == ["index/entry.json"]
+    assert files.info("index/entry.json")["size"] == 2
+    assert not files.exists("index/other.json")
+    with pytest.raises(FileNotFoundError):
+        files.cat_file("index/other.json")
+    files.rm("index", recursive=True)
+    assert not files.exists("index")
