@@ -58,11 +58,17 @@ def jumps(before: ModelEndpoint, after: ModelEndpoint) -> list[str]:
     if old.rollout is not None and new.rollout is not None and old.rollout.id == new.rollout.id:
         if new.rollout.looked_through < old.rollout.looked_through:
             found.append("evidence went back")
-        if new.rollout.step < old.rollout.step:
+        if new.rollout.step < old.rollout.step and not _were_edited(old, new):
             found.append("a step went back")
         if old.rollout.promoted_at is not None and new.rollout.promoted_at is None:
             found.append("a promotion was lost")
     return found
+
+
+def _were_edited(old: EndpointStatus, new: EndpointStatus) -> bool:
+    """Whether the history says that people changed the rollout's steps in between."""
+    told = [line for line in new.history if line not in old.history]
+    return any(line.reason.startswith("the spec's steps were edited") for line in told)
 
 
 def _continues(old: EndpointStatus, new: EndpointStatus) -> bool:
