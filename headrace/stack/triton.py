@@ -14,7 +14,7 @@ import sys
 import sysconfig
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -93,7 +93,26 @@ def missing() -> list[str]:
             f"Triton's Python backend needs libpython{PYTHON}.so.1.0, which is not here: install "
             f"it (Debian: apt-get install libpython{PYTHON}) or use a Python that brings it."
         )
+    if not stub_finds_modules(sys.version_info[:2], sys.builtin_module_names):
+        lacks.append(
+            f"Triton's Python backend does not start with this Python {PYTHON}, whose module math "
+            "is part of the interpreter (Debian 13's is such): use Python 3.11 or 3.12, or your "
+            "own Triton (--triton-grpc)."
+        )
     return lacks
+
+
+def stub_finds_modules(version: tuple[int, ...], built_in: Collection[str]) -> bool:
+    """Whether Triton's stub, which has an interpreter of its own, imports the standard library.
+
+    Seen on Debian 13: the stub for Python 3.13 has no ``math``, and looks for it in a file that
+    Debian does not have. On Debian 12 with Python 3.11 it works all the same.
+
+    Args:
+        version: of this interpreter.
+        built_in: its modules that need no file.
+    """
+    return version < (3, 13) or "math" not in built_in
 
 
 def libpython_folder() -> str | None:

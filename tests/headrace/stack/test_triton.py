@@ -65,3 +65,9 @@ def test_a_wheel_without_a_stub_for_this_python_is_refused(
 
 def test_a_server_that_is_not_there_does_not_answer(tmp_path: Path) -> None:
     assert not triton.answers(TritonServer(tmp_path, http_port=9))
+
+
+def test_a_python_that_the_stub_cannot_use_is_told_beforehand() -> None:
+    assert triton.stub_finds_modules((3, 11), ["math", "sys"])
+    assert triton.stub_finds_modules((3, 13), ["sys"])
+    assert not triton.stub_finds_modules((3, 13), ["math", "sys"])
