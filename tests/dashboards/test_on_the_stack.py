@@ -88,9 +88,8 @@ def _play(stack: RunningStack, home: Path) -> None:
     _tell_truths(stack)
     _change_the_texts(stack, home)
     _ask_too_much(stack)
-    dead = stack.kill("triton")
-    _replay(stack, TEXTS / "replay.txt", seconds=5)
-    stack.until_restarted("triton", dead)
+    with stack.without("triton"):
+        _replay(stack, TEXTS / "replay.txt", seconds=5)
     stack.until_answers(EXAMPLE_ENDPOINT, 120)
     _replay(stack, TEXTS / "replay.txt", seconds=25)
 
