@@ -20,6 +20,9 @@ ASKED = (
     "performance.getEntriesByType('resource').filter((e) => e.name.includes('view.json')).length"
 )
 
+# A frame later the event of a scroll has come, which puts away what is under the pointer.
+SHOWN = "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(1))))"
+
 
 @functools.cache
 def world(name: str) -> ui_world.World:
@@ -100,10 +103,10 @@ def test_the_figures_under_the_pointer_stay_while_the_page_is_drawn_anew(
     with serving(world("rolling")) as served:
         page.open(f"{served.url}/ui")
         page.until(READY)
+        page.evaluate("document.querySelector('#traffic .area').scrollIntoView({block: 'center'})")
+        page.evaluate(SHOWN)
         box = page.evaluate(
-            "(() => { const area = document.querySelector('#traffic .area');"
-            " area.scrollIntoView({block: 'center'});"
-            " return area.getBoundingClientRect().toJSON(); })()"
+            "document.querySelector('#traffic .area').getBoundingClientRect().toJSON()"
         )
         page.point(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
         page.until("!document.querySelector('#tip').hidden")
