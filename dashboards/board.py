@@ -4,11 +4,13 @@ Called by the dashboards' modules. Every dashboard reads the data source that it
 that an import asks for nothing.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from grafana_foundation_sdk.builders import dashboard as builders
 from grafana_foundation_sdk.builders import table
+from grafana_foundation_sdk.cog.builder import Builder
 from grafana_foundation_sdk.models import dashboard as model
 
 from dashboards import queries
@@ -47,15 +49,75 @@ ARM: Final = Variable("arm", "Arm", queries.ARMS, whole=True)
 PACKAGE: Final = Variable("package", "Package", queries.PACKAGES, "/^(.{12})/", hidden=True)
 
 
-def begin(uid: str, title: str, description: str, *variables: Variable) -> builders.Dashboard:
-    """A dashboard without panels.
+Panels = tuple[Builder[model.Panel], ...]
+
+
+class Row:
+    """A headline of a dashboard, and the panels below it, from left to right."""
+
+    def __init__(self, title: str, *panels: Builder[model.Panel]) -> None:
+        self.title = title
+        self.panels = panels
+
+
+def dashboard(
+    uid: str,
+    title: str,
+    description: str,
+    *,
+    variables: Sequence[Variable],
+    rows: Sequence[Row],
+) -> builders.Dashboard:
+    """A dashboard with what all have in common.
 
     Args:
         uid: part of its address in Grafana; never changes.
         title: as people see it.
         description: the question that it answers.
         variables: in the order in which one follows from another.
+        rows: from top to bottom.
     """
+    made = _begun(uid, title, description, variables)
+    for row in rows:
+        made = made.with_row(builders.Row(row.title))
+        for panel in row.panels:
+            made = made.with_panel(panel)
+    return made
+
+
+def versions() -> table.Panel:
+    """Which version is which, with links to its MLflow run and its data set."""
+    text = Text(
+        "Versions",
+        "The versions behind the chosen endpoints: the registered model, the MLflow run that made"
+        " each, and the data set that the run logged.",
+        "Click a run to see its parameters, metrics and artifacts in MLflow; a data set opens the"
+        " run that logged it. A version is missing here when the evaluate role can't read its"
+        " package.",
+    )
+    columns = {
+        "endpoint": "Endpoint",
+        "version": "Version",
+        "model": "Registered model",
+        "run_id": "MLflow run",
+        "data_set": "Data set",
+        "task": "Task",
+        "precision": "Precision",
+    }
+    run = link("MLflow run", "Open the run in MLflow", RUN_PAGE + "${__value.raw}")
+    data_set = link(
+        "Data set", "Open the run that logged it", RUN_PAGE + '${__data.fields["MLflow run"]}'
+    )
+    return (
+        rows(text, queries.VERSIONS, columns, height=6)
+        .override_by_name(*run)
+        .override_by_name(*data_set)
+    )
+
+
+def _begun(
+    uid: str, title: str, description: str, variables: Sequence[Variable]
+) -> builders.Dashboard:
     started = (
         builders.Dashboard(f"Headrace / {title}")
         .uid(uid)
@@ -86,36 +148,6 @@ def begin(uid: str, title: str, description: str, *variables: Variable) -> build
         .label("MLflow")
         .description("Where MLflow's pages are, for links to runs.")
         .default_value("http://127.0.0.1:5000")
-    )
-
-
-def versions() -> table.Panel:
-    """Which version is which, with links to its MLflow run and its data set."""
-    text = Text(
-        "Versions",
-        "The versions behind the chosen endpoints: the registered model, the MLflow run that made"
-        " each, and the data set that the run logged.",
-        "Click a run to see its parameters, metrics and artifacts in MLflow; a data set opens the"
-        " run that logged it. A version is missing here when the evaluate role can't read its"
-        " package.",
-    )
-    columns = {
-        "endpoint": "Endpoint",
-        "version": "Version",
-        "model": "Registered model",
-        "run_id": "MLflow run",
-        "data_set": "Data set",
-        "task": "Task",
-        "precision": "Precision",
-    }
-    run = link("MLflow run", "Open the run in MLflow", RUN_PAGE + "${__value.raw}")
-    data_set = link(
-        "Data set", "Open the run that logged it", RUN_PAGE + '${__data.fields["MLflow run"]}'
-    )
-    return (
-        rows(text, queries.VERSIONS, columns, height=6)
-        .override_by_name(*run)
-        .override_by_name(*data_set)
     )
 
 

@@ -1,9 +1,9 @@
 """The dashboard Gateway: who is let in, what waits, how full batches are, what events are lost."""
 
-from grafana_foundation_sdk.builders import dashboard as builders
+from grafana_foundation_sdk.builders.dashboard import Dashboard
 
 from dashboards import queries as q
-from dashboards.board import Variable, begin
+from dashboards.board import Panels, Row, Variable, dashboard
 from dashboards.panels import (
     GREEN,
     RED,
@@ -20,324 +20,283 @@ from dashboards.panels import (
 ENDPOINT = Variable("endpoint", "Endpoint", q.ENDPOINTS_AT_GATEWAYS, whole=True)
 
 
-def gateway() -> builders.Dashboard:
+def gateway() -> Dashboard:
     """Admission, queues and batches, Triton, events, and the statistics that come of them."""
-    made = begin(
+    return dashboard(
         "headrace-gateway",
         "Gateway",
         "The gateways from within, by their own counters: they are here also while Kafka and the"
         " statistics are not.",
-        ENDPOINT,
-    )
-    for row in (_admission, _batches, _events, _statistics):
-        made = row(made)
-    return made
-
-
-def _admission(made: builders.Dashboard) -> builders.Dashboard:
-    return (
-        made.with_row(builders.Row("Admission"))
-        .with_panel(
-            number(
-                Text(
-                    "Gateways ready",
-                    "Gateways that should get traffic.",
-                    "0: nobody answers; see the gateway's log and HeadraceGatewayAway.",
-                ),
-                q.READY,
-                base=RED,
-                steps=(Step(1, GREEN),),
-            ).height(8)
-        )
-        .with_panel(
-            lines(
-                Text(
-                    "Answers",
-                    "Requests answered or refused a second, by dialect and status.",
-                    "Statuses other than 200: see refusals beside.",
-                ),
-                q.ANSWERS,
-                unit="reqps",
-                stacked=True,
-                width=10,
-            )
-        )
-        .with_panel(
-            buckets(
-                Text(
-                    "Time to the answer",
-                    "From a request's headers to its answer, refusals included.",
-                    "Compare with Endpoints: what is here and not there is the way in and out.",
-                ),
-                q.ANSWER_HEATMAP,
-                unit="s",
-                width=10,
-            )
-        )
-        .with_panel(
-            lines(
-                Text(
-                    "Tokens in flight",
-                    "Tokens of admitted requests, each endpoint, against limits.maxTokensInFlight.",
-                    "Flat at the limit: what comes on top is refused.",
-                ),
-                q.ADMITTED_TOKENS,
-                width=8,
-            )
-        )
-        .with_panel(
-            lines(
-                Text(
-                    "Refused",
-                    "Requests refused a second before any attempt, by reason.",
-                    "overloaded: add engines; rate_limited: talk to the key's owner;"
-                    " model_unavailable: see Triton serves.",
-                ),
-                q.G_REFUSED,
-                unit="reqps",
-                width=8,
-            )
-        )
-        .with_panel(
-            lines(
-                Text(
-                    "Time to a refusal",
-                    "99th percentile of the time until a refused caller knows.",
-                    "Should stay in milliseconds: a slow no is worse than none.",
-                ),
-                q.REFUSAL_P99,
-                unit="s",
-                steps=(Step(0.1, YELLOW),),
-                width=8,
-            )
-        )
+        variables=(ENDPOINT,),
+        rows=(_admission(), _batches(), _events(), _statistics()),
     )
 
 
-def _batches(made: builders.Dashboard) -> builders.Dashboard:
-    return (
-        made.with_row(builders.Row("Queue and batches"))
-        .with_panel(
-            lines(
-                Text(
-                    "Texts that wait",
-                    "Texts that wait for an engine, each package.",
-                    "Growing without end: the engines are too few.",
-                ),
-                q.QUEUED_ROWS,
-                width=8,
-            )
-        )
-        .with_panel(
-            lines(
-                Text(
-                    "Wait for a batch",
-                    "95th percentile of the wait for a batch and an engine.",
-                    "Should be a small part of the endpoint's timeout.",
-                ),
-                q.WAIT_P95,
-                unit="s",
-                width=8,
-            )
-        )
-        .with_panel(
-            lines(
-                Text(
-                    "Batch fill",
-                    "Mean texts in a batch, each package.",
-                    "Low while texts wait: length buckets are too many or too narrow.",
-                ),
-                q.ALL_ROWS_A_BATCH,
-                width=8,
-            )
-        )
-        .with_panel(
-            lines(
-                Text(
-                    "Padding waste",
-                    "Share of the engines' tokens that is padding.",
-                    "Above 30 % for long: set serving.lengthBuckets to the lengths that come.",
-                ),
-                q.ALL_PADDING,
-                unit="percentunit",
-                steps=(Step(0.3, YELLOW), Step(0.5, RED)),
-                top=1,
-                width=8,
-            )
-        )
-        .with_panel(
-            lines(
-                Text(
-                    "Tokens to engines",
-                    "Tokens a second that engines computed: of texts, and padding.",
-                    "What text tokens the engines reach at most is the endpoint's capacity.",
-                ),
-                q.TOKENS_BY_KIND,
-                stacked=True,
-                width=8,
-            )
-        )
-        .with_panel(
-            lines(
-                Text(
-                    "Tokens at each Triton",
-                    "Padded tokens in flight to each Triton.",
-                    "Uneven for long: one is slower; look at its machine.",
-                ),
-                q.TRITON_TOKENS,
-                width=8,
-            )
-        )
-        .with_panel(
-            states(
-                Text(
-                    "Triton serves",
-                    "Whether each Triton serves each package, as this gateway finds by asking.",
-                    "away: Triton is down or still loads; see its log, and the loader's.",
-                ),
-                q.SERVING,
-                names={"1": ("serves", GREEN), "0": ("away", RED)},
-            )
-        )
-        .with_panel(
-            lines(
-                Text(
-                    "CPU of gateways",
-                    "CPU seconds a second of each gateway's process.",
-                    "Near 1: the event loop is full; add a gateway.",
-                ),
-                q.GATEWAY_CPU,
-                steps=(Step(0.9, YELLOW),),
-            )
-        )
+def _admission() -> Row:
+    return Row(
+        "Admission",
+        number(
+            Text(
+                "Gateways ready",
+                "Gateways that should get traffic.",
+                "0: nobody answers; see the gateway's log and HeadraceGatewayAway.",
+            ),
+            q.READY,
+            base=RED,
+            steps=(Step(1, GREEN),),
+        ).height(8),
+        lines(
+            Text(
+                "Answers",
+                "Requests answered or refused a second, by dialect and status.",
+                "Statuses other than 200: see refusals beside.",
+            ),
+            q.ANSWERS,
+            unit="reqps",
+            stacked=True,
+            width=10,
+        ),
+        buckets(
+            Text(
+                "Time to the answer",
+                "From a request's headers to its answer, refusals included.",
+                "Compare with Endpoints: what is here and not there is the way in and out.",
+            ),
+            q.ANSWER_HEATMAP,
+            unit="s",
+            width=10,
+        ),
+        lines(
+            Text(
+                "Tokens in flight",
+                "Tokens of admitted requests, each endpoint, against limits.maxTokensInFlight.",
+                "Flat at the limit: what comes on top is refused.",
+            ),
+            q.ADMITTED_TOKENS,
+            width=8,
+        ),
+        lines(
+            Text(
+                "Refused",
+                "Requests refused a second before any attempt, by reason.",
+                "overloaded: add engines; rate_limited: talk to the key's owner;"
+                " model_unavailable: see Triton serves.",
+            ),
+            q.G_REFUSED,
+            unit="reqps",
+            width=8,
+        ),
+        lines(
+            Text(
+                "Time to a refusal",
+                "99th percentile of the time until a refused caller knows.",
+                "Should stay in milliseconds: a slow no is worse than none.",
+            ),
+            q.REFUSAL_P99,
+            unit="s",
+            steps=(Step(0.1, YELLOW),),
+            width=8,
+        ),
     )
 
 
-def _events(made: builders.Dashboard) -> builders.Dashboard:
+def _batches() -> Row:
+    return Row("Queue and batches", *_queues(), *_engines())
+
+
+def _queues() -> Panels:
     return (
-        made.with_row(builders.Row("Events"))
-        .with_panel(
-            number(
-                Text(
-                    "Kafka",
-                    "1 while Kafka takes messages of every gateway.",
-                    "0: events wait, then are dropped and counted; callers notice nothing.",
-                ),
-                q.EVENTS_CONNECTED,
-                base=RED,
-                steps=(Step(1, GREEN),),
-            ).height(8)
-        )
-        .with_panel(
-            lines(
-                Text(
-                    "Events",
-                    "Attempts left for the event stream, acknowledged by Kafka, and lost, a"
-                    " second.",
-                    "Lost above 0: statistics and rollouts miss these requests.",
-                ),
-                q.EVENTS_MADE,
-                q.EVENTS_SENT,
-                q.EVENTS_LOST,
-                unit="ops",
-                width=10,
-            )
-        )
-        .with_panel(
-            lines(
-                Text(
-                    "Events that wait, failed tries",
-                    "Events plus texts that wait for Kafka; tries that failed, a second.",
-                    "Waiting has a bound: what finds no room is lost.",
-                ),
-                q.EVENTS_WAITING,
-                q.KAFKA_FAILURES,
-                width=10,
-            )
-        )
-        .with_panel(
-            rows(
-                Text(
-                    "Lost events",
-                    "Events that this start of the gateways lost, by endpoint, status and reason."
-                    " No rows: none were.",
-                    "buffer_full, send_failed, shutdown: see Kafka; too_large: a request of very"
-                    " many texts.",
-                ),
-                q.LOST_BY_REASON,
-                {
-                    "endpoint": "Endpoint",
-                    "status": "Status",
-                    "reason": "Reason",
-                    "Value": "Events",
-                },
-                width=12,
-            )
-        )
-        .with_panel(
-            lines(
-                Text(
-                    "Preprocessors that failed",
-                    "Requests a second whose own preprocessor failed; they went on without it.",
-                    "The reason is the error's class; the gateway's log has its line.",
-                ),
-                q.HOOK_FAILURES,
-                unit="reqps",
-            )
-        )
+        lines(
+            Text(
+                "Texts that wait",
+                "Texts that wait for an engine, each package.",
+                "Growing without end: the engines are too few.",
+            ),
+            q.QUEUED_ROWS,
+            width=8,
+        ),
+        lines(
+            Text(
+                "Wait for a batch",
+                "95th percentile of the wait for a batch and an engine.",
+                "Should be a small part of the endpoint's timeout.",
+            ),
+            q.WAIT_P95,
+            unit="s",
+            width=8,
+        ),
+        lines(
+            Text(
+                "Batch fill",
+                "Mean texts in a batch, each package.",
+                "Low while texts wait: length buckets are too many or too narrow.",
+            ),
+            q.ALL_ROWS_A_BATCH,
+            width=8,
+        ),
+        lines(
+            Text(
+                "Padding waste",
+                "Share of the engines' tokens that is padding.",
+                "Above 30 % for long: set serving.lengthBuckets to the lengths that come.",
+            ),
+            q.ALL_PADDING,
+            unit="percentunit",
+            steps=(Step(0.3, YELLOW), Step(0.5, RED)),
+            top=1,
+            width=8,
+        ),
     )
 
 
-def _statistics(made: builders.Dashboard) -> builders.Dashboard:
+def _engines() -> Panels:
     return (
-        made.with_row(builders.Row("Statistics"))
-        .with_panel(
-            lines(
-                Text(
-                    "Fold: lag",
-                    "Messages of each partition that are not folded yet.",
-                    "Growing: start another fold worker, up to one a partition.",
-                ),
-                q.FOLD_LAG,
-                steps=(Step(500, RED),),
-                width=8,
-            )
-        )
-        .with_panel(
-            lines(
-                Text(
-                    "Fold: events",
-                    "Events folded a second. Repeats after a rebalance count again here, and"
-                    " nowhere else.",
-                    "0 while gateways publish: see the fold role's log.",
-                ),
-                q.FOLD_EVENTS,
-                unit="ops",
-                width=8,
-            )
-        )
-        .with_panel(
-            lines(
-                Text(
-                    "Evaluate: behind",
-                    "Seconds between now and the newest events in the windows, of the slowest"
-                    " partition. Grows too while there is no traffic.",
-                    "Above minutes under traffic: rollouts and drift wait for it.",
-                ),
-                q.EVALUATE_AGE,
-                unit="s",
-                width=4,
-            )
-        )
-        .with_panel(
-            lines(
-                Text(
-                    "Evaluate: lag",
-                    "Window records that are not read yet.",
-                    "Should be near 0 at all times but after a start.",
-                ),
-                q.EVALUATE_LAG,
-                width=4,
-            )
-        )
+        lines(
+            Text(
+                "Tokens to engines",
+                "Tokens a second that engines computed: of texts, and padding.",
+                "What text tokens the engines reach at most is the endpoint's capacity.",
+            ),
+            q.TOKENS_BY_KIND,
+            stacked=True,
+            width=8,
+        ),
+        lines(
+            Text(
+                "Tokens at each Triton",
+                "Padded tokens in flight to each Triton.",
+                "Uneven for long: one is slower; look at its machine.",
+            ),
+            q.TRITON_TOKENS,
+            width=8,
+        ),
+        states(
+            Text(
+                "Triton serves",
+                "Whether each Triton serves each package, as this gateway finds by asking.",
+                "away: Triton is down or still loads; see its log, and the loader's.",
+            ),
+            q.SERVING,
+            names={"1": ("serves", GREEN), "0": ("away", RED)},
+        ),
+        lines(
+            Text(
+                "CPU of gateways",
+                "CPU seconds a second of each gateway's process.",
+                "Near 1: the event loop is full; add a gateway.",
+            ),
+            q.GATEWAY_CPU,
+            steps=(Step(0.9, YELLOW),),
+        ),
+    )
+
+
+def _events() -> Row:
+    return Row(
+        "Events",
+        number(
+            Text(
+                "Kafka",
+                "1 while Kafka takes messages of every gateway.",
+                "0: events wait, then are dropped and counted; callers notice nothing.",
+            ),
+            q.EVENTS_CONNECTED,
+            base=RED,
+            steps=(Step(1, GREEN),),
+        ).height(8),
+        lines(
+            Text(
+                "Events",
+                "Attempts left for the event stream, acknowledged by Kafka, and lost, a second.",
+                "Lost above 0: statistics and rollouts miss these requests.",
+            ),
+            q.EVENTS_MADE,
+            q.EVENTS_SENT,
+            q.EVENTS_LOST,
+            unit="ops",
+            width=10,
+        ),
+        lines(
+            Text(
+                "Events that wait, failed tries",
+                "Events plus texts that wait for Kafka; tries that failed, a second.",
+                "Waiting has a bound: what finds no room is lost.",
+            ),
+            q.EVENTS_WAITING,
+            q.KAFKA_FAILURES,
+            width=10,
+        ),
+        rows(
+            Text(
+                "Lost events",
+                "Events that this start of the gateways lost, by endpoint, status and reason."
+                " No rows: none were.",
+                "buffer_full, send_failed, shutdown: see Kafka; too_large: a request of very"
+                " many texts.",
+            ),
+            q.LOST_BY_REASON,
+            {
+                "endpoint": "Endpoint",
+                "status": "Status",
+                "reason": "Reason",
+                "Value": "Events",
+            },
+            width=12,
+        ),
+        lines(
+            Text(
+                "Preprocessors that failed",
+                "Requests a second whose own preprocessor failed; they went on without it.",
+                "The reason is the error's class; the gateway's log has its line.",
+            ),
+            q.HOOK_FAILURES,
+            unit="reqps",
+        ),
+    )
+
+
+def _statistics() -> Row:
+    return Row(
+        "Statistics",
+        lines(
+            Text(
+                "Fold: lag",
+                "Messages of each partition that are not folded yet.",
+                "Growing: start another fold worker, up to one a partition.",
+            ),
+            q.FOLD_LAG,
+            steps=(Step(500, RED),),
+            width=8,
+        ),
+        lines(
+            Text(
+                "Fold: events",
+                "Events folded a second. Repeats after a rebalance count again here, and"
+                " nowhere else.",
+                "0 while gateways publish: see the fold role's log.",
+            ),
+            q.FOLD_EVENTS,
+            unit="ops",
+            width=8,
+        ),
+        lines(
+            Text(
+                "Evaluate: behind",
+                "Seconds between now and the newest events in the windows, of the slowest"
+                " partition. Grows too while there is no traffic.",
+                "Above minutes under traffic: rollouts and drift wait for it.",
+            ),
+            q.EVALUATE_AGE,
+            unit="s",
+            width=4,
+        ),
+        lines(
+            Text(
+                "Evaluate: lag",
+                "Window records that are not read yet.",
+                "Should be near 0 at all times but after a start.",
+            ),
+            q.EVALUATE_LAG,
+            width=4,
+        ),
     )

@@ -1,9 +1,9 @@
 """The dashboard Rollout: where a new version is, both arms side by side, and what checks say."""
 
-from grafana_foundation_sdk.builders import dashboard as builders
+from grafana_foundation_sdk.builders.dashboard import Dashboard
 
 from dashboards import queries as q
-from dashboards.board import ARM, ROUTED_ENDPOINT, VERSION, begin, versions
+from dashboards.board import ARM, ROUTED_ENDPOINT, VERSION, Panels, Row, dashboard, versions
 from dashboards.panels import (
     BLUE,
     GREEN,
@@ -23,276 +23,255 @@ from dashboards.panels import (
 VERDICTS = {"-1": ("fail", RED), "0": ("unknown", GREY), "1": ("pass", GREEN)}
 
 
-def rollout() -> builders.Dashboard:
+def rollout() -> Dashboard:
     """Weights and phases, arms, checks; then the way to Loaded."""
-    made = begin(
+    return dashboard(
         "headrace-rollout",
         "Rollout",
         "How a new version gets to all callers: its weight and phase, what the checks say, and the"
         " version beside the one that it is compared with.",
-        ROUTED_ENDPOINT, VERSION, ARM,
-    )  # fmt: skip
-    for row in (_course, _arms, _shadow, _before):
-        made = row(made)
-    return made
-
-
-def _course(made: builders.Dashboard) -> builders.Dashboard:
-    return (
-        made.with_row(builders.Row("Course"))
-        .with_panel(
-            rows(
-                Text(
-                    "Now",
-                    "The newest version of each endpoint and its phase.",
-                    "headrace rollout status ENDPOINT says why it is there and what it waits for.",
-                ),
-                q.PHASE_NOW,
-                {"endpoint": "Endpoint", "version": "Version", "phase": "Phase"},
-                width=8,
-                height=6,
-            )
-        )
-        .with_panel(versions().span(16))
-        .with_panel(
-            lines(
-                Text(
-                    "Weights",
-                    "Share of callers that each version answers; for a shadow, the share of"
-                    " requests copied to it.",
-                    "A canary that does not move waits for a check: see verdicts.",
-                ),
-                q.WEIGHTS,
-                unit="percentunit",
-                top=1,
-            )
-        )
-        .with_panel(
-            states(
-                Text(
-                    "Phases",
-                    "The phase of each version over time.",
-                    "RolledBack and Rejected are final for a version: register a better one, or"
-                    " headrace rollout retry.",
-                ),
-                q.PHASES,
-                names={"1": ("here", BLUE)},
-            )
-        )
-        .with_panel(
-            states(
-                Text(
-                    "Checks and verdicts",
-                    "Every check of the newest version: fail, unknown, pass. No data is unknown,"
-                    " never pass.",
-                    "unknown for long: too few requests; headrace rollout status says how many are"
-                    " missing, headrace rollout promote decides by hand.",
-                ),
-                q.VERDICTS,
-                names=VERDICTS,
-                width=24,
-            )
-        )
-        .with_panel(
-            lines(
-                Text(
-                    "Step",
-                    "Which step of the rollout goes on, from 0.",
-                    "The steps stand in the endpoint's spec.rollout.steps.",
-                ),
-                q.STEP,
-                width=8,
-            )
-        )
-        .with_panel(
-            states(
-                Text(
-                    "Held by a person",
-                    "Whether somebody paused the rollout.",
-                    "headrace rollout resume ENDPOINT goes on; its deadline stands still until"
-                    " then.",
-                ),
-                q.PAUSED,
-                names={"0": ("goes on", GREEN), "1": ("paused", YELLOW)},
-                width=8,
-            )
-        )
-        .with_panel(
-            bars(
-                Text(
-                    "Phases entered",
-                    "How often versions entered each phase, in the time shown.",
-                    "Many RolledBack in a row: look at what changed in training.",
-                ),
-                q.TRANSITIONS,
-                width=8,
-            )
-        )
+        variables=(ROUTED_ENDPOINT, VERSION, ARM),
+        rows=(_course(), _arms(), _shadow(), _before()),
     )
 
 
-def _arms(made: builders.Dashboard) -> builders.Dashboard:
+def _course() -> Row:
+    return Row("Course", *_where(), *_course_over_time(), *_steps_walked())
+
+
+def _where() -> Panels:
     return (
-        made.with_row(builders.Row("Arms side by side"))
-        .with_panel(
-            lines(
-                Text(
-                    "Attempts",
-                    "Attempts a second on each arm.",
-                    "Too few on the canary: verdicts take long; raise the step's weight.",
-                ),
-                q.ARM_REQUESTS,
-                unit="reqps",
-                width=8,
-            )
-        )
-        .with_panel(
-            lines(
-                Text(
-                    "Errors",
-                    "Share of attempts that ended 5xx, each arm.",
-                    "Compare the arms, not the line alone: an outage of Triton is in both.",
-                ),
-                q.ARM_ERRORS,
-                unit="percentunit",
-                width=8,
-            )
-        )
-        .with_panel(
-            lines(
-                Text(
-                    "Latency, 95th percentile",
-                    "Of whole attempts, each arm.",
-                    "The check compares within length buckets, so that longer texts on one arm"
-                    " don't count; this line does not.",
-                ),
-                q.ARM_LATENCY,
-                unit="s",
-                width=8,
-            )
-        )
-        .with_panel(
-            lines(
-                Text(
-                    "Median score",
-                    "Median score of the predicted label, each arm.",
-                    "A gap is an output shift: see the check outputShift.",
-                ),
-                q.ARM_SCORE,
-                unit="percentunit",
-                width=8,
-            )
-        )
-        .with_panel(
-            lines(
-                Text(
-                    "Share of each label",
-                    "Predicted labels of each arm, as shares.",
-                    "A gap between arms is what the check classShare looks at.",
-                ),
-                q.LABEL_SHARE,
-                unit="percentunit",
-                top=1,
-                width=8,
-            )
-        )
-        .with_panel(
-            lines(
-                Text(
-                    "Wrong by feedback",
-                    "Share of wrong answers among those with feedback, each arm.",
-                    "Send feedback (docs/feedback.md): it is the only measure of quality.",
-                ),
-                q.ARM_WRONG,
-                unit="percentunit",
-                width=8,
-            )
-        )
-        .with_panel(
-            lines(
-                Text(
-                    "Second attempts",
-                    "Requests a second that another version made good.",
-                    "These callers saw no error; the canary's failures count all the same.",
-                ),
-                q.SECOND_ATTEMPTS,
-                unit="reqps",
-                width=24,
-            )
-        )
+        rows(
+            Text(
+                "Now",
+                "The newest version of each endpoint and its phase.",
+                "headrace rollout status ENDPOINT says why it is there and what it waits for.",
+            ),
+            q.PHASE_NOW,
+            {"endpoint": "Endpoint", "version": "Version", "phase": "Phase"},
+            width=8,
+            height=6,
+        ),
+        versions().span(16),
     )
 
 
-def _shadow(made: builders.Dashboard) -> builders.Dashboard:
+def _course_over_time() -> Panels:
     return (
-        made.with_row(builders.Row("Shadow"))
-        .with_panel(
-            lines(
-                Text(
-                    "Equal labels",
-                    "Share of texts to which shadow and stable gave the same label.",
-                    "Below what the check agreement asks: look at which texts differ before the"
-                    " version gets callers.",
-                ),
-                q.SHADOW_AGREEMENT,
-                unit="percentunit",
-                top=1,
-                width=8,
-            )
-        )
-        .with_panel(
-            buckets(
-                Text(
-                    "Distance of answers",
-                    "How far the shadow's answers are from those that callers got, 0 to 1.",
-                    "A band away from 0: the versions differ in kind, not by rounding.",
-                ),
-                q.SHADOW_DISTANCE,
-                width=8,
-            )
-        )
-        .with_panel(
-            lines(
-                Text(
-                    "Copies",
-                    "Copies of requests for the shadow, sent or left out and why.",
-                    "Left out for want of capacity: the shadow step takes longer; callers come"
-                    " first.",
-                ),
-                q.SHADOW_COPIES,
-                unit="reqps",
-                width=8,
-            )
-        )
+        lines(
+            Text(
+                "Weights",
+                "Share of callers that each version answers; for a shadow, the share of"
+                " requests copied to it.",
+                "A canary that does not move waits for a check: see verdicts.",
+            ),
+            q.WEIGHTS,
+            unit="percentunit",
+            top=1,
+        ),
+        states(
+            Text(
+                "Phases",
+                "The phase of each version over time.",
+                "RolledBack and Rejected are final for a version: register a better one, or"
+                " headrace rollout retry.",
+            ),
+            q.PHASES,
+            names={"1": ("here", BLUE)},
+        ),
+        states(
+            Text(
+                "Checks and verdicts",
+                "Every check of the newest version: fail, unknown, pass. No data is unknown,"
+                " never pass.",
+                "unknown for long: too few requests; headrace rollout status says how many are"
+                " missing, headrace rollout promote decides by hand.",
+            ),
+            q.VERDICTS,
+            names=VERDICTS,
+            width=24,
+        ),
     )
 
 
-def _before(made: builders.Dashboard) -> builders.Dashboard:
+def _steps_walked() -> Panels:
     return (
-        made.with_row(builders.Row("Before the rollout"))
-        .with_panel(
-            bars(
-                Text(
-                    "Conversions",
-                    "Conversions that ended in the time shown: published, version (its own"
-                    " fault), environment.",
-                    "version: the reason stands in headrace status and in MLflow's tags;"
-                    " environment is tried again by itself.",
-                ),
-                q.CONVERSIONS,
-            )
-        )
-        .with_panel(
-            number(
-                Text(
-                    "Load time",
-                    "Mean seconds to fetch, prove, load and warm up a version, in the time shown.",
-                    "Grows with the model; above minutes look at the package store's speed.",
-                ),
-                q.LOAD_SECONDS,
-                unit="s",
-                steps=(Step(300, YELLOW),),
-                width=12,
-            ).height(8)
-        )
+        lines(
+            Text(
+                "Step",
+                "Which step of the rollout goes on, from 0.",
+                "The steps stand in the endpoint's spec.rollout.steps.",
+            ),
+            q.STEP,
+            width=8,
+        ),
+        states(
+            Text(
+                "Held by a person",
+                "Whether somebody paused the rollout.",
+                "headrace rollout resume ENDPOINT goes on; its deadline stands still until then.",
+            ),
+            q.PAUSED,
+            names={"0": ("goes on", GREEN), "1": ("paused", YELLOW)},
+            width=8,
+        ),
+        bars(
+            Text(
+                "Phases entered",
+                "How often versions entered each phase, in the time shown.",
+                "Many RolledBack in a row: look at what changed in training.",
+            ),
+            q.TRANSITIONS,
+            width=8,
+        ),
+    )
+
+
+def _arms() -> Row:
+    return Row("Arms side by side", *_arms_attempts(), *_arms_answers())
+
+
+def _arms_attempts() -> Panels:
+    return (
+        lines(
+            Text(
+                "Attempts",
+                "Attempts a second on each arm.",
+                "Too few on the canary: verdicts take long; raise the step's weight.",
+            ),
+            q.ARM_REQUESTS,
+            unit="reqps",
+            width=8,
+        ),
+        lines(
+            Text(
+                "Errors",
+                "Share of attempts that ended 5xx, each arm.",
+                "Compare the arms, not the line alone: an outage of Triton is in both.",
+            ),
+            q.ARM_ERRORS,
+            unit="percentunit",
+            width=8,
+        ),
+        lines(
+            Text(
+                "Latency, 95th percentile",
+                "Of whole attempts, each arm.",
+                "The check compares within length buckets, so that longer texts on one arm"
+                " don't count; this line does not.",
+            ),
+            q.ARM_LATENCY,
+            unit="s",
+            width=8,
+        ),
+    )
+
+
+def _arms_answers() -> Panels:
+    return (
+        lines(
+            Text(
+                "Median score",
+                "Median score of the predicted label, each arm.",
+                "A gap is an output shift: see the check outputShift.",
+            ),
+            q.ARM_SCORE,
+            unit="percentunit",
+            width=8,
+        ),
+        lines(
+            Text(
+                "Share of each label",
+                "Predicted labels of each arm, as shares.",
+                "A gap between arms is what the check classShare looks at.",
+            ),
+            q.LABEL_SHARE,
+            unit="percentunit",
+            top=1,
+            width=8,
+        ),
+        lines(
+            Text(
+                "Wrong by feedback",
+                "Share of wrong answers among those with feedback, each arm.",
+                "Send feedback (docs/feedback.md): it is the only measure of quality.",
+            ),
+            q.ARM_WRONG,
+            unit="percentunit",
+            width=8,
+        ),
+        lines(
+            Text(
+                "Second attempts",
+                "Requests a second that another version made good.",
+                "These callers saw no error; the canary's failures count all the same.",
+            ),
+            q.SECOND_ATTEMPTS,
+            unit="reqps",
+            width=24,
+        ),
+    )
+
+
+def _shadow() -> Row:
+    return Row(
+        "Shadow",
+        lines(
+            Text(
+                "Equal labels",
+                "Share of texts to which shadow and stable gave the same label.",
+                "Below what the check agreement asks: look at which texts differ before the"
+                " version gets callers.",
+            ),
+            q.SHADOW_AGREEMENT,
+            unit="percentunit",
+            top=1,
+            width=8,
+        ),
+        buckets(
+            Text(
+                "Distance of answers",
+                "How far the shadow's answers are from those that callers got, 0 to 1.",
+                "A band away from 0: the versions differ in kind, not by rounding.",
+            ),
+            q.SHADOW_DISTANCE,
+            width=8,
+        ),
+        lines(
+            Text(
+                "Copies",
+                "Copies of requests for the shadow, sent or left out and why.",
+                "Left out for want of capacity: the shadow step takes longer; callers come first.",
+            ),
+            q.SHADOW_COPIES,
+            unit="reqps",
+            width=8,
+        ),
+    )
+
+
+def _before() -> Row:
+    return Row(
+        "Before the rollout",
+        bars(
+            Text(
+                "Conversions",
+                "Conversions that ended in the time shown: published, version (its own"
+                " fault), environment.",
+                "version: the reason stands in headrace status and in MLflow's tags;"
+                " environment is tried again by itself.",
+            ),
+            q.CONVERSIONS,
+        ),
+        number(
+            Text(
+                "Load time",
+                "Mean seconds to fetch, prove, load and warm up a version, in the time shown.",
+                "Grows with the model; above minutes look at the package store's speed.",
+            ),
+            q.LOAD_SECONDS,
+            unit="s",
+            steps=(Step(300, YELLOW),),
+            width=12,
+        ).height(8),
     )
