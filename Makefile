@@ -113,10 +113,10 @@ drift: $(VENV)/.dev $(VENV)/.peers  ## the drift tables of docs/statistics.md, i
 	  --json bench/results/drift.json --document docs/statistics.md
 
 simulate: $(VENV)/.dev  ## whole rollouts simulated: the tables of docs/rollout.md; STUDY=NAME for one of them
-	$(BIN)/python -P -m bench.rollouts $(STUDY) --json bench/results/rollouts.json --document docs/rollout.md
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -P -m bench.rollouts $(STUDY) --json bench/results/rollouts.json --document docs/rollout.md
 
 simulate-small: $(VENV)/.dev  ## a little of each simulation, written nowhere
-	$(BIN)/python -P -m bench.rollouts $(STUDY) --small
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -P -m bench.rollouts $(STUDY) --small
 
 wheel: $(VENV)/.dev  ## builds dist/headrace-*.whl
 	$(BIN)/uv build --python $(BIN)/python --quiet --wheel --build-constraints locks/build.txt --out-dir dist .

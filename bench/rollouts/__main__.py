@@ -4,17 +4,15 @@
 sizes and seeds are fixed: a machine changes how long it takes, and not what is found.
 """
 
-import argparse
-import json
 import os
 import sys
-import time
-from pathlib import Path
+from collections.abc import Sequence
+from functools import partial
 
-from bench import machine
+from bench import studies
 from bench.rollouts import faults, shifts, whole
 from bench.rollouts.findings import Finding
-from bench.rollouts.tables import table, written
+from bench.rollouts.tables import table
 
 FULL = {"caught": 1000, "passed": 1000, "wrongly-passed": 2000, "output-shift": 2000,
         "drift": 1000, "identical": 2016, "harmful": 900}  # fmt: skip
@@ -41,47 +39,26 @@ def simulate(name: str, rollouts: int, processes: int) -> list[Finding]:
     return study(rollouts)
 
 
-def main() -> int:
+def main(words: Sequence[str] | None = None) -> int:
     """Reads the command line, simulates, prints, writes."""
-    parser = argparse.ArgumentParser(prog="python -P -m bench.rollouts", description=__doc__)
-    parser.add_argument("studies", nargs="*", metavar="STUDY", help=", ".join(FULL))
-    parser.add_argument("--small", action="store_true", help="few of each, in under a minute")
-    parser.add_argument("--processes", type=int, default=len(os.sched_getaffinity(0)))
-    parser.add_argument("--json", type=Path, help="file of results; other studies in it are kept")
-    parser.add_argument("--document", type=Path, help="markdown whose tables are written")
-    arguments = parser.parse_args()
-    sizes = SMALL if arguments.small else FULL
-    for name in arguments.studies:
-        if name not in sizes:
-            parser.error(f"there is no study {name}: choose from {', '.join(sizes)}")
-    kept = _read(arguments.json)
-    studies = kept["studies"]
-    for name in arguments.studies or sizes:
-        began = time.monotonic()
-        findings = simulate(name, sizes[name], arguments.processes)
-        print(f"{name}, {sizes[name]} rollouts\n\n{table(findings)}\n", flush=True)
-        studies[name] = {
-            "rollouts": sizes[name],
-            "seed": SEEDS[name],
-            "seconds": round(time.monotonic() - began, 1),
-            "machine": machine.describe(),
-            "findings": [found.plain() for found in findings],
-        }
-        if arguments.json:
-            arguments.json.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
-        if arguments.document:
-            text = arguments.document.read_text(encoding="utf-8")
-            arguments.document.write_text(written(text, {name: table(findings)}), encoding="utf-8")
+    options = studies.Options("bench.rollouts", __doc__, FULL, SMALL)
+    options.parser.add_argument("--processes", type=int, default=len(os.sched_getaffinity(0)))
+    read = options.read(words)
+    found = partial(_found, processes=read.processes)
+    studies.run(read.sizes, found, results=read.json, document=read.document)
     return 0
 
 
-def _read(path: Path | None) -> dict[str, dict[str, object]]:
-    if path is None or not path.exists():
-        return {"studies": {}}
-    content: dict[str, dict[str, object]] = json.loads(path.read_text(encoding="utf-8"))
-    return content
+def _found(name: str, rollouts: int, processes: int) -> studies.Found:
+    findings = simulate(name, rollouts, processes)
+    made = table(findings)
+    return studies.Found(
+        sizes={"rollouts": rollouts, "seed": SEEDS[name]},
+        figures={"findings": [found.plain() for found in findings]},
+        tables={name: made},
+        shown=f"{name}, {rollouts} rollouts\n\n{made}\n",
+    )
 
 
 if __name__ == "__main__":
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     sys.exit(main())

@@ -1,16 +1,8 @@
-"""Findings as the tables of ``docs/rollout.md``, between markers that name the study.
+"""Findings as the tables of ``docs/rollout.md``. Called by ``__main__``."""
 
-Called by ``__main__``. Text outside the markers is people's, and is never touched.
-"""
-
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from bench.rollouts.findings import Finding
-
-
-class NoMarkersError(ValueError):
-    """The document has no place for a study's table."""
 
 
 def table(findings: Sequence[Finding]) -> str:
@@ -50,23 +42,3 @@ def _count(value: float | None) -> str:
     if value is None or value == float("inf"):
         return "never"
     return f"{value:,.0f}"
-
-
-def written(document: str, tables: Mapping[str, str]) -> str:
-    """The document with these tables in their places.
-
-    Raises:
-        NoMarkersError: a study has no place.
-    """
-    for name, text in tables.items():
-        begin, end = f"<!-- simulated: {name} -->", "<!-- end -->"
-        place = re.compile(f"({re.escape(begin)}\n).*?({end})", re.DOTALL)
-        if not place.search(document):
-            raise NoMarkersError(f"there is no '{begin}' with an '{end}' behind it")
-        document = place.sub(rf"\g<1>{_escaped(text)}\n\g<2>", document)
-    return document
-
-
-def _escaped(text: str) -> str:
-    """As a replacement of ``re.sub``, in which a backslash means something."""
-    return text.replace("\\", r"\\")

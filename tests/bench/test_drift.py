@@ -171,15 +171,6 @@ def test_tables_show_what_was_not_reached_and_what_never_came() -> None:
     assert Row.plain(rows[0])["figure"] is None
 
 
-def test_the_program_refuses_a_study_that_it_does_not_have(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr("sys.argv", ["bench.drift", "tides"])
-    with pytest.raises(SystemExit):
-        program.main()
-    assert "there is no study tides: choose from steady, rhythm" in capsys.readouterr().err
-
-
 def test_the_committed_figures_reach_what_was_asked() -> None:
     results = Path(program.__file__).parents[1] / "results" / "drift.json"
     studies = json.loads(results.read_text(encoding="utf-8"))["studies"]

@@ -10,7 +10,7 @@ from bench.rollouts import __main__ as program
 from bench.rollouts import faults, whole
 from bench.rollouts.abreast import CHECKS, NAMES, Abreast
 from bench.rollouts.findings import Finding, interval, needed, share
-from bench.rollouts.tables import NoMarkersError, table, written
+from bench.rollouts.tables import table
 from bench.rollouts.traffic import LABELS, Harm, Places, World, harmed, window
 from contracts.rollout import Verdict
 from rollout.evidence import Evidence, Stage
@@ -121,16 +121,6 @@ def test_a_figure_that_is_not_reached_says_so_in_the_table() -> None:
     )
     assert (never.reached, often.reached) == (False, True)
     assert json.dumps(never.plain(), allow_nan=False)
-
-
-def test_tables_go_between_their_markers_and_nothing_else_is_touched() -> None:
-    document = (
-        "a\n<!-- simulated: one -->\nold\n<!-- end -->\nb\n<!-- simulated: two -->\n<!-- end -->"
-    )
-    assert written(document, {"one": "| new |"}) == document.replace("old", "| new |")
-    assert written(document, {"two": "t"}).endswith("two -->\nt\n<!-- end -->")
-    with pytest.raises(NoMarkersError, match="three"):
-        written(document, {"three": ""})
 
 
 def test_every_study_has_a_full_and_a_small_size() -> None:

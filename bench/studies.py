@@ -1,0 +1,121 @@
+"""The program of a set of simulated studies: reads options, runs them, prints and keeps tables.
+
+Called by ``bench.drift`` and ``bench.rollouts``, which say what their studies are. What a study
+found is kept as soon as it ends, so that a later one's failure loses nothing.
+"""
+
+import argparse
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench import machine
+
+
+class NoMarkersError(ValueError):
+    """The document has no place for a study's table."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a study found.
+
+    Attributes:
+        sizes: how much was simulated, and from which seed.
+        figures: as they are kept.
+        tables: name of a table's place in the document -> the table.
+        shown: what is printed.
+    """
+
+    sizes: Mapping[str, object]
+    figures: Mapping[str, object]
+    tables: Mapping[str, str]
+    shown: str
+
+
+class Options:
+    """The command line of a set of studies.
+
+    Args:
+        program: module that is run.
+        told: what ``--help`` says of it.
+        full: study -> its size.
+        small: study -> the size of a little of it.
+    """
+
+    def __init__(
+        self, program: str, told: str | None, full: Mapping[str, int], small: Mapping[str, int]
+    ) -> None:
+        self._full = full
+        self._small = small
+        self.parser = argparse.ArgumentParser(prog=f"python -P -m {program}", description=told)
+        add = self.parser.add_argument
+        add("studies", nargs="*", metavar="STUDY", help=", ".join(full))
+        add("--small", action="store_true", help="a little of each, to see that it runs")
+        add("--json", type=Path, help="file of results; other studies in it are kept")
+        add("--document", type=Path, help="markdown whose tables are written")
+
+    def read(self, words: Sequence[str] | None) -> argparse.Namespace:
+        """The options, of the command line where no words are given; ``sizes`` holds the studies.
+
+        Raises:
+            SystemExit: they can't be read, or name a study that there is not.
+        """
+        read = self.parser.parse_args(words)
+        sizes = self._small if read.small else self._full
+        for name in read.studies:
+            if name not in sizes:
+                self.parser.error(f"there is no study {name}: choose from {', '.join(sizes)}")
+        read.sizes = {name: sizes[name] for name in read.studies or sizes}
+        return read
+
+
+def run(
+    sizes: Mapping[str, int],
+    simulate: Callable[[str, int], Found],
+    *,
+    results: Path | None,
+    document: Path | None,
+) -> None:
+    """Simulates each study at its size; prints what it found, and keeps it in these files."""
+    kept = _read(results)
+    for name, size in sizes.items():
+        began = time.monotonic()
+        found = simulate(name, size)
+        print(found.shown, flush=True)
+        kept["studies"][name] = {
+            **found.sizes,
+            "seconds": round(time.monotonic() - began, 1),
+            "machine": machine.describe(),
+            **found.figures,
+        }
+        if results is not None:
+            results.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
+        if document is not None:
+            text = document.read_text(encoding="utf-8")
+            document.write_text(written(text, found.tables), encoding="utf-8")
+
+
+def written(document: str, tables: Mapping[str, str]) -> str:
+    """The document with these tables between the markers that name them; the rest is people's.
+
+    Raises:
+        NoMarkersError: a table has no place.
+    """
+    for name, text in tables.items():
+        begin, end = f"<!-- simulated: {name} -->", "<!-- end -->"
+        head, found, behind = document.partition(f"{begin}\n")
+        _, closed, tail = behind.partition(end)
+        if not found or not closed:
+            raise NoMarkersError(f"there is no '{begin}' with an '{end}' behind it")
+        document = f"{head}{found}{text}\n{closed}{tail}"
+    return document
+
+
+def _read(path: Path | None) -> dict[str, dict[str, object]]:
+    if path is None or not path.exists():
+        return {"studies": {}}
+    content: dict[str, dict[str, object]] = json.loads(path.read_text(encoding="utf-8"))
+    return content
