@@ -151,6 +151,18 @@ class RolloutSpec(_Part):
     )
     alias: str | None = Field("champion", description="MLflow alias moved on promotion; null: none")
 
+    @property
+    def planned(self) -> tuple[Step, ...]:
+        """The steps that are walked; under the strategy ``shadow`` those with copies alone."""
+        if self.strategy is not Strategy.SHADOW:
+            return self.steps
+        copies = tuple(step for step in self.steps if isinstance(step, ShadowStep))
+        return copies or (ShadowStep(shadow=100),)
+
+    def step_at(self, number: int) -> Step:
+        """The planned step of that number; the last one where there are fewer by now."""
+        return self.planned[min(number, len(self.planned) - 1)]
+
     @model_validator(mode="after")
     def _steps_in_order(self) -> "RolloutSpec":
         weights = [step.weight for step in self.steps if isinstance(step, WeightStep)]

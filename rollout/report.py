@@ -18,7 +18,6 @@ from contracts.rollout import CheckResult, RolloutState, SeriesPoint, ShadowStep
 from rollout import plots
 from rollout.plots import Line, Mark, number
 from rollout.series import joined
-from rollout.steps import planned
 
 SCHEMA_VERSION = 1
 
@@ -138,7 +137,7 @@ def _facts(endpoint: ModelEndpoint, state: RolloutState) -> str:
         facts.append(("took", written(round(max(0.0, state.ended_at - state.began)))))
     if state.paused_seconds:
         facts.append(("paused for", written(round(state.paused_seconds))))
-    steps = ", ".join(_step(step) for step in planned(endpoint.spec.rollout))
+    steps = ", ".join(_step(step) for step in endpoint.spec.rollout.planned)
     candidate = _total(state.series, lambda point: point.candidate_requests)
     stable = _total(state.series, lambda point: point.stable_requests)
     facts += [

@@ -8,30 +8,21 @@ from collections.abc import Set as AbstractSet
 
 from contracts.endpoint import Arm, Phase, Route
 from contracts.model import ModelRef
-from contracts.rollout import RolloutSpec, RolloutState, ShadowStep, Step, Strategy, WeightStep
+from contracts.rollout import RolloutSpec, RolloutState, ShadowStep, Step, WeightStep
 
 # Windows of stable's traffic, before any caller gets the candidate, that the checks need to know
 # how clumpy it is.
 HISTORY_WINDOWS = 20
 
 
-def planned(spec: RolloutSpec) -> tuple[Step, ...]:
-    """The steps that a rollout walks; under the strategy ``shadow`` those with copies alone."""
-    if spec.strategy is not Strategy.SHADOW:
-        return spec.steps
-    copies = tuple(step for step in spec.steps if isinstance(step, ShadowStep))
-    return copies or (ShadowStep(shadow=100),)
-
-
 def current(spec: RolloutSpec, state: RolloutState) -> Step:
-    """The step that a rollout is in; the last one where the spec has fewer by now."""
-    steps = planned(spec)
-    return steps[min(state.step, len(steps) - 1)]
+    """The step that a rollout is in."""
+    return spec.step_at(state.step)
 
 
 def following(spec: RolloutSpec, state: RolloutState) -> Step | None:
     """The step behind the current one, if there is one."""
-    steps = planned(spec)
+    steps = spec.planned
     return steps[state.step + 1] if state.step + 1 < len(steps) else None
 
 
@@ -69,7 +60,7 @@ def place(spec: RolloutSpec, step: int, weight: float | None, was: Phase) -> int
         weight: percent of callers that the candidate has now, None without any.
         was: phase that the rollout was shown in.
     """
-    steps = planned(spec)
+    steps = spec.planned
     for index, item in enumerate(steps):
         if isinstance(item, WeightStep) and item.weight == weight:
             return index

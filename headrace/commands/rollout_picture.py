@@ -6,12 +6,13 @@ from rich.table import Table
 from rich.text import Text
 
 from contracts.rollout import CheckResult, Verdict
-from headrace.rollouts.view import Mark, Stage, View, about
+from contracts.way import Mark, Stage
+from headrace.rollouts.view import View, about
 
 _STYLE = {
     Mark.DONE: "green",
     Mark.NOW: "bold cyan",
-    Mark.TODO: "dim",
+    Mark.AHEAD: "dim",
     Mark.FAILED: "bold red",
     Mark.LEFT: "yellow",
 }

@@ -5,38 +5,13 @@ Called by ``headrace rollout status`` and ``headrace status``. Pure: an endpoint
 """
 
 from dataclasses import asdict, dataclass
-from enum import StrEnum
 from typing import Any
 
+from contracts import way
 from contracts.endpoint import Candidate, ModelEndpoint, Phase
-from contracts.rollout import (
-    COMMAND_PREFIX,
-    CheckResult,
-    CommandOutcome,
-    Outcome,
-    RolloutSpec,
-    RolloutState,
-    Strategy,
-)
+from contracts.rollout import COMMAND_PREFIX, CheckResult, CommandOutcome, RolloutState
+from contracts.way import Mark, Stage
 from rollout import steps
-
-
-class Mark(StrEnum):
-    """Where a stage stands."""
-
-    DONE = "done"
-    NOW = "now"
-    TODO = "todo"
-    FAILED = "failed"
-    LEFT = "left"  # the rollout ended here for another's sake
-
-
-@dataclass(frozen=True, slots=True)
-class Stage:
-    """One stage on the way to all callers."""
-
-    name: str
-    mark: Mark
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,15 +49,7 @@ class View:
         return {**asdict(self), "checks": checks, "answers": answers}
 
 
-_BEFORE = ("converting", "verifying", "loading")
-_REACHED = {
-    Phase.WAITING: 0,
-    Phase.CONVERTING: 0,
-    Phase.VERIFYING: 1,
-    Phase.PUBLISHING: 1,
-    Phase.LOADING: 2,
-    Phase.LOADED: 3,
-}
+_WORDS = way.Words(step=steps.named, promoted="promoted")
 _OVER = {Phase.REJECTED, Phase.ROLLED_BACK, Phase.SUPERSEDED}
 
 
@@ -145,18 +112,17 @@ def _going_on(endpoint: ModelEndpoint, state: RolloutState, now: float) -> View:
     reason = candidate.reason if candidate is not None and own else ""
     until = now if state.paused_at is None else state.paused_at
     if state.promoted_at is None:
-        at = _first_step(spec) + min(state.step, len(steps.planned(spec)) - 1)
         phase = steps.phase(steps.current(spec, state))
         deadline, bake = spec.deadline - (until - state.began - state.paused_seconds), None
     else:
-        at, phase = len(_names(spec)) - 2, Phase.PROMOTED
+        phase = Phase.PROMOTED
         deadline, bake = None, spec.bake - (now - state.promoted_at)
     return _view(
         endpoint,
         state.candidate.version,
         phase.value,
         reason,
-        _marked(_names(spec), at, Mark.NOW),
+        way.rollout(spec, _WORDS, state),
         against=state.stable.version,
         checks=state.checks,
         paused=state.paused_at is not None,
@@ -172,41 +138,29 @@ def _is_of(last: RolloutState | None, candidate: Candidate) -> bool:
 
 def _on_its_way(endpoint: ModelEndpoint, candidate: Candidate) -> View:
     stable = endpoint.status.stable
-    spec = endpoint.spec.rollout
-    direct = stable is None or spec.strategy is Strategy.DIRECT
-    names = (*_BEFORE, "serving") if direct else _names(spec)
-    if candidate.phase in _REACHED:
-        stages = _marked(names, min(_REACHED[candidate.phase], len(names) - 1), Mark.NOW)
+    if candidate.phase in way.REACHED:
+        at, mark = way.REACHED[candidate.phase], Mark.NOW
     else:
+        at = _furthest(endpoint, candidate.version)
         mark = Mark.NOW if candidate.phase is Phase.BLOCKED else Mark.FAILED
-        stages = _marked(names, _furthest(endpoint, candidate.version), mark)
+    spec, is_first = endpoint.spec.rollout, stable is None
     return _view(
         endpoint,
         candidate.version,
         candidate.phase.value,
         candidate.reason,
-        stages,
+        way.preparation(spec, _WORDS, at, mark, is_first=is_first),
         against=None if stable is None else stable.version,
     )
 
 
 def _ended(endpoint: ModelEndpoint, state: RolloutState) -> View:
-    spec = endpoint.spec.rollout
-    names = _names(spec)
-    at = min(_first_step(spec) + state.step, len(names) - 3)
-    if state.promoted_at is not None:
-        at = len(names) - 2
-    if state.outcome is Outcome.SETTLED:
-        stages = _marked(names, len(names), Mark.DONE)
-    else:
-        mark = Mark.LEFT if state.outcome is Outcome.SUPERSEDED else Mark.FAILED
-        stages = _marked(names, at, mark)
     return _view(
         endpoint,
         state.candidate.version,
         "" if state.outcome is None else state.outcome.value,
         state.reason,
-        stages,
+        way.rollout(endpoint.spec.rollout, _WORDS, state),
         against=state.stable.version,
         checks=state.checks,
     )
@@ -238,28 +192,11 @@ def _view(
     )
 
 
-def _names(spec: RolloutSpec) -> tuple[str, ...]:
-    walked = tuple(steps.named(step) for step in steps.planned(spec))
-    return (*_BEFORE, *walked, "promoted", "settled")
-
-
-def _first_step(spec: RolloutSpec) -> int:
-    return len(_names(spec)) - 2 - len(steps.planned(spec))
-
-
 def _furthest(endpoint: ModelEndpoint, version: str) -> int:
     """The stage that a version got to before it stuck, by the history."""
     reached = [
-        _REACHED[line.phase]
+        way.REACHED[line.phase]
         for line in endpoint.status.history
-        if line.version == version and line.phase in _REACHED
+        if line.version == version and line.phase in way.REACHED
     ]
-    return min(reached[-1] if reached else 0, len(_BEFORE) - 1)
-
-
-def _marked(names: tuple[str, ...], at: int, mark: Mark) -> tuple[Stage, ...]:
-    """Stages before ``at`` are done, that one is marked, the others are to come."""
-    return tuple(
-        Stage(name, Mark.DONE if number < at else mark if number == at else Mark.TODO)
-        for number, name in enumerate(names)
-    )
+    return min(reached[-1] if reached else 0, len(way.BEFORE) - 1)

@@ -9,6 +9,8 @@ from enum import StrEnum
 
 import msgspec
 
+from contracts.way import Stage
+
 SCHEMA_VERSION = 1
 
 Values = list[float | None]  # one a column; null where nothing was counted
@@ -253,13 +255,6 @@ class Accuracy(msgspec.Struct, frozen=True):
     texts: int
     measured: float | None
     feedback: int
-
-
-class Stage(msgspec.Struct, frozen=True):
-    """One stage of a rollout: ``done``, ``now``, ``todo`` or ``failed``."""
-
-    name: str
-    mark: str
 
 
 class Preparing(msgspec.Struct, frozen=True):

@@ -5,6 +5,7 @@ Called by ``view.py``. It never says more than the stored status holds.
 
 from collections.abc import Iterable, Sequence
 
+from contracts import way
 from contracts.endpoint import EndpointSpec, EndpointStatus, Phase, Transition
 from contracts.rollout import (
     Outcome,
@@ -13,22 +14,11 @@ from contracts.rollout import (
     SeriesPoint,
     ShadowStep,
     Step,
-    Strategy,
 )
 from stats.ui import document
 from stats.ui.columns import rounded
-from stats.ui.document import Check, Moment, Points, Preparing, Rollout, Stage, Tone
+from stats.ui.document import Check, Moment, Points, Preparing, Rollout, Tone
 
-_BEFORE = ("converting", "verifying", "loading")
-_AFTER = ("bake", "settled")
-_REACHED = {
-    Phase.WAITING: 0,
-    Phase.CONVERTING: 0,
-    Phase.VERIFYING: 1,
-    Phase.PUBLISHING: 1,
-    Phase.LOADING: 2,
-    Phase.LOADED: 3,
-}
 ENDS = frozenset({Phase.REJECTED, Phase.ROLLED_BACK, Phase.SUPERSEDED, Phase.SETTLED})
 _WITH_STEP = frozenset({Phase.SHADOW, Phase.CANARY})
 _MOST_POINTS = 80
@@ -54,7 +44,7 @@ def rollout(spec: EndpointSpec, status: EndpointStatus) -> Rollout | None:
         ended=state.ended_at,
         deadline=_deadline(spec.rollout, state),
         paused=state.paused_at,
-        stages=_stages(spec.rollout, state),
+        stages=list(way.rollout(spec.rollout, _WORDS, state)),
         steps=_steps(lines, state),
         checks=[
             Check(
@@ -76,12 +66,11 @@ def rollout(spec: EndpointSpec, status: EndpointStatus) -> Rollout | None:
 def coming(spec: EndpointSpec, status: EndpointStatus) -> Preparing | None:
     """The version that is being prepared; None where none is."""
     candidate = status.candidate
-    if candidate is None or candidate.phase not in _REACHED:
+    if candidate is None or candidate.phase not in way.REACHED:
         return None
-    direct = status.stable is None or spec.rollout.strategy is Strategy.DIRECT
-    names = (*_BEFORE, "serving") if direct else _names(spec.rollout)
-    stages = _marked(names, min(_REACHED[candidate.phase], len(names) - 1), "now")
-    return Preparing(candidate.version, candidate.reason, stages)
+    at, is_first = way.REACHED[candidate.phase], status.stable is None
+    stages = way.preparation(spec.rollout, _WORDS, at, way.Mark.NOW, is_first=is_first)
+    return Preparing(candidate.version, candidate.reason, list(stages))
 
 
 def is_on(state: RolloutState) -> bool:
@@ -117,19 +106,11 @@ def _lines(history: Iterable[Transition], state: RolloutState) -> list[Transitio
     return lines[before[-1] + 1 :] if before else lines
 
 
-def _planned(spec: RolloutSpec) -> Sequence[Step]:
-    if spec.strategy is not Strategy.SHADOW:
-        return spec.steps
-    copies = [step for step in spec.steps if isinstance(step, ShadowStep)]
-    return copies or [ShadowStep(shadow=100)]
-
-
-def _names(spec: RolloutSpec) -> tuple[str, ...]:
-    return (*_BEFORE, *(_named(step) for step in _planned(spec)), *_AFTER)
-
-
 def _named(step: Step) -> str:
     return f"shadow {step.shadow:g} %" if isinstance(step, ShadowStep) else f"{step.weight:g} %"
+
+
+_WORDS = way.Words(step=_named, promoted="bake")
 
 
 def _phase(spec: RolloutSpec, state: RolloutState) -> str:
@@ -137,8 +118,7 @@ def _phase(spec: RolloutSpec, state: RolloutState) -> str:
         return state.outcome.value
     if state.promoted_at is not None:
         return Phase.PROMOTED.value
-    steps = _planned(spec)
-    step = steps[min(state.step, len(steps) - 1)]
+    step = spec.step_at(state.step)
     return (Phase.SHADOW if isinstance(step, ShadowStep) else Phase.CANARY).value
 
 
@@ -146,25 +126,6 @@ def _deadline(spec: RolloutSpec, state: RolloutState) -> float | None:
     if not is_on(state) or state.promoted_at is not None or state.paused_at is not None:
         return None
     return state.began + state.paused_seconds + spec.deadline
-
-
-def _stages(spec: RolloutSpec, state: RolloutState) -> list[Stage]:
-    names = _names(spec)
-    if state.outcome is Outcome.SETTLED:
-        return _marked(names, len(names), "done")
-    at = len(_BEFORE) + min(state.step, len(_planned(spec)) - 1)
-    if state.promoted_at is not None:
-        at = len(names) - len(_AFTER)
-    mark = "now" if is_on(state) else "failed" if state.outcome in _LOST else "left"
-    return _marked(names, at, mark)
-
-
-def _marked(names: Sequence[str], at: int, mark: str) -> list[Stage]:
-    """Stages before ``at`` are done, that one is marked, the others are to come."""
-    return [
-        Stage(name, "done" if number < at else mark if number == at else "todo")
-        for number, name in enumerate(names)
-    ]
 
 
 def _steps(lines: Iterable[Transition], state: RolloutState) -> list[document.Step]:

@@ -7,7 +7,7 @@ from rollout_fakes import ref
 
 from contracts.endpoint import Arm, Phase
 from contracts.model import ModelRef
-from contracts.rollout import RolloutSpec, RolloutState, ShadowStep, Step, Strategy, WeightStep
+from contracts.rollout import RolloutSpec, RolloutState, ShadowStep, Step, WeightStep
 from rollout import steps
 
 ONE, TWO = ref("1"), ref("2")
@@ -50,14 +50,6 @@ def test_an_edit_keeps_the_candidate_in_its_place(
     edited: RolloutSpec, step: int, weight: float | None, was: Phase, place: int
 ) -> None:
     assert steps.place(edited, step, weight, was) == place
-
-
-def test_the_strategy_shadow_walks_shadow_steps_alone() -> None:
-    assert steps.planned(spec(5, 25)) == (SHADOW, WeightStep(weight=5), WeightStep(weight=25))
-    alone = spec(5, 25).model_copy(update={"strategy": Strategy.SHADOW})
-    assert steps.planned(alone) == (SHADOW,)
-    bare = spec(5, shadows=0).model_copy(update={"strategy": Strategy.SHADOW})
-    assert steps.planned(bare) == (ShadowStep(shadow=100),)
 
 
 @given(

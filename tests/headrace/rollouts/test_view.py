@@ -16,8 +16,9 @@ from contracts.endpoint import (
 )
 from contracts.model import ModelRef
 from contracts.rollout import CheckResult, Outcome, RolloutState, Verdict
+from contracts.way import Mark
 from headrace.commands.rollout_picture import picture
-from headrace.rollouts.view import Mark, View, about, in_brief, view
+from headrace.rollouts.view import View, about, in_brief, view
 
 OLD = ModelRef(model="m", version="3", package="a" * 64)
 NEW = ModelRef(model="m", version="4", package="b" * 64)
@@ -47,7 +48,7 @@ def rollout(**state: object) -> RolloutState:
 
 def way(seen: View) -> str:
     signs = {
-        Mark.DONE: "{}", Mark.NOW: "[{}]", Mark.TODO: "({})", Mark.FAILED: "!{}", Mark.LEFT: "~{}",
+        Mark.DONE: "{}", Mark.NOW: "[{}]", Mark.AHEAD: "({})", Mark.FAILED: "!{}", Mark.LEFT: "~{}",
     }  # fmt: skip
     return " ".join(signs[stage.mark].format(stage.name) for stage in seen.stages)
 
