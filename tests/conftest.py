@@ -1,14 +1,17 @@
 """Fixtures that several packages' tests share: the real components."""
 
 import os
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 
 import hypothesis
 import pytest
+from own_ports import own_ports
 
-from headrace.stack.kafka import KafkaFiles, KafkaNode, KafkaProcess, prepare
+from headrace.stack import provision
+from headrace.stack.kafka import KafkaFiles, KafkaNode, KafkaProcess
+from headrace.stack.mlflow import MlflowProcess, MlflowServer
+from headrace.stack.triton import TritonFiles, TritonProcess, TritonServer
 
 # How long an example takes says more about the machine's other work than about our code.
 hypothesis.settings.register_profile("untimed", deadline=None)
@@ -18,23 +21,22 @@ hypothesis.settings.register_profile(  # for make check
 hypothesis.settings.load_profile("untimed")
 
 
-def free_ports(count: int) -> list[int]:
-    """Ports of 127.0.0.1 that nobody listens on now."""
-    holders = [socket.socket() for _ in range(count)]
-    try:
-        for holder in holders:
-            holder.bind(("127.0.0.1", 0))
-        return [holder.getsockname()[1] for holder in holders]
-    finally:
-        for holder in holders:
-            holder.close()
+@pytest.fixture(scope="session")
+def cache() -> Path:
+    """The folder of what is downloaded at the first use on a machine."""
+    return Path(os.environ.get("HEADRACE_CACHE") or Path.home() / ".cache" / "headrace")
 
 
 @pytest.fixture(scope="session")
-def kafka_files() -> KafkaFiles:
-    """Apache Kafka itself, downloaded at the first use on a machine."""
-    cache = os.environ.get("HEADRACE_CACHE") or Path.home() / ".cache" / "headrace"
-    return prepare(Path(cache))
+def kafka_files(cache: Path) -> KafkaFiles:
+    """Apache Kafka itself."""
+    return provision.kafka_files(cache)
+
+
+@pytest.fixture(scope="session")
+def triton_files(cache: Path) -> TritonFiles:
+    """Triton itself."""
+    return provision.triton_files(cache, lambda _: None)
 
 
 @pytest.fixture(scope="session")
@@ -42,9 +44,30 @@ def kafka(
     kafka_files: KafkaFiles, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[KafkaProcess]:
     """A real broker that is up. Who kills or wipes it starts it again. Topics: one a test."""
-    port, controller_port = free_ports(2)
+    port, controller_port = own_ports(2)
     node = KafkaNode(tmp_path_factory.mktemp("kafka"), port=port, controller_port=controller_port)
     process = KafkaProcess(kafka_files, node)
     process.start()
+    yield process
+    process.stop()
+
+
+@pytest.fixture(scope="session")
+def mlflow_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MlflowProcess]:
+    """An MLflow server that is up. Who kills it starts it again; registered models: one a test."""
+    (port,) = own_ports(1)
+    process = MlflowProcess(MlflowServer(tmp_path_factory.mktemp("mlflow"), port))
+    process.start()
+    yield process
+    process.stop()
+
+
+@pytest.fixture
+def triton(triton_files: TritonFiles, tmp_path: Path) -> Iterator[TritonProcess]:
+    """A Triton that is up and holds no model."""
+    http, grpc, metrics = own_ports(3)
+    server = TritonServer(tmp_path / "repository", http, grpc, metrics)
+    process = TritonProcess(triton_files, server, tmp_path / "triton.log")
+    process.start(timeout_seconds=90.0)
     yield process
     process.stop()

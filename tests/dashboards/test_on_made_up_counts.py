@@ -11,9 +11,10 @@ import grafana_panels
 import made_up_metrics
 import pytest
 from made_up_world import BEGINS_AT_SCRAPE, Everything
+from own_ports import own_ports
 from panel_answers import TARGETS, Seen, must_be_in_form
 from real_prometheus import SCRAPE_SECONDS, real_prometheus
-from running_stack import free_ports, until
+from running_stack import until
 
 from dashboards.__main__ import GENERATED
 
@@ -24,7 +25,7 @@ SCRAPES = BEGINS_AT_SCRAPE + 4
 
 @pytest.fixture(scope="module")
 def seen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seen]:
-    (port,) = free_ports(1)
+    (port,) = own_ports(1)
     home = tmp_path_factory.mktemp("made_up") / "prometheus"
     with (
         made_up_metrics.served(port, Everything()),

@@ -18,9 +18,10 @@ import made_up_metrics
 import prometheus_programs
 import pytest
 import rolling_stack
+from own_ports import own_ports
 from panel_answers import TARGETS, Seen, must_be_in_form
 from real_prometheus import real_prometheus
-from running_stack import EXAMPLE_ENDPOINT, RunningStack, free_ports, running_stack, until
+from running_stack import EXAMPLE_ENDPOINT, RunningStack, running_stack, until
 
 from dashboards.__main__ import GENERATED
 
@@ -45,7 +46,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seen]:
     home = tmp_path_factory.mktemp("dashboards")
     with ExitStack() as cleanup:
         stack = cleanup.enter_context(running_stack(home / "home", "--window-seconds", "2"))
-        (made_up,) = free_ports(1)
+        (made_up,) = own_ports(1)
         cleanup.enter_context(made_up_metrics.served(made_up, made_up_metrics.MadeUp()))
         jobs = {
             "gateway": stack.ports["gateway-http"],

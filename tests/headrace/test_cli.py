@@ -3,6 +3,7 @@ import socket
 from pathlib import Path
 
 import pytest
+from own_ports import own_ports
 from typer.testing import CliRunner, Result
 
 from contracts.endpoint import EndpointSpec, Metadata, ModelEndpoint
@@ -84,9 +85,7 @@ def test_status_of_an_unknown_endpoint_names_those_there_are(tmp_path: Path) -> 
 
 
 def test_a_gateway_that_does_not_answer_is_a_sentence(tmp_path: Path) -> None:
-    with socket.socket() as unused:
-        unused.bind(("127.0.0.1", 0))
-        port = unused.getsockname()[1]
+    (port,) = own_ports(1)
     result = run("predict", "tone", "text", "--url", f"http://127.0.0.1:{port}")
     assert result.exit_code == 9
     assert str(port) in result.stderr

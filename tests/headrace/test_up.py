@@ -13,19 +13,19 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from own_ports import own_ports
 from running_stack import (
     EXAMPLE_ENDPOINT,
     HEADRACE,
     PORTS,
     RunningStack,
-    free_ports,
     running_stack,
     until,
 )
 
 from headrace.stack.ports import is_free
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(400)]
+pytestmark = pytest.mark.real
 
 SERVICES = {"mlflow", "kafka", "triton", "loader", "controller", "fold", "stats", "gateway"}
 
@@ -183,7 +183,7 @@ def test_a_half_written_state_is_a_sentence(home: Path) -> None:
 
 def test_ctrl_c_while_starting_leaves_nothing(tmp_path: Path) -> None:
     home = tmp_path / "home"
-    ports = zip(PORTS, free_ports(len(PORTS)), strict=True)
+    ports = zip(PORTS, own_ports(len(PORTS)), strict=True)
     flags = [f"--port-{name}={port}" for name, port in ports]
     with subprocess.Popen(
         [HEADRACE, "up", "--home", str(home), *flags],

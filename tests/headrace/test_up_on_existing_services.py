@@ -5,43 +5,31 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from running_stack import EXAMPLE_ENDPOINT, free_ports, running_stack
+from own_ports import own_ports
+from running_stack import EXAMPLE_ENDPOINT, running_stack
 
-from headrace.stack import provision
 from headrace.stack.kafka import KafkaProcess
 from headrace.stack.mlflow import MlflowProcess, MlflowServer
-from headrace.stack.triton import TritonProcess, TritonServer
+from headrace.stack.triton import TritonProcess
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.real
 
 
 @pytest.fixture
-def mlflow(tmp_path: Path) -> Iterator[MlflowProcess]:
-    (port,) = free_ports(1)
+def empty_mlflow(tmp_path: Path) -> Iterator[MlflowProcess]:
+    (port,) = own_ports(1)
     process = MlflowProcess(MlflowServer(tmp_path / "mlflow", port))
     process.start()
     yield process
     process.stop()
 
 
-@pytest.fixture
-def triton(tmp_path: Path) -> Iterator[TritonProcess]:
-    files = provision.triton_files(Path.home() / ".cache" / "headrace", lambda _: None)
-    http, grpc, metrics = free_ports(3)
-    repository = tmp_path / "repository"
-    server = TritonServer(repository, http_port=http, grpc_port=grpc, metrics_port=metrics)
-    process = TritonProcess(files, server, tmp_path / "triton.log")
-    process.start()
-    yield process
-    process.stop()
-
-
 def test_each_is_used_and_none_is_started(
-    kafka: KafkaProcess, mlflow: MlflowProcess, triton: TritonProcess, tmp_path: Path
+    kafka: KafkaProcess, empty_mlflow: MlflowProcess, triton: TritonProcess, tmp_path: Path
 ) -> None:
     flags = (
         f"--kafka-bootstrap={kafka.bootstrap}",
-        f"--mlflow-uri={mlflow.url}",
+        f"--mlflow-uri={empty_mlflow.url}",
         f"--triton-grpc={triton.grpc}",
     )
     with running_stack(tmp_path / "home", *flags) as stack:

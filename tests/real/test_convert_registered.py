@@ -2,10 +2,8 @@
 
 import json
 import os
-import socket
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,23 +14,17 @@ import pytest
 from tiny_models import TEXTS, classifier, tokenizer
 
 from contracts.manifest import Manifest
-from headrace.stack.mlflow import MlflowProcess, MlflowServer
+from headrace.stack.mlflow import MlflowProcess
 from registry.job import LINE, ConversionRequest, Failed, Published
 from registry.store import PackageStore
 
 pytestmark = [pytest.mark.real, pytest.mark.filterwarnings("ignore")]  # MLflow's own
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MlflowProcess]:
-    with socket.socket() as holder:
-        holder.bind(("127.0.0.1", 0))
-        port = holder.getsockname()[1]
-    process = MlflowProcess(MlflowServer(tmp_path_factory.mktemp("mlflow"), port))
-    process.start()
-    mlflow.set_tracking_uri(process.url)
-    yield process
-    process.stop()
+@pytest.fixture
+def server(mlflow_server: MlflowProcess) -> MlflowProcess:
+    mlflow.set_tracking_uri(mlflow_server.url)
+    return mlflow_server
 
 
 def convert(server: MlflowProcess, folder: Path, model: str) -> Manifest | Failed:
@@ -109,7 +101,6 @@ def test_another_flavour_is_refused_with_a_sentence(server: MlflowProcess, tmp_p
 
 
 @pytest.mark.export
-@pytest.mark.timeout(300)
 def test_both_hugging_face_flavours_and_a_plain_folder(
     server: MlflowProcess, tmp_path: Path
 ) -> None:

@@ -1,17 +1,15 @@
 """MLflow's webhooks over a real socket: a valid one wakes, nothing else does."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from http import HTTPStatus
-from pathlib import Path
 
 import httpx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from running_stack import free_ports
 
-from headrace.stack.mlflow import MlflowProcess, MlflowServer
+from headrace.stack.mlflow import MlflowProcess
 from registry import webhook
 from registry.webhook import WebhookListener, judge, sign
 
@@ -124,22 +122,12 @@ async def test_anything_else_is_refused_and_wakes_nobody(
     assert house.woken == 0
 
 
-@pytest.fixture
-def mlflow(tmp_path: Path) -> Iterator[MlflowProcess]:
-    (port,) = free_ports(1)
-    process = MlflowProcess(MlflowServer(tmp_path / "mlflow", port))
-    process.start()
-    yield process
-    process.stop()
-
-
 @pytest.mark.real
-@pytest.mark.timeout(180)
-async def test_what_mlflow_delivers_on_a_registration_wakes(mlflow: MlflowProcess) -> None:
+async def test_what_mlflow_delivers_on_a_registration_wakes(mlflow_server: MlflowProcess) -> None:
     woken = asyncio.Event()
     listener = await WebhookListener(SECRET, woken.set).serve(0)
     port = listener.sockets[0].getsockname()[1]
-    server = httpx.AsyncClient(base_url=f"{mlflow.url}/api/2.0/mlflow", timeout=60)
+    server = httpx.AsyncClient(base_url=f"{mlflow_server.url}/api/2.0/mlflow", timeout=60)
     async with listener, server:
         hook = {
             "name": "controller",
@@ -147,10 +135,12 @@ async def test_what_mlflow_delivers_on_a_registration_wakes(mlflow: MlflowProces
             "events": [{"entity": "MODEL_VERSION", "action": "CREATED"}],
             "secret": SECRET,
         }
-        (await server.post("/webhooks", json=hook)).raise_for_status()
+        made = await server.post("/webhooks", json=hook)
+        hook_id = made.raise_for_status().json()["webhook"]["webhook_id"]
         (await server.post("/registered-models/create", json={"name": "tone"})).raise_for_status()
         run = (await server.post("/runs/create", json={"experiment_id": "0"})).json()["run"]["info"]
         source = f"{run['artifact_uri']}/model"
         version = {"name": "tone", "source": source, "run_id": run["run_id"]}
         (await server.post("/model-versions/create", json=version)).raise_for_status()
         await asyncio.wait_for(woken.wait(), 60)
+        (await server.delete(f"/webhooks/{hook_id}")).raise_for_status()

@@ -8,7 +8,7 @@ from event_log import Totals, read_all
 from running_stack import EXAMPLE_ENDPOINT, RunningStack, until
 from traffic import Traffic
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.real
 
 
 # An event waits half a second at most for its message: what has not moved for so long is at rest.

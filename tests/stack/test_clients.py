@@ -11,7 +11,7 @@ import tritonclient.grpc
 import tritonclient.http
 from running_stack import EXAMPLE_ENDPOINT, RunningStack
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.real
 
 AGREE = 1e-3  # what rounding to JSON and another batch may change
 

@@ -11,7 +11,7 @@ import pytest
 from running_stack import EXAMPLE_ENDPOINT, RunningStack
 from traffic import Reply, Traffic
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.real
 
 # How a version comes in by a rollout is in test_rollout_faults.py.
 DIRECT = f"""

@@ -8,7 +8,7 @@ from running_stack import EXAMPLE_ENDPOINT, RunningStack, until
 from contracts.endpoint import Arm
 from contracts.events import Feedback
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.real
 
 
 def test_a_label_told_with_a_receipt_is_in_the_events(stack: RunningStack) -> None:

@@ -7,7 +7,7 @@ import pytest
 from running_stack import EXAMPLE_ENDPOINT, RunningStack
 from traffic import Traffic
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.real
 
 MOST_GROWTH_MIB = 150
 

@@ -15,7 +15,7 @@ import pytest
 from running_stack import RunningStack, running_stack
 from soak_record import record
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.real
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "rollouts"
 SOONEST = ("unconvertible", "collapsed")

@@ -30,7 +30,7 @@ from soak_record import record_part
 from contracts.endpoint import Arm, EndpointStatus, Phase
 from contracts.rollout import Outcome
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.real
 
 KILLS = 5
 SOAK_PARTS = 10

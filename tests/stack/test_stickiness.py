@@ -64,7 +64,6 @@ async def walk(home: Path, keys: list[str]) -> None:
 
 
 @pytest.mark.real
-@pytest.mark.timeout(300)
 async def test_a_key_has_one_arm_over_four_gateways_a_restart_and_a_rollout(tmp_path: Path) -> None:
     await walk(tmp_path, [f"caller-{number}" for number in range(500)])
 

@@ -13,16 +13,16 @@ from pathlib import Path
 import httpx
 import pytest
 from fold_world import Topics, Workers, until
+from own_ports import own_ports
 from prediction_batches import batch_of
 from prometheus_client.parser import text_string_to_metric_families
-from running_stack import free_ports
 
 from contracts import metrics
 from contracts.events import encode
 from headrace.stack.kafka import KafkaProcess
 from stats.recount_counters import CounterRecount, recount_counters_kafka
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.real
 
 
 @dataclass
@@ -31,7 +31,7 @@ class Exporter:
 
     topics: Topics
     folder: Path
-    port: int = field(default_factory=lambda: free_ports(1)[0])
+    port: int = field(default_factory=lambda: own_ports(1)[0])
     running: "subprocess.Popen[bytes] | None" = None
 
     def start(self) -> None:

@@ -10,7 +10,7 @@ from fold_world import Topics, Workers, agree, until
 from contracts.windows import RANGE_MESSAGES
 from headrace.stack.kafka import KafkaProcess
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.real
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from measures.merging import merged
 from stats.recount import Asked, recount_kafka
 from stats.unk_words import read
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.real
 
 ENDPOINT = "shop"
 PREPROCESSOR = """

@@ -20,7 +20,7 @@ from stats.reader import ReaderPace, WindowsReader
 from stats.record_log import KafkaRecordLog
 from stats.record_sink import KafkaRecordSink
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.real
 
 PACE = ReaderPace(lateness_seconds=0.0, silence_seconds=3.0, check_seconds=0.2)
 

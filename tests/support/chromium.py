@@ -22,7 +22,9 @@ from typing import Any
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 MISSING = f"no browser on PATH under any of the names {', '.join(NAMES)} (Debian: chromium)"
-ANSWER_SECONDS = 30.0
+# A browser that starts, or a page that draws, on a machine with much else to do.
+ANSWER_SECONDS = 120.0
+PATIENCE_SECONDS = 90.0
 
 # Chromium reads commands from descriptor 3 and writes answers to 4.
 _PLACE = """
@@ -47,6 +49,7 @@ class Page:
     _session: str
     requests: list[str] = field(default_factory=list)
     complaints: list[str] = field(default_factory=list)
+    loads: "queue.Queue[str]" = field(default_factory=queue.Queue)  # ids of loads that are over
 
     def close(self) -> None:
         """Closes the tab."""
@@ -57,8 +60,10 @@ class Page:
         return self._browser.call(method, params, self._session)
 
     def open(self, url: str) -> None:
-        """Goes to a page."""
-        self.call("Page.navigate", url=url)
+        """Goes to a page, and waits until it and its modules are there."""
+        load = self.call("Page.navigate", url=url)["loaderId"]
+        while self.loads.get(timeout=PATIENCE_SECONDS) != load:
+            pass  # that of the empty page before
 
     def evaluate(self, expression: str) -> Any:
         """The value of an expression in the page, as JSON."""
@@ -69,7 +74,7 @@ class Page:
             raise AssertionError(f"{expression}: {answer['exceptionDetails']}")
         return answer["result"].get("value")
 
-    def until(self, expression: str, seconds: float = 30.0) -> Any:
+    def until(self, expression: str, seconds: float = PATIENCE_SECONDS) -> Any:
         """Waits for an expression to be true in the page; its value."""
         deadline = time.monotonic() + seconds
         while True:
@@ -148,6 +153,7 @@ class Browser:
         self._targets[attached["sessionId"]] = target
         for domain in ("Runtime", "Log", "Network", "Page"):
             page.call(f"{domain}.enable")
+        page.call("Page.setLifecycleEventsEnabled", enabled=True)
         page.call("Page.bringToFront")
         return page
 
@@ -185,6 +191,8 @@ class Browser:
             page.complaints.append(f"{entry['level']}: {entry['text']} {entry.get('url', '')}")
         elif message["method"] == "Runtime.consoleAPICalled":
             page.complaints.append(f"console.{params['type']}: {params['args']}")
+        elif message["method"] == "Page.lifecycleEvent" and params["name"] == "load":
+            page.loads.put(params["loaderId"])
 
 
 @contextlib.contextmanager

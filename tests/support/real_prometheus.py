@@ -13,7 +13,8 @@ from typing import Any
 import httpx
 import prometheus_programs
 import yaml
-from running_stack import free_ports, until
+from own_ports import own_ports
+from running_stack import until
 
 SCRAPE_SECONDS = 3  # also the longest that a scrape may take
 START_SECONDS = 30.0
@@ -89,7 +90,7 @@ def real_prometheus(home: Path, jobs: Mapping[str, int], rules: Path) -> Iterato
         ],
     }
     (home / "prometheus.yml").write_text(yaml.safe_dump(config), encoding="utf-8")
-    (port,) = free_ports(1)
+    (port,) = own_ports(1)
     with (home / "prometheus.log").open("wb") as log:
         process = subprocess.Popen(
             [

@@ -6,7 +6,6 @@ Tests talk to it as users do, over its ports, and kill its processes by the ids 
 import contextlib
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import httpx
+from own_ports import own_ports
 
 from headrace.stack.state import StackRecord
 
@@ -39,15 +39,6 @@ PORTS = (
     "fold-metrics",
     "loader-metrics",
 )
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports on 127.0.0.1 that nobody listens on now."""
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
 
 
 def until(what: str, seconds: float, check: Callable[[], T | None]) -> T:
@@ -166,7 +157,7 @@ class RunningStack:
 @contextlib.contextmanager
 def running_stack(home: Path, *flags: str) -> Iterator[RunningStack]:
     """Starts ``headrace up``, waits until it answers, and stops it at the end."""
-    ports = dict(zip(PORTS, free_ports(len(PORTS)), strict=True))
+    ports = dict(zip(PORTS, own_ports(len(PORTS)), strict=True))
     env = {**os.environ, "HEADRACE_HOME": str(home), "PYTHONSAFEPATH": "1"}
     words = [f"--port-{name}={port}" for name, port in ports.items()]
     output = home.with_suffix(".out")

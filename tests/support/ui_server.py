@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import uvicorn
 from fastapi import FastAPI
+from own_ports import own_ports
 from ui_world import World
 
 from stats.ui.app import router
@@ -26,12 +27,14 @@ class Served:
 
 
 @contextlib.contextmanager
-def serving(world: World, port: int = 0) -> Iterator[Served]:
-    """Serves a world until the block ends, on a free port or on one that was served before."""
+def serving(world: World, port: int | None = None) -> Iterator[Served]:
+    """Serves a world until the block ends, on a port of its own or on one served before."""
+    if port is None:
+        (port,) = own_ports(1)
     with socket.socket() as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(("127.0.0.1", port))
-        served = Served(f"http://127.0.0.1:{listener.getsockname()[1]}", world)
+        served = Served(f"http://127.0.0.1:{port}", world)
         app = FastAPI()
         app.include_router(
             router(lambda: served.world.endpoints, lambda: served.world.board, LINKS)

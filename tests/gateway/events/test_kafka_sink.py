@@ -19,7 +19,7 @@ from gateway.events.outbox import Outbox
 from gateway.events.publisher import Pace, Publisher
 from headrace.stack.kafka import KafkaProcess
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.real
 
 MakeEvent = Callable[..., PredictionEvent]
 QUICK = Pace(flush_seconds=0.05, heartbeat_seconds=0.5, longest_pause_seconds=0.5)

@@ -2,12 +2,12 @@ import asyncio
 import json
 import os
 import signal
-import socket
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from own_ports import own_ports
 from told_server import Headers, Raw, answer, positive, serving
 from typer.testing import CliRunner, Result
 
@@ -95,9 +95,7 @@ async def test_a_replay_that_got_no_answer_at_all_fails_with_the_gateways_senten
 
 
 def test_a_gateway_that_is_not_there_is_a_sentence_at_once(texts: Path) -> None:
-    with socket.socket() as unused:
-        unused.bind(("127.0.0.1", 0))
-        port = unused.getsockname()[1]
+    (port,) = own_ports(1)
     url = f"--url=http://127.0.0.1:{port}"
     result = run(str(texts), "--endpoint=tone", "--rate=5", url)
     assert result.exit_code == 9

@@ -2,10 +2,10 @@
 
 import json
 import re
-import socket
 from pathlib import Path
 
 import pytest
+from own_ports import own_ports
 
 from headrace.stack.kafka import (
     KAFKA_VERSION,
@@ -88,9 +88,7 @@ def test_a_port_that_is_taken_is_said_at_once(kafka: KafkaProcess, tmp_path: Pat
 
 @pytest.mark.real
 def test_a_kafka_that_cannot_start_says_why(kafka: KafkaProcess, tmp_path: Path) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    (port,) = own_ports(1)
     taken = KafkaNode(tmp_path, port=port, controller_port=kafka.node.controller_port)
     with pytest.raises(KafkaError, match=r"(?s)did not start: .*in use"):
         KafkaProcess(kafka._files, taken).start(timeout_seconds=30.0)

@@ -2,6 +2,7 @@ import socket
 from collections.abc import Iterator
 
 import pytest
+from own_ports import own_ports
 
 from headrace.errors import PortTakenError
 from headrace.stack.ports import is_free, require_free
@@ -21,10 +22,10 @@ def test_a_port_that_is_listened_on_is_not_free(taken: int) -> None:
 
 
 def test_a_port_is_free_again_once_its_listener_has_gone() -> None:
+    (port,) = own_ports(1)
     with socket.socket() as holder:
-        holder.bind(("127.0.0.1", 0))
+        holder.bind(("127.0.0.1", port))
         holder.listen()
-        port = holder.getsockname()[1]
     assert is_free(port)
 
 

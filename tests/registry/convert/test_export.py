@@ -123,7 +123,6 @@ def test_weights_that_do_not_fit_their_config_are_the_versions_fault(
         converted(fake, tmp_path)
 
 
-@pytest.mark.timeout(300)
 def test_minilm_in_int8_points_where_sentence_transformers_points(
     libraries: tuple[Any, Any], fake: FakeMlflow, tmp_path: Path
 ) -> None:

@@ -20,8 +20,10 @@ ASKED = (
     "performance.getEntriesByType('resource').filter((e) => e.name.includes('view.json')).length"
 )
 
+TIP_IS_SHOWN = "!document.querySelector('#tip').hidden"
+
 # A frame later the event of a scroll has come, which puts away what is under the pointer.
-SHOWN = "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(1))))"
+AT_REST = "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(1))))"
 
 
 @functools.cache
@@ -104,15 +106,16 @@ def test_the_figures_under_the_pointer_stay_while_the_page_is_drawn_anew(
         page.open(f"{served.url}/ui")
         page.until(READY)
         page.evaluate("document.querySelector('#traffic .area').scrollIntoView({block: 'center'})")
-        page.evaluate(SHOWN)
+        page.evaluate(AT_REST)
         box = page.evaluate(
             "document.querySelector('#traffic .area').getBoundingClientRect().toJSON()"
         )
         page.point(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
-        page.until("!document.querySelector('#tip').hidden")
+        page.until(TIP_IS_SHOWN)
         assert "v3 stable" in text(page, "#tip")
         asked = page.evaluate(ASKED)
         page.until(f"{ASKED} >= {asked + 2}")  # so the first of them was drawn
+        assert page.evaluate(TIP_IS_SHOWN)
         assert "v3 stable" in text(page, "#tip")
         page.point(2, 2)
         page.until("document.querySelector('#tip').hidden")
@@ -124,7 +127,7 @@ def test_figures_can_be_had_by_keyboard_alone(page: chromium.Page) -> None:
         page.until(READY)
         page.evaluate("document.querySelector('#traffic .area').focus()")
         page.press("ArrowLeft")
-        page.until("!document.querySelector('#tip').hidden")
+        page.until(TIP_IS_SHOWN)
         first = text(page, "#tip b")
         for _ in range(10):
             page.press("ArrowLeft")
