@@ -11,14 +11,15 @@ _WHOLE = re.compile(PATTERN)
 _PIECE = re.compile(r"(\d+(?:\.\d+)?)(ms|d|h|m|s)")
 
 
-def seconds(text: object) -> object:
-    """Seconds of a duration as written; a number is seconds already, others are left to pydantic.
+def seconds(text: str) -> float:
+    """Seconds of a duration as written.
+
+    Raises:
+        ValueError: it is none.
 
     >>> seconds("1h30m")
     5400.0
     """
-    if not isinstance(text, str):
-        return text
     if not _WHOLE.fullmatch(text):
         raise ValueError("a duration is written as 24h, 90s, 1h30m or 500ms")
     total = sum(float(number) * _UNITS[unit] for number, unit in _PIECE.findall(text))
@@ -40,9 +41,14 @@ def written(value: float) -> str:
     return "".join(pieces) or "0s"
 
 
+def _read(value: object) -> object:
+    """A number is seconds already, and what else there is is left to pydantic."""
+    return seconds(value) if isinstance(value, str) else value
+
+
 Duration = Annotated[
     float,
-    BeforeValidator(seconds),
+    BeforeValidator(_read),
     PlainSerializer(written, str, when_used="json"),
     WithJsonSchema({"type": "string", "pattern": PATTERN}),
     Field(ge=0, allow_inf_nan=False),

@@ -2,6 +2,7 @@
 
 import math
 import time
+from contextlib import suppress
 from datetime import UTC, datetime
 
 import typer
@@ -33,10 +34,8 @@ def moment(text: str, option: str) -> float:
 def _written(text: str, option: str) -> float:
     from contracts.durations import seconds
 
-    try:
-        return time.time() - float(str(seconds(text)))
-    except ValueError:
-        pass
+    with suppress(ValueError):  # else it is a date
+        return time.time() - seconds(text)
     try:
         found = datetime.fromisoformat(text)
     except ValueError:

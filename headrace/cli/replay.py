@@ -1,5 +1,6 @@
 """Words of ``headrace replay``."""
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -11,18 +12,22 @@ _LONGEST_SECONDS = 365 * 86400.0
 
 
 def _seconds(text: str | float) -> float:
-    from contracts.durations import seconds
-
     try:
-        value = float(text)
-    except ValueError:
-        try:
-            value = float(str(seconds(text)))
-        except ValueError as error:
-            raise typer.BadParameter(str(error)) from None
+        value = _read(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
     if not 0 < value < _LONGEST_SECONDS:
         raise typer.BadParameter("it must be longer than nothing, and shorter than a year")
     return value
+
+
+def _read(text: str | float) -> float:
+    """A number of seconds, or a duration as people write it."""
+    from contracts.durations import seconds
+
+    with suppress(ValueError):
+        return float(text)
+    return seconds(str(text))
 
 
 def replay(

@@ -39,69 +39,26 @@ def history(name: Name, home: Home = HOME, json: Json = False) -> None:
     command.history(where(home), name, as_json=json)
 
 
-@app.command()
-def promote(
-    name: Name,
-    version: Version = None,
-    reason: Reason = "",
-    by: By = None,
-    home: Home = HOME,
-    json: Json = False,
-) -> None:
-    """Gives the new version all callers now, whatever its checks say."""
-    _decide("promote", name, version, reason, by, home, json)
+def _declare(verb: str, told: str) -> None:
+    """A decision about the rollout that goes on."""
+
+    @app.command(verb, help=told)
+    def decision(
+        name: Name,
+        version: Version = None,
+        reason: Reason = "",
+        by: By = None,
+        home: Home = HOME,
+        json: Json = False,
+    ) -> None:
+        _decide(verb, name, version, reason, by, home, json)
 
 
-@app.command()
-def pause(
-    name: Name,
-    version: Version = None,
-    reason: Reason = "",
-    by: By = None,
-    home: Home = HOME,
-    json: Json = False,
-) -> None:
-    """Stops at this step, and the deadline with it."""
-    _decide("pause", name, version, reason, by, home, json)
-
-
-@app.command()
-def resume(
-    name: Name,
-    version: Version = None,
-    reason: Reason = "",
-    by: By = None,
-    home: Home = HOME,
-    json: Json = False,
-) -> None:
-    """Goes on after a pause."""
-    _decide("resume", name, version, reason, by, home, json)
-
-
-@app.command()
-def abort(
-    name: Name,
-    version: Version = None,
-    reason: Reason = "",
-    by: By = None,
-    home: Home = HOME,
-    json: Json = False,
-) -> None:
-    """Takes the new version away from all callers; it is not tried again."""
-    _decide("abort", name, version, reason, by, home, json)
-
-
-@app.command()
-def undo(
-    name: Name,
-    version: Version = None,
-    reason: Reason = "",
-    by: By = None,
-    home: Home = HOME,
-    json: Json = False,
-) -> None:
-    """Goes back to the version before the one that was promoted last."""
-    _decide("undo", name, version, reason, by, home, json)
+_declare("promote", "Gives the new version all callers now, whatever its checks say.")
+_declare("pause", "Stops at this step, and the deadline with it.")
+_declare("resume", "Goes on after a pause.")
+_declare("abort", "Takes the new version away from all callers; it is not tried again.")
+_declare("undo", "Goes back to the version before the one that was promoted last.")
 
 
 @app.command()
