@@ -28,6 +28,7 @@ from registry.errors import (
     TritonUnavailableError,
 )
 from registry.placement import Placement
+from registry.reporter import Reporter
 from registry.reports import Reports
 from registry.triton_client import Triton
 from registry.triton_config import BACKEND_ONNXRUNTIME, BACKEND_PYTHON
@@ -84,7 +85,7 @@ class Loader:
         self._packages = packages
         self._triton = triton
         self._placement = placement
-        self._reports = reports
+        self._reporter = Reporter(reports, options.name, options.heartbeat_seconds, now)
         self._now = now
         self._known: tuple[ModelEndpoint, ...] = ()
         self._loaded: dict[str, LoadedModel] = {}
@@ -94,16 +95,13 @@ class Loader:
         self._answers = False
         self._read_once = False
         self._complete = False  # stays while Triton loses nothing
-        self._reported: LoaderReport | None = None
-        self._reporting = asyncio.Lock()  # a sign of life never overtakes news
-        self._unheard = False
         self._ledger = _read_ledger(options.ledger_file)
         self._adopt(reports.get(options.name))
 
     async def run(self, stop: asyncio.Event) -> None:
         """Mends until told to stop. Nothing that is away ends it."""
         async with asyncio.TaskGroup() as tasks:
-            heart = tasks.create_task(self._beat())
+            heart = tasks.create_task(self._reporter.beat())
             while not stop.is_set():
                 try:
                     busy = await self.step()
@@ -121,10 +119,7 @@ class Loader:
             self._write_ledger(self._ledger.left(in_order=True))
         except OSError as error:
             log.warning("the ledger can't be written: %s", error)
-        try:
-            self._reports.leave(self._options.name)
-        except OSError as error:
-            log.warning("the report can't be taken away: %s", error)
+        self._reporter.leave()
 
     def unready(self) -> str:
         """Why this Triton should get no requests yet; empty where it may.
@@ -307,46 +302,21 @@ class Loader:
         log.warning("%s is not loaded: %s", name, reason)
 
     async def _report(self, wants: tuple[Want, ...]) -> None:
-        """Writes the report where it says something new, or is due as a sign of life."""
         loaded = tuple(self._loaded.values()) if self._answers else ()
         missing = desired.missing_stable(wants, self._loaded)
         self._complete |= self._answers and self._read_once and not missing
-        async with self._reporting:
-            report = LoaderReport(
-                loader=self._options.name,
-                triton_grpc=self._options.triton_grpc,
-                at=self._now(),
-                ready=self._answers and not missing,
-                loaded=loaded,
-                failed=tuple(
-                    LoadFailure(ref=item.ref, reason=item.reason, by_version=item.by_version)
-                    for item in self._failures.values()
-                ),
-            )
-            last = self._reported
-            same = last is not None and last.model_copy(update={"at": report.at}) == report
-            if last is None or not same or report.at - last.at >= self._options.heartbeat_seconds:
-                await self._put_report(report)
-
-    async def _put_report(self, report: LoaderReport) -> None:
-        try:
-            await asyncio.to_thread(self._reports.put, report)
-        except OSError as error:
-            if not self._unheard:
-                log.warning("the report can't be written: %s", error)
-            self._unheard = True
-        else:
-            self._reported = report
-            self._unheard = False
-
-    async def _beat(self) -> None:
-        """Signs of life during a long load, which ``step`` can't give."""
-        while True:
-            await asyncio.sleep(self._options.heartbeat_seconds)
-            async with self._reporting:
-                last, now = self._reported, self._now()
-                if last is not None and now - last.at >= self._options.heartbeat_seconds:
-                    await self._put_report(last.model_copy(update={"at": now}))
+        report = LoaderReport(
+            loader=self._options.name,
+            triton_grpc=self._options.triton_grpc,
+            at=self._now(),
+            ready=self._answers and not missing,
+            loaded=loaded,
+            failed=tuple(
+                LoadFailure(ref=item.ref, reason=item.reason, by_version=item.by_version)
+                for item in self._failures.values()
+            ),
+        )
+        await self._reporter.tell(report)
 
     def _write_ledger(self, ledger: Ledger) -> None:
         if ledger != self._ledger:

@@ -1,0 +1,66 @@
+"""Says what one loader sees: at once where it is new, else now and then as a sign of life.
+
+Run by the loader. A report that can't be written is no reason to stop: the next one says it all.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from contracts.loading import LoaderReport
+from registry.reports import Reports
+
+log = logging.getLogger(__name__)
+
+
+class Reporter:
+    """The one writer of a loader's report."""
+
+    def __init__(
+        self, reports: Reports, name: str, heartbeat_seconds: float, now: Callable[[], float]
+    ) -> None:
+        self._reports = reports
+        self._name = name
+        self._heartbeat_seconds = heartbeat_seconds
+        self._now = now
+        self._last: LoaderReport | None = None
+        self._writing = asyncio.Lock()  # a sign of life never overtakes news
+        self._unheard = False
+
+    async def tell(self, seen: LoaderReport) -> None:
+        """Writes what is seen now where it is new, or due as a sign of life."""
+        async with self._writing:
+            report = seen.model_copy(update={"at": self._now()})
+            last = self._last
+            same = last is not None and last.model_copy(update={"at": report.at}) == report
+            if not same or self._is_due():
+                await self._put(report)
+
+    async def beat(self) -> None:
+        """Signs of life during a long load, until it is cancelled."""
+        while True:
+            await asyncio.sleep(self._heartbeat_seconds)
+            async with self._writing:
+                if self._last is not None and self._is_due():
+                    await self._put(self._last.model_copy(update={"at": self._now()}))
+
+    def leave(self) -> None:
+        """Takes the report away, where a loader that ends leaves none."""
+        try:
+            self._reports.leave(self._name)
+        except OSError as error:
+            log.warning("the report can't be taken away: %s", error)
+
+    def _is_due(self) -> bool:
+        return self._last is None or self._now() - self._last.at >= self._heartbeat_seconds
+
+    async def _put(self, report: LoaderReport) -> None:
+        try:
+            await asyncio.to_thread(self._reports.put, report)
+        except OSError as error:
+            if not self._unheard:
+                log.warning("the report can't be written: %s", error)
+            self._unheard = True
+        else:
+            self._last = report
+            self._unheard = False
