@@ -174,7 +174,10 @@ def _pin(status: EndpointStatus, command: Command, moment: Moment) -> _Done:
     if command.version is None:
         raise _RefusedError("pin needs the number of a version")
     said = f"pinned to version {command.version}"
-    return _noted_on_endpoint(status, said, command, moment), said
+    status = _noted_on_endpoint(status, said, command, moment)
+    if any(item.version == command.version for item in status.rejected):
+        said += ", which was rejected or rolled back: it gets callers only after retry"
+    return status, said
 
 
 def _unpin(status: EndpointStatus, command: Command, moment: Moment) -> _Done:

@@ -188,6 +188,15 @@ def test_pin_and_unpin_are_noted() -> None:
     assert walk.told(Verb.PIN).said == (False, "pin needs the number of a version")
 
 
+def test_a_pin_on_a_version_that_was_rolled_back_says_that_it_needs_a_retry() -> None:
+    walk = Walk().through(1).told(Verb.ABORT).told(Verb.PIN, version="2")
+    assert walk.said == (
+        True,
+        "pinned to version 2, which was rejected or rolled back: it gets callers only after retry",
+    )
+    assert walk.status.history[-1].reason == "pinned to version 2 by ann"
+
+
 def test_retry_clears_a_rejection() -> None:
     walk = Walk().through(1).told(Verb.ABORT).told(Verb.RETRY, version="2")
     assert walk.said == (True, "version 2 may be tried again, as far as the spec wants it")
