@@ -109,11 +109,15 @@ class SubprocessLauncher:
                     limit=_LINE_LIMIT_BYTES,
                     start_new_session=True,
                 )
-            # On this machine versions serve callers too.
-            process_group.give_way(process.pid)
-            recorded = process_group.record(process.pid)
-            (scratch / _PID_FILE).write_text(recorded, encoding="utf-8")
-            return await self._watched(process, progress, scratch / "stderr")
+            try:
+                # On this machine versions serve callers too.
+                process_group.give_way(process.pid)
+                recorded = process_group.record(process.pid)
+                (scratch / _PID_FILE).write_text(recorded, encoding="utf-8")
+                return await self._watched(process, progress, scratch / "stderr")
+            finally:
+                process_group.kill(process.pid)
+                await process.wait()
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
 
@@ -136,8 +140,6 @@ class SubprocessLauncher:
         finally:
             for task in (reading, memory):
                 task.cancel()
-            process_group.kill(process.pid)
-            await process.wait()
 
     async def _over_memory(self, process: Process) -> None:
         """Returns once the process and its children hold more memory than they may."""

@@ -30,7 +30,7 @@ class LocalPackages:
         """The package's folder, proved; from the store if it is not here or was damaged here.
 
         Raises:
-            PackageUnavailableError: with the store's reason.
+            PackageUnavailableError: with the store's reason, or a damaged copy can't be removed.
         """
         folder = self._folder / ref.package
         try:
@@ -40,6 +40,8 @@ class LocalPackages:
                 raise PackageUnavailableError(str(error)) from error
             log.warning("the local copy is fetched again: %s", error)
             self.forget(ref)
+            if folder.is_dir():
+                raise PackageUnavailableError(f"{error}, and {folder} can't be removed") from error
             return self.fetch(ref)
         except StoreError as error:
             raise PackageUnavailableError(str(error)) from error

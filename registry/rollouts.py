@@ -1,8 +1,8 @@
-"""What the registry's controller asks of the rollouts: the Protocol, and the one that does nothing.
+"""What the registry's controller asks of the rollouts.
 
-Called by ``controller.py`` in each pass, right after ``plan``, so that both are one write. The real
-one joins the rollout machine, the checks and the statistics (``headrace/controller/rollouts.py``);
-services never import each other. Nothing here decides anything.
+Called by ``controller.py`` in each pass, right after ``plan``, so that both are one write. What
+``headrace/controller/rollouts.py`` puts behind the Protocol joins the rollout machine, the checks
+and the statistics; services never import each other. Nothing here decides anything.
 """
 
 from collections.abc import Iterable, Mapping
@@ -38,20 +38,6 @@ class Rollouts(Protocol):
     def evidence(self, endpoint: ModelEndpoint, state: RolloutState) -> Mapping[str, bytes]:
         """Files that show what a rollout's verdict rests on, by their names."""
         ...
-
-
-class NoRollouts:
-    """Leaves every version at ``Loaded``."""
-
-    def advance(self, endpoint: ModelEndpoint, around: Surroundings, now: float) -> ModelEndpoint:
-        """The endpoint as it is."""
-        del around, now
-        return endpoint
-
-    def evidence(self, endpoint: ModelEndpoint, state: RolloutState) -> Mapping[str, bytes]:
-        """Nothing."""
-        del endpoint, state
-        return {}
 
 
 def surroundings(loaders: Iterable[LoaderReport], target: str | None) -> Surroundings:

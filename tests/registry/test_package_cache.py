@@ -42,6 +42,15 @@ def test_a_damaged_copy_is_fetched_again(house: House) -> None:
     assert (folder / MODEL_ONNX).read_bytes() == b"graph"
 
 
+def test_a_damaged_copy_that_can_not_be_removed_is_said_so(house: House, tmp_path: Path) -> None:
+    folder = house.packages.fetch(house.ref)
+    (folder / MODEL_ONNX).write_bytes(b"grapf")
+    folder.rename(tmp_path / "elsewhere")
+    folder.symlink_to(tmp_path / "elsewhere")  # which is not ours to remove
+    with pytest.raises(PackageUnavailableError, match="can't be removed"):
+        house.packages.fetch(house.ref)
+
+
 def test_a_damaged_package_in_the_store_is_never_used(house: House, tmp_path: Path) -> None:
     (tmp_path / "store" / house.ref.package / MODEL_ONNX).write_bytes(b"grapf")
     with pytest.raises(PackageUnavailableError, match="not what was published"):

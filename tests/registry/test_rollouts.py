@@ -1,11 +1,10 @@
 """What the loaders' reports mean for a rollout."""
 
-from registry_fakes import endpoint, ref
+from registry_fakes import ref
 
 from contracts.loading import LoadedModel, LoaderReport, LoadFailure
 from contracts.model import ModelRef
-from contracts.rollout import RolloutState
-from registry.rollouts import NoRollouts, Surroundings, surroundings
+from registry.rollouts import Surroundings, surroundings
 
 OLD, NEW = ref("1", "a"), ref("2", "b")
 
@@ -42,9 +41,3 @@ def test_only_a_versions_own_fault_is_a_failure() -> None:
     passing = LoadFailure(ref=OLD, reason="the store is away", by_version=False)
     seen = surroundings((report(failed=(own, passing)),), "2")
     assert seen.failures == {NEW: "Triton refused it: no such operator"}
-
-
-def test_without_rollouts_everything_stays_as_it_is() -> None:
-    state = RolloutState(id="r", candidate=NEW, stable=OLD, began=1.0, step_began=1.0)
-    assert NoRollouts().advance(endpoint(), Surroundings(), 5.0) == endpoint()
-    assert NoRollouts().evidence(endpoint(), state) == {}
