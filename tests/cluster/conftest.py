@@ -6,7 +6,15 @@ from collections.abc import Iterator
 
 import pytest
 from cluster_walk import register, stable, until_serving
-from real_cluster import ROOT, ClientPod, Cluster, Release, own_namespace, reason_to_skip
+from real_cluster import (
+    ROOT,
+    ClientPod,
+    Cluster,
+    Release,
+    own_namespace,
+    reason_to_skip,
+    writable_host_paths,
+)
 
 NAMESPACE = "headrace-tests"
 
@@ -20,11 +28,18 @@ def image_values() -> dict[str, str]:
     return values
 
 
+def client_image() -> str:
+    """The image from which the tests call."""
+    images = image_values()
+    registry = f"{images['registry']}/" if "registry" in images else ""
+    return f"{registry}headrace-client:{images['tag']}"
+
+
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Cluster]:
     if reason := reason_to_skip(os.environ):
         pytest.skip(reason)
-    with own_namespace(NAMESPACE) as ours:
+    with writable_host_paths(f"{NAMESPACE}-node", client_image()), own_namespace(NAMESPACE) as ours:
         yield ours
 
 
@@ -39,10 +54,8 @@ def release(cluster: Cluster) -> Release:
 
 @pytest.fixture(scope="session")
 def client(cluster: Cluster) -> ClientPod:
-    images = image_values()
-    registry = f"{images['registry']}/" if "registry" in images else ""
     pod = ClientPod(cluster)
-    pod.start(f"{registry}headrace-client:{images['tag']}")
+    pod.start(client_image())
     return pod
 
 

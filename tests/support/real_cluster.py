@@ -24,6 +24,8 @@ COMMAND_SECONDS = 60.0
 CRD = "modelendpoints.headrace.dev"
 # Made anew by Kubernetes itself, or of what has happened.
 PASSING = ("event", "podmetrics", "endpointslice", "endpoints/", "lease", "controllerrevision")
+HOST_PATH = "kubernetes.io/host-path"
+HOST_PATH_FOLDER = "/tmp/hostpath_pv"
 STATEFUL = ("evaluate", "kafka", "mlflow")
 RESTRICTED = {
     "allowPrivilegeEscalation": False,
@@ -212,6 +214,46 @@ class ClientPod:
         return self.run("python", "-P", "-", *words, seconds=seconds, given=program)
 
 
+@contextlib.contextmanager
+def writable_host_paths(namespace: str, image: str) -> Iterator[None]:
+    """Keeps the volumes of ``kubernetes.io/host-path`` writable for those who are not root.
+
+    Kubernetes' own provisioner for tests makes folders for root alone, and its volumes take no
+    ``fsGroup``. With any other default StorageClass this does nothing.
+    """
+    cluster = Cluster(namespace)
+    classes = cluster.get("storageclass").get("items", [])
+    if HOST_PATH not in [each["provisioner"] for each in classes]:
+        yield
+        return
+    cluster.kubectl("delete", "namespace", namespace, "--ignore-not-found", seconds=190)
+    cluster.kubectl("create", "namespace", namespace)
+    until("a new namespace has its account", 30, lambda: cluster.get("serviceaccount", "default"))
+    program = f"while true; do chmod 777 {HOST_PATH_FOLDER}/* 2>/dev/null; sleep 0.2; done"
+    container = {
+        "name": "volumes",
+        "image": image,
+        "imagePullPolicy": "IfNotPresent",
+        "command": ["sh", "-c", program],
+        "securityContext": {"runAsUser": 0},
+        "volumeMounts": [{"name": "volumes", "mountPath": HOST_PATH_FOLDER}],
+    }
+    folder = {"path": HOST_PATH_FOLDER, "type": "DirectoryOrCreate"}
+    spec = {
+        "automountServiceAccountToken": False,
+        "terminationGracePeriodSeconds": 0,
+        "containers": [container],
+        "volumes": [{"name": "volumes", "hostPath": folder}],
+    }
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "volumes"}, "spec": spec}
+    cluster.kubectl("apply", "-f", "-", given=json.dumps(pod))
+    cluster.kubectl("wait", "pod/volumes", "--for=condition=Ready", "--timeout=120s", seconds=130)
+    try:
+        yield
+    finally:
+        cluster.kubectl("delete", "namespace", namespace, seconds=190)
+
+
 def run(command: list[str], seconds: float, given: str = "") -> str:
     """Runs a command to its end; returns what it printed.
 
@@ -252,6 +294,7 @@ def own_namespace(name: str) -> Iterator[Cluster]:
     labels = {"pod-security.kubernetes.io/enforce": "restricted"}
     space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
     cluster.kubectl("create", "-f", "-", given=json.dumps(space))
+    until("a new namespace has its account", 30, lambda: cluster.get("serviceaccount", "default"))
     try:
         yield cluster
     finally:
