@@ -8,6 +8,7 @@ for its return. Who holds what is never taken on trust from a report. This modul
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 from gateway.breaker import Breaker
 from gateway.engine.protocol import Engine
@@ -64,6 +65,11 @@ class Replica:
     def instances(self) -> int:
         """Batches that it runs at once."""
         return self._instances
+
+    @property
+    def busy(self) -> bool:
+        """Whether any batch is on its way."""
+        return bool(self._flights)
 
     @property
     def idle(self) -> int:
@@ -134,6 +140,14 @@ class Replica:
         return now - flight.started
 
 
+@dataclass(frozen=True, slots=True)
+class _Left:
+    """A Triton that left, and what may still be on its way there."""
+
+    engine: Engine
+    replicas: tuple[Replica, ...]
+
+
 class Fleet:
     """All Tritons and all replicas, and the task that probes those that do not serve.
 
@@ -150,7 +164,7 @@ class Fleet:
         self._watchers: dict[str, Callable[[], None]] = {}
         self._task: asyncio.Task[None] | None = None
         self._probes: set[asyncio.Task[None]] = set()
-        self._closing: list[Engine] = []
+        self._left: list[_Left] = []
 
     @property
     def addresses(self) -> tuple[str, ...]:
@@ -167,22 +181,22 @@ class Fleet:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        for engine in (*self._engines.values(), *self._closing):
+        for engine in (*self._engines.values(), *(left.engine for left in self._left)):
             await engine.close()
 
     def set_addresses(self, addresses: Iterable[str]) -> bool:
         """Takes the Tritons that there are now; true if they are others than before.
 
-        A Triton that left gets no new batch; its connection stays until the process ends, so
-        that what is in flight there still comes back.
+        A Triton that left gets no new batch; its connection is closed once all that is in flight
+        there has come back.
         """
         wanted = set(addresses)
         gone, new = self._engines.keys() - wanted, wanted - self._engines.keys()
         for address in gone:
             log.info("triton left", extra={"triton": address})
-            self._closing.append(self._engines.pop(address))
-            for key in [key for key in self._replicas if key[0] == address]:
-                del self._replicas[key]
+            keys = [key for key in self._replicas if key[0] == address]
+            replicas = tuple(self._replicas.pop(key) for key in keys)
+            self._left.append(_Left(self._engines.pop(address), replicas))
         for address in sorted(new):
             log.info("triton joined", extra={"triton": address})
             self._engines[address] = self._connect(address)
@@ -229,7 +243,15 @@ class Fleet:
                     task = asyncio.create_task(self._probe(replica))
                     self._probes.add(task)
                     task.add_done_callback(self._probes.discard)
+            await self._close_left()
             await asyncio.sleep(_PROBE_TICK_SECONDS)
+
+    async def _close_left(self) -> None:
+        """Pods come under ever new addresses: connections to those that went must not add up."""
+        done = [left for left in self._left if not any(each.busy for each in left.replicas)]
+        for left in done:
+            await left.engine.close()
+            self._left.remove(left)
 
     async def _probe(self, replica: Replica) -> None:
         ready = False

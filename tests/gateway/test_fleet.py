@@ -59,7 +59,7 @@ async def test_a_replica_serves_once_a_probe_has_found_it() -> None:
         assert replica.serves
     finally:
         await fleet.close()
-    assert engine.closed
+    assert engine.closed.is_set()
 
 
 async def test_a_triton_that_is_lost_takes_all_its_replicas_out() -> None:
@@ -85,6 +85,27 @@ async def test_tritons_come_and_go() -> None:
     (other,) = fleet.replicas("m", 1, lambda: None)
     assert other.address == "b:1"
     await fleet.close()
+
+
+async def test_a_triton_that_left_is_let_go_once_its_last_batch_is_back() -> None:
+    engines = {"a:1": ObedientEngine(), "b:1": ObedientEngine()}
+    fleet = Fleet(engines.__getitem__, ahead=2)
+    fleet.set_addresses(["a:1", "b:1"])
+    found = asyncio.Event()
+    left, _ = fleet.replicas("m", 1, lambda: None)
+    flight = left.depart(0.0, 1.0, 8)
+    fleet.set_addresses(["b:1"])
+    fleet.replicas("m", 1, found.set)
+    fleet.start()
+    try:
+        async with asyncio.timeout(5):
+            await found.wait()  # the fleet has looked around
+            assert not engines["a:1"].closed.is_set()
+            left.arrive(flight, 1.0)
+            await engines["a:1"].closed.wait()
+        assert not engines["b:1"].closed.is_set()
+    finally:
+        await fleet.close()
 
 
 def test_more_is_sent_ahead_while_the_loop_looks_up_seldom_and_never_without_end() -> None:

@@ -116,7 +116,7 @@ async def world_of(
     async with asyncio.timeout(20):
         yield world
     await world.reconciler.close()
-    assert all(engine.closed for engine in world.engines.values())
+    assert all(engine.closed.is_set() for engine in world.engines.values())
 
 
 def report_of(address: str, *refs: ModelRef, costs: tuple[CostPoint, ...] = ()) -> LoaderReport:

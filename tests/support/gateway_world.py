@@ -181,7 +181,7 @@ class ObedientEngine:
     answer: Callable[[NDArray[np.int64]], NDArray[np.float32]] | None = None  # None: ``logits_of``
     others: dict[str, "ObedientEngine"] = field(default_factory=dict)  # for some models
     works: list[Work] = field(default_factory=list)
-    closed: bool = False
+    closed: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def infer(self, work: Work, timeout_seconds: float) -> NDArray[np.float32]:
         """See ``Engine``; runs into the timeout as a real one does."""
@@ -209,7 +209,7 @@ class ObedientEngine:
 
     async def close(self) -> None:
         """See ``Engine``."""
-        self.closed = True
+        self.closed.set()
 
     @property
     def shapes(self) -> list[tuple[int, ...]]:
