@@ -100,8 +100,14 @@ def _hopeless(endpoint: ModelEndpoint | None) -> bool:
 
 
 async def _answers(client: httpx.AsyncClient, name: str) -> bool:
+    """Whether a prediction is answered; asks for one only where the gateway says that it can.
+
+    What it refused would stand among the endpoint's refusals, before its first caller came.
+    """
     try:
-        answer = await client.post(f"/endpoints/{name}", json={"inputs": "Does it answer?"})
+        answer = await client.get(f"/v2/models/{name}/ready")
+        if answer.status_code == httpx.codes.OK:
+            answer = await client.post(f"/endpoints/{name}", json={"inputs": "Does it answer?"})
     except httpx.HTTPError:
         return False
     # A gateway that asks for a key answers as well as we can tell without one.

@@ -62,11 +62,13 @@ def test_an_endpoint_that_is_being_written_is_left_out(tmp_path: Path) -> None:
     assert set(answers.read(home)) == {"tone"}
 
 
-async def gateway(status: str) -> asyncio.Server:
-    """A server that answers every request with ``status``."""
+async def gateway(*statuses: str, asked: list[str]) -> asyncio.Server:
+    """A server that answers with one status after the other, the last one from then on."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
+        head = await reader.readuntil(b"\r\n\r\n")
+        status = statuses[min(len(asked), len(statuses) - 1)]
+        asked.append(head.decode().partition(" HTTP/")[0])
         writer.write(
             f"HTTP/1.1 {status}\r\nconnection: close\r\ncontent-length: 0\r\n\r\n".encode()
         )
@@ -77,7 +79,7 @@ async def gateway(status: str) -> asyncio.Server:
 
 
 async def unready(home: Home, status: str, within_seconds: float = 60) -> dict[str, str]:
-    server = await gateway(status)
+    server = await gateway(status, asked=[])
     async with server:
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         names = set(answers.read(home))
@@ -98,3 +100,15 @@ async def test_what_does_not_answer_in_time_is_named_with_where_it_is(tmp_path: 
     home = home_with(tmp_path, "tone", STABLE)
     left = await unready(home, "503 Service Unavailable", within_seconds=0.1)
     assert left == {"tone": "version 1 Serving"}
+
+
+async def test_no_prediction_is_asked_for_before_the_gateway_says_that_it_is_ready(
+    tmp_path: Path,
+) -> None:
+    asked: list[str] = []
+    home = home_with(tmp_path, "tone", STABLE)
+    async with await gateway("503 Service Unavailable", "200 OK", asked=asked) as server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        await answers.wait(url, home, {"tone"}, lambda _: None, within_seconds=60)
+    ready = "GET /v2/models/tone/ready"
+    assert asked == [ready, ready, "POST /endpoints/tone"]
