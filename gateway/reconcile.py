@@ -9,6 +9,7 @@ Nothing here touches a request.
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -30,6 +31,7 @@ log = logging.getLogger(__name__)
 _TICK_SECONDS = 1.0
 _FIRST_PAUSE_SECONDS = 0.25
 _LONGEST_PAUSE_SECONDS = 10.0
+_OPENED_AT_ONCE = 4
 
 
 @dataclass(slots=True)
@@ -39,6 +41,13 @@ class _Opening:
     task: asyncio.Task[None] | None = None
     failures: int = 0
     retry_at: float = 0.0
+
+    def put_off(self, now: float) -> float:
+        """Counts a failure; returns the seconds until the next try."""
+        pause = min(_LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2**self.failures)
+        self.failures = min(self.failures + 1, 16)
+        self.retry_at = now + pause
+        return pause
 
 
 @dataclass(slots=True)
@@ -85,6 +94,8 @@ class Reconciler:
         self._world = _World()
         self._opened: dict[str, ServedModel] = {}
         self._opening: dict[str, _Opening] = {}
+        # Of its own: a store that hangs must not take the threads that large bodies are read in.
+        self._threads = ThreadPoolExecutor(_OPENED_AT_ONCE, thread_name_prefix="packages")
         self._lanes: dict[str, Lane] = {}
         self._table = RoutingTable()
         self._wake = asyncio.Event()
@@ -112,6 +123,7 @@ class Reconciler:
         for task in (*self._tasks, *opening):
             task.cancel()
         await asyncio.gather(*self._tasks, *opening, return_exceptions=True)
+        self._threads.shutdown(wait=False, cancel_futures=True)
         for lane in self.lanes:
             await lane.settle()
         await self._fleet.close()
@@ -174,16 +186,16 @@ class Reconciler:
             opening.task = asyncio.create_task(self._open_package(ref, opening))
 
     async def _open_package(self, ref: ModelRef, opening: _Opening) -> None:
+        loop = asyncio.get_running_loop()
         try:
-            model = await asyncio.to_thread(self._packages.open, ref)
+            model = await loop.run_in_executor(self._threads, self._packages.open, ref)
         except PackageError as error:
-            pause = min(_LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2**opening.failures)
-            opening.failures = min(opening.failures + 1, 16)
-            opening.retry_at = asyncio.get_running_loop().time() + pause
-            log.warning(
-                "package can't be opened",
-                extra={"model": ref.triton_model, "reason": str(error), "retry_seconds": pause},
-            )
+            told = {"model": ref.triton_model, "reason": str(error)}
+            pause = opening.put_off(loop.time())
+            log.warning("package can't be opened", extra={**told, "retry_seconds": pause})
+        except Exception:
+            opening.put_off(loop.time())
+            log.exception("a bug: opening a package failed", extra={"model": ref.triton_model})
         else:
             self._opened[ref.package] = model
             del self._opening[ref.package]
@@ -225,10 +237,12 @@ class Reconciler:
     def _retire(self, wanted: dict[str, ModelRef]) -> None:
         """Lets go of packages that nobody names, once their last batch is back."""
         needed = wanted.keys() | self._table.models().keys()
-        for package in [package for package in self._lanes if package not in needed]:
-            if self._lanes[package].idle:
-                self._fleet.forget(self._lanes[package].model.name)
-                del self._lanes[package]
+        for package in [package for package in self._opened if package not in needed]:
+            # One whose endpoint went while it was being opened never had a lane.
+            lane = self._lanes.get(package)
+            if lane is None or lane.idle:
+                self._fleet.forget(self._opened[package].name)
+                self._lanes.pop(package, None)
                 del self._opened[package]
                 self._world.seeded.pop(package, None)
         for package in [package for package in self._opening if package not in needed]:

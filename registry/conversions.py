@@ -22,12 +22,13 @@ from registry.store import (
     PackageDamagedError,
     PackageMissingError,
     PackageStore,
-    StoreUnavailableError,
+    reached,
 )
 
 # Raised by hand when conversion changes so much that versions must be converted again.
 REVISION = 1
 FOLDER = "index"
+_INDEX = "the index of conversions"
 
 
 class _Entry(BaseModel):
@@ -79,13 +80,12 @@ class ConversionIndex:
         Raises:
             StoreUnavailableError: the store can't be read.
         """
-        try:
-            entry = _Entry.model_validate_json(self._files.cat_file(self._path(options)))
-            self._store.manifest(entry.ref.package)
-        except (FileNotFoundError, PackageMissingError, PackageDamagedError, ValidationError):
-            return None  # convert again: that mends a damaged package or entry too
-        except OSError as error:
-            raise StoreUnavailableError(f"the index of conversions: {error}") from error
+        with reached(_INDEX):
+            try:
+                entry = _Entry.model_validate_json(self._files.cat_file(self._path(options)))
+                self._store.manifest(entry.ref.package)
+            except (FileNotFoundError, PackageMissingError, PackageDamagedError, ValidationError):
+                return None  # convert again: that mends a damaged package or entry too
         return Package(entry.ref, entry.signature)
 
     def signature(self, ref: ModelRef) -> Signature:
@@ -105,14 +105,11 @@ class ConversionIndex:
         found = self.signature(ref)
         path = self._path(options)
         aside = f"{path}.{ref.package[:12]}"
-        try:
+        entry = _Entry(ref=ref, signature=found).model_dump_json().encode()
+        with reached(_INDEX):
             self._files.makedirs(self._root, exist_ok=True)
-            self._files.pipe_file(
-                aside, _Entry(ref=ref, signature=found).model_dump_json().encode()
-            )
+            self._files.pipe_file(aside, entry)
             self._files.mv(aside, path)
-        except OSError as error:
-            raise StoreUnavailableError(f"the index of conversions: {error}") from error
         return Package(ref, found)
 
     def _path(self, options: str) -> str:

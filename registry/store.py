@@ -12,7 +12,7 @@ import shutil
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path, PurePosixPath
 
 import fsspec
@@ -185,12 +185,25 @@ class PackageStore:
     def _path(self, *parts: str) -> str:
         return "/".join((self._root.rstrip("/"), *parts))
 
-    @contextmanager
-    def _reached(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise StoreUnavailableError(f"the package store {self._url}: {error}") from error
+    def _reached(self) -> AbstractContextManager[None]:
+        return reached(f"the package store {self._url}")
+
+
+@contextmanager
+def reached(what: str) -> Iterator[None]:
+    """Makes one error of all that a store's driver raises.
+
+    Drivers have no root of errors in common: those of S3's (botocore) are no OSErrors.
+
+    Raises:
+        StoreUnavailableError: ``what`` failed, and how.
+    """
+    try:
+        yield
+    except StoreError:
+        raise
+    except Exception as error:
+        raise StoreUnavailableError(f"{what}: {str(error) or repr(error)}") from error
 
 
 def digest(path: Path) -> str:

@@ -27,7 +27,9 @@ STOP_SECONDS = 15.0
 # Prints the jars as JSON on its last line. Run in a process of its own, because jgo reads JAVA_HOME
 # and looks for Javas all over the machine where it is not set.
 _RESOLVE = """
-import json, pathlib, sys, jgo
+import json, os, pathlib, sys
+os.environ["JAVA_HOME"] = sys.argv[3]
+import jgo
 environment = jgo.build(sys.argv[1], cache_dir=pathlib.Path(sys.argv[2]))
 print(json.dumps([str(jar) for jar in environment.all_jars]))
 """
@@ -110,12 +112,11 @@ def prepare(cache_dir: Path, *, timeout_seconds: float = 300.0) -> KafkaFiles:
 
 
 def _resolve(cache_dir: Path, java: Path, timeout_seconds: float) -> tuple[Path, ...]:
-    command = [sys.executable, "-P", "-c", _RESOLVE, COORDINATES, str(cache_dir / "jgo")]
-    environment = {**os.environ, "JAVA_HOME": str(java.parent.parent)}
+    where, home = str(cache_dir / "jgo"), str(java.parent.parent)
+    command = [sys.executable, "-P", "-c", _RESOLVE, COORDINATES, where, home]
     try:
         done = subprocess.run(
             command,
-            env=environment,
             capture_output=True,
             text=True,
             check=True,

@@ -6,11 +6,11 @@ command's own process around it: this takes a third of the time, which is what a
 up`` mostly waits for. It never touches a server that it did not start.
 """
 
-import os
 import sys
 import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from headrace.errors import ServiceFailedError
@@ -114,7 +114,7 @@ class MlflowProcess(OwnProcess):
             command(self.server),
             lambda: answers(self.server),
             within_seconds=timeout_seconds,
-            env=environment(self.server, os.environ),
+            extended=partial(environment, self.server),
             cwd=self.server.folder,
         )
         if said is not None:

@@ -4,6 +4,7 @@
 up`` has its own supervisor and does not use this.
 """
 
+import os
 import signal
 import subprocess
 import time
@@ -51,14 +52,22 @@ class OwnProcess:
         answers: Callable[[], bool],
         *,
         within_seconds: float,
-        env: Mapping[str, str] | None = None,
+        extended: Callable[[Mapping[str, str]], Mapping[str, str]] = dict,
         cwd: Path | None = None,
     ) -> str | None:
-        """Starts the server and waits until it answers; the end of its log where it does not."""
+        """Starts the server and waits until it answers; the end of its log where it does not.
+
+        Args:
+            command: program and arguments.
+            answers: whether it is ready.
+            within_seconds: how long that may take.
+            extended: this process' environment -> the server's.
+            cwd: folder to run in.
+        """
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 command,
-                env=env,
+                env=extended(os.environ),
                 cwd=cwd,
                 stdin=subprocess.DEVNULL,
                 stdout=log,

@@ -17,6 +17,7 @@ import urllib.request
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from headrace.errors import MachineError, ServiceFailedError
@@ -251,7 +252,7 @@ class TritonProcess(OwnProcess):
             command(self._files, self.server),
             lambda: answers(self.server),
             within_seconds=timeout_seconds,
-            env=environment(self._files, os.environ),
+            extended=partial(environment, self._files),
         )
         if said is not None:
             raise TritonStartError(f"Triton did not start: {said}")

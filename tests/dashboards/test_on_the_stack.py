@@ -80,10 +80,10 @@ def _play(stack: RunningStack, home: Path) -> None:
     stack.until_answers(EXAMPLE_ENDPOINT)
     texts = (TEXTS / "replay.txt").read_text(encoding="utf-8").splitlines()
     with rolling_stack.traffic(stack, texts):
-        rolling_stack.apply(stack, rolling_stack.spec("{weight: 50}", checks=ERRORS_ALONE))
+        stack.apply(rolling_stack.spec("{weight: 50}", checks=ERRORS_ALONE))
         failing = rolling_stack.register(stack, "failing")
         _until_ended(stack, failing, "RolledBack")
-        rolling_stack.apply(stack, rolling_stack.spec())
+        stack.apply(rolling_stack.spec())
         better = rolling_stack.register(stack, "better")
         _until_ended(stack, better, "Settled")
     _tell_truths(stack)

@@ -1,6 +1,7 @@
 """What is served follows what is asked for, through every outage on the way there."""
 
 import asyncio
+import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Generic, TypeVar
@@ -42,10 +43,16 @@ class Shelf:
 
     def __init__(self, *models: ServedModel) -> None:
         self.models = {model.ref.package: model for model in models}
+        self.bugs: dict[str, Exception] = {}
+        self.hangs = threading.Event()  # cleared: nothing comes back until it is set
+        self.hangs.set()
         self.tries = 0
 
     def open(self, ref: ModelRef) -> ServedModel:
         self.tries += 1
+        self.hangs.wait(20)
+        if ref.package in self.bugs:
+            raise self.bugs[ref.package]
         model = self.models.get(ref.package)
         if model is None:
             raise PackageError("the store is away")
@@ -149,6 +156,46 @@ async def test_a_store_that_comes_back_is_found() -> None:
         assert world.states[-1].complete  # a store that is away must not keep others unserved
         shelf.models[ONE.ref.package] = ONE
         await world.until_stable(ONE)
+
+
+async def test_a_mistake_in_opening_a_package_is_tried_again_and_keeps_no_other_unserved(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    shelf = Shelf(ONE)
+    shelf.bugs[TWO.ref.package] = KeyError("a mistake")
+    broken = endpoint_of(TWO.ref, name="other")
+    async with world_of(shelf, broken, endpoint_of(ONE.ref)) as world:
+        await world.until_stable(ONE)
+        await world.until(lambda state: state.complete and shelf.tries >= 3)
+        shelf.models[TWO.ref.package] = TWO
+        del shelf.bugs[TWO.ref.package]
+        await world.until(lambda state: TWO.ref.package in state.lanes)
+    assert shelf.tries < 10  # with a pause between two tries
+    assert "a mistake" in caplog.text
+
+
+async def test_a_store_that_hangs_takes_no_thread_from_what_reads_large_bodies() -> None:
+    shelf = Shelf()
+    shelf.hangs.clear()
+    asked = tuple(endpoint_of(model_of(str(n)).ref, name=f"e{n}") for n in range(10, 50))
+    async with world_of(shelf, *asked) as world:
+        await world.until(lambda _: shelf.tries > 0)
+        assert await asyncio.to_thread(lambda: "read") == "read"
+        shelf.hangs.set()
+
+
+async def test_a_package_whose_endpoint_went_while_it_was_opened_is_let_go() -> None:
+    shelf = Shelf(ONE, TWO)
+    shelf.hangs.clear()
+    async with world_of(shelf, endpoint_of(ONE.ref)) as world:
+        await world.until(lambda _: shelf.tries == 1)
+        world.endpoints.say(endpoint_of(TWO.ref))
+        await world.until(lambda state: "sentiment" in state.views and world.endpoints.queue.empty())
+        shelf.hangs.set()
+        await world.until_stable(TWO)
+        world.endpoints.say(endpoint_of(ONE.ref))
+        await world.until_stable(ONE)
+    assert shelf.tries == 3  # once more for the one that was let go
 
 
 async def test_the_old_version_answers_while_the_new_one_can_not_be_opened() -> None:

@@ -4,12 +4,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from running_stack import RunningStack, running_stack
+from running_stack import PATIENT, RunningStack, running_stack
 
 
 @pytest.fixture(scope="session")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStack]:
     with running_stack(tmp_path_factory.mktemp("stack") / "home") as running:
+        running.apply(PATIENT)
         yield running
 
 

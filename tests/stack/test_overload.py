@@ -26,7 +26,7 @@ def test_an_overloaded_gateway_answers_or_refuses_and_stays_in_its_memory(
     with Traffic(url, texts, callers=2) as calm:
         calm.more(100)
     before = resident_mib(gateway)
-    with Traffic(url, batches, callers=150) as load:
+    with Traffic(url, batches, callers=150, headers={"x-request-timeout": "2"}) as load:
         load.more(1500, 120)
     assert stack.pid("gateway") == gateway
     assert set(load.statuses()) <= {200, 503, 504}, load.statuses()

@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx
 from rollout_watch import RolloutWatch
-from running_stack import EXAMPLE_ENDPOINT, RunningStack, until
+from running_stack import EXAMPLE_ENDPOINT, PATIENT, RunningStack, until
 from traffic import Traffic
 
 REGISTER = Path(__file__).parents[2] / "examples" / "rollouts" / "register_variant.py"
@@ -25,29 +25,17 @@ LOOSE = """
       outputShift: {distance: 0.4}
       drift: null
 """
+# No truth is told in these tests, so that quality is never known and no step is ever over.
+UNDECIDED = f"{LOOSE}      quality: {{required: true}}\n"
 
 
 def spec(steps: str = SHORT, deadline: str = "10m", checks: str = LOOSE) -> str:
     """The example's endpoint with another rollout."""
-    return f"""
-apiVersion: headrace.dev/v1alpha1
-kind: ModelEndpoint
-metadata: {{name: {EXAMPLE_ENDPOINT}}}
-spec:
-  model: {EXAMPLE_ENDPOINT}
-  rollout:
+    return f"""{PATIENT}  rollout:
     steps: [{steps}]
     deadline: {deadline}
     bake: 5s
     checks:{checks}"""
-
-
-def apply(stack: RunningStack, text: str) -> None:
-    """``headrace apply`` of an endpoint."""
-    path = stack.home.parent / "endpoint.yaml"
-    path.write_text(text, encoding="utf-8")
-    done = stack.command("apply", "-f", str(path))
-    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def register(stack: RunningStack, variant: str) -> str:

@@ -23,6 +23,17 @@ T = TypeVar("T")
 
 HEADRACE = str(Path(sys.executable).with_name("headrace"))
 EXAMPLE_ENDPOINT = "sentiment-classifier"
+# Not the default's two: on a busy machine any request may take those, and would look as if what
+# the test does had made it fail.
+TIMEOUT_SECONDS = 15
+PATIENT = f"""
+apiVersion: headrace.dev/v1alpha1
+kind: ModelEndpoint
+metadata: {{name: {EXAMPLE_ENDPOINT}}}
+spec:
+  model: {EXAMPLE_ENDPOINT}
+  limits: {{timeoutSeconds: {TIMEOUT_SECONDS}}}
+"""
 START_SECONDS = 300.0  # a first run downloads
 STOP_SECONDS = 60.0
 PORTS = (
@@ -135,6 +146,13 @@ class RunningStack:
             timeout=120,
             check=False,
         )
+
+    def apply(self, endpoint: str) -> None:
+        """``headrace apply`` of an endpoint's YAML."""
+        path = self.home.parent / "endpoint.yaml"
+        path.write_text(endpoint, encoding="utf-8")
+        done = self.command("apply", "-f", str(path))
+        assert done.returncode == 0, done.stdout + done.stderr
 
     def until_answers(self, endpoint: str, seconds: float = 60) -> None:
         """Waits until the endpoint answers a text."""
