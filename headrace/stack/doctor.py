@@ -14,7 +14,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from headrace.errors import HeadraceError, MachineError
-from headrace.stack import install, kafka, ports, triton
+from headrace.stack import install, kafka, ports, state, triton
 from headrace.stack.settings import StackSettings
 
 PYTHON_OLDEST = (3, 11)
@@ -58,6 +58,7 @@ class Machine:
     shared_memory_free: int | None = None
     cpus: int = 1
     taken: tuple[tuple[str, int], ...] = ()
+    own_stack: bool = False  # one runs on this very home: its ports are no obstacle
 
 
 def examine(settings: StackSettings) -> Machine:
@@ -75,6 +76,7 @@ def examine(settings: StackSettings) -> Machine:
         taken=tuple(
             (name, port) for name, port in settings.needed_ports().items() if not _free(port)
         ),
+        own_stack=_runs_on(settings.home),
     )
 
 
@@ -194,6 +196,8 @@ def _shared_memory(machine: Machine, settings: StackSettings) -> Finding:
 def _ports(machine: Machine, settings: StackSettings) -> Finding:
     if not machine.taken:
         return Finding("ports", Verdict.OK, "all free")
+    if machine.own_stack:
+        return Finding("ports", Verdict.OK, f"in use by the stack that runs on {settings.home}")
     listed = ", ".join(f"{port} ({name.replace('_', ' ')})" for name, port in machine.taken)
     flags = ", ".join(settings.ports.flag(name) for name, _ in machine.taken)
     return Finding(
@@ -221,6 +225,13 @@ def _free(port: int) -> bool:
     try:
         return ports.is_free(port)
     except OSError:
+        return False
+
+
+def _runs_on(home: Path) -> bool:
+    try:
+        return state.is_locked(state.Home(home))
+    except OSError:  # a home that we may not read: `up` says so
         return False
 
 

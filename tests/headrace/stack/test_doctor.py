@@ -49,6 +49,12 @@ def test_what_is_missing_comes_with_what_to_do(machine: Machine, name: str, advi
     assert advice in found[name]
 
 
+def test_the_ports_of_the_stack_that_runs_on_this_home_are_no_fault() -> None:
+    machine = replace(GOOD, taken=(("mlflow", 5000),), own_stack=True)
+    (ports,) = (item for item in doctor.findings(machine, SETTINGS) if item.name == "ports")
+    assert (ports.verdict, ports.found) == (Verdict.OK, "in use by the stack that runs on /h")
+
+
 def test_little_memory_or_disk_is_said_and_stops_nothing() -> None:
     machine = replace(GOOD, memory_free=10**9, disk_free=10**8)
     tight = {f.name for f in doctor.findings(machine, SETTINGS) if f.verdict is Verdict.TIGHT}
