@@ -44,7 +44,7 @@ class _Opening:
 
     def put_off(self, now: float) -> float:
         """Counts a failure; returns the seconds until the next try."""
-        pause = min(_LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2**self.failures)
+        pause = min(_LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2.0**self.failures)
         self.failures = min(self.failures + 1, 16)
         self.retry_at = now + pause
         return pause
