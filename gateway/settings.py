@@ -81,7 +81,9 @@ class Settings:
     topic_partitions: int = _option(4, "partitions of the events' topic, where it is made")
     topic_replication: int = _option(1, "replicas of the events' topic, where it is made")
     topic_retention_hours: float = _option(168.0, "retention of the events' topic, where made")
-    event_records: int = _option(200_000, "events plus texts that wait for Kafka at most")
+    event_records: int = _option(
+        200_000, "events, texts and observed values that wait for Kafka at most"
+    )
 
     feedback_days: float = _option(30.0, "feedback on older answers is refused")
 

@@ -26,7 +26,7 @@ _Key = tuple[str, int, str]
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What one message will carry. ``records``: events plus texts."""
+    """What one message will carry. ``records``: see ``records_of``."""
 
     events: list[Item]
     records: int
@@ -35,21 +35,26 @@ class Taken:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """What was left in the buffer since the start, and the records (events plus texts) held now."""
+    """What was left in the buffer since the start, and the records held now."""
 
     events: int
     refusals: int
     records: int
-    feedback: int = 0
+    feedback: int
 
 
 def records_of(item: Item) -> int:
-    """An item's share of the buffer: itself and each of its texts."""
-    return 1 if isinstance(item, Feedback) else 1 + len(item.texts)
+    """An item's share of the buffer: itself, each of its texts, each value that a hook observed."""
+    if isinstance(item, Feedback):
+        return 1
+    records = 1 + len(item.texts)
+    if item.observations:
+        records += sum(map(len, item.observations.values()))
+    return records
 
 
 class EventBuffer:
-    """A queue of events bounded by records (events plus texts), and counters beside it.
+    """A queue of events bounded by records (``records_of``), and counters beside it.
 
     Any thread may leave things; one thread takes them. ``when_full`` is called, in the thread of
     whoever left the event, each time that another ``wake_events`` are waiting.
@@ -77,7 +82,7 @@ class EventBuffer:
 
     def attempt(self, event: PredictionEvent) -> None:
         """Takes one attempt, or counts it as dropped."""
-        records = 1 + len(event.texts)
+        records = records_of(event)
         with self._lock:
             self._total_events += 1
             if self._records + records > self._capacity:

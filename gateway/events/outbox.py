@@ -54,7 +54,7 @@ class Outbox:
         buffer: where events come from and losses are counted.
         gateway: unique for each start of a gateway process.
         max_events: events a message, at most.
-        max_records: events plus texts a message, at most.
+        max_records: events, texts and observed values a message, at most.
         max_bytes: size of an encoded message, at most; larger ones are split.
         declared: what an endpoint declares of users' own statistics.
     """

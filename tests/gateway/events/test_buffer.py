@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable
 
+import msgspec
 import pytest
 
 from contracts.endpoint import Arm
@@ -43,6 +44,20 @@ def test_an_event_of_many_texts_takes_the_room_of_many(make_event: MakeEvent) ->
     buffer.attempt(make_event(texts=19))
     assert [loss.count for loss in buffer.dropped()] == [1]
     assert buffer.totals().records == 20
+
+
+def test_what_hooks_observed_takes_room_too(make_event: MakeEvent) -> None:
+    buffer = EventBuffer(capacity_records=12, wake_events=100)
+    observed = msgspec.structs.replace(
+        make_event(), observations={"price": [1.0] * 6, "kind": ["a", "b", "c"]}
+    )
+    buffer.attempt(observed)
+    assert buffer.totals().records == 11
+    buffer.attempt(make_event())
+    assert [loss.count for loss in buffer.dropped()] == [1]
+    taken = buffer.take(max_events=10, max_records=1)
+    buffer.release(taken.records)
+    assert (taken.events, buffer.totals().records) == ([observed], 0)
 
 
 def test_room_comes_back_only_when_events_are_acknowledged_or_dropped(
