@@ -6,7 +6,9 @@ from pathlib import Path
 
 import hypothesis
 import pytest
+import real_object_store
 from own_ports import own_ports
+from real_object_store import ObjectStore
 
 from headrace.stack import provision
 from headrace.stack.kafka import KafkaFiles, KafkaNode, KafkaProcess
@@ -19,6 +21,27 @@ hypothesis.settings.register_profile(  # for make check
     "quick", deadline=None, max_examples=20, stateful_step_count=20
 )
 hypothesis.settings.load_profile("untimed")
+
+
+# Each is a whole local stack, which takes as long to start as many tests to run.
+STACKS = ("stack", "rolling")
+# Begun first, so that in the end no process runs one of these while another has nothing to do.
+LONGEST = (*STACKS, "tests/headrace/test_up.py", "tests/stats/ui/test_page.py")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keeps real tests together that share what they start, where two processes run them."""
+    groups = {item: _group(item) for item in items if item.get_closest_marker("real")}
+    for item, group in groups.items():
+        item.add_marker(pytest.mark.xdist_group(group))
+    ranks = {group: rank for rank, group in enumerate(LONGEST)}
+    items.sort(key=lambda item: ranks.get(groups.get(item, ""), len(ranks)))
+
+
+def _group(item: pytest.Item) -> str:
+    """The stack that a test is given, else its file."""
+    given = item.fixturenames if isinstance(item, pytest.Function) else ()
+    return next((stack for stack in STACKS if stack in given), item.nodeid.split("::")[0])
 
 
 @pytest.fixture(scope="session")
@@ -71,3 +94,15 @@ def triton(triton_files: TritonFiles, tmp_path: Path) -> Iterator[TritonProcess]
     process.start(timeout_seconds=90.0)
     yield process
     process.stop()
+
+
+@pytest.fixture(scope="session")
+def object_store(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectStore]:
+    """An S3 server that is up, and this process signed in. Who kills it starts it again."""
+    server = ObjectStore(real_object_store.program(cache), tmp_path_factory.mktemp("object-store"))
+    server.start()
+    with pytest.MonkeyPatch.context() as patch:
+        real_object_store.use(patch, server.environment)
+        real_object_store.make_bucket()
+        yield server
+    server.stop()

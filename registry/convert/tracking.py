@@ -190,25 +190,31 @@ class Tracking:
         try:
             store, base = fsspec.core.url_to_fs(artifacts)
             found = sorted(str(path) for path in store.find(base))
-        except (OSError, ValueError, ImportError) as error:
+        except Exception as error:  # a store's driver raises what it likes: botocore no OSError
             raise EnvironmentFaultError(f"can't list {artifacts}: {error}") from error
         for path in found:
             yield path.removeprefix(base).lstrip("/")
 
     def _fetch(self, artifacts: str, name: str, target: Path) -> None:
         base = self._proxied(artifacts)
+        if base is None:
+            self._fetch_store(artifacts, name, target)
+            return
         try:
-            if base is None:
-                store, root = fsspec.core.url_to_fs(artifacts)
-                self._left()
-                store.get_file(f"{root.rstrip('/')}/{name}", str(target))
-                return
             path = urllib.parse.quote(str(PurePosixPath(base, name)))
             with self._open(f"{_ARTIFACTS}/{path}") as answer, target.open("wb") as out:
                 while chunk := answer.read(_CHUNK_BYTES):
                     self._left()
                     out.write(chunk)
-        except (OSError, ValueError, ImportError) as error:
+        except (OSError, ValueError) as error:
+            raise EnvironmentFaultError(f"can't download {name}: {error}") from error
+
+    def _fetch_store(self, artifacts: str, name: str, target: Path) -> None:
+        self._left()
+        try:
+            store, root = fsspec.core.url_to_fs(artifacts)
+            store.get_file(f"{root.rstrip('/')}/{name}", str(target))
+        except Exception as error:  # as above
             raise EnvironmentFaultError(f"can't download {name}: {error}") from error
 
     def _get(self, route: str, query: Mapping[str, str]) -> Json:

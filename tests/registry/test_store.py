@@ -5,9 +5,12 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import fsspec
 import pytest
 from fake_mlflow import FakeMlflow, serve
 from fsspec.implementations.local import LocalFileSystem
+from fsspec.implementations.memory import MemoryFileSystem
+from real_object_store import BUCKET
 
 from contracts.endpoint import Precision
 from contracts.manifest import MANIFEST, Lineage, Manifest, PackageFile, TokenizerSpec
@@ -21,12 +24,15 @@ from registry.store import (
 )
 
 
-@pytest.fixture(params=["file", "memory", "mlflow"])
+@pytest.fixture(params=["file", "memory", "mlflow", pytest.param("s3", marks=pytest.mark.real)])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[PackageStore]:
     if request.param == "file":
         yield PackageStore((tmp_path / "store").as_uri())
     elif request.param == "memory":
         yield PackageStore(f"memory://packages-{uuid.uuid4().hex}")
+    elif request.param == "s3":
+        request.getfixturevalue("object_store")
+        yield PackageStore(f"s3://{BUCKET}/{uuid.uuid4().hex}")
     else:
         with serve(FakeMlflow(tmp_path / "artifacts")) as mlflow:
             yield PackageStore(f"mlflow-artifacts+{mlflow.uri}/headrace/packages")
@@ -173,3 +179,18 @@ def test_a_store_that_can_not_be_written_says_so(tmp_path: Path) -> None:
 def test_an_unknown_kind_of_url_says_so() -> None:
     with pytest.raises(StoreUnavailableError, match="carrier-pigeon"):
         PackageStore("carrier-pigeon://roof")
+
+
+class BrokenFiles(MemoryFileSystem):
+    """A driver with errors of its own, as S3's has."""
+
+    protocol = "broken"
+
+    def ls(self, *_: object, **__: object) -> list[str]:
+        raise LookupError("no credentials")
+
+
+def test_whatever_a_driver_raises_is_a_store_that_can_not_be_reached() -> None:
+    fsspec.register_implementation("broken", BrokenFiles, clobber=True)
+    with pytest.raises(StoreUnavailableError, match="broken://store: no credentials"):
+        PackageStore("broken://store").packages()

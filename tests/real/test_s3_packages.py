@@ -1,0 +1,104 @@
+"""The package store on a real S3-compatible server, where a folder would never go wrong.
+
+``tests/registry/test_store.py`` holds it to the contract that all stores keep.
+"""
+
+import uuid
+from pathlib import Path
+
+import pytest
+import real_object_store
+from real_object_store import BUCKET, ObjectStore
+from registry_fakes import manifest
+
+from contracts.manifest import MODEL_ONNX, Manifest, PackageFile
+from gateway.packages import PackageError, StorePackages
+from registry.conversions import ConversionIndex
+from registry.gc import collect
+from registry.store import PackageStore, StoreUnavailableError, digest
+from stats.references import StoredReferences
+
+pytestmark = pytest.mark.real
+
+# A client tries each call again for some seconds before it gives up.
+CONTENT = bytes(range(256)) * 50_000
+
+
+@pytest.fixture
+def url(object_store: ObjectStore) -> str:
+    return f"s3://{BUCKET}/{uuid.uuid4().hex}"
+
+
+def packed(folder: Path, version: str = "1") -> Manifest:
+    folder.mkdir()
+    (folder / MODEL_ONNX).write_bytes(CONTENT)
+    proof = PackageFile(sha256=digest(folder / MODEL_ONNX), bytes=len(CONTENT))
+    return manifest(version).model_copy(update={"files": {MODEL_ONNX: proof}})
+
+
+def test_a_conversion_is_found_again_by_the_index(url: str, tmp_path: Path) -> None:
+    store = PackageStore(url)
+    index = ConversionIndex(url, store)
+    assert index.get("options") is None
+    ref = store.publish(tmp_path / "made", packed(tmp_path / "made"))
+    put = index.put("options", ref)
+    assert ConversionIndex(url, PackageStore(url)).get("options") == put
+    assert store.packages() == [ref.package]
+
+
+def test_what_nobody_needs_is_collected(url: str, tmp_path: Path) -> None:
+    store = PackageStore(url)
+    old, new = (
+        store.publish(tmp_path / version, packed(tmp_path / version, version))
+        for version in ("1", "2")
+    )
+    assert collect(url, [], keep=1) == [old.package]
+    assert store.packages() == [new.package]
+
+
+def test_statistics_read_a_manifest(url: str, tmp_path: Path) -> None:
+    made = packed(tmp_path / "made")
+    ref = PackageStore(url).publish(tmp_path / "made", made)
+    references = StoredReferences(url)
+    references.of(ref.package)
+    references.read()
+    known = references.of(ref.package)
+    assert known is not None
+    assert known.manifest == made
+
+
+def test_a_wrong_secret_is_a_sentence(
+    url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with monkeypatch.context() as patch:
+        real_object_store.use(patch, {"AWS_SECRET_ACCESS_KEY": "not-it"})
+        store = PackageStore(url)
+        with pytest.raises(StoreUnavailableError, match=rf"package store {url}: \w+"):
+            store.packages()
+        with pytest.raises(StoreUnavailableError, match="index of conversions"):
+            ConversionIndex(url, store).get("options")
+    real_object_store.use(monkeypatch, {})
+    assert PackageStore(url).packages() == []
+
+
+def test_a_server_that_is_away_is_a_sentence_and_its_return_needs_no_restart(
+    object_store: ObjectStore, url: str, tmp_path: Path
+) -> None:
+    store = PackageStore(url)
+    index = ConversionIndex(url, store)
+    made = packed(tmp_path / "made")
+    ref = store.publish(tmp_path / "made", made)
+    object_store.kill9()
+    try:
+        with pytest.raises(StoreUnavailableError, match="package store"):
+            store.manifest(ref.package)
+        with pytest.raises(StoreUnavailableError, match="package store"):
+            store.publish(tmp_path / "made", made)
+        with pytest.raises(StoreUnavailableError, match="index of conversions"):
+            index.get("options")
+        with pytest.raises(PackageError, match="can't be fetched"):
+            StorePackages(url, tmp_path / "cache").open(ref)
+    finally:
+        object_store.start()
+    assert index.get("options") is None
+    assert store.fetch(ref.package, tmp_path / "fetched") == made

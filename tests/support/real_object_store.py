@@ -1,0 +1,90 @@
+"""A real S3-compatible server on this machine: Versity's gateway over a folder, with one bucket.
+
+``make object-store`` builds it where Go is. Clients find it as they find any: by the variables in
+``environment``.
+"""
+
+import os
+import shutil
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+
+import fsspec
+import pytest
+from own_ports import own_ports
+
+from headrace.stack.own_process import OwnProcess
+
+BUCKET = "models"
+ACCESS_KEY = "headrace"
+SECRET_KEY = "a-secret-of-the-tests"
+START_SECONDS = 30.0
+STOP_SECONDS = 10.0
+
+
+def program(cache: Path) -> str:
+    """The path of ``versitygw``; skips the test where there is none."""
+    found = shutil.which("versitygw", path=f"{os.environ.get('PATH', '')}:{cache / 'bin'}")
+    if found is None:
+        pytest.skip("there is no S3 server here: make object-store builds it, where Go is")
+    return found
+
+
+class ObjectStore(OwnProcess):
+    """A server under this process' care. Its objects outlive it."""
+
+    def __init__(self, program: str, home: Path) -> None:
+        super().__init__(home / "versitygw.log", STOP_SECONDS)
+        self._program = program
+        self._objects = home / "objects"
+        self._beside = home / "metadata"  # not every file system keeps it in its own attributes
+        (self._port,) = own_ports(1)
+        self.environment = {
+            "AWS_ACCESS_KEY_ID": ACCESS_KEY,
+            "AWS_SECRET_ACCESS_KEY": SECRET_KEY,
+            "AWS_ENDPOINT_URL": f"http://127.0.0.1:{self._port}",
+            "AWS_DEFAULT_REGION": "us-east-1",
+        }
+
+    def start(self) -> None:
+        """Starts it and waits until it takes connections."""
+        for folder in (self._objects, self._beside):
+            folder.mkdir(parents=True, exist_ok=True)
+        said = self._run(
+            [
+                self._program,
+                f"--port=127.0.0.1:{self._port}",
+                "--quiet",
+                "posix",
+                f"--sidecar={self._beside}",
+                str(self._objects),
+            ],
+            self._answers,
+            within_seconds=START_SECONDS,
+            extended=_with_root,
+        )
+        assert said is None, f"the S3 server did not start: {said}"
+
+    def _answers(self) -> bool:
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", self._port)) == 0
+
+
+def _with_root(environment: Mapping[str, str]) -> dict[str, str]:
+    return {**environment, "ROOT_ACCESS_KEY": ACCESS_KEY, "ROOT_SECRET_KEY": SECRET_KEY}
+
+
+def use(patch: pytest.MonkeyPatch, environment: Mapping[str, str]) -> None:
+    """Has clients of this process read these variables.
+
+    fsspec keeps what it opened before, whose credentials would be the old ones.
+    """
+    for name, value in environment.items():
+        patch.setenv(name, value)
+    fsspec.get_filesystem_class("s3").clear_instance_cache()
+
+
+def make_bucket() -> None:
+    """Makes the bucket, as an administrator would."""
+    fsspec.filesystem("s3").mkdir(BUCKET)
