@@ -69,6 +69,8 @@ class Options:
             if name not in sizes:
                 self.parser.error(f"there is no study {name}: choose from {', '.join(sizes)}")
         read.sizes = {name: sizes[name] for name in read.studies or sizes}
+        if read.small:
+            print("A little of each, to see that it runs: too few to hold a target to.\n")
         return read
 
 
