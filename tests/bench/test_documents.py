@@ -1,0 +1,42 @@
+"""The simulated tables that people read are those of the committed results."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+from bench import studies
+from bench.drift import tables as drift
+from bench.drift.figures import Row
+from bench.rollouts.findings import Finding
+from bench.rollouts.tables import table
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def kept(name: str) -> dict[str, dict[str, Any]]:
+    text = (ROOT / "bench" / "results" / name).read_text(encoding="utf-8")
+    found: dict[str, dict[str, Any]] = json.loads(text)["studies"]
+    return found
+
+
+def numbers(row: dict[str, Any]) -> dict[str, Any]:
+    """A row as it was found: JSON knows no infinity, and keeps what follows from the rest too."""
+    found = {name: value for name, value in row.items() if name != "reached"}
+    return {**found, "figure": math.inf if found["figure"] is None else found["figure"]}
+
+
+def test_the_tables_on_rollouts_are_those_of_the_results() -> None:
+    document = (ROOT / "docs" / "rollout.md").read_text(encoding="utf-8")
+    made = {
+        name: table([Finding(**numbers(row)) for row in study["findings"]])
+        for name, study in kept("rollouts.json").items()
+    }
+    assert studies.written(document, made) == document
+
+
+def test_the_tables_on_drift_are_those_of_the_results() -> None:
+    document = (ROOT / "docs" / "statistics.md").read_text(encoding="utf-8")
+    for name, study in kept("drift.json").items():
+        made = drift.tables(name, [Row(**numbers(row)) for row in study["rows"]])
+        assert studies.written(document, made) == document
