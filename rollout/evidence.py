@@ -115,11 +115,10 @@ class Evidence:
         self,
         candidate: Judged,
         stable: Judged,
-        start: float,
         seconds: float,
         beside: Beside | None = None,
     ) -> Self:
-        """With one more window of both arms of this stage.
+        """With the next window of both arms of this stage.
 
         A window in which an arm had no request tells nothing about either; in shadow, stable's
         traffic in it is one more window of its history.
@@ -127,7 +126,6 @@ class Evidence:
         Args:
             candidate: its counts.
             stable: of the arm that it is compared with.
-            start: of the window, unix seconds. Only the order of windows matters.
             seconds: length of the window.
             beside: the whole cells and profiles, for users' statistics and drift.
         """
@@ -136,7 +134,7 @@ class Evidence:
             cell = beside.stable if beside else None
             return self.with_history(stable, cell) if is_shadow else self
         if (known := self._knowing(stable)) is not self:
-            return known.after(candidate, stable, start, seconds, beside)
+            return known.after(candidate, stable, seconds, beside)
         checks, alpha = self.checks, self.alpha
         after = replace(
             self,

@@ -82,7 +82,6 @@ class Judge:
                 evidence = evidence.after(
                     candidate.judged,
                     stable.judged,
-                    window.start,
                     window.seconds,
                     Beside(candidate, stable, *profiles),
                 )

@@ -44,7 +44,7 @@ def test_rollouts_side_by_side_are_judged_as_production_judges_one() -> None:
         arms = window(places, whole.LOW[step], whole.HIGH[step], rng)
         abreast = abreast.after(*arms, whole.SHARE[step], step == whole.BAKE)
         alone = [
-            alone[r].among(whole.SHARE[step[r]]).after(arms[0].judged(r), arms[1].judged(r), at, 10)
+            alone[r].among(whole.SHARE[step[r]]).after(arms[0].judged(r), arms[1].judged(r), 10)
             for r in rows
         ]
         passed, blurred = abreast.passed(), abreast.blurred(whole.SHARE[step])

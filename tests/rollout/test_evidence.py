@@ -90,7 +90,7 @@ def begun(
 
 
 def after(evidence: Evidence, seen: Sequence[tuple[Judged, Judged]]) -> Evidence:
-    return reduce(lambda so_far, both: so_far.after(*both, 0.0, 10.0), seen, evidence)
+    return reduce(lambda so_far, both: so_far.after(*both, 10.0), seen, evidence)
 
 
 def of(evidence: Evidence, name: str) -> CheckResult:
@@ -143,8 +143,8 @@ def test_evidence_is_the_same_after_any_number_of_round_trips(
 ) -> None:
     kept = told = begun(stage=stage).with_history(answered(900, 900))
     for one, other in seen:
-        kept = kept.after(one, other, 0.0, 10.0)
-        told = Evidence.of_json(json.loads(json.dumps(told.after(one, other, 0.0, 10.0).to_json())))
+        kept = kept.after(one, other, 10.0)
+        told = Evidence.of_json(json.loads(json.dumps(told.after(one, other, 10.0).to_json())))
     assert told.to_json() == kept.to_json()
     assert told.results() == kept.results()
 
@@ -162,7 +162,7 @@ def test_the_state_is_a_few_kilobytes() -> None:
     for _ in range(20):
         evidence = evidence.with_history(drawn(random, 5000))
     for _ in range(10):
-        evidence = evidence.after(drawn(random, 250), drawn(random, 5000), 0.0, 10.0)
+        evidence = evidence.after(drawn(random, 250), drawn(random, 5000), 10.0)
     assert len(json.dumps(evidence.to_json())) < 25_000
     assert len(evidence.rates.rows.labels) == 10
 
@@ -206,7 +206,7 @@ def test_weak_evidence_of_several_stages_adds_up() -> None:
     evidence = begun(only(error_rate=ErrorRateCheck()))
     said = []
     for _ in range(6):
-        evidence = evidence.after(*bad, 0.0, 10.0).next_stage(Stage.CANARY)
+        evidence = evidence.after(*bad, 10.0).next_stage(Stage.CANARY)
         said.append(evidence.verdicts["errorRate"])
     assert said[0] is Verdict.UNKNOWN
     assert said[-1] is Verdict.FAIL
@@ -408,7 +408,7 @@ def test_what_is_needed_shrinks_to_nothing() -> None:
     needs = []
     while evidence.verdicts["errorRate"] is Verdict.UNKNOWN:
         evidence = evidence.after(
-            Judged(requests=100, errors=1), Judged(requests=2000, errors=20), 0.0, 10.0
+            Judged(requests=100, errors=1), Judged(requests=2000, errors=20), 10.0
         )
         needs.append(of(evidence, "errorRate").needs)
     assert needs[-1] is None
@@ -432,14 +432,14 @@ def test_users_own_statistics_are_compared_where_both_arms_have_one_declaration(
     both = (Judged(requests=1000), Judged(requests=1000))
     same = evidence
     for _ in range(3):
-        same = same.after(*both, 0.0, 10.0, beside([own(500, 500)], [own(500, 500)]))
+        same = same.after(*both, 10.0, beside([own(500, 500)], [own(500, 500)]))
     assert same.verdicts == {"statistic.language": Verdict.PASS}
-    other = evidence.after(*both, 0.0, 10.0, beside([own(950, 50)], [own(500, 500)]))
+    other = evidence.after(*both, 10.0, beside([own(950, 50)], [own(500, 500)]))
     assert other.verdicts == {"statistic.language": Verdict.FAIL}
-    unfit = evidence.after(*both, 0.0, 10.0, beside([own(300, 300, unfit=400)], [own(500, 500)]))
+    unfit = evidence.after(*both, 10.0, beside([own(300, 300, unfit=400)], [own(500, 500)]))
     assert unfit.verdicts == {"statistic.language": Verdict.FAIL}
     redeclared = OwnCounts(StatisticSpec("language", "category", values=["de"]), {"de": 1000})
-    unlike = evidence.after(*both, 0.0, 10.0, beside([redeclared], [own(500, 500)]))
+    unlike = evidence.after(*both, 10.0, beside([redeclared], [own(500, 500)]))
     assert unlike.verdicts == {"statistic.language": Verdict.UNKNOWN}
 
 
@@ -475,7 +475,6 @@ def test_drift_counts_only_as_far_as_stable_does_not_drift_as_much(
         evidence = evidence.after(
             Judged(requests=1000),
             Judged(requests=1000),
-            0.0,
             10.0,
             Beside(
                 counted(candidate, Arm.CANARY), counted(stable, Arm.STABLE), profile(8), profile(8)
@@ -491,7 +490,7 @@ def test_drift_without_a_profile_is_unknown() -> None:
     evidence = begun(only(drift=DriftCheck(gate=True)))
     seen = Beside(counted(11, Arm.CANARY), counted(8, Arm.STABLE), None, profile(8))
     for _ in range(5):
-        evidence = evidence.after(Judged(requests=10), Judged(requests=10), 0.0, 10.0, seen)
+        evidence = evidence.after(Judged(requests=10), Judged(requests=10), 10.0, seen)
     assert of(evidence, "drift").verdict is Verdict.UNKNOWN
     assert "reference profiles" in of(evidence, "drift").reason
 

@@ -38,7 +38,7 @@ def begun(
 
 
 def seen(evidence: Evidence, candidate: Judged, stable: Judged) -> CheckResult:
-    return evidence.after(candidate, stable, 0.0, 10.0).results()[0]
+    return evidence.after(candidate, stable, 10.0).results()[0]
 
 
 def evidence_of_worse(e_c: int, n_c: int, e_s: int, n_s: int, theta_s: float) -> float:
