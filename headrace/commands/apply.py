@@ -51,5 +51,7 @@ def _text(file: Path) -> str:
         if file == _STANDARD_INPUT:
             return sys.stdin.read()
         return file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
+        raise RequestFailedError(f"{_source(file)} can't be read: {error.strerror}.") from error
+    except UnicodeDecodeError as error:
         raise RequestFailedError(f"{_source(file)} can't be read: {error}.") from error

@@ -62,7 +62,9 @@ def read(path: Path, columns: Columns = Columns(), *, most: int = MOST_ROWS) -> 
                 found.append(text)
                 if len(found) >= most:
                     break
-    except (OSError, EOFError, UnicodeDecodeError, csv.Error, json.JSONDecodeError) as error:
+    except OSError as error:  # gzip raises some of its own, without a number
+        raise RequestFailedError(f"{path} can't be read: {error.strerror or error}.") from error
+    except (EOFError, UnicodeDecodeError, csv.Error, json.JSONDecodeError) as error:
         raise RequestFailedError(f"{path} can't be read: {error}.") from error
     if not found:
         raise RequestFailedError(f"{path} holds no text.")

@@ -128,7 +128,7 @@ def test_apply_keeps_the_status(root: Path, store: FileEndpointStore, tone: Mode
 def test_apply_of_a_file_that_is_not_there_is_a_sentence(root: Path) -> None:
     result = run(root, "apply", "-f", "none.yaml")
     assert result.exit_code == 10
-    assert "none.yaml can't be read" in result.stderr
+    assert "none.yaml can't be read: No such file or directory.\n" in result.stderr
 
 
 def test_what_get_prints_can_be_applied(root: Path, store: FileEndpointStore) -> None:
