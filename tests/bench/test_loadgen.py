@@ -51,21 +51,28 @@ async def server(answer: Answer) -> AsyncIterator[int]:
         await asyncio.gather(*(task for task in open_now.values() if task is not None))
 
 
-def load(port: int, rate: float | None = None, callers: int = 3) -> Load:
+def load(
+    port: int, rate: float | None = None, callers: int = 3, timeout_seconds: float = 20.0
+) -> Load:
     return Load(
         host="127.0.0.1", port=port, path="/x", bodies=[json.dumps({"n": n}) for n in range(5)],
-        callers=callers, rate=rate, warm_up_seconds=0.1, seconds=0.3, timeout_seconds=1.0,
+        callers=callers, rate=rate, warm_up_seconds=0.1, seconds=0.3,
+        timeout_seconds=timeout_seconds,
     )  # fmt: skip
 
 
 async def test_a_closed_load_keeps_as_many_requests_on_the_way_as_it_has_callers() -> None:
     now = most = 0
+    all_of_them = asyncio.Event()
 
     async def answer(index: int, body: str) -> int:
         nonlocal now, most
         now += 1
         most = max(most, now)
-        await asyncio.sleep(0.001)
+        if now == 3:
+            all_of_them.set()
+        await all_of_them.wait()
+        await asyncio.sleep(0)
         now -= 1
         return 200
 
@@ -85,7 +92,7 @@ async def test_an_open_load_sends_all_that_is_due_though_no_answer_comes_back() 
         await release.wait()
         return 200
 
-    async with server(answer) as port, asyncio.timeout(20):
+    async with server(answer) as port, asyncio.timeout(60):
         generator = asyncio.create_task(Generator(load(port, rate=200)).run())
         await enough.wait()
         release.set()
@@ -116,7 +123,7 @@ async def test_a_request_without_an_answer_is_told_apart() -> None:
         return 200
 
     async with server(answer) as port:
-        result = await Generator(load(port, callers=2)).run()
+        result = await Generator(load(port, callers=2, timeout_seconds=1.0)).run()
         release.set()
     assert result.of(200).count == 0
     assert result.of(-1).count == 2

@@ -1,11 +1,23 @@
 """Tritons: nobody is sent where nobody was found, and who comes back is found again."""
 
 import asyncio
+from dataclasses import dataclass, field
 
 import pytest
 from gateway_world import ObedientEngine
 
 from gateway.fleet import Fleet, Replica
+
+
+@dataclass
+class SoughtEngine(ObedientEngine):
+    """Says each time that it was looked for."""
+
+    sought: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def ready(self, model: str, timeout_seconds: float) -> bool:
+        self.sought.set()
+        return await super().ready(model, timeout_seconds)
 
 
 def replica_of(instances: int = 1, ahead: int = 2) -> Replica:
@@ -43,18 +55,20 @@ def test_tokens_and_work_in_flight_are_counted() -> None:
 
 
 async def test_a_replica_serves_once_a_probe_has_found_it() -> None:
-    engine = ObedientEngine(here=False)
+    engine = SoughtEngine(here=False)
     fleet = Fleet(lambda _: engine, ahead=2)
     fleet.set_addresses(["a:1"])
     found = asyncio.Event()
     (replica,) = fleet.replicas("m", 1, found.set)
     fleet.start()
     try:
-        await asyncio.sleep(0.1)
-        assert replica.idle == 1
-        assert not found.is_set()
-        engine.here = True
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
+            for _ in range(2):  # the second time, the first one's answer was heard
+                await engine.sought.wait()
+                engine.sought.clear()
+            assert replica.idle == 1
+            assert not found.is_set()
+            engine.here = True
             await found.wait()
         assert replica.serves
     finally:

@@ -4,13 +4,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import mlflow
 import pytest
+from running_stack import until
 from tiny_models import TEXTS, classifier, tokenizer, write_json
 
 from contracts.endpoint import EndpointSpec, EndpointStatus, Metadata, ModelEndpoint, Phase
@@ -21,7 +21,7 @@ from registry.endpoint_store import FileEndpointStore
 
 pytestmark = [pytest.mark.real, pytest.mark.filterwarnings("ignore")]  # MLflow's own
 
-WAIT_SECONDS = 60.0
+WAIT_SECONDS = 120.0
 NO_KAFKA = "127.0.0.1:9"  # nothing is judged here: versions are promoted at once
 DIRECT = RolloutSpec(strategy=Strategy.DIRECT)
 
@@ -43,12 +43,16 @@ class House:
                 "work-dir": folder / "work",
                 "mlflow-uri": server.url,
                 "kafka-bootstrap": NO_KAFKA,
+                "poll-seconds": 0.2,
+                "mlflow-timeout-seconds": 20,
             },
             "registry.loader_main": {
                 **shared,
                 "state-dir": folder / "loader",
                 "triton-grpc": triton.grpc,
                 "model-repository": triton.server.model_repository,
+                "warmup-seconds": 0.1,
+                "call-timeout-seconds": 20,
             },
         }
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
@@ -67,7 +71,7 @@ class House:
     def end(self, module: str, how: signal.Signals) -> int:
         process = self.processes.pop(module)
         process.send_signal(how)
-        return process.wait(20)
+        return process.wait(WAIT_SECONDS)
 
     def serve(self, name: str) -> None:
         """An endpoint that promotes whatever is loaded."""
@@ -80,11 +84,12 @@ class House:
 
     def until(self, name: str, holds: Callable[[EndpointStatus], bool]) -> EndpointStatus:
         """The endpoint's status once ``holds`` says so."""
-        deadline = time.monotonic() + WAIT_SECONDS
-        while not holds(status := self.status(name)):
-            assert time.monotonic() < deadline, status
-            time.sleep(0.05)
-        return status
+
+        def so_far() -> EndpointStatus | None:
+            status = self.status(name)
+            return status if holds(status) else None
+
+        return until(f"{name} is as it should be", WAIT_SECONDS, so_far)
 
 
 @pytest.fixture
@@ -136,10 +141,11 @@ def test_versions_are_served_in_turn_and_a_killed_controller_goes_on(
     house.start("headrace.controller")
     second = house.until("walk", stable("2"))
     assert first.stable in second.packages
-    deadline = time.monotonic() + WAIT_SECONDS
-    while tags("walk", "2").get("headrace.walk.verdict") != "Promoted":
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    until(
+        "MLflow says so",
+        WAIT_SECONDS,
+        lambda: tags("walk", "2").get("headrace.walk.verdict") == "Promoted",
+    )
     assert list((tmp_path / "work").iterdir()) == []
 
 
@@ -154,10 +160,11 @@ def test_a_version_that_breaks_its_callers_says_why_in_mlflow(house: House, tmp_
     assert status.stable == first
     assert status.candidate is not None
     assert status.candidate.phase is Phase.REJECTED
-    deadline = time.monotonic() + WAIT_SECONDS
-    while tags("breaks", "2").get("headrace.breaks.reason") != reason[:500]:
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    until(
+        "MLflow says why",
+        WAIT_SECONDS,
+        lambda: tags("breaks", "2").get("headrace.breaks.reason") == reason[:500],
+    )
     register("breaks", tmp_path / "v3", seed=3)
     house.until("breaks", stable("3"))
 

@@ -89,7 +89,7 @@ async def test_an_installer_tells_its_progress_and_then_the_folder() -> None:
         (CommandExportEnvironment(("/no/such",), {}, timeout_seconds=1.0), "can't be run"),
         (
             CommandExportEnvironment(
-                (sys.executable, "-I", "-c", "import time; time.sleep(60)"),
+                (sys.executable, "-I", "-c", "import signal; signal.pause()"),
                 {},
                 timeout_seconds=0.2,
             ),

@@ -16,24 +16,24 @@ pytestmark = pytest.mark.slow
 
 # Touches the file it is given, then waits for SIGTERM and says so in a second file.
 SERVICE = """
-import pathlib, signal, sys, time
+import pathlib, signal, sys
 folder, name = pathlib.Path(sys.argv[1]), sys.argv[2]
 def end(*_):
     with (folder / "ends").open("a") as file: file.write(name + "\\n")
     sys.exit(0)
 signal.signal(signal.SIGTERM, end)
 (folder / name).touch()
-while True: time.sleep(60)
+while True: signal.pause()
 """
 STUBBORN = SERVICE.replace("sys.exit(0)", "pass")
 PARENT = """
-import pathlib, subprocess, sys, time
-child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"],
+import pathlib, signal, subprocess, sys
+child = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"],
                          start_new_session=True)
 folder = pathlib.Path(sys.argv[1])
 (folder / "child").write_text(str(child.pid))
 (folder / sys.argv[2]).touch()
-time.sleep(600)
+signal.pause()
 """
 
 
@@ -212,7 +212,7 @@ async def test_what_a_killed_service_left_in_another_session_is_ended_too(tmp_pa
 
 async def test_a_process_that_it_did_not_start_is_left_alone(tmp_path: Path) -> None:
     other = await asyncio.create_subprocess_exec(
-        sys.executable, "-S", "-c", "import time; time.sleep(600)"
+        sys.executable, "-S", "-c", "import signal; signal.pause()"
     )
     try:
         async with Supervisor((service(tmp_path, "one"),), tmp_path, Seen()) as supervisor:

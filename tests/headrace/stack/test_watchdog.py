@@ -17,7 +17,7 @@ def test_what_is_left_is_what_started_and_did_not_end(events: list[tuple[bool, i
 
 
 def test_groups_end_when_the_pipe_closes_and_others_live() -> None:
-    program = [sys.executable, "-c", "import time; print(flush=True); time.sleep(600)"]
+    program = [sys.executable, "-c", "import signal; print(flush=True); signal.pause()"]
     told, other = (
         subprocess.Popen(program, stdout=subprocess.PIPE, start_new_session=True) for _ in range(2)
     )
