@@ -106,18 +106,22 @@ class Evaluator:
         self._look_at = 0.0
         self._save_at = clock() + self._pace.save_seconds
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="evaluate", daemon=True)
+        self._broken = False
+        self._thread = threading.Thread(target=self._live, name="evaluate", daemon=True)
+        self._on_fault: Callable[[], None] = lambda: None
 
-    def start(self) -> None:
-        """Begins to read."""
+    def start(self, on_fault: Callable[[], None]) -> None:
+        """Begins to read; ``on_fault`` is called if a fault of ours ends that for good."""
+        self._on_fault = on_fault
         self._thread.start()
 
     def close(self, timeout_seconds: float = 10.0) -> None:
-        """Stops reading, and saves what drift learnt."""
+        """Stops reading, and saves what drift learnt unless a fault left it in doubt."""
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join(timeout_seconds)
-        self._save()
+        if not self._broken:
+            self._save()
 
     def board(self) -> Board:
         """The newest one."""
@@ -172,6 +176,18 @@ class Evaluator:
     def ready(self) -> bool:
         """Whether the past was read, so that what is shown is whole."""
         return self._evaluation.since > 0
+
+    def broken(self) -> bool:
+        """Whether a fault of ours ended the reading."""
+        return self._broken
+
+    def _live(self) -> None:
+        try:
+            self._run()
+        except Exception:
+            log.exception("the evaluate role broke")
+            self._broken = True
+            self._on_fault()
 
     def _run(self) -> None:
         pause = 0.2

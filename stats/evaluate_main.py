@@ -69,16 +69,20 @@ def main() -> int:
     # default that would end the process here, before what drift learnt is saved.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: None)
+
+    def end() -> None:
+        server.should_exit = True
+
     log.info("the evaluate role starts", extra={"bootstrap": settings.kafka_bootstrap})
     references.start()
-    evaluator.start()
+    evaluator.start(on_fault=end)
     try:
         server.run()
     finally:
         evaluator.close()
         references.close()
     log.info("the evaluate role ends")
-    return 0 if server.started else 1
+    return 0 if server.started and not evaluator.broken() else 1
 
 
 def _evaluator(

@@ -21,7 +21,7 @@ from contracts.manifest import MANIFEST, Manifest
 log = logging.getLogger(__name__)
 
 _AGAIN_SECONDS = 30.0
-_MOST = 1000  # packages that are remembered
+_MOST = 1000  # packages that are remembered; the one that was not asked for longest is forgotten
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +42,16 @@ class References(Protocol):
 class StoredReferences:
     """Out of the package store. Start it once, close it once."""
 
-    def __init__(self, url: str, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, url: str, *, clock: Callable[[], float] = time.monotonic, most: int = _MOST
+    ) -> None:
         """Takes any fsspec URL; nothing is read before it is asked for."""
         self._url = url
         self._clock = clock
+        self._most = most
+        self._lock = threading.Lock()  # of the next two
         self._known: dict[str, Known] = {}
-        self._asked: dict[str, float] = {}  # package -> not to be asked for again before
+        self._asked: dict[str, float] = {}  # package -> not to be read before; asked for last, last
         self._wake = threading.Event()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="references", daemon=True)
@@ -65,34 +69,56 @@ class StoredReferences:
 
     def of(self, package: str) -> Known | None:
         """See ``References``."""
-        known = self._known.get(package)
-        if known is None and package not in self._asked and len(self._asked) < _MOST:
-            self._asked[package] = 0.0
+        with self._lock:
+            known = self._known.get(package)
+            is_new = package not in self._asked
+            self._asked[package] = self._asked.pop(package, 0.0)
+            if len(self._asked) > self._most:
+                forgotten = next(iter(self._asked))
+                del self._asked[forgotten]
+                self._known.pop(forgotten, None)
+        if is_new:
             self._wake.set()
         return known
 
     def read(self) -> None:
         """Reads what was asked for and is not known, once; one failure holds up no other."""
         now = self._clock()
-        for package, at in list(self._asked.items()):
-            if package in self._known or at > now:
-                continue
-            try:
-                self._known[package] = Known(manifest(self._url, package))
-            except FileNotFoundError:
-                log.warning("the store has no such package", extra={"package": package})
-                self._known[package] = Known(None)
-            # fsspec's implementations raise errors of their own libraries.
-            except Exception as error:  # noqa: BLE001
-                self._asked[package] = self._clock() + _AGAIN_SECONDS
-                log.warning(
-                    "a manifest can't be read now",
-                    extra={"package": package, "reason": f"{type(error).__name__}: {error}"},
-                )
+        with self._lock:
+            due = [
+                package
+                for package, at in self._asked.items()
+                if at <= now and package not in self._known
+            ]
+        for package in due:
+            found = self._read(package)
+            with self._lock:
+                if package not in self._asked:
+                    continue
+                if found is None:
+                    self._asked[package] = self._clock() + _AGAIN_SECONDS
+                else:
+                    self._known[package] = found
 
     def packages(self) -> Set[str]:
         """Those that are known."""
-        return self._known.keys()
+        with self._lock:
+            return set(self._known)
+
+    def _read(self, package: str) -> Known | None:
+        """What the store says; None where it can't be asked now."""
+        try:
+            return Known(manifest(self._url, package))
+        except FileNotFoundError:
+            log.warning("the store has no such package", extra={"package": package})
+            return Known(None)
+        # fsspec's implementations raise errors of their own libraries.
+        except Exception as error:  # noqa: BLE001
+            log.warning(
+                "a manifest can't be read now",
+                extra={"package": package, "reason": f"{type(error).__name__}: {error}"},
+            )
+            return None
 
     def _run(self) -> None:
         while not self._stop.is_set():

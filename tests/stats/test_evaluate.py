@@ -39,7 +39,7 @@ class FakeLog:
     """A topic that the test fills; what a poll gave has been taken once the next poll begins."""
 
     messages: list[bytes] = field(default_factory=list)
-    error: StatsError | None = None
+    error: Exception | None = None
     topic_id: str = "windows"
     at: int = 0
     polls: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
@@ -84,6 +84,7 @@ class World:
     now: float = NOW
     since: list[float] = field(default_factory=list)
     connected: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
+    broken: threading.Event = field(default_factory=threading.Event)
 
     def connect(self, since: float) -> FakeLog:
         self.since.append(since)
@@ -114,7 +115,7 @@ def start() -> Iterator[Start]:
 
     def begin(world: World) -> Evaluator:
         started.append(world.evaluator())
-        started[-1].start()
+        started[-1].start(on_fault=world.broken.set)
         return started[-1]
 
     yield begin
@@ -216,3 +217,18 @@ def test_the_board_shows_windows_of_the_past_once_it_was_read(start: Start) -> N
     log.turns(6)
     (series,) = evaluator.board().series("e")
     assert [window.cell().texts for window in series.windows] == [5]
+
+
+def test_a_fault_of_ours_ends_the_role_and_is_told(
+    start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = FakeLog([record(5)])
+    world = World([log])
+    evaluator = start(world)
+    log.turns()
+    assert not evaluator.broken()
+    log.error = ArithmeticError("nothing that the role knows how to survive")
+    assert world.broken.wait(timeout=10)
+    assert evaluator.broken()
+    assert log.closed
+    assert "the evaluate role broke" in caplog.text

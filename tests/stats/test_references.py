@@ -68,6 +68,17 @@ def test_one_failure_holds_up_no_other(store: Store) -> None:
     assert store.references.packages() == {made.package_id()}
 
 
+def test_a_newer_package_has_the_place_of_the_one_not_asked_for_longest(store: Store) -> None:
+    references = StoredReferences(store.root.as_uri(), most=2)
+    for package in ("a" * 64, "b" * 64, "a" * 64, "c" * 64):
+        references.of(package)
+        references.read()
+    assert references.packages() == {"a" * 64, "c" * 64}
+    assert references.of("b" * 64) is None  # and is read again
+    references.read()
+    assert references.of("b" * 64) == Known(None)
+
+
 def test_a_store_that_can_not_be_opened_is_survived() -> None:
     references = StoredReferences("nosuch://store")
     references.of("a" * 64)
