@@ -45,7 +45,7 @@ async def lane_of(
     lane.replicas = fleet.replicas(lane.model.name, instances, lane.wake)
     for replica in lane.replicas:
         replica.breaker.succeed()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         yield lane
         for engine in engines:
             if engine.held is not None:

@@ -120,7 +120,7 @@ async def world_of(
 ) -> AsyncIterator[World]:
     world = World(shelf, *endpoints, static=static)
     world.reconciler.start()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         yield world
     await world.reconciler.close()
     assert all(engine.closed.is_set() for engine in world.engines.values())

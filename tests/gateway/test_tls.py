@@ -94,7 +94,7 @@ async def test_http_and_grpc_are_served_with_it(tmp_path: Path) -> None:
         target = f"localhost:{listens['grpc_port']}"
         async with grpc.aio.secure_channel(target, credentials) as channel:
             stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
-            assert (await stub.ServerLive(service_pb2.ServerLiveRequest(), timeout=20)).live
+            assert (await stub.ServerLive(service_pb2.ServerLiveRequest(), timeout=60)).live
         with pytest.raises(httpx.RemoteProtocolError):  # in the clear there is no answer
             await running.http.get("/livez")
 

@@ -108,7 +108,7 @@ def test_a_collector_gets_the_spans_over_otlp() -> None:
     try:
         tracer.attempt(replace(call_of("a"), trace_parent=PARENT), event_of())
         tracer.close()
-        spans = {arrived.get(timeout=10) for _ in range(5)}
+        spans = {arrived.get(timeout=60) for _ in range(5)}
     finally:
         server.stop(grace=None)
     stages = ("predict", "queue", "tokenise", "wait", "infer")

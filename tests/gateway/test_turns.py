@@ -110,7 +110,7 @@ async def test_a_long_turn_of_the_loop_is_remembered_for_a_while() -> None:
     await asyncio.sleep(0.001)
     first = lag.turn_seconds
     assert first >= 0.03
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         for _ in range(1000):
             await asyncio.sleep(0.005)
             if lag.turn_seconds < first / 4:

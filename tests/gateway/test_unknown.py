@@ -34,7 +34,7 @@ async def test_copies_carry_them_too() -> None:
     endpoint = asking(endpoint_of(ONE.ref, shadow=TWO.ref, rollout="r"))
     async with world_of(endpoint) as world:
         await world.handler.predict(call_of("corona w1"))
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while world.shadows.waiting or world.shadows.out:
                 await turns(1)
     assert {event.arm: event.unk_words for event in world.recorder.events} == {

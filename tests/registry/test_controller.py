@@ -350,7 +350,7 @@ async def test_endpoints_that_can_not_be_read_end_no_loop(house: House) -> None:
     while not house.launcher.requests:  # noqa: ASYNC110 - the loop's own ticks
         await asyncio.sleep(0.01)
     stop.set()
-    await asyncio.wait_for(running, 10)
+    await asyncio.wait_for(running, 60)
     assert house.launcher.cancelled == 1
 
 

@@ -126,7 +126,7 @@ async def test_a_conversion_that_is_not_wanted_ends_with_all_its_children(tmp_pa
     await begun.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
-        await asyncio.wait_for(task, 20)  # a child that lived on would hold its output open
+        await asyncio.wait_for(task, 60)  # a child that lived on would hold its output open
     assert process_group.resident_bytes(pids[0]) == 0
     assert list((tmp_path / "work").iterdir()) == []
 

@@ -117,7 +117,7 @@ async def test_a_wake_asks_at_once_and_an_outage_ends_nothing(house: House) -> N
     house.registry.register("m", "2")
     house.changed.clear()
     house.watch.wake()
-    await asyncio.wait_for(house.changed.wait(), 10)
+    await asyncio.wait_for(house.changed.wait(), 60)
     assert house.numbers() == ["2", "1"]
     running.cancel()
 
@@ -128,7 +128,7 @@ async def test_following_a_new_model_asks_at_once(house: House) -> None:
     house.registry.register("other", "1")
     house.changed.clear()
     house.watch.follow({"m", "other"}, Projection())
-    await asyncio.wait_for(house.changed.wait(), 10)
+    await asyncio.wait_for(house.changed.wait(), 60)
     assert house.watch.picture is not None
     assert "other" in house.watch.picture.versions
     running.cancel()

@@ -53,7 +53,7 @@ def kserve_v1(stack: RunningStack, texts: list[str]) -> tuple[list[str], list[fl
     answer = httpx.post(
         f"{stack.gateway}/v1/models/{EXAMPLE_ENDPOINT}:predict",
         json={"instances": texts},
-        timeout=20,
+        timeout=60,
     )
     answer.raise_for_status()
     rows = answer.json()["predictions"]

@@ -60,7 +60,7 @@ class Exporter:
             return False
 
     def get(self, path: str) -> httpx.Response:
-        return httpx.get(f"http://127.0.0.1:{self.port}{path}", timeout=10)
+        return httpx.get(f"http://127.0.0.1:{self.port}{path}", timeout=60)
 
     def attempts(self) -> int:
         families = text_string_to_metric_families(self.get("/metrics").text)
@@ -75,7 +75,7 @@ class Exporter:
     def kill(self, number: signal.Signals = signal.SIGKILL) -> int:
         assert self.running is not None
         self.running.send_signal(number)
-        return self.running.wait(20)
+        return self.running.wait(60)
 
 
 @pytest.fixture

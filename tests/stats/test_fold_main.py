@@ -44,7 +44,7 @@ def test_two_workers_one_killed_and_a_rebalance_lose_and_double_nothing(
     assert topics.events == 20_000
     agree(topics)
     second.send_signal(signal.SIGTERM)
-    assert second.wait(20) == 0
+    assert second.wait(60) == 0
 
 
 def test_a_worker_that_was_told_to_stop_leaves_nothing_unwritten(
@@ -55,7 +55,7 @@ def test_a_worker_that_was_told_to_stop_leaves_nothing_unwritten(
     worker = workers.start()
     topics.until_folded()
     worker.send_signal(signal.SIGTERM)
-    assert worker.wait(20) == 0
+    assert worker.wait(60) == 0
     topics.produce(30)
     workers.start()
     topics.until_folded()

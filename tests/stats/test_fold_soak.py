@@ -101,7 +101,7 @@ def test_killed_and_rebalanced_workers_count_every_event_once(
     until(lambda: workers.has_partitions(third), "no rebalance when a worker came")
     before = workers.assignments
     third.send_signal(signal.SIGTERM)
-    assert third.wait(20) == 0
+    assert third.wait(60) == 0
     until(lambda: workers.assignments > before, "no rebalance when a worker went")
     assert traffic.is_alive()
     traffic.enough.set()

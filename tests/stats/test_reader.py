@@ -83,7 +83,7 @@ class World:
                 pass
             self.now += PACE.check_seconds
             self.log.go_on.release()
-            assert self.log.asked.acquire(timeout=10)
+            assert self.log.asked.acquire(timeout=60)
         # It has been told to the reader once the next poll begins.
         self.until(lambda: not self.log.messages)
 
@@ -168,7 +168,7 @@ def test_after_an_error_it_reads_again_and_keeps_what_it_had(world: World) -> No
     world.read(record(0, (9_980, 3)))
     broken, world.refusing = world.log, True
     broken.error = KafkaAwayError("gone")
-    assert broken.closed.wait(10)
+    assert broken.closed.wait(60)
     world.log = FakeLog()
     world.refusing = False
     world.read(record(64, (9_980, 1)))
@@ -180,7 +180,7 @@ def test_a_kafka_that_is_away_is_tried_again(world: World) -> None:
     world.refusing = True
     world.reader.start()
     for _ in range(2):
-        assert world.tried.acquire(timeout=10)
+        assert world.tried.acquire(timeout=60)
     assert world.counts() is None
     world.refusing = False
     world.read(record(0, (9_980, 3)))

@@ -69,7 +69,7 @@ def read_all(log: KafkaRecordLog) -> list[bytes]:
 
 def until(what: Callable[[], bool]) -> None:
     tick = threading.Event()
-    for _ in range(600):
+    for _ in range(1800):
         if what():
             return
         tick.wait(0.05)

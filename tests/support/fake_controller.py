@@ -33,7 +33,7 @@ class FakeController:
             yield self
         finally:
             self._over.set()
-            thread.join(10)
+            thread.join(60)
 
     def _run(self) -> None:
         while not self._over.wait(0.01):

@@ -272,4 +272,4 @@ class Workers:
         for process in self._running:
             if process.poll() is None:
                 process.kill()
-            process.wait(10)
+            process.wait(60)

@@ -67,7 +67,7 @@ def serving(served: Served) -> Iterator[Served]:
 
     thread = threading.Thread(target=lambda: asyncio.run(run()), name="fronts")
     thread.start()
-    if not ready.wait(20):
+    if not ready.wait(60):
         raise TimeoutError("the fronts did not start")
     try:
         yield served

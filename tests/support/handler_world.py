@@ -107,7 +107,7 @@ async def world_of(
         handler.serve(Serving(table, lanes, {endpoint.name: view}, complete=True))
 
     serve(endpoint)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         yield World(engine, handler, recorder, metrics, budget, spans, shadows, serve)
     await shadows.close()
     if engine.held is not None:

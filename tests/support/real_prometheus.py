@@ -17,7 +17,7 @@ from own_ports import own_ports
 from running_stack import until
 
 SCRAPE_SECONDS = 3  # also the longest that a scrape may take
-START_SECONDS = 30.0
+START_SECONDS = 90.0
 STOP_SECONDS = 20.0
 
 
@@ -64,7 +64,7 @@ class RealPrometheus:
         return [rule for group in self._get("rules")["groups"] for rule in group["rules"]]
 
     def _get(self, route: str, **query: str) -> Any:
-        answer = httpx.get(f"{self.url}/api/v1/{route}", params=query, timeout=20)
+        answer = httpx.get(f"{self.url}/api/v1/{route}", params=query, timeout=60)
         assert answer.status_code == 200, answer.text
         return answer.json()["data"]
 
@@ -118,5 +118,5 @@ def real_prometheus(home: Path, jobs: Mapping[str, int], rules: Path) -> Iterato
 def _ready(running: RealPrometheus, process: "subprocess.Popen[bytes]") -> bool:
     assert process.poll() is None, "prometheus has ended"
     with contextlib.suppress(httpx.TransportError):
-        return httpx.get(f"{running.url}/-/ready", timeout=5).status_code == 200
+        return httpx.get(f"{running.url}/-/ready", timeout=60).status_code == 200
     return False

@@ -66,12 +66,12 @@ def watched(stack: RunningStack) -> RolloutWatch:
 
 def mlflow(stack: RunningStack, route: str, **query: str) -> Any:
     """One question to MLflow's REST interface."""
-    answer = httpx.get(f"{stack.mlflow}/api/2.0/mlflow/{route}", params=query, timeout=20)
+    answer = httpx.get(f"{stack.mlflow}/api/2.0/mlflow/{route}", params=query, timeout=60)
     answer.raise_for_status()
     return answer.json()
 
 
-def until_mlflow_answers(stack: RunningStack, seconds: float = 60) -> None:
+def until_mlflow_answers(stack: RunningStack, seconds: float = 120) -> None:
     """Waits until models can be registered."""
 
     def answers() -> bool:

@@ -104,7 +104,7 @@ class RolloutWatch:
         trace: TracebackType | None,
     ) -> None:
         self._stop.set()
-        self._thread.join(10)
+        self._thread.join(60)
         assert not self.faults, self.faults
 
     @property
@@ -126,7 +126,7 @@ class RolloutWatch:
         assert arrived, f"not within {seconds:.0f} s: {what}; {self.last and told(self.last)}"
         return self.status
 
-    def until_ended(self, version: str, seconds: float = 180) -> RolloutState:
+    def until_ended(self, version: str, seconds: float = 300) -> RolloutState:
         """Waits until a version's rollout has ended, and returns how."""
 
         def has_ended(status: EndpointStatus) -> bool:

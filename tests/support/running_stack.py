@@ -127,7 +127,7 @@ class RunningStack:
             self.process.send_signal(signal.SIGCONT)
         self.until_restarted(service, dead)
 
-    def until_restarted(self, service: str, dead: int, seconds: float = 60) -> None:
+    def until_restarted(self, service: str, dead: int, seconds: float = 120) -> None:
         """Waits until the stack has started the service anew."""
 
         def is_new() -> bool:
@@ -154,13 +154,13 @@ class RunningStack:
         done = self.command("apply", "-f", str(path))
         assert done.returncode == 0, done.stdout + done.stderr
 
-    def until_answers(self, endpoint: str, seconds: float = 60) -> None:
+    def until_answers(self, endpoint: str, seconds: float = 120) -> None:
         """Waits until the endpoint answers a text."""
 
         def answers() -> bool:
             with contextlib.suppress(httpx.TransportError):
                 url = f"{self.gateway}/endpoints/{endpoint}"
-                return httpx.post(url, json={"inputs": "fine"}, timeout=5).status_code == 200
+                return httpx.post(url, json={"inputs": "fine"}, timeout=60).status_code == 200
             return False
 
         until(f"{endpoint} answers", seconds, answers)

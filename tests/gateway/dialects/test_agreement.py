@@ -87,7 +87,7 @@ def test_every_dialect_says_which_version_answered_and_gives_a_receipt(
     )
     with grpc.insecure_channel(fronts.grpc_address) as channel:
         stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
-        _, call = stub.ModelInfer.with_call(query, metadata=tuple(headers.items()), timeout=10)
+        _, call = stub.ModelInfer.with_call(query, metadata=tuple(headers.items()), timeout=60)
         metadata = dict(call.initial_metadata())
     for found in (*said, metadata):
         assert found["x-headrace-version"] == (forced or "3")

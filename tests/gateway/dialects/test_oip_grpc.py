@@ -192,7 +192,7 @@ def test_a_stream_is_unimplemented_with_a_sentence(fronts: Served) -> None:
     told: queue.Queue[tuple[object, Exception]] = queue.Queue()
     with triton_grpc.InferenceServerClient(fronts.grpc_address) as client:
         client.start_stream(lambda result, error: told.put((result, error)))
-        _, error = told.get(timeout=20)
+        _, error = told.get(timeout=60)
     assert "[StatusCode.UNIMPLEMENTED] Headrace does not offer streams" in str(error)
 
 

@@ -78,7 +78,7 @@ def test_half_written_files_of_others_are_not_looked_at(tmp_path: Path) -> None:
 
 
 async def test_watching_tells_the_first_state_and_then_every_change(tmp_path: Path) -> None:
-    async with asyncio.timeout(10), aclosing(source_of(tmp_path).watch()) as states:
+    async with asyncio.timeout(60), aclosing(source_of(tmp_path).watch()) as states:
         assert await anext(states) == ()
         endpoint = endpoint_of(None)
         write(tmp_path, endpoint)

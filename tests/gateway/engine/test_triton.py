@@ -65,7 +65,7 @@ async def triton_at() -> AsyncIterator[tuple[Triton, TritonEngine, grpc.aio.Serv
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     engine = TritonEngine(f"127.0.0.1:{port}")
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         yield triton, engine, server
     await engine.close()
     await server.stop(None)

@@ -98,7 +98,7 @@ class Traffic:
         """Returns when so many further messages were acknowledged."""
         wanted = self.outbox.published.messages + more
         tick = threading.Event()
-        for _ in range(1200):
+        for _ in range(1800):
             if self.outbox.published.messages >= wanted:
                 return
             tick.wait(0.05)
@@ -106,7 +106,7 @@ class Traffic:
 
     def until_failing(self) -> None:
         tick = threading.Event()
-        for _ in range(1200):
+        for _ in range(1800):
             if not self.publisher.counts.connected:
                 return
             tick.wait(0.05)
@@ -199,7 +199,7 @@ def test_the_topic_is_made_with_its_settings(
     kafka: KafkaProcess, topic: Topic, admin: KafkaAdminClient
 ) -> None:
     sink = KafkaSink(settings_for(kafka, topic))
-    sink.submit(0, b"x").result(30.0)
+    sink.submit(0, b"x").result(60.0)
     sink.close(1.0)
     described = admin.describe_topics([topic.name])[0]
     assert len(described["partitions"]) == 3
@@ -218,7 +218,7 @@ def test_messages_go_round_the_partitions_and_copies_stay_in_one(
         sink = KafkaSink(settings_for(kafka, topic))
         for sequence in range(6):
             batch = EventBatch(gateway="g", sequence=sequence)
-            sink.submit(sequence, encode(batch)).result(30.0)
+            sink.submit(sequence, encode(batch)).result(60.0)
         sink.close(5.0)
     found = read(kafka, topic)
     assert {part: [batch.sequence for batch in messages] for part, messages in found.items()} == {
@@ -233,7 +233,7 @@ def test_messages_are_compressed(
     kafka: KafkaProcess, topic: Topic, compression: Literal["lz4", "zstd"]
 ) -> None:
     sink = KafkaSink(replace(settings_for(kafka, topic), compression=compression))
-    sink.submit(0, encode(EventBatch(gateway="g" * 50_000, sequence=0))).result(30.0)
+    sink.submit(0, encode(EventBatch(gateway="g" * 50_000, sequence=0))).result(60.0)
     sink.close(5.0)
     assert len(by_sequence(read(kafka, topic))[0].gateway) == 50_000
     stored = sum(
@@ -249,6 +249,6 @@ def test_a_broker_refuses_what_is_too_large_for_it(
     admin.create_topics({topic.name: small}, wait_for_metadata=True)
     sink = KafkaSink(settings_for(kafka, topic))
     with pytest.raises(MessageRefusedError) as refused:
-        sink.submit(0, os.urandom(5000)).result(30.0)
+        sink.submit(0, os.urandom(5000)).result(60.0)
     assert refused.value.reason == "too_large"
     sink.close(1.0)

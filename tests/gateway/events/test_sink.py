@@ -12,7 +12,7 @@ from gateway.events.kafka_sink import KafkaSettings, KafkaSink, Topic
 from gateway.events.sink import EventSink, MemorySink
 from headrace.stack.kafka import KafkaProcess
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 
 
 class World(Protocol):

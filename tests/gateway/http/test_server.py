@@ -40,7 +40,7 @@ def fronts() -> Iterator[Served]:
 
 @contextmanager
 def connected(served: Served) -> Iterator[socket.socket]:
-    with closing(socket.create_connection(("127.0.0.1", served.port), timeout=20)) as connection:
+    with closing(socket.create_connection(("127.0.0.1", served.port), timeout=60)) as connection:
         yield connection
 
 
@@ -295,8 +295,8 @@ def test_work_for_a_caller_that_has_hung_up_is_stopped() -> None:
     with serving(Served(predictor=predictor)) as served:
         with connected(served) as connection:
             connection.sendall(WHOLE)
-            assert predictor.begun.wait(10)
-        assert predictor.stopped.wait(10)
+            assert predictor.begun.wait(60)
+        assert predictor.stopped.wait(60)
         with httpx.Client(base_url=served.url) as client:
             assert client.get("/livez").status_code == 200
         assert ("huggingface", 499) in served.metrics.finished

@@ -58,7 +58,7 @@ class House:
         )
 
     async def until(self, there: Callable[[], bool]) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not there():  # noqa: ASYNC110 - another thread's doing
                 await asyncio.sleep(0.005)
 

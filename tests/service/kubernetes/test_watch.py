@@ -33,7 +33,7 @@ class Told:
 
     def until(self, expected: Seen) -> None:
         """Waits for a state; those before it are passed over."""
-        while (seen := self.all.get(timeout=10)) != expected:
+        while (seen := self.all.get(timeout=60)) != expected:
             assert seen is not None
 
 
@@ -76,9 +76,9 @@ def test_that_nothing_is_there_is_told_once(fake: Fake, watch: Watch, told: Told
     assert not watch.wait(0)
     watch.start()
     told.until(())
-    assert watch.wait(10)
+    assert watch.wait(60)
     write(fake, "a", 1)
-    assert told.all.get(timeout=10) == (("a", 1),)
+    assert told.all.get(timeout=60) == (("a", 1),)
 
 
 def test_a_watch_that_ends_goes_on_where_it_was(fake: Fake, watch: Watch, told: Told) -> None:
@@ -154,7 +154,7 @@ def test_what_this_process_wrote_is_known_before_the_event_comes(
     write(fake, "a", 1)
     watch.start()
     told.until((("a", 1),))
-    assert watch.wait(10)
+    assert watch.wait(60)
     watch.learn({"metadata": {"name": "a", "resourceVersion": "900"}, "value": 9})
     told.until((("a", 9),))
 
@@ -166,7 +166,7 @@ def test_what_was_written_before_the_first_list_is_not_forgotten_by_an_older_lis
     watch.learn({"metadata": {"name": "b", "resourceVersion": "900"}, "value": 9})
     assert told.all.empty()
     watch.start()
-    assert told.all.get(timeout=10) == (("a", 1), ("b", 9))
+    assert told.all.get(timeout=60) == (("a", 1), ("b", 9))
 
 
 def test_whoever_is_told_may_fail_and_is_told_again(
