@@ -46,3 +46,7 @@ class TritonRefusedError(RegistryError):
 
 class BackendMissingError(TritonRefusedError):
     """Triton lacks the backend that the model's configuration names."""
+
+
+class ModelProcessGoneError(TritonRefusedError):
+    """The process that ran the model is gone; Triton starts no other until it is restarted."""

@@ -2,7 +2,8 @@
 
 Run by ``registry.loader_main`` beside the loader. One row is run on each stable model every few
 seconds, as a caller would; a model that keeps refusing is named in the log and is no reason to
-restart the others. It only says what it finds: who restarts Triton is the probe's.
+restart the others, unless it refuses because its process is gone: Triton never starts another. It
+only says what it finds: who restarts Triton is the probe's.
 """
 
 import asyncio
@@ -13,7 +14,12 @@ from dataclasses import dataclass
 from contracts.manifest import Manifest
 from contracts.model import ModelRef
 from registry import warmup
-from registry.errors import RegistryError, TritonRefusedError, TritonUnavailableError
+from registry.errors import (
+    ModelProcessGoneError,
+    RegistryError,
+    TritonRefusedError,
+    TritonUnavailableError,
+)
 from registry.triton_client import Triton
 
 log = logging.getLogger(__name__)
@@ -80,10 +86,10 @@ class Examiner:
             self._missing = 0
 
     async def _examine(self, ref: ModelRef) -> None:
-        """Runs one row; a refusal is an answer.
+        """Runs one row; a refusal is an answer, as long as there is a process that could answer.
 
         Raises:
-            TritonUnavailableError: there was none, or not in time.
+            TritonUnavailableError: there was none, or not in time, or there is none to come.
         """
         name, seconds = ref.triton_model, self._pace.deadline_seconds
         try:
@@ -96,6 +102,8 @@ class Examiner:
             raise TritonUnavailableError(sentence) from None
         except TritonUnavailableError:
             raise
+        except ModelProcessGoneError as error:
+            raise TritonUnavailableError(f"{name} has no process any more: {error}") from None
         except TritonRefusedError as error:
             log.warning("%s refuses an inference: %s", name, error)
         except (RegistryError, OSError, ValueError) as error:

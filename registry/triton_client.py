@@ -14,7 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
-from registry.errors import BackendMissingError, TritonRefusedError, TritonUnavailableError
+from registry.errors import (
+    BackendMissingError,
+    ModelProcessGoneError,
+    TritonRefusedError,
+    TritonUnavailableError,
+)
 
 _AWAY = {
     grpc.StatusCode.UNAVAILABLE,
@@ -22,6 +27,7 @@ _AWAY = {
     grpc.StatusCode.CANCELLED,
 }
 _NO_BACKEND = ("unable to find backend library", "unable to find 'libtriton_")
+_PROCESS_GONE = "Stub process"
 _DATATYPES = {"int64": "INT64", "int32": "INT32"}
 _OPTIONS = (
     ("grpc.max_send_message_length", -1),  # a whole model may be uploaded
@@ -150,4 +156,6 @@ class GrpcTriton:
             return TritonUnavailableError(f"Triton at {self._target} does not answer: {said}")
         if any(sign in said for sign in _NO_BACKEND):
             return BackendMissingError(said)
+        if _PROCESS_GONE in said:
+            return ModelProcessGoneError(said)
         return TritonRefusedError(said)

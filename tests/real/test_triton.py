@@ -1,6 +1,8 @@
 """The loader, Triton's Python-backend models and a real Triton."""
 
 import asyncio
+import os
+import signal
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -24,6 +26,7 @@ from registry import package, triton_data
 from registry.endpoint_store import FileEndpointStore
 from registry.errors import (
     BackendMissingError,
+    ModelProcessGoneError,
     TritonRefusedError,
     TritonUnavailableError,
 )
@@ -280,6 +283,38 @@ async def test_tritons_refusals_are_told_apart(triton: TritonProcess, tmp_path: 
             await client.held([])
     finally:
         await client.close()
+
+
+async def test_a_model_whose_process_was_killed_is_told_from_one_that_refuses(
+    house: House,
+) -> None:
+    ref = house.publish("1")
+    house.show(ref)
+    await house.settle()
+    for process in stubs(house.process):
+        os.kill(process, signal.SIGKILL)
+    for _ in range(2):  # nor does Triton start another by itself
+        with pytest.raises(ModelProcessGoneError):
+            await house.client.infer(ref.triton_model, batch(1, 8))
+
+
+def stubs(triton: TritonProcess) -> list[int]:
+    """The processes that run a Triton's models."""
+    prefix = triton.server.shared_memory_prefix.encode()
+    found = [
+        int(process.name)
+        for process in Path("/proc").glob("[0-9]*")
+        if b"triton_python_backend_stub" in (words := command(process)) and prefix in words
+    ]
+    assert found
+    return found
+
+
+def command(process: Path) -> bytes:
+    try:
+        return (process / "cmdline").read_bytes()
+    except OSError:  # it ended just now
+        return b""
 
 
 async def test_the_simulated_accelerator_answers_zeros_after_its_time(

@@ -7,7 +7,7 @@ from registry_fakes import FakeTriton, manifest, ref
 
 from contracts.manifest import Manifest
 from contracts.model import ModelRef
-from registry.errors import TritonRefusedError
+from registry.errors import ModelProcessGoneError, TritonRefusedError
 from registry.examiner import Examiner, ExaminerPace
 from registry.package_cache import PackageUnavailableError
 
@@ -71,6 +71,13 @@ async def test_a_refusal_is_an_answer_and_so_is_a_package_that_can_not_be_read(
     for _ in range(3):
         await house.examiner.look()
     assert house.examiner.fault() == ""
+
+
+async def test_a_model_whose_process_is_gone_is_found(house: House) -> None:
+    house.triton.fails[OTHER.triton_model] = ModelProcessGoneError("Stub process is not healthy.")
+    await house.examiner.look()
+    await house.examiner.look()
+    assert f"{OTHER.triton_model} has no process" in house.examiner.fault()
 
 
 async def test_it_looks_again_and_again_until_it_is_cancelled(house: House) -> None:
