@@ -35,7 +35,7 @@ spec:
   limits: {{timeoutSeconds: {TIMEOUT_SECONDS}}}
 """
 START_SECONDS = 300.0  # a first run downloads
-STOP_SECONDS = 60.0
+STOP_SECONDS = 120.0
 PORTS = (
     "gateway-http",
     "gateway-grpc",
