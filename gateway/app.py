@@ -31,10 +31,12 @@ from gateway.dialects.openai import OpenAI
 from gateway.dialects.operations import Operations
 from gateway.dialects.schemas import schemas
 from gateway.errors import (
+    CLIENT_GONE_STATUS,
     GatewayError,
     OverloadedError,
     RequestTimeoutError,
     ShuttingDownError,
+    mistake,
 )
 from gateway.front import Front
 from gateway.http.errors import ClientGoneError
@@ -48,9 +50,6 @@ from gateway.request_context import RequestContext, new_request_id
 from gateway.shedding import Shedding
 
 log = logging.getLogger(__name__)
-
-_CLIENT_GONE_STATUS = 499  # in metrics alone, by nginx's number: the caller hung up
-_INTERNAL = "The gateway failed on this request; its log has the reason under the request id."
 
 
 class Application(fastapi.FastAPI):
@@ -109,18 +108,18 @@ class Application(fastapi.FastAPI):
             self._front.refused(context, error)
             reply = error_reply(error, context.request_id, _error_form(route, path))
         except ClientGoneError:
-            self._finished(route, _CLIENT_GONE_STATUS, context)
+            self._finished(route, CLIENT_GONE_STATUS, context)
             return
         except asyncio.CancelledError as cancelled:
             if cancelled.args == (CLIENT_GONE,):
-                self._finished(route, _CLIENT_GONE_STATUS, context)
+                self._finished(route, CLIENT_GONE_STATUS, context)
                 return
             stopped = _why_stopped(cancelled)
             self._front.refused(context, stopped)
             reply = error_reply(stopped, context.request_id, _error_form(route, path))
         except Exception:
             log.exception("a bug: unexpected error", extra={"request_id": context.request_id})
-            bug = GatewayError(_INTERNAL)
+            bug = mistake()
             self._front.refused(context, bug)
             reply = error_reply(bug, context.request_id, _error_form(route, path))
         await _send(reply, context.request_id, send)

@@ -21,7 +21,7 @@ from gateway import unknown
 from gateway.caller import caller_hash
 from gateway.calls import Answer, Call
 from gateway.encoding import Encoding
-from gateway.errors import GatewayError
+from gateway.errors import CLIENT_GONE_STATUS, GatewayError
 from gateway.lanes import Job, Lane
 from gateway.metrics import Metrics
 from gateway.receipts import Receipts
@@ -33,8 +33,6 @@ from gateway.tracing import trace_id
 from preprocess.encoder import Encoded
 from preprocess.observe import answered as answered_records
 from preprocess.observe import unanswered as unanswered_records
-
-CLIENT_GONE = 499  # as nginx says it: the caller hung up before the answer
 
 
 class Tracer(Protocol):
@@ -100,7 +98,7 @@ class Attempts:
         try:
             values = await self._infer(lane, attempt, deadline)
         except asyncio.CancelledError:
-            self._failed(attempt, CLIENT_GONE, answered=True)
+            self._failed(attempt, CLIENT_GONE_STATUS, answered=True)
             raise
         except Exception as error:
             # Not a GatewayError: a mistake of ours; the front logs it and answers 500.
@@ -146,7 +144,7 @@ class Attempts:
                     way.model, call
                 ) or await self._encoding.in_thread(way.model, call)
             except asyncio.CancelledError:
-                self._failed(attempt, CLIENT_GONE, answered=True)
+                self._failed(attempt, CLIENT_GONE_STATUS, answered=True)
                 raise
             except GatewayError:
                 self._failed(attempt, _status(error), answered=True)

@@ -1,6 +1,6 @@
 """Whose request it was, as events say it: a hash that tells callers apart and names nobody.
 
-The handler and the shadows ask for every event. It never sees an API key.
+Attempts and shadows ask for every event. It never sees an API key.
 """
 
 from gateway.split import position

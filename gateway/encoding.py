@@ -9,8 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from time import monotonic
 
 from gateway.calls import Call
-from gateway.errors import DeadlineExceededError, InvalidInputError, OverloadedError
-from gateway.lanes import RETRY_AFTER_SECONDS
+from gateway.errors import RETRY_AFTER_SECONDS, InvalidInputError, OverloadedError, too_late
 from gateway.packages import ServedModel
 from preprocess.encoder import Encoded
 from preprocess.errors import InvalidTextError
@@ -73,14 +72,10 @@ class Encoding:
             async with asyncio.timeout(max(0.0, call.deadline - start)):
                 encoded = await asyncio.wrap_future(work)
         except TimeoutError as error:
-            raise _too_late() from error
+            raise too_late() from error
         except InvalidTextError as error:
             raise InvalidInputError(f"{error}.") from error
         return encoded, monotonic() - start
 
     def _thread_done(self, characters: int) -> None:
         self._characters -= characters
-
-
-def _too_late() -> DeadlineExceededError:
-    return DeadlineExceededError("The answer did not come within the time limit.")

@@ -5,6 +5,10 @@ Every dialect renders a ``GatewayError`` in its own form; nothing else reaches a
 
 from http import HTTPStatus
 
+RETRY_AFTER_SECONDS = 1.0  # of what passes soon: probes look for a lost Triton twice a second
+# In metrics and events alone, by nginx's number: the caller hung up before its answer.
+CLIENT_GONE_STATUS = 499
+
 
 class GatewayError(Exception):
     """A refusal or failure that a caller is told about.
@@ -116,3 +120,22 @@ class ModelFailedError(GatewayError):
     """The version itself failed on these texts."""
 
     status, code = HTTPStatus.BAD_GATEWAY, "model_failed"
+
+
+def too_late() -> DeadlineExceededError:
+    """The deadline passed, wherever the request was at that moment."""
+    return DeadlineExceededError("The answer did not come within the time limit.")
+
+
+def no_triton() -> ModelUnavailableError:
+    """Nobody can compute the answer now."""
+    return ModelUnavailableError(
+        "No Triton serves this version at the moment.", retry_after_seconds=RETRY_AFTER_SECONDS
+    )
+
+
+def mistake() -> GatewayError:
+    """A bug of the gateway's own: what it is stands in the log."""
+    return GatewayError(
+        "The gateway failed on this request; its log has the reason under the request id."
+    )

@@ -12,7 +12,6 @@ from gateway.calls import Answer, Call, EndpointView, Predictor
 from gateway.errors import (
     GatewayError,
     InvalidInputError,
-    ModelUnavailableError,
     OverloadedError,
     UnknownEndpointError,
 )
@@ -131,8 +130,6 @@ class Front:
             self.predictor.describe(context.endpoint)
         except UnknownEndpointError:
             return  # names that callers invent must fill neither events nor metrics
-        except ModelUnavailableError:
-            pass  # the endpoint exists, with nothing to serve yet
         status, seconds = int(error.status), time.monotonic() - context.started
         self.recorder.refusal(context.endpoint, status, error.code)
         self.metrics.refused(context.endpoint, status, error.code, seconds)

@@ -16,18 +16,21 @@ import msgspec
 
 from contracts.endpoint import Limits
 from gateway.admission import TokenBudget, check_size, check_wait
-from gateway.attempts import CLIENT_GONE, Attempt, Attempts, Tracer
+from gateway.attempts import Attempt, Attempts, Tracer
 from gateway.calls import Answer, Call, EndpointView
 from gateway.encoding import Encoding
 from gateway.errors import (
-    DeadlineExceededError,
+    CLIENT_GONE_STATUS,
+    RETRY_AFTER_SECONDS,
     GatewayError,
     ModelUnavailableError,
     OverloadedError,
     ShuttingDownError,
     UnknownEndpointError,
+    no_triton,
+    too_late,
 )
-from gateway.lanes import RETRY_AFTER_SECONDS, Lane
+from gateway.lanes import Lane
 from gateway.metrics import Metrics
 from gateway.observations import Hooks
 from gateway.receipts import Receipts
@@ -127,14 +130,14 @@ class Handler:
                 tokens = sum(encoded.tokens)
                 lane.learn_length(sum(map(len, call.texts)), tokens)
                 if call.deadline <= monotonic():
-                    raise _too_late()
+                    raise too_late()
                 limits = routes.endpoint.spec.limits
                 self._budget.reserve(call.endpoint, tokens, limits.max_tokens_in_flight)
             except GatewayError as error:
                 self._refused(call, int(error.status), error.code)
                 raise
             except asyncio.CancelledError:
-                self._refused(call, CLIENT_GONE, "client_gone")
+                self._refused(call, CLIENT_GONE_STATUS, "client_gone")
                 raise
             except Exception:
                 self._refused(call, int(HTTPStatus.INTERNAL_SERVER_ERROR), "internal")
@@ -217,7 +220,7 @@ class Handler:
         way = routes.choose(call.sticky_key or call.request_id, call.forced_version)
         left = call.deadline - now
         if left <= 0:
-            raise _too_late()
+            raise too_late()
         try:
             return way, self._lane_with_room(serving, way, call, left, limits)
         except (ModelUnavailableError, OverloadedError):
@@ -233,7 +236,7 @@ class Handler:
         """The version's lane, if there is hope of an answer from it in what is left."""
         lane = serving.lanes.get(way.model.ref.package)
         if lane is None or not lane.serves:
-            raise _unavailable()
+            raise no_triton()
         texts, characters = len(call.texts), sum(map(len, call.texts))
         tokens = lane.likely_tokens(texts, characters)
         self._budget.check_estimate(call.endpoint, texts * tokens, limits.max_tokens_in_flight)
@@ -258,13 +261,3 @@ class Handler:
             return False
         lane = self._serving.lanes.get(stable.model.ref.package)
         return lane is not None and lane.serves
-
-
-def _unavailable() -> ModelUnavailableError:
-    return ModelUnavailableError(
-        "No Triton serves this version at the moment.", retry_after_seconds=RETRY_AFTER_SECONDS
-    )
-
-
-def _too_late() -> DeadlineExceededError:
-    return DeadlineExceededError("The answer did not come within the time limit.")

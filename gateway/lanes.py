@@ -1,9 +1,10 @@
 """The lane of one package: texts in, batches out to its replicas, each caller's values back.
 
-``handler.py`` submits encoded texts as a ``Job`` and awaits it. The lane asks its ``Schedule`` what
-to send whenever something changed, at most once in a turn of the event loop, so that what arrived
-together leaves together. A job is answered whole or fails whole; one that nobody waits for leaves
-the queue. The lane repeats a batch on another Triton, never on another package.
+``attempts.py`` submits encoded texts as a ``Job`` and awaits it, ``shadow.py`` those of copies. The
+lane asks its ``Schedule`` what to send whenever something changed, at most once in a turn of the
+event loop, so that what arrived together leaves together. A job is answered whole or fails whole;
+one that nobody waits for leaves the queue. The lane repeats a batch on another Triton, never on
+another package.
 """
 
 import asyncio
@@ -24,7 +25,7 @@ from gateway.engine.errors import (
     EngineUnavailableError,
 )
 from gateway.engine.protocol import Work
-from gateway.errors import DeadlineExceededError, ModelFailedError, ModelUnavailableError
+from gateway.errors import ModelFailedError, no_triton, too_late
 from gateway.fleet import Fleet, Flight, Replica
 from gateway.lag import LoopLag
 from gateway.packages import ServedModel
@@ -34,7 +35,6 @@ from preprocess.errors import EngineOutputError
 
 log = logging.getLogger(__name__)
 
-RETRY_AFTER_SECONDS = 1.0  # when no Triton answers: probes look for one twice a second
 _MOST_TRIES = 3  # of a row on different replicas
 _LEAST_TIMEOUT_SECONDS = 0.001
 _TOKENS_A_CHARACTER = 0.25  # before any text was seen
@@ -260,7 +260,7 @@ class Lane:
         while self._deadlines and self._deadlines[0][0] <= now:
             _, _, job = heappop(self._deadlines)
             if not job.future.done():
-                self.abandon(job, _too_late())
+                self.abandon(job, too_late())
         self._set_alarm()
 
     def _woken(self) -> None:
@@ -277,7 +277,7 @@ class Lane:
             if not isinstance(choice, Batch):
                 break
             for row in choice.hopeless:
-                self.abandon(row.job, _too_late())
+                self.abandon(row.job, too_late())
             if choice.rows:
                 self._send(choice, now)
         if self._timer is not None:
@@ -331,7 +331,7 @@ class Lane:
             self._repeat(rows)
         except EngineTimeoutError:
             self._ended(rows, replica, flight)
-            self._fail(rows, _too_late())
+            self._fail(rows, too_late())
         except (EngineModelError, EngineOutputError) as error:
             log.warning("model failed", extra={"model": replica.model, "reason": str(error)})
             self._ended(rows, replica, flight)
@@ -392,7 +392,7 @@ class Lane:
             if self.serves and row.tries < _MOST_TRIES:
                 self._schedule.push(row)
             else:
-                self.abandon(row.job, _unavailable())
+                self.abandon(row.job, no_triton())
 
     def _fail(self, rows: list[TextRow], error: Exception) -> None:
         for row in rows:
@@ -400,17 +400,7 @@ class Lane:
 
     def _fail_waiting(self) -> None:
         for row in self._schedule.drain():
-            self.abandon(row.job, _unavailable())
+            self.abandon(row.job, no_triton())
 
 
 _NOTHING: Values = np.empty((0, 0), np.float32)
-
-
-def _too_late() -> DeadlineExceededError:
-    return DeadlineExceededError("The answer did not come within the time limit.")
-
-
-def _unavailable() -> ModelUnavailableError:
-    return ModelUnavailableError(
-        "No Triton serves this version at the moment.", retry_after_seconds=RETRY_AFTER_SECONDS
-    )

@@ -1,6 +1,6 @@
 """How long a version on trial may take, so that the one that stands in for it still can answer.
 
-``handler.py`` asks before an attempt that another version would make good. Pure arithmetic; the
+``attempts.py`` asks before an attempt that another version would make good. Pure arithmetic; the
 lane's own estimates are all that it knows of the engines.
 """
 

@@ -15,11 +15,15 @@ from types import MappingProxyType
 
 from contracts.endpoint import Arm, ModelEndpoint, Route
 from contracts.model import ModelRef
-from gateway.errors import ModelUnavailableError, UnknownEndpointError, UnknownVersionError
+from gateway.errors import (
+    RETRY_AFTER_SECONDS,
+    ModelUnavailableError,
+    UnknownEndpointError,
+    UnknownVersionError,
+)
 from gateway.packages import ServedModel
 from gateway.split import Split, below
 
-RETRY_AFTER_SECONDS = 1.0
 _SPLIT_ORDER = (Arm.CANARY, Arm.STABLE, Arm.CONTROL)
 # Who answers where one failed. A version that was promoted is on trial until its bake is over.
 _STANDS_IN = {Arm.CANARY: Arm.STABLE, Arm.STABLE: Arm.CONTROL, Arm.CONTROL: Arm.STABLE}

@@ -1,6 +1,6 @@
 """Shadow traffic: copies of answered requests for a version on trial, out of spare capacity alone.
 
-``handler.py`` offers each request that stable has answered. A copy waits here until neither the
+``attempts.py`` offers each request that stable has answered. A copy waits here until neither the
 engine nor this process has anything better to do, goes to the candidate's own lane, and its answer
 is compared and thrown away. Whatever is short, copies are what is dropped, and counted by reason.
 Nothing here is awaited by a request, and nothing that goes wrong here reaches a caller.

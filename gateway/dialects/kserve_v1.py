@@ -73,13 +73,13 @@ class KServeV1:
 
 def predictions(answer: Answer) -> list[object]:
     """One object or vector a text, ready for JSON."""
-    rows: list[object] = answer.values.tolist()
+    rows = answer.values.tolist()
     if answer.task is Task.TEXT_EMBEDDING:
-        return rows
+        return list(rows)
     labels, scores = best(answer)
     return [
         {"label": label, "score": score, "scores": dict(zip(answer.labels, row, strict=True))}
-        for label, score, row in zip(labels, scores, answer.values.tolist(), strict=True)
+        for label, score, row in zip(labels, scores, rows, strict=True)
     ]
 
 

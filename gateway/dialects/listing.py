@@ -3,7 +3,7 @@
 from gateway.calls import EndpointView
 from gateway.dialects.json_body import encode
 from gateway.dialects.oip import versions
-from gateway.errors import ForbiddenError, ModelUnavailableError, UnknownEndpointError
+from gateway.errors import ForbiddenError, UnknownEndpointError
 from gateway.front import Front
 from gateway.http.messages import Reply, Request
 from gateway.http.router import Route
@@ -45,7 +45,7 @@ def allowed_views(front: Front, context: RequestContext) -> list[EndpointView]:
         try:
             front.keys.authorise(context.api_key, name)
             views.append(front.predictor.describe(name))
-        except (ForbiddenError, UnknownEndpointError, ModelUnavailableError):
+        except (ForbiddenError, UnknownEndpointError):
             continue  # not this caller's, or gone since the names were read
     return views
 

@@ -25,12 +25,14 @@ from gateway.calls import Answer, EndpointView
 from gateway.dialects import oip, oip_binary
 from gateway.dialects.answers import answer_headers, truncated_texts
 from gateway.errors import (
+    CLIENT_GONE_STATUS,
     BadRequestError,
     GatewayError,
     InvalidInputError,
     UnknownEndpointError,
     UnknownVersionError,
     UnsupportedError,
+    mistake,
 )
 from gateway.front import Front, Query
 from gateway.http.limits import HttpLimits
@@ -52,8 +54,6 @@ _CODES = {
     HTTPStatus.SERVICE_UNAVAILABLE: grpc.StatusCode.UNAVAILABLE,
     HTTPStatus.GATEWAY_TIMEOUT: grpc.StatusCode.DEADLINE_EXCEEDED,
 }
-_CLIENT_GONE_STATUS = 499
-_INTERNAL = "The gateway failed on this request; its log has the reason under the request id."
 _UNSUPPORTED = {
     "ModelStatistics": "statistics: /metrics has them",
     "RepositoryIndex": "the model repository: GET /endpoints lists what is served",
@@ -220,11 +220,11 @@ class OpenInferenceGrpc(service_pb2_grpc.GRPCInferenceServiceServicer):
         except GatewayError as error:
             failure = error
         except asyncio.CancelledError:
-            self._finished(call, _CLIENT_GONE_STATUS)
+            self._finished(call, CLIENT_GONE_STATUS)
             raise
         except Exception:
             log.exception("a bug: unexpected error", extra={"request_id": call.request_id})
-            failure = GatewayError(_INTERNAL)
+            failure = mistake()
         else:
             self._finished(call, HTTPStatus.OK)
             return result

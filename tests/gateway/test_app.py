@@ -6,11 +6,10 @@ from dataclasses import replace
 import httpx
 import pytest
 from asgi import Behind, client_of
-from front_fakes import FakeKeys, FakePredictor, view
+from front_fakes import FakeKeys, view
 
 from contracts.tasks import Task
 from gateway import errors
-from gateway.calls import EndpointView
 
 GOOD = {"inputs": "a good film"}
 PATH = "/endpoints/sentiment"
@@ -97,20 +96,14 @@ async def test_what_the_front_refuses_is_recorded_once_for_its_endpoint() -> Non
     assert [status for _, status in behind.metrics.finished] == [400, 400, 404, 405]
 
 
-class Waiting(FakePredictor):
-    """Knows endpoints, and no version of any."""
-
-    def describe(self, endpoint: str) -> EndpointView:
-        raise errors.ModelUnavailableError("No version yet.", retry_after_seconds=1)
-
-
-async def test_an_endpoint_without_a_version_is_unavailable_and_recorded() -> None:
-    behind = Behind(predictor=Waiting())
+async def test_what_finds_no_room_is_refused_before_its_body_is_read_and_recorded() -> None:
+    behind = Behind()
+    behind.predictor.full = errors.OverloadedError("Too much to do.", retry_after_seconds=1)
     async with client_of(behind) as client:
-        answer = await client.post(PATH, json=GOOD)
+        answer = await client.post(PATH, content=b"{")
     assert answer.status_code == 503
     assert answer.headers["retry-after"] == "1"
-    assert behind.recorder.refusals == [("sentiment", 503, "model_unavailable")]
+    assert behind.recorder.refusals == [("sentiment", 503, "overloaded")]
 
 
 async def test_a_bug_is_a_500_without_a_traceback(caplog: pytest.LogCaptureFixture) -> None:

@@ -140,6 +140,13 @@ async def test_a_call_that_arrives_past_its_deadline_is_not_begun() -> None:
         assert world.engine.works == []
 
 
+async def test_an_endpoint_without_a_version_is_unavailable_and_recorded() -> None:
+    async with world_of(endpoint_of(None)) as world:
+        error = await refused(world, call_of("w1"), ModelUnavailableError)
+        assert error.retry_after_seconds
+    assert world.recorder.refusals == [("sentiment", 503, "model_unavailable")]
+
+
 async def test_no_triton_is_503_at_once_with_the_time_to_come_back() -> None:
     async with world_of(endpoint_of(ONE.ref), ObedientEngine(here=False)) as world:
         error = await refused(world, call_of("w1"), ModelUnavailableError)
