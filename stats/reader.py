@@ -118,10 +118,20 @@ class WindowsReader:
             except StatsError as error:
                 log.warning("window records can't be read", extra={"reason": str(error)})
             else:
-                if self._read(source):
+                if self._safely_read(source):
                     pause = 0.2
             self._stop.wait(pause)
             pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
+
+    def _safely_read(self, source: RecordLog) -> bool:
+        """Begins with nothing known after a fault of ours, so that rollouts hold and then go on."""
+        try:
+            return self._read(source)
+        except Exception:
+            log.exception("reading window records broke; it begins anew")
+            with self._lock:
+                self._windows, self._known_at = Windows(), None
+            return False
 
     def _read(self, source: RecordLog) -> bool:
         """Reads until told to stop, or an error; whether it ever had all."""

@@ -8,7 +8,7 @@ import pytest
 
 from contracts.endpoint import Arm
 from contracts.windows import Cell, EndpointWindow, WindowRecord, encode
-from stats.errors import KafkaAwayError, StatsError
+from stats.errors import KafkaAwayError
 from stats.reader import ReaderPace, WindowsReader
 
 pytestmark = pytest.mark.slow
@@ -32,7 +32,7 @@ class FakeLog:
     """A topic that the test fills. Each poll returns what is there, and tells that it did."""
 
     messages: list[bytes] = field(default_factory=list)
-    error: StatsError | None = None
+    error: Exception | None = None
     complete: bool = True
     closed: threading.Event = field(default_factory=threading.Event)
     asked: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
@@ -174,6 +174,22 @@ def test_after_an_error_it_reads_again_and_keeps_what_it_had(world: World) -> No
     world.read(record(64, (9_980, 1)))
     world.until(lambda: world.counts() == [(9_980, 4)])
     assert all(since < NOW - PACE.keep_seconds + 100 for since in world.since)
+
+
+def test_after_a_fault_of_ours_nothing_is_known_until_all_was_read_anew(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.reader.start()
+    world.read(record(0, (9_980, 3)))
+    world.until(lambda: world.counts() is not None)
+    broken, world.log = world.log, FakeLog(complete=False)
+    broken.error = ArithmeticError("nothing that the reader knows how to survive")
+    assert broken.closed.wait(60)
+    world.until(lambda: world.counts() is None)
+    world.log.complete = True
+    world.read(record(0, (9_980, 7)))
+    world.until(lambda: world.counts() == [(9_980, 7)])
+    assert "it begins anew" in caplog.text
 
 
 def test_a_kafka_that_is_away_is_tried_again(world: World) -> None:
