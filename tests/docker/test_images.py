@@ -21,7 +21,6 @@ from headrace.stack.triton import TritonFiles, TritonServer
 ROOT = Path(__file__).parent.parent.parent
 DOCKER = ROOT / "docker"
 DOCKERFILE = (DOCKER / "Dockerfile").read_text(encoding="utf-8")
-GPU_DOCKERFILE = (DOCKER / "triton" / "gpu.Dockerfile").read_text(encoding="utf-8")
 BUILT_IN_STAGES = {"python", "installer", "code"}
 
 
