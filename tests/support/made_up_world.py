@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 import gateway_world
 import made_up_metrics
 import numpy as np
+import ui_board
 import ui_world
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -29,9 +30,9 @@ from stats.totals import Totals
 ENDPOINT = "sentiment"
 BEGINS_AT_SCRAPE = 3  # the rollout; before it, all its counters are seen at 0
 _ARMS = (
-    ui_world.Traffic("3", Arm.STABLE, rate=4.0, errors=0.05),
-    ui_world.Traffic("4", Arm.SHADOW, rate=4.0),
-    ui_world.Traffic("4", Arm.CANARY, rate=2.0, errors=0.2),
+    ui_board.Traffic("3", Arm.STABLE, rate=4.0, errors=0.05),
+    ui_board.Traffic("4", Arm.SHADOW, rate=4.0),
+    ui_board.Traffic("4", Arm.CANARY, rate=2.0, errors=0.2),
 )
 _COUNTERS = {
     "nv_inference_request_success": ("model",),
@@ -83,7 +84,7 @@ class Everything(Collector):
         """What comes about between two scrapes."""
         self._counts.events += 10
         for part in _ARMS:
-            cell = ui_world.cell(ENDPOINT, part, 0, self._rng)
+            cell = ui_board.cell(ENDPOINT, part, 0, self._rng)
             cell.repeated, cell.pair_distance = 1, {0: 5, 3: 1}
             self._totals.add(Growth(10, (cell,), {ENDPOINT: {"503 overloaded": 2}}, 1, 0, 0), 1.0)
             for status in (200, 200, 503):
@@ -131,7 +132,7 @@ class Everything(Collector):
         yield up
 
 
-def _event(part: ui_world.Traffic, status: int) -> PredictionEvent:
+def _event(part: ui_board.Traffic, status: int) -> PredictionEvent:
     return PredictionEvent(
         request_id="r",
         time=0.0,

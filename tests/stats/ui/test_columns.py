@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-import ui_world
+import ui_board
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -48,7 +48,7 @@ def test_no_whole_is_no_share() -> None:
 @given(st.lists(st.floats(0.0002, 50), min_size=1, max_size=60), st.sampled_from([0.5, 0.95, 0.99]))
 def test_a_quantile_is_within_a_bucket_of_the_true_one(values: list[float], share: float) -> None:
     grid = np.zeros((2, len(LATENCY_EDGES.upper) + 1), dtype=np.int64)
-    for bucket, count in ui_world.sparse(np.array(values), LATENCY_EDGES).items():
+    for bucket, count in ui_board.sparse(np.array(values), LATENCY_EDGES).items():
         grid[1, bucket] = count
     nothing, found = quantiles(grid, share, LATENCY_EDGES.upper)
     true = sorted(values)[max(0, int(np.ceil(share * len(values))) - 1)]

@@ -5,8 +5,11 @@ from dataclasses import replace
 
 import msgspec
 import pytest
+import ui_board
+import ui_endpoints
 import ui_world
-from ui_world import HOSTILE, Traffic
+from ui_board import Traffic
+from ui_world import HOSTILE
 
 from contracts.endpoint import Arm, Candidate, EndpointStatus, Phase
 from contracts.rollout import Outcome, Verdict
@@ -136,7 +139,7 @@ def test_a_drift_alarm_is_the_most_urgent_thing_to_say() -> None:
 def test_drift_that_is_not_calibrated_alarms_nobody() -> None:
     world = world_of("drifted")
     factor = {"tokens_per_word": 9.0}
-    drift = ui_world.drift("3", NOW, factor=factor, calibration=0.3)
+    drift = ui_board.drift("3", NOW, factor=factor, calibration=0.3)
     held = replace(world.board.of("sentiment"), drift=(drift,))
     board = replace(world.board, by_endpoint={"sentiment": held})
     made = view(world.endpoints, board, LINKS, Asked(), NOW)
@@ -198,7 +201,7 @@ def test_a_first_version_on_its_way_shows_its_stages() -> None:
 def test_an_endpoint_that_serves_nothing_says_why(
     status: EndpointStatus, tone: Tone, words: str
 ) -> None:
-    world = ui_world.World((ui_world.endpoint("a", status),), Board(connected=True))
+    world = ui_world.World((ui_endpoints.endpoint("a", status),), Board(connected=True))
     (shown,) = seen(world).endpoints
     assert shown.tone is tone
     assert words in shown.said
@@ -231,8 +234,8 @@ def test_labels_and_versions_are_bounded_whatever_users_send() -> None:
     labels = {f"label {number:03}": float(number + 1) for number in range(40)}
     parts = [Traffic(str(version), Arm.FORCED, labels=labels, begin=100) for version in range(1, 9)]
     world = ui_world.World(
-        (ui_world.endpoint("sentiment", ui_world.serving("1", NOW)),),
-        ui_world.board({"sentiment": parts}, NOW),
+        (ui_endpoints.endpoint("sentiment", ui_endpoints.serving("1", NOW)),),
+        ui_board.board({"sentiment": parts}, NOW),
     )
     detail = seen(world).detail
     assert detail is not None
