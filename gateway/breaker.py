@@ -21,7 +21,7 @@ class Breaker:
     """Starts open with a probe due at once: a replica serves once it has said that it is ready.
 
     The pause between probes doubles from ``first_pause`` to ``longest_pause`` (seconds), which
-    bounds how late the return of a Triton is noticed.
+    bounds how late the return of a Triton is noticed, where a probe can tell.
     """
 
     first_pause: float = 0.1
@@ -47,9 +47,15 @@ class Breaker:
         self.state = State.CLOSED
         self.failures = 0
 
-    def fail(self, now: float) -> None:
-        """A probe or a batch found nobody: open, and wait longer than the last time."""
+    def fail(self, now: float, at_least: float = 0.0) -> None:
+        """A probe or a batch found nobody: open, and wait longer than the last time.
+
+        Args:
+            now: seconds.
+            at_least: the least pause, for a fault of which a probe can't tell.
+        """
         pause = min(self.longest_pause, self.first_pause * 2 ** min(self.failures, 16))
+        pause = max(pause, at_least)
         self.failures += 1
         self.state = State.OPEN
         self.probe_at = now + pause

@@ -9,6 +9,7 @@ another package.
 
 import asyncio
 import logging
+import math
 from collections.abc import Iterable, Sequence
 from heapq import heapify, heappop, heappush
 from time import monotonic
@@ -21,6 +22,7 @@ from gateway.cost import CostModel
 from gateway.engine.errors import (
     EngineMissingModelError,
     EngineModelError,
+    EngineProcessGoneError,
     EngineTimeoutError,
     EngineUnavailableError,
 )
@@ -37,6 +39,12 @@ log = logging.getLogger(__name__)
 
 _MOST_TRIES = 3  # of a row on different replicas
 _LEAST_TIMEOUT_SECONDS = 0.001
+# A Triton can hang and say that it is well. So where another serves, a batch that has taken this
+# share of its callers' time, and many times what was expected, is asked there, and the Triton gets
+# no other for a while: a probe would find it ready at once.
+_PATIENCE = 0.5
+_MOST_SLOWER = 10.0
+_DOUBT_SECONDS = 2.0
 _TOKENS_A_CHARACTER = 0.25  # before any text was seen
 _LENGTH_RATE = 0.05
 # A batch's time is believed if the event loop was late by no more than this share of it.
@@ -323,15 +331,21 @@ class Lane:
         sent = monotonic()
         for row in rows:
             row.job.wait = max(row.job.wait, sent - row.enqueued)
+        left = max(_LEAST_TIMEOUT_SECONDS, max(row.deadline for row in rows) - sent)
+        patience = min(left, self._patience(rows, replica, sent))
         try:
-            values = await self._infer(batch, replica)
+            values = await self._infer(batch, replica, patience)
         except (EngineUnavailableError, EngineMissingModelError) as error:
             self._lose(replica, error)
             self._ended(rows, replica, flight)
             self._repeat(rows)
-        except EngineTimeoutError:
+        except EngineTimeoutError as error:
             self._ended(rows, replica, flight)
-            self._fail(rows, too_late())
+            if patience < left:
+                self._doubt(replica, error)
+                self._repeat(rows)
+            else:
+                self._fail(rows, too_late())
         except (EngineModelError, EngineOutputError) as error:
             log.warning("model failed", extra={"model": replica.model, "reason": str(error)})
             self._ended(rows, replica, flight)
@@ -352,7 +366,17 @@ class Lane:
             for at, row in enumerate(rows):
                 row.job.fill(row.index, values[at : at + 1])
 
-    async def _infer(self, batch: Batch[TextRow], replica: Replica) -> Values:
+    def _patience(self, rows: list[TextRow], replica: Replica, now: float) -> float:
+        """Seconds that one Triton may take before another is asked; no bound where none is."""
+        another = any(each.serves for each in self.replicas if each is not replica)
+        if not another or any(row.tries for row in rows):
+            return math.inf
+        share = _PATIENCE * (min(row.deadline for row in rows) - now)
+        return max(share, _MOST_SLOWER * replica.expected_seconds, _LEAST_TIMEOUT_SECONDS)
+
+    async def _infer(
+        self, batch: Batch[TextRow], replica: Replica, timeout_seconds: float
+    ) -> Values:
         rows, model = batch.rows, self.model
         paired = any(row.type_ids is not None for row in rows)
         types = [row.type_ids or [0] * len(row.ids) for row in rows] if paired else None
@@ -361,8 +385,7 @@ class Lane:
             output=model.output,
             tensors=model.padder.pad([row.ids for row in rows], batch.bucket, types),
         )
-        until = max(row.deadline for row in rows) - monotonic()
-        output = await replica.engine.infer(work, max(_LEAST_TIMEOUT_SECONDS, until))
+        output = await replica.engine.infer(work, timeout_seconds)
         if len(output) != len(rows):
             raise EngineModelError(f"{len(output)} rows of answers for {len(rows)} texts")
         return model.decode(output)
@@ -375,6 +398,9 @@ class Lane:
         return seconds
 
     def _lose(self, replica: Replica, error: Exception) -> None:
+        if isinstance(error, EngineProcessGoneError):
+            self._doubt(replica, error)
+            return
         now = monotonic()
         log.warning("batch found no model", extra={"triton": replica.address, "reason": str(error)})
         if isinstance(error, EngineMissingModelError):
@@ -382,6 +408,14 @@ class Lane:
                 replica.breaker.fail(now)
         else:
             self._fleet.lost(replica.address, now)
+
+    def _doubt(self, replica: Replica, error: Exception) -> None:
+        """Sends a replica nothing for a while, whatever it says of itself."""
+        if replica.serves:
+            log.warning(
+                "replica is doubted", extra={"triton": replica.address, "reason": str(error)}
+            )
+            replica.breaker.fail(monotonic(), at_least=_DOUBT_SECONDS)
 
     def _repeat(self, rows: list[TextRow]) -> None:
         """Queues texts again where another Triton serves; their place is by deadline as before."""

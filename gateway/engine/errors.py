@@ -2,6 +2,7 @@
 
 EngineError
 ├── EngineUnavailableError   nobody answers there, or it says that it goes away
+│   └── EngineProcessGoneError  it answers, and what ran the model is gone
 ├── EngineMissingModelError  it answers, and does not hold the model
 ├── EngineTimeoutError       no answer within the time given
 └── EngineModelError         the model itself failed on this batch
@@ -14,6 +15,10 @@ class EngineError(Exception):
 
 class EngineUnavailableError(EngineError):
     """Nobody answers at the address, or the engine is going away."""
+
+
+class EngineProcessGoneError(EngineUnavailableError):
+    """The model's process is gone, which no probe tells: the engine still calls the model ready."""
 
 
 class EngineMissingModelError(EngineError):

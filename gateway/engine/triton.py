@@ -16,6 +16,7 @@ from gateway.engine.errors import (
     EngineError,
     EngineMissingModelError,
     EngineModelError,
+    EngineProcessGoneError,
     EngineTimeoutError,
     EngineUnavailableError,
 )
@@ -37,9 +38,10 @@ _OPTIONS = (
 
 _DATATYPES = {np.dtype(np.int64): "INT64", np.dtype(np.int32): "INT32"}
 
-# What Triton says, under the status INTERNAL, when a model's process was killed and not the model
-# is wrong; the process is started again.
-_GOING_AWAY = ("stub process", "is not healthy", "shutting down", "server exiting")
+# What Triton says, under the status INTERNAL, where not the model is wrong: its process was killed,
+# and there is no other before Triton is restarted, or Triton itself ends.
+_PROCESS_GONE = ("stub process", "is not healthy")
+_GOING_AWAY = ("shutting down", "server exiting")
 # Triton's words for a model that is not loaded, under more than one status.
 _NOT_HELD = ("unknown model", "is not found", "is not ready", "no available versions")
 
@@ -127,6 +129,8 @@ def engine_error(code: grpc.StatusCode, details: str, address: str) -> EngineErr
         return EngineMissingModelError(message)
     if code in {status.UNAVAILABLE, status.CANCELLED, status.RESOURCE_EXHAUSTED}:
         return EngineUnavailableError(message)
+    if any(phrase in words for phrase in _PROCESS_GONE):
+        return EngineProcessGoneError(message)
     if any(phrase in words for phrase in _GOING_AWAY):
         return EngineUnavailableError(message)
     return EngineModelError(message)

@@ -44,3 +44,10 @@ def test_a_success_forgets_the_failures() -> None:
     breaker.succeed()
     breaker.fail(0.0)
     assert breaker.probe_at == breaker.first_pause
+
+
+def test_after_a_fault_that_no_probe_sees_it_waits_longer() -> None:
+    breaker = Breaker()
+    breaker.fail(0.0, at_least=5.0)
+    assert not breaker.probe_due(4.9)
+    assert breaker.probe_due(5.0)

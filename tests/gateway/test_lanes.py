@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from gateway.engine.errors import EngineModelError
+from gateway.engine.errors import EngineModelError, EngineProcessGoneError
 from gateway.engine.protocol import Work
 from gateway.errors import DeadlineExceededError, ModelFailedError, ModelUnavailableError
 from gateway.fleet import Fleet
@@ -172,6 +172,26 @@ async def test_a_batch_that_one_triton_lost_is_answered_by_another() -> None:
         wanted = expected(lane, *(text_of(3, start) for start in range(6)))
         assert [each.tolist()[0] for each in values] == wanted
         assert [replica.serves for replica in lane.replicas] == [False, True]
+
+
+async def test_what_a_triton_that_hangs_was_asked_another_answers_in_time() -> None:
+    hangs, good = ObedientEngine(held=asyncio.Event()), ObedientEngine()
+    async with lane_of(hangs, good) as lane:
+        jobs = [submit(lane, text_of(3, start), timeout=1.0) for start in range(6)]
+        values = await asyncio.gather(*(job.future for job in jobs))
+        wanted = expected(lane, *(text_of(3, start) for start in range(6)))
+        assert [each.tolist()[0] for each in values] == wanted
+        assert hangs.works
+        assert [replica.serves for replica in lane.replicas] == [False, True]
+
+
+async def test_a_triton_whose_process_is_gone_is_doubted_though_it_says_that_it_is_ready() -> None:
+    dead, good = ObedientEngine(error=EngineProcessGoneError("stub process")), ObedientEngine()
+    async with lane_of(dead, good) as lane:
+        await asyncio.gather(submit(lane, text_of(3)).future, submit(lane, text_of(3)).future)
+        first, second = lane.replicas
+        assert (first.serves, second.serves) == (False, True)
+        assert not first.breaker.probe_due(monotonic() + first.breaker.longest_pause)
 
 
 async def test_a_model_that_one_triton_does_not_hold_is_asked_for_at_another() -> None:

@@ -16,6 +16,7 @@ from gateway.engine.errors import (
     EngineError,
     EngineMissingModelError,
     EngineModelError,
+    EngineProcessGoneError,
     EngineTimeoutError,
     EngineUnavailableError,
 )
@@ -130,7 +131,7 @@ async def test_a_closed_engine_is_unavailable() -> None:
         (Code.NOT_FOUND, "Request for unknown model: 'm' is not found", EngineMissingModelError),
         (Code.UNAVAILABLE, "Request for unknown model: 'm' has no available versions",
          EngineMissingModelError),
-        (Code.INTERNAL, "Stub process 'm_0' is not healthy.", EngineUnavailableError),
+        (Code.INTERNAL, "Stub process 'm_0' is not healthy.", EngineProcessGoneError),
         (Code.UNAVAILABLE, "Server is stopping: shutting down", EngineUnavailableError),
         (Code.INTERNAL, "ONNX Runtime: bad shape", EngineModelError),
         (Code.INVALID_ARGUMENT, "unexpected shape for input", EngineModelError),
