@@ -15,8 +15,8 @@ from typing import Protocol
 from pydantic import ValidationError
 
 from contracts.endpoint import ModelEndpoint
-from registry import durable
 from registry.errors import EndpointConflictError, EndpointUnreadableError
+from service import durable
 
 log = logging.getLogger(__name__)
 

@@ -18,7 +18,7 @@ from contracts.endpoint import ModelEndpoint
 from contracts.loading import CostPoint, LoadedModel, LoaderReport, LoadFailure
 from contracts.manifest import MANIFEST, Manifest
 from contracts.model import ModelRef
-from registry import desired, durable, metrics, warmup
+from registry import desired, metrics, warmup
 from registry.desired import Failure, Ledger, Role, Want
 from registry.endpoint_store import EndpointStore
 from registry.errors import (
@@ -32,6 +32,7 @@ from registry.reporter import Reporter
 from registry.reports import Reports
 from registry.triton_client import Triton
 from registry.triton_config import BACKEND_ONNXRUNTIME, BACKEND_PYTHON
+from service import durable
 
 log = logging.getLogger(__name__)
 

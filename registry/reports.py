@@ -11,7 +11,7 @@ from typing import Protocol
 from pydantic import ValidationError
 
 from contracts.loading import LoaderReport
-from registry import durable
+from service import durable
 
 log = logging.getLogger(__name__)
 

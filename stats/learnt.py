@@ -6,10 +6,11 @@ that it is calibrating.
 
 import json
 import logging
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
+
+from service import durable
 
 log = logging.getLogger(__name__)
 
@@ -63,14 +64,10 @@ class LearntFile:
 
     def save(self, learnt: Mapping[str, Any]) -> None:
         """See ``Learnt``."""
-        aside = self._path.with_name(f".{self._path.name}.new")
+        document = {"schema_version": SCHEMA_VERSION, "versions": dict(learnt)}
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            with aside.open("w") as file:
-                json.dump({"schema_version": SCHEMA_VERSION, "versions": dict(learnt)}, file)
-                file.flush()
-                os.fsync(file.fileno())
-            aside.replace(self._path)
+            durable.write(self._path, json.dumps(document).encode())
         except OSError as error:
             log.warning(
                 "what drift learnt can't be saved",

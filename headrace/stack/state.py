@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from contracts.endpoint import ModelEndpoint
 from headrace.errors import BrokenHomeError, HomeInUseError
+from service import durable
 
 LAYOUT = 1
 _MARKER = "headrace-home.json"
@@ -126,7 +127,7 @@ def claimed(root: Path) -> Iterator[Home]:
         root.mkdir(parents=True, exist_ok=True)
         with _locked(home):
             if not home.marker.exists():
-                write_atomically(home.marker, json.dumps({"layout": LAYOUT}) + "\n")
+                durable.write(home.marker, json.dumps({"layout": LAYOUT}).encode() + b"\n")
             _check(home)
             for folder in _FOLDERS:
                 (root / folder).mkdir(parents=True, exist_ok=True)
@@ -172,7 +173,7 @@ def is_locked(home: Home) -> bool:
 
 def write_record(home: Home, record: StackRecord) -> None:
     """Says what runs, whole or not at all."""
-    write_atomically(home.stack_file, record.model_dump_json(indent=2) + "\n")
+    durable.write(home.stack_file, record.model_dump_json(indent=2).encode() + b"\n")
 
 
 def read_record(home: Home) -> StackRecord | None:
@@ -185,16 +186,6 @@ def read_record(home: Home) -> StackRecord | None:
         # It is just starting or ending; its record is not there yet or was written by another
         # version of this program.
         return None
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Writes beside ``path``, then renames over it: no reader ever sees half of it."""
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
-    with aside.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    aside.replace(path)
 
 
 def _refuse_foreign(home: Home) -> None:

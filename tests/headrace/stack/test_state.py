@@ -124,11 +124,3 @@ def test_a_record_that_can_not_be_read_counts_as_none(tmp_path: Path) -> None:
     with claimed(tmp_path / "home") as home:
         home.stack_file.write_text('{"pid": 1')
         assert state.read_record(home) is None
-
-
-def test_a_write_replaces_the_file_whole_and_leaves_nothing_beside(tmp_path: Path) -> None:
-    path = tmp_path / "file"
-    state.write_atomically(path, "one")
-    state.write_atomically(path, "two")
-    assert path.read_text() == "two"
-    assert list(tmp_path.iterdir()) == [path]

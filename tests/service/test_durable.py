@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from registry import durable
+from service import durable
 
 
 def test_the_new_bytes_replace_the_old_ones(tmp_path: Path) -> None:

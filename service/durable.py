@@ -1,6 +1,6 @@
 """Writes a small file whole or not at all.
 
-Called by everything in the registry that keeps state in files. A reader sees the old bytes or the
+Called by everything that keeps state in files. A reader sees the old bytes or the
 new ones, never half of them, also across a crash.
 """
 
