@@ -7,7 +7,6 @@ once. It never waits for the event stream, nor for a copy of a request.
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass
 from http import HTTPStatus
 from time import monotonic
 from typing import Protocol
@@ -16,21 +15,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contracts.endpoint import Arm
-from contracts.events import Latency, PredictionEvent, TextRecord
-from gateway import unknown
-from gateway.caller import caller_hash
+from contracts.events import PredictionEvent, TextRecord
+from gateway.attempt import Attempt, event_of
 from gateway.calls import Answer, Call
+from gateway.copies import Answered
 from gateway.encoding import Encoding
 from gateway.errors import CLIENT_GONE_STATUS, GatewayError
-from gateway.lanes import Job, Lane
+from gateway.lanes import Lane
 from gateway.metrics import Metrics
 from gateway.receipts import Receipts
 from gateway.recording import Recorder
 from gateway.repeats import first_deadline, usual_seconds
 from gateway.routing import EndpointRoutes, Shadow, Way
-from gateway.shadow import Answered, Shadows
-from gateway.tracing import trace_id
-from preprocess.encoder import Encoded
+from gateway.shadow import Shadows
 from preprocess.observe import answered as answered_records
 from preprocess.observe import unanswered as unanswered_records
 
@@ -41,19 +38,6 @@ class Tracer(Protocol):
     def attempt(self, call: Call, event: PredictionEvent) -> None:
         """One attempt with the time of its stages."""
         ...
-
-
-@dataclass(slots=True)
-class Attempt:
-    """One try of a call on one version, with what its event needs."""
-
-    call: Call
-    way: Way
-    encoded: Encoded
-    began: float  # the handler's start, loop clock
-    tokenise: float
-    job: Job | None = None
-    repeated: bool = False  # another version's attempt has failed before
 
 
 class Attempts:
@@ -150,7 +134,7 @@ class Attempts:
                 self._failed(attempt, _status(error), answered=True)
                 raise error from None
         self._failed(attempt, _status(error), answered=False)
-        return Attempt(call, way, encoded, attempt.began, tokenise, repeated=True)
+        return Attempt(call, way, encoded, tokenise, attempt.queue, repeated=True)
 
     def _second(
         self, lanes: Mapping[str, Lane], routes: EndpointRoutes, attempt: Attempt
@@ -196,34 +180,12 @@ class Attempts:
     def _record(
         self, attempt: Attempt, status: int, records: list[TextRecord], *, answered: bool
     ) -> PredictionEvent:
-        call, job, ref = attempt.call, attempt.job, attempt.way.model.ref
-        event = PredictionEvent(
-            request_id=call.request_id,
-            time=call.received,
-            endpoint=call.endpoint,
-            version=ref.version,
-            package=ref.package,
-            arm=attempt.way.arm,
-            status=status,
-            answered=answered,
-            latency=Latency(
-                queue=max(0.0, attempt.began - call.started),
-                tokenise=attempt.tokenise,
-                wait=job.wait if job is not None else 0.0,
-                infer=job.infer if job is not None else 0.0,
-                total=max(0.0, monotonic() - call.started),
-            ),
-            texts=records,
-            trace_id=trace_id(call.trace_parent),
-            caller=caller_hash(call.endpoint, call.sticky_key),
-            repeated=attempt.repeated,
-            observations=call.observed or {},
-            unk_words=unknown.words_of(call, attempt.way.model, attempt.encoded),
-        )
+        total = max(0.0, monotonic() - attempt.call.started)
+        event = event_of(attempt, status, records, answered=answered, total=total)
         self._recorder.attempt(event)
         self._metrics.attempt_finished(event, len(records), sum(attempt.encoded.tokens))
         if self._tracer is not None:
-            self._tracer.attempt(call, event)
+            self._tracer.attempt(attempt.call, event)
         return event
 
 

@@ -16,7 +16,8 @@ import msgspec
 
 from contracts.endpoint import Limits
 from gateway.admission import TokenBudget, check_size, check_wait
-from gateway.attempts import Attempt, Attempts, Tracer
+from gateway.attempt import Attempt
+from gateway.attempts import Attempts, Tracer
 from gateway.calls import Answer, Call, EndpointView
 from gateway.encoding import Encoding
 from gateway.errors import (
@@ -143,7 +144,7 @@ class Handler:
                 self._refused(call, int(HTTPStatus.INTERNAL_SERVER_ERROR), "internal")
                 raise
             try:
-                attempt = Attempt(call, way, encoded, began, tokenise)
+                attempt = Attempt(call, way, encoded, tokenise, max(0.0, began - call.started))
                 return await self._attempts.answer(serving.lanes, routes, lane, attempt)
             finally:
                 self._budget.release(call.endpoint, tokens)

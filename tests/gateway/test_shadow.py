@@ -10,9 +10,10 @@ from handler_world import ONE, TWO, World, world_of
 
 from contracts.endpoint import Arm
 from contracts.events import PredictionEvent
+from gateway.copies import Answered
 from gateway.engine.errors import EngineModelError
 from gateway.errors import ModelFailedError
-from gateway.shadow import Answered, Pace, Share
+from gateway.pace import Pace
 
 SHADOWED = endpoint_of(ONE.ref, shadow=TWO.ref, rollout="r")
 # No share is ever used up, and the timers of a busy machine are no lag.
@@ -231,14 +232,3 @@ async def test_a_candidate_with_another_tokeniser_gets_its_own_tokens() -> None:
     primary, copy = world.recorder.events
     assert [(text.tokens, text.truncated) for text in primary.texts] == [(9, False)]
     assert [(text.tokens, text.truncated) for text in copy.texts] == [(4, True)]
-
-
-def test_a_share_is_never_exceeded_for_long() -> None:
-    share = Share(rate=2.0, burst=1.0)
-    taken, now = 0.0, 0.0
-    while now < 100:
-        if share.open(now):
-            share.take(3.0)
-            taken += 3.0
-        now += 0.01
-    assert 2.0 * 100 - 3 <= taken <= 2.0 * 100 + 1 + 3

@@ -16,11 +16,12 @@ from gateway.handler import Handler, Serving
 from gateway.lanes import Lane
 from gateway.metrics import Metrics
 from gateway.observations import Hooks, Preprocessor
+from gateway.pace import Pace
 from gateway.packages import ServedModel
 from gateway.rates import RateLimits
 from gateway.receipts import Receipts
 from gateway.routing import RoutingTable, build_table
-from gateway.shadow import Pace, Shadows
+from gateway.shadow import Shadows
 
 ONE, TWO = model_of("1"), model_of("2")
 
