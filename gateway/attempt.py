@@ -9,7 +9,7 @@ from contracts.events import Latency, Pairing, PredictionEvent, TextRecord
 from gateway import unknown
 from gateway.caller import caller_hash
 from gateway.calls import Call
-from gateway.lanes import Job
+from gateway.jobs import Job
 from gateway.routing import Way
 from gateway.tracing import trace_id
 from preprocess.encoder import Encoded

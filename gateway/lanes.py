@@ -10,13 +10,11 @@ another package.
 import asyncio
 import logging
 import math
-from collections.abc import Iterable, Sequence
-from heapq import heapify, heappop, heappush
+from collections.abc import Iterable
 from time import monotonic
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gateway.cost import CostModel
 from gateway.engine.errors import (
@@ -29,9 +27,10 @@ from gateway.engine.errors import (
 from gateway.engine.protocol import Work
 from gateway.errors import ModelFailedError, no_triton, too_late
 from gateway.fleet import Fleet, Flight, Replica
+from gateway.jobs import Deadlines, Job, TextRow, Values
 from gateway.lag import LoopLag
 from gateway.packages import ServedModel
-from gateway.schedule import Batch, Row, Schedule, Slots
+from gateway.schedule import Batch, Schedule, Slots
 from preprocess.encoder import Encoded
 from preprocess.errors import EngineOutputError
 
@@ -52,9 +51,6 @@ _MOST_LAG = 0.25
 # Turns of the event loop for which an engine should have work: one is over before the next batch is
 # sent, and another may be as long.
 _TURNS_COVERED = 2.0
-_LEAST_REVIEW = 512  # jobs in the heap of deadlines before those that ended are swept out
-
-Values = NDArray[np.float32]
 
 
 class BatchMeter(Protocol):
@@ -65,59 +61,6 @@ class BatchMeter(Protocol):
     ) -> None:
         """A batch was answered: its rows, real and padded tokens, and the engine's seconds."""
         ...
-
-
-class TextRow(Row):
-    """One text of a job."""
-
-    __slots__ = ("ids", "index", "job", "tries", "type_ids")
-
-    def __init__(
-        self, job: "Job", index: int, ids: Sequence[int], *, bucket: int, enqueued: float
-    ) -> None:
-        lengths = (bucket, len(ids))
-        super().__init__(job.flow, lengths, enqueued=enqueued, deadline=job.deadline)
-        self.job = job
-        self.index = index
-        self.ids = ids
-        self.type_ids: Sequence[int] | None = None
-        self.tries = 0
-
-
-class Job:
-    """The texts of one call on one package; await ``future`` for float32 ``[texts, width]``.
-
-    The lane fails it at its deadline. ``wait`` and ``infer`` are the seconds of its slowest text in
-    the lane and at the engine.
-    """
-
-    __slots__ = ("deadline", "flow", "future", "infer", "left", "parts", "rows", "wait")
-
-    def __init__(self, flow: str, deadline: float, future: "asyncio.Future[Values]") -> None:
-        self.flow = flow
-        self.deadline = deadline
-        self.future = future
-        self.rows: list[TextRow] = []
-        self.parts: list[Values] = []
-        self.left = 0
-        self.wait = 0.0
-        self.infer = 0.0
-
-    def fill(self, index: int, values: Values) -> None:
-        """Takes the values ``[1, width]`` of one text; the last one completes the job."""
-        self.left -= 1
-        if len(self.rows) == 1:
-            if not self.future.done():
-                self.future.set_result(values)
-            return
-        self.parts[index] = values
-        if self.left == 0 and not self.future.done():
-            self.future.set_result(np.concatenate(self.parts))
-
-    def fail(self, error: Exception) -> None:
-        """Ends the job with an error, unless it has ended."""
-        if not self.future.done():
-            self.future.set_exception(error)
 
 
 class Lane:
@@ -144,10 +87,7 @@ class Lane:
         self._loop = asyncio.get_running_loop()
         self._awake = False
         self._timer: asyncio.TimerHandle | None = None
-        self._alarm: asyncio.TimerHandle | None = None
-        self._deadlines: list[tuple[float, int, Job]] = []
-        self._review_at = _LEAST_REVIEW
-        self._jobs = 0
+        self._deadlines = Deadlines(self._loop, self._late)
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
@@ -217,7 +157,7 @@ class Lane:
         job.left = len(job.rows)
         if job.left > 1:
             job.parts = [_NOTHING] * job.left
-        self._watch(job)
+        self._deadlines.watch(job)
         self.wake()
         return job
 
@@ -241,35 +181,8 @@ class Lane:
         while self._tasks:
             await asyncio.wait(self._tasks)
 
-    def _watch(self, job: Job) -> None:
-        """Sees to it that the job ends by its deadline."""
-        waiting = self._deadlines
-        if len(waiting) >= self._review_at:
-            # Jobs that were answered long before their deadline don't stay in memory until then.
-            waiting[:] = [entry for entry in waiting if not entry[2].future.done()]
-            heapify(waiting)
-            self._review_at = 2 * len(waiting) + _LEAST_REVIEW
-        heappush(waiting, (job.deadline, self._jobs, job))
-        self._jobs += 1
-        if waiting[0][2] is job or self._alarm is None:
-            self._set_alarm()
-
-    def _set_alarm(self) -> None:
-        """One timer for all jobs: a timer each would cost as much as the rest of the queue."""
-        if self._alarm is not None:
-            self._alarm.cancel()
-        waiting = self._deadlines
-        while waiting and waiting[0][2].future.done():
-            heappop(waiting)
-        self._alarm = self._loop.call_at(waiting[0][0], self._ring) if waiting else None
-
-    def _ring(self) -> None:
-        now = monotonic()
-        while self._deadlines and self._deadlines[0][0] <= now:
-            _, _, job = heappop(self._deadlines)
-            if not job.future.done():
-                self.abandon(job, too_late())
-        self._set_alarm()
+    def _late(self, job: Job) -> None:
+        self.abandon(job, too_late())
 
     def _woken(self) -> None:
         self._awake = False

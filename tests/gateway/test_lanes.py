@@ -16,7 +16,8 @@ from gateway.engine.errors import EngineModelError, EngineProcessGoneError
 from gateway.engine.protocol import Work
 from gateway.errors import DeadlineExceededError, ModelFailedError, ModelUnavailableError
 from gateway.fleet import Fleet
-from gateway.lanes import Job, Lane
+from gateway.jobs import Job
+from gateway.lanes import Lane
 from gateway.packages import ServedModel
 
 
