@@ -29,20 +29,21 @@ WORK = Work(model="m", output="logits", tensors={"input_ids": IDS})
 
 
 class Triton(service_pb2_grpc.GRPCInferenceServiceServicer):
-    """Answers [sum, count] of each row; fails or sleeps where told."""
+    """Answers [sum, count] of each row; fails or never answers where told."""
 
     def __init__(self) -> None:
         self.requests: list[Any] = []
         self.arrived = asyncio.Event()
         self.failure: tuple[grpc.StatusCode, str] | None = None
-        self.sleep_seconds = 0.0
+        self.answers = asyncio.Event()
+        self.answers.set()
 
     async def ModelInfer(  # noqa: N802 - the protocol's own name
         self, request: Any, context: Any
     ) -> Any:
         self.requests.append(request)
         self.arrived.set()
-        await asyncio.sleep(self.sleep_seconds)
+        await self.answers.wait()
         if self.failure is not None:
             await context.abort(*self.failure)
         shape = tuple(request.inputs[0].shape)
@@ -83,7 +84,7 @@ async def test_a_batch_goes_and_its_answer_comes() -> None:
 
 async def test_a_slow_engine_runs_into_its_time() -> None:
     async with triton_at() as (triton, engine, _):
-        triton.sleep_seconds = 10
+        triton.answers.clear()
         with pytest.raises(EngineTimeoutError):
             await engine.infer(WORK, 0.05)
 
@@ -99,7 +100,7 @@ async def test_an_engine_that_is_away_fails_at_once_and_is_not_ready() -> None:
 
 async def test_an_engine_that_dies_under_a_batch_is_unavailable() -> None:
     async with triton_at() as (triton, engine, server):
-        triton.sleep_seconds = 10
+        triton.answers.clear()
         batch = asyncio.create_task(engine.infer(WORK, 10))
         await triton.arrived.wait()
         await server.stop(None)

@@ -5,7 +5,7 @@ import json
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from typing import Any
 
 import httpx
@@ -47,11 +47,9 @@ def connected(served: Served) -> Iterator[socket.socket]:
 def read_all(connection: socket.socket) -> bytes:
     """Until the server ends the connection."""
     received = b""
-    try:
+    with suppress(ConnectionResetError):  # it ended with something of ours still unread
         while piece := connection.recv(65536):
             received += piece
-    except ConnectionResetError:
-        pass
     return received
 
 
