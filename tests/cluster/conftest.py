@@ -28,34 +28,54 @@ def image_values() -> dict[str, str]:
     return values
 
 
-def client_image() -> str:
-    """The image from which the tests call."""
-    images = image_values()
-    registry = f"{images['registry']}/" if "registry" in images else ""
-    return f"{registry}headrace-client:{images['tag']}"
+def image(name: str) -> str:
+    """One of our images, as the cluster knows it."""
+    values = image_values()
+    registry = f"{values['registry']}/" if "registry" in values else ""
+    return f"{registry}headrace-{name}:{values['tag']}"
 
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Cluster]:
     if reason := reason_to_skip(os.environ):
         pytest.skip(reason)
-    with writable_host_paths(f"{NAMESPACE}-node", client_image()), own_namespace(NAMESPACE) as ours:
+    with (
+        writable_host_paths(f"{NAMESPACE}-node", image("client")),
+        own_namespace(NAMESPACE) as ours,
+    ):
         yield ours
+
+
+def our_release(cluster: Cluster) -> Release:
+    return Release(cluster, ROOT / "tests" / "cluster" / "values.yaml", image_values())
 
 
 @pytest.fixture
 def release(cluster: Cluster) -> Release:
-    values = ROOT / "tests" / "cluster" / "values.yaml"
-    ours = Release(cluster, values, image_values())
+    ours = our_release(cluster)
     if not ours.is_installed():
         ours.install()
     return ours
 
 
+@pytest.fixture
+def absent(cluster: Cluster) -> Iterator[Release]:
+    """The release, not installed and with nothing left of it; so it is again at the end."""
+    ours = our_release(cluster)
+    ours.forget()
+    yield ours
+    ours.forget()
+
+
+@pytest.fixture(scope="session")
+def object_store_image() -> str:
+    return image("object-store")
+
+
 @pytest.fixture(scope="session")
 def client(cluster: Cluster) -> ClientPod:
     pod = ClientPod(cluster)
-    pod.start(client_image())
+    pod.start(image("client"))
     return pod
 
 

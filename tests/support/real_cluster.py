@@ -125,9 +125,21 @@ class Release:
         said = json.loads(self.cluster.helm("list", "--deployed", "-o", "json"))
         return self.name in [each["name"] for each in said]
 
+    def is_known(self) -> bool:
+        """Whether helm knows it at all, be it well or not."""
+        return bool(json.loads(self.cluster.helm("list", "--all", "-o", "json")))
+
     def uninstall(self) -> str:
         """Uninstalls; returns what helm said."""
         return self.cluster.helm("uninstall", self.name, "--wait", "--timeout", "180s", seconds=200)
+
+    def forget(self) -> None:
+        """Uninstalls it where it is installed, with the endpoints and volumes that it left."""
+        if self.is_known():
+            self.uninstall()
+        if self.cluster.get("crd", CRD):
+            self.cluster.kubectl("delete", "mep", "--all")
+        self.cluster.kubectl("delete", "pvc", "--all", "--timeout=60s", seconds=70)
 
     def rollback(self, seconds: float = 600) -> str:
         """Goes back to the revision before, and waits until all is ready."""
@@ -135,8 +147,8 @@ class Release:
         return self.cluster.helm("rollback", self.name, *deadline, seconds=seconds + 30)
 
     def scale(self, component: str, pods: int) -> None:
-        """Scales a Deployment, and waits until it has just so many pods, all ready."""
-        self.cluster.kubectl("scale", f"deployment/{self.host(component)}", f"--replicas={pods}")
+        """Scales a component, and waits until it has just so many pods, all ready."""
+        self.cluster.kubectl("scale", self._owner(component), f"--replicas={pods}")
         self.until_ready(component)
         until(f"{pods} pods of {component}", 120, lambda: len(self.pods(component)) == pods)
 
