@@ -7,8 +7,6 @@ gateway restarts into service while the store is away.
 
 import hashlib
 import logging
-import os
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -28,6 +26,7 @@ from preprocess.encoder import TextEncoder
 from preprocess.errors import TokenizerFileError
 from preprocess.heads import task_values
 from preprocess.padding import RowPadder
+from service import durable
 
 log = logging.getLogger(__name__)
 
@@ -156,21 +155,24 @@ class StorePackages:
 
     def open(self, ref: ModelRef) -> ServedModel:
         """See ``PackageSource.open``."""
+        model = self._cached(ref)
+        if model is None:
+            files = {name: self._fetch(ref, name) for name in (MANIFEST, TOKENIZER)}
+            model = open_package(ref, files[MANIFEST], files[TOKENIZER])
+            self._keep(ref, files)
+        return model
+
+    def _cached(self, ref: ModelRef) -> ServedModel | None:
+        """The package out of the cache; None where it is not there whole."""
         folder = self._cache / ref.package
         try:
-            model = open_package(
-                ref, (folder / MANIFEST).read_bytes(), (folder / TOKENIZER).read_bytes()
-            )
+            files = [(folder / name).read_bytes() for name in (MANIFEST, TOKENIZER)]
+            return open_package(ref, *files)
         except FileNotFoundError:
-            pass
+            return None
         except (OSError, PackageError) as error:
             log.warning("cached package is not used", extra={"reason": str(error)})
-        else:
-            return model
-        files = {name: self._fetch(ref, name) for name in (MANIFEST, TOKENIZER)}
-        model = open_package(ref, files[MANIFEST], files[TOKENIZER])
-        self._keep(folder, files)
-        return model
+            return None
 
     def _fetch(self, ref: ModelRef, name: str) -> bytes:
         url = f"{self._store_url}/{ref.package}/{name}"
@@ -183,21 +185,15 @@ class StorePackages:
             raise PackageError(f"{url} can't be fetched: {error!r}") from error
         return content
 
-    def _keep(self, folder: Path, files: dict[str, bytes]) -> None:
+    def _keep(self, ref: ModelRef, files: dict[str, bytes]) -> None:
+        folder = self._cache / ref.package
         try:
             folder.mkdir(parents=True, exist_ok=True)
             for name, content in files.items():
-                _write_whole(folder / name, content)
+                durable.write(folder / name, content)
         except OSError as error:
             # Served all the same: the cache only matters at a restart without a store.
             log.warning("package is not cached", extra={"reason": str(error)})
-
-
-def _write_whole(path: Path, content: bytes) -> None:
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    with os.fdopen(handle, "wb") as file:
-        file.write(content)
-    Path(name).replace(path)
 
 
 def _sha256(content: bytes) -> str:

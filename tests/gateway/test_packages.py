@@ -72,6 +72,15 @@ def test_a_cache_that_can_not_be_written_is_no_obstacle(tmp_path: Path) -> None:
     assert packages.open(ref).ref == ref
 
 
+def test_what_can_not_be_cached_leaves_nothing_behind(tmp_path: Path) -> None:
+    ref = store_with(tmp_path / "store", manifest_of())
+    folder = tmp_path / "cache" / ref.package
+    (folder / MANIFEST).mkdir(parents=True)  # no file can take its place
+    packages = StorePackages((tmp_path / "store").as_uri(), tmp_path / "cache")
+    assert packages.open(ref).ref == ref
+    assert [path.name for path in folder.iterdir()] == [MANIFEST]
+
+
 def test_a_manifest_that_can_not_be_served_is_refused() -> None:
     good = manifest_of()
     short = good.model_copy(update={"length_buckets": (4,)})
