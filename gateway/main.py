@@ -39,7 +39,6 @@ from gateway.handler import Handler
 from gateway.http.limits import HttpLimits
 from gateway.http.server import uvicorn_options
 from gateway.keys import KeyRing
-from gateway.logs import Style, configure
 from gateway.metrics import Metrics, Read, Reading
 from gateway.observations import declared_by, find_hooks
 from gateway.packages import StorePackages
@@ -50,12 +49,15 @@ from gateway.settings import Settings, read_settings
 from gateway.shadow import Shadows
 from gateway.tls import Tls, TlsFileError
 from gateway.tracing import TracingUnavailableError, open_tracer
+from service import logs
 from service.kafka_login import KafkaLoginError
 from service.kubernetes.errors import AccessError
 
 log = logging.getLogger("gateway")
 
 _SIMULATED_ADDRESS = "simulated"
+# Libraries that would have a word about every connection.
+_QUIET = ("kafka", "grpc", "uvicorn", "asyncio", "fsspec")
 
 
 class PortTakenError(Exception):
@@ -285,7 +287,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # The event loop is the one busy thread of this process: more would only fight it for a core.
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     os.environ["RAYON_NUM_THREADS"] = "1"
-    configure(settings.log_level, cast("Style", settings.log_style))
+    style = cast("logs.Style", settings.log_style)
+    logs.configure("gateway", settings.log_level, style, quiet=_QUIET)
     try:
         uvloop.run(_run(settings, os.environ))
     except _SENTENCES as error:

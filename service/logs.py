@@ -1,14 +1,24 @@
-"""Logs as one JSON object a line on standard error.
+"""Logs on standard error: one JSON object a line, or readable lines on a terminal.
 
-Called once in each service's main. What is passed as ``extra`` becomes fields of the object.
+Called once in each service's main. What is passed as ``extra`` becomes fields of the line.
 """
 
 import json
 import logging
 import sys
+from collections.abc import Sequence
 from datetime import UTC, datetime
+from typing import Literal, TextIO
 
-_STANDARD = set(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+Style = Literal["auto", "json", "terminal"]
+
+_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {
+    "message", "asctime", "taskName", "color_message"
+}  # fmt: skip
+
+
+def _fields(record: logging.LogRecord) -> dict[str, object]:
+    return {name: value for name, value in vars(record).items() if name not in _STANDARD}
 
 
 class JsonFormatter(logging.Formatter):
@@ -26,19 +36,50 @@ class JsonFormatter(logging.Formatter):
             "service": self._service,
             "logger": record.name,
             "message": record.getMessage(),
+            **_fields(record),
         }
-        fields |= {key: value for key, value in vars(record).items() if key not in _STANDARD}
         if record.exc_info:
             fields["exception"] = self.formatException(record.exc_info)
         return json.dumps(fields, default=str, ensure_ascii=False)
 
 
-def configure(service: str, level: str) -> None:
-    """Sends every logger of this process to standard error.
+class TerminalFormatter(logging.Formatter):
+    """Time, level, message, then the fields."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One line, and the traceback below it where there is one."""
+        at = datetime.fromtimestamp(record.created).astimezone().strftime("%H:%M:%S")
+        fields = " ".join(f"{name}={value}" for name, value in _fields(record).items())
+        line = f"{at} {record.levelname:<7} {record.getMessage()} {fields}".rstrip()
+        if record.exc_info:
+            line += "\n" + self.formatException(record.exc_info)
+        return line
+
+
+def configure(
+    service: str,
+    level: str,
+    style: Style = "json",
+    *,
+    quiet: Sequence[str] = (),
+    stream: TextIO | None = None,
+) -> None:
+    """Sends every logger of this process to one stream.
+
+    Args:
+        service: its name in JSON.
+        level: the least level that is written.
+        style: ``auto`` is readable on a terminal, JSON anywhere else.
+        quiet: loggers that speak up only when something is wrong.
+        stream: standard error unless given.
 
     Raises:
         ValueError: no such level.
     """
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonFormatter(service))
+    stream = stream or sys.stderr
+    readable = style == "terminal" or (style == "auto" and stream.isatty())
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(TerminalFormatter() if readable else JsonFormatter(service))
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    for name in quiet:
+        logging.getLogger(name).setLevel(max(logging.WARNING, logging.getLogger().level))
