@@ -6,7 +6,15 @@ from collections.abc import Iterator
 
 import pytest
 from cluster_load import CALLERS, Load, Outcome, go_on, load
-from cluster_walk import MODEL, endpoint_url, register_variant, stable, until_answered
+from cluster_walk import (
+    MODEL,
+    endpoint_url,
+    phases,
+    register_variant,
+    stable,
+    until_answered,
+    until_phase,
+)
 from real_cluster import ClientPod, Release, until
 from rolling_stack import spec
 
@@ -16,7 +24,6 @@ from registry.projection import PROMOTED
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1500)]
 
 RATE = 30.0
-DECIDED_SECONDS = 600.0
 TAGS = """
 import json, sys
 from mlflow import MlflowClient
@@ -38,24 +45,6 @@ def callers(release: Release, client: ClientPod) -> Iterator[Load]:
     until_answered(release, client)
     with load(client, endpoint_url(release), RATE) as running:
         yield running
-
-
-def phases(release: Release, version: str) -> list[Phase]:
-    """What became of a version so far, as the endpoint's status tells it."""
-    history = release.cluster.get("mep", MODEL)["status"]["history"]
-    return [Phase(line["phase"]) for line in history if line["version"] == version]
-
-
-def until_phase(release: Release, version: str, phase: Phase) -> None:
-    try:
-        until(
-            f"version {version} is {phase.value}",
-            DECIDED_SECONDS,
-            lambda: phase in phases(release, version),
-        )
-    except AssertionError as error:
-        candidate = release.cluster.get("mep", MODEL)["status"].get("candidate")
-        raise AssertionError(f"{error}\n{candidate}\n{release.cluster.trouble()}") from error
 
 
 def told(release: Release, client: ClientPod, version: str) -> str:

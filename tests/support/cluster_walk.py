@@ -6,10 +6,11 @@ from typing import Any
 
 from real_cluster import ROOT, SITE_PACKAGES, ClientPod, Release, until
 
-from contracts.endpoint import Arm
+from contracts.endpoint import Arm, Phase
 
 MODEL = "sentiment-classifier"
 TEXT = "a warm, funny and moving film"
+DECIDED_SECONDS = 600.0  # a rollout
 SERVING_SECONDS = 420.0  # its image's first start, conversion, warm-up
 
 _REGISTER = f"{SITE_PACKAGES}/headrace/example/register.py"
@@ -82,3 +83,22 @@ def until_answered(release: Release, client: ClientPod, seconds: float = 60.0) -
         return said if said["status"] == 200 else None
 
     return until("the gateway answers", seconds, answered)
+
+
+def phases(release: Release, version: str) -> list[Phase]:
+    """What became of a version so far, as the endpoint's status tells it."""
+    history = release.cluster.get("mep", MODEL)["status"]["history"]
+    return [Phase(line["phase"]) for line in history if line["version"] == version]
+
+
+def until_phase(release: Release, version: str, phase: Phase) -> None:
+    """Waits until a version has come to a phase."""
+    try:
+        until(
+            f"version {version} is {phase.value}",
+            DECIDED_SECONDS,
+            lambda: phase in phases(release, version),
+        )
+    except AssertionError as error:
+        candidate = release.cluster.get("mep", MODEL)["status"].get("candidate")
+        raise AssertionError(f"{error}\n{candidate}\n{release.cluster.trouble()}") from error

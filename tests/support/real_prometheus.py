@@ -5,7 +5,7 @@ Debian's package ``prometheus``, on a free port of 127.0.0.1; its data lies in a
 
 import contextlib
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -59,6 +59,11 @@ class RealPrometheus:
         active = self._get("targets")["activeTargets"]
         return {target["labels"]["job"]: target["health"] for target in active}
 
+    def scraped(self) -> list[tuple[dict[str, str], str]]:
+        """Labels and health of every target."""
+        active = self._get("targets")["activeTargets"]
+        return [(target["labels"], target["health"]) for target in active]
+
     def rules(self) -> list[dict[str, Any]]:
         """Every rule with its health."""
         return [rule for group in self._get("rules")["groups"] for rule in group["rules"]]
@@ -74,8 +79,13 @@ def _sample(pair: list[Any]) -> tuple[float, float]:
 
 
 @contextlib.contextmanager
-def real_prometheus(home: Path, jobs: Mapping[str, int], rules: Path) -> Iterator[RealPrometheus]:
-    """Starts one that scrapes each job's port on 127.0.0.1, and stops it at the end."""
+def real_prometheus(
+    home: Path, jobs: Mapping[str, int], rules: Path, more: Sequence[Mapping[str, Any]] = ()
+) -> Iterator[RealPrometheus]:
+    """Starts one that scrapes each job's port on 127.0.0.1, and stops it at the end.
+
+    ``more``: further jobs, as Prometheus' configuration has them.
+    """
     program = prometheus_programs.program("prometheus")
     home.mkdir(parents=True)
     config = {
@@ -87,7 +97,8 @@ def real_prometheus(home: Path, jobs: Mapping[str, int], rules: Path) -> Iterato
         "scrape_configs": [
             {"job_name": job, "static_configs": [{"targets": [f"127.0.0.1:{port}"]}]}
             for job, port in jobs.items()
-        ],
+        ]
+        + [dict(job) for job in more],
     }
     (home / "prometheus.yml").write_text(yaml.safe_dump(config), encoding="utf-8")
     (port,) = own_ports(1)
