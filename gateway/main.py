@@ -45,11 +45,11 @@ from gateway.packages import StorePackages
 from gateway.rates import RateLimits
 from gateway.receipts import ReceiptKeyError, Receipts, read_keys
 from gateway.reconcile import Reconciler
-from gateway.settings import Settings, read_settings
+from gateway.settings import Settings
 from gateway.shadow import Shadows
 from gateway.tls import Tls, TlsFileError
 from gateway.tracing import TracingUnavailableError, open_tracer
-from service import logs
+from service import flags, logs
 from service.kafka_login import KafkaLoginError
 from service.kubernetes.errors import AccessError
 
@@ -283,7 +283,8 @@ async def _run(settings: Settings, environment: Mapping[str, str]) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The process: reads settings, serves, and returns its exit status."""
-    settings = read_settings(sys.argv[1:] if arguments is None else arguments, os.environ)
+    argv = sys.argv[1:] if arguments is None else arguments
+    settings = flags.parse(Settings, argv, os.environ, program="gateway.main")
     # The event loop is the one busy thread of this process: more would only fight it for a core.
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     os.environ["RAYON_NUM_THREADS"] = "1"

@@ -9,7 +9,7 @@ import argparse
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, Field, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, get_origin
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -31,7 +31,8 @@ def parse(
     """The settings that the flags and the environment say.
 
     Args:
-        settings: a frozen dataclass whose fields are str, int, float, bool or Path.
+        settings: a frozen dataclass whose fields are str, int, float, bool, Path, or tuples of
+            str, which are written with commas.
         argv: the flags.
         environment: where a flag that is not given is looked for.
         program: the name in ``--help``.
@@ -43,23 +44,43 @@ def parse(
     parser = argparse.ArgumentParser(prog=program, description=settings.__doc__)
     for item in fields(settings):
         _add(parser, item, environment)
-    return settings(**vars(parser.parse_args(argv)))
+    values = vars(parser.parse_args(argv))
+    for item in fields(settings):  # argparse does not hold what is no flag to the choices
+        choices = item.metadata.get("choices")
+        if choices and values[item.name] not in choices:
+            said = f"{_variable(item)} is {values[item.name]!r}"
+            parser.error(f"{said}, not one of {', '.join(choices)}")
+    return settings(**values)
 
 
 def _add(
     parser: argparse.ArgumentParser, item: "Field[Any]", environment: Mapping[str, str]
 ) -> None:
-    variable = f"HEADRACE_{item.name.upper()}"
+    variable = _variable(item)
     default = environment.get(variable, None if item.default is MISSING else item.default)
-    shown = "" if item.default in (MISSING, "", None) else f" Default: {item.default}."
+    shown = "" if item.default in (MISSING, "", None, ()) else f" Default: {item.default}."
     parser.add_argument(
         f"--{item.name.replace('_', '-')}",
-        type=_bool if item.type is bool else _path if item.type is Path else item.type,
+        type=_parser(item.type),
         default=default,
         required=default is None,
         choices=item.metadata.get("choices"),
         help=f"{item.metadata['help']}{shown} Also {variable}.".replace("%", "%%"),
     )
+
+
+def _variable(item: "Field[Any]") -> str:
+    return f"HEADRACE_{item.name.upper()}"
+
+
+def _parser(kind: Any) -> Any:  # noqa: ANN401 - a type, or what reads one
+    if get_origin(kind) is tuple:
+        return _words
+    return {bool: _bool, Path: _path}.get(kind, kind)
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(word for word in (part.strip() for part in text.split(",")) if word)
 
 
 def _bool(text: str) -> bool:

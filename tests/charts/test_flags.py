@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from helm_chart import CASES, LIGHT, everything, manifests, pod_specs
 
-from gateway.settings import read_settings
+from gateway.settings import Settings
 from headrace.controller.settings import ControllerSettings
 from registry.settings import LoaderSettings
 from service import flags
@@ -19,7 +19,7 @@ def _read(settings: type[Any]) -> Callable[[Sequence[str]], Any]:
 
 
 READ: dict[str, Callable[[Sequence[str]], Any]] = {
-    "gateway.main": lambda arguments: read_settings(arguments, {}),
+    "gateway.main": _read(Settings),
     "headrace.controller": _read(ControllerSettings),
     "registry.loader_main": _read(LoaderSettings),
     "stats.fold_main": _read(FoldSettings),

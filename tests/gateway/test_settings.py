@@ -1,11 +1,17 @@
 """Settings: a flag wins over the environment, the environment over the default."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import FrozenInstanceError, fields
 from pathlib import Path
 
 import pytest
 
-from gateway.settings import Settings, read_settings
+from gateway.settings import Settings
+from service import flags
+
+
+def read_settings(arguments: Sequence[str], environment: Mapping[str, str]) -> Settings:
+    return flags.parse(Settings, arguments, environment, program="gateway.main")
 
 
 def test_defaults_suit_the_local_stack() -> None:

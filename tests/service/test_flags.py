@@ -18,6 +18,7 @@ class Example:
     wait_seconds: float = option(1.5, "A time.")
     loud: bool = option(default=False, text="A switch.")
     kind: str = option("a", "A choice.", choices=("a", "b"))
+    hosts: tuple[str, ...] = option((), "Some hosts.")
 
 
 def read(*argv: str, **environment: str) -> Example:
@@ -29,6 +30,8 @@ def test_a_flag_wins_over_the_environment_and_that_over_the_default() -> None:
     assert read(HEADRACE_FOLDER="/x", HEADRACE_WAIT_SECONDS="2", HEADRACE_LOUD="yes") == Example(
         Path("/x"), 2.0, True
     )
+    assert read("--folder=/x", "--hosts=a:1, b:2,", HEADRACE_HOSTS="c").hosts == ("a:1", "b:2")
+    assert read("--folder=/x", HEADRACE_HOSTS="c").hosts == ("c",)
     assert read("--wait-seconds=3", "--folder=/y", HEADRACE_WAIT_SECONDS="2").wait_seconds == 3.0
 
 
@@ -44,6 +47,13 @@ def test_what_can_not_be_read_ends_with_a_sentence(
         read(*argv)
     assert ended.value.code == 2
     assert "error:" in capsys.readouterr().err
+
+
+def test_a_variable_is_held_to_the_choices_too(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        read("--folder=/x", HEADRACE_KIND="c")
+    assert ended.value.code == 2
+    assert "HEADRACE_KIND is 'c', not one of a, b" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("settings", [ControllerSettings, LoaderSettings])
