@@ -1,4 +1,4 @@
-"""Runs the stack's processes: starts each once what it needs is ready, restarts what dies.
+"""Runs the stack's processes: starts all at once, restarts what dies, stops them in order.
 
 Called by ``headrace up``. One task owns each process. Every process gets a session of its own, so
 that a Ctrl-C reaches ``up`` alone and the supervisor decides the order of stopping. It signals
@@ -32,8 +32,8 @@ _LAST_WORDS_BYTES = 1_500
 class Service:
     """One process of the stack.
 
-    ``needs`` are awaited before it starts; ``uses`` (and ``needs``) are stopped only after it has
-    ended, so that it can finish what it has in hand. ``env`` is its whole environment.
+    ``uses`` are stopped only after it has ended, so that it can finish what it has in hand. ``env``
+    is its whole environment.
     """
 
     name: str
@@ -41,7 +41,6 @@ class Service:
     env: Mapping[str, str]
     cwd: Path
     ready: Probe
-    needs: tuple[str, ...] = ()
     uses: tuple[str, ...] = ()
     ready_within_seconds: float = 60.0
     stop_within_seconds: float = 10.0
@@ -82,7 +81,7 @@ class Supervisor:
     """Owns the processes of one stack; use as an async context manager, which stops them all."""
 
     def __init__(self, services: tuple[Service, ...], logs: Path, observer: Observer) -> None:
-        """``services``: each after all that it needs. ``logs``: folder, one file a service."""
+        """``logs``: folder, one file a service."""
         self._running = {service.name: _Running(service) for service in services}
         self._logs = logs
         self._observer = observer
@@ -176,17 +175,10 @@ class Supervisor:
     async def _care(self, running: _Running) -> None:
         """The life of one service, from first start to its end."""
         try:
-            await self._wait_for_needs(running)
             while not running.stop.is_set():
                 await self._run_once(running)
         finally:
             running.ended.set()
-
-    async def _wait_for_needs(self, running: _Running) -> None:
-        for need in running.service.needs:
-            other = self._running.get(need)
-            if other is not None:
-                await _either(other.ready.wait(), running.stop.wait())
 
     async def _run_once(self, running: _Running) -> None:
         service = running.service
@@ -267,7 +259,7 @@ class Supervisor:
         """Waits until whoever uses this service has ended."""
         name = running.service.name
         for other in self._running.values():
-            if name in (*other.service.uses, *other.service.needs):
+            if name in other.service.uses:
                 await other.ended.wait()
 
     async def _end(self, service: Service, process: Process, waiter: "asyncio.Task[int]") -> None:
@@ -297,7 +289,9 @@ class Supervisor:
         """Keeps each log under ``_LOG_LIMIT_BYTES``, with one older file beside it."""
         while True:
             for running in self._running.values():
-                bound_log(self._log(running.service), _LOG_LIMIT_BYTES)
+                # A full disk is no reason to look no more.
+                with contextlib.suppress(OSError):
+                    await asyncio.to_thread(bound_log, self._log(running.service), _LOG_LIMIT_BYTES)
             await asyncio.sleep(_LOG_CHECK_SECONDS)
 
 

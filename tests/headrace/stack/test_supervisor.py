@@ -88,7 +88,6 @@ def service(
     *,
     program: str = SERVICE,
     ready: Probe | None = None,
-    needs: tuple[str, ...] = (),
     uses: tuple[str, ...] = (),
     ready_within: float = 60,
     stop_within: float = 30,
@@ -99,7 +98,6 @@ def service(
         env={"PATH": os.defpath},
         cwd=folder,
         ready=ready or exists(folder / name),
-        needs=needs,
         uses=uses,
         ready_within_seconds=ready_within,
         stop_within_seconds=stop_within,
@@ -114,17 +112,14 @@ def alive(pid: int) -> bool:
     return True
 
 
-async def test_a_service_starts_only_when_what_it_needs_is_ready(tmp_path: Path) -> None:
+async def test_services_start_side_by_side_and_all_are_awaited(tmp_path: Path) -> None:
     seen = Seen()
-    services = (service(tmp_path, "first"), service(tmp_path, "second", needs=("first",)))
+    second = tmp_path / "second"
+    services = (service(tmp_path, "first", ready=exists(second)), service(tmp_path, "second"))
     async with Supervisor(services, tmp_path, seen) as supervisor:
         await supervisor.start()
-    assert seen.events[:4] == [
-        ("starting", "first"),
-        ("ready", "first"),
-        ("starting", "second"),
-        ("ready", "second"),
-    ]
+    assert seen.events[:2] == [("starting", "first"), ("starting", "second")]
+    assert set(seen.events[2:4]) == {("ready", "first"), ("ready", "second")}
 
 
 async def test_leaving_stops_everything_each_before_what_it_uses(tmp_path: Path) -> None:
@@ -229,12 +224,12 @@ async def test_a_start_that_is_cancelled_leaves_nothing(tmp_path: Path) -> None:
     runs = asyncio.Event()
 
     async def seen_but_never_ready() -> bool:
-        if await asyncio.to_thread((tmp_path / "one").exists):
+        if all([await asyncio.to_thread((tmp_path / name).exists) for name in ("one", "two")]):
             runs.set()
         return False
 
     one = service(tmp_path, "one", ready=seen_but_never_ready)
-    two = service(tmp_path, "two", needs=("one",))
+    two = service(tmp_path, "two")
 
     async def begin() -> None:
         async with Supervisor((one, two), tmp_path, Seen()) as supervisor:
@@ -248,8 +243,8 @@ async def test_a_start_that_is_cancelled_leaves_nothing(tmp_path: Path) -> None:
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert list(pids) == ["one"]
-    assert not alive(pids["one"])
+    assert set(pids) == {"one", "two"}
+    assert not any(alive(pid) for pid in pids.values())
 
 
 def test_a_log_past_its_limit_moves_aside_and_its_writer_goes_on(tmp_path: Path) -> None:
