@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
+from headrace.commands import home as homes
 from headrace.commands.output import console, print_json
-from headrace.errors import BrokenHomeError, NotRunningError, RequestFailedError
+from headrace.errors import BrokenHomeError, RequestFailedError
 from headrace.stack import answers
-from headrace.stack.state import Home
 from registry import gc
 from registry.store import StoreUnavailableError
 
@@ -18,9 +18,7 @@ def run(root: Path, *, keep: int, as_json: bool) -> None:
         BrokenHomeError: an endpoint can't be read, so that what it needs is unknown.
         RequestFailedError: the package store can't be read or written.
     """
-    home = Home(root)
-    if not home.marker.exists():
-        raise NotRunningError(f"{root} is no Headrace home. Start a stack with headrace up.")
+    home = homes.opened(root)
     endpoints = answers.read(home)
     unread = {path.stem for path in home.endpoints.glob("*.json")} - endpoints.keys()
     if unread:

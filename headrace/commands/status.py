@@ -11,8 +11,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from contracts.endpoint import ModelEndpoint
+from headrace.commands import home as homes
 from headrace.commands.output import console, print_json
-from headrace.errors import NotRunningError, RequestFailedError
+from headrace.errors import RequestFailedError
 from headrace.rollouts.view import in_brief, view
 from headrace.stack import answers, state
 from headrace.stack.state import Home, StackRecord
@@ -27,9 +28,7 @@ def run(root: Path, endpoint: str | None, *, watch: bool, as_json: bool) -> None
         NotRunningError: there is no such home.
         RequestFailedError: there is no such endpoint.
     """
-    home = Home(root)
-    if not home.marker.exists():
-        raise NotRunningError(f"{root} is no Headrace home. Start a stack with headrace up.")
+    home = homes.opened(root)
     if as_json:
         print_json(document(home, endpoint))
         return
