@@ -8,7 +8,7 @@ Nothing here touches a request.
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -111,8 +111,8 @@ class Reconciler:
         self._fleet.start()
         self._lag.start()
         self._tasks = [
-            asyncio.create_task(self._watch_endpoints(self._endpoints.watch())),
-            asyncio.create_task(self._watch_reports(self._reports.watch())),
+            asyncio.create_task(self._watch(self._watch_endpoints)),
+            asyncio.create_task(self._watch(self._watch_reports)),
             asyncio.create_task(self._run()),
         ]
 
@@ -128,13 +128,22 @@ class Reconciler:
             await lane.settle()
         await self._fleet.close()
 
-    async def _watch_endpoints(self, source: AsyncIterator[tuple[ModelEndpoint, ...]]) -> None:
-        async for endpoints in source:
+    async def _watch(self, follow: Callable[[], Awaitable[None]]) -> None:
+        """Follows a source for ever: no mistake in one may leave this gateway deaf."""
+        while True:
+            try:
+                await follow()
+            except Exception:
+                log.exception("a bug: a watch ended, and begins anew")
+            await asyncio.sleep(_TICK_SECONDS)
+
+    async def _watch_endpoints(self) -> None:
+        async for endpoints in self._endpoints.watch():
             self._world.endpoints = endpoints
             self._wake.set()
 
-    async def _watch_reports(self, source: AsyncIterator[tuple[LoaderReport, ...]]) -> None:
-        async for reports in source:
+    async def _watch_reports(self) -> None:
+        async for reports in self._reports.watch():
             self._world.reports = reports
             self._wake.set()
 

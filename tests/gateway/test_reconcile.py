@@ -28,6 +28,7 @@ class Told(Generic[T]):
 
     def __init__(self, *objects: T) -> None:
         self.queue: asyncio.Queue[tuple[T, ...]] = asyncio.Queue()
+        self.bugs: list[Exception] = []
         self.say(*objects)
 
     def say(self, *objects: T) -> None:
@@ -35,7 +36,10 @@ class Told(Generic[T]):
 
     async def watch(self) -> AsyncGenerator[tuple[T, ...], None]:
         while True:
-            yield await self.queue.get()
+            said = await self.queue.get()
+            if self.bugs:
+                raise self.bugs.pop()
+            yield said
 
 
 class Shelf:
@@ -257,6 +261,18 @@ async def test_a_package_that_nobody_names_is_let_go() -> None:
         await world.until_stable(TWO)
         await world.until(lambda _: len(world.reconciler.lanes) == 1)
         assert [lane.model for lane in world.reconciler.lanes] == [TWO]
+
+
+async def test_a_mistake_in_a_source_leaves_no_gateway_deaf(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with world_of(Shelf(ONE, TWO), endpoint_of(ONE.ref)) as world:
+        await world.until_stable(ONE)
+        world.endpoints.bugs.append(KeyError("a mistake"))
+        world.endpoints.say(endpoint_of(ONE.ref))
+        world.endpoints.say(endpoint_of(TWO.ref))
+        await world.until_stable(TWO)
+    assert "a mistake" in caplog.text
 
 
 async def test_an_endpoint_that_is_deleted_is_served_no_more() -> None:
