@@ -2,8 +2,8 @@
 
 Called by ``source_watch.py`` after each look at MLflow. Only differences are written, so that
 whatever could not be told is told later. Files are compared by a digest that a tag keeps. What
-MLflow refuses is logged once and tried again after a while; it holds up nothing else. It decides no
-verdict.
+MLflow refuses, or what fails in here, is logged once and tried again after a while; it holds up
+nothing else. It decides no verdict.
 """
 
 import logging
@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 Render = Callable[[EvidenceOf], Awaitable[Mapping[str, bytes]]]
 
 NO_RUN = "kept in Headrace alone: the version was registered without a run"
-_REFUSED_AGAIN_SECONDS = 60.0
+_AGAIN_SECONDS = 60.0
 
 
 class WriteBack:
@@ -49,7 +49,7 @@ class WriteBack:
         self._artifacts = artifacts
         self._render = render
         self._clock = clock
-        self._refused: dict[str, float] = {}
+        self._put_off: dict[str, float] = {}
 
     async def tell(self, picture: Picture, wanted: Projection) -> Picture:
         """Tells what the picture lacks.
@@ -107,8 +107,8 @@ class WriteBack:
             await self._artifacts.put(version.run_id, f"{evidence.folder}/{name}", data)
 
     async def _done(self, what: str, doing: Callable[[], Awaitable[None]]) -> bool:
-        """Whether it is done now; what was refused a moment ago is not tried yet."""
-        if self._clock() < self._refused.get(what, -math.inf):
+        """Whether it is done now; what failed a moment ago is not tried yet."""
+        if self._clock() < self._put_off.get(what, -math.inf):
             return False
         try:
             await doing()
@@ -116,10 +116,14 @@ class WriteBack:
             metrics.WRITE_BACK_FAILURES.inc()
             raise
         except SourceRefusedError as error:
-            metrics.WRITE_BACK_FAILURES.inc()
-            if what not in self._refused:
+            if what not in self._put_off:
                 log.warning("MLflow refuses %s: %s", what, error)
-            self._refused[what] = self._clock() + _REFUSED_AGAIN_SECONDS
-            return False
-        self._refused.pop(what, None)
-        return True
+        except Exception:  # of a page that can't be drawn, for instance
+            if what not in self._put_off:
+                log.exception("MLflow can't be told %s", what)
+        else:
+            self._put_off.pop(what, None)
+            return True
+        metrics.WRITE_BACK_FAILURES.inc()
+        self._put_off[what] = self._clock() + _AGAIN_SECONDS
+        return False

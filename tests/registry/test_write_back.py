@@ -25,6 +25,7 @@ class House:
     def __init__(self) -> None:
         self.time = 0.0
         self.rendered = 0
+        self.draws = True
         self.registry = FakeRegistry()
         self.artifacts = MemoryArtifacts()
         self.write_back = WriteBack(
@@ -33,6 +34,8 @@ class House:
 
     async def render(self, evidence: EvidenceOf) -> Mapping[str, bytes]:
         self.rendered += 1
+        if not self.draws:
+            raise ArithmeticError("a figure that can't be drawn")
         return {"evidence.json": evidence.state.id.encode()}
 
     async def tell(self, wanted: Projection) -> None:
@@ -84,6 +87,20 @@ async def test_nothing_is_told_about_a_version_that_is_gone(house: House) -> Non
     gone = VersionTags("m", "7", {"a": "1"}), VersionTags("other", "1", {"a": "1"})
     await house.tell(Projection(tags=gone, aliases=(AliasOf("m", "champion", "7"),)))
     assert house.registry.told == []
+
+
+async def test_evidence_that_can_not_be_drawn_holds_up_nothing_else(
+    house: House, caplog: pytest.LogCaptureFixture
+) -> None:
+    house.draws = False
+    for _ in range(2):
+        await house.tell(ALL)
+    assert house.tags() == {"a": "1"}
+    assert house.registry.aliases == {"m": {"champion": "1"}}
+    assert caplog.text.count("MLflow can't be told headrace/e/v1") == 1
+    house.draws, house.time = True, 61.0
+    await house.tell(ALL)
+    assert house.artifacts.files == {"run/headrace/e/v1/evidence.json": b"r"}
 
 
 async def test_a_version_without_a_run_says_where_its_evidence_is(house: House) -> None:
