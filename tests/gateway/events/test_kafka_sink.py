@@ -10,6 +10,7 @@ from typing import Literal
 import pytest
 from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType
+from running_stack import until
 
 from contracts.events import EventBatch, PredictionEvent, decode, encode
 from gateway.events.buffer import EventBuffer
@@ -22,6 +23,7 @@ from headrace.stack.kafka import KafkaProcess
 pytestmark = pytest.mark.real
 
 MakeEvent = Callable[..., PredictionEvent]
+PATIENCE = 90.0
 QUICK = Pace(flush_seconds=0.05, heartbeat_seconds=0.5, longest_pause_seconds=0.5)
 
 
@@ -97,20 +99,12 @@ class Traffic:
     def until_published(self, more: int) -> None:
         """Returns when so many further messages were acknowledged."""
         wanted = self.outbox.published.messages + more
-        tick = threading.Event()
-        for _ in range(1800):
-            if self.outbox.published.messages >= wanted:
-                return
-            tick.wait(0.05)
-        raise AssertionError("nothing is published any more")
+        until("it is published", PATIENCE, lambda: self.outbox.published.messages >= wanted)
 
-    def until_failing(self) -> None:
-        tick = threading.Event()
-        for _ in range(1800):
-            if not self.publisher.counts.connected:
-                return
-            tick.wait(0.05)
-        raise AssertionError("nobody noticed")
+    def until_failing(self, times: int = 1) -> None:
+        """Returns when Kafka was tried so often in vain."""
+        wanted = self.publisher.counts.unavailable + times
+        until("Kafka is away", PATIENCE, lambda: self.publisher.counts.unavailable >= wanted)
 
     def end(self) -> int:
         """Stops feeding, closes in order; returns what was lost."""
@@ -158,7 +152,7 @@ def test_a_frozen_broker_stops_nothing_and_loses_nothing(
     try:
         traffic.until_failing()
         before = traffic.recorded
-        threading.Event().wait(3.0)
+        traffic.until_failing(2)
         assert traffic.recorded > before
         assert threading.active_count() < 15, "each attempt leaves a thread behind"
     finally:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from memory_sink import MemorySink
 
 from contracts.endpoint import Arm
 from contracts.events import EventBatch, Latency, PredictionEvent, TextRecord, decode
@@ -16,7 +17,7 @@ from gateway.events.buffer import EventBuffer
 from gateway.events.errors import MessageRefusedError, SinkUnavailableError
 from gateway.events.outbox import Outbox
 from gateway.events.publisher import Pace, Publisher
-from gateway.events.sink import EventSink, MemorySink
+from gateway.events.sink import EventSink
 
 MakeEvent = Callable[..., PredictionEvent]
 PACE = Pace(

@@ -6,10 +6,11 @@ from typing import Protocol
 
 import pytest
 from kafka import KafkaConsumer, TopicPartition
+from memory_sink import MemorySink
 
 from gateway.events.errors import MessageRefusedError, SinkUnavailableError
 from gateway.events.kafka_sink import KafkaSettings, KafkaSink, Topic
-from gateway.events.sink import EventSink, MemorySink
+from gateway.events.sink import EventSink
 from headrace.stack.kafka import KafkaProcess
 
 PATIENCE = 60.0
