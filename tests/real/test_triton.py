@@ -11,6 +11,7 @@ import grpc
 import numpy as np
 import onnxruntime
 import pytest
+from model_processes import model_processes
 from registry_fakes import endpoint
 from tiny_models import VOCABULARY, classifier
 from tritonclient.grpc import service_pb2, service_pb2_grpc
@@ -182,6 +183,7 @@ async def test_a_package_is_loaded_and_answers_as_its_graph_does(house: House) -
             found = answer(await stub.ModelInfer(request, timeout=CALL_SECONDS))
             (expected,) = session.run(["logits"], tensors)
             np.testing.assert_allclose(found, expected, atol=1e-5)
+    assert "Traceback" not in house.process.log.read_text()
 
 
 async def test_requests_of_several_shapes_at_once_each_get_their_own_answer(house: House) -> None:
@@ -291,30 +293,11 @@ async def test_a_model_whose_process_was_killed_is_told_from_one_that_refuses(
     ref = house.publish("1")
     house.show(ref)
     await house.settle()
-    for process in stubs(house.process):
+    for process in model_processes(house.process):
         os.kill(process, signal.SIGKILL)
     for _ in range(2):  # nor does Triton start another by itself
         with pytest.raises(ModelProcessGoneError):
             await house.client.infer(ref.triton_model, batch(1, 8))
-
-
-def stubs(triton: TritonProcess) -> list[int]:
-    """The processes that run a Triton's models."""
-    prefix = triton.server.shared_memory_prefix.encode()
-    found = [
-        int(process.name)
-        for process in Path("/proc").glob("[0-9]*")
-        if b"triton_python_backend_stub" in (words := command(process)) and prefix in words
-    ]
-    assert found
-    return found
-
-
-def command(process: Path) -> bytes:
-    try:
-        return (process / "cmdline").read_bytes()
-    except OSError:  # it ended just now
-        return b""
 
 
 async def test_the_simulated_accelerator_answers_zeros_after_its_time(
@@ -336,5 +319,6 @@ async def test_the_simulated_accelerator_answers_zeros_after_its_time(
             assert time.monotonic() - started >= 0.001 + 1.2e-6 * 16 * 512
         assert answer(response).shape == (16, 2)
         assert not answer(response).any()
+        assert "Traceback" not in triton.log.read_text()
     finally:
         await client.close()

@@ -1,0 +1,118 @@
+"""Two gateways and two real Tritons, one of which answers nothing and says that it is well."""
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack, asynccontextmanager
+from pathlib import Path
+from time import monotonic
+
+import pytest
+from gateway_world import model_of, text_of
+from model_processes import model_processes
+from own_ports import own_ports
+from tiny_models import classifier
+
+from contracts.endpoint import Limits
+from contracts.manifest import MODEL_ONNX
+from gateway.engine.triton import TritonEngine
+from gateway.fleet import Fleet
+from gateway.lanes import Lane
+from gateway.metrics import Metrics
+from headrace.stack.triton import TritonFiles, TritonProcess, TritonServer
+from registry import package
+from registry.placement import UploadedFiles
+from registry.triton_client import GrpcTriton
+
+pytestmark = pytest.mark.real
+
+TIMEOUT_SECONDS = Limits().timeout_seconds
+PAUSE_SECONDS = 0.04
+
+
+@pytest.fixture
+def tritons(triton_files: TritonFiles, tmp_path: Path) -> Iterator[list[TritonProcess]]:
+    with ExitStack() as cleanup:
+        found = []
+        for name in ("one", "other"):
+            http, grpc, metrics = own_ports(3)
+            server = TritonServer(tmp_path / name, http, grpc, metrics)
+            process = TritonProcess(triton_files, server, tmp_path / f"{name}.log")
+            process.start(timeout_seconds=90.0)
+            cleanup.callback(process.kill9)
+            found.append(process)
+        yield found
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    """The gateways' model, as Triton takes it."""
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / MODEL_ONNX).write_bytes(classifier().SerializeToString())
+    manifest = model_of().manifest
+    package.write_configs(
+        folder,
+        inputs=manifest.inputs,
+        outputs=manifest.outputs,
+        max_batch_size=manifest.max_batch_size,
+        instances=1,
+        threads=1,
+    )
+    return folder
+
+
+async def load(triton: TritonProcess, files: Path) -> None:
+    """Loads the model."""
+    name = model_of().name
+    client = GrpcTriton(triton.grpc, call_seconds=30.0, load_seconds=60.0)
+    await client.load(name, UploadedFiles().place(name, files, "python"))
+    await client.close()
+
+
+@asynccontextmanager
+async def gateway(tritons: list[TritonProcess]) -> AsyncIterator[Lane]:
+    """The part of a gateway that sends batches, once both Tritons serve."""
+    fleet = Fleet(TritonEngine, ahead=2)
+    fleet.set_addresses(triton.grpc for triton in tritons)
+    lane = Lane(model_of(), fleet, Metrics())
+    served = asyncio.Event()
+
+    def look() -> None:
+        lane.wake()
+        if all(replica.serves for replica in lane.replicas):
+            served.set()
+
+    lane.replicas = fleet.replicas(lane.model.name, 1, look)
+    fleet.start()
+    async with asyncio.timeout(60):
+        await served.wait()
+    yield lane
+    await lane.settle()
+    await fleet.close()
+
+
+async def ask_on(lane: Lane, requests: int) -> list[BaseException | object]:
+    """Asks at an even pace; returns what came of each request."""
+    asked = []
+    for number in range(requests):
+        encoded = lane.model.encoder.encode([text_of(3, number % 7)])
+        asked.append(lane.submit(encoded, "e", monotonic() + TIMEOUT_SECONDS).future)
+        await asyncio.sleep(PAUSE_SECONDS)  # the pace of callers, not a wait
+    return await asyncio.gather(*asked, return_exceptions=True)
+
+
+async def test_no_caller_notices_that_the_model_of_one_triton_was_killed(
+    tritons: list[TritonProcess], files: Path
+) -> None:
+    for triton in tritons:
+        await load(triton, files)
+    async with gateway(tritons) as one, gateway(tritons) as other, asyncio.timeout(120):
+        before = await asyncio.gather(ask_on(one, 20), ask_on(other, 20))
+        asking = [asyncio.create_task(ask_on(lane, 150)) for lane in (one, other)]
+        for process in model_processes(tritons[0]):
+            os.kill(process, signal.SIGKILL)
+        after = await asyncio.gather(*asking)
+    outcomes = [outcome for each in (*before, *after) for outcome in each]
+    assert [outcome for outcome in outcomes if isinstance(outcome, BaseException)] == []
