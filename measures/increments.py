@@ -14,6 +14,7 @@ import msgspec
 
 from contracts.windows import RANGE_MESSAGES, Cell, OwnCounts, WindowRecord
 from measures.own_statistics import declaration_of
+from measures.through import Through
 
 _IDENTITY = {"endpoint", "version", "package", "arm", "start"}
 _Key = tuple[str, int, int]  # topic id, partition, start
@@ -54,8 +55,8 @@ class Ledger:
 
     def __init__(self) -> None:
         self._held: dict[_Key, _Held] = {}
-        self._through: dict[tuple[str, int], float] = {}  # topic id, partition -> largest time
-        self._newest: dict[tuple[str, int], int] = {}  # likewise -> start of the last range
+        self._through = Through()
+        self._newest: dict[tuple[str, int], int] = {}  # topic id, partition -> last range's start
         self._horizon = 0.0
 
     def take(self, record: WindowRecord) -> Growth | None:
@@ -71,7 +72,7 @@ class Ledger:
         self._newest[log] = max(newest, record.start)
         complete = record.end - record.start >= RANGE_MESSAGES
         self._held[key] = _Held(record.end, seen, None if complete else record)
-        self._through[log] = max(self._through.get(log, 0.0), record.through)
+        self._through.take(record.topic_id, record.partition, record.through)
         return growth(None if held is None else held.record, record)
 
     def forget_before(self, time: float) -> None:
@@ -85,14 +86,11 @@ class Ledger:
             for key, held in self._held.items()
             if held.seen >= time or key[2] == self._newest[key[0], key[1]]
         }
-        self._through = {log: seen for log, seen in self._through.items() if seen >= time}
+        self._through.forget_before(time)
 
     def known_through(self) -> float:
-        """As ``measures.merging.Windows.known_through``: of the slowest partition; 0: nothing."""
-        if not self._through:
-            return 0.0
-        topic_id = max(self._through, key=lambda log: self._through[log])[0]
-        return min(seen for log, seen in self._through.items() if log[0] == topic_id)
+        """The time up to which every partition has been folded: see ``Through.known``."""
+        return self._through.known()
 
     def __len__(self) -> int:
         return len(self._held)

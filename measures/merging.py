@@ -15,6 +15,7 @@ import msgspec
 from contracts.endpoint import Arm
 from contracts.windows import Cell, EndpointWindow, OwnCounts, WindowRecord
 from measures.own_statistics import declaration_of
+from measures.through import Through
 
 RangeKey = tuple[str, int, int]  # topic id, partition, start
 _WindowKey = tuple[int, int]  # start, seconds
@@ -92,7 +93,7 @@ class Windows:
 
     def __init__(self) -> None:
         self._records: dict[RangeKey, WindowRecord] = {}
-        self._through: dict[tuple[str, int], float] = {}  # topic id, partition -> largest time
+        self._through = Through()
         self._sums: dict[tuple[str, _WindowKey], EndpointWindow] = {}
         # endpoint -> window -> range -> its cells there
         self._cells: defaultdict[str, dict[_WindowKey, dict[RangeKey, list[Cell]]]] = defaultdict(
@@ -111,8 +112,7 @@ class Windows:
         for place in before.keys() | after.keys():
             if before.get(place) != after.get(place):
                 self._place(place, key, after.get(place, []))
-        log = (record.topic_id, record.partition)
-        self._through[log] = max(self._through.get(log, 0.0), record.through)
+        self._through.take(record.topic_id, record.partition, record.through)
         return True
 
     def forget_before(self, time: float) -> None:
@@ -122,20 +122,11 @@ class Windows:
                 del self._records[key]
                 for place in _by_window(record):
                     self._place(place, key, [])
-        self._through = {log: seen for log, seen in self._through.items() if seen >= time}
+        self._through.forget_before(time)
 
     def known_through(self) -> float:
-        """The time up to which every partition has been folded, unix seconds; 0 without records.
-
-        The smallest over partitions of the largest time that Kafka gave a message in each, for a
-        partition whose worker lags must hold the windows open. What events say of their own time
-        tells nothing here: a gateway's clock may be an hour ahead. Partitions of a topic that was
-        replaced don't count.
-        """
-        if not self._through:
-            return 0.0
-        topic_id = max(self._through, key=lambda log: self._through[log])[0]
-        return min(seen for log, seen in self._through.items() if log[0] == topic_id)
+        """The time up to which every partition has been folded: see ``Through.known``."""
+        return self._through.known()
 
     def closed(
         self, endpoint: str, *, after: float, now: float, lateness_seconds: float
