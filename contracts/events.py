@@ -170,10 +170,18 @@ def decode(message: bytes) -> EventBatch:
         UnknownSchemaError: another schema version.
         msgspec.DecodeError: not such a message at all.
     """
-    version = decoded(_version_decoder, message).schema_version
-    if version != SCHEMA_VERSION:
-        raise UnknownSchemaError(f"schema version {version} is not known, only {SCHEMA_VERSION}")
+    check_schema(decoded(_version_decoder, message).schema_version, SCHEMA_VERSION)
     return decoded(_decoder, message)
+
+
+def check_schema(found: int, known: int) -> None:
+    """Refuses a message of another schema than the one that this program knows.
+
+    Raises:
+        UnknownSchemaError: it is of another.
+    """
+    if found != known:
+        raise UnknownSchemaError(f"schema version {found} is not known, only {known}")
 
 
 def decoded(decoder: msgspec.json.Decoder[_Decoded], message: bytes) -> _Decoded:

@@ -13,7 +13,7 @@ All counts are integers, sums included, so that adding in any order gives the sa
 import msgspec
 
 from contracts.endpoint import Arm
-from contracts.events import StatisticSpec, UnknownSchemaError, decoded
+from contracts.events import StatisticSpec, check_schema, decoded
 
 TOPIC = "headrace.windows"
 SCHEMA_VERSION = 1
@@ -168,10 +168,7 @@ def encode(record: WindowRecord) -> bytes:
 def head(message: bytes) -> RangeHead:
     """The range of a record, many times faster than the record; raises as ``decode``."""
     found = decoded(_head_decoder, message)
-    if found.schema_version != SCHEMA_VERSION:
-        raise UnknownSchemaError(
-            f"schema version {found.schema_version} is not known, only {SCHEMA_VERSION}"
-        )
+    check_schema(found.schema_version, SCHEMA_VERSION)
     return found
 
 

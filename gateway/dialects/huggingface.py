@@ -13,7 +13,6 @@ For text embedding: one text ``[0.1, ...]``, many a list of vectors. A text is a
 from typing import Annotated, Any, Literal
 
 import msgspec
-import numpy as np
 
 from contracts.tasks import Task
 from gateway.body import BodyReader
@@ -25,6 +24,7 @@ from gateway.errors import InvalidInputError
 from gateway.front import Front
 from gateway.http.messages import Reply, Request
 from gateway.http.router import Route
+from preprocess import heads
 
 
 class HuggingFaceParameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -95,11 +95,8 @@ def render(answer: Answer, *, one: bool, top_k: int | msgspec.UnsetType | None) 
     if top_k is msgspec.UNSET:
         pairs = zip(*best(answer), strict=True)
         return [{"label": label, "score": score} for label, score in pairs]
-    ranked = [_ranked(answer, row, top_k) for row in range(len(answer.values))]
+    ranked = [
+        [{"label": label, "score": score} for label, score in row]
+        for row in heads.top_k(answer.values, answer.labels, top_k)
+    ]
     return ranked[0] if one else ranked
-
-
-def _ranked(answer: Answer, row: int, top_k: int | None) -> list[dict[str, object]]:
-    scores = answer.values[row]
-    order = np.argsort(-scores, kind="stable")[:top_k]
-    return [{"label": answer.labels[i], "score": float(scores[i])} for i in order.tolist()]
