@@ -76,9 +76,11 @@ def _pod(image: str) -> dict[str, Any]:
         ],
         "readinessProbe": {"tcpSocket": {"port": PORT}, "periodSeconds": 1},
         "securityContext": RESTRICTED,
-        "volumeMounts": [  # a folder of /objects is a bucket
-            {"name": "objects", "mountPath": "/objects/models"},
+        "volumeMounts": [
+            {"name": "objects", "mountPath": "/objects"},
             {"name": "metadata", "mountPath": "/metadata"},
+            # A folder of /objects is a bucket: this has the kubelet make it.
+            {"name": "objects", "mountPath": "/bucket", "subPath": "models"},
         ],
     }
     spec = {
