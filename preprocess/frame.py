@@ -5,6 +5,7 @@ itself, once; after that a row is put together without it. It never tokenises a 
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from tokenizers import Tokenizer
 
@@ -13,7 +14,7 @@ from preprocess.errors import TokenizerFileError
 _PROBE = "a"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Frame:
     """The ids before, between and after the text or texts, with the token types of each part.
 
@@ -27,12 +28,12 @@ class Frame:
     types: list[int]
     text_types: tuple[int, int]
 
-    @property
+    @cached_property
     def size(self) -> int:
         """Number of special tokens."""
         return len(self.types)
 
-    @property
+    @cached_property
     def typed(self) -> bool:
         """Whether any token type but 0 occurs."""
         return any(self.types) or any(self.text_types)
