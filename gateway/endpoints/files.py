@@ -7,6 +7,7 @@ last good object, a folder that is away keeps them all; both are logged once. Ne
 import asyncio
 import logging
 from collections.abc import AsyncGenerator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
@@ -19,10 +20,12 @@ T = TypeVar("T", bound=BaseModel)
 
 POLL_SECONDS = 0.25
 
+Stamp = tuple[int, int, int]  # inode, size, nanoseconds of the last change
+
 
 @dataclass(frozen=True, slots=True)
 class _Seen(Generic[T]):
-    stamp: tuple[int, int, int]  # inode, size, nanoseconds of the last change
+    stamp: Stamp
     value: T | None  # None: never read whole
 
 
@@ -60,7 +63,7 @@ class FolderSource(Generic[T]):
     def look(self) -> bool:
         """Reads what is new; true if any object changed, came or went. Blocks on the disk."""
         try:
-            stamps = {path.name: _stamp(path) for path in self._folder.glob("[!.]*.json")}
+            stamps = _stamps(self._folder)
             self._folder.stat()  # glob finds nothing in a folder that is away, without a word
         except OSError as error:
             if not self._away:
@@ -78,7 +81,7 @@ class FolderSource(Generic[T]):
                 changed |= self._read(name, stamp, old)
         return changed
 
-    def _read(self, name: str, stamp: tuple[int, int, int], old: _Seen[T] | None) -> bool:
+    def _read(self, name: str, stamp: Stamp, old: _Seen[T] | None) -> bool:
         last = old.value if old is not None else None
         try:
             value = self._kind.model_validate_json((self._folder / name).read_bytes())
@@ -93,6 +96,10 @@ class FolderSource(Generic[T]):
         return value != last
 
 
-def _stamp(path: Path) -> tuple[int, int, int]:
-    status = path.stat()
-    return status.st_ino, status.st_size, status.st_mtime_ns
+def _stamps(folder: Path) -> dict[str, Stamp]:
+    stamps: dict[str, Stamp] = {}
+    for path in folder.glob("[!.]*.json"):
+        with suppress(FileNotFoundError):  # taken away since it was listed
+            status = path.stat()
+            stamps[path.name] = status.st_ino, status.st_size, status.st_mtime_ns
+    return stamps

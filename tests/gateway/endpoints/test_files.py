@@ -71,6 +71,18 @@ def test_a_file_that_was_removed_takes_its_object_along(tmp_path: Path) -> None:
     assert source.objects() == ()
 
 
+def test_a_file_that_goes_while_one_looks_hides_no_other(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    endpoint = endpoint_of(None)
+    write(tmp_path, endpoint)
+    (tmp_path / "gone.json").symlink_to(tmp_path / "nothing")  # is listed, and is not there
+    source = source_of(tmp_path)
+    assert source.look()
+    assert source.objects() == (endpoint,)
+    assert not caplog.records
+
+
 def test_half_written_files_of_others_are_not_looked_at(tmp_path: Path) -> None:
     (tmp_path / ".sentiment.json.tmp.json").write_text("{")
     source = source_of(tmp_path)
