@@ -28,6 +28,11 @@ class OwnProcess:
         self._stop_seconds = stop_seconds
         self._process: subprocess.Popen[bytes] | None = None
 
+    @property
+    def log(self) -> Path:
+        """What the server wrote."""
+        return self._log
+
     def kill9(self) -> None:
         """Ends the server as a crash would."""
         self._end(signal.SIGKILL)

@@ -9,6 +9,7 @@ Tensors pass through DLPack only: the stub of Triton 2.51 was built for numpy 1 
 its own conversions silently read zeros and write nothing.
 """
 
+import ctypes
 import json
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,11 @@ import triton_python_backend_utils as pb_utils
 
 Batch = tuple[int, dict[str, np.ndarray]]  # position among the requests, arrays by input name
 THREADS = "intra_op_thread_count"
+
+# DLPack's name for a capsule whose tensor was taken; a capsule holds the pointer alone.
+_TAKEN = b"used_dltensor"
+_set_name = ctypes.pythonapi.PyCapsule_SetName
+_set_name.argtypes, _set_name.restype = (ctypes.py_object, ctypes.c_char_p), ctypes.c_int
 
 
 class TritonPythonModel:
@@ -70,13 +76,22 @@ class TritonPythonModel:
         parts = zip(*(np.split(result, ends) for result in results), strict=True)
         return [
             pb_utils.InferenceResponse(
-                [
-                    pb_utils.Tensor.from_dlpack(name, np.ascontiguousarray(array))
-                    for name, array in zip(self.outputs, part, strict=True)
-                ]
+                [output(name, array) for name, array in zip(self.outputs, part, strict=True)]
             )
             for part in parts
         ]
+
+
+def output(name: str, array: np.ndarray) -> "pb_utils.Tensor":
+    """An output for Triton, which takes over the array's memory.
+
+    Triton marks the capsule as taken by a name of its own, which numpy knows for a fault: each
+    output would leave a traceback in the log.
+    """
+    capsule = np.ascontiguousarray(array).__dlpack__()
+    made = pb_utils.Tensor.from_dlpack(name, capsule)
+    _set_name(capsule, _TAKEN)
+    return made
 
 
 def same_shape(requests: list[Any], names: list[str]) -> list[list[Batch]]:
