@@ -74,7 +74,7 @@ unit: $(VENV)/.dev  ## the tests that need no other process
 test: unit real export  ## all tests but the soak
 
 real: $(VENV)/.dev $(VENV)/.parts  ## the tests on a real Triton, Kafka and MLflow
-	$(BIN)/pytest -m "real and not export and not soak and not cluster" $(PYTEST_FLAGS)
+	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder -m "real and not export and not soak and not cluster" $(PYTEST_FLAGS)
 
 export: $(VENV)/.dev $(VENV)/.parts  ## the tests that need torch, in its own environment
 	PYTHONPATH="$$(cat $(VENV)/.export):$(CURDIR)/$(VENV)/minilm" $(BIN)/pytest -m "export and not soak" $(PYTEST_FLAGS)

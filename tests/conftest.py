@@ -9,6 +9,8 @@ import pytest
 import real_object_store
 from own_ports import own_ports
 from real_object_store import ObjectStore
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
 
 from headrace.stack import provision
 from headrace.stack.kafka import KafkaFiles, KafkaNode, KafkaProcess
@@ -23,25 +25,36 @@ hypothesis.settings.register_profile(  # for make check
 hypothesis.settings.load_profile("untimed")
 
 
-# Each is a whole local stack, which takes as long to start as many tests to run.
-STACKS = ("stack", "rolling")
 # Begun first, so that in the end no process runs one of these while another has nothing to do.
-LONGEST = (*STACKS, "tests/headrace/test_up.py", "tests/stats/ui/test_page.py")
+LONGEST = ("stack", "rolling", "tests/headrace/test_up.py", "tests/stats/ui/test_page.py")
+
+
+def together(nodeid: str) -> str:
+    """What a real test shares with others, so that one process runs them: a stack, else a file."""
+    file = nodeid.split("::", maxsplit=1)[0]
+    folder, _, name = file.rpartition("/")
+    if folder != "tests/stack":
+        return file
+    return "rolling" if name.startswith("test_rollout_") else "stack"
+
+
+class Together(LoadScopeScheduling):
+    """Gives each process all tests of what they share, in the order of collection."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return together(nodeid)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Together | None:
+    """For ``make real``; what asks for another distribution has it."""
+    return Together(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keeps real tests together that share what they start, where two processes run them."""
-    groups = {item: _group(item) for item in items if item.get_closest_marker("real")}
-    for item, group in groups.items():
-        item.add_marker(pytest.mark.xdist_group(group))
-    ranks = {group: rank for rank, group in enumerate(LONGEST)}
-    items.sort(key=lambda item: ranks.get(groups.get(item, ""), len(ranks)))
-
-
-def _group(item: pytest.Item) -> str:
-    """The stack that a test is given, else its file."""
-    given = item.fixturenames if isinstance(item, pytest.Function) else ()
-    return next((stack for stack in STACKS if stack in given), item.nodeid.split("::")[0])
+    """Puts what takes longest first."""
+    ranks = {shared: rank for rank, shared in enumerate(LONGEST)}
+    items.sort(key=lambda item: ranks.get(together(item.nodeid), len(ranks)))
 
 
 @pytest.fixture(scope="session")

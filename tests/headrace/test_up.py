@@ -126,7 +126,7 @@ def routed(stack: RunningStack) -> list[tuple[str, str, float]]:
 
 def test_the_printed_second_version_rolls_out_beside_the_first(first: RunningStack) -> None:
     subprocess.run(
-        printed(first, "--variant"), check=True, timeout=120, capture_output=True, cwd=first.home
+        printed(first, "--variant"), check=True, timeout=300, capture_output=True, cwd=first.home
     )
     until("version 2 is in shadow", 180, lambda: shown(first, "2") == "Shadow")
     assert routed(first) == [("stable", "1", 100), ("shadow", "2", 100)]

@@ -1,16 +1,27 @@
-"""One local stack with the example model, shared by the tests of this folder."""
+"""Two local stacks with the example model, shared by the tests of this folder."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from running_stack import PATIENT, RunningStack, running_stack
+from rolling_stack import spec
+from running_stack import EXAMPLE_ENDPOINT, PATIENT, RunningStack, running_stack
 
 
 @pytest.fixture(scope="session")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStack]:
     with running_stack(tmp_path_factory.mktemp("stack") / "home") as running:
         running.apply(PATIENT)
+        yield running
+
+
+@pytest.fixture(scope="session")
+def rolling(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStack]:
+    """For rollouts: its windows last a second, so that these are over soon."""
+    home = tmp_path_factory.mktemp("rolling") / "home"
+    with running_stack(home, "--window-seconds", "1") as running:
+        running.until_answers(EXAMPLE_ENDPOINT)
+        running.apply(spec())
         yield running
 
 

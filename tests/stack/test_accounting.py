@@ -27,7 +27,7 @@ def marked(stack: RunningStack) -> tuple[str, Totals]:
                 return (batch.gateway, totals) if whole else None
         return None
 
-    return until("the mark is in the events, with all before it", 60, arrived)
+    return until("the mark is in the events, with all before it", 180, arrived)
 
 
 def test_requests_are_in_the_events_or_the_counted_drops_while_kafka_is_killed_and_restarted(
@@ -52,7 +52,7 @@ def test_requests_are_in_the_events_or_the_counted_drops_while_kafka_is_killed_a
         return read_all(stack.kafka).without(before) == asked
 
     try:
-        until(f"the events account for {asked}", 60, accounted)
+        until(f"the events account for {asked}", 180, accounted)
     except AssertionError as error:
         raise AssertionError(f"{error}: {read_all(stack.kafka).without(before)}") from None
     after = read_all(stack.kafka)

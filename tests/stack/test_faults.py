@@ -89,12 +89,12 @@ def test_a_second_version_arrives_without_a_failed_request_and_every_answer_name
         done = subprocess.run(
             [sys.executable, "-P", str(register), "--tracking-uri", stack.mlflow,
              "--variant", "v2"],
-            capture_output=True, text=True, timeout=120, check=False,
+            capture_output=True, text=True, timeout=300, check=False,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
         load.until(
             "an answer of the new version",
-            60,
+            300,
             lambda replies: any(reply.version not in before for reply in replies),
         )
         load.more(50)

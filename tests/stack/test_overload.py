@@ -27,7 +27,7 @@ def test_an_overloaded_gateway_answers_or_refuses_and_stays_in_its_memory(
         calm.more(100)
     before = resident_mib(gateway)
     with Traffic(url, batches, callers=150, headers={"x-request-timeout": "2"}) as load:
-        load.more(1500, 120)
+        load.more(1500, 400)
     assert stack.pid("gateway") == gateway
     assert set(load.statuses()) <= {200, 503, 504}, load.statuses()
     assert load.statuses()[200] > 0

@@ -1,14 +1,13 @@
 """Rollouts on the real stack, with its parts killed or away on the way.
 
-One stack of its own, with windows of a second and checks so loose that a minute decides. CI kills
-five times, the soak (``make soak``, in parts) fifty.
+On the stack whose windows last a second, with checks so loose that a minute decides. CI kills five
+times, the soak (``make soak``, in parts) fifty.
 """
 
 import os
 import random
 import signal
 import time
-from collections.abc import Iterator
 
 import pytest
 from rolling_stack import (
@@ -24,7 +23,7 @@ from rolling_stack import (
     watched,
 )
 from rollout_kills import BAD, GOOD, PARTS, Killer
-from running_stack import EXAMPLE_ENDPOINT, RunningStack, running_stack, until
+from running_stack import EXAMPLE_ENDPOINT, RunningStack, until
 from soak_record import record_part
 
 from contracts.endpoint import Arm, EndpointStatus, Phase
@@ -37,15 +36,6 @@ SOAK_PARTS = 10
 SOAK_KILLS = int(os.environ.get("HEADRACE_SOAK_KILLS", "50"))
 AA_SECONDS = float(os.environ.get("HEADRACE_SOAK_AA_SECONDS", "150"))
 ENOUGH = "enough was seen"
-
-
-@pytest.fixture(scope="module")
-def rolling(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStack]:
-    home = tmp_path_factory.mktemp("rolling") / "home"
-    with running_stack(home, "--window-seconds", "1") as running:
-        running.until_answers(EXAMPLE_ENDPOINT)
-        running.apply(spec())
-        yield running
 
 
 def has_begun(status: EndpointStatus) -> bool:

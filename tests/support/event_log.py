@@ -1,9 +1,11 @@
 """Reads the topic of prediction events from its start, as a program that counts would."""
 
+import socket
 from collections import Counter
 from dataclasses import dataclass, field
 
 from kafka import KafkaConsumer, TopicPartition
+from running_stack import until
 
 from contracts.events import TOPIC, EventBatch, decode
 
@@ -37,12 +39,13 @@ def read_all(bootstrap: str) -> Totals:
 
 
 def read_batches(bootstrap: str) -> list[EventBatch]:
-    """Every message from the first to the present end of the log."""
+    """Every message from the first to the present end of the log, of a Kafka that may yet start."""
+    until("Kafka takes connections", 120, lambda: _listens(bootstrap))
     consumer = KafkaConsumer(
         bootstrap_servers=bootstrap,
         enable_auto_commit=False,
         auto_offset_reset="earliest",
-        request_timeout_ms=10_000,
+        request_timeout_ms=60_000,
     )
     try:
         partitions = [
@@ -58,6 +61,12 @@ def read_batches(bootstrap: str) -> list[EventBatch]:
     finally:
         consumer.close()
     return batches
+
+
+def _listens(bootstrap: str) -> bool:
+    host, _, port = bootstrap.rpartition(":")
+    with socket.socket() as probe:
+        return probe.connect_ex((host, int(port))) == 0
 
 
 def total(batches: list[EventBatch]) -> Totals:

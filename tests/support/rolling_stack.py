@@ -44,7 +44,7 @@ def register(stack: RunningStack, variant: str) -> str:
         [sys.executable, str(REGISTER), variant, "--tracking-uri", stack.mlflow,
          "--model-name", EXAMPLE_ENDPOINT],
         env={**os.environ, "PYTHONSAFEPATH": "", "MLFLOW_DISABLE_TELEMETRY": "true"},
-        capture_output=True, text=True, timeout=120, check=False,
+        capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return done.stdout.split("version ")[1].split()[0]

@@ -143,7 +143,7 @@ class RunningStack:
             env=self.env,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=300,
             check=False,
         )
 
