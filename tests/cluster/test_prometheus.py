@@ -7,7 +7,6 @@ the same code from made-up counts, and only that: a GPU, an embedder, declared s
 own, a preprocessor that breaks, lost events (``made_up_metrics.py``).
 """
 
-import os
 import socket
 import subprocess
 import sys
@@ -15,12 +14,14 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import grafana_panels
 import httpx
 import made_up_metrics
+import pod_discovery
 import prometheus_programs
 import pytest
 import yaml
@@ -67,27 +68,27 @@ def prometheus(release: Release, served: str, tmp_path: Path) -> Iterator[RealPr
     (made_up,) = own_ports(1)
     with ExitStack() as cleanup:
         cleanup.enter_context(made_up_metrics.served(made_up, made_up_metrics.MadeUp()))
+        discovery = cleanup.enter_context(pod_discovery.served(partial(all_pods, release)))
         yield cleanup.enter_context(
             real_prometheus(
                 tmp_path / "prometheus",
                 {"made_up": made_up},
                 GENERATED / "rules.yaml",
-                more=[documented_job(release)],
+                more=[documented_job(discovery)],
             )
         )
 
 
-def documented_job(release: Release) -> dict[str, Any]:
-    """The scrape job of docs/install.md, for our namespace, by the API server of KUBECONFIG."""
+def documented_job(discovery: str) -> dict[str, Any]:
+    """The scrape job of docs/install.md, with its pods by HTTP: see ``pod_discovery.py``."""
     text = (ROOT / "docs" / "install.md").read_text(encoding="utf-8")
     (block,) = (
         part.split("```")[0] for part in text.split("```yaml\n") if part.startswith("- job_name")
     )
     (job,) = yaml.safe_load(block)
-    (discovery,) = job["kubernetes_sd_configs"]
-    discovery["namespaces"]["names"] = [release.cluster.namespace]
-    discovery["kubeconfig_file"] = os.environ["KUBECONFIG"]
-    return dict(job)
+    (by_kubernetes,) = job.pop("kubernetes_sd_configs")
+    assert by_kubernetes["role"] == "pod"
+    return {**job, "http_sd_configs": [{"url": discovery, "refresh_interval": "5s"}]}
 
 
 def test_prometheus_finds_the_pods_and_every_query_of_the_dashboards_has_data(
@@ -102,6 +103,10 @@ def test_prometheus_finds_the_pods_and_every_query_of_the_dashboards_has_data(
     assert offers == []
     rules = prometheus.rules()
     assert [(rule["name"], rule["lastError"]) for rule in rules if rule["health"] != "ok"] == []
+
+
+def all_pods(release: Release) -> list[dict[str, Any]]:
+    return list(release.cluster.get("pods").get("items", []))
 
 
 def found(prometheus: RealPrometheus) -> Counter[str]:
