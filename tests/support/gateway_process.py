@@ -115,10 +115,10 @@ async def start(home: Path, *flags: str) -> Process:
 async def gateway_at(home: Path, *flags: str) -> AsyncIterator[Running]:
     """A process that serves what is in the home."""
     process = await start(home, *flags)
-    async with httpx.AsyncClient(trust_env=False) as http:
+    async with httpx.AsyncClient(trust_env=False, timeout=60) as http:
         running = Running(process, [], http)
         try:
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(120):
                 port = (await running.line("gateway listens"))["http_port"]
                 http.base_url = httpx.URL(f"http://127.0.0.1:{port}")
                 await running.line("replica serves")
