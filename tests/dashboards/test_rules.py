@@ -31,7 +31,7 @@ def expectations() -> list[tuple[str, list[dict[str, Any]]]]:
 
 def promtool(*words: str) -> "subprocess.CompletedProcess[str]":
     command = [prometheus_programs.program("promtool"), *words]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
 
 
 @pytest.mark.real

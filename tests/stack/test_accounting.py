@@ -68,7 +68,7 @@ def test_a_killed_gateways_loss_shows_as_an_end_without_farewell(
         killed, _ = marked(stack)
         dead = stack.kill("gateway")
         stack.until_restarted("gateway", dead)
-        load.until("answers again", 60, lambda replies: any(r.status == 200 for r in replies))
+        load.until("answers again", 180, lambda replies: any(r.status == 200 for r in replies))
         load.more(50)
     successor, totals = marked(stack)
     assert successor != killed

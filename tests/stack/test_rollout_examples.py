@@ -34,10 +34,11 @@ def rolled_out(stack: RunningStack, out: Path, seconds: float, *names: str) -> d
     return {each["variant"]: each for each in json.loads(out.read_text(encoding="utf-8"))}
 
 
+@pytest.mark.timeout(1500)
 def test_a_version_that_cannot_be_converted_and_one_that_collapsed_end_as_they_should(
     rolling: RunningStack, tmp_path: Path
 ) -> None:
-    ended = rolled_out(rolling, tmp_path / "ended.json", 400, *SOONEST)
+    ended = rolled_out(rolling, tmp_path / "ended.json", 1200, *SOONEST)
     assert [ended[name]["phase"] for name in SOONEST] == ["Rejected", "RolledBack"]
     assert all(each["requests"] > 0 for each in ended.values())
     assert [each["failed"] for each in ended.values()] == [0, 0]

@@ -56,7 +56,7 @@ def test_a_good_version_is_promoted_through_five_kills(
         number = killer.roll_out(GOOD, KILLS, parts)
         load.until(
             "all callers have it",
-            90,
+            180,
             lambda replies: [reply.version for reply in replies[-50:]] == [number] * 50,
         )
         killer.tell()
@@ -73,7 +73,7 @@ def test_a_collapsed_version_goes_back_while_mlflow_is_away_and_is_told_about_la
         stable = watch.status.stable
         assert stable is not None
         number = register(rolling, BAD)
-        watch.until("the rollout began", 120, has_begun)
+        watch.until("the rollout began", 300, has_begun)
         with rolling.without("mlflow"):
             ended = watch.until_ended(number)
             load.more(50)
@@ -93,10 +93,10 @@ def test_a_rollout_holds_without_statistics_goes_on_with_them_and_back_at_its_de
         load.more(50)
         rolling.apply(spec(checks=UNDECIDED))
         number = register(rolling, GOOD)
-        began = watch.until("the rollout began", 120, has_begun).rollout
+        began = watch.until("the rollout began", 300, has_begun).rollout
         assert began is not None
         with rolling.without("kafka"):
-            held = watch.until("it says that it can't know", 90, waits_for_statistics)
+            held = watch.until("it says that it can't know", 180, waits_for_statistics)
             load.more(200)
             assert watch.status.routes == held.routes
             assert watch.status.rollout == held.rollout
@@ -104,7 +104,7 @@ def test_a_rollout_holds_without_statistics_goes_on_with_them_and_back_at_its_de
         seen = held.rollout.looked_through
         watch.until(
             "new windows are judged",
-            60,
+            180,
             lambda status: status.rollout is not None and status.rollout.looked_through > seen + 1,
         )
     assert set(load.statuses()) == {200}, load.statuses()
@@ -151,11 +151,11 @@ def test_a_part_that_hangs_holds_up_no_caller(
     with traffic(rolling, texts) as load, watched(rolling) as watch:
         load.more(50)
         number = register(rolling, GOOD)
-        watch.until("the rollout began", 120, has_begun)
+        watch.until("the rollout began", 300, has_begun)
         rolling.signal(service, signal.SIGSTOP)
         try:
             if service == "kafka":
-                watch.until("it says that it can't know", 90, waits_for_statistics)
+                watch.until("it says that it can't know", 180, waits_for_statistics)
             else:
                 watch.until_ended(number)
             load.more(100)
@@ -173,7 +173,7 @@ def test_a_version_that_nobody_asks_stays_in_shadow_until_its_deadline(
     rolling.apply(spec(deadline="30s"))
     with watched(rolling) as watch:
         number = register(rolling, GOOD)
-        held = watch.until("the rollout began", 120, has_begun)
+        held = watch.until("the rollout began", 300, has_begun)
         ended = watch.until_ended(number, 60)
         rolling.apply(spec())
     assert ended.outcome is Outcome.ROLLED_BACK

@@ -118,7 +118,7 @@ def until_told(stack: RunningStack, number: str, verdict: str, serving: str) -> 
             and evidence(stack, number) == {"evidence.json", "report.html"}
         )
 
-    until(f"MLflow says that version {number} is {verdict}", 60, is_told)
+    until(f"MLflow says that version {number} is {verdict}", 180, is_told)
 
 
 def _version(stack: RunningStack, number: str) -> dict[str, Any]:

@@ -82,7 +82,7 @@ class Killer:
         left = list(parts)
         for count in range(kills):
             if count == early:
-                self.watch.until("the rollout began", 180, lambda _: number in self.watch.rollouts)
+                self.watch.until("the rollout began", 300, lambda _: number in self.watch.rollouts)
             if self._is_over(number):
                 break
             part = self.order.choice(left)
@@ -94,7 +94,7 @@ class Killer:
 
     def kill(self, part: str) -> None:
         """Kills a part at a random instant, every other time that of a write, and lets it come."""
-        self.load.more(self.order.randrange(1, 400), 120)
+        self.load.more(self.order.randrange(1, 400), 300)
         if self.kills.total() % 2:
             self.watch.until_stored(10)
         where = self._phase()
@@ -106,7 +106,7 @@ class Killer:
             return
         restarted = time.monotonic()
         self.outages.append(Outage(killed, restarted))
-        self.load.until("answers again", 60, lambda r: sum(x.status == 200 for x in r) >= 20)
+        self.load.until("answers again", 180, lambda r: sum(x.status == 200 for x in r) >= 20)
 
     def tell(self) -> dict[str, object]:
         """Holds callers and MLflow to what must be true at the end; figures for the record."""

@@ -67,7 +67,7 @@ class Traffic:
         assert arrived, f"not within {seconds:.0f} s: {what}; {self.statuses()}"
         return self.replies[first:]
 
-    def more(self, count: int, seconds: float = 30) -> Sequence[Reply]:
+    def more(self, count: int, seconds: float = 180) -> Sequence[Reply]:
         """Waits for ``count`` further replies."""
         return self.until(f"{count} replies", seconds, lambda replies: len(replies) >= count)
 
