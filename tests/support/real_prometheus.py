@@ -5,6 +5,7 @@ Debian's package ``prometheus``, on a free port of 127.0.0.1; its data lies in a
 
 import contextlib
 import subprocess
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,7 +38,11 @@ class RealPrometheus:
 
     def now(self, expr: str) -> list[Series]:
         """What an expression gives at this moment."""
-        found = self._get("query", query=expr)["result"]
+        return self.at(expr, time.time())
+
+    def at(self, expr: str, moment: float) -> list[Series]:
+        """What an expression gave at a moment, unix seconds."""
+        found = self._get("query", query=expr, time=str(moment))["result"]
         return [Series(item["metric"], [_sample(item["value"])]) for item in found]
 
     def over(self, expr: str, begin: float, end: float, step: float) -> list[Series]:

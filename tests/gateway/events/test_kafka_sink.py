@@ -172,7 +172,7 @@ def test_a_deleted_topic_is_made_again_and_its_loss_shows_as_missing_numbers(
     assert sequences == list(range(sequences[0], sequences[-1] + 1))
     assert sequences[0] > 0
     assert events < traffic.recorded
-    assert abs(events - refusals) <= 1  # the cut may fall between an attempt and its refusal
+    assert refusals < traffic.recorded
 
 
 def test_a_broker_that_lost_its_disk_gets_its_topic_back(
