@@ -9,7 +9,7 @@ import pytest
 from gateway_process import Running, gateway_at, lay_out, put, versions_of
 from gateway_world import endpoint_of
 
-from contracts.endpoint import Arm, ModelEndpoint
+from contracts.endpoint import Arm, Limits, ModelEndpoint
 
 GATEWAYS = 4
 
@@ -33,9 +33,13 @@ async def followed(gateways: list[Running], endpoint: ModelEndpoint) -> None:
 async def walk(home: Path, keys: list[str]) -> None:
     """A rollout from nothing to its bake; every key asked of every gateway at every step."""
     one, two = lay_out(home, "1", "2")
+    patient = Limits(timeout_seconds=60)
     stages = [
-        *(endpoint_of(one, canary=two, weight=w, rollout="r-1") for w in (5, 25, 50)),
-        endpoint_of(two, control=one, weight=5, rollout="r-1"),
+        *(
+            endpoint_of(one, canary=two, weight=w, rollout="r-1", limits=patient)
+            for w in (5, 25, 50)
+        ),
+        endpoint_of(two, control=one, weight=5, rollout="r-1", limits=patient),
     ]
     met: list[set[str]] = []
     async with AsyncExitStack() as stack:

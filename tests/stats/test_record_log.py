@@ -1,15 +1,15 @@
 """Window records on a real Kafka: written by the sink, read by the reader."""
 
 import random
-import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 from kafka import KafkaAdminClient
 from kafka.admin import ConfigResource, ConfigResourceType
 from prediction_batches import batch_of
+from running_stack import until
 
 from contracts.windows import WindowRecord
 from headrace.stack.kafka import KafkaProcess
@@ -67,15 +67,6 @@ def read_all(log: KafkaRecordLog) -> list[bytes]:
             return messages
 
 
-def until(what: Callable[[], bool]) -> None:
-    tick = threading.Event()
-    for _ in range(1800):
-        if what():
-            return
-        tick.wait(0.05)
-    raise AssertionError("it never came to be")
-
-
 def test_records_are_read_from_a_time_onwards(
     address: KafkaAddress, topic: Topic, sink: KafkaRecordSink
 ) -> None:
@@ -88,7 +79,7 @@ def test_records_are_read_from_a_time_onwards(
     later = KafkaRecordLog(address, time.time() + 60, topic.name)
     assert read_all(later) == []
     sink.write([record(704)])
-    until(lambda: len(later.poll(0.2)) == 1)
+    until("it comes to be", 90, lambda: len(later.poll(0.2)) == 1)
     later.close()
 
 
@@ -127,7 +118,7 @@ def test_a_topic_made_anew_is_noticed(
     log = KafkaRecordLog(address, 0.0, topic.name)
     admin = KafkaAdminClient(bootstrap_servers=kafka.bootstrap)
     admin.delete_topics([topic.name])
-    until(lambda: topic.name not in admin.list_topics())
+    until("it comes to be", 90, lambda: topic.name not in admin.list_topics())
     admin.close()
     KafkaRecordSink(address, topic).close()
     with pytest.raises(LogReplacedError):
@@ -150,14 +141,14 @@ def test_the_reader_knows_the_windows_and_knows_when_it_can_not_know(
         return sum(sum(c.statuses.values()) for window in windows for c in window.cells)
 
     reader.start()
-    until(lambda: known() > 0)
+    until("it comes to be", 90, lambda: known() > 0)
     before = known()
     kafka.kill9()
-    until(lambda: reader.windows("sentiment", 0.0) is None)
+    until("it comes to be", 90, lambda: reader.windows("sentiment", 0.0) is None)
     kafka.start()
-    until(lambda: known() == before)
+    until("it comes to be", 90, lambda: known() == before)
     again = KafkaRecordSink(address, topic)
     again.write([record(128)])
     again.close()
-    until(lambda: known() > before)
+    until("it comes to be", 90, lambda: known() > before)
     reader.close()
