@@ -47,7 +47,7 @@ def convert(server: MlflowProcess, folder: Path, model: str) -> Manifest | Faile
         capture_output=True,
         text=True,
         check=True,
-        timeout=110,
+        timeout=300,
     )
     last = LINE.validate_json(done.stdout.splitlines()[-1])
     if isinstance(last, Published):

@@ -22,7 +22,7 @@ def register(uri: str, folder: Path, *arguments: str) -> str:
         capture_output=True,
         text=True,
         check=True,
-        timeout=100,
+        timeout=300,
     )
     return done.stdout
 

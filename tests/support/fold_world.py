@@ -34,7 +34,7 @@ Attempts = Counter[tuple[str, str, str, int, int]]
 def until(what: Callable[[], bool], why: str) -> None:
     """Returns when ``what`` is so."""
     tick = threading.Event()
-    for _ in range(900):
+    for _ in range(3000):
         if what():
             return
         tick.wait(0.1)

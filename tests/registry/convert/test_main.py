@@ -42,7 +42,7 @@ def run(fake: FakeMlflow, tmp_path: Path, **changes: object) -> list[Progress | 
     path = tmp_path / "request.json"
     path.write_text(request.model_dump_json())
     done = subprocess.run(
-        [*PROGRAM, str(path)], capture_output=True, text=True, check=True, timeout=60
+        [*PROGRAM, str(path)], capture_output=True, text=True, check=True, timeout=180
     )
     for line in done.stderr.splitlines():
         json.loads(line)
@@ -89,7 +89,7 @@ def test_a_store_that_is_away_is_not_the_versions_fault(fake: FakeMlflow, tmp_pa
 
 
 def test_without_a_request_it_says_how_it_is_used() -> None:
-    done = subprocess.run(PROGRAM, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(PROGRAM, capture_output=True, text=True, check=False, timeout=180)
     assert done.returncode == 2
     assert "usage" in done.stderr
 
@@ -101,6 +101,6 @@ def test_neither_mlflow_nor_torch_is_imported_for_an_onnx_version() -> None:
         "print([m for m in ('mlflow', 'torch', 'pandas', 'transformers') if m in sys.modules])"
     )
     done = subprocess.run(
-        [sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True, timeout=180
     )
     assert done.stdout.strip() == "[]"
