@@ -2,6 +2,7 @@
 
 import os
 import random
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -16,6 +17,7 @@ pytestmark = [pytest.mark.real, pytest.mark.soak, pytest.mark.timeout(7200)]
 KILLS = int(os.environ.get("HEADRACE_SOAK_KILLS", "40"))
 BESIDE_THE_PATH = ("kafka", "mlflow", "controller", "loader")
 CALLERS = 8
+ENDPOINT_DEADLINE_SECONDS = 2.0
 
 
 def resident_mib(pid: int) -> float:
@@ -30,6 +32,8 @@ def test_random_kills_under_load_fail_no_request_that_could_be_answered(
 ) -> None:
     order = random.Random(20261121)
     kills: Counter[str] = Counter()
+    back: list[float] = []  # seconds from Triton's restart to the first answer
+    slowest = 0.0
     with running_stack(tmp_path / "home") as stack:
         url = f"{stack.gateway}/endpoints/{EXAMPLE_ENDPOINT}"
         with Traffic(url, texts, callers=CALLERS) as load:
@@ -42,10 +46,15 @@ def test_random_kills_under_load_fail_no_request_that_could_be_answered(
                 dead = stack.kill(service)
                 load.more(order.randrange(50, 400), 60)
                 stack.until_restarted(service, dead)
+                restarted = time.monotonic()
                 load.until("answers", 60, lambda r: sum(x.status == 200 for x in r) >= 100)
                 allowed = {200, 503} if service == "triton" else {200}
                 seen = {reply.status for reply in load.replies[first:]}
                 assert seen <= allowed, (service, load.statuses())
+                if refused := [r for r in load.replies[first:] if r.status == 503]:
+                    slowest = max(slowest, *(each.seconds for each in refused))
+                    answered = (r.at for r in load.replies[first:] if r.status == 200)
+                    back.append(min(at for at in answered if at > refused[-1].at) - restarted)
             load.more(2000, 60)
             late = resident_mib(stack.pid("gateway"))
         asked = load.statuses()
@@ -66,6 +75,8 @@ def test_random_kills_under_load_fail_no_request_that_could_be_answered(
             "refused": {str(s): c for s, c in sorted(totals.refused.items())},
             "dropped": {str(s): c for s, c in sorted(totals.dropped.items())},
             "sequence_gaps": sum(len(totals.gaps(gateway)) for gateway in totals.sequences),
+            "slowest_refusal_seconds": round(slowest, 2),
+            "longest_back_after_restart_seconds": round(max(back, default=0.0), 2),
             "gateway_mib_early": round(early, 1),
             "gateway_mib_late": round(late, 1),
         }
@@ -74,6 +85,9 @@ def test_random_kills_under_load_fail_no_request_that_could_be_answered(
         assert 0 <= sum(sent.values()) - len(load.replies) < 50, figures  # `up` itself sent some
         assert all(not totals.gaps(gateway) for gateway in totals.sequences)
         assert late < 1.5 * early + 50, figures
+        # What was promised of a killed Triton; a machine that has other work to do may miss it.
+        assert slowest < ENDPOINT_DEADLINE_SECONDS, figures
+        assert max(back, default=0.0) < 10, figures
 
 
 def test_a_home_survives_many_unclean_ends(tmp_path: Path) -> None:
