@@ -23,16 +23,17 @@ def refusal(release: Release, *flags: str) -> str:
     return str(refused.value)
 
 
-def said_of(release: Release, kind: str, name: str) -> str:
-    """The Events about an object."""
+def said(release: Release, kind: str, name: str, words: str) -> int:
+    """How often Events about an object held the words."""
     about = f"--field-selector=involvedObject.kind={kind},involvedObject.name={name}"
-    return "\n".join(each["message"] for each in release.cluster.get("events", about)["items"])
+    events = release.cluster.get("events", about)["items"]
+    return sum(each.get("count") or 1 for each in events if words in each["message"])
 
 
-def says(release: Release, component: str, words: str) -> bool:
-    """Whether an Event about one of a component's pods holds the words."""
+def says(release: Release, component: str, words: str, times: int = 1) -> bool:
+    """Whether Events about one of a component's pods held the words so often."""
     names = [pod["metadata"]["name"] for pod in release.pods(component)]
-    return any(words in said_of(release, "Pod", name) for name in names)
+    return any(said(release, "Pod", name, words) >= times for name in names)
 
 
 def containers(pod: dict[str, Any]) -> list[dict[str, Any]]:
@@ -49,13 +50,13 @@ def test_a_mistyped_value_is_named(absent: Release) -> None:
 
 
 def test_a_secret_that_is_not_there_is_named(absent: Release) -> None:
-    said = refusal(absent, "--set=gateway.keys.existingSecret=no-such-keys")
-    assert 'gateway.keys.existingSecret names the Secret "no-such-keys"' in said
+    sentence = refusal(absent, "--set=gateway.keys.existingSecret=no-such-keys")
+    assert 'gateway.keys.existingSecret names the Secret "no-such-keys"' in sentence
 
 
 def test_a_storage_class_that_is_not_there_is_named(absent: Release) -> None:
-    said = refusal(absent, "--set=kafka.embedded.persistence.storageClass=no-such-class")
-    assert 'kafka.embedded.persistence.storageClass is "no-such-class"' in said
+    sentence = refusal(absent, "--set=kafka.embedded.persistence.storageClass=no-such-class")
+    assert 'kafka.embedded.persistence.storageClass is "no-such-class"' in sentence
 
 
 @pytest.fixture
@@ -79,9 +80,9 @@ def no_default_class(absent: Release) -> Iterator[None]:
 def test_where_no_storage_class_is_the_default_the_value_to_set_is_named(
     absent: Release, no_default_class: None
 ) -> None:
-    said = refusal(absent)
-    assert "this cluster has no default StorageClass" in said
-    assert "persistence.storageClass" in said
+    sentence = refusal(absent)
+    assert "this cluster has no default StorageClass" in sentence
+    assert "persistence.storageClass" in sentence
 
 
 # What helm can't know, or may not look at, is said of the pods.
@@ -104,12 +105,12 @@ def test_without_helms_checks_a_missing_storage_class_is_said_of_the_claim(
     value = "kafka.embedded.persistence.storageClass=no-such-class"
     absent.install("--set=checks=false", f"--set={value}", "--wait=false")
 
-    def said() -> bool:
+    def named() -> bool:
         claims = [each["metadata"]["name"] for each in absent.cluster.get("pvc")["items"]]
-        events = [said_of(absent, "PersistentVolumeClaim", name) for name in claims]
-        return '"no-such-class" not found' in "\n".join(events)
+        words = '"no-such-class" not found'
+        return any(said(absent, "PersistentVolumeClaim", name, words) for name in claims)
 
-    until("the claim says which class is missing", SAID_SECONDS, said)
+    until("the claim says which class is missing", SAID_SECONDS, named)
     until(
         "Kafka's pod says what it waits for",
         SAID_SECONDS,
@@ -124,9 +125,9 @@ def test_a_kafka_that_can_not_be_reached_is_said_of_the_pods_that_need_it(absent
         absent.until_ready(component)
     for component in ("fold", "evaluate"):
         until(
-            f"{component} says which value to look at",
+            f"{component} says which value to look at, again and again",
             SAID_SECONDS,
-            partial(says, absent, component, "kafka.bootstrapServers"),
+            partial(says, absent, component, "kafka.bootstrapServers", times=4),
         )
         assert "nowhere" in absent.cluster.kubectl("logs", "-l", selector(component))
     assert restarted(absent) == []
