@@ -137,6 +137,7 @@ class Gateway:
             ssl_context_factory=_context_of(self._tls),
             **uvicorn_options(limits, app.shedding),
         )
+        self._shedding = app.shedding
         self._http = HttpServer(config)
         self._grpc = create_server(front, limits, package_version("headrace"))
         self._metrics.read_from(self._readings)
@@ -213,6 +214,7 @@ class Gateway:
         settings = self._settings
         log.info("gateway stops")
         self._handler.stop_being_ready()
+        self._shedding.leave()
         if settings.linger_seconds and not http.done():
             await asyncio.sleep(settings.linger_seconds)
         self._http.should_exit = True

@@ -32,6 +32,7 @@ class Shedding:
         self._front = front
         self._turns = Turns()
         self._watch_until = 0.0
+        self._leaving = False
         # Requests of this turn of the loop, by endpoint, whose tasks have not begun: all that is
         # ready is read before any task runs, and would otherwise find the same room.
         self._let_in: dict[str, int] = {}
@@ -57,6 +58,19 @@ class Shedding:
     def said_no(self) -> None:
         """A request was refused for want of room: others will be."""
         self._watch_until = time.monotonic() + _WATCH_SECONDS
+
+    @property
+    def leaving(self) -> bool:
+        """Whether callers must take their next request to another gateway."""
+        return self._leaving
+
+    def leave(self) -> None:
+        """Ends each connection with the answer that it waits for, as the process is about to end.
+
+        One that a caller keeps would be closed with the process, maybe just as its next request is
+        on the way.
+        """
+        self._leaving = True
 
     @property
     def watching(self) -> bool:

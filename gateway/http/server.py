@@ -39,6 +39,11 @@ class Shedder(Protocol):
         """Whether there is anything to ask it."""
         ...
 
+    @property
+    def leaving(self) -> bool:
+        """Whether each answer is the last of its connection."""
+        ...
+
     def refusal(self, method: str, path: str, headers: Mapping[bytes, bytes]) -> bytes | None:
         """The whole answer to give at once; None to let the request come in."""
         ...
@@ -217,7 +222,11 @@ class _BoundedProtocol(HttpToolsProtocol):
             default_headers=[],
             message_event=asyncio.Event(),
             expect_100_continue=self.expect_100_continue,
-            keep_alive=self.parser.get_http_version() != "1.0" and self.parser.should_keep_alive(),
+            keep_alive=(
+                self.parser.get_http_version() != "1.0"
+                and self.parser.should_keep_alive()
+                and not self.door.leaving
+            ),
             on_response=self.on_response_complete,
         )
         if before is None or before.response_complete:
@@ -248,7 +257,9 @@ class _BoundedProtocol(HttpToolsProtocol):
         """Refuses a request that came in one piece, unparsed; false to have it parsed."""
         if self._reading or not self._is_idle() or self.flow.write_paused:
             return False
-        if self.transport.is_closing() or (asked := whole_post(data)) is None:
+        if self.transport.is_closing() or self.door.leaving:
+            return False
+        if (asked := whole_post(data)) is None:
             return False
         answer = self.door.refusal("POST", asked.path, asked.headers)
         if answer is None:

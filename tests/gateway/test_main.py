@@ -52,6 +52,20 @@ async def test_a_request_on_its_way_is_answered_before_it_ends(tmp_path: Path) -
         assert await running.process.wait() == 0
 
 
+async def test_one_that_is_about_to_end_answers_and_keeps_no_connection(tmp_path: Path) -> None:
+    lay_out_endpoint(tmp_path)
+    async with gateway_at(tmp_path, "--linger-seconds", "300") as running:
+        before = await running.http.post("/endpoints/sentiment", json=BODY)
+        assert "connection" not in before.headers
+        running.process.send_signal(signal.SIGTERM)
+        await running.line("gateway stops")
+        for _ in range(2):  # on the connection that was kept, and on a new one
+            answer = await running.http.post("/endpoints/sentiment", json=BODY)
+            assert answer.status_code == 200
+            assert answer.headers["connection"] == "close"
+        assert (await running.http.get("/readyz")).status_code == 503
+
+
 @pytest.mark.parametrize("flag", ["--http-port", "--grpc-port"])
 async def test_a_port_that_is_taken_is_a_sentence(tmp_path: Path, flag: str) -> None:
     lay_out_endpoint(tmp_path)
