@@ -10,9 +10,11 @@ import urllib.error
 import urllib.request
 from collections.abc import Mapping
 from http import HTTPStatus
+from http.client import HTTPException
 from typing import Any
 
 from registry.errors import SourceRefusedError, SourceUnavailableError
+from service import replies
 
 Json = Mapping[str, Any]
 
@@ -85,15 +87,14 @@ class MlflowRest:
         )
         try:
             with urllib.request.urlopen(request, timeout=self._timeout) as reply:  # noqa: S310
-                return bytes(reply.read())
+                return replies.read(reply)
         except urllib.error.HTTPError as error:
-            with error:
-                said = error.read(_SAID_BYTES).decode(errors="replace")
+            said = replies.said(error, _SAID_BYTES)
             sentence = f"MLflow at {self.uri} answered {error.code}: {said}"
             if 400 <= error.code < 500 and error.code not in _PASSING:
                 raise SourceRefusedError(sentence, error.code) from error
             raise SourceUnavailableError(sentence) from error
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, HTTPException) as error:
             raise SourceUnavailableError(f"MLflow at {self.uri} does not answer: {error}") from (
                 error
             )

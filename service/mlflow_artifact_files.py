@@ -12,7 +12,6 @@ connection, caches nothing, and repeats nothing: its callers do.
 import io
 import json
 import os
-import shutil
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -24,13 +23,13 @@ from typing import IO, Any
 
 from fsspec.spec import AbstractFileSystem
 
+from service import replies
 from service.mlflow_login import mlflow_authorization
 
 PREFIX = "mlflow-artifacts+"
 SCHEMES = (f"{PREFIX}http", f"{PREFIX}https")
 ROUTE = "api/2.0/mlflow-artifacts/artifacts"
 SILENCE_SECONDS = 30.0  # a server that sends or takes nothing for so long is away
-_CHUNK_BYTES = 1 << 20
 _SAID_BYTES = 300
 
 Entry = dict[str, Any]
@@ -107,14 +106,14 @@ class MlflowArtifactFiles(AbstractFileSystem):
     ) -> bytes:
         """A file's content, or bytes ``start`` to ``end`` of it."""
         with self._call("GET", self._file(path)) as reply:
-            return bytes(reply.read())[start:end]
+            return replies.read(reply)[start:end]
 
     def get_file(self, rpath: str, lpath: str, *_: object, **__: object) -> None:
         """Copies a file here, in pieces. A download that ends early leaves no file."""
         aside = Path(f"{lpath}.part")
         try:
             with self._call("GET", self._file(rpath)) as reply, aside.open("wb") as file:
-                shutil.copyfileobj(reply, file, _CHUNK_BYTES)
+                replies.copy(reply, file)
             aside.replace(lpath)
         finally:
             aside.unlink(missing_ok=True)
@@ -163,7 +162,7 @@ class MlflowArtifactFiles(AbstractFileSystem):
         query = f"?{urllib.parse.urlencode({'path': folder})}" if folder else ""
         try:
             with self._call("GET", query) as reply:
-                files = json.loads(reply.read()).get("files", [])
+                files = json.loads(replies.read(reply)).get("files", [])
         except FileNotFoundError:
             return []
         except ValueError as error:
@@ -191,8 +190,7 @@ class MlflowArtifactFiles(AbstractFileSystem):
         try:
             reply = urllib.request.urlopen(request, timeout=SILENCE_SECONDS)  # noqa: S310
         except urllib.error.HTTPError as error:
-            with error:
-                said = error.read(_SAID_BYTES).decode(errors="replace")
+            said = replies.said(error, _SAID_BYTES)
             if error.code == HTTPStatus.NOT_FOUND:
                 raise FileNotFoundError(url) from error
             raise OSError(f"MLflow at {self._server} answered {error.code}: {said}") from error

@@ -11,6 +11,7 @@ import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
+from http.client import HTTPException
 from pathlib import Path
 
 from headrace.errors import ServiceFailedError
@@ -87,7 +88,7 @@ def answers(server: MlflowServer, *, timeout_seconds: float = 5.0) -> bool:
     try:
         with urllib.request.urlopen(url, timeout=timeout_seconds) as reply:  # noqa: S310 - http
             return bool(reply.status == 200)
-    except OSError:
+    except (OSError, HTTPException):
         return False
 
 

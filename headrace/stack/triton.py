@@ -12,12 +12,12 @@ import platform
 import shutil
 import sys
 import sysconfig
-import urllib.error
 import urllib.request
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from http.client import HTTPException
 from pathlib import Path
 
 from headrace.errors import MachineError, ServiceFailedError
@@ -224,7 +224,7 @@ def answers(server: TritonServer, *, timeout_seconds: float = 1.0) -> bool:
     try:
         with urllib.request.urlopen(url, timeout=timeout_seconds) as reply:
             return bool(reply.status == 200)
-    except (OSError, urllib.error.URLError):
+    except (OSError, HTTPException):
         return False
 
 

@@ -13,6 +13,7 @@ import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from http.client import HTTPException
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -206,7 +207,9 @@ class Tracking:
                 while chunk := answer.read(_CHUNK_BYTES):
                     self._left()
                     out.write(chunk)
-        except (OSError, ValueError) as error:
+                if answer.length:  # a reply that was cut short ends like a whole one
+                    raise ConnectionError(f"{answer.length} bytes of it are missing")
+        except (OSError, ValueError, HTTPException) as error:
             raise EnvironmentFaultError(f"can't download {name}: {error}") from error
 
     def _fetch_store(self, artifacts: str, name: str, target: Path) -> None:
@@ -225,7 +228,7 @@ class Tracking:
             if error.code == 404:
                 raise VersionError(f"MLflow does not know {' '.join(query.values())}") from error
             raise EnvironmentFaultError(f"MLflow answered {error.code} to {route}") from error
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, HTTPException) as error:
             raise EnvironmentFaultError(f"MLflow does not answer: {error}") from error
         if not isinstance(data, dict):
             raise EnvironmentFaultError(f"MLflow's answer to {route} is not an object")

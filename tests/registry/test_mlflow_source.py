@@ -128,3 +128,13 @@ async def test_a_server_that_is_down_is_said_so() -> None:
     )
     with pytest.raises(SourceUnavailableError, match="does not answer"):
         await registry.models()
+
+
+@pytest.mark.parametrize("status", [200, 500])
+async def test_a_server_that_dies_in_the_middle_of_its_answer_is_away(
+    house: MlflowAnswers, status: int
+) -> None:
+    house.answer = lambda path, query: (status, {"registered_models": []})
+    house.missing = 5
+    with pytest.raises(SourceUnavailableError, match="MLflow at http"):
+        await MlflowRegistry(house.rest()).models()
