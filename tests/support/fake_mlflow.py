@@ -29,6 +29,7 @@ class FakeMlflow:
     logged: dict[str, str] = field(default_factory=dict)
     headers: list[dict[str, str]] = field(default_factory=list)
     broken: bool = False
+    missing: int = 0  # bytes at the end of each answer that never come
     uri: str = ""
 
     def register(
@@ -128,7 +129,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_response(status)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
-        self.wfile.write(body)
+        self.wfile.write(body[: len(body) - self.fake.missing])
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
         """Nothing: a test's output is its own."""

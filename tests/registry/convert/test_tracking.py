@@ -81,6 +81,20 @@ def test_a_server_in_trouble_is_not_the_versions_fault(fake: FakeMlflow) -> None
         Tracking(fake.uri).version("m", "1")
 
 
+def test_a_server_that_dies_in_the_middle_is_not_the_versions_fault(
+    fake: FakeMlflow, tmp_path: Path
+) -> None:
+    write(fake.root / "v" / "a.json")
+    fake.register("m", "mlflow-artifacts:/v")
+    url = f"{fake.uri}/api/2.0/mlflow-artifacts/artifacts/v"
+    tracking = Tracking(fake.uri)
+    fake.missing = 1
+    with pytest.raises(EnvironmentFaultError, match="does not answer"):
+        tracking.version("m", "1")
+    with pytest.raises(EnvironmentFaultError, match=r"can't download .*missing"):
+        tracking._fetch(url, "a.json", tmp_path / "a.json")
+
+
 def test_no_server_is_not_the_versions_fault() -> None:
     with pytest.raises(EnvironmentFaultError, match="does not answer"):
         Tracking("http://127.0.0.1:1").version("m", "1")
