@@ -1,15 +1,17 @@
 """MLflow's webhooks over a real socket: a valid one wakes, nothing else does."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from http import HTTPStatus
+from pathlib import Path
 
 import httpx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from own_ports import own_ports
 
-from headrace.stack.mlflow import MlflowProcess
+from headrace.stack.mlflow import MlflowProcess, MlflowServer
 from registry import webhook
 from registry.webhook import WebhookListener, judge, sign
 
@@ -122,12 +124,22 @@ async def test_anything_else_is_refused_and_wakes_nobody(
     assert house.woken == 0
 
 
+@pytest.fixture
+def new_mlflow(tmp_path: Path) -> Iterator[MlflowProcess]:
+    """A server that has not yet looked its webhooks up: it believes what it found for a minute."""
+    (port,) = own_ports(1)
+    process = MlflowProcess(MlflowServer(tmp_path / "mlflow", port))
+    process.start()
+    yield process
+    process.stop()
+
+
 @pytest.mark.real
-async def test_what_mlflow_delivers_on_a_registration_wakes(mlflow_server: MlflowProcess) -> None:
+async def test_what_mlflow_delivers_on_a_registration_wakes(new_mlflow: MlflowProcess) -> None:
     woken = asyncio.Event()
     listener = await WebhookListener(SECRET, woken.set).serve(0)
     port = listener.sockets[0].getsockname()[1]
-    server = httpx.AsyncClient(base_url=f"{mlflow_server.url}/api/2.0/mlflow", timeout=60)
+    server = httpx.AsyncClient(base_url=f"{new_mlflow.url}/api/2.0/mlflow", timeout=60)
     async with listener, server:
         hook = {
             "name": "controller",
