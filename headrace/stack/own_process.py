@@ -45,6 +45,8 @@ class OwnProcess:
         """Halts the server without closing anything (SIGSTOP): it is slow beyond all measure."""
         if self._process is not None:
             self._process.send_signal(signal.SIGSTOP)
+            # Until its last thread has stopped it may answer.
+            os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def thaw(self) -> None:
         """Lets a frozen server go on."""
