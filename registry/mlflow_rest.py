@@ -10,7 +10,6 @@ import urllib.error
 import urllib.request
 from collections.abc import Mapping
 from http import HTTPStatus
-from http.client import HTTPException
 from typing import Any
 
 from registry.errors import SourceRefusedError, SourceUnavailableError
@@ -86,7 +85,7 @@ class MlflowRest:
             f"{self.uri}/{route}", data=data, headers=headers, method=method
         )
         try:
-            with urllib.request.urlopen(request, timeout=self._timeout) as reply:  # noqa: S310
+            with replies.ask(request, self._timeout) as reply:
                 return replies.read(reply)
         except urllib.error.HTTPError as error:
             said = replies.said(error, _SAID_BYTES)
@@ -94,7 +93,7 @@ class MlflowRest:
             if 400 <= error.code < 500 and error.code not in _PASSING:
                 raise SourceRefusedError(sentence, error.code) from error
             raise SourceUnavailableError(sentence) from error
-        except (OSError, ValueError, HTTPException) as error:
+        except (OSError, ValueError) as error:
             raise SourceUnavailableError(f"MLflow at {self.uri} does not answer: {error}") from (
                 error
             )

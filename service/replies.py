@@ -1,15 +1,34 @@
 """What an HTTP server replies, whole or not at all.
 
 ``urllib`` raises no OSError where a server dies in the middle of its reply, and takes a file that
-was cut short for a whole one. What asks MLflow over HTTP reads by these functions. They open no
-connection and set no deadline.
+was cut short for a whole one. What asks MLflow or Triton over HTTP asks and reads by these
+functions: each fault is an OSError. They repeat nothing.
 """
 
+from collections.abc import Callable
 from http.client import HTTPException, HTTPResponse
-from typing import BinaryIO
+from typing import BinaryIO, cast
 from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 
 _CHUNK_BYTES = 1024 * 1024
+
+
+def ask(request: Request | str, timeout_seconds: float) -> HTTPResponse:
+    """Asks; the reply is to be closed.
+
+    Args:
+        request: to ``http`` or ``https``, an address that an operator chose.
+        timeout_seconds: how long the server may be silent.
+
+    Raises:
+        HTTPError: an OSError: it answered with another status than 2xx.
+        OSError: no answer.
+    """
+    try:
+        return cast("HTTPResponse", urlopen(request, timeout=timeout_seconds))  # noqa: S310 - as above
+    except HTTPException as error:
+        raise _broken_off(error) from error
 
 
 def read(reply: HTTPResponse) -> bytes:
@@ -24,8 +43,13 @@ def read(reply: HTTPResponse) -> bytes:
         raise _broken_off(error) from error
 
 
-def copy(reply: HTTPResponse, file: BinaryIO) -> None:
+def copy(reply: HTTPResponse, file: BinaryIO, go_on: Callable[[], object] = bool) -> None:
     """Writes the body to a file, in pieces.
+
+    Args:
+        reply: what was asked for.
+        file: open to be written.
+        go_on: called after each piece; what it raises ends the copying.
 
     Raises:
         OSError: it broke off, or the file can't be written.
@@ -33,6 +57,7 @@ def copy(reply: HTTPResponse, file: BinaryIO) -> None:
     try:
         while piece := reply.read(_CHUNK_BYTES):
             file.write(piece)
+            go_on()
     except HTTPException as error:
         raise _broken_off(error) from error
     if reply.length:

@@ -7,15 +7,14 @@ up`` mostly waits for. It never touches a server that it did not start.
 """
 
 import sys
-import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from http.client import HTTPException
 from pathlib import Path
 
 from headrace.errors import ServiceFailedError
 from headrace.stack.own_process import OwnProcess
+from service import replies
 
 STOP_SECONDS = 10.0
 
@@ -86,9 +85,9 @@ def answers(server: MlflowServer, *, timeout_seconds: float = 5.0) -> bool:
     """Whether the registry answers; the first question makes the database, which takes seconds."""
     url = f"{server.url}/api/2.0/mlflow/registered-models/search?max_results=1"
     try:
-        with urllib.request.urlopen(url, timeout=timeout_seconds) as reply:  # noqa: S310 - http
+        with replies.ask(url, timeout_seconds) as reply:
             return bool(reply.status == 200)
-    except (OSError, HTTPException):
+    except OSError:
         return False
 
 

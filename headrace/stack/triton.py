@@ -12,17 +12,16 @@ import platform
 import shutil
 import sys
 import sysconfig
-import urllib.request
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from http.client import HTTPException
 from pathlib import Path
 
 from headrace.errors import MachineError, ServiceFailedError
 from headrace.stack import install
 from headrace.stack.own_process import OwnProcess
+from service import replies
 
 GLIBC = (2, 35)
 STOP_SECONDS = 10.0
@@ -222,9 +221,9 @@ def answers(server: TritonServer, *, timeout_seconds: float = 1.0) -> bool:
     """Whether the server says that it is ready."""
     url = f"http://{server.host}:{server.http_port}/v2/health/ready"
     try:
-        with urllib.request.urlopen(url, timeout=timeout_seconds) as reply:
+        with replies.ask(url, timeout_seconds) as reply:
             return bool(reply.status == 200)
-    except (OSError, HTTPException):
+    except OSError:
         return False
 
 

@@ -13,7 +13,7 @@ import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from http.client import HTTPException
+from http.client import HTTPResponse
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -21,13 +21,13 @@ import fsspec
 
 from contracts.manifest import DataSet
 from registry.convert.errors import EnvironmentFaultError, VersionError
+from service import replies
 
 Json = Mapping[str, Any]
 Skip = Callable[[str], bool]
 
 _API = "api/2.0/mlflow"
 _ARTIFACTS = "api/2.0/mlflow-artifacts/artifacts"
-_CHUNK_BYTES = 1 << 20
 _MOST_FILES = 2000
 
 
@@ -204,12 +204,8 @@ class Tracking:
         try:
             path = urllib.parse.quote(str(PurePosixPath(base, name)))
             with self._open(f"{_ARTIFACTS}/{path}") as answer, target.open("wb") as out:
-                while chunk := answer.read(_CHUNK_BYTES):
-                    self._left()
-                    out.write(chunk)
-                if answer.length:  # a reply that was cut short ends like a whole one
-                    raise ConnectionError(f"{answer.length} bytes of it are missing")
-        except (OSError, ValueError, HTTPException) as error:
+                replies.copy(answer, out, self._left)
+        except (OSError, ValueError) as error:
             raise EnvironmentFaultError(f"can't download {name}: {error}") from error
 
     def _fetch_store(self, artifacts: str, name: str, target: Path) -> None:
@@ -223,20 +219,20 @@ class Tracking:
     def _get(self, route: str, query: Mapping[str, str]) -> Json:
         try:
             with self._open(f"{route}?{urllib.parse.urlencode(query)}") as answer:
-                data = json.loads(answer.read())
+                data = json.loads(replies.read(answer))
         except urllib.error.HTTPError as error:
             if error.code == 404:
                 raise VersionError(f"MLflow does not know {' '.join(query.values())}") from error
             raise EnvironmentFaultError(f"MLflow answered {error.code} to {route}") from error
-        except (OSError, ValueError, HTTPException) as error:
+        except (OSError, ValueError) as error:
             raise EnvironmentFaultError(f"MLflow does not answer: {error}") from error
         if not isinstance(data, dict):
             raise EnvironmentFaultError(f"MLflow's answer to {route} is not an object")
         return data
 
-    def _open(self, rest: str) -> Any:  # noqa: ANN401  # an http.client.HTTPResponse
+    def _open(self, rest: str) -> HTTPResponse:
         request = urllib.request.Request(f"{self._root}/{rest}", headers=self._headers)  # noqa: S310  # http alone, checked above
-        return urllib.request.urlopen(request, timeout=self._left())  # noqa: S310
+        return replies.ask(request, self._left())
 
     def _left(self) -> float:
         left = self._ends - time.monotonic()

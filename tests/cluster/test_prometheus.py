@@ -27,6 +27,13 @@ import pytest
 import yaml
 from cluster_load import go_on, load
 from cluster_walk import MODEL, endpoint_url, register_variant, until_answered, until_phase
+from dashboards_scenario import (
+    ERRORS_ALONE,
+    OTHER_LANGUAGE,
+    RATE_SECONDS,
+    STEP_SECONDS,
+    TEXTS,
+)
 from own_ports import own_ports
 from panel_answers import TARGETS, Seen, must_be_in_form
 from real_cluster import ROOT, ClientPod, Release, until
@@ -40,17 +47,6 @@ from headrace.errors import RequestFailedError
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(2400)]
 
 RATE = 30.0
-TEXTS = ROOT / "examples" / "sentiment" / "texts"
-STEP_SECONDS = 5.0
-RATE_SECONDS = "30s"
-ERRORS_ALONE = """
-      errorRate: {}
-      latency: null
-      classShare: null
-      outputShift: null
-      drift: null
-"""
-OTHER_LANGUAGE = "Фильм был скучным, но актриса хороша."
 # Ports with metrics, of the pods that the chart makes.
 SCRAPED = Counter(
     {"gateway": 2, "controller": 1, "fold": 1, "evaluate": 1, "triton": 2}  # and its loader

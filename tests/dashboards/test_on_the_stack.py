@@ -18,6 +18,13 @@ import made_up_metrics
 import prometheus_programs
 import pytest
 import rolling_stack
+from dashboards_scenario import (
+    ERRORS_ALONE,
+    OTHER_LANGUAGE,
+    RATE_SECONDS,
+    STEP_SECONDS,
+    TEXTS,
+)
 from own_ports import own_ports
 from panel_answers import TARGETS, Seen, must_be_in_form
 from real_prometheus import real_prometheus
@@ -26,18 +33,6 @@ from running_stack import EXAMPLE_ENDPOINT, RunningStack, running_stack, until
 from dashboards.__main__ import GENERATED
 
 pytestmark = [pytest.mark.real, pytest.mark.soak, pytest.mark.timeout(900)]
-
-TEXTS = Path(__file__).parents[2] / "examples" / "sentiment" / "texts"
-STEP_SECONDS = 5.0
-RATE_SECONDS = "30s"
-ERRORS_ALONE = """
-      errorRate: {}
-      latency: null
-      classShare: null
-      outputShift: null
-      drift: null
-"""
-OTHER_LANGUAGE = "Фильм был скучным, но актриса хороша."
 
 
 @pytest.fixture(scope="module")

@@ -3,39 +3,13 @@
 from pathlib import Path
 
 import pytest
+from packed_package import packed
 
-from contracts.endpoint import Precision
-from contracts.manifest import Lineage, Manifest, PackageFile, TokenizerSpec
-from contracts.tasks import Task
 from headrace.stack.mlflow import MlflowProcess
-from registry.store import PackageMissingError, PackageStore, digest
+from registry.store import PackageMissingError, PackageStore
 from service.mlflow_artifact_files import MlflowArtifactFiles
 
 pytestmark = pytest.mark.real
-
-
-def packed(folder: Path) -> Manifest:
-    folder.mkdir()
-    content = {"model.onnx": bytes(range(256)) * 20_000, "tokenizer.json": b"{}"}
-    files = {}
-    for name, data in content.items():
-        (folder / name).write_bytes(data)
-        files[name] = PackageFile(sha256=digest(folder / name), bytes=len(data))
-    return Manifest(
-        model="m",
-        version="1",
-        task=Task.TEXT_EMBEDDING,
-        dimension=2,
-        precision=Precision.FP32,
-        max_batch_size=8,
-        length_buckets=(8,),
-        tokenizer=TokenizerSpec(max_tokens=8, pad_id=0, vocabulary=3),
-        inputs=(),
-        outputs=(),
-        files=files,
-        lineage=Lineage(registered_model="m", version="1"),
-        created_by="test",
-    )
 
 
 def test_a_package_goes_through_mlflow_and_comes_back_whole(
@@ -45,7 +19,7 @@ def test_a_package_goes_through_mlflow_and_comes_back_whole(
     assert store.packages() == []
     with pytest.raises(PackageMissingError):
         store.manifest("0" * 64)
-    manifest = packed(tmp_path / "made")
+    manifest = packed(tmp_path / "made", bytes(range(256)) * 20_000)  # several pieces
     ref = store.publish(tmp_path / "made", manifest)
     assert store.publish(tmp_path / "made", manifest) == ref
     assert store.packages() == [ref.package]

@@ -10,17 +10,15 @@ import pytest
 from fake_mlflow import FakeMlflow, serve
 from fsspec.implementations.local import LocalFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
+from packed_package import packed
 from real_object_store import BUCKET
 
-from contracts.endpoint import Precision
-from contracts.manifest import MANIFEST, Lineage, Manifest, PackageFile, TokenizerSpec
-from contracts.tasks import Task
+from contracts.manifest import MANIFEST
 from registry.store import (
     PackageDamagedError,
     PackageMissingError,
     PackageStore,
     StoreUnavailableError,
-    digest,
 )
 
 
@@ -36,29 +34,6 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[PackageSto
     else:
         with serve(FakeMlflow(tmp_path / "artifacts")) as mlflow:
             yield PackageStore(f"mlflow-artifacts+{mlflow.uri}/headrace/packages")
-
-
-def packed(folder: Path, content: bytes = b"weights", version: str = "1") -> Manifest:
-    folder.mkdir(parents=True, exist_ok=True)
-    files = {}
-    for name, data in (("model.onnx", content), ("tokenizer.json", b"{}")):
-        (folder / name).write_bytes(data)
-        files[name] = PackageFile(sha256=digest(folder / name), bytes=len(data))
-    return Manifest(
-        model="m",
-        version=version,
-        task=Task.TEXT_EMBEDDING,
-        dimension=2,
-        precision=Precision.FP32,
-        max_batch_size=8,
-        length_buckets=(8,),
-        tokenizer=TokenizerSpec(max_tokens=8, pad_id=0, vocabulary=3),
-        inputs=(),
-        outputs=(),
-        files=files,
-        lineage=Lineage(registered_model="m", version=version),
-        created_by="test",
-    )
 
 
 def test_what_is_published_can_be_fetched(store: PackageStore, tmp_path: Path) -> None:
