@@ -3,6 +3,7 @@
 import os
 import tomllib
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 from cluster_walk import register, stable, until_serving
@@ -10,7 +11,10 @@ from real_cluster import (
     ROOT,
     ClientPod,
     Cluster,
+    Kill,
     Release,
+    kill_on_node,
+    node_namespace,
     own_namespace,
     reason_to_skip,
     writable_host_paths,
@@ -36,14 +40,24 @@ def image(name: str) -> str:
 
 
 @pytest.fixture(scope="session")
-def cluster() -> Iterator[Cluster]:
+def node() -> Iterator[Cluster]:
+    """A namespace whose pods may reach into the node."""
     if reason := reason_to_skip(os.environ):
         pytest.skip(reason)
-    with (
-        writable_host_paths(f"{NAMESPACE}-node", image("client")),
-        own_namespace(NAMESPACE) as ours,
-    ):
+    with node_namespace(f"{NAMESPACE}-node") as ours:
         yield ours
+
+
+@pytest.fixture(scope="session")
+def cluster(node: Cluster) -> Iterator[Cluster]:
+    with writable_host_paths(node, image("client")), own_namespace(NAMESPACE) as ours:
+        yield ours
+
+
+@pytest.fixture
+def kill(node: Cluster) -> Kill:
+    """``kill -9`` from outside of the pod."""
+    return partial(kill_on_node, node, image=image("client"))
 
 
 def our_release(cluster: Cluster) -> Release:

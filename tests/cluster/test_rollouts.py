@@ -3,6 +3,7 @@
 import contextlib
 import json
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from cluster_load import CALLERS, Load, Outcome, go_on, load
@@ -15,7 +16,7 @@ from cluster_walk import (
     until_answered,
     until_phase,
 )
-from real_cluster import ClientPod, Release, until
+from real_cluster import ClientPod, Kill, Release, until
 from rolling_stack import spec
 
 from contracts.endpoint import Phase
@@ -60,14 +61,34 @@ def events(release: Release) -> list[str]:
     return [f"{each['reason']}: {each['message']}" for each in found["items"]]
 
 
+def kill_controller(release: Release, kill: Kill) -> None:
+    """``kill -9``, and waits until its successor runs."""
+    (pod,) = release.pods("controller")
+    name, before = pod["metadata"]["name"], restarts(pod)
+    kill(pod, "headrace.controller")
+    until(
+        "the controller has a successor",
+        120,
+        lambda: restarts(release.cluster.get("pod", name)) > before,
+    )
+
+
+def restarts(pod: dict[str, Any]) -> int:
+    return sum(int(each["restartCount"]) for each in pod["status"]["containerStatuses"])
+
+
 def assert_nobody_failed(outcome: Outcome, versions: set[str]) -> None:
     assert outcome.failures == []
     assert outcome.served <= versions
 
 
-def test_a_good_version_is_promoted(release: Release, client: ClientPod, rolling: str) -> None:
+def test_a_good_version_is_promoted_though_the_controller_is_killed_on_the_way(
+    release: Release, client: ClientPod, rolling: str, kill: Kill
+) -> None:
     with callers(release, client) as running:
         version = register_variant(release, client, "better")
+        until_phase(release, version, Phase.CANARY)
+        kill_controller(release, kill)
         until_phase(release, version, Phase.SETTLED)
         until("MLflow says so", 60, lambda: told(release, client, version) == PROMOTED)
         go_on(running, 3 * CALLERS)

@@ -238,6 +238,7 @@ async def test_the_wait_is_none_while_an_engine_idles_and_grows_with_the_queue()
         assert waits[-1] > waits[0] > 0
 
 
+@pytest.mark.slow
 async def test_jobs_that_ended_do_not_pile_up() -> None:
     async with lane_of(ObedientEngine()) as lane:
         for _ in range(3000):

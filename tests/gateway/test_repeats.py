@@ -81,6 +81,7 @@ async def test_a_mistake_of_ours_that_only_the_candidate_meets_costs_its_caller_
     assert told(world)[0] == ("2", Arm.CANARY, 500, False, False)
 
 
+@pytest.mark.slow
 async def test_a_slow_candidate_is_cut_off_early_enough_for_stable() -> None:
     slow = ObedientEngine(held=asyncio.Event())
     async with world_of(ON_TRIAL, second_version(slow)) as world:

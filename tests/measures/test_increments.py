@@ -3,6 +3,7 @@
 import random
 from collections.abc import Iterable
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from prediction_batches import batch_of
@@ -51,6 +52,7 @@ def sums_of(growths: Iterable[Growth]) -> WindowRecord:
     return total
 
 
+@pytest.mark.slow
 @settings(max_examples=15, deadline=None)
 @given(seed=st.integers(0, 10**6), data=st.data())
 def test_growths_add_up_to_the_merged_windows(seed: int, data: st.DataObject) -> None:

@@ -69,6 +69,7 @@ def everything(windows: Windows) -> dict[str, tuple[EndpointWindow, ...]]:
     return found
 
 
+@pytest.mark.slow
 @settings(max_examples=20)
 @given(seed=st.integers(0, 10**6), cuts=st.sets(st.integers(1, 11)), data=st.data())
 def test_any_cut_order_and_repetition_gives_the_same_windows(
@@ -82,6 +83,7 @@ def test_any_cut_order_and_repetition_gives_the_same_windows(
     assert everything(windows_of(*shuffled)) == everything(windows_of(record_of(batches)))
 
 
+@pytest.mark.slow
 @settings(max_examples=20)
 @given(seed=st.integers(0, 10**6), order=st.permutations(range(1, 9)))
 def test_of_a_range_the_largest_end_is_all_that_counts(seed: int, order: list[int]) -> None:
@@ -91,6 +93,7 @@ def test_of_a_range_the_largest_end_is_all_that_counts(seed: int, order: list[in
     assert everything(windows) == everything(windows_of(record_of(batches)))
 
 
+@pytest.mark.slow
 @settings(max_examples=20)
 @given(seed=st.integers(0, 10**6), asks=st.lists(st.integers(0, 7), max_size=4))
 def test_asking_in_between_changes_no_answer(seed: int, asks: list[int]) -> None:

@@ -45,6 +45,7 @@ def test_ranges_lie_side_by_side_at_multiples() -> None:
     assert {(r.topic_id, r.partition) for r in records} == {("t", 3)}
 
 
+@pytest.mark.slow
 @settings(max_examples=15)
 @given(seed=st.integers(0, 10**6), length=st.integers(1, 500), data=st.data())
 def test_a_new_owner_writes_the_same_records(seed: int, length: int, data: st.DataObject) -> None:
@@ -93,6 +94,7 @@ def test_messages_that_are_no_batches_are_counted_and_passed() -> None:
     assert (record.skipped, record.events, record.end) == (4, 3, 5)
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(data=st.data())
 def test_whatever_is_in_a_message_folding_goes_on(data: st.DataObject) -> None:

@@ -48,6 +48,7 @@ def test_words_too_long_to_come_again_are_not_kept() -> None:
     assert len(table) == 1
 
 
+@pytest.mark.slow
 def test_the_table_is_bounded_and_keeps_what_is_used() -> None:
     tokenise = Counting()
     table = WordTable(tokenise)

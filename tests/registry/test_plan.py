@@ -445,6 +445,7 @@ def weather(draw: st.DrawFn) -> list[tuple[Observed, float]]:
     return seen
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(st.sampled_from([SPEC, DIRECT]), weather())
 def test_whatever_happens_the_invariants_hold(

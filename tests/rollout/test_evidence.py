@@ -149,6 +149,7 @@ def test_evidence_is_the_same_after_any_number_of_round_trips(
     assert told.results() == kept.results()
 
 
+@pytest.mark.slow
 @given(pairs_of_arms)
 @settings(max_examples=15)
 def test_the_short_verdicts_are_those_of_the_results(seen: list[tuple[Judged, Judged]]) -> None:

@@ -7,6 +7,7 @@ a controller is killed between two of them.
 
 from dataclasses import dataclass, field
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -387,7 +388,7 @@ def _place(spec: RolloutSpec, before: EndpointStatus, then: RolloutState) -> int
     return steps.place(spec, then.step, weight, was)
 
 
-TestWeather = Weather.TestCase
+TestWeather = pytest.mark.slow(Weather.TestCase)
 TestWeather.settings = settings(
     max_examples=40,
     stateful_step_count=40,

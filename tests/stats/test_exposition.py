@@ -101,6 +101,7 @@ def test_it_reads_back_from_prometheus_own_format() -> None:
     assert samples_of(text_string_to_metric_families(text)) == read(now)
 
 
+@pytest.mark.slow
 @settings(max_examples=10, deadline=None)
 @given(seed=st.integers(0, 10**6))
 def test_counters_and_sums_are_those_of_the_totals(seed: int) -> None:

@@ -76,6 +76,7 @@ actions = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(doing=actions, seed=st.integers(0, 1000))
 def test_whatever_fails_the_windows_are_those_of_a_recount(doing: list[str], seed: int) -> None:

@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+Kill = Callable[[dict[str, Any], str], None]
+"""Kills a pod's processes whose command holds the words."""
 
 ROOT = Path(__file__).parent.parent.parent
 CHART = ROOT / "charts" / "headrace"
@@ -226,21 +228,71 @@ class ClientPod:
         return self.run("python", "-P", "-", *words, seconds=seconds, given=program)
 
 
+_KILL = """
+import os, pathlib, signal, sys
+
+pod, words = sys.argv[1].encode(), sys.argv[2].encode()
+for process in pathlib.Path("/proc").glob("[0-9]*"):
+    try:
+        environment = (process / "environ").read_bytes().split(b"\\0")
+        command = (process / "cmdline").read_bytes()
+    except OSError:
+        continue
+    if b"HOSTNAME=" + pod in environment and words in command:
+        os.kill(int(process.name), signal.SIGKILL)
+        print("killed", process.name)
+"""
+
+
+def kill_on_node(cluster: Cluster, pod: dict[str, Any], words: str, image: str) -> None:
+    """``kill -9`` from the node's side: a container's first process can't be killed from inside.
+
+    Args:
+        cluster: with a namespace in which pods may see the node's processes.
+        pod: the pod, of any namespace, whose processes are killed.
+        words: what the command of those processes holds.
+        image: one with a Python.
+
+    Raises:
+        AssertionError: there was no such process.
+    """
+    container = {
+        "name": "kill",
+        "image": image,
+        "imagePullPolicy": "IfNotPresent",
+        "command": ["python", "-I", "-c", _KILL, pod["metadata"]["name"], words],
+        "securityContext": {"runAsUser": 0, "privileged": True},
+    }
+    spec = {
+        "automountServiceAccountToken": False,
+        "hostPID": True,
+        "nodeName": pod["spec"]["nodeName"],
+        "restartPolicy": "Never",
+        "containers": [container],
+    }
+    killer = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "kill"}, "spec": spec}
+    cluster.kubectl("delete", "pod", "kill", "--ignore-not-found", seconds=COMMAND_SECONDS)
+    cluster.kubectl("apply", "-f", "-", given=json.dumps(killer))
+    until(
+        "the pod that kills has ended",
+        COMMAND_SECONDS,
+        lambda: cluster.get("pod", "kill")["status"]["phase"] in ("Succeeded", "Failed"),
+    )
+    said = cluster.kubectl("logs", "kill")
+    assert "killed" in said, said
+
+
 @contextlib.contextmanager
-def writable_host_paths(namespace: str, image: str) -> Iterator[None]:
+def writable_host_paths(cluster: Cluster, image: str) -> Iterator[None]:
     """Keeps the volumes of ``kubernetes.io/host-path`` writable for those who are not root.
 
     Kubernetes' own provisioner for tests makes folders for root alone, and its volumes take no
     ``fsGroup``. With any other default StorageClass this does nothing.
     """
-    cluster = Cluster(namespace)
     classes = cluster.get("storageclass").get("items", [])
     if HOST_PATH not in [each["provisioner"] for each in classes]:
         yield
         return
-    cluster.kubectl("delete", "namespace", namespace, "--ignore-not-found", seconds=190)
-    cluster.kubectl("create", "namespace", namespace)
-    until("a new namespace has its account", 30, lambda: cluster.get("serviceaccount", "default"))
     program = f"while true; do chmod 777 {HOST_PATH_FOLDER}/* 2>/dev/null; sleep 0.2; done"
     container = {
         "name": "volumes",
@@ -260,10 +312,7 @@ def writable_host_paths(namespace: str, image: str) -> Iterator[None]:
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "volumes"}, "spec": spec}
     cluster.kubectl("apply", "-f", "-", given=json.dumps(pod))
     cluster.kubectl("wait", "pod/volumes", "--for=condition=Ready", "--timeout=120s", seconds=130)
-    try:
-        yield
-    finally:
-        cluster.kubectl("delete", "namespace", namespace, seconds=190)
+    yield
 
 
 def run(command: list[str], seconds: float, given: str = "") -> str:
@@ -296,25 +345,47 @@ def reason_to_skip(environment: Mapping[str, str]) -> str:
 
 
 @contextlib.contextmanager
+def node_namespace(name: str) -> Iterator[Cluster]:
+    """A namespace whose pods may reach into the node; gone at the end."""
+    cluster = Cluster(name)
+    _remove(cluster)
+    _create(cluster, "privileged")
+    try:
+        yield cluster
+    finally:
+        _remove(cluster)
+
+
+@contextlib.contextmanager
 def own_namespace(name: str) -> Iterator[Cluster]:
     """A namespace that refuses all but restricted pods; gone at the end, with our CRD.
 
     HEADRACE_KEEP=1 leaves it all for a person to look at.
     """
     cluster = Cluster(name)
+    _remove_definition(cluster)
     _remove(cluster)
-    labels = {"pod-security.kubernetes.io/enforce": "restricted"}
-    space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
-    cluster.kubectl("create", "-f", "-", given=json.dumps(space))
-    until("a new namespace has its account", 30, lambda: cluster.get("serviceaccount", "default"))
+    _create(cluster, "restricted")
     try:
         yield cluster
     finally:
         if not os.environ.get("HEADRACE_KEEP"):
+            _remove_definition(cluster)
             _remove(cluster)
 
 
-def _remove(cluster: Cluster) -> None:
+def _create(cluster: Cluster, pods: str) -> None:
+    """Makes the namespace; ``pods`` is Kubernetes' word for what they may do."""
+    metadata = {
+        "name": cluster.namespace,
+        "labels": {"pod-security.kubernetes.io/enforce": pods},
+    }
+    space = {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
+    cluster.kubectl("create", "-f", "-", given=json.dumps(space))
+    until("a new namespace has its account", 30, lambda: cluster.get("serviceaccount", "default"))
+
+
+def _remove_definition(cluster: Cluster) -> None:
     if crd := cluster.get("crd", CRD):
         owner = crd["metadata"].get("annotations", {}).get("meta.helm.sh/release-namespace")
         if owner not in (None, cluster.namespace):
@@ -323,11 +394,8 @@ def _remove(cluster: Cluster) -> None:
                 "endpoints. Name another cluster in KUBECONFIG."
             )
         cluster.kubectl("delete", "crd", CRD, "--timeout=60s", seconds=70)
-    cluster.kubectl(
-        "delete",
-        "namespace",
-        cluster.namespace,
-        "--ignore-not-found",
-        "--timeout=180s",
-        seconds=190,
-    )
+
+
+def _remove(cluster: Cluster) -> None:
+    gone = ("--ignore-not-found", "--timeout=180s")
+    cluster.kubectl("delete", "namespace", cluster.namespace, *gone, seconds=190)

@@ -323,5 +323,5 @@ class Account(RuleBasedStateMachine):
         return counts
 
 
-TestAccount = Account.TestCase
+TestAccount = pytest.mark.slow(Account.TestCase)
 TestAccount.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
