@@ -27,15 +27,17 @@ READ: dict[str, Callable[[Sequence[str]], Any]] = {
 }
 
 
+STARTED_BY = ["tini", "--", "python", "-P", "-m"]
+
+
 def services(case: str, *settings: str) -> dict[str, list[str]]:
     """The arguments of each of our services, by module."""
     found = manifests(case, *LIGHT, *settings) if settings else everything(case)
     return {
-        container["command"][3]: container["args"]
+        container["command"][-1]: container["args"]
         for _, _, spec in pod_specs(found)
         for container in spec["containers"]
-        if container.get("command", [""])[:3] == ["python", "-P", "-m"]
-        and container["command"][3] in READ
+        if container.get("command", [])[:-1] == STARTED_BY and container["command"][-1] in READ
     }
 
 

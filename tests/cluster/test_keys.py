@@ -14,6 +14,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1500)]
 
 OTHER = "sentiment-of-another-team"
 SECRET = "team-keys"
+GATEWAYS = 2  # of the chart's defaults
 
 
 @pytest.fixture
@@ -38,6 +39,7 @@ def keys(release: Release, client: ClientPod, served: str) -> Iterator[dict[str,
         cluster.kubectl("apply", "-f", "-", given=json.dumps(each))
     until_serving(release, OTHER)
     release.install(f"--set=gateway.keys.existingSecret={SECRET}")
+    until("gateways without keys are gone", 120, lambda: len(release.pods("gateway")) == GATEWAYS)
     yield {name: key for name, (key, _) in issued.items()}
     release.install()
     cluster.kubectl("delete", "mep", OTHER)

@@ -21,7 +21,7 @@ from headrace.stack.triton import TritonFiles, TritonServer
 ROOT = Path(__file__).parent.parent.parent
 DOCKER = ROOT / "docker"
 DOCKERFILE = (DOCKER / "Dockerfile").read_text(encoding="utf-8")
-BUILT_IN_STAGES = {"python", "installer", "code"}
+BUILT_IN_STAGES = {"python", "init", "installer", "code"}
 
 
 def stages() -> dict[str, str]:
@@ -88,6 +88,14 @@ def test_each_image_gets_the_builder_the_tag_and_its_target() -> None:
 @pytest.mark.parametrize("image", images())
 def test_an_image_runs_as_nobody_special(image: str) -> None:
     assert re.findall(r"^USER (\S+)$", stages()[image], re.MULTILINE) == ["10001:10001"]
+
+
+@pytest.mark.parametrize("image", images())
+def test_a_python_can_be_told_to_end_while_it_starts(image: str) -> None:
+    """As a container's first process it would ignore that."""
+    entry = re.findall(r"^ENTRYPOINT (.*)$", stages()[image], re.MULTILINE)[0]
+    assert ('"python"' in entry) == entry.startswith('["tini", "--", "python"')
+    assert ("tini" in entry) == ("COPY --from=init /usr/bin/tini /usr/bin/tini" in stages()[image])
 
 
 @pytest.mark.parametrize("recipe", ["triton/gpu.Dockerfile", "object-store.Dockerfile"])

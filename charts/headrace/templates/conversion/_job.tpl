@@ -22,7 +22,7 @@ spec:
         - name: convert
           image: {{ include "headrace.image" (list . $conversion.image) }}
           imagePullPolicy: {{ .Values.images.pullPolicy }}
-          command: [python, -P, -m, registry.convert]
+          command: [tini, --, python, -P, -m, registry.convert]
           terminationMessagePolicy: FallbackToLogsOnError
           env:
             - {name: HOME, value: /work}

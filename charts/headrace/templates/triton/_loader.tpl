@@ -21,7 +21,7 @@
 - name: loader
   image: {{ include "headrace.image" (list $root $triton.loader.image) }}
   imagePullPolicy: {{ $root.Values.images.pullPolicy }}
-  command: [python, -P, -m, registry.loader_main]
+  command: [tini, --, python, -P, -m, registry.loader_main]
   args:
     {{- include "headrace.flags" $flags | nindent 4 }}
   env:
