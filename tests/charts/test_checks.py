@@ -16,7 +16,17 @@ from helm_chart import CHART, KUBERNETES, LIGHT, SPACE, helm
 KINDS = {
     "/api/v1": ("v1", {"secrets": "Secret", "serviceaccounts": "ServiceAccount"}, {"namespaces"}),
     "/apis/storage.k8s.io/v1": ("storage.k8s.io/v1", {}, {"storageclasses"}),
+    "/apis/apiextensions.k8s.io/v1": (
+        "apiextensions.k8s.io/v1", {}, {"customresourcedefinitions"},
+    ),
+}  # fmt: skip
+WIDE = {
+    "namespaces": "Namespace",
+    "storageclasses": "StorageClass",
+    "customresourcedefinitions": "CustomResourceDefinition",
 }
+DEFINITION = "modelendpoints.headrace.dev"
+CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
 DEFAULT = {"storageclass.kubernetes.io/is-default-class": "true"}
 
@@ -24,7 +34,7 @@ DEFAULT = {"storageclass.kubernetes.io/is-default-class": "true"}
 def resources(path: str) -> dict[str, Any]:
     """What the cluster says that it knows."""
     version, namespaced, wide = KINDS[path]
-    kinds = {"namespaces": "Namespace", "storageclasses": "StorageClass", **namespaced}
+    kinds = {**WIDE, **namespaced}
     return {
         "kind": "APIResourceList",
         "apiVersion": "v1",
@@ -36,13 +46,18 @@ def resources(path: str) -> dict[str, Any]:
     }
 
 
+def group_of(name: str) -> dict[str, Any]:
+    """How the cluster lists a group of kinds."""
+    version = {"groupVersion": f"{name}/v1", "version": "v1"}
+    return {"name": name, "versions": [version], "preferredVersion": version}
+
+
 class Cluster:
     """An API server that knows Secrets and StorageClasses, and what helm asks besides."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        group = {"groupVersion": "storage.k8s.io/v1", "version": "v1"}
-        groups = [{"name": "storage.k8s.io", "versions": [group], "preferredVersion": group}]
+        groups = [group_of(path.split("/")[2]) for path in KINDS if path.startswith("/apis/")]
         self.at: dict[str, dict[str, Any]] = {
             "/version": {"major": "1", "minor": "34", "gitVersion": "v1.34.0"},
             "/api": {"kind": "APIVersions", "versions": ["v1"]},
@@ -55,6 +70,15 @@ class Cluster:
 
     def add(self, path: str, kind: str, name: str, **more: object) -> None:
         self.at[path] = {"kind": kind, "apiVersion": "v1", "metadata": {"name": name}, **more}
+
+    def definition(self, release: str, namespace: str) -> None:
+        """The ModelEndpoint definition, as a release installed it."""
+        owner = {
+            "meta.helm.sh/release-name": release,
+            "meta.helm.sh/release-namespace": namespace,
+        }
+        metadata = {"name": DEFINITION, "annotations": owner}
+        self.add(f"{CRDS}/{DEFINITION}", "CustomResourceDefinition", DEFINITION, metadata=metadata)
 
     def secret(self, name: str, **data: str) -> None:
         encoded = {key: base64.b64encode(text.encode()).decode() for key, text in data.items()}
@@ -174,3 +198,20 @@ def test_the_key_that_signs_answers_is_made_once_and_kept_by_an_upgrade(cluster:
     assert len(bytes.fromhex(first.strip())) == 32
     cluster.secret("demo-headrace-receipts", receipts=first)
     assert receipts(cluster.helm().stdout) == first
+
+
+def test_a_definition_that_another_release_left_is_told_with_the_way_out(cluster: Cluster) -> None:
+    cluster.classes(fast=DEFAULT)
+    cluster.definition("before", "elsewhere")
+    said = cluster.helm("crd.install=true")
+    assert said.returncode != 0
+    assert 'belongs to the release "before" of the namespace "elsewhere"' in said.stderr
+    assert f"meta.helm.sh/release-name=demo meta.helm.sh/release-namespace={SPACE}" in said.stderr
+    assert cluster.helm("crd.install=false").returncode == 0
+
+
+def test_ones_own_definition_is_no_fault(cluster: Cluster) -> None:
+    cluster.classes(fast=DEFAULT)
+    cluster.definition("demo", SPACE)
+    said = cluster.helm("crd.install=true")
+    assert said.returncode == 0, said.stderr
