@@ -91,11 +91,10 @@ def test_an_image_runs_as_nobody_special(image: str) -> None:
 
 
 @pytest.mark.parametrize("image", images())
-def test_a_python_can_be_told_to_end_while_it_starts(image: str) -> None:
-    """As a container's first process it would ignore that."""
-    entry = re.findall(r"^ENTRYPOINT (.*)$", stages()[image], re.MULTILINE)[0]
-    assert ('"python"' in entry) == entry.startswith('["tini", "--", "python"')
-    assert ("tini" in entry) == ("COPY --from=init /usr/bin/tini /usr/bin/tini" in stages()[image])
+def test_an_image_can_be_told_to_end_while_it_starts(image: str) -> None:
+    """A container's first process ignores what it has no handler for."""
+    assert re.findall(r'^ENTRYPOINT \["tini", "--", ', stages()[image], re.MULTILINE)
+    assert "COPY --from=init /usr/bin/tini /usr/bin/tini" in stages()[image]
 
 
 @pytest.mark.parametrize("recipe", ["triton/gpu.Dockerfile", "object-store.Dockerfile"])
