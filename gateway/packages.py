@@ -7,6 +7,7 @@ gateway restarts into service while the store is away.
 
 import hashlib
 import logging
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -140,6 +141,10 @@ class PackageSource(Protocol):
         """
         ...
 
+    def forget(self, ref: ModelRef) -> None:
+        """Lets go of what is kept of a package that nobody names any more. May block."""
+        ...
+
 
 class StorePackages:
     """Packages of a store at any fsspec URL, cached on disk.
@@ -161,6 +166,10 @@ class StorePackages:
             model = open_package(ref, files[MANIFEST], files[TOKENIZER])
             self._keep(ref, files)
         return model
+
+    def forget(self, ref: ModelRef) -> None:
+        """See ``PackageSource.forget``: the cache has a bound, over which a pod is evicted."""
+        shutil.rmtree(self._cache / ref.package, ignore_errors=True)
 
     def _cached(self, ref: ModelRef) -> ServedModel | None:
         """The package out of the cache; None where it is not there whole."""

@@ -250,9 +250,10 @@ class Reconciler:
             # One whose endpoint went while it was being opened never had a lane.
             lane = self._lanes.get(package)
             if lane is None or lane.idle:
-                self._fleet.forget(self._opened[package].name)
+                model = self._opened.pop(package)
+                self._fleet.forget(model.name)
                 self._lanes.pop(package, None)
-                del self._opened[package]
+                self._threads.submit(self._packages.forget, model.ref)
                 self._world.seeded.pop(package, None)
         for package in [package for package in self._opening if package not in needed]:
             if self._opening[package].task is None:

@@ -38,6 +38,17 @@ def test_a_package_that_was_opened_once_needs_no_store(tmp_path: Path) -> None:
     assert packages.open(ref).ref == ref
 
 
+def test_what_is_forgotten_leaves_the_cache_and_nothing_else_does(tmp_path: Path) -> None:
+    store, cache = tmp_path / "store", tmp_path / "cache"
+    first, second = (store_with(store, manifest_of(version)) for version in ("1", "2"))
+    packages = StorePackages(store.as_uri(), cache)
+    for ref in (first, second):
+        packages.open(ref)
+    packages.forget(first)
+    packages.forget(first)
+    assert [each.name for each in cache.iterdir()] == [second.package]
+
+
 def test_a_store_that_is_away_is_no_crash(tmp_path: Path) -> None:
     packages = StorePackages((tmp_path / "nowhere").as_uri(), tmp_path / "cache")
     with pytest.raises(PackageError, match="can't be fetched"):

@@ -4,6 +4,7 @@ import asyncio
 import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from queue import SimpleQueue
 from typing import Generic, TypeVar
 
 import pytest
@@ -51,6 +52,10 @@ class Shelf:
         self.hangs = threading.Event()  # cleared: nothing comes back until it is set
         self.hangs.set()
         self.tries = 0
+        self.forgotten: SimpleQueue[ModelRef] = SimpleQueue()
+
+    def forget(self, ref: ModelRef) -> None:
+        self.forgotten.put(ref)
 
     def open(self, ref: ModelRef) -> ServedModel:
         self.tries += 1
@@ -261,6 +266,8 @@ async def test_a_package_that_nobody_names_is_let_go() -> None:
         await world.until_stable(TWO)
         await world.until(lambda _: len(world.reconciler.lanes) == 1)
         assert [lane.model for lane in world.reconciler.lanes] == [TWO]
+        assert await asyncio.to_thread(world.shelf.forgotten.get, timeout=20) == ONE.ref
+        assert world.shelf.forgotten.empty()
 
 
 async def test_a_mistake_in_a_source_leaves_no_gateway_deaf(
