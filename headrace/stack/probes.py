@@ -1,7 +1,7 @@
-"""Whether a service is ready, each a quick question with a deadline of its own.
+"""Whether a service is ready, or stuck, each a quick question with a deadline of its own.
 
-Made by ``services`` and asked by the supervisor every tenth of a second. A probe answers yes or
-no; whatever goes wrong on the way is a no.
+Made by ``services`` and asked by the supervisor every tenth of a second, or every few. A probe
+answers yes or no; whatever goes wrong on the way is a no.
 """
 
 import asyncio
@@ -23,6 +23,19 @@ def http_ok(url: str) -> Probe:
         try:
             async with httpx.AsyncClient(timeout=_TIMEOUT_SECONDS, trust_env=False) as client:
                 return (await client.get(url)).status_code == httpx.codes.OK
+        except httpx.HTTPError:
+            return False
+
+    return probe
+
+
+def http_unwell(url: str) -> Probe:
+    """Stuck when a GET of ``url`` answers 503; no answer says nothing."""
+
+    async def probe() -> bool:
+        try:
+            async with httpx.AsyncClient(timeout=_TIMEOUT_SECONDS, trust_env=False) as client:
+                return (await client.get(url)).status_code == httpx.codes.SERVICE_UNAVAILABLE
         except httpx.HTTPError:
             return False
 

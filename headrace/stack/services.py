@@ -136,6 +136,8 @@ def _triton(settings: StackSettings, home: Home, env: Mapping[str, str]) -> Serv
         env=triton.environment(files, env),
         cwd=home.root,
         ready=probes.http_ok(f"http://{LOOPBACK}:{ports.triton_http}/v2/health/ready"),
+        # It says that it is ready even when a model's process is gone; the loader runs inferences.
+        stuck=probes.http_unwell(f"http://{LOOPBACK}:{ports.loader_metrics}/triton/livez"),
         before_start=lambda: triton.clean(server),
     )
 

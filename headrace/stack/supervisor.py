@@ -23,6 +23,8 @@ from headrace.stack import backoff, lineage, watchdog
 Probe = Callable[[], Awaitable[bool]]
 
 _PROBE_EVERY_SECONDS = 0.1
+_STUCK_EVERY_SECONDS = 5.0
+_STUCK_TIMES = 3  # in a row: one slow answer on a busy machine ends nothing
 _LOG_LIMIT_BYTES = 20_000_000
 _LOG_CHECK_SECONDS = 15.0
 _LAST_WORDS_BYTES = 1_500
@@ -33,7 +35,8 @@ class Service:
     """One process of the stack.
 
     ``uses`` are stopped only after it has ended, so that it can finish what it has in hand. ``env``
-    is its whole environment.
+    is its whole environment. ``stuck`` tells of one that was ready that it does nothing any more:
+    it is ended and started anew.
     """
 
     name: str
@@ -45,6 +48,8 @@ class Service:
     ready_within_seconds: float = 60.0
     stop_within_seconds: float = 10.0
     before_start: Callable[[], None] | None = None
+    stuck: Probe | None = None
+    stuck_every_seconds: float = _STUCK_EVERY_SECONDS
 
 
 class Observer(Protocol):
@@ -187,12 +192,14 @@ class Supervisor:
         if first:
             self._observer.starting(service.name)
         process = await self._spawn(running)
+        stuck = False
         try:
             waiter = asyncio.create_task(process.wait())
             if await self._until_ready(running, waiter):
                 self._observer.ready(service.name, time.monotonic() - started)
                 running.ready.set()
-                await _either(_done(waiter), running.stop.wait())
+                await _either(_done(waiter), running.stop.wait(), _until_stuck(service))
+                stuck = not waiter.done()
             if running.stop.is_set():
                 await self._wait_for_users(running)
                 began = time.monotonic()
@@ -211,7 +218,7 @@ class Supervisor:
                 f"{service.name} did not start ({how}). Its log, {self._log(service)}, ends with:\n"
                 f"{self._last_words(service)}"
             )
-        how = _how_it_ended(process)
+        how = "it was stuck, and was ended" if stuck else _how_it_ended(process)
         running.failures = backoff.failures_after(running.failures, time.monotonic() - started)
         retry = backoff.delay_seconds(running.failures)
         self._observer.died(service.name, how, retry)
@@ -324,6 +331,14 @@ def _how_it_ended(process: Process) -> str:
     if code < 0:
         return f"killed by {signal.Signals(-code).name}"
     return f"exit status {code}"
+
+
+async def _until_stuck(service: Service) -> None:
+    """Returns once the service was found stuck several times in a row, if ever."""
+    times = 0
+    while times < _STUCK_TIMES:
+        await asyncio.sleep(service.stuck_every_seconds)
+        times = times + 1 if service.stuck is not None and await service.stuck() else 0
 
 
 async def _done(task: "asyncio.Task[int]") -> None:

@@ -88,6 +88,7 @@ def service(
     *,
     program: str = SERVICE,
     ready: Probe | None = None,
+    stuck: Probe | None = None,
     uses: tuple[str, ...] = (),
     ready_within: float = 60,
     stop_within: float = 30,
@@ -101,6 +102,8 @@ def service(
         uses=uses,
         ready_within_seconds=ready_within,
         stop_within_seconds=stop_within,
+        stuck=stuck,
+        stuck_every_seconds=0.01,
     )
 
 
@@ -145,6 +148,22 @@ async def test_a_killed_service_is_started_again(tmp_path: Path) -> None:
         await seen.until(lambda: seen.events.count(("ready", "one")) == 2)
         assert supervisor.pids["one"] != dead
     assert ("died", "one") in seen.events
+
+
+async def test_a_service_that_is_stuck_is_ended_and_started_again(tmp_path: Path) -> None:
+    seen = Seen()
+    answers = iter([True, True, False, True, True, True])
+
+    async def stuck() -> bool:
+        return next(answers, False)
+
+    async with Supervisor((service(tmp_path, "one", stuck=stuck),), tmp_path, seen) as supervisor:
+        await supervisor.start()
+        dead = supervisor.pids["one"]
+        await seen.until(lambda: seen.events.count(("ready", "one")) == 2)
+        assert supervisor.pids["one"] != dead
+        assert next(answers, None) is None  # twice in a row was not enough
+    assert seen.events.count(("died", "one")) == 1
 
 
 async def test_a_service_that_ends_while_starting_fails_the_start_with_its_last_words(
