@@ -152,12 +152,13 @@ class Loader:
             await self._report(wants)
             return False
         self._see(held, wants)
-        if not self._endpoints.unreadable:  # else who knows what is unwanted
+        told_all = self._read_once and not self._endpoints.unreadable
+        if told_all:  # else who knows what is unwanted
             self._write_ledger(self._ledger.judged(wants, self._now()))
         want = self._next(wants)
         if want is not None:
             await self._load(want, already_held=want.ref.triton_model in held)
-        elif not self._endpoints.unreadable:
+        elif told_all:
             await self._unload_expired()
         await self._report(wants)
         return want is not None

@@ -294,6 +294,19 @@ async def test_nothing_is_unloaded_while_an_endpoint_can_not_be_read(house: Hous
     assert OLD.triton_model in house.triton.models
 
 
+async def test_nothing_is_unloaded_before_endpoints_were_read_once(house: House) -> None:
+    await house.serve(STABLE, stable=STABLE)
+    house.endpoints.broken = True
+    house.loader = house.new_loader()
+    for _ in range(2):
+        await house.settle()
+        house.time += 1e6
+    assert house.triton.models == {STABLE.triton_model}
+    house.endpoints.broken = False
+    assert names(await house.settle()) == ["2"]
+    assert house.triton.models == {STABLE.triton_model}
+
+
 async def test_a_triton_without_the_native_backend_gets_the_python_one(house: House) -> None:
     class OnlyPython(FakeTriton):
         async def load(self, name: str, overrides: object) -> None:
