@@ -54,7 +54,8 @@ class Rates(Protocol):
 class Serving:
     """What is served now, swapped in whole.
 
-    ``lanes`` are by package id. ``complete``: every stable version's package was opened, or tried.
+    ``lanes`` are by package id. ``complete``: every stable version's package was opened, or tried
+    for as long as others should wait for it.
     """
 
     table: RoutingTable
@@ -179,7 +180,7 @@ class Handler:
 
     @property
     def ready(self) -> bool:
-        """See ``Predictor.ready``: it has once had all that it was told to serve.
+        """See ``Predictor.ready``: it has once had all that it was told to serve, or long tried.
 
         A Triton that is away does not make a gateway unready: another one would have none either.
         """

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
+from time import monotonic
 
 from contracts.endpoint import ModelEndpoint
 from contracts.loading import CostPoint, LoaderReport
@@ -23,31 +24,14 @@ from gateway.fleet import Fleet
 from gateway.handler import Serving
 from gateway.lag import LoopLag
 from gateway.lanes import BatchMeter, Lane
+from gateway.opening import Opening
 from gateway.packages import PackageError, PackageSource, ServedModel
 from gateway.routing import EndpointRoutes, RoutingTable, build_table
 
 log = logging.getLogger(__name__)
 
 _TICK_SECONDS = 1.0
-_FIRST_PAUSE_SECONDS = 0.25
-_LONGEST_PAUSE_SECONDS = 10.0
 _OPENED_AT_ONCE = 4
-
-
-@dataclass(slots=True)
-class _Opening:
-    """A package that is being opened, or waits for its next try."""
-
-    task: asyncio.Task[None] | None = None
-    failures: int = 0
-    retry_at: float = 0.0
-
-    def put_off(self, now: float) -> float:
-        """Counts a failure; returns the seconds until the next try."""
-        pause = min(_LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2.0**self.failures)
-        self.failures = min(self.failures + 1, 16)
-        self.retry_at = now + pause
-        return pause
 
 
 @dataclass(slots=True)
@@ -70,6 +54,7 @@ class Reconciler:
         addresses: Tritons that are there whatever reports say.
         meter: counts the lanes' batches.
         serve: takes each new state.
+        clock: seconds, monotonic.
     """
 
     def __init__(
@@ -82,6 +67,7 @@ class Reconciler:
         addresses: tuple[str, ...],
         meter: BatchMeter,
         serve: Callable[[Serving], None],
+        clock: Callable[[], float] = monotonic,
     ) -> None:
         self._endpoints = endpoints
         self._reports = reports
@@ -90,10 +76,11 @@ class Reconciler:
         self._addresses = addresses
         self._meter = meter
         self._serve = serve
+        self._clock = clock
         self._lag = LoopLag()
         self._world = _World()
         self._opened: dict[str, ServedModel] = {}
-        self._opening: dict[str, _Opening] = {}
+        self._opening: dict[str, Opening] = {}
         # Of its own: a store that hangs must not take the threads that large bodies are read in.
         self._threads = ThreadPoolExecutor(_OPENED_AT_ONCE, thread_name_prefix="packages")
         self._lanes: dict[str, Lane] = {}
@@ -190,20 +177,20 @@ class Reconciler:
     def _open(self, ref: ModelRef) -> None:
         if ref.package in self._opened:
             return
-        opening = self._opening.setdefault(ref.package, _Opening())
-        if opening.task is None and asyncio.get_running_loop().time() >= opening.retry_at:
+        opening = self._opening.setdefault(ref.package, Opening())
+        if opening.task is None and self._clock() >= opening.retry_at:
             opening.task = asyncio.create_task(self._open_package(ref, opening))
 
-    async def _open_package(self, ref: ModelRef, opening: _Opening) -> None:
+    async def _open_package(self, ref: ModelRef, opening: Opening) -> None:
         loop = asyncio.get_running_loop()
         try:
             model = await loop.run_in_executor(self._threads, self._packages.open, ref)
         except PackageError as error:
             told = {"model": ref.triton_model, "reason": str(error)}
-            pause = opening.put_off(loop.time())
+            pause = opening.put_off(self._clock())
             log.warning("package can't be opened", extra={**told, "retry_seconds": pause})
         except Exception:
-            opening.put_off(loop.time())
+            opening.put_off(self._clock())
             log.exception("a bug: opening a package failed", extra={"model": ref.triton_model})
         else:
             self._opened[ref.package] = model
@@ -238,10 +225,11 @@ class Reconciler:
         return lane is not None and lane.serves
 
     def _complete(self, endpoints: Iterable[ModelEndpoint]) -> bool:
-        """Whether each stable version's package is open, or has failed to open once."""
+        """Whether each stable version's package is open, or can't be opened for long."""
+        now = self._clock()
         stable = [e.status.stable for e in endpoints if e.status.stable is not None]
-        tried = {package for package, opening in self._opening.items() if opening.failures}
-        return all(ref.package in self._opened or ref.package in tried for ref in stable)
+        away = {package for package, opening in self._opening.items() if opening.overdue(now)}
+        return all(ref.package in self._opened or ref.package in away for ref in stable)
 
     def _retire(self, wanted: dict[str, ModelRef]) -> None:
         """Lets go of packages that nobody names, once their last batch is back."""
