@@ -3,7 +3,7 @@
 Called by the loader in each pass. No clock, no file and no network in it.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -88,6 +88,18 @@ class Ledger(BaseModel):
         """With one more model."""
         entry = Entry(ref=ref, crashes=self.crashes(ref))
         return self._with({**self.entries, ref.triton_model: entry})
+
+    def found(self, held: Collection[str], wanted: Iterable[Want]) -> "Ledger":
+        """With the wanted models that an earlier loader, whose ledger is lost, had put there.
+
+        Triton's name of a model holds its package's digest: nobody else has put it there.
+        """
+        ledger = self
+        for want in wanted:
+            name = want.ref.triton_model
+            if name in held and name not in self.entries:
+                ledger = ledger.placed(want.ref)
+        return ledger
 
     def without(self, name: str) -> "Ledger":
         """With one model less."""

@@ -2,8 +2,8 @@
 
 Run by ``registry.loader_main``. One loop compares what the endpoints name with what Triton holds
 and mends one difference at a time; a restart of Triton, of the store or of itself is only another
-difference. It decides nothing about versions, serves no prediction, and unloads only what it put
-there itself.
+difference. It decides nothing about versions, serves no prediction, and unloads only what it, or a
+loader before it, put there.
 """
 
 import asyncio
@@ -201,7 +201,8 @@ class Loader:
             for want in wants:
                 if want.ref.triton_model in lost and not self._ledger.in_order:
                     self._crashed(want)
-        self._write_ledger(self._ledger.left(in_order=False))
+        found = self._ledger.found(held, wants)
+        self._write_ledger(found.left(in_order=False))
         self._loaded = {name: model for name, model in self._loaded.items() if name in held}
         names = {want.ref.triton_model for want in wants}
         self._failures = {name: item for name, item in self._failures.items() if name in names}
@@ -329,7 +330,8 @@ class Loader:
 def _read_ledger(path: Path) -> Ledger:
     """The ledger as it was left; an empty one where there is none or it can't be read.
 
-    Without it nothing is lost but the unloading of what an earlier loader had put there.
+    Without it nothing is lost but the crashes so far, and the unloading of what an earlier loader
+    had put there and no endpoint names any more.
     """
     try:
         return Ledger.model_validate_json(path.read_bytes())

@@ -260,6 +260,23 @@ async def test_models_of_others_are_never_unloaded(house: House) -> None:
     assert "somebody-elses" in house.triton.models
 
 
+@pytest.mark.parametrize("reported", [False, True])
+async def test_a_loader_without_the_ledger_unloads_what_was_wanted_when_it_came(
+    house: House, reported: bool
+) -> None:
+    await house.serve(STABLE, OLD, stable=STABLE)
+    house.options.ledger_file.unlink()
+    if not reported:
+        house.reports.stored.clear()
+    house.loader = house.new_loader()
+    await house.settle()
+    await house.serve(STABLE, stable=STABLE)
+    house.time += 600.0
+    await house.settle()
+    assert house.triton.models == {STABLE.triton_model}
+    assert house.triton.loads() == [STABLE.triton_model, OLD.triton_model]
+
+
 async def test_a_restarted_loader_neither_reloads_nor_measures_what_triton_holds(
     house: House,
 ) -> None:
