@@ -31,6 +31,8 @@ from registry.store import StoreError
 
 log = logging.getLogger(__name__)
 
+_MAKE_AGAIN_SECONDS = 30.0  # an endpoint whose creation was refused
+
 
 @dataclass(frozen=True, slots=True)
 class ControllerOptions:
@@ -73,6 +75,7 @@ class Controller:
         self._now = now
         conditions = Conditions(options.threads, options.allow_pickle, options.allow_remote_code)
         self._observer = Observer(conditions, index=index, jobs=jobs, now=now)
+        self._make_at: dict[str, float] = {}
 
     async def run(self, stop: asyncio.Event) -> None:
         """Passes until told to stop; nothing that is away ends it."""
@@ -128,9 +131,20 @@ class Controller:
         models = self._source.picture.models if self._source.picture else {}
         taken = self._endpoints.unreadable
         for endpoint in auto_endpoints.missing(models, endpoints, taken=taken):
+            if self._now() >= self._make_at.get(endpoint.name, 0.0):
+                await self._make(endpoint)
+
+    async def _make(self, endpoint: ModelEndpoint) -> None:
+        """Creates it; a refusal (a quota, an admission policy) must not hold up the others."""
+        try:
             await asyncio.to_thread(self._endpoints.put, endpoint)
-            log.info("made the endpoint %s for %s", endpoint.name, endpoint.spec.model)
-            self._changed.set()
+        except (RegistryError, OSError) as error:
+            self._make_at[endpoint.name] = self._now() + _MAKE_AGAIN_SECONDS
+            log.warning("the endpoint %s can't be made: %s", endpoint.name, error)
+            return
+        self._make_at.pop(endpoint.name, None)
+        log.info("made the endpoint %s for %s", endpoint.name, endpoint.spec.model)
+        self._changed.set()
 
     # One endpoint
 
@@ -153,7 +167,7 @@ class Controller:
             log.info("planned on an old revision, once more: %s", error)
             self._changed.set()
             return _Outcome(endpoint, options, written=False)
-        except OSError as error:  # a refusal of this one must not hold up the others
+        except (RegistryError, OSError) as error:  # this one must not hold up the others
             log.warning("the endpoint %s can't be written: %s", endpoint.name, error)
             return _Outcome(endpoint, options, written=False)
         if decision.convert is not None:

@@ -1,161 +1,17 @@
 """The controller's passes with everything around it in memory, but the store of packages."""
 
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from registry_fakes import (
-    FakeRegistry,
-    MemoryArtifacts,
-    MemoryEndpoints,
-    MemoryReports,
-    ScriptedLauncher,
-    ScriptedRollouts,
-    endpoint,
-    manifest,
-)
+from controller_house import House
+from registry_fakes import ScriptedRollouts, endpoint
 
-from contracts.endpoint import (
-    AliasVersion,
-    Arm,
-    EndpointSpec,
-    EndpointStatus,
-    ModelEndpoint,
-    Phase,
-    Route,
-)
-from contracts.loading import LoadedModel, LoaderReport
-from contracts.manifest import MODEL_ONNX, PackageFile
-from contracts.model import ModelRef
+from contracts.endpoint import AliasVersion, Arm, EndpointSpec, ModelEndpoint, Phase, Route
 from contracts.rollout import Outcome, RolloutState
-from registry.controller import Controller, ControllerOptions
-from registry.conversions import ConversionIndex
 from registry.errors import SourceUnavailableError
-from registry.job import Failed, Published
-from registry.jobs import ConversionJobs
-from registry.projection import EvidenceOf
 from registry.rollouts import Surroundings
-from registry.source_watch import SourceWatch
-from registry.store import PackageStore, digest
-from registry.write_back import WriteBack
-
-
-class House:
-    """A controller and its surroundings. ``restart`` is a ``kill -9`` and a new start."""
-
-    def __init__(self, folder: Path, *, auto: bool = False) -> None:
-        self.folder = folder
-        self.time = 1000.0
-        self.registry = FakeRegistry()
-        self.endpoints = MemoryEndpoints(*([] if auto else [endpoint()]))
-        self.reports = MemoryReports()
-        self.artifacts = MemoryArtifacts()
-        self.rollouts = ScriptedRollouts()
-        self.options = ControllerOptions(
-            tracking_uri="http://mlflow",
-            store_url=(folder / "store").as_uri(),
-            auto_endpoints=auto,
-        )
-        self.store = PackageStore(self.options.store_url)
-        self.start()
-
-    def start(self) -> None:
-        self.changed = asyncio.Event()
-        self.launcher = ScriptedLauncher()
-        self.jobs = ConversionJobs(self.launcher, most=1, changed=self.changed)
-        write_back = WriteBack(self.registry, self.artifacts, self.render)
-        self.watch = SourceWatch(self.registry, write_back, poll_seconds=60.0, changed=self.changed)
-        self.controller = Controller(
-            self.options,
-            endpoints=self.endpoints,
-            source=self.watch,
-            index=ConversionIndex(self.options.store_url, self.store),
-            reports=self.reports,
-            jobs=self.jobs,
-            rollouts=self.rollouts,
-            changed=self.changed,
-            now=lambda: self.time,
-        )
-
-    async def render(self, evidence: EvidenceOf) -> Mapping[str, bytes]:
-        return self.rollouts.evidence(evidence.endpoint, evidence.state)
-
-    async def restart(self) -> None:
-        await self.jobs.close()
-        self.start()
-
-    async def settle(self) -> EndpointStatus:
-        """Rounds and passes until three in a row change nothing."""
-        quiet = 0
-        while quiet < 3:
-            before = self.endpoints.list()
-            with contextlib.suppress(SourceUnavailableError):
-                await self.watch.round()
-            await self.controller.step()
-            await asyncio.sleep(0)
-            quiet = quiet + 1 if self.endpoints.list() == before else 0
-        return self.endpoints.list()[0].status
-
-    def publish(self, number: str, *, labels: tuple[str, ...] = ("no", "yes")) -> ModelRef:
-        """What a conversion leaves in the store."""
-        source = self.folder / "source"
-        source.mkdir(exist_ok=True)
-        (source / MODEL_ONNX).write_bytes(b"graph")
-        proof = PackageFile(sha256=digest(source / MODEL_ONNX), bytes=5)
-        made = manifest(number, labels=labels).model_copy(update={"files": {MODEL_ONNX: proof}})
-        return self.store.publish(source, made)
-
-    async def convert(self, number: str) -> ModelRef:
-        """The running conversion ends well."""
-        ref = self.publish(number)
-        self.launcher.end(Published(ref=ref))
-        await self.settle_jobs()
-        return ref
-
-    async def fail(self, reason: str, *, by_version: bool) -> None:
-        self.launcher.end(Failed(reason=reason, by_version=by_version))
-        await self.settle_jobs()
-
-    async def settle_jobs(self) -> None:
-        await self.changed.wait()
-        self.changed.clear()
-
-    def load(self, *refs: ModelRef) -> None:
-        """The loader holds these, from now on."""
-        self.reports.put(
-            LoaderReport(
-                loader="l",
-                triton_grpc="t:1",
-                at=self.time,
-                ready=True,
-                loaded=tuple(LoadedModel(ref=item) for item in refs),
-            )
-        )
-
-    async def prepare(self, number: str, *, run_id: str = "") -> ModelRef:
-        """Registers a further version and brings it into Triton."""
-        self.registry.register("m", number, run_id=run_id)
-        await self.settle()
-        self.changed.clear()
-        ref = await self.convert(number)
-        await self.settle()
-        self.load(*self.endpoints.list()[0].status.packages)
-        return ref
-
-    async def serve(self, number: str) -> ModelRef:
-        """Registers a version and brings it all the way."""
-        self.registry.register("m", number)
-        self.changed.clear()
-        await self.settle()
-        self.changed.clear()
-        ref = await self.convert(number)
-        await self.settle()
-        self.load(ref)
-        status = await self.settle()
-        assert status.stable == ref
-        return ref
 
 
 @pytest.fixture
