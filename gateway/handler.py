@@ -193,6 +193,10 @@ class Handler:
         """What is served now."""
         return self._serving
 
+    def tokens_in_flight(self) -> dict[str, int]:
+        """Of each endpoint that is served, 0 included, and of any other that has some yet."""
+        return dict.fromkeys(self._serving.table.endpoints, 0) | self._budget.by_endpoint()
+
     def serve(self, serving: Serving) -> None:
         """Takes a new table; requests on their way keep the packages that they began with."""
         self._serving = serving

@@ -236,7 +236,7 @@ class Gateway:
 
     def _readings(self) -> Iterable[Reading]:
         yield Reading(Read.READY, (), float(self._handler.ready))
-        for endpoint, tokens in self._budget.by_endpoint().items():
+        for endpoint, tokens in self._handler.tokens_in_flight().items():
             yield Reading(Read.TOKENS_IN_FLIGHT, (endpoint,), tokens)
         for lane in self._reconciler.lanes:
             yield Reading(Read.LANE_ROWS, (lane.model.name,), lane.queued_rows)

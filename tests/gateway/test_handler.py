@@ -267,6 +267,22 @@ async def test_every_attempt_is_traced_and_counted() -> None:
     assert 'reason="unknown_version",status="404"} 1.0' in text
 
 
+async def test_tokens_in_flight_are_told_at_0_too_and_until_the_last_is_back() -> None:
+    engine = ObedientEngine(held=asyncio.Event())
+    async with world_of(endpoint_of(ONE.ref), engine) as world:
+        # Without a series at 0 an autoscaler by this metric knows of no pod that idles.
+        assert world.handler.tokens_in_flight() == {"sentiment": 0}
+        request = asyncio.create_task(world.handler.predict(call_of(text_of(8))))
+        await turns()
+        assert world.handler.tokens_in_flight() == {"sentiment": 8}
+        world.serve(endpoint_of(ONE.ref, name="other"))
+        assert world.handler.tokens_in_flight() == {"sentiment": 8, "other": 0}
+        assert engine.held is not None
+        engine.held.set()
+        await request
+        assert world.handler.tokens_in_flight() == {"other": 0}
+
+
 async def test_without_room_a_request_is_refused_before_its_body_is_read() -> None:
     engine = ObedientEngine(held=asyncio.Event())
     limits = Limits(max_tokens_in_flight=8)

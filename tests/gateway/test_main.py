@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import signal
 import socket
 from pathlib import Path
@@ -16,6 +17,7 @@ from gateway.receipts import make_key_file
 pytestmark = pytest.mark.real  # starts processes
 
 BODY = {"inputs": text_of(3)}
+IN_FLIGHT = re.compile(r'tokens_in_flight\{endpoint="sentiment"\} [1-9]')
 
 
 def lay_out_endpoint(home: Path) -> None:
@@ -31,6 +33,7 @@ async def test_it_serves_what_its_home_says_and_ends_when_told(tmp_path: Path) -
         assert (await running.http.get("/readyz")).status_code == 200
         metrics = (await running.http.get("/metrics")).text
         assert 'headrace_gateway_tokens_total{endpoint="sentiment",version="1"} 3.0' in metrics
+        assert 'headrace_gateway_tokens_in_flight{endpoint="sentiment"} 0.0' in metrics
         running.process.send_signal(signal.SIGTERM)
         await running.line("gateway has stopped")
         assert await running.process.wait() == 0
@@ -45,7 +48,7 @@ async def test_a_request_on_its_way_is_answered_before_it_ends(tmp_path: Path) -
         request = asyncio.create_task(
             running.http.post("/endpoints/sentiment", json={"inputs": texts})
         )
-        while "in_flight{" not in (await running.http.get("/metrics")).text:
+        while not IN_FLIGHT.search((await running.http.get("/metrics")).text):
             assert not request.done()
         running.process.send_signal(signal.SIGTERM)
         assert (await request).status_code == 200
