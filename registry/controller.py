@@ -107,13 +107,15 @@ class Controller:
         oldest = self._now() - self._options.loader_silence_seconds
         loaders = tuple(report for report in reports if report.at >= oldest)
         notes = alias_refusals(endpoints)
+        failed = {key for key, word in self._jobs.states.items() if isinstance(word, Failed)}
         outcomes = [
             await self._reconcile(endpoint, loaders, notes.get(endpoint.name, ""))
             for endpoint in endpoints
         ]
         self._jobs.keep_only(outcome.options for outcome in outcomes if outcome.options)
-        if all(outcome.written for outcome in outcomes):
-            self._forget_failures()
+        # Those that every endpoint has seen, and every one that wants them has on record.
+        for noted in failed - {item.options for item in outcomes if not item.written}:
+            self._jobs.forget(noted)
         seen = [outcome.endpoint for outcome in outcomes]
         metrics.BLOCKED.set(sum(1 for item in seen if _is_blocked(item.status)))
         self._source.follow({item.spec.model for item in seen}, projection(seen))
@@ -165,7 +167,6 @@ class Controller:
             await self._write(endpoint, written)
         except EndpointConflictError as error:
             log.info("planned on an old revision, once more: %s", error)
-            self._changed.set()
             return _Outcome(endpoint, options, written=False)
         except (RegistryError, OSError) as error:  # this one must not hold up the others
             log.warning("the endpoint %s can't be written: %s", endpoint.name, error)
@@ -210,12 +211,6 @@ class Controller:
             threads=self._options.threads,
             work_dir="",
         )
-
-    def _forget_failures(self) -> None:
-        """Every endpoint has taken note of them."""
-        failed = [key for key, word in self._jobs.states.items() if isinstance(word, Failed)]
-        for options in failed:
-            self._jobs.forget(options)
 
 
 @dataclass(frozen=True, slots=True)

@@ -172,7 +172,8 @@ def _converting(
     status: EndpointStatus, candidate: Candidate, target: Version, seen: Observed, now: float
 ) -> Decision:
     job = seen.jobs.get(target.options)
-    if isinstance(job, Failed):
+    waits = candidate.retry_at is not None and now < candidate.retry_at
+    if isinstance(job, Failed) and (job.by_version or not waits):  # else it is on record already
         return Decision(
             transitions.rejected(status, target, job.reason, now)
             if job.by_version
@@ -182,7 +183,7 @@ def _converting(
         moved = candidate.model_copy(update={"phase": job.phase, "reason": job.message})
         moved = moved.model_copy(update={"retry_at": None})
         return Decision(transitions.with_candidate(status, moved, now), convert=target)
-    if candidate.retry_at is not None and now < candidate.retry_at:
+    if waits:
         return Decision(transitions.with_candidate(status, candidate, now))
     if seen.fault:
         return Decision(transitions.blocked(status, candidate, seen.fault, now))

@@ -1,13 +1,15 @@
 """What fails for one endpoint, or around all of them, holds up no other endpoint."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
 from controller_house import House
 from registry_fakes import MemoryEndpoints, endpoint
 
-from contracts.endpoint import ModelEndpoint
+from contracts.endpoint import EndpointSpec, EndpointStatus, ModelEndpoint, Phase
 from registry.errors import EndpointConflictError, EndpointUnreadableError
+from registry.job import Failed
 
 
 class RefusingEndpoints(MemoryEndpoints):
@@ -61,3 +63,65 @@ async def test_an_endpoint_whose_file_broke_holds_up_no_other(tmp_path: Path) ->
     await house.settle()
     assert house.endpoints.list()[1].status.candidate is not None
     await house.jobs.close()
+
+
+async def test_a_conflict_waits_for_the_next_tick(tmp_path: Path) -> None:
+    house = House(tmp_path)
+    house.registry.register("m", "1")
+    await house.watch.round()
+    house.endpoints.conflicts = 1
+    house.changed.clear()
+    await house.controller.step()
+    assert not house.changed.is_set()
+    await house.settle()
+    assert len(house.launcher.requests) == 1
+    await house.jobs.close()
+
+
+@pytest.mark.parametrize("model", ["m", "n"])
+async def test_a_failed_conversion_is_noted_once_while_another_endpoint_can_not_be_written(
+    tmp_path: Path, model: str
+) -> None:
+    house = House(tmp_path)
+    second = endpoint(name="second", spec=EndpointSpec(model=model))
+    house.endpoints = refusing = RefusingEndpoints(
+        endpoint(), second, error=EndpointConflictError("stale")
+    )
+    house.start()
+    refusing.refuses = {"second"}
+    house.registry.register("m", "1")
+    house.registry.register("n", "1")
+    await house.settle()
+    house.changed.clear()
+    await house.fail("no space left", by_version=False)
+    for _ in range(3):
+        await house.controller.step()
+    (first, _) = house.endpoints.list()
+    assert first.status.candidate is not None
+    assert first.status.candidate.phase is Phase.BLOCKED
+    assert first.status.candidate.attempts == 1
+    await house.jobs.close()
+
+
+async def test_a_conversion_that_fails_while_a_pass_is_on_is_noted_by_the_next(
+    tmp_path: Path,
+) -> None:
+    house = House(tmp_path)
+    house.registry.register("m", "1")
+    await house.settle()
+    house.changed.clear()
+    loop = asyncio.get_running_loop()
+
+    def fail_now(status: EndpointStatus) -> EndpointStatus:
+        house.rollouts.next_status = lambda status: status
+        failing = house.fail("no space left", by_version=False)
+        asyncio.run_coroutine_threadsafe(failing, loop).result(60)
+        return status
+
+    house.rollouts.next_status = fail_now
+    await house.controller.step()
+    assert any(isinstance(word, Failed) for word in house.jobs.states.values())
+    status = await house.settle()
+    assert status.candidate is not None
+    assert status.candidate.reason == "no space left"
+    assert len(house.launcher.requests) == 1

@@ -301,6 +301,12 @@ def test_a_fault_of_the_environment_blocks_and_is_retried_with_growing_waits() -
     assert sum(line.phase is Phase.BLOCKED for line in status.history) == 1
 
 
+def test_a_fault_that_was_noted_is_not_counted_again() -> None:
+    seen = Observed((ONE,), jobs={ONE.options: AWAY})
+    once = plan(SPEC, EndpointStatus(), seen, 1.0).status
+    assert plan(SPEC, once, seen, 2.0) == Decision(once)
+
+
 def test_waits_end_at_five_minutes() -> None:
     assert retry_seconds(1000) == 300
 
