@@ -34,8 +34,9 @@ def test_folders_follow_the_home_unless_named(tmp_path: Path) -> None:
     assert settings.reports_folder == Path("/elsewhere")
 
 
-def test_addresses_are_a_list() -> None:
-    settings = read_settings(["--triton-grpc", "a:1, b:2,"], {"HEADRACE_KAFKA_BOOTSTRAP": "k:9"})
+@pytest.mark.parametrize("arguments", [["--triton-grpc", "a:1, b:2,"], ["--triton-grpc=a:1,b:2"]])
+def test_addresses_are_a_list(arguments: list[str]) -> None:
+    settings = read_settings(arguments, {"HEADRACE_KAFKA_BOOTSTRAP": "k:9"})
     assert settings.triton_grpc == ("a:1", "b:2")
     assert settings.kafka_bootstrap == ("k:9",)
 
