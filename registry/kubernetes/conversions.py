@@ -30,12 +30,16 @@ from service.kubernetes.errors import (
 log = logging.getLogger(__name__)
 
 _LOG_LINES = 200
+_ENDED = frozenset({"Failed", "Succeeded"})
 _DELETION = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Background"}
 
 
 @dataclass(frozen=True, slots=True)
 class JobOptions:
-    """How conversions run. ``stuck_seconds``: a pod that has not started by then is given up."""
+    """How conversions run. ``stuck_seconds``: a pod that has not started by then is given up.
+
+    So is one that has not ended after ``timeout_seconds`` more, whatever its node says of it.
+    """
 
     namespace: str
     template: Object
@@ -87,7 +91,9 @@ class JobLauncher:
 
     async def _watched(self, name: str, progress: OnProgress) -> Published | Failed:
         loop = asyncio.get_running_loop()
-        waits_since: float | None = loop.time()
+        options = self._options
+        began = loop.time()
+        waits_since: float | None = began
         told: Progress | None = None
         while True:
             seen = await asyncio.to_thread(self._look, name)
@@ -95,7 +101,7 @@ class JobLauncher:
                 return seen
             if isinstance(seen, Waiting):
                 waits_since = loop.time() if waits_since is None else waits_since
-                if loop.time() - waits_since >= self._options.stuck_seconds:
+                if loop.time() - waits_since >= options.stuck_seconds:
                     reason = f"its conversion could not start in time: {seen.reason}"
                     return Failed(reason=reason, by_version=False)
                 seen = Progress(phase=Phase.CONVERTING, message=seen.reason)
@@ -104,7 +110,11 @@ class JobLauncher:
             if seen is not None and seen != told:
                 progress(seen)
                 told = seen
-            await asyncio.sleep(self._options.poll_seconds)
+            # The pod's own deadline is its node's to keep, which may be lost.
+            if loop.time() - began >= options.stuck_seconds + options.timeout_seconds:
+                reason = "its conversion is given up: its Job did not end in time"
+                return Failed(reason=reason, by_version=False)
+            await asyncio.sleep(options.poll_seconds)
 
     def _look(self, name: str) -> Word | None:
         """How the conversion is now; None where that can't be known."""
@@ -127,13 +137,20 @@ class JobLauncher:
 
     def _log(self, pod: Object | None) -> str:
         """The end of a pod's log; empty where it has none."""
-        if pod is None or (pod.get("status") or {}).get("phase") in {None, "Pending"}:
+        phase = ((pod or {}).get("status") or {}).get("phase")
+        if pod is None or phase in {None, "Pending"}:
             return ""
         path = Collection("v1", "pods", self._options.namespace).one(pod["metadata"]["name"], "log")
         try:
             return self._client.text(path, query={"tailLines": str(_LOG_LINES)})
         except ApiRefusedError as error:
             log.info("a conversion's log can't be read: %s", error)
+            return ""
+        except ApiUnavailableError as error:
+            # The API server has just answered for the pod: it is the pod's node that does not.
+            if phase not in _ENDED and not pod["metadata"].get("deletionTimestamp"):
+                raise
+            log.info("the node of a conversion that ended does not give its log: %s", error)
             return ""
 
     def _remove(self, name: str) -> None:

@@ -47,15 +47,16 @@ class House:
         self.told.append(progress)
         self.heard.set()
 
-    def pod(self, phase: str, log: str = "", **status: Any) -> None:
+    def pod(self, phase: str, log: str = "", *, deleted_at: str = "", **status: Any) -> None:
         self.fake.world.logs["p"] = log
-        self.fake.write(
-            PODS,
-            {
-                "metadata": {"name": "p", "labels": {conversion_job.LABEL: NAME}},
-                "status": {"phase": phase, **status},
-            },
-        )
+        metadata = {"name": "p", "labels": {conversion_job.LABEL: NAME}}
+        if deleted_at:
+            metadata["deletionTimestamp"] = deleted_at
+        self.fake.write(PODS, {"metadata": metadata, "status": {"phase": phase, **status}})
+
+    def lose_the_node(self) -> None:
+        """From now on the API server asks a kubelet that is gone for logs."""
+        self.fake.refuse(f"GET {PODS}/p/log", 502, "dial tcp: no route to host")
 
     async def until(self, there: Callable[[], bool]) -> None:
         async with asyncio.timeout(60):
@@ -143,3 +144,50 @@ async def test_a_log_that_may_not_be_read_still_ends(fake: Fake) -> None:
     result = await house.start()
     assert isinstance(result, Failed)
     assert not result.by_version
+
+
+async def test_a_pod_that_a_lost_node_leaves_behind_ends_as_its_job_says(fake: Fake) -> None:
+    house = House(fake)
+    running = house.start()
+    await house.made()
+    house.lose_the_node()
+    house.pod("Running", deleted_at="2026-01-01T00:00:00Z")
+    (job,) = fake.all("jobs")
+    condition = {"type": "Failed", "status": "True", "reason": "BackoffLimitExceeded"}
+    fake.write(JOBS, {**job, "status": {"conditions": [condition]}})
+    result = await running
+    assert isinstance(result, Failed)
+    assert "BackoffLimitExceeded" in result.reason
+    assert not result.by_version
+
+
+async def test_a_pod_that_ended_on_a_lost_node_ends_its_conversion(fake: Fake) -> None:
+    house = House(fake)
+    house.lose_the_node()
+    house.pod("Failed", reason="NodeLost")
+    result = await house.start()
+    assert isinstance(result, Failed)
+    assert "NodeLost" in result.reason
+    assert not result.by_version
+
+
+async def test_a_pod_of_which_nothing_can_be_known_is_given_up_in_the_end(fake: Fake) -> None:
+    house = House(fake, timeout_seconds=0.05, stuck_seconds=0.05)
+    house.lose_the_node()
+    house.pod("Running")
+    result = await house.start()
+    assert isinstance(result, Failed)
+    assert not result.by_version
+    assert fake.all("jobs") == []
+
+
+async def test_a_log_that_can_not_be_read_for_a_while_ends_nothing(fake: Fake) -> None:
+    house = House(fake)
+    house.lose_the_node()
+    house.pod("Running")
+    running = house.start()
+    log = f"GET {PODS}/p/log"
+    await house.until(lambda: fake.world.asked.count(log) > 2)
+    fake.world.refusals.clear()
+    house.pod("Succeeded", PUBLISHED.model_dump_json())
+    assert await running == PUBLISHED
