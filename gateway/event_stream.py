@@ -32,6 +32,7 @@ class EventStream:
         kafka = KafkaSettings(
             bootstrap=settings.kafka_bootstrap,
             topic=Topic(
+                name=settings.predictions_topic,
                 partitions=settings.topic_partitions,
                 replication=settings.topic_replication,
                 retention_hours=settings.topic_retention_hours,

@@ -6,6 +6,7 @@ See ``service.flags`` for how each becomes a flag and a variable.
 from dataclasses import dataclass
 from pathlib import Path
 
+from contracts.events import TOPIC
 from service.flags import option
 
 
@@ -72,6 +73,7 @@ class Settings:
         "", "Folder of what signs in to Kafka, see service/kafka_login.py; empty: nothing does."
     )
     kafka_compression: str = option("lz4", "Codec of event messages.", choices=("lz4", "zstd"))
+    predictions_topic: str = option(TOPIC, "The events' topic; fold workers read it.")
     topic_partitions: int = option(4, "Partitions of the events' topic, where it is made.")
     topic_replication: int = option(1, "Replicas of the events' topic, where it is made.")
     topic_retention_hours: float = option(168.0, "Retention of the events' topic, where made.")

@@ -16,7 +16,7 @@ import msgspec
 
 from contracts.windows import RANGE_MESSAGES, WindowRecord
 from measures.ranges import OutOfOrderError, PartitionFold, range_start, read_from
-from stats.errors import RecordTooLargeError, StatsError
+from stats.errors import RecordTooLargeError, StatsError, TopicMissingError
 from stats.prediction_log import Assignment, Message, Place, PredictionLog
 from stats.record_sink import RecordSink
 
@@ -216,6 +216,8 @@ def run(
         try:
             source, sink = connect()
         except StatsError as error:
+            # Only Kafka itself can say that a topic is not there yet.
+            counts.connected = isinstance(error, TopicMissingError)
             _note_failure(counts, error)
         else:
             counts.connected = True

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from contracts.windows import EndpointWindow
+from contracts.windows import TOPIC, EndpointWindow
 from measures.merging import Windows
 from stats.errors import StatsError
 from stats.kafka_clients import KafkaAddress
@@ -53,6 +53,7 @@ class WindowsReader:
         bootstrap: str,
         *,
         login: Mapping[str, object] | None = None,
+        topic: str = TOPIC,
         pace: ReaderPace | None = None,
         connect: Connect | None = None,
         clock: Callable[[], float] = time.time,
@@ -62,13 +63,14 @@ class WindowsReader:
         Args:
             bootstrap: ``host:port``, comma-separated.
             login: options of kafka-python's clients that sign in.
+            topic: of window records.
             pace: with what patience.
             connect: makes a log from a time onwards, in place of Kafka's.
             clock: unix seconds.
         """
         self._pace = pace or ReaderPace()
         address = KafkaAddress(tuple(bootstrap.split(",")), options=login or {})
-        self._connect: Connect = connect or (lambda since: KafkaRecordLog(address, since))
+        self._connect: Connect = connect or (lambda since: KafkaRecordLog(address, since, topic))
         self._clock = clock
         self._lock = threading.Lock()  # of the next two
         self._windows = Windows()

@@ -6,6 +6,7 @@ Units are in the names. Folders are made by whoever uses them.
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from contracts.windows import TOPIC as WINDOWS
 from service.flags import option
 
 
@@ -30,6 +31,7 @@ class ControllerSettings:
     kafka_login: str = option(
         "", "Folder of what signs in to Kafka, see service/kafka_login.py; empty: nothing does."
     )
+    windows_topic: str = option(WINDOWS, "Topic of window records; fold workers make it.")
     auto_endpoints: bool = option(
         default=False, text="Make an endpoint for every registered model that has none."
     )
@@ -38,6 +40,9 @@ class ControllerSettings:
     mlflow_timeout_seconds: float = option(5.0, "Deadline of one question to MLflow.")
     loader_silence_seconds: float = option(15.0, "A loader silent for so long is not waited for.")
     keep_seconds: float = option(600.0, "Time that the previous stable version stays loaded.")
+    keep_packages: int = option(
+        0, "Packages kept of each model beside those that endpoints name; 0: none is removed."
+    )
     conversion_timeout_seconds: float = option(1800.0, "Longest time of one conversion.")
     conversion_memory_megabytes: int = option(6144, "Most memory of one conversion's processes.")
     conversion_threads: int = option(1, "CPU threads of a conversion and of the engine.")

@@ -65,12 +65,12 @@ def test_a_fold_worker_with_kafka_is_well(check: ModuleType, part: Answers) -> N
     assert check.fold(NOBODY, f"{part.url}/metrics") == ""
 
 
-def test_a_fold_worker_that_waits_for_the_first_events_is_well(
+def test_a_fold_worker_that_kafka_refuses_names_the_secret_to_look_at(
     check: ModuleType, part: Answers
 ) -> None:
     part.at["/metrics"] = (200, AWAY)
     broker = part.url.removeprefix("http://")  # anything that takes connections
-    assert check.fold(f"{NOBODY},{broker}", f"{part.url}/metrics") == ""
+    assert "look at kafka.existingSecret" in check.fold(f"{NOBODY},{broker}", f"{part.url}/metrics")
 
 
 def test_a_fold_worker_without_kafka_names_the_brokers_and_the_value_to_look_at(
@@ -128,7 +128,10 @@ def test_a_triton_that_does_not_even_say_that_it_lives_is_started_anew(
 
 
 def test_helm_test_names_every_part_that_is_wrong(
-    check: ModuleType, part: Answers, capsys: pytest.CaptureFixture[str]
+    check: ModuleType,
+    part: Answers,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     part.at = {"/readyz": (200, "ready"), "/health": (500, "broken")}
     address = part.url.removeprefix("http://")
@@ -138,6 +141,7 @@ def test_helm_test_names_every_part_that_is_wrong(
         f"kafka=tcp://{address}",
         "triton=tcp://127.0.0.1:1",
     ]
+    monkeypatch.setattr(check, "PATIENCE_SECONDS", 0)
     assert check.main(["all", *arguments]) == 1
     said = capsys.readouterr().out
     assert "gateway is well" in said
@@ -149,6 +153,23 @@ def test_helm_test_names_every_part_that_is_wrong(
 def test_helm_test_passes_where_all_is_well(check: ModuleType, part: Answers) -> None:
     part.at = {"/readyz": (200, "ready")}
     assert check.main(["all", f"gateway={part.url}/readyz"]) == 0
+
+
+def test_helm_test_waits_for_a_part_that_still_starts(
+    check: ModuleType, part: Answers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    part.at = {"/readyz": (503, "not yet")}
+
+    def pause(_: float) -> None:
+        part.at = {"/readyz": (200, "ready")}
+
+    monkeypatch.setattr(check.time, "sleep", pause)
+    assert check.main(["all", f"gateway={part.url}/readyz"]) == 0
+
+
+def test_an_mlflow_that_asks_who_is_there_is_there(check: ModuleType, part: Answers) -> None:
+    part.at = {"/health": (401, "who are you")}
+    assert check.main(["all", f"mlflow={part.url}/health"]) == 0
 
 
 def test_it_says_how_it_is_used(check: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:

@@ -43,8 +43,16 @@ def test_a_dashboard_reaches_the_sidecar_whole(name: str) -> None:
 
 
 def test_alerts_keep_their_own_templates() -> None:
+    """But for their namespace, which is in ``test_shared_cluster.py``."""
     rule = one(manifests(apis=OPERATOR), "PrometheusRule", "")
-    assert rule["spec"] == yaml.safe_load((GENERATED / "rules.yaml").read_text())
+    generated = yaml.safe_load((GENERATED / "rules.yaml").read_text())
+    packed = [(group, each) for group in rule["spec"]["groups"] for each in group["rules"]]
+    ours = [(group["name"], {**each, "expr": ""}) for group, each in packed]
+    assert ours == [
+        (group["name"], {**each, "expr": ""})
+        for group in generated["groups"]
+        for each in group["rules"]
+    ]
 
 
 def test_without_the_operator_no_object_of_its_is_made() -> None:

@@ -13,7 +13,7 @@ from prediction_batches import batch_of
 
 from contracts.events import EventBatch
 from contracts.windows import RANGE_MESSAGES
-from stats.errors import KafkaAwayError, LogReplacedError, StatsError
+from stats.errors import KafkaAwayError, LogReplacedError, StatsError, TopicMissingError
 from stats.fold import FoldCounts, Folder, FoldPace, first_range, run
 from stats.prediction_log import Assignment, Message, Place
 
@@ -217,6 +217,22 @@ def test_the_role_goes_on_after_failures_and_writes_all_when_told_to_stop() -> N
     assert counts.failures == 1
     assert not counts.connected
     assert all(log.closed and sink.closed for log, sink in made)
+
+
+def test_a_kafka_without_the_topic_yet_is_there() -> None:
+    stop, counts = threading.Event(), FoldCounts()
+    seen = []
+
+    def connect() -> tuple[MemoryLog, MemorySink]:
+        seen.append(counts.connected)
+        if len(seen) == 1:
+            raise TopicMissingError("no gateway has made it")
+        stop.set()
+        raise KafkaAwayError("away")
+
+    run(connect, FoldPace(window_seconds=10), counts, stop)
+    assert seen == [False, True]
+    assert not counts.connected
 
 
 @dataclass

@@ -9,6 +9,17 @@
 {{- if and $values.gateway.gatewayApi.enabled (not $values.gateway.gatewayApi.parentRefs) -}}
 {{- fail "\n\ngateway.gatewayApi.enabled needs gateway.gatewayApi.parentRefs, the Gateways to attach to." -}}
 {{- end -}}
+{{- range $values.gateway.gatewayApi.grpcHostnames -}}
+{{- if has . $values.gateway.gatewayApi.hostnames -}}
+{{- fail (printf "\n\ngateway.gatewayApi.grpcHostnames and hostnames both name %s: a Gateway takes one kind of route for a name." .) -}}
+{{- end -}}
+{{- end -}}
+{{- if and $values.gateway.gatewayApi.grpcHostnames (not $values.gateway.grpc) -}}
+{{- fail "\n\ngateway.gatewayApi.grpcHostnames needs gateway.grpc." -}}
+{{- end -}}
+{{- if and (not $values.packages.storeUrl) (regexMatch "^https?://[^/]+/." $values.mlflow.url) -}}
+{{- fail "\n\nmlflow.url has a path, under which MLflow's artifact store can't be reached: name a store in packages.storeUrl." -}}
+{{- end -}}
 {{- range $name := list "gateway" "triton" -}}
 {{- $scaling := (index $values $name).autoscaling -}}
 {{- if and $scaling.enabled (gt (int64 $scaling.minReplicas) (int64 $scaling.maxReplicas)) -}}

@@ -143,13 +143,38 @@ capabilities:
 {{- end -}}
 
 {{/* Variables that every one of our processes gets. */}}
-{{- define "headrace.threads" -}}
+{{- define "headrace.variables" -}}
 - name: OMP_NUM_THREADS
   value: "1"
 - name: OPENBLAS_NUM_THREADS
   value: "1"
 - name: TOKENIZERS_PARALLELISM
   value: "false"
+{{- if .Values.trust.configMap }}
+{{- range list "SSL_CERT_FILE" "REQUESTS_CA_BUNDLE" "AWS_CA_BUNDLE" }}
+- name: {{ . }}
+  value: /etc/headrace/trust/ca.crt
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{/* The bundle that headrace.variables names, for every container that has its variables. */}}
+{{- define "headrace.trustMount" -}}
+{{- if .Values.trust.configMap -}}
+- {name: trust, mountPath: /etc/headrace/trust, readOnly: true}
+{{- end -}}
+{{- end -}}
+
+{{- define "headrace.trustVolume" -}}
+{{- with .Values.trust -}}
+{{- if .configMap -}}
+- name: trust
+  configMap:
+    name: {{ .configMap }}
+    items:
+      - {key: {{ .key }}, path: ca.crt}
+{{- end -}}
+{{- end -}}
 {{- end -}}
 
 {{/* Credentials as variables. Takes (list ROOT WANTS), WANTS of "store" and "mlflow". */}}
@@ -165,4 +190,19 @@ envFrom:
       name: {{ . }}
   {{- end }}
 {{- end }}
+{{- end -}}
+
+{{/* Pods of a component: as many as asked for, or, where an autoscaler decides, as many as there are
+     now. Without the line an upgrade that turns autoscaling on would first go down to one.
+     Takes (list ROOT COMPONENT REPLICAS AUTOSCALING). */}}
+{{- define "headrace.replicas" -}}
+{{- $root := index . 0 -}}
+{{- if not (index . 3).enabled -}}
+replicas: {{ index . 2 }}
+{{- else -}}
+{{- $name := printf "%s-%s" (include "headrace.fullname" $root) (index . 1) -}}
+{{- with lookup "apps/v1" "Deployment" $root.Release.Namespace $name -}}
+replicas: {{ .spec.replicas }}
+{{- end -}}
+{{- end -}}
 {{- end -}}

@@ -9,10 +9,15 @@ is well, else with 1. Needs Python alone, and never changes anything.
 import socket
 import ssl
 import sys
+import time
 import urllib.error
 import urllib.request
 
 SECONDS = 5.0
+PATIENCE_SECONDS = 60.0
+PAUSE_SECONDS = 2.0
+# Of others: whoever refuses us is there.
+FOREIGN = ("mlflow",)
 FOLD = "http://127.0.0.1:9302/metrics"
 EVALUATE = "http://127.0.0.1:9300"
 LOADER = "http://127.0.0.1:9303"
@@ -45,8 +50,8 @@ def sample(text: str, name: str) -> float | None:
 def fold(brokers: str, url: str = FOLD) -> str:
     """What is wrong with the fold worker of this pod; empty where nothing is.
 
-    One that is not connected while Kafka takes connections waits for the first events: their topic
-    is made with them.
+    One that is not connected though Kafka takes connections is refused by it, or speaks TLS to what
+    speaks none, or the other way round.
     """
     status, text = ask(url)
     if status != 200:
@@ -55,7 +60,10 @@ def fold(brokers: str, url: str = FOLD) -> str:
         return ""
     refusals = [reachable("Kafka", f"tcp://{broker}") for broker in brokers.split(",")]
     if "" in refusals:
-        return ""
+        return (
+            "Kafka takes connections, and the fold worker can't use them: look at "
+            "kafka.existingSecret, and at the log of this pod"
+        )
     return f"{'; '.join(refusals)}. Look at kafka.bootstrapServers"
 
 
@@ -67,8 +75,8 @@ def evaluate(url: str = EVALUATE) -> str:
     _, metrics = ask(f"{url}/metrics")
     if sample(metrics, "headrace_evaluate_connected") == 0.0:
         return (
-            "the evaluate role is not connected to Kafka: look at kafka.bootstrapServers, and at "
-            "the log of this pod"
+            "the evaluate role is not connected to Kafka: look at kafka.bootstrapServers and "
+            "kafka.existingSecret, and at the log of this pod"
         )
     return f"the evaluate role is not ready: {text.strip()}"
 
@@ -91,9 +99,9 @@ def reachable(name: str, url: str) -> str:
     scheme, _, rest = url.partition("://")
     if scheme != "tcp":
         status, text = ask(url)
-        return (
-            "" if status == 200 else f"{name} at {url} answers {status or 'nothing'}: {text[:300]}"
-        )
+        if status == 200 or (name in FOREIGN and 0 < status < 500):
+            return ""
+        return f"{name} at {url} answers {status or 'nothing'}: {text[:300]}"
     host, _, port = rest.rpartition(":")
     try:
         socket.create_connection((host, int(port)), timeout=SECONDS).close()
@@ -103,15 +111,23 @@ def reachable(name: str, url: str) -> str:
 
 
 def everything(parts: list[str]) -> str:
-    """What is wrong with parts, ``NAME=URL`` each, a line each; says what is well as it goes."""
-    wrong = []
-    for part in parts:
-        name, _, url = part.partition("=")
-        if reason := reachable(name, url):
-            wrong.append(reason)
-        else:
-            sys.stdout.write(f"{name} is well ({url})\n")
-    return "\n".join(wrong)
+    """What is wrong with parts, ``NAME=URL`` each, a line each; says what is well as it goes.
+
+    Asks again for a while: after an install or upgrade a part may still be starting.
+    """
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while True:
+        wrong = {}
+        for part in parts:
+            name, _, url = part.partition("=")
+            if reason := reachable(name, url):
+                wrong[part] = reason
+            else:
+                sys.stdout.write(f"{name} is well ({url})\n")
+        parts = list(wrong)
+        if not wrong or time.monotonic() >= deadline:
+            return "\n".join(wrong.values())
+        time.sleep(PAUSE_SECONDS)
 
 
 def main(arguments: list[str]) -> int:

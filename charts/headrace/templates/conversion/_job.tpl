@@ -27,7 +27,7 @@ spec:
           env:
             - {name: HOME, value: /work}
             - {name: TMPDIR, value: /work}
-            {{- include "headrace.threads" . | nindent 12 }}
+            {{- include "headrace.variables" . | nindent 12 }}
             {{- with $conversion.pod.env }}
             {{- toYaml . | nindent 12 }}
             {{- end }}
@@ -41,7 +41,13 @@ spec:
           volumeMounts:
             - {name: work, mountPath: /work}
             - {name: tmp, mountPath: /tmp}
+            {{- with include "headrace.trustMount" . }}
+            {{- . | nindent 12 }}
+            {{- end }}
       volumes:
+        {{- with include "headrace.trustVolume" . }}
+        {{- . | nindent 8 }}
+        {{- end }}
         - name: work
           emptyDir: {sizeLimit: {{ $conversion.scratchSize }}}
         - name: tmp

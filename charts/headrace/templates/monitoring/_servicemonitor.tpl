@@ -21,6 +21,9 @@ spec:
     - port: {{ . }}
       path: /metrics
       interval: {{ $monitors.interval }}
+      # The operator names the port in a label "endpoint", which is a label of our own series.
+      relabelings:
+        - {action: labeldrop, regex: endpoint}
       {{- if $https }}
       scheme: https
       # Pods are asked by their address, for which no certificate is made.

@@ -34,10 +34,12 @@
 {{- end -}}
 
 {{/* Leave to reach what is outside of the chart: the API server, the object store, and those parts
-     that the values name. A policy can't name hosts, so ports are all that can be said. */}}
+     that the values name. A policy can't name hosts, so ports are all that can be said. Without CIDRs
+     or peers there is no "to": 0.0.0.0/0 would leave out pods and nodes with some network plugins. */}}
 {{- define "headrace.toOutside" -}}
-{{- $ports := list -}}
-{{- range .Values.networkPolicy.externalPorts -}}{{- $ports = append $ports (int64 .) -}}{{- end -}}
+{{- $policy := .Values.networkPolicy -}}
+{{- $ports := list (int64 443) (int64 6443) -}}
+{{- range $policy.externalPorts -}}{{- $ports = append $ports (int64 .) -}}{{- end -}}
 {{- range concat .Values.kafka.bootstrapServers .Values.triton.addresses -}}
 {{- $ports = append $ports (int64 (regexFind "[0-9]+$" .)) -}}
 {{- end -}}
@@ -46,14 +48,19 @@
 {{- if $port -}}{{- $ports = append $ports (int64 (trimPrefix ":" $port)) -}}
 {{- else if hasPrefix "http://" . -}}{{- $ports = append $ports (int64 80) -}}{{- end -}}
 {{- end -}}
-- to:
-    {{- range .Values.networkPolicy.external }}
-    - ipBlock: {cidr: {{ . | quote }}}
-    {{- end }}
-  ports:
+- ports:
     {{- range uniq $ports }}
     - {port: {{ . }}, protocol: TCP}
     {{- end }}
+  {{- if or $policy.external $policy.externalPeers }}
+  to:
+    {{- range $policy.external }}
+    - ipBlock: {cidr: {{ . | quote }}}
+    {{- end }}
+    {{- with $policy.externalPeers }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
+  {{- end }}
 {{- end -}}
 
 {{- define "headrace.toKafka" -}}

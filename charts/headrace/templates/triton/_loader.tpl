@@ -21,6 +21,7 @@
 - name: loader
   image: {{ include "headrace.image" (list $root $triton.loader.image) }}
   imagePullPolicy: {{ $root.Values.images.pullPolicy }}
+  terminationMessagePolicy: FallbackToLogsOnError
   command: [tini, --, python, -P, -m, registry.loader_main]
   args:
     {{- include "headrace.flags" $flags | nindent 4 }}
@@ -31,7 +32,10 @@
       valueFrom: {fieldRef: {fieldPath: metadata.uid}}
     - name: POD_IP
       valueFrom: {fieldRef: {fieldPath: status.podIP}}
-    {{- include "headrace.threads" $root | nindent 4 }}
+    {{- include "headrace.variables" $root | nindent 4 }}
+    {{- with $triton.pod.env }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
   {{- with include "headrace.credentials" (list $root (list "store")) }}
   {{- . | nindent 2 }}
   {{- end }}
@@ -62,6 +66,9 @@
     {{- end }}
     - {name: state, mountPath: /var/lib/headrace}
     - {name: tmp, mountPath: /tmp}
+    {{- with include "headrace.trustMount" $root }}
+    {{- . | nindent 4 }}
+    {{- end }}
     {{- include "headrace.tokenMount" $root | nindent 4 }}
 {{- end -}}
 
@@ -70,5 +77,8 @@
   emptyDir: {sizeLimit: {{ .Values.packages.cacheSize }}}
 - name: tmp
   emptyDir: {sizeLimit: 1Gi}
+{{- with include "headrace.trustVolume" . }}
+{{ . }}
+{{- end }}
 {{ include "headrace.tokenVolume" . }}
 {{- end -}}
