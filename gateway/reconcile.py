@@ -225,11 +225,16 @@ class Reconciler:
         return lane is not None and lane.serves
 
     def _complete(self, endpoints: Iterable[ModelEndpoint]) -> bool:
-        """Whether each stable version's package is open, or can't be opened for long."""
+        """Whether each stable version's package is open, or some are and the others are long away.
+
+        A gateway that can serve nothing at all is never complete: an old one may serve yet, and
+        would be ended.
+        """
         now = self._clock()
-        stable = [e.status.stable for e in endpoints if e.status.stable is not None]
+        stable = {e.status.stable.package for e in endpoints if e.status.stable is not None}
+        missing = stable - self._opened.keys()
         away = {package for package, opening in self._opening.items() if opening.overdue(now)}
-        return all(ref.package in self._opened or ref.package in away for ref in stable)
+        return not missing or (missing < stable and missing <= away)
 
     def _retire(self, wanted: dict[str, ModelRef]) -> None:
         """Lets go of packages that nobody names, once their last batch is back."""
