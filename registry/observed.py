@@ -33,8 +33,9 @@ class Observed:
     """What is known at the moment of a pass.
 
     ``versions`` is newest first and None where MLflow never answered. ``packages`` and ``jobs`` go
-    by a version's options. ``fault`` says why ``packages`` may be incomplete. ``loaders`` are those
-    that gave a sign of life lately.
+    by a version's options. ``fault`` says why ``packages`` may be incomplete. ``stable_gone`` says
+    that the store lacks the stable version's package: ``stable`` is then that of the package made
+    anew of the same version, if there is one. ``loaders`` gave a sign of life lately.
     """
 
     versions: tuple[Version, ...] | None
@@ -43,6 +44,7 @@ class Observed:
     jobs: Mapping[str, Progress | Failed] = field(default_factory=dict)
     loaders: tuple[LoaderReport, ...] = ()
     stable: Signature | None = None
+    stable_gone: bool = False
     fault: str = ""
     busy: bool = False
 

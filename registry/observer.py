@@ -5,10 +5,11 @@ pass is cheap, and remembers in the store which conversion made which package. I
 """
 
 import asyncio
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from contracts.endpoint import EndpointSpec, EndpointStatus, ModelEndpoint
+from contracts.endpoint import EndpointSpec, ModelEndpoint
 from contracts.loading import LoaderReport
 from contracts.model import ModelRef
 from registry import plan as planning
@@ -17,7 +18,9 @@ from registry.job import Failed, Progress, Published, Signature
 from registry.jobs import ConversionJobs
 from registry.mlflow_source import Picture, RegisteredVersion
 from registry.observed import Observed, Package, Version
-from registry.store import StoreError
+from registry.store import PackageDamagedError, PackageMissingError, StoreError
+
+log = logging.getLogger(__name__)
 
 _Numbered = tuple[tuple[RegisteredVersion, ...], EndpointSpec, tuple[Version, ...]]
 _LOOK_AGAIN_SECONDS = 60.0  # at an entry of the index that was there
@@ -49,7 +52,7 @@ class Observer:
         self._jobs = jobs
         self._now = now
         self._known: dict[str, tuple[Package | None, float]] = {}
-        self._signatures: dict[str, Signature] = {}
+        self._signatures: dict[str, tuple[Signature | None, float]] = {}
         self._numbered: dict[str, _Numbered] = {}
 
     async def look(
@@ -59,31 +62,49 @@ class Observer:
         model = picture.models.get(endpoint.spec.model) if picture else None
         versions = self._versions(endpoint, picture)
         seen = Observed(versions, model.aliases if model else {}, loaders=loaders)
+        if endpoint.status.stable is not None:
+            seen = await self._with_stable(seen, endpoint.status.stable)
         target = planning.chosen(endpoint.spec, endpoint.status, seen)
-        return await self._with_packages(seen, endpoint.status, target), target
+        if target is not None:
+            seen = await self._with_package(seen, target)
+        return self._with_job(seen, target), target
 
-    async def _with_packages(
-        self, seen: Observed, status: EndpointStatus, target: Version | None
-    ) -> Observed:
-        """With what the store and the running conversions say about the target and the stable."""
-        options = target.options if target else ""
-        package, stable, fault = None, None, ""
+    async def _with_stable(self, seen: Observed, ref: ModelRef) -> Observed:
+        """With what callers of the stable version rely on, as far as it can be known."""
         try:
-            if options:
-                package = await self._package(options)
-            if status.stable is not None:
-                stable = await self._signature(status.stable)
+            stable = await self._signature(ref)
         except StoreError as error:
-            fault = str(error)
+            return replace(seen, fault=str(error))
+        if stable is not None:
+            return replace(seen, stable=stable)
+        seen = replace(seen, stable_gone=True)
+        version = planning.numbered(seen, ref.version)
+        if version is None:
+            return seen
+        seen = await self._with_package(seen, version)
+        anew = seen.packages.get(version.options)
+        if anew is None:
+            return seen
+        return replace(seen, stable=anew.signature, stable_gone=anew.ref != ref)
+
+    async def _with_package(self, seen: Observed, version: Version) -> Observed:
+        """With what the store says about this version."""
+        if version.options in seen.packages:
+            return seen
+        try:
+            package = await self._package(version.options)
+        except StoreError as error:
+            return replace(seen, fault=str(error))
+        if package is None:
+            return seen
+        return replace(seen, packages={**seen.packages, version.options: package})
+
+    def _with_job(self, seen: Observed, target: Version | None) -> Observed:
+        """With what the running conversions say about the target."""
+        options = target.options if target else ""
         word = self._jobs.states.get(options)
-        return replace(
-            seen,
-            packages={options: package} if package else {},
-            jobs={options: word} if isinstance(word, Progress | Failed) else {},
-            stable=stable,
-            fault=fault,
-            busy=self._jobs.busy,
-        )
+        jobs = {options: word} if isinstance(word, Progress | Failed) else {}
+        return replace(seen, jobs=jobs, busy=self._jobs.busy)
 
     def _versions(
         self, endpoint: ModelEndpoint, picture: Picture | None
@@ -124,9 +145,14 @@ class Observer:
             self._known[options] = (found, self._now())
         return found
 
-    async def _signature(self, ref: ModelRef) -> Signature:
-        known = self._signatures.get(ref.package)
-        if known is None:
-            known = await asyncio.to_thread(self._index.signature, ref)
-            self._signatures[ref.package] = known
+    async def _signature(self, ref: ModelRef) -> Signature | None:
+        """What callers of a package rely on; None where the store lacks the package."""
+        known, at = self._signatures.get(ref.package, (None, 0.0))
+        if known is None and self._now() - at >= _LOOK_FOR_SECONDS:
+            try:
+                known = await asyncio.to_thread(self._index.signature, ref)
+            except (PackageMissingError, PackageDamagedError) as error:
+                if ref.package not in self._signatures:
+                    log.warning("version %s serves without a package: %s", ref.version, error)
+            self._signatures[ref.package] = (known, self._now())
         return known

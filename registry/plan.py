@@ -62,14 +62,23 @@ def plan(
 def chosen(spec: EndpointSpec, status: EndpointStatus, seen: Observed) -> Version | None:
     """The version that should be stable, if there is one that may be tried.
 
-    ``latest`` never goes back: a removed version goes on serving until a newer one is good.
+    ``latest`` never goes back: a removed version goes on serving until a newer one is good. A
+    version that serves, and whose package is gone, comes before all others.
     """
+    lost = _lost(status, seen)
+    if lost is not None:
+        return lost
     if isinstance(spec.version, FollowVersion):
         least = int(status.stable.version) if status.stable else 0
         newer = [item for item in seen.versions or () if int(item.number) >= least]
         return next((item for item in newer if _good(status, item)), None)
     named = _wanted(spec, seen)
     return named if named is not None and _good(status, named) else None
+
+
+def numbered(seen: Observed, number: str) -> Version | None:
+    """The registered version of this number, if there is one."""
+    return next((item for item in seen.versions or () if item.number == number), None)
 
 
 def _next(spec: EndpointSpec, status: EndpointStatus, seen: Observed, now: float) -> Decision:
@@ -97,14 +106,27 @@ def _is_rolling_out(status: EndpointStatus) -> bool:
 
 def _wanted(spec: EndpointSpec, seen: Observed) -> Version | None:
     """The version that the spec names, good or not."""
-    versions = seen.versions or ()
     match spec.version:
         case PinnedVersion(pin=number):
-            return next((item for item in versions if item.number == number), None)
+            return numbered(seen, number)
         case AliasVersion(alias=alias):
-            return next((v for v in versions if v.number == seen.aliases.get(alias)), None)
+            return numbered(seen, seen.aliases.get(alias, ""))
         case _:
-            return next(iter(versions), None)
+            return next(iter(seen.versions or ()), None)
+
+
+def _lost(status: EndpointStatus, seen: Observed) -> Version | None:
+    """The stable version, where its package is gone and it must be converted anew.
+
+    Until then no Triton could load it again, and nobody knows what its callers rely on. A rollout
+    that is on goes on: it has its packages.
+    """
+    if not seen.stable_gone or seen.fault or status.stable is None or status.rollout is not None:
+        return None
+    version = numbered(seen, status.stable.version)
+    if version is None or version.options in seen.packages:
+        return None
+    return version if _good(status, version) else None
 
 
 def _good(status: EndpointStatus, version: Version) -> bool:
@@ -208,12 +230,12 @@ def _loading(
     seen: Observed,
     now: float,
 ) -> EndpointStatus:
-    if status.stable is not None and seen.stable is None:
+    if status.stable is not None and seen.stable is None and (seen.fault or not seen.stable_gone):
         reason = seen.fault or "the stable version's package can't be read"
         return transitions.with_candidate(
             status, transitions.in_phase(candidate, Phase.BLOCKED, reason), now
         )
-    if clash := incompatible(seen.stable, package.signature):
+    if clash := incompatible(_relied_on(status, seen, package), package.signature):
         return transitions.rejected(status, target, clash, now)
     failures = [
         failure
@@ -240,6 +262,17 @@ def _loading(
     return transitions.with_candidate(
         named, transitions.in_phase(candidate, Phase.LOADING, reason), now
     )
+
+
+def _relied_on(status: EndpointStatus, seen: Observed, package: Package) -> Signature | None:
+    """What callers of the stable version rely on.
+
+    Where its package is gone, that is what the one made anew of the same version tells, and where
+    there is none, the task alone: it is in the status.
+    """
+    if not seen.stable_gone or status.task is None:
+        return seen.stable
+    return (seen.stable or package.signature).model_copy(update={"task": status.task})
 
 
 def _loaded(

@@ -9,7 +9,7 @@ from registry_fakes import MemoryEndpoints, endpoint
 
 from contracts.endpoint import EndpointSpec, EndpointStatus, ModelEndpoint, Phase
 from registry.errors import EndpointConflictError, EndpointUnreadableError
-from registry.job import Failed
+from registry.job import Failed, Published
 
 
 class RefusingEndpoints(MemoryEndpoints):
@@ -125,3 +125,42 @@ async def test_a_conversion_that_fails_while_a_pass_is_on_is_noted_by_the_next(
     assert status.candidate is not None
     assert status.candidate.reason == "no space left"
     assert len(house.launcher.requests) == 1
+
+
+async def test_a_stable_version_whose_package_is_gone_is_converted_anew(tmp_path: Path) -> None:
+    house = House(tmp_path)
+    ref = await house.serve("1")
+    house.store.delete(ref.package)
+    house.registry.register("m", "2")
+    await house.restart()
+    await house.settle()
+    assert [request.version for request in house.launcher.requests] == ["1"]
+    house.changed.clear()
+    assert await house.convert("1") == ref
+    await house.settle()
+    house.time += 2.0
+    status = await house.settle()
+    assert status.stable == ref
+    assert house.launcher.requests[-1].version == "2"
+    assert house.launcher.requests[-1].stable is not None
+    await house.jobs.close()
+
+
+async def test_a_stable_version_whose_package_is_gone_is_replaced_by_the_one_made_anew(
+    tmp_path: Path,
+) -> None:
+    house = House(tmp_path)
+    ref = await house.serve("1")
+    house.store.delete(ref.package)
+    await house.restart()
+    await house.settle()
+    house.changed.clear()
+    anew = house.publish("1", labels=("no", "surely"))
+    house.launcher.end(Published(ref=anew))
+    await house.settle_jobs()
+    status = await house.settle()
+    assert status.candidate is not None
+    assert (status.candidate.phase, status.candidate.ref) == (Phase.LOADING, anew)
+    assert status.stable == ref
+    assert len(house.launcher.requests) == 1
+    await house.jobs.close()

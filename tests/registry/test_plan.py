@@ -26,7 +26,7 @@ from contracts.rollout import Outcome, RolloutSpec, RolloutState, Strategy
 from contracts.tasks import Task
 from registry.job import Failed, Progress, Signature
 from registry.observed import Decision, Observed, Package, Version
-from registry.plan import plan
+from registry.plan import chosen, plan
 from registry.transitions import retry_seconds
 
 SPEC = EndpointSpec(model="m")
@@ -305,6 +305,61 @@ def test_a_fault_that_was_noted_is_not_counted_again() -> None:
     seen = Observed((ONE,), jobs={ONE.options: AWAY})
     once = plan(SPEC, EndpointStatus(), seen, 1.0).status
     assert plan(SPEC, once, seen, 2.0) == Decision(once)
+
+
+def gone(*versions: Version, **more: Any) -> Observed:
+    """The store answers, and lacks the package of version 1, which serves."""
+    return Observed(versions, stable_gone=True, **more)
+
+
+def test_a_stable_version_whose_package_is_gone_is_converted_before_all_others() -> None:
+    seen = gone(TWO, ONE, packages=packaged(TWO), loaders=(report(package(TWO).ref),))
+    for spec in (SPEC, DIRECT, SPEC.model_copy(update={"version": PinnedVersion(pin="2")})):
+        decision = plan(spec, serving(), seen, 2.0)
+        assert decision.convert == ONE
+        assert decision.status.routes == serving().routes
+
+
+def test_a_rollout_goes_on_while_the_stable_versions_package_is_gone() -> None:
+    status = rolling_out(serving())
+    seen = gone(TWO, ONE, packages=packaged(TWO))
+    assert plan(SPEC, status, seen, 2.0) == Decision(status)
+    assert chosen(SPEC, status, seen) == TWO
+
+
+def test_a_store_that_is_away_meanwhile_moves_nothing() -> None:
+    held = report(package(ONE).ref, package(TWO).ref)
+    seen = gone(TWO, ONE, packages=packaged(TWO), fault="the store is away", loaders=(held,))
+    decision = plan(DIRECT, serving(), seen, 2.0)
+    assert decision.convert is None
+    assert decision.status.stable == package(ONE).ref
+    assert decision.status.candidate is not None
+    assert decision.status.candidate.phase is Phase.BLOCKED
+
+
+def test_a_newer_version_must_keep_what_the_stable_one_made_anew_promises() -> None:
+    anew = package(ONE, "f")
+    other = Package(package(TWO).ref, CLASSIFIER.model_copy(update={"labels": ("bad", "good")}))
+    held = report(anew.ref, other.ref)
+    packages = {ONE.options: anew, TWO.options: other}
+    seen = gone(TWO, ONE, packages=packages, stable=anew.signature, loaders=(held,))
+    status = plan(DIRECT, serving(), seen, 2.0).status
+    assert status.stable == package(ONE).ref
+    assert status.rejected[0].version == "2"
+    back = plan(DIRECT, status, seen, 3.0).status
+    assert back.stable == anew.ref
+
+
+def test_where_the_stable_version_can_not_be_made_anew_a_newer_one_must_keep_its_task() -> None:
+    rejection = Rejection(version="1", options=ONE.options, reason="no graph", at=1.0)
+    status = serving().model_copy(update={"rejected": (rejection,)})
+    seen = gone(TWO, ONE, packages=packaged(TWO), loaders=(report(package(TWO).ref),))
+    assert plan(DIRECT, status, seen, 2.0).status.stable == package(TWO).ref
+    removed = gone(TWO, packages=packaged(TWO), loaders=(report(package(TWO).ref),))
+    assert plan(DIRECT, serving(), removed, 2.0).status.stable == package(TWO).ref
+    embedding = Package(package(TWO).ref, Signature(task=Task.TEXT_EMBEDDING, dimension=2))
+    seen = replace(seen, packages={TWO.options: embedding})
+    assert plan(DIRECT, status, seen, 2.0).status.rejected[-1].version == "2"
 
 
 def test_waits_end_at_five_minutes() -> None:
