@@ -1,7 +1,7 @@
 """Removes packages that nobody needs any more, but the newest of each model.
 
-Called by ``headrace gc``. What an endpoint names is never removed, and what is removed by mistake
-is only converted again.
+Called by ``headrace gc`` and, in a cluster, by the controller. What an endpoint names is never
+removed, and what is removed by mistake is only converted again.
 """
 
 from collections.abc import Iterable
@@ -45,15 +45,36 @@ def collect(
         ValueError: ``keep`` is below 1.
         registry.store.StoreUnavailableError: the store can't be read or written.
     """
-    if keep < 1:
-        raise ValueError("keep at least one package of each model")
     packages = PackageStore(store) if isinstance(store, str) else store
-    found = _manifests(packages)
-    needed = _named(endpoints) | _newest(found, keep)
-    removed = [package for package in found if package not in needed]
+    removed = needless(packages, endpoints, keep=keep)
     for package in removed:
         packages.delete(package)
     return removed
+
+
+def needless(store: Packages, endpoints: Iterable[ModelEndpoint], *, keep: int) -> list[str]:
+    """What is not needed; the arguments and errors are those of ``collect``."""
+    if keep < 1:
+        raise ValueError("keep at least one package of each model")
+    found = _manifests(store)
+    needed = named(endpoints) | _newest(found, keep)
+    return [package for package in found if package not in needed]
+
+
+def named(endpoints: Iterable[ModelEndpoint]) -> set[str]:
+    """What endpoints serve, bring into service, or may go back to."""
+    found: set[str] = set()
+    for endpoint in endpoints:
+        status = endpoint.status
+        refs = [*status.packages, *(route.ref for route in status.routes)]
+        if status.candidate is not None and status.candidate.ref is not None:
+            refs.append(status.candidate.ref)
+        if status.rollout is not None:
+            refs += [status.rollout.candidate, status.rollout.stable]
+        if status.last_rollout is not None:
+            refs.append(status.last_rollout.stable)  # an undo goes back to it
+        found |= {ref.package for ref in refs}
+    return found
 
 
 def _manifests(store: Packages) -> dict[str, Manifest | None]:
@@ -67,17 +88,6 @@ def _manifests(store: Packages) -> dict[str, Manifest | None]:
         except PackageMissingError:  # removed by someone else just now
             continue
     return found
-
-
-def _named(endpoints: Iterable[ModelEndpoint]) -> set[str]:
-    named = set()
-    for endpoint in endpoints:
-        status = endpoint.status
-        named |= {ref.package for ref in status.packages}
-        named |= {route.ref.package for route in status.routes}
-        if status.candidate is not None and status.candidate.ref is not None:
-            named.add(status.candidate.ref.package)
-    return named
 
 
 def _newest(found: dict[str, Manifest | None], keep: int) -> set[str]:

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from registry_fakes import MemoryPackages, endpoint, manifest
 
 from contracts.endpoint import Arm, Candidate, EndpointStatus, Phase, Route
+from contracts.rollout import RolloutState
 from registry.gc import collect
 
 VERSIONS = [manifest(str(number)) for number in range(1, 13)]
@@ -25,6 +26,17 @@ def test_what_an_endpoint_names_stays() -> None:
         routes=(Route(arm=Arm.STABLE, ref=one, weight=100),),
         packages=(two,),
         candidate=Candidate(version="3", phase=Phase.LOADING, ref=three),
+    )
+    collect(store, [endpoint(status)], keep=1)
+    assert {item.version for item in store.held.values()} == {"1", "2", "3", "12"}
+
+
+def test_what_a_rollout_or_its_undo_goes_back_to_stays() -> None:
+    store = MemoryPackages(*VERSIONS)
+    one, two, three, four = (item.ref() for item in VERSIONS[:4])
+    status = EndpointStatus(
+        rollout=RolloutState(id="b", candidate=one, stable=two, began=1.0, step_began=1.0),
+        last_rollout=RolloutState(id="a", candidate=four, stable=three, began=0.0, step_began=0.0),
     )
     collect(store, [endpoint(status)], keep=1)
     assert {item.version for item in store.held.values()} == {"1", "2", "3", "12"}
