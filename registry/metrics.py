@@ -33,6 +33,9 @@ BLOCKED = Gauge(
 SOURCE_UP = Gauge("headrace_registry_source_up", "1 where MLflow answered the last question.")
 WRITE_BACK_FAILURES = Counter(_WRITE_BACK_FAILURES.name, _WRITE_BACK_FAILURES.help)
 PASSES = Counter("headrace_registry_passes_total", "Passes of the controller's loop.", ["outcome"])
+PACKAGES_REMOVED = Counter(
+    "headrace_registry_packages_removed_total", "Packages removed, for nothing needed them."
+)
 WEBHOOKS = Counter(
     "headrace_registry_webhooks_total", "Webhooks received, by what became of them.", ["outcome"]
 )

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from prometheus_client import REGISTRY
 
+from headrace.controller.collecting import Collecting
 from headrace.controller.metrics import RolloutCollector
 from headrace.controller.rollouts import JoinedRollouts, PackageProfiles
 from headrace.controller.settings import ControllerSettings
@@ -102,22 +103,33 @@ async def _run(
     store = PackageStore(settings.store_url)
     rollouts = JoinedRollouts(Judge(PackageProfiles(store)), statistics)
     source = _source(settings, environment, rollouts, changed)
+    jobs = ConversionJobs(launcher, most=_CONVERSIONS, changed=changed)
     controller = Controller(
         _options(settings),
         endpoints=endpoints,
         source=source,
         index=ConversionIndex(settings.store_url, store),
         reports=places.reports(settings.reports, environment),
-        jobs=ConversionJobs(launcher, most=_CONVERSIONS, changed=changed),
+        jobs=jobs,
         rollouts=rollouts,
         changed=changed,
     )
+    collecting = Collecting(
+        settings.keep_packages,
+        store,
+        lambda: places.endpoints(settings.endpoints, environment, watch=False),
+        lambda: bool(jobs.states),
+    )
     statistics.start()
-    turns = asyncio.create_task(turning.run(), name="turning")
+    beside = (
+        asyncio.create_task(turning.run(), name="turning"),
+        asyncio.create_task(collecting.run(), name="collecting"),
+    )
     try:
         await _until(stop, settings, controller, source)
     finally:
-        turns.cancel()
+        for task in beside:
+            task.cancel()
         statistics.close()
 
 

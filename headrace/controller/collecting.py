@@ -1,0 +1,139 @@
+"""Removes packages that nobody needs any more, once a day, where it is told how many to keep.
+
+Run beside the controller's loop by its main: in a cluster nobody else does. ``registry.gc`` says
+what is needless; here is when that may be believed. It never holds up a pass and never ends the
+controller: what goes wrong is logged, and tried again at the next time.
+"""
+
+import asyncio
+import logging
+import threading
+from collections.abc import Awaitable, Callable
+from itertools import chain, repeat
+
+from contracts.endpoint import ModelEndpoint
+from contracts.manifest import Manifest
+from registry import gc, metrics
+from registry.endpoint_store import EndpointStore
+from registry.store import StoreError
+
+log = logging.getLogger(__name__)
+
+FIRST_SECONDS = 600.0  # a controller that is restarted again and again never removes anything
+EVERY_SECONDS = 86400.0
+
+
+class Collecting:
+    """The controller's collection of packages.
+
+    The newest packages of a model do not cover one that was published just now: it may be of an
+    older version that is pinned, or of the same version under other options. So only what two looks
+    in a row, minutes or a day apart, found needless is removed: by the second one its endpoint has
+    named it.
+
+    Args:
+        keep: so many of the newest packages of each model stay; below 1 none is ever removed.
+        store: the packages.
+        open_endpoints: opens the endpoints' store anew, one that asks instead of watching: a watch
+            goes on with what it last knew, and that is not enough to remove anything by.
+        is_converting: whether a conversion runs, or has ended and was not taken note of.
+        wait: sleeps for so many seconds.
+    """
+
+    def __init__(
+        self,
+        keep: int,
+        store: gc.Packages,
+        open_endpoints: Callable[[], EndpointStore],
+        is_converting: Callable[[], bool],
+        *,
+        wait: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._keep = keep
+        self._stopped = threading.Event()
+        self._store = _UntilStopped(store, self._stopped)
+        self._open_endpoints = open_endpoints
+        self._is_converting = is_converting
+        self._wait = wait
+        self._needless: frozenset[str] = frozenset()  # at the last look
+
+    async def run(self) -> None:
+        """Collects until it is cancelled; returns at once where nothing may be removed."""
+        if self._keep < 1:
+            return
+        try:
+            for seconds in chain((FIRST_SECONDS, FIRST_SECONDS), repeat(EVERY_SECONDS)):
+                await self._wait(seconds)
+                await self._safe_look()
+        finally:
+            self._stopped.set()
+
+    async def _safe_look(self) -> None:
+        try:
+            await asyncio.to_thread(self._look)
+        except (_HeldBackError, StoreError, OSError) as error:
+            log.warning("packages are not removed until the next time: %s", error)
+        except Exception:
+            log.exception("packages are not removed until the next time: Headrace failed in it")
+
+    def _look(self) -> None:
+        """Removes what this look and the last one found needless."""
+        found = gc.needless(self._store, self._endpoints(), keep=self._keep)
+        before, self._needless = self._needless, frozenset(found)
+        for package in found:
+            if package in before:
+                self._remove(package)
+
+    def _remove(self, package: str) -> None:
+        """Removes a package, unless it is wanted again by now: listing them all takes its time."""
+        if self._is_converting():  # it may be about to publish this one again
+            raise _HeldBackError("a conversion is on")
+        if package in gc.named(self._endpoints()):
+            return
+        self._store.delete(package)
+        metrics.PACKAGES_REMOVED.inc()
+        log.info("removed the package %s, which nothing needs", package)
+
+    def _endpoints(self) -> tuple[ModelEndpoint, ...]:
+        """All endpoints as they are now.
+
+        Raises:
+            _HeldBackError: not all that they need can be known.
+            OSError: they can't be read.
+        """
+        store = self._open_endpoints()
+        endpoints = store.list()
+        if store.unreadable:
+            names = ", ".join(sorted(store.unreadable))
+            raise _HeldBackError(f"the endpoint of {names} can't be read")
+        if not endpoints:  # rather looked for in the wrong place, or about to be made anew
+            raise _HeldBackError("there is no endpoint")
+        return endpoints
+
+
+class _HeldBackError(Exception):
+    """Nothing may be removed now, and why."""
+
+
+class _UntilStopped:
+    """A store that is asked nothing more after the end: a process waits for its threads."""
+
+    def __init__(self, store: gc.Packages, stopped: threading.Event) -> None:
+        self._store = store
+        self._stopped = stopped
+
+    def packages(self) -> list[str]:
+        self._refuse_after_end()
+        return self._store.packages()
+
+    def manifest(self, package: str) -> Manifest:
+        self._refuse_after_end()
+        return self._store.manifest(package)
+
+    def delete(self, package: str) -> None:
+        self._refuse_after_end()
+        self._store.delete(package)
+
+    def _refuse_after_end(self) -> None:
+        if self._stopped.is_set():
+            raise _HeldBackError("the controller ends")
