@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
+from pydantic.json_schema import SkipJsonSchema
 
 from contracts.model import ENDPOINT_NAME, ModelRef
 from contracts.rollout import CommandOutcome, RolloutSpec, RolloutState, StatisticSpec
@@ -183,6 +184,9 @@ class EndpointStatus(_Part):
     notes: tuple[str, ...] = Field((), description="wishes of the spec that can't be granted")
     rejected: tuple[Rejection, ...] = ()
     history: Annotated[tuple[Transition, ...], Field(max_length=HISTORY_LIMIT)] = ()
+    outdated: SkipJsonSchema[bool] = Field(
+        False, exclude=True, description="about an earlier spec; told by a cluster, stored nowhere"
+    )
 
     @property
     def stable(self) -> ModelRef | None:

@@ -223,9 +223,13 @@ class _Outcome:
 
 
 def numbered(before: EndpointStatus, after: EndpointStatus) -> EndpointStatus:
-    """With the next generation where what gateways and loaders must follow has changed."""
+    """With the next generation where what gateways and loaders must follow has changed.
+
+    It is about the spec that was read, which is news where the stored one is about an earlier spec.
+    """
     changed = _followed(before) != _followed(after)
-    return after.model_copy(update={"generation": before.generation + changed})
+    update = {"generation": before.generation + changed, "outdated": False}
+    return after.model_copy(update=update)
 
 
 def _followed(status: EndpointStatus) -> tuple[object, ...]:

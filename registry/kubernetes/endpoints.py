@@ -142,6 +142,7 @@ class KubernetesEndpointStore:
         generation = int(item["metadata"].get("generation", 0))
         written = {
             **json.loads(status.model_dump_json(by_alias=True)),  # as files hold it
+            "observedGeneration": generation,
             "shown": shown(status),
             "conditions": conditions(status, before, generation, self._now()),
         }

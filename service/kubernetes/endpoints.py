@@ -38,6 +38,14 @@ def read(item: Object) -> ModelEndpoint:
             "spec": item.get("spec") or {},
             "status": {
                 name: value for name, value in status.items() if name in EndpointStatus.model_fields
-            },
+            }
+            | {"outdated": _outdated(item)},
         }
     )
+
+
+def _outdated(item: Object) -> bool:
+    """Whether the conditions are about an earlier spec, so that nobody can wait for them."""
+    generation = item["metadata"].get("generation", 0)
+    conditions = (item.get("status") or {}).get("conditions") or ()
+    return any(condition.get("observedGeneration", 0) != generation for condition in conditions)

@@ -60,6 +60,17 @@ async def test_a_version_at_fault_says_why_in_mlflow_and_is_not_retried(house: H
     assert len(house.launcher.requests) == 1
 
 
+async def test_a_status_about_an_earlier_spec_is_written_once_though_nothing_else_changed(
+    house: House,
+) -> None:
+    await house.serve("1")
+    before = house.endpoints.list()[0]
+    house.endpoints.show(before.status.model_copy(update={"outdated": True}))
+    assert await house.settle() == before.status
+    after = house.endpoints.list()[0]
+    assert int(after.metadata.revision) == int(before.metadata.revision) + 2
+
+
 async def test_a_fault_of_the_environment_is_retried_when_its_time_has_come(house: House) -> None:
     house.registry.register("m", "1")
     await house.settle()

@@ -6,7 +6,7 @@ import pytest
 from fake_kubernetes import NAMESPACE, Fake, fake_kubernetes
 from registry_fakes import endpoint
 
-from contracts.endpoint import EndpointStatus, ModelEndpoint, Phase, Transition
+from contracts.endpoint import EndpointSpec, EndpointStatus, ModelEndpoint, Phase, Transition
 from registry.errors import EndpointConflictError
 from registry.kubernetes.endpoints import KubernetesEndpointStore
 from service.kubernetes import endpoints
@@ -72,6 +72,40 @@ def test_a_status_is_written_to_the_status_alone_with_what_kubectl_shows(
         "Ready",
         "Progressing",
     ]
+
+
+def generations(fake: Fake) -> set[int]:
+    """Of which specs the stored status says that it is about them."""
+    (item,) = fake.all("modelendpoints")
+    status = item["status"]
+    return {status["observedGeneration"]} | {
+        condition["observedGeneration"] for condition in status["conditions"]
+    }
+
+
+def test_a_status_says_of_which_spec_it_is(fake: Fake, store: KubernetesEndpointStore) -> None:
+    first = store.put(endpoint())
+    second = store.put(with_status(first, EndpointStatus(generation=7)))
+    assert generations(fake) == {1}
+    assert not second.status.outdated
+    edited = store.put(second.model_copy(update={"spec": EndpointSpec(model="other")}))
+    assert generations(fake) == {1}
+    assert edited.status.outdated
+    seen = edited.status.model_copy(update={"outdated": False})
+    last = store.put(with_status(edited, seen))
+    assert generations(fake) == {2}
+    assert last.status == seen
+
+
+def test_who_only_edits_the_spec_does_not_say_that_it_was_seen(
+    fake: Fake, store: KubernetesEndpointStore
+) -> None:
+    first = store.put(endpoint())
+    item = store.put(with_status(first, EndpointStatus(generation=7)))
+    for model in ("other", "another"):
+        item = store.put(item.model_copy(update={"spec": EndpointSpec(model=model)}))
+    assert generations(fake) == {1}
+    assert item.status.outdated
 
 
 def test_an_answer_is_on_record_before_its_command_is_taken_away(
