@@ -74,7 +74,7 @@ class FileEndpointStore:
         """
         paths = sorted(self._folder.glob("[!.]*.json"))
         for gone in set(self._read) - {path.stem for path in paths}:
-            del self._read[gone]
+            self._read.pop(gone, None)  # another thread may list too
         endpoints = {path.stem: self._last_good(path) for path in paths}
         self.unreadable = frozenset(name for name, found in endpoints.items() if found is None)
         return tuple(endpoint for endpoint in endpoints.values() if endpoint is not None)
