@@ -4,10 +4,10 @@ Called in each pass, for each endpoint. It keeps what it saw of the store for a 
 pass is cheap, and remembers in the store which conversion made which package. It decides nothing.
 """
 
-import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 from contracts.endpoint import EndpointSpec, ModelEndpoint
 from contracts.loading import LoaderReport
@@ -18,7 +18,13 @@ from registry.job import Failed, Progress, Published, Signature
 from registry.jobs import ConversionJobs
 from registry.mlflow_source import Picture, RegisteredVersion
 from registry.observed import Observed, Package, Version
-from registry.store import PackageDamagedError, PackageMissingError, StoreError
+from registry.patience import Patience
+from registry.store import (
+    PackageDamagedError,
+    PackageMissingError,
+    StoreError,
+    StoreUnavailableError,
+)
 
 log = logging.getLogger(__name__)
 
@@ -46,11 +52,13 @@ class Observer:
         index: ConversionIndex,
         jobs: ConversionJobs,
         now: Callable[[], float],
+        patience: Patience | None = None,
     ) -> None:
         self._conditions = conditions
         self._index = index
         self._jobs = jobs
         self._now = now
+        self._patience = patience or Patience(now)
         self._known: dict[str, tuple[Package | None, float]] = {}
         self._signatures: dict[str, tuple[Signature | None, float]] = {}
         self._numbered: dict[str, _Numbered] = {}
@@ -135,13 +143,20 @@ class Observer:
         """The package of a version under these options, if it was converted before."""
         word = self._jobs.states.get(options)
         if isinstance(word, Published):
-            package = await asyncio.to_thread(self._index.put, options, word.ref)
+            put = partial(self._index.put, options, word.ref)
+            package = await self._patience.ask(f"put {options}", put)
             self._known[options] = (package, self._now())
             self._jobs.forget(options)
             return package
         found, at = self._known.get(options, (None, 0.0))
         if self._now() - at >= (_LOOK_AGAIN_SECONDS if found else _LOOK_FOR_SECONDS):
-            found = await asyncio.to_thread(self._index.get, options)
+            try:
+                get = partial(self._index.get, options)
+                found = await self._patience.ask(f"get {options}", get)
+            except StoreUnavailableError:
+                if found is None:
+                    raise
+                return found  # it was there
             self._known[options] = (found, self._now())
         return found
 
@@ -150,7 +165,8 @@ class Observer:
         known, at = self._signatures.get(ref.package, (None, 0.0))
         if known is None and self._now() - at >= _LOOK_FOR_SECONDS:
             try:
-                known = await asyncio.to_thread(self._index.signature, ref)
+                signature = partial(self._index.signature, ref)
+                known = await self._patience.ask(f"signature {ref.package}", signature)
             except (PackageMissingError, PackageDamagedError) as error:
                 if ref.package not in self._signatures:
                     log.warning("version %s serves without a package: %s", ref.version, error)

@@ -1,0 +1,70 @@
+"""Questions to the package store that hold nobody up: one that hangs is left to itself.
+
+Used by the observer, so that a store that takes connections and answers nothing costs a pass a
+moment now and then, and never a rollback. While a question hangs, and for a while after a failure,
+the fault is told at once and nothing is asked. An answer that comes late waits for who asks again.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import TypeVar, cast
+
+from registry.store import StoreUnavailableError
+
+Answer = TypeVar("Answer")
+
+
+class Patience:
+    """Asks in threads, from one loop.
+
+    Args:
+        now: seconds, of the pause after a failure.
+        seconds: how long an answer is waited for.
+        rest_seconds: how long nothing is asked after a failure.
+    """
+
+    def __init__(
+        self, now: Callable[[], float], *, seconds: float = 2.0, rest_seconds: float = 15.0
+    ) -> None:
+        self._now = now
+        self._seconds = seconds
+        self._rest_seconds = rest_seconds
+        self._late: dict[str, asyncio.Task[object]] = {}
+        self._fault = ""
+        self._rests_until = 0.0
+
+    @property
+    def late(self) -> Mapping[str, asyncio.Task[object]]:
+        """Questions that hang, and late answers that nobody has taken yet, by their keys."""
+        return self._late
+
+    async def ask(self, key: str, question: Callable[[], Answer]) -> Answer:
+        """The answer.
+
+        Args:
+            key: the same for the same question.
+            question: blocks; raises what the store raises.
+
+        Raises:
+            StoreUnavailableError: it failed, or there is no answer yet.
+        """
+        task = self._late.get(key)
+        if task is None or not task.done():
+            if self._now() < self._rests_until or any(not it.done() for it in self._late.values()):
+                raise StoreUnavailableError(self._fault)
+            task = self._late[key] = asyncio.create_task(asyncio.to_thread(question))
+            task.add_done_callback(self._note)
+            done, _ = await asyncio.wait({task}, timeout=self._seconds)
+            if not done:
+                self._fault = f"the package store has not answered for {self._seconds:g} s"
+                raise StoreUnavailableError(self._fault)
+        self._late.pop(key, None)
+        return cast("Answer", task.result())
+
+    def _note(self, task: "asyncio.Task[object]") -> None:
+        """A failure is remembered for all, and is nobody's late answer."""
+        error = None if task.cancelled() else task.exception()
+        if isinstance(error, StoreUnavailableError):
+            self._fault = str(error)
+            self._rests_until = self._now() + self._rest_seconds
+            self._late = {key: late for key, late in self._late.items() if late is not task}

@@ -1,0 +1,112 @@
+"""What the observer says of versions while the store answers, hangs or is away."""
+
+import asyncio
+import threading
+
+from registry_fakes import FakeRegistry, ScriptedLauncher, endpoint, ref
+
+from contracts.endpoint import Arm, EndpointStatus, Route
+from contracts.model import ModelRef
+from contracts.tasks import Task
+from registry.conversions import ConversionIndex
+from registry.job import Signature
+from registry.jobs import ConversionJobs
+from registry.mlflow_source import Picture
+from registry.observed import Package
+from registry.observer import Conditions, Observer
+from registry.patience import Patience
+from registry.store import PackageMissingError, StoreUnavailableError
+
+CLASSIFIER = Signature(task=Task.TEXT_CLASSIFICATION, labels=("no", "yes"))
+STABLE = EndpointStatus(routes=(Route(arm=Arm.STABLE, ref=ref("1", "a"), weight=100),))
+
+
+class FakeIndex(ConversionIndex):
+    """One package for every question, which it counts."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.error: Exception | None = None
+        self.answers = threading.Event()
+        self.answers.set()
+
+    def get(self, options: str) -> Package | None:
+        return self._answer()
+
+    def put(self, options: str, ref: ModelRef) -> Package:
+        return self._answer()
+
+    def signature(self, ref: ModelRef) -> Signature:
+        return self._answer().signature
+
+    def _answer(self) -> Package:
+        self.asked += 1
+        self.answers.wait(60)
+        if self.error is not None:
+            raise self.error
+        return Package(ref("1", "a"), CLASSIFIER)
+
+
+class House:
+    def __init__(self, *, seconds: float = 60.0) -> None:
+        self.time = 1000.0
+        self.index = FakeIndex()
+        self.registry = FakeRegistry()
+        self.registry.register("m", "1")
+        self.jobs = ConversionJobs(ScriptedLauncher(), most=1, changed=asyncio.Event())
+        self.patience = Patience(lambda: self.time, seconds=seconds)
+        self.observer = Observer(
+            Conditions(),
+            index=self.index,
+            jobs=self.jobs,
+            now=lambda: self.time,
+            patience=self.patience,
+        )
+
+    async def look(self, status: EndpointStatus = STABLE, name: str = "e") -> tuple[str, int]:
+        """The fault, and how many packages are seen."""
+        models = {model.name: model for model in await self.registry.models()}
+        picture = Picture(models, {"m": await self.registry.versions("m")})
+        seen, _ = await self.observer.look(endpoint(status, name=name), picture, ())
+        return seen.fault, len(seen.packages)
+
+
+async def test_a_store_that_is_away_is_asked_once_for_all_endpoints_and_passes() -> None:
+    house = House()
+    house.index.error = StoreUnavailableError("connection refused")
+    for name in ("e", "second", "e"):
+        assert await house.look(name=name) == ("connection refused", 0)
+    assert house.index.asked == 1
+    house.time += 15.0
+    house.index.error = None
+    assert await house.look() == ("", 1)
+
+
+async def test_a_store_that_hangs_is_waited_for_by_no_pass_and_seen_when_it_answers() -> None:
+    house = House(seconds=0.0)
+    house.index.answers.clear()
+    fresh = EndpointStatus()
+    for name in ("e", "second"):
+        fault, packages = await house.look(fresh, name)
+        assert "has not answered" in fault
+        assert packages == 0
+    house.index.answers.set()
+    await asyncio.gather(*house.patience.late.values())
+    assert await house.look(fresh) == ("", 1)
+    assert house.index.asked == 1
+
+
+async def test_a_package_that_was_seen_is_gone_on_with_while_the_store_is_away() -> None:
+    house = House()
+    assert await house.look() == ("", 1)
+    house.time += 60.0
+    house.index.error = StoreUnavailableError("connection refused")
+    assert await house.look() == ("", 1)
+
+
+async def test_a_stable_version_without_a_package_is_no_fault_of_the_store() -> None:
+    house = House()
+    house.index.error = PackageMissingError("no such package")
+    models = {model.name: model for model in await house.registry.models()}
+    seen, _ = await house.observer.look(endpoint(STABLE), Picture(models, {}), ())
+    assert (seen.stable_gone, seen.fault) == (True, "")

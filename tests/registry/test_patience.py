@@ -1,0 +1,92 @@
+"""Questions to a store that hangs, fails or is slow."""
+
+import asyncio
+import threading
+
+import pytest
+
+from registry.patience import Patience
+from registry.store import PackageMissingError, StoreUnavailableError
+
+
+class Clock:
+    time = 1000.0
+
+    def __call__(self) -> float:
+        return self.time
+
+
+class Store:
+    """Answers when it is told to, and counts what it is asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.answers = threading.Event()
+        self.error: Exception | None = None
+
+    def ask(self, what: str) -> str:
+        self.asked.append(what)
+        self.answers.wait(60)
+        if self.error is not None:
+            raise self.error
+        return what
+
+
+async def _answered(patience: Patience, store: Store) -> None:
+    """Lets the question that hangs come to its end."""
+    store.answers.set()
+    await asyncio.gather(*patience.late.values(), return_exceptions=True)
+    await asyncio.sleep(0)
+
+
+async def test_an_answer_in_time_is_given() -> None:
+    store = Store()
+    store.answers.set()
+    assert await Patience(Clock()).ask("a", lambda: store.ask("a")) == "a"
+
+
+async def test_while_a_question_hangs_no_other_is_asked_and_its_answer_is_kept() -> None:
+    patience, store = Patience(Clock(), seconds=0.0), Store()
+    for key in ("a", "b", "a"):
+        with pytest.raises(StoreUnavailableError, match="has not answered"):
+            await patience.ask(key, lambda: store.ask("a"))
+    await _answered(patience, store)
+    assert await patience.ask("a", lambda: store.ask("again")) == "a"
+    assert store.asked == ["a"]
+
+
+async def test_after_a_failure_nothing_is_asked_for_a_while() -> None:
+    clock, store = Clock(), Store()
+    patience = Patience(clock, rest_seconds=15.0)
+    store.answers.set()
+    store.error = StoreUnavailableError("connection refused")
+    for key in ("a", "a", "b"):
+        with pytest.raises(StoreUnavailableError, match="connection refused"):
+            await patience.ask(key, lambda: store.ask("a"))
+    assert store.asked == ["a"]
+    clock.time += 15.0
+    store.error = None
+    assert await patience.ask("a", lambda: store.ask("a")) == "a"
+
+
+async def test_a_failure_that_comes_late_is_remembered_too() -> None:
+    patience, store = Patience(Clock(), seconds=0.0), Store()
+    store.error = StoreUnavailableError("timed out")
+    with pytest.raises(StoreUnavailableError, match="has not answered"):
+        await patience.ask("a", lambda: store.ask("a"))
+    await _answered(patience, store)
+    for key in ("a", "b"):
+        with pytest.raises(StoreUnavailableError, match="timed out"):
+            await patience.ask(key, lambda: store.ask("again"))
+    assert store.asked == ["a"]
+    assert not patience.late
+
+
+async def test_a_package_that_is_missing_is_an_answer() -> None:
+    patience, store = Patience(Clock()), Store()
+    store.answers.set()
+    store.error = PackageMissingError("no such package")
+    for _ in range(2):
+        with pytest.raises(PackageMissingError):
+            await patience.ask("a", lambda: store.ask("a"))
+    assert len(store.asked) == 2
