@@ -26,6 +26,7 @@ from registry.observer import Conditions, Observer
 from registry.projection import alias_refusals, projection
 from registry.reports import Reports
 from registry.rollouts import Rollouts, Surroundings, surroundings
+from registry.silence import Silence
 from registry.source_watch import SourceWatch
 from registry.store import StoreError
 
@@ -75,6 +76,7 @@ class Controller:
         self._now = now
         conditions = Conditions(options.threads, options.allow_pickle, options.allow_remote_code)
         self._observer = Observer(conditions, index=index, jobs=jobs, now=now)
+        self._silence = Silence(options.loader_silence_seconds)
         self._make_at: dict[str, float] = {}
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -104,8 +106,7 @@ class Controller:
         if self._options.auto_endpoints:
             await self._make_missing(endpoints)
         reports = await asyncio.to_thread(self._reports.list)
-        oldest = self._now() - self._options.loader_silence_seconds
-        loaders = tuple(report for report in reports if report.at >= oldest)
+        loaders = self._silence.heard(reports, self._now())
         notes = alias_refusals(endpoints)
         failed = {key for key, word in self._jobs.states.items() if isinstance(word, Failed)}
         outcomes = [

@@ -1,0 +1,46 @@
+"""Which loaders count, whatever their clocks say."""
+
+import pytest
+
+from contracts.loading import LoaderReport
+from registry.silence import Silence
+
+NOW = 1000.0
+
+
+def report(at: float, loader: str = "l") -> LoaderReport:
+    return LoaderReport(loader=loader, triton_grpc="t:1", at=at, ready=True)
+
+
+@pytest.mark.parametrize("wrong", [-50.0, 0.0, 3600.0])
+def test_a_loader_that_reports_counts_however_wrong_its_clock_is(wrong: float) -> None:
+    silence = Silence(15.0)
+    for second in range(100):
+        told = report(NOW + wrong + second)
+        assert silence.heard([told], NOW + second) == (told,)
+
+
+@pytest.mark.parametrize("wrong", [-50.0, 0.0, 3600.0])
+def test_a_loader_whose_report_stays_the_same_is_silent_in_the_end(wrong: float) -> None:
+    silence, told = Silence(15.0), report(NOW + wrong)
+    assert silence.heard([told], NOW) == (told,)
+    assert silence.heard([told], NOW + 15.0) == (told,)
+    assert silence.heard([told], NOW + 15.1) == ()
+    again = report(NOW + wrong + 20.0)
+    assert silence.heard([again], NOW + 20.0) == (again,)
+
+
+def test_what_a_loader_left_that_is_gone_does_not_count_until_it_changes() -> None:
+    silence = Silence(15.0)
+    left, alive = report(NOW - 76.0, "gone"), report(NOW)
+    assert silence.heard([left, alive], NOW) == (alive,)
+    assert silence.heard([left, alive], NOW + 1.0) == (alive,)
+    back = report(NOW - 70.0, "gone")
+    assert silence.heard([back, alive], NOW + 2.0) == (back, alive)
+
+
+def test_a_report_that_was_removed_is_forgotten() -> None:
+    silence = Silence(15.0)
+    silence.heard([report(NOW)], NOW)
+    silence.heard([], NOW + 10.0)
+    assert silence.heard([report(NOW)], NOW + 80.0) == ()
