@@ -106,7 +106,7 @@ class Controller:
         if self._options.auto_endpoints:
             await self._make_missing(endpoints)
         reports = await asyncio.to_thread(self._reports.list)
-        loaders = self._silence.heard(reports, self._now())
+        loaders = self._silence.heard(reports, self._now(), deaf=self._reports.deaf)
         notes = alias_refusals(endpoints)
         failed = {key for key, word in self._jobs.states.items() if isinstance(word, Failed)}
         outcomes = [

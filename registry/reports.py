@@ -19,6 +19,11 @@ log = logging.getLogger(__name__)
 class Reports(Protocol):
     """What the loaders say."""
 
+    @property
+    def deaf(self) -> bool:
+        """Whether no report can reach us now, so that silence means nothing."""
+        ...
+
     def list(self) -> tuple[LoaderReport, ...]:
         """The last report of every loader, old ones included."""
         ...
@@ -44,6 +49,11 @@ class FileReports:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+
+    @property
+    def deaf(self) -> bool:
+        """A folder is always there."""
+        return False
 
     def list(self) -> tuple[LoaderReport, ...]:
         """All that can be read, by the loaders' names."""

@@ -21,15 +21,26 @@ class Silence:
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
         self._heard: dict[str, tuple[float, float]] = {}  # the report's own time, and ours
+        self._looked = 0.0
 
-    def heard(self, reports: Iterable[LoaderReport], now: float) -> tuple[LoaderReport, ...]:
+    def heard(
+        self, reports: Iterable[LoaderReport], now: float, *, deaf: bool = False
+    ) -> tuple[LoaderReport, ...]:
         """Those of the reports whose loaders are not silent.
 
         Args:
             reports: all that are there.
             now: unix time, seconds.
+            deaf: no report can reach us now: who was not silent before is not, and none of this
+                time counts later.
         """
         told = tuple(reports)
+        if deaf:
+            missed = now - self._looked
+            self._heard = {
+                loader: (at, heard + missed) for loader, (at, heard) in self._heard.items()
+            }
+        self._looked = now
         self._heard = {report.loader: (report.at, self._heard_at(report, now)) for report in told}
         return tuple(
             report for report in told if now - self._heard[report.loader][1] <= self._seconds

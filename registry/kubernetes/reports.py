@@ -74,6 +74,11 @@ class KubernetesReports:
             raise ApiUnavailableError("the loaders' reports could not be listed yet")
         return self._mirror.values()
 
+    @property
+    def deaf(self) -> bool:
+        """Whether the API server is away."""
+        return self._mirror.deaf
+
     def get(self, loader: str) -> LoaderReport | None:
         """One loader's last report, read now; None where it can't be had."""
         try:

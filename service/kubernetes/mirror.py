@@ -69,6 +69,11 @@ class Mirror(Generic[T]):
             return tuple(value for _, value in self._known.values() if value is not None)
 
     @property
+    def deaf(self) -> bool:
+        """Whether the API server is away, so that nothing that changes is seen."""
+        return self._watch.deaf
+
+    @property
     def unreadable(self) -> frozenset[str]:
         """Names of the objects that never could be read."""
         with self._lock:

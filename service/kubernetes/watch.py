@@ -80,6 +80,11 @@ class Watch:
         """Whether the collection was listed once, waiting for it so long."""
         return self._listed.wait(seconds)
 
+    @property
+    def deaf(self) -> bool:
+        """Whether the API server did not answer when it was last asked."""
+        return self._failures > 0
+
     def learn(self, item: Object) -> None:
         """Takes note of what a write was answered with, so that it is read at once."""
         with self._lock:

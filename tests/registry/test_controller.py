@@ -153,6 +153,19 @@ async def test_a_silent_loader_is_not_waited_for_and_not_believed(house: House) 
     assert (await house.settle()).stable == ref
 
 
+async def test_loaders_that_can_not_reach_us_are_not_taken_for_silent(house: House) -> None:
+    house.load()
+    house.registry.register("m", "1")
+    await house.settle()
+    house.changed.clear()
+    house.reports.deaf = True
+    await house.convert("1")
+    house.time += 100.0
+    status = await house.settle()
+    assert status.candidate is not None
+    assert "no loader has given a sign of life" not in status.candidate.reason
+
+
 async def test_a_loader_whose_clock_is_behind_is_believed(house: House) -> None:
     house.registry.register("m", "1")
     await house.settle()

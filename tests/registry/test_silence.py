@@ -44,3 +44,15 @@ def test_a_report_that_was_removed_is_forgotten() -> None:
     silence.heard([report(NOW)], NOW)
     silence.heard([], NOW + 10.0)
     assert silence.heard([report(NOW)], NOW + 80.0) == ()
+
+
+def test_time_in_which_no_report_could_reach_us_does_not_count() -> None:
+    silence = Silence(15.0)
+    alive, gone = report(NOW, "alive"), report(NOW - 10.0, "gone")
+    silence.heard([gone], NOW - 10.0)
+    assert silence.heard([alive, gone], NOW) == (alive, gone)
+    for second in range(1, 100):
+        assert silence.heard([alive, gone], NOW + second, deaf=True) == (alive, gone)
+    assert silence.heard([alive, gone], NOW + 99.0 + 5.0) == (alive, gone)
+    assert silence.heard([alive, gone], NOW + 99.0 + 6.0) == (alive,)
+    assert silence.heard([alive, gone], NOW + 99.0 + 16.0) == ()

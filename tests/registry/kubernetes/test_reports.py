@@ -8,6 +8,7 @@ from fake_kubernetes import NAMESPACE, Fake, fake_kubernetes
 from contracts.loading import LoaderReport
 from registry.kubernetes.reports import KubernetesReports, Owner
 from service.kubernetes import reports as lease
+from service.kubernetes.watch import WatchPace
 
 REPORT = LoaderReport(loader="triton-0", triton_grpc="10.0.0.1:8001", at=1.5, ready=True)
 
@@ -64,4 +65,18 @@ def test_leases_of_others_are_not_looked_at(fake: Fake) -> None:
     while not (found := reports.list()):
         pass
     assert found == (REPORT,)
+    reports.close()
+
+
+def test_an_api_server_that_is_away_makes_deaf_until_it_is_back(fake: Fake) -> None:
+    pace = WatchPace(first_pause_seconds=0.01, longest_pause_seconds=0.01)
+    reports = KubernetesReports(fake.client(), NAMESPACE, pace=pace)
+    assert reports.list() == ()
+    assert not reports.deaf
+    fake.go_away()
+    while not reports.deaf:
+        pass
+    fake.come_back()
+    while reports.deaf:
+        pass
     reports.close()
