@@ -72,11 +72,14 @@ def test_an_api_server_that_is_away_makes_deaf_until_it_is_back(fake: Fake) -> N
     pace = WatchPace(first_pause_seconds=0.01, longest_pause_seconds=0.01)
     reports = KubernetesReports(fake.client(), NAMESPACE, pace=pace)
     assert reports.list() == ()
-    assert not reports.deaf
+    until_deaf(reports, False)
     fake.go_away()
-    while not reports.deaf:
-        pass
+    until_deaf(reports, True)
     fake.come_back()
-    while reports.deaf:
-        pass
+    until_deaf(reports, False)
     reports.close()
+
+
+def until_deaf(reports: KubernetesReports, deaf: bool) -> None:
+    while reports.deaf is not deaf:
+        pass
