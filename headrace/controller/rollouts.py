@@ -6,7 +6,9 @@ the machine must see and hands on what it says; it decides nothing and keeps not
 
 import json
 import logging
-from collections.abc import Mapping
+import math
+import time
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from contracts.endpoint import EndpointStatus, ModelEndpoint, Phase
@@ -16,7 +18,7 @@ from contracts.rollout import RolloutState
 from contracts.windows import EndpointWindow
 from headrace.controller import commands
 from registry.rollouts import Surroundings
-from registry.store import PackageStore, StoreError
+from registry.store import PackageStore, StoreError, StoreUnavailableError
 from rollout import machine, report
 from rollout.judging import Judge
 from rollout.seen import Seen
@@ -25,6 +27,7 @@ log = logging.getLogger(__name__)
 
 # What an event may take from its request's end into a window: the gateway's buffer, Kafka, fold.
 _ON_THE_WAY_SECONDS = 3.0
+_REST_SECONDS = 60.0  # of a package store that failed
 
 
 class Statistics(Protocol):
@@ -87,18 +90,30 @@ def _refuse_unreadable(status: EndpointStatus) -> None:
 
 
 class PackageProfiles:
-    """Reference profiles out of the packages' manifests, each read once."""
+    """Reference profiles out of the packages' manifests, each read once.
 
-    def __init__(self, store: PackageStore) -> None:
+    Args:
+        store: the packages.
+        clock: seconds; after a failure the store is left alone for a while, for one that hangs
+            holds up the pass.
+    """
+
+    def __init__(self, store: PackageStore, clock: Callable[[], float] = time.monotonic) -> None:
         self._store = store
+        self._clock = clock
         self._known: dict[str, ReferenceProfile | None] = {}
+        self._rests_until = -math.inf
 
     def __call__(self, ref: ModelRef) -> ReferenceProfile | None:
         """The profile; None where the package has none, or can't be read now."""
         if ref.package not in self._known:
+            if self._clock() < self._rests_until:
+                return None
             try:
                 self._known[ref.package] = self._store.manifest(ref.package).profile
             except StoreError as error:
                 log.warning("the profile of version %s can't be read: %s", ref.version, error)
+                if isinstance(error, StoreUnavailableError):
+                    self._rests_until = self._clock() + _REST_SECONDS
                 return None
         return self._known[ref.package]

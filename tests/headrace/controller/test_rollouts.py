@@ -18,6 +18,7 @@ from contracts.endpoint import (
     Phase,
     Route,
 )
+from contracts.manifest import Manifest
 from contracts.rollout import (
     COMMAND_PREFIX,
     CheckResult,
@@ -31,7 +32,7 @@ from contracts.rollout import (
 from contracts.windows import EndpointWindow
 from headrace.controller.rollouts import JoinedRollouts, PackageProfiles
 from registry.rollouts import Surroundings
-from registry.store import PackageStore
+from registry.store import PackageStore, StoreUnavailableError
 
 OLD, NEW = ref("1", "a"), ref("2", "b")
 BOTH = Surroundings(frozenset({OLD, NEW}), {}, "2")
@@ -191,3 +192,26 @@ def test_evidence_is_a_page_and_the_json_behind_it() -> None:
 def test_a_profile_that_can_not_be_read_is_none_for_now(tmp_path: Path) -> None:
     profiles = PackageProfiles(PackageStore(tmp_path.as_uri()))
     assert profiles(OLD) is None
+
+
+class AwayStore(PackageStore):
+    """Counts how often it is asked."""
+
+    asked = 0
+
+    def manifest(self, package: str) -> Manifest:
+        self.asked += 1
+        raise StoreUnavailableError(f"{package}: the store hangs")
+
+
+def test_a_store_that_is_away_is_not_asked_in_every_pass(tmp_path: Path) -> None:
+    now = 100.0
+    store = AwayStore(tmp_path.as_uri())
+    profiles = PackageProfiles(store, lambda: now)
+    for _ in range(5):
+        assert profiles(OLD) is None
+        assert profiles(NEW) is None
+    assert store.asked == 1
+    now += 60.0
+    assert profiles(NEW) is None
+    assert store.asked == 2
