@@ -99,6 +99,16 @@ def mlflow_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MlflowPr
 
 
 @pytest.fixture
+def new_mlflow(tmp_path: Path) -> Iterator[MlflowProcess]:
+    """An MLflow server of the test's own: it knows nothing, and has not looked webhooks up yet."""
+    (port,) = own_ports(1)
+    process = MlflowProcess(MlflowServer(tmp_path / "mlflow", port))
+    process.start()
+    yield process
+    process.stop()
+
+
+@pytest.fixture
 def triton(triton_files: TritonFiles, tmp_path: Path) -> Iterator[TritonProcess]:
     """A Triton that is up and holds no model."""
     http, grpc, metrics = own_ports(3)

@@ -18,24 +18,19 @@ _TIMEOUT_SECONDS = 2.0
 
 def http_ok(url: str) -> Probe:
     """Ready when a GET of ``url`` answers 200."""
-
-    async def probe() -> bool:
-        try:
-            async with httpx.AsyncClient(timeout=_TIMEOUT_SECONDS, trust_env=False) as client:
-                return (await client.get(url)).status_code == httpx.codes.OK
-        except httpx.HTTPError:
-            return False
-
-    return probe
+    return _answers(url, httpx.codes.OK)
 
 
 def http_unwell(url: str) -> Probe:
     """Stuck when a GET of ``url`` answers 503; no answer says nothing."""
+    return _answers(url, httpx.codes.SERVICE_UNAVAILABLE)
 
+
+def _answers(url: str, status: int) -> Probe:
     async def probe() -> bool:
         try:
             async with httpx.AsyncClient(timeout=_TIMEOUT_SECONDS, trust_env=False) as client:
-                return (await client.get(url)).status_code == httpx.codes.SERVICE_UNAVAILABLE
+                return (await client.get(url)).status_code == status
         except httpx.HTTPError:
             return False
 

@@ -18,16 +18,13 @@ from pathlib import Path
 from typing import Protocol
 
 from headrace.errors import ServiceFailedError
-from headrace.stack import backoff, lineage, watchdog
+from headrace.stack import backoff, lineage, logs, watchdog
 
 Probe = Callable[[], Awaitable[bool]]
 
 _PROBE_EVERY_SECONDS = 0.1
 _STUCK_EVERY_SECONDS = 5.0
 _STUCK_TIMES = 3  # in a row: one slow answer on a busy machine ends nothing
-_LOG_LIMIT_BYTES = 20_000_000
-_LOG_CHECK_SECONDS = 15.0
-_LAST_WORDS_BYTES = 1_500
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +126,8 @@ class Supervisor:
             ServiceFailedError: one ended or was not ready in time, with the end of its log. The
                 others still run; leaving the context stops them.
         """
-        self._log_keeper = asyncio.create_task(self._bound_logs(), name="bound-logs")
+        paths = [self._log(running.service) for running in self._running.values()]
+        self._log_keeper = asyncio.create_task(logs.keep_bounded(paths), name="bound-logs")
         for running in self._running.values():
             task = asyncio.create_task(self._care(running), name=f"care-{running.service.name}")
             self._tasks.append(task)
@@ -216,7 +214,7 @@ class Supervisor:
             how = f"{_how_it_ended(process)}, {time.monotonic() - started:.0f} s after its start"
             raise ServiceFailedError(
                 f"{service.name} did not start ({how}). Its log, {self._log(service)}, ends with:\n"
-                f"{self._last_words(service)}"
+                f"{logs.last_words(self._log(service))}"
             )
         how = "it was stuck, and was ended" if stuck else _how_it_ended(process)
         running.failures = backoff.failures_after(running.failures, time.monotonic() - started)
@@ -285,36 +283,6 @@ class Supervisor:
 
     def _log(self, service: Service) -> Path:
         return self._logs / f"{service.name}.log"
-
-    def _last_words(self, service: Service) -> str:
-        with self._log(service).open("rb") as log:
-            size = log.seek(0, os.SEEK_END)
-            log.seek(max(0, size - _LAST_WORDS_BYTES))
-            return log.read().decode(errors="replace").strip()
-
-    async def _bound_logs(self) -> None:
-        """Keeps each log under ``_LOG_LIMIT_BYTES``, with one older file beside it."""
-        while True:
-            for running in self._running.values():
-                # A full disk is no reason to look no more.
-                with contextlib.suppress(OSError):
-                    await asyncio.to_thread(bound_log, self._log(running.service), _LOG_LIMIT_BYTES)
-            await asyncio.sleep(_LOG_CHECK_SECONDS)
-
-
-def bound_log(path: Path, limit_bytes: int) -> None:
-    """Moves a log that has grown past the limit to ``<name>.1`` and empties it.
-
-    The writers hold it open for appending, so it is copied and cut rather than renamed.
-    """
-    try:
-        if path.stat().st_size <= limit_bytes:
-            return
-    except FileNotFoundError:
-        return
-    older = path.with_name(f"{path.name}.1")
-    older.write_bytes(path.read_bytes())
-    os.truncate(path, 0)
 
 
 def _signal_group(process: Process, how: signal.Signals) -> None:

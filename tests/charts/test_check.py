@@ -128,26 +128,22 @@ def test_a_triton_that_does_not_even_say_that_it_lives_is_started_anew(
 
 
 def test_helm_test_names_every_part_that_is_wrong(
-    check: ModuleType,
-    part: Answers,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    check: ModuleType, part: Answers, capsys: pytest.CaptureFixture[str]
 ) -> None:
     part.at = {"/readyz": (200, "ready"), "/health": (500, "broken")}
     address = part.url.removeprefix("http://")
-    arguments = [
+    parts = [
         f"gateway={part.url}/readyz",
         f"mlflow={part.url}/health",
         f"kafka=tcp://{address}",
         "triton=tcp://127.0.0.1:1",
     ]
-    monkeypatch.setattr(check, "PATIENCE_SECONDS", 0)
-    assert check.main(["all", *arguments]) == 1
-    said = capsys.readouterr().out
-    assert "gateway is well" in said
-    assert "kafka is well" in said
-    assert f"mlflow at {part.url}/health answers 500: broken" in said
-    assert "triton at 127.0.0.1:1 does not take connections" in said
+    wrong = check.everything(parts, patience=0.0)
+    assert f"mlflow at {part.url}/health answers 500: broken" in wrong
+    assert "triton at 127.0.0.1:1 does not take connections" in wrong
+    well = capsys.readouterr().out
+    assert "gateway is well" in well
+    assert "kafka is well" in well
 
 
 def test_helm_test_passes_where_all_is_well(check: ModuleType, part: Answers) -> None:
@@ -155,21 +151,25 @@ def test_helm_test_passes_where_all_is_well(check: ModuleType, part: Answers) ->
     assert check.main(["all", f"gateway={part.url}/readyz"]) == 0
 
 
-def test_helm_test_waits_for_a_part_that_still_starts(
-    check: ModuleType, part: Answers, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_helm_test_waits_for_a_part_that_still_starts(check: ModuleType, part: Answers) -> None:
     part.at = {"/readyz": (503, "not yet")}
 
-    def pause(_: float) -> None:
+    def turn_ready(_: float) -> None:
         part.at = {"/readyz": (200, "ready")}
 
-    monkeypatch.setattr(check.time, "sleep", pause)
-    assert check.main(["all", f"gateway={part.url}/readyz"]) == 0
+    assert check.everything([f"gateway={part.url}/readyz"], wait=turn_ready) == ""
 
 
 def test_an_mlflow_that_asks_who_is_there_is_there(check: ModuleType, part: Answers) -> None:
     part.at = {"/health": (401, "who are you")}
     assert check.main(["all", f"mlflow={part.url}/health"]) == 0
+
+
+def test_the_program_says_what_is_wrong_and_ends_with_1(
+    check: ModuleType, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert check.main(["fold", NOBODY]) == 1
+    assert "the fold worker does not answer" in capsys.readouterr().out
 
 
 def test_it_says_how_it_is_used(check: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:

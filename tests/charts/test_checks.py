@@ -15,6 +15,7 @@ from helm_chart import CHART, KUBERNETES, LIGHT, SPACE, helm
 
 KINDS = {
     "/api/v1": ("v1", {"secrets": "Secret", "serviceaccounts": "ServiceAccount"}, {"namespaces"}),
+    "/apis/apps/v1": ("apps/v1", {"deployments": "Deployment"}, set()),
     "/apis/storage.k8s.io/v1": ("storage.k8s.io/v1", {}, {"storageclasses"}),
     "/apis/apiextensions.k8s.io/v1": (
         "apiextensions.k8s.io/v1", {}, {"customresourcedefinitions"},
@@ -83,6 +84,10 @@ class Cluster:
     def secret(self, name: str, **data: str) -> None:
         encoded = {key: base64.b64encode(text.encode()).decode() for key, text in data.items()}
         self.add(f"/api/v1/namespaces/{SPACE}/secrets/{name}", "Secret", name, data=encoded)
+
+    def deployment(self, name: str, replicas: int) -> None:
+        path = f"/apis/apps/v1/namespaces/{SPACE}/deployments/{name}"
+        self.add(path, "Deployment", name, spec={"replicas": replicas})
 
     def classes(self, **annotations: dict[str, str]) -> None:
         self.at[CLASSES] = {
@@ -215,3 +220,22 @@ def test_ones_own_definition_is_no_fault(cluster: Cluster) -> None:
     cluster.definition("demo", SPACE)
     said = cluster.helm("crd.install=true")
     assert said.returncode == 0, said.stderr
+
+
+def replicas(text: str) -> dict[str, int | None]:
+    """How many pods each Deployment asks for; None where the line is left out."""
+    return {
+        manifest["metadata"]["name"]: manifest["spec"].get("replicas")
+        for manifest in yaml.load_all(text, Loader=yaml.CSafeLoader)
+        if manifest and manifest["kind"] == "Deployment"
+    }
+
+
+def test_an_upgrade_that_turns_autoscaling_on_keeps_the_pods_there_are(cluster: Cluster) -> None:
+    cluster.classes(fast=DEFAULT)
+    on = "gateway.autoscaling.enabled=true"
+    assert replicas(cluster.helm(on).stdout)["demo-headrace-gateway"] is None
+    cluster.deployment("demo-headrace-gateway", 5)
+    assert replicas(cluster.helm(on).stdout)["demo-headrace-gateway"] == 5
+    off = cluster.helm("gateway.replicas=3").stdout
+    assert replicas(off)["demo-headrace-gateway"] == 3

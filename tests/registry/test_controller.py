@@ -86,10 +86,7 @@ async def test_a_fault_of_the_environment_is_retried_when_its_time_has_come(hous
 
 
 async def test_a_restart_after_publishing_does_not_convert_again(house: House) -> None:
-    house.registry.register("m", "1")
-    await house.settle()
-    house.changed.clear()
-    ref = await house.convert("1")
+    ref = await house.converted("1")
     await house.controller.step()
     await house.restart()
     status = await house.settle()
@@ -116,10 +113,7 @@ async def test_an_endpoint_made_anew_takes_the_package_that_is_there(house: Hous
 
 
 async def test_mlflow_away_changes_nothing_and_its_verdicts_are_made_up_later(house: House) -> None:
-    house.registry.register("m", "1")
-    await house.settle()
-    house.changed.clear()
-    ref = await house.convert("1")
+    ref = await house.converted("1")
     house.registry.down = True
     house.registry.told.clear()
     house.load(ref)
@@ -141,10 +135,7 @@ async def test_a_restart_with_mlflow_away_leaves_what_serves(house: House) -> No
 
 async def test_a_silent_loader_is_not_waited_for_and_not_believed(house: House) -> None:
     house.load()
-    house.registry.register("m", "1")
-    await house.settle()
-    house.changed.clear()
-    ref = await house.convert("1")
+    ref = await house.converted("1")
     house.time += 16.0
     status = await house.settle()
     assert status.candidate is not None
@@ -155,11 +146,8 @@ async def test_a_silent_loader_is_not_waited_for_and_not_believed(house: House) 
 
 async def test_loaders_that_can_not_reach_us_are_not_taken_for_silent(house: House) -> None:
     house.load()
-    house.registry.register("m", "1")
-    await house.settle()
-    house.changed.clear()
     house.reports.deaf = True
-    await house.convert("1")
+    await house.converted("1")
     house.time += 100.0
     status = await house.settle()
     assert status.candidate is not None
@@ -167,10 +155,7 @@ async def test_loaders_that_can_not_reach_us_are_not_taken_for_silent(house: Hou
 
 
 async def test_a_loader_whose_clock_is_behind_is_believed(house: House) -> None:
-    house.registry.register("m", "1")
-    await house.settle()
-    house.changed.clear()
-    ref = await house.convert("1")
+    ref = await house.converted("1")
     house.load(ref)
     (report,) = house.reports.list()
     house.reports.put(report.model_copy(update={"at": report.at - 30.0}))
@@ -199,10 +184,7 @@ async def test_a_newer_version_ends_the_conversion_of_the_older(house: House) ->
 
 async def test_two_endpoints_of_one_model_share_a_conversion(house: House) -> None:
     house.endpoints.put(endpoint(name="second"))
-    house.registry.register("m", "1")
-    await house.settle()
-    house.changed.clear()
-    ref = await house.convert("1")
+    ref = await house.converted("1")
     house.load(ref)
     await house.settle()
     assert [item.status.stable for item in house.endpoints.list()] == [ref, ref]

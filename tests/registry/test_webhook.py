@@ -1,17 +1,15 @@
 """MLflow's webhooks over a real socket: a valid one wakes, nothing else does."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from http import HTTPStatus
-from pathlib import Path
 
 import httpx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from own_ports import own_ports
 
-from headrace.stack.mlflow import MlflowProcess, MlflowServer
+from headrace.stack.mlflow import MlflowProcess
 from registry import webhook
 from registry.webhook import WebhookListener, judge, sign
 
@@ -122,16 +120,6 @@ async def test_anything_else_is_refused_and_wakes_nobody(
     answer = await house.send(sent)
     assert answer.split(" ")[1:2] == ([status] if status else [])
     assert house.woken == 0
-
-
-@pytest.fixture
-def new_mlflow(tmp_path: Path) -> Iterator[MlflowProcess]:
-    """A server that has not yet looked its webhooks up: it believes what it found for a minute."""
-    (port,) = own_ports(1)
-    process = MlflowProcess(MlflowServer(tmp_path / "mlflow", port))
-    process.start()
-    yield process
-    process.stop()
 
 
 @pytest.mark.real

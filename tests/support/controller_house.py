@@ -103,6 +103,13 @@ class House:
         await self.settle_jobs()
         return ref
 
+    async def converted(self, number: str, *, run_id: str = "") -> ModelRef:
+        """Registers a version, whose conversion ends well."""
+        self.registry.register("m", number, run_id=run_id)
+        await self.settle()
+        self.changed.clear()
+        return await self.convert(number)
+
     async def fail(self, reason: str, *, by_version: bool) -> None:
         self.launcher.end(Failed(reason=reason, by_version=by_version))
         await self.settle_jobs()
@@ -125,21 +132,14 @@ class House:
 
     async def prepare(self, number: str, *, run_id: str = "") -> ModelRef:
         """Registers a further version and brings it into Triton."""
-        self.registry.register("m", number, run_id=run_id)
-        await self.settle()
-        self.changed.clear()
-        ref = await self.convert(number)
+        ref = await self.converted(number, run_id=run_id)
         await self.settle()
         self.load(*self.endpoints.list()[0].status.packages)
         return ref
 
     async def serve(self, number: str) -> ModelRef:
         """Registers a version and brings it all the way."""
-        self.registry.register("m", number)
-        self.changed.clear()
-        await self.settle()
-        self.changed.clear()
-        ref = await self.convert(number)
+        ref = await self.converted(number)
         await self.settle()
         self.load(ref)
         status = await self.settle()

@@ -75,6 +75,14 @@ class World:
         for _ in range(times):
             await self.days.end_one()
 
+    async def look_that_hangs(self) -> asyncio.Task[None]:
+        """A look that waits for the store's list until the store is ``free``."""
+        self.store.asked.clear()
+        self.store.free.clear()
+        looking = asyncio.create_task(self.look())
+        await asyncio.to_thread(self.store.asked.wait)
+        return looking
+
 
 @pytest.fixture
 async def world() -> AsyncIterator[World]:
@@ -131,10 +139,7 @@ async def test_a_package_that_is_published_just_now_stays_until_its_endpoint_nam
 
 async def test_a_package_that_is_named_while_the_others_are_listed_stays(world: World) -> None:
     await world.look()
-    world.store.asked.clear()
-    world.store.free.clear()
-    looking = asyncio.create_task(world.look())
-    await asyncio.to_thread(world.store.asked.wait)
+    looking = await world.look_that_hangs()
     world.endpoints.show(EndpointStatus(packages=(VERSIONS[0].ref(),)))
     world.store.free.set()
     await looking
@@ -193,10 +198,7 @@ async def test_an_unexpected_error_does_not_end_it(world: World) -> None:
 
 async def test_when_it_is_cancelled_it_ends_and_removes_no_more(world: World) -> None:
     await world.look()
-    world.store.asked.clear()
-    world.store.free.clear()
-    looking = asyncio.create_task(world.look())
-    await asyncio.to_thread(world.store.asked.wait)
+    looking = await world.look_that_hangs()
     world.task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await world.task

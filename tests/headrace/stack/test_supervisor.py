@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from headrace.errors import ServiceFailedError
-from headrace.stack.supervisor import Probe, Service, Supervisor, bound_log
+from headrace.stack.supervisor import Probe, Service, Supervisor
 
 pytestmark = pytest.mark.slow
 
@@ -264,22 +264,3 @@ async def test_a_start_that_is_cancelled_leaves_nothing(tmp_path: Path) -> None:
         await task
     assert set(pids) == {"one", "two"}
     assert not any(alive(pid) for pid in pids.values())
-
-
-def test_a_log_past_its_limit_moves_aside_and_its_writer_goes_on(tmp_path: Path) -> None:
-    log = tmp_path / "service.log"
-    with log.open("ab", buffering=0) as writer:
-        writer.write(b"old" * 10)
-        bound_log(log, 29)
-        writer.write(b"new")
-    assert log.read_bytes() == b"new"
-    assert (tmp_path / "service.log.1").read_bytes() == b"old" * 10
-
-
-def test_a_short_log_and_a_missing_one_stay_as_they_are(tmp_path: Path) -> None:
-    log = tmp_path / "service.log"
-    bound_log(log, 10)
-    log.write_bytes(b"short")
-    bound_log(log, 10)
-    assert log.read_bytes() == b"short"
-    assert list(tmp_path.iterdir()) == [log]

@@ -12,6 +12,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Callable
 
 SECONDS = 5.0
 PATIENCE_SECONDS = 60.0
@@ -110,12 +111,16 @@ def reachable(name: str, url: str) -> str:
     return ""
 
 
-def everything(parts: list[str]) -> str:
+def everything(
+    parts: list[str],
+    patience: float = PATIENCE_SECONDS,
+    wait: Callable[[float], None] = time.sleep,
+) -> str:
     """What is wrong with parts, ``NAME=URL`` each, a line each; says what is well as it goes.
 
-    Asks again for a while: after an install or upgrade a part may still be starting.
+    Asks again for ``patience`` seconds: after an install or upgrade a part may still be starting.
     """
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    deadline = time.monotonic() + patience
     while True:
         wrong = {}
         for part in parts:
@@ -127,7 +132,7 @@ def everything(parts: list[str]) -> str:
         parts = list(wrong)
         if not wrong or time.monotonic() >= deadline:
             return "\n".join(wrong.values())
-        time.sleep(PAUSE_SECONDS)
+        wait(PAUSE_SECONDS)
 
 
 def main(arguments: list[str]) -> int:

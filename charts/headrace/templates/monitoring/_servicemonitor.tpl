@@ -21,9 +21,7 @@ spec:
     - port: {{ . }}
       path: /metrics
       interval: {{ $monitors.interval }}
-      # The operator names the port in a label "endpoint", which is a label of our own series.
-      relabelings:
-        - {action: labeldrop, regex: endpoint}
+      {{- include "headrace.relabelings" . | nindent 6 }}
       {{- if $https }}
       scheme: https
       # Pods are asked by their address, for which no certificate is made.
@@ -31,4 +29,10 @@ spec:
       {{- end }}
     {{- end }}
 {{- end -}}
+{{- end -}}
+
+{{- define "headrace.relabelings" -}}
+# The operator names the port in a label "endpoint", which is a label of our own series.
+relabelings:
+  - {action: labeldrop, regex: endpoint}
 {{- end -}}
