@@ -11,6 +11,7 @@ from real_cluster import ClientPod, Release, until
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1500)]
 
 RATE = 15.0  # modest: everything shares the test machine's cores
+EMBEDDED = ("mlflow", "kafka")
 GATEWAY_REQUESTS = "headrace_gateway_requests_total"
 TRITON_REQUESTS = "nv_inference_request_success"
 
@@ -84,9 +85,10 @@ def test_tritons_come_and_go_and_share_the_load(
 def test_an_upgrade_and_a_rollback_lose_no_request(
     release: Release, client: ClientPod, served: str
 ) -> None:
-    """Every pod of ours changes: its flags hold the log's level."""
+    """Every pod changes, MLflow's too, which holds what new gateways and loaders must fetch."""
+    changed = [f"--set-string={part}.embedded.pod.labels.changed=yes" for part in EMBEDDED]
     with traffic(release, client) as running:
-        release.install("--set=logLevel=debug")
+        release.install("--set=logLevel=debug", *changed)
         go_on(running, 100)
         release.rollback()
         go_on(running, 100)

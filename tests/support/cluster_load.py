@@ -41,7 +41,7 @@ async def ask(client, number):
         what = f"{answer.status_code} {answer.text[:200]}"
     except httpx.HTTPError as error:
         what = repr(error)
-    failures.append(f"request {number} after {at:.2f} s: {what}")
+    failures.append(f"request {number}, due at {number / rate:.2f} s, sent at {at:.2f} s: {what}")
 
 async def main():
     tasks, number = set(), 0

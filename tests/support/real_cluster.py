@@ -198,6 +198,9 @@ class ClientPod:
             "image": image,
             "imagePullPolicy": "IfNotPresent",
             "command": ["sleep", "infinity"],
+            # Without, it is the first to starve where many pods start: it would be silent for
+            # seconds and then send all that was due at once.
+            "resources": {"requests": {"cpu": "250m", "memory": "128Mi"}},
             "securityContext": RESTRICTED,
             "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],
         }
