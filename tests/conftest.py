@@ -20,7 +20,7 @@ from headrace.stack.triton import TritonFiles, TritonProcess, TritonServer
 # How long an example takes says more about the machine's other work than about our code.
 hypothesis.settings.register_profile("untimed", deadline=None)
 hypothesis.settings.register_profile(  # for make check
-    "quick", deadline=None, max_examples=20, stateful_step_count=20
+    "quick", deadline=None, max_examples=10, stateful_step_count=20
 )
 hypothesis.settings.load_profile("untimed")
 

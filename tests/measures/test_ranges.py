@@ -55,6 +55,7 @@ def test_a_new_owner_writes_the_same_records(seed: int, length: int, data: st.Da
     assert fold_of(log, first=first) == [record for record in whole if record.start >= first]
 
 
+@pytest.mark.slow
 @settings(max_examples=15)
 @given(seed=st.integers(0, 10**6), end=st.integers(1, 200))
 def test_a_grown_record_begins_as_a_smaller_one_did(seed: int, end: int) -> None:

@@ -196,6 +196,7 @@ def test_what_is_no_record_is_counted_and_survived(start: Start) -> None:
     assert attempts(evaluator) == 2
 
 
+@pytest.mark.slow
 def test_a_silent_kafka_is_told_on_the_board(start: Start) -> None:
     log = FakeLog()
     world = World([log, KafkaAwayError("away")])

@@ -93,6 +93,7 @@ def test_every_declared_family_is_told_once_with_its_kind_and_labels() -> None:
             assert set(sample.labels) - {"le"} == declared[family.name]
 
 
+@pytest.mark.slow
 def test_it_reads_back_from_prometheus_own_format() -> None:
     now = exposed(counted(messages=3), board())
     registry = CollectorRegistry()

@@ -1,5 +1,6 @@
 """Plan and rollout together through random weather: what is stored is right at every moment."""
 
+import pytest
 from hypothesis import event, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -240,5 +241,5 @@ class Walk(RuleBasedStateMachine):
         return EndpointSpec(model="m", rollout=rollout)
 
 
-TestWalk = Walk.TestCase
+TestWalk = pytest.mark.slow(Walk.TestCase)
 TestWalk.settings = settings(max_examples=25, stateful_step_count=40, deadline=None)
