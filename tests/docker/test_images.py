@@ -51,12 +51,6 @@ def test_the_script_builds_the_stages_that_are_images() -> None:
     assert sorted(listed[1].split()) == images()
 
 
-def test_ci_builds_every_image() -> None:
-    named = re.findall(r'IMAGES=(?:"([^"]+)"|(\S+))', (ROOT / ".ci" / "cluster").read_text())
-    built = [image for several, one in named for image in (several or one).rstrip(";").split()]
-    assert sorted(built) == sorted([*images(), "object-store"])
-
-
 def test_an_unknown_image_is_refused_with_those_that_there_are() -> None:
     done = subprocess.run(
         [DOCKER / "build", "gateways"],
