@@ -161,7 +161,8 @@ class Controller:
         decision = planning.plan(endpoint.spec, endpoint.status, seen, now, keep_seconds=keep)
         status = decision.status.model_copy(update={"notes": (note,) if note else ()})
         planned = endpoint.model_copy(update={"status": status})
-        around = surroundings(loaders, target.number if target else None)
+        routed = frozenset(route.ref for route in endpoint.status.routes)
+        around = surroundings(loaders, target.number if target else None, routed)
         advanced = await self._advanced(planned, around, now)
         written = advanced.model_copy(update={"status": numbered(endpoint.status, advanced.status)})
         try:

@@ -6,6 +6,7 @@ and the statistics; services never import each other. Nothing here decides anyth
 """
 
 from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -19,8 +20,8 @@ from contracts.rollout import RolloutState
 class Surroundings:
     """What a rollout needs to know of the registry and the Tritons.
 
-    ``loaded`` is what every ready Triton holds, ``failures`` why a Triton refused a package for
-    good, ``target`` the number of the version that the spec wants now; None where that is unknown.
+    ``loaded`` is what ready Tritons hold, ``failures`` why a Triton refused a package for good,
+    ``target`` the number of the version that the spec wants now; None where that is unknown.
     """
 
     loaded: frozenset[ModelRef] = frozenset()
@@ -40,23 +41,36 @@ class Rollouts(Protocol):
         ...
 
 
-def surroundings(loaders: Iterable[LoaderReport], target: str | None) -> Surroundings:
+def surroundings(
+    loaders: Iterable[LoaderReport],
+    target: str | None,
+    routed: AbstractSet[ModelRef] = frozenset(),
+) -> Surroundings:
     """What the loaders' reports mean for a rollout.
 
     A Triton that is not ready gets no traffic, so that what it lacks is of no account; without any
-    that is ready nothing counts as loaded.
+    that is ready nothing counts as loaded. Nor does a Triton that has yet to load what another
+    serves already: gateways go to the other, and callers would change their arm for some seconds
+    whenever a Triton is added.
 
     Args:
         loaders: those that gave a sign of life lately.
         target: version number that the spec wants, None where unknown.
+        routed: packages that the endpoint's requests go to now.
     """
     reports = tuple(loaders)
-    held = [frozenset(model.ref for model in report.loaded) for report in reports if report.ready]
+    ready = [report for report in reports if report.ready]
+    held = [frozenset(model.ref for model in report.loaded) for report in ready]
+    awaited = [routed - {failure.ref for failure in report.failed} for report in ready]
     failures = {
         failure.ref: f"Triton refused it: {failure.reason}"
         for report in reports
         for failure in report.failed
         if failure.by_version
     }
-    loaded = frozenset.intersection(*held) if held else frozenset()
-    return Surroundings(loaded, failures, target)
+    loaded = (
+        ref
+        for ref in frozenset[ModelRef]().union(*held)
+        if all(ref in has or ref in waits for has, waits in zip(held, awaited, strict=True))
+    )
+    return Surroundings(frozenset(loaded), failures, target)

@@ -26,7 +26,7 @@ import prometheus_programs
 import pytest
 import yaml
 from cluster_load import go_on, load
-from cluster_walk import MODEL, endpoint_url, register_variant, until_answered, until_phase
+from cluster_walk import MODEL, apply, endpoint_url, register_variant, until_answered, until_phase
 from dashboards_scenario import (
     ERRORS_ALONE,
     OTHER_LANGUAGE,
@@ -160,12 +160,6 @@ def play(release: Release, client: ClientPod, home: Path) -> None:
     release.scale("triton", 1)
     until_answered(release, client, 180)
     replay(release, TEXTS / "replay.txt", seconds=25)
-
-
-def apply(release: Release, endpoint: str) -> None:
-    release.cluster.kubectl(
-        "apply", "--server-side", "--force-conflicts", "-f", "-", given=endpoint
-    )
 
 
 def gateway_url(release: Release) -> str:

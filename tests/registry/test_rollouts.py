@@ -26,6 +26,18 @@ def test_loaded_is_what_every_ready_triton_holds() -> None:
     assert surroundings((report(OLD, NEW), report(OLD)), "2").loaded == {OLD}
 
 
+def test_what_is_routed_stays_loaded_while_a_new_triton_brings_it_in() -> None:
+    reports = report(OLD, NEW), report(OLD)
+    assert surroundings(reports, "2", {OLD, NEW}).loaded == {OLD, NEW}
+    assert surroundings((report(OLD), report(OLD)), "2", {OLD, NEW}).loaded == {OLD}
+
+
+def test_what_is_routed_is_not_loaded_where_a_triton_could_not_bring_it_in() -> None:
+    failure = LoadFailure(ref=NEW, reason="the store is away", by_version=False)
+    reports = report(OLD, NEW), report(OLD, failed=(failure,))
+    assert surroundings(reports, "2", {OLD, NEW}).loaded == {OLD}
+
+
 def test_a_triton_that_gets_no_traffic_is_of_no_account() -> None:
     starting = report(ready=False)
     assert surroundings((report(OLD, NEW), starting), "2").loaded == {OLD, NEW}

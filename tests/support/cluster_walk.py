@@ -52,6 +52,13 @@ def register_variant(release: Release, client: ClientPod, variant: str) -> str:
     return said.split("version ")[1].split()[0]
 
 
+def apply(release: Release, endpoint: str) -> None:
+    """Brings an endpoint's YAML to the cluster."""
+    release.cluster.kubectl(
+        "apply", "--server-side", "--force-conflicts", "-f", "-", given=endpoint
+    )
+
+
 def stable(release: Release, endpoint: str = MODEL) -> str | None:
     """The version that gets callers, as the endpoint's status says; None before there is one."""
     routes = release.cluster.get("mep", endpoint).get("status", {}).get("routes", [])
