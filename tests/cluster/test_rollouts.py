@@ -2,13 +2,16 @@
 
 import contextlib
 import json
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from cluster_load import CALLERS, Load, Outcome, go_on, load
 from cluster_walk import (
     MODEL,
+    apply,
     endpoint_url,
     phases,
     register_variant,
@@ -16,15 +19,16 @@ from cluster_walk import (
     until_answered,
     until_phase,
 )
-from real_cluster import ClientPod, Kill, Release, until
-from rolling_stack import spec
+from real_cluster import ClientPod, Kill, Release, run, until
+from rolling_stack import UNDECIDED, spec
 
-from contracts.endpoint import Phase
+from contracts.endpoint import Arm, Phase
 from registry.projection import PROMOTED
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1500)]
 
 RATE = 30.0
+HEADRACE = str(Path(sys.executable).with_name("headrace"))
 TAGS = """
 import json, sys
 from mlflow import MlflowClient
@@ -37,7 +41,7 @@ print(json.dumps(dict(version.tags)))
 @pytest.fixture
 def rolling(release: Release, served: str) -> str:
     """The version that serves, on an endpoint whose checks a few minutes decide."""
-    release.cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", given=spec())
+    apply(release, spec())
     return served
 
 
@@ -112,3 +116,41 @@ def test_a_collapsed_version_is_rolled_back(
     assert stable(release) == rolling
     assert_nobody_failed(outcome, {rolling, version})
     assert any(line.startswith(f"{Phase.ROLLED_BACK.value}: ") for line in events(release))
+
+
+def arms(release: Release) -> set[str]:
+    """The arms that requests go to, as the endpoint's status says."""
+    routes = release.cluster.get("mep", MODEL)["status"]["routes"]
+    return {route["arm"] for route in routes}
+
+
+@pytest.fixture
+def halved(release: Release, client: ClientPod, served: str) -> Iterator[set[str]]:
+    """Two versions with half of the callers each, on neither of which anything is ever decided."""
+    apply(release, spec("{weight: 50}", deadline="1h", checks=UNDECIDED))
+    with callers(release, client):  # the candidate gets none before stable is known by its traffic
+        version = register_variant(release, client, "better")
+        until(f"version {version} has callers", 300, lambda: Arm.CANARY in arms(release))
+    yield {served, version}
+    run(
+        [HEADRACE, "--namespace", release.cluster.namespace, "rollout", "abort", MODEL],
+        seconds=60,
+    )
+    until_phase(release, version, Phase.ROLLED_BACK)
+
+
+def test_a_caller_stays_with_its_arm_while_gateways_and_tritons_come_and_go(
+    release: Release, client: ClientPod, halved: set[str]
+) -> None:
+    with callers(release, client) as running:
+        go_on(running, CALLERS)
+        for gateways, tritons in ((4, 2), (1, 1)):
+            release.scale("gateway", gateways)
+            release.scale("triton", tritons)
+            go_on(running, 3 * CALLERS)
+        outcome = running.stop()
+    release.scale("gateway", 2)
+    assert outcome.failures == []
+    assert outcome.served == halved
+    assert len(outcome.versions) == CALLERS
+    assert [key for key, versions in outcome.versions.items() if len(versions) > 1] == []
