@@ -19,7 +19,7 @@ unexport PYTHONDONTWRITEBYTECODE
 CODE := contracts measures preprocess service gateway registry rollout stats dashboards headrace bench examples tests
 
 .DEFAULT_GOAL := help
-.PHONY: help up setup test check lint types quick unit real export soak object-store images cluster-test bench drift simulate simulate-small lock lock-check wheel clean
+.PHONY: help up setup test check lint types quick unit real export soak object-store images cluster-walk cluster-test bench drift simulate simulate-small lock lock-check wheel clean
 
 help:  ## says what there is
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
@@ -105,8 +105,11 @@ soak: $(VENV)/.dev $(VENV)/.parts  ## the hardest tests in full size: long
 images:  ## builds all images, or IMAGES="gateway stats"; docs/images.md tells of IMAGE_BUILD, IMAGE_TAG and IMAGE_LOAD
 	@docker/build $(IMAGES)
 
+cluster-walk: $(VENV)/.dev  ## of the cluster's tests those that CI runs: install, predict, roll out, upgrade, uninstall
+	$(BIN)/pytest -m "cluster and walk" tests/registry tests/cluster $(PYTEST_FLAGS)
+
 cluster-test: $(VENV)/.dev  ## the tests on the Kubernetes that KUBECONFIG names, which has the images
-	$(BIN)/pytest -m cluster $(PYTEST_FLAGS)
+	$(BIN)/pytest -m cluster tests/registry tests/cluster $(PYTEST_FLAGS)
 
 bench: $(VENV)/.dev $(VENV)/.parts  ## the first table of docs/performance.md; BENCH=SUITE for one suite
 	$(BIN)/python -P -m bench $(BENCH)
@@ -136,7 +139,7 @@ UV_LOCK = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gene
 IMAGE_LOCK = $(UV_LOCK) $(LOCK_FLAGS) --constraints $(LOCKS)/dev.txt
 
 # What of pyproject.toml each image of docker/ holds.
-IMAGE_EXTRAS := gateway:gateway,tracing,s3 controller:controller,s3 stats:stats,s3 conversion:export,s3
+IMAGE_EXTRAS := gateway:gateway,tracing,s3 controller:controller,s3 stats:stats,s3 conversion:export,s3 conversion-onnx:conversion,s3
 
 # uv keeps the versions that a file already holds, so that nothing changes by itself. What two locks
 # share has one version: one interpreter holds them both.

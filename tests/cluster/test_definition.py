@@ -12,7 +12,7 @@ from contracts.endpoint import API_VERSION, KIND, EndpointSpec
 from service.kubernetes import endpoints
 from service.kubernetes.errors import ApiRefusedError
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.walk]
 
 
 @pytest.fixture(scope="module")

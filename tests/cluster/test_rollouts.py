@@ -86,6 +86,7 @@ def assert_nobody_failed(outcome: Outcome, versions: set[str]) -> None:
     assert outcome.served <= versions
 
 
+@pytest.mark.walk
 def test_a_good_version_is_promoted_though_the_controller_is_killed_on_the_way(
     release: Release, client: ClientPod, rolling: str, kill: Kill
 ) -> None:

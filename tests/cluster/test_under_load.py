@@ -82,6 +82,7 @@ def test_tritons_come_and_go_and_share_the_load(
     assert_nobody_noticed(outcome, served)
 
 
+@pytest.mark.walk
 def test_an_upgrade_and_a_rollback_lose_no_request(
     release: Release, client: ClientPod, served: str
 ) -> None:

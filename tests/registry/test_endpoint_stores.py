@@ -109,7 +109,7 @@ def in_a_real_cluster(stack: ExitStack, folder: Path) -> World:
     return World(opened, broken)
 
 
-REAL = pytest.param(in_a_real_cluster, marks=pytest.mark.cluster, id="real")
+REAL = pytest.param(in_a_real_cluster, marks=[pytest.mark.cluster, pytest.mark.walk], id="real")
 
 
 @pytest.fixture(

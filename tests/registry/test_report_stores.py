@@ -42,7 +42,7 @@ def in_a_real_cluster(stack: ExitStack, folder: Path) -> Reports:
     params=[
         pytest.param(in_files, id="files"),
         pytest.param(in_a_cluster, id="cluster"),
-        pytest.param(in_a_real_cluster, marks=pytest.mark.cluster, id="real"),
+        pytest.param(in_a_real_cluster, marks=[pytest.mark.cluster, pytest.mark.walk], id="real"),
     ]
 )
 def reports(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Reports]:

@@ -105,7 +105,7 @@ class Release:
 
     cluster: Cluster
     values: Path
-    images: Mapping[str, str]
+    images: Mapping[str, str]  # values of the chart
     name: str = "headrace"
 
     def install(self, *flags: str, seconds: float = 600) -> str:
@@ -113,7 +113,7 @@ class Release:
         sets = [
             word
             for name, value in self.images.items()
-            for word in ("--set-string", f"images.{name}={value}")
+            for word in ("--set-string", f"{name}={value}")
         ]
         command = ["upgrade", "--install", self.name, str(CHART), "--values", str(self.values)]
         deadline = ["--wait", "--timeout", f"{seconds:.0f}s"]
