@@ -56,8 +56,6 @@ from service.kubernetes.errors import AccessError
 log = logging.getLogger("gateway")
 
 _SIMULATED_ADDRESS = "simulated"
-# Libraries that would have a word about every connection.
-_QUIET = ("kafka", "grpc", "uvicorn", "asyncio", "fsspec")
 
 
 class PortTakenError(Exception):
@@ -291,7 +289,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     os.environ["RAYON_NUM_THREADS"] = "1"
     style = cast("logs.Style", settings.log_style)
-    logs.configure("gateway", settings.log_level, style, quiet=_QUIET)
+    logs.configure("gateway", settings.log_level, style)
     try:
         uvloop.run(_run(settings, os.environ))
     except _SENTENCES as error:

@@ -1,16 +1,33 @@
 """Logs on standard error: one JSON object a line, or readable lines on a terminal.
 
-Called once in each service's main. What is passed as ``extra`` becomes fields of the line.
+Each service's main calls ``configure`` once. What is passed as ``extra`` becomes fields of the
+line. This is also the one place that says from which level on the libraries may speak: where each
+main said so for itself, one of them did not.
 """
 
 import json
 import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Literal, TextIO
 
 Style = Literal["auto", "json", "terminal"]
+
+# From which level on a library's own words are written; all others from the level that is asked
+# for. A level above this one holds for them too.
+LIBRARIES: Mapping[str, int] = {
+    # At info a line for each refresh of its metadata, every five seconds; above, a line for each of
+    # its own attempts, many a second while Kafka is down. What comes of them our loops tell once.
+    "kafka": logging.CRITICAL,
+    # A word about every connection or request.
+    "asyncio": logging.WARNING,
+    "fsspec": logging.WARNING,
+    "grpc": logging.WARNING,
+    "httpcore": logging.WARNING,
+    "httpx": logging.WARNING,
+    "uvicorn": logging.WARNING,
+}
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {
     "message", "asctime", "taskName", "color_message"
@@ -61,16 +78,14 @@ def configure(
     level: str,
     style: Style = "json",
     *,
-    quiet: Sequence[str] = (),
     stream: TextIO | None = None,
 ) -> None:
-    """Sends every logger of this process to one stream.
+    """Sends every logger of this process to one stream, the libraries' from ``LIBRARIES`` on.
 
     Args:
         service: its name in JSON.
         level: the least level that is written.
         style: ``auto`` is readable on a terminal, JSON anywhere else.
-        quiet: loggers that speak up only when something is wrong.
         stream: standard error unless given.
 
     Raises:
@@ -81,5 +96,5 @@ def configure(
     handler = logging.StreamHandler(stream)
     handler.setFormatter(TerminalFormatter() if readable else JsonFormatter(service))
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
-    for name in quiet:
-        logging.getLogger(name).setLevel(max(logging.WARNING, logging.getLogger().level))
+    for name, least in LIBRARIES.items():
+        logging.getLogger(name).setLevel(max(least, logging.getLogger().level))

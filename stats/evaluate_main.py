@@ -43,8 +43,6 @@ def main() -> int:
     if min(settings.false_alarm_days, settings.drift_window_seconds) <= 0:
         sys.exit("stats.evaluate_main: false-alarm-days and drift-window-seconds are above 0")
     logs.configure("stats", settings.log_level)
-    # The client writes a line for each of its own attempts, many a second while Kafka is down.
-    logging.getLogger("kafka").setLevel(logging.CRITICAL)
     references = StoredReferences(settings.store_url)
     try:
         endpoints = endpoint_places.opened(settings.endpoints, os.environ)

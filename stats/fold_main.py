@@ -35,8 +35,6 @@ def main() -> int:
     except kafka_login.KafkaLoginError as error:
         log.error("%s", error)
         return 1
-    # The client writes a line for each of its own attempts, many a second while Kafka is down.
-    logging.getLogger("kafka").setLevel(logging.CRITICAL)
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())

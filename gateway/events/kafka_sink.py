@@ -74,9 +74,6 @@ class KafkaSink:
         available = has_lz4() if settings.compression == "lz4" else has_zstd()
         if not available:
             raise ValueError(f"compression {settings.compression} needs its package installed")
-        # The client writes a line for each of its own attempts, many a second while Kafka is down.
-        # What comes of them is told here and by the publisher, once.
-        logging.getLogger("kafka").setLevel(logging.CRITICAL)
         self._settings = settings
         self._producer: KafkaProducer | None = None
         self._delivery: Future[None] | None = None

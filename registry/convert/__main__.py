@@ -5,8 +5,6 @@ Started by the registry's launcher. It prints one JSON object a line on standard
 failure that it foresees ends in a ``Failed`` line and exit status 0; a crash ends without one.
 """
 
-import json
-import logging
 import os
 import sys
 from collections.abc import Mapping
@@ -16,6 +14,7 @@ from contracts.endpoint import Phase
 from registry.convert.errors import ConversionError
 from registry.credentials import mlflow_authorization
 from registry.job import ConversionRequest, Failed, Progress, Published
+from service import logs
 
 _THREAD_SETTINGS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
@@ -59,26 +58,7 @@ def _prepare_process(threads: int) -> None:
         os.environ[name] = str(threads)
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     os.environ["HF_HUB_OFFLINE"] = "1"  # nothing is ever downloaded from a model hub
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(message)s")
-    for handler in logging.getLogger().handlers:
-        handler.setFormatter(_JsonFormatter())
-
-
-class _JsonFormatter(logging.Formatter):
-    """One JSON object a line."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        """The record as JSON; ``reason`` is the one extra field that conversion uses."""
-        line = {
-            "time": record.created,
-            "level": record.levelname.lower(),
-            "logger": record.name,
-            "message": record.getMessage(),
-        }
-        reason = getattr(record, "reason", None)
-        if reason is not None:
-            line["reason"] = reason
-        return json.dumps(line)
+    logs.configure("conversion", "info")
 
 
 def _report(phase: Phase, message: str) -> None:

@@ -3,11 +3,27 @@
 import io
 import json
 import logging
+import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from kafka.cluster import ClusterMetadata
+from kafka.protocol.metadata import MetadataResponse
 
-from service.logs import configure
+from service.logs import LIBRARIES, configure
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = (
+    "contracts", "measures", "preprocess", "service", "gateway", "registry", "rollout", "stats",
+    "headrace",
+)  # fmt: skip
+SERVICES = ("gateway", "controller", "loader", "conversion", "fold", "stats")
+_VERSION = 12
+_BROKER = MetadataResponse.MetadataResponseBroker(1, "127.0.0.1", 9092, None, version=_VERSION)
+METADATA = MetadataResponse(
+    version=_VERSION, brokers=[_BROKER], cluster_id="c", controller_id=1, topics=[]
+)
 
 
 class Terminal(io.StringIO):
@@ -17,12 +33,14 @@ class Terminal(io.StringIO):
 
 @pytest.fixture(autouse=True)
 def restored() -> Iterator[None]:
-    root, kafka = logging.getLogger(), logging.getLogger("kafka")
-    handlers, levels = root.handlers[:], (root.level, kafka.level)
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    libraries = {name: logging.getLogger(name).level for name in LIBRARIES}
     yield
     root.handlers[:] = handlers
-    root.setLevel(levels[0])
-    kafka.setLevel(levels[1])
+    root.setLevel(level)
+    for name, before in libraries.items():
+        logging.getLogger(name).setLevel(before)
 
 
 def test_a_record_is_one_line_of_json_with_its_extra_fields() -> None:
@@ -69,10 +87,57 @@ def test_what_is_below_the_level_is_not_written() -> None:
     assert stream.getvalue() == ""
 
 
-def test_quiet_libraries_speak_up_only_when_something_is_wrong() -> None:
+@pytest.mark.parametrize("library", [name for name in LIBRARIES if name != "kafka"])
+def test_libraries_speak_up_only_when_something_is_wrong(library: str) -> None:
     stream = io.StringIO()
-    configure("gateway", "info", quiet=["kafka"], stream=stream)
-    logging.getLogger("kafka").info("one more connection")
-    logging.getLogger("kafka").warning("wrong")
+    configure("gateway", "info", stream=stream)
+    logging.getLogger(f"{library}.part").info("one more connection")
+    logging.getLogger(f"{library}.part").warning("wrong")
     (line,) = stream.getvalue().splitlines()
     assert json.loads(line)["message"] == "wrong"
+
+
+def test_a_level_above_a_librarys_own_holds_for_it_too() -> None:
+    stream = io.StringIO()
+    configure("gateway", "error", stream=stream)
+    logging.getLogger("grpc").warning("wrong")
+    assert stream.getvalue() == ""
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_an_idle_kafka_client_adds_no_line_at_info(service: str) -> None:
+    stream = io.StringIO()
+    configure(service, "info", stream=stream)
+    client = ClusterMetadata(bootstrap_servers=["127.0.0.1:9"])
+    for _ in range(3):  # of its refreshes, one every five seconds
+        client.update_metadata(METADATA)
+    assert client.brokers()
+    for part in ("net.manager", "net.connection", "coordinator.base", "coordinator.heartbeat"):
+        logging.getLogger(f"kafka.{part}").info("Closing idle connection to node 1")
+    logging.getLogger(service).info("ready")
+    (line,) = stream.getvalue().splitlines()
+    assert json.loads(line)["message"] == "ready"
+
+
+def test_a_kafka_client_without_a_broker_adds_no_line_for_each_of_its_attempts() -> None:
+    stream = io.StringIO()
+    configure("controller", "info", stream=stream)
+    for _ in range(100):
+        logging.getLogger("kafka.net.manager").error("Bootstrap attempt to 127.0.0.1:9 failed")
+    assert stream.getvalue() == ""
+
+
+def test_every_process_of_ours_logs_by_these_rules_and_none_by_its_own() -> None:
+    sources = {
+        path: path.read_text(encoding="utf-8")
+        for folder in PACKAGES
+        for path in (ROOT / folder).rglob("*.py")
+    }
+    processes = [path for path, text in sources.items() if "flags.parse(" in text]
+    processes.append(ROOT / "registry" / "convert" / "__main__.py")
+    assert len(processes) == len(SERVICES)
+    for path in processes:
+        assert sources[path].count("logs.configure(") == 1, path
+    own = re.compile(r"\.setLevel\(|basicConfig\(|dictConfig\(|fileConfig\(")
+    tuning = [path.relative_to(ROOT) for path, text in sources.items() if own.search(text)]
+    assert tuning == [Path("service/logs.py")]
