@@ -2,6 +2,7 @@
 
 import json
 import re
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -130,6 +131,19 @@ def test_every_container_has_bounds_and_every_server_its_probes(case: str) -> No
                     action = container.get(probe, {})
                     asked = action.get("httpGet") or action.get("tcpSocket")
                     assert asked is None or asked["port"] in ports, (name, probe)
+
+
+def test_mlflow_is_ready_once_its_database_answers_and_lives_without_it() -> None:
+    found = one(manifests("", *LIGHT), "StatefulSet", "-mlflow")
+    (container,) = found["spec"]["template"]["spec"]["containers"]
+    asked = container["readinessProbe"]["httpGet"]
+    assert asked["path"] == "/api/2.0/mlflow/registered-models/search?max_results=1"
+    (host,) = [header["value"] for header in asked["httpHeaders"] if header["name"] == "Host"]
+    (known,) = [item for item in container["env"] if item["name"] == "MLFLOW_SERVER_ALLOWED_HOSTS"]
+    assert any(fnmatch(host, pattern) for pattern in known["value"].split(","))
+    # A database that is away is no reason to end the server that waits for it.
+    for probe in ("startupProbe", "livenessProbe"):
+        assert container[probe]["httpGet"]["path"] == "/health"
 
 
 @pytest.mark.parametrize("case", CASES)

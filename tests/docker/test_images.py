@@ -3,6 +3,7 @@
 import ast
 import hashlib
 import importlib.util
+import json
 import re
 import shlex
 import subprocess
@@ -225,3 +226,10 @@ def test_mlflow_is_told_what_the_local_stack_tells_it() -> None:
     for word in ("uvicorn", "mlflow.server.fastapi_app:app"):
         assert word in local
         assert word in command[1]
+
+
+def test_mlflow_looks_at_its_volume_before_it_starts() -> None:
+    entry = re.search(r"^ENTRYPOINT (\[.*\])$", stages()["mlflow"], re.MULTILINE)
+    assert entry is not None
+    assert json.loads(entry[1]) == ["tini", "--", "python", "-P", "/opt/mlflow/start.py"]
+    assert "COPY docker/mlflow/start.py /opt/mlflow/start.py\n" in stages()["mlflow"]
