@@ -31,6 +31,9 @@ Cache = Annotated[
     Path, typer.Option(envvar="HEADRACE_CACHE", help="Folder of downloads, shared by all homes.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
+Details = Annotated[
+    bool, typer.Option("--details", "-v", help="Also show what it rests on, with all figures.")
+]
 Gateway = Annotated[
     str | None,
     typer.Option(

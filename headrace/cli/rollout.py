@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from headrace.cli.options import HOME, Home, Json, where
+from headrace.cli.options import HOME, Details, Home, Json, where
 
 app = typer.Typer(
     no_args_is_help=True, help="A new version's way to all callers, and what people decide of it."
@@ -23,20 +23,21 @@ def status(
     name: Name,
     home: Home = HOME,
     watch: Annotated[bool, typer.Option("--watch", help="Keep showing it.")] = False,
+    details: Details = False,
     json: Json = False,
 ) -> None:
-    """Shows where the newest version is, with each check and what it rests on."""
+    """Shows where the newest version is, with each check and what it waits for."""
     from headrace.commands import rollout as command
 
-    command.show(where(home), name, watch=watch, as_json=json)
+    command.show(where(home), name, watch=watch, as_json=json, details=details)
 
 
 @app.command()
-def history(name: Name, home: Home = HOME, json: Json = False) -> None:
-    """Shows every transition with its time, reason, who and figures."""
+def history(name: Name, home: Home = HOME, details: Details = False, json: Json = False) -> None:
+    """Shows every transition: when, which version, what, who and why."""
     from headrace.commands import rollout as command
 
-    command.history(where(home), name, as_json=json)
+    command.history(where(home), name, as_json=json, details=details)
 
 
 def _declare(verb: str, told: str) -> None:

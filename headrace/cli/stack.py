@@ -5,7 +5,18 @@ from typing import Annotated
 
 import typer
 
-from headrace.cli.options import CACHE, HOME, ApiKey, Cache, Gateway, Home, Json, Port, absolute
+from headrace.cli.options import (
+    CACHE,
+    HOME,
+    ApiKey,
+    Cache,
+    Details,
+    Gateway,
+    Home,
+    Json,
+    Port,
+    absolute,
+)
 
 
 def up(
@@ -86,12 +97,13 @@ def status(
     endpoint: Annotated[str | None, typer.Argument(help="Only this endpoint.")] = None,
     home: Home = HOME,
     watch: Annotated[bool, typer.Option("--watch", help="Keep showing it.")] = False,
+    details: Details = False,
     json: Json = False,
 ) -> None:
     """Shows what runs, and where each endpoint's versions are on their way."""
     from headrace.commands import status as command
 
-    command.run(absolute(home), endpoint, watch=watch, as_json=json)
+    command.run(absolute(home), endpoint, watch=watch, as_json=json, details=details)
 
 
 def predict(

@@ -2,12 +2,10 @@
 
 import sys
 
-from rich.markup import escape
-from rich.table import Table
-
 from contracts.endpoint import AliasVersion, EndpointSpec, ModelEndpoint, PinnedVersion
 from headrace.commands import home as homes
 from headrace.commands.home import Where
+from headrace.commands.layout import Row, Rows, rows, sentences
 from headrace.commands.output import console, print_json
 from headrace.endpoints import document, edits
 from headrace.stack import answers
@@ -39,22 +37,16 @@ def run(where: Where, name: str | None, *, form: str | None, defaults: bool) -> 
         sys.stderr.write(f"The endpoint {unread} is left out: what is stored can't be read.\n")
 
 
-def _table(endpoints: tuple[ModelEndpoint, ...]) -> Table | str:
+def _table(endpoints: tuple[ModelEndpoint, ...]) -> Rows | str:
     if not endpoints:
         return "No endpoint yet: headrace apply -f endpoint.yaml, or register a model."
-    table = Table(box=None, pad_edge=False)
-    for heading in ("endpoint", "model", "wants", "rollout", "newest"):
-        table.add_column(heading, overflow="fold")
+    entries: list[Row] = []
     for endpoint in endpoints:
-        spec = endpoint.spec
-        table.add_row(
-            endpoint.name,
-            escape(spec.model),
-            escape(wanted_version(spec)),
-            spec.rollout.strategy.value,
-            escape(answers.standing(endpoint.status)),
-        )
-    return table
+        spec, (newest, reason) = endpoint.spec, answers.newest(endpoint.status)
+        strategy = spec.rollout.strategy.value
+        cells = (endpoint.name, spec.model, wanted_version(spec), strategy, newest)
+        entries.append(Row(cells, sentences(reason)))
+    return rows(("endpoint", "model", "wants", "rollout", "newest"), entries)
 
 
 def wanted_version(spec: EndpointSpec) -> str:

@@ -5,10 +5,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import httpx
-from rich.markup import escape
-from rich.table import Table
 
 from contracts.endpoint import Arm, ModelEndpoint, Phase
+from headrace.commands.layout import Row, Rows, rows, sentences
 from headrace.commands.output import console, print_json
 from headrace.errors import NotRunningError
 from headrace.stack import answers, state
@@ -43,14 +42,26 @@ def run(root: Path, *, as_json: bool) -> None:
     if as_json:
         print_json([asdict(line) for line in lines])
         return
-    table = Table(box=None, pad_edge=False)
-    for heading in ("model", "version", "endpoint", "state", "package"):
-        table.add_column(heading, overflow="fold")
-    for line in lines:
-        said = f"{line.state}: {line.reason}" if line.reason else line.state
-        package = line.package[:12] if line.package else "-"
-        table.add_row(escape(line.model), line.version, line.endpoint or "-", escape(said), package)
-    console.print(table if lines else "No model is registered yet.")
+    console.print(_table(lines) if lines else "No model is registered yet.")
+
+
+def _table(lines: Iterable[VersionLine]) -> Rows:
+    return rows(
+        ("model", "version", "endpoint", "package", "state"),
+        [
+            Row(
+                (
+                    line.model,
+                    line.version,
+                    line.endpoint or "-",
+                    line.package[:12] if line.package else "-",
+                    line.state,
+                ),
+                sentences(line.reason),
+            )
+            for line in lines
+        ],
+    )
 
 
 def join(

@@ -6,34 +6,33 @@ import sys
 import time
 import uuid
 from collections.abc import Callable
-from datetime import UTC, datetime
 from functools import partial
 
-from rich.console import Group, RenderableType
+from rich.console import Group
 from rich.live import Live
-from rich.markup import escape
-from rich.table import Table
 
-from contracts.endpoint import ModelEndpoint, Transition
-from contracts.rollout import Command, CommandOutcome, Verb
+from contracts.endpoint import ModelEndpoint
+from contracts.rollout import Command, Verb
 from headrace.commands import home as homes
 from headrace.commands.home import Site, Where
+from headrace.commands.layout import Sentence
 from headrace.commands.output import console, print_json
+from headrace.commands.rollout_history import history as drawn_history
 from headrace.commands.rollout_picture import picture
 from headrace.endpoints import edits
 from headrace.errors import RefusedError
 from headrace.rollouts import pins, wishes
 from headrace.rollouts.view import view
 from registry.endpoint_store import EndpointStore
-from rollout.plots import number
 
 ANSWER_SECONDS = 10.0
 _REFRESH_SECONDS = 0.5
-_FIGURES_SHOWN = 4  # of a check; --json has them all
 
 
-def show(where: Where, name: str, *, watch: bool, as_json: bool) -> None:
+def show(where: Where, name: str, *, watch: bool, as_json: bool, details: bool = False) -> None:
     """Shows where the rollout is, once or until Ctrl-C; as JSON, a line for each change.
+
+    ``details`` adds the sentence and the figures of every check; JSON always has them.
 
     Raises:
         NotRunningError: there is no such home, or no way to the cluster.
@@ -45,29 +44,30 @@ def show(where: Where, name: str, *, watch: bool, as_json: bool) -> None:
         if as_json:
             print_json(view(edits.existing(store, name), time.time()).document())
         else:
-            console.print(_shown(site, name))
+            console.print(_shown(site, name, details=details))
         return
     try:
         if as_json:
             _print_changes(store, name)
         else:
-            _live(site, name)
+            _live(site, name, details=details)
     except KeyboardInterrupt:
         return
 
 
-def _live(site: Site, name: str) -> None:
-    with Live(_shown(site, name), console=console, auto_refresh=False) as live:
+def _live(site: Site, name: str, *, details: bool) -> None:
+    with Live(_shown(site, name, details=details), console=console, auto_refresh=False) as live:
         while True:
             time.sleep(_REFRESH_SECONDS)
-            live.update(_shown(site, name), refresh=True)
+            live.update(_shown(site, name, details=details), refresh=True)
 
 
-def _shown(site: Site, name: str) -> Group:
-    drawn = picture(view(edits.existing(site.store, name), time.time()))
+def _shown(site: Site, name: str, *, details: bool) -> Group:
+    drawn = picture(view(edits.existing(site.store, name), time.time()), details=details)
     if not site.asleep:
         return drawn
-    return Group(drawn, "[yellow]No stack runs on this home: nothing moves until headrace up.[/]")
+    asleep = "No stack runs on this home: nothing moves until headrace up."
+    return Group(drawn, Sentence(asleep, style="yellow"))
 
 
 def _print_changes(store: EndpointStore, name: str) -> None:
@@ -82,8 +82,10 @@ def _print_changes(store: EndpointStore, name: str) -> None:
         time.sleep(_REFRESH_SECONDS)
 
 
-def history(where: Where, name: str, *, as_json: bool) -> None:
-    """Shows every transition: when, what, why, who and the figures, oldest first.
+def history(where: Where, name: str, *, as_json: bool, details: bool = False) -> None:
+    """Shows every transition: when, what, who and why, oldest first.
+
+    ``details`` adds the figures that each rests on; JSON always has them.
 
     Raises:
         NotRunningError: there is no such home, or no way to the cluster.
@@ -98,42 +100,7 @@ def history(where: Where, name: str, *, as_json: bool) -> None:
     if not lines and not refused:
         console.print(f"Nothing has happened to {name} yet.")
     else:
-        console.print(_history(lines, refused))
-
-
-def _history(lines: tuple[Transition, ...], refused: tuple[CommandOutcome, ...]) -> RenderableType:
-    """Transitions and, among them, what was asked in vain: who asked may have left by then."""
-    table = Table(box=None, pad_edge=False)
-    for heading in ("time (UTC)", "version", "phase", "by", "reason"):
-        table.add_column(heading, overflow="fold")
-    told: list[Transition | CommandOutcome] = [*lines, *refused]
-    for line in sorted(told, key=lambda line: line.at):
-        at = datetime.fromtimestamp(line.at, UTC).strftime("%Y-%m-%d %H:%M:%S")
-        by = escape(line.by or "headrace")
-        if isinstance(line, CommandOutcome):
-            table.add_row(at, "", "", by, escape(f"{line.verb.value} was refused: {line.said}"))
-            continue
-        figures = dict(line.figures)
-        percent = figures.pop("percent", None)
-        phase = line.phase.value if percent is None else f"{line.phase.value} {percent:g} %"
-        table.add_row(at, line.version, phase, by, escape(line.reason))
-        if figures:
-            table.add_row("", "", "", "", f"[dim]{escape(_figures(figures))}[/]")
-    return table
-
-
-def _figures(figures: dict[str, float]) -> str:
-    """A line for each check, with the first of its figures: the counts that it rests on."""
-    by_check: dict[str, list[str]] = {}
-    for path, value in figures.items():
-        check, dot, name = path.partition(".")
-        by_check.setdefault(check if dot else "", []).append(
-            f"{(name or check).replace('_', ' ')} {number(value)}"
-        )
-    return "\n".join(
-        f"{check}{': ' if check else ''}{', '.join(told[:_FIGURES_SHOWN])}"
-        for check, told in by_check.items()
-    )
+        console.print(drawn_history(lines, refused, details=details))
 
 
 def decide(

@@ -7,22 +7,24 @@ from typing import Any
 
 from rich.console import Group
 from rich.live import Live
-from rich.markup import escape
-from rich.table import Table
 
 from contracts.endpoint import ModelEndpoint
 from headrace.commands import home as homes
 from headrace.commands.output import console, print_json
+from headrace.commands.status_picture import Running, picture
 from headrace.errors import RequestFailedError
-from headrace.rollouts.view import in_brief, view
 from headrace.stack import answers, state
-from headrace.stack.state import Home, StackRecord
+from headrace.stack.state import Home
 
 _REFRESH_SECONDS = 0.5
 
 
-def run(root: Path, endpoint: str | None, *, watch: bool, as_json: bool) -> None:
+def run(
+    root: Path, endpoint: str | None, *, watch: bool, as_json: bool, details: bool = False
+) -> None:
     """Shows the status once, or until Ctrl-C.
+
+    ``details`` adds packages and why versions were rejected; JSON always has them.
 
     Raises:
         NotRunningError: there is no such home.
@@ -33,13 +35,15 @@ def run(root: Path, endpoint: str | None, *, watch: bool, as_json: bool) -> None
         print_json(document(home, endpoint))
         return
     if not watch:
-        console.print(_picture(home, endpoint))
+        console.print(_shown(home, endpoint, details=details))
         return
     try:
-        with Live(_picture(home, endpoint), console=console, auto_refresh=False) as live:
+        with Live(
+            _shown(home, endpoint, details=details), console=console, auto_refresh=False
+        ) as live:
             while True:
                 time.sleep(_REFRESH_SECONDS)
-                live.update(_picture(home, endpoint), refresh=True)
+                live.update(_shown(home, endpoint, details=details), refresh=True)
     except KeyboardInterrupt:
         return
 
@@ -71,44 +75,16 @@ def _chosen(home: Home, endpoint: str | None) -> list[ModelEndpoint]:
     return [found[endpoint]]
 
 
-def _picture(home: Home, endpoint: str | None) -> Group:
+def _shown(home: Home, endpoint: str | None, *, details: bool) -> Group:
     record = state.read_record(home)
-    return Group(_services(home, record), "", _endpoints(_chosen(home, endpoint)))
-
-
-def _services(home: Home, record: StackRecord | None) -> Table:
-    table = Table.grid(padding=(0, 2))
-    if record is None:
-        running = state.is_locked(home)
-        table.add_row("starting" if running else "not running", escape(str(home.root)))
-        return table
-    table.add_row("running", escape(str(home.root)), f"process {record.pid}")
-    table.add_row("gateway", record.gateway_url, f"gRPC {record.gateway_grpc}")
-    table.add_row("MLflow", escape(record.mlflow_url))
-    table.add_row("page", f"{record.stats_url}/ui/")
-    for name, pid in record.services.items():
-        alive = "[green]up[/]" if _alive(pid) else "[yellow]down, starts again[/]"
-        table.add_row(f"  {name}", alive, f"process {pid}")
-    return table
-
-
-def _endpoints(endpoints: list[ModelEndpoint]) -> Table:
-    table = Table(box=None, pad_edge=False)
-    for heading in ("endpoint", "serving", "newest", "rollout", "rejected"):
-        table.add_column(heading, overflow="fold")
-    for endpoint in endpoints:
-        stable = endpoint.status.stable
-        rejected = "\n".join(
-            f"version {item.version}: {item.reason}" for item in endpoint.status.rejected
-        )
-        table.add_row(
-            endpoint.name,
-            "-" if stable is None else f"version {stable.version} ({stable.package[:12]})",
-            escape(answers.standing(endpoint.status)),
-            in_brief(view(endpoint, time.time())) or "-",
-            escape(rejected) or "-",
-        )
-    return table
+    pids = {} if record is None else record.services
+    running = Running(
+        home=str(home.root),
+        is_starting=record is None and state.is_locked(home),
+        record=record,
+        alive=frozenset(name for name, pid in pids.items() if _alive(pid)),
+    )
+    return picture(running, _chosen(home, endpoint), time.time(), details=details)
 
 
 def _alive(pid: int) -> bool:

@@ -35,17 +35,23 @@ def served(home: Home) -> set[str]:
     return {name for name, endpoint in read(home).items() if endpoint.status.stable is not None}
 
 
-def standing(status: EndpointStatus) -> str:
-    """Where an endpoint's newest version is on its way, in a few words."""
+def newest(status: EndpointStatus) -> tuple[str, str]:
+    """Where an endpoint's newest version is on its way, in a few words, and why."""
     candidate = status.candidate
     if candidate is not None:
-        reason = f": {candidate.reason}" if candidate.reason else ""
-        return f"version {candidate.version} {candidate.phase.value}{reason}"
+        return f"version {candidate.version} {candidate.phase.value}", candidate.reason
     if status.stable is not None:
-        return f"version {status.stable.version} {Phase.SERVING.value}"
+        return f"version {status.stable.version} {Phase.SERVING.value}", ""
     if status.rejected:
-        return f"version {status.rejected[-1].version} Rejected: {status.rejected[-1].reason}"
-    return Phase.WAITING.value
+        last = status.rejected[-1]
+        return f"version {last.version} {Phase.REJECTED.value}", last.reason
+    return Phase.WAITING.value, ""
+
+
+def standing(status: EndpointStatus) -> str:
+    """Where an endpoint's newest version is on its way, with the reason."""
+    where, why = newest(status)
+    return f"{where}: {why}" if why else where
 
 
 async def wait(

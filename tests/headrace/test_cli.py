@@ -70,7 +70,7 @@ def test_up_refuses_a_folder_that_is_no_home(tmp_path: Path) -> None:
 def test_status_shows_endpoints_of_a_stack_that_is_down(tmp_path: Path) -> None:
     root = home_with_an_endpoint(tmp_path / "h")
     shown = run("status", "--home", str(root))
-    assert "not running" in shown.output
+    assert "No stack runs on" in shown.output
     assert "tone" in shown.output
     document = json.loads(run("status", "--json", "--home", str(root)).output)
     assert document["running"] is False

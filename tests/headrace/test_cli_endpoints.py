@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from fake_controller import FakeController
+from shown_endpoints import COLLAPSED, collapsed, sentiment, settled
 from typer.testing import CliRunner, Result
 
 from contracts.endpoint import (
@@ -69,8 +70,8 @@ def running(root: Path) -> Iterator[None]:
         yield
 
 
-def run(root: Path, *words: str, text: str | None = None) -> Result:
-    env = {"COLUMNS": "200", "HEADRACE_HOME": ""}
+def run(root: Path, *words: str, text: str | None = None, columns: int = 200) -> Result:
+    env = {"COLUMNS": str(columns), "HEADRACE_HOME": ""}
     return CliRunner().invoke(app, [*words, "--home", str(root)], input=text, env=env)
 
 
@@ -259,17 +260,44 @@ def test_history_tells_when_what_why_and_who(root: Path, tone: ModelEndpoint) ->
     ] == ["", "ann"]
 
 
-def test_history_tells_a_steps_weight_beside_its_phase_and_a_line_of_figures_a_check(
+def test_history_tells_a_steps_weight_beside_its_phase_and_with_details_figures_by_check(
     root: Path, store: FileEndpointStore, tone: ModelEndpoint
 ) -> None:
     figures = {"percent": 20.0, "errorRate.candidate_requests": 1234.0, "errorRate.evidence": 0.5}
     line = Transition(at=1e9, version="4", phase=Phase.CANARY, reason="go", figures=figures)
     status = SERVING.model_copy(update={"history": (line,)})
     store.put(stored(store).model_copy(update={"status": status}))
-    shown = run(root, "rollout", "history", "tone").output
-    assert "Canary 20 %" in shown
-    assert "errorRate: candidate requests 1,234, evidence 0.5" in " ".join(shown.split())
-    assert "percent" not in shown
+    brief = run(root, "rollout", "history", "tone").output
+    assert "Canary 20 %" in brief
+    assert "1,234" not in brief
+    for flag in ("--details", "-v"):
+        shown = run(root, "rollout", "history", "tone", flag).output
+        assert "errorRate: candidate requests 1,234, evidence 0.5" in shown
+        assert "percent" not in shown
+
+
+@pytest.mark.parametrize("columns", [80, 100, 120])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("rollout", "history", "sentiment-classifier"),
+        ("rollout", "status", "tone"),
+        ("status",),
+        ("get",),
+    ],
+)
+def test_a_reason_gets_the_terminals_width_and_its_figures_stay_whole(
+    root: Path, store: FileEndpointStore, words: tuple[str, ...], columns: int
+) -> None:
+    for endpoint in (sentiment(), collapsed(), settled()):
+        store.put(endpoint)
+    shown = run(root, *words, columns=columns).output.splitlines()
+    told = COLLAPSED.reason
+    first = min(at for at, line in enumerate(shown) if "label" in line)
+    lines = shown[first : first + 2 + len(told) // (columns - 20)]
+    assert told in " ".join(" ".join(lines).split())
+    for figure in ("191 of 192", "(99.5 %)", "456 of 800", "(57.0 %)", "2 points"):
+        assert any(figure in line for line in shown), figure
 
 
 @pytest.mark.parametrize("words", [("status",), ("history",), ("promote",), ("pin", "3")])

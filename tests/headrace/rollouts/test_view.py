@@ -53,10 +53,10 @@ def way(seen: View) -> str:
     return " ".join(signs[stage.mark].format(stage.name) for stage in seen.stages)
 
 
-def drawn(seen: View) -> str:
+def drawn(seen: View, *, details: bool = False) -> str:
     console = Console(width=120)
     with console.capture() as capture:
-        console.print(picture(seen))
+        console.print(picture(seen, details=details))
     return capture.get()
 
 
@@ -148,11 +148,11 @@ def test_an_endpoint_without_any_version_is_no_error() -> None:
 
 
 def test_each_check_is_drawn_with_its_verdict_sentence_and_need() -> None:
-    shown = drawn(view(endpoint(rollout=rollout(step=1)), NOW))
+    shown = drawn(view(endpoint(rollout=rollout(step=1)), NOW), details=True)
     assert "weights: stable version 3 100 %" in shown
     assert "errors 1 of 400" in shown
     assert shown.count("1,200 more") == 1
-    assert "PSI 0.4 [beyond] (reports only)" in shown
+    assert "fail (reports only)\n    PSI 0.4 [beyond]" in shown
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,185 @@
+"""How rows and sentences are set on a terminal, whatever its width.
+
+A row is one line of short cells. A sentence gets the whole width below the row that it belongs to,
+never a narrow column. What is one figure to its reader (``191 of 192``, ``99.5 %``, ``version 7``)
+stays on one line. Pure: text and width in, lines out.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from rich.cells import cell_len, chop_cells
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.text import Text
+
+GLUE = "\u00a0"
+_SENTENCE_INDENT = 4
+_GAP = "  "
+_WITHIN_A_FIGURE = re.compile(
+    r"(?<=\d) (?=%|of \d|points?\b|times\b|s\b)|(?<=\d of) (?=\d)|(?<=\bversion) (?=\d)"
+)
+_SPACE = re.compile(r"[ \t\r\n]+")
+
+
+def wrapped(text: str, width: int, *, first: int = 0, rest: int = 0) -> list[str]:
+    """The lines of a text.
+
+    Args:
+        text: words; a ``GLUE`` between two keeps them on one line, as figures stay by themselves.
+        width: of a line in cells, indentation included.
+        first: indentation of the first line.
+        rest: indentation of the others.
+
+    Returns:
+        At least one line. A word that is longer than a line goes on in the next one.
+    """
+    lines: list[str] = []
+    line, used = " " * first, first
+    is_empty = True
+    for word in _words(text, max(1, width - max(first, rest))):
+        size = cell_len(word)
+        if not is_empty and used + 1 + size > width:
+            lines.append(line)
+            line, used, is_empty = " " * rest, rest, True
+        space = "" if is_empty else " "
+        line, used, is_empty = f"{line}{space}{word}", used + len(space) + size, False
+    return [*(line.replace(GLUE, " ") for line in lines), line.replace(GLUE, " ")]
+
+
+def _words(text: str, room: int) -> Iterator[str]:
+    """What stays on one line; words that fit in no line are cut."""
+    for word in _SPACE.split(_WITHIN_A_FIGURE.sub(GLUE, text.strip())):
+        if cell_len(word) <= room:
+            yield word
+        elif GLUE in word:
+            yield from _words_of(word.split(GLUE), room)
+        else:
+            yield from chop_cells(word, room)
+
+
+def _words_of(parts: Iterable[str], room: int) -> Iterator[str]:
+    for part in parts:
+        yield from chop_cells(part, room) or [""]
+
+
+@dataclass(frozen=True, slots=True)
+class Sentence:
+    """A sentence at full width; ``rest`` indents the lines after its first, by default as that."""
+
+    text: str
+    indent: int = 0
+    style: str = ""
+    rest: int | None = None
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """See rich's protocol for what can be printed."""
+        rest = self.indent if self.rest is None else self.rest
+        for line in wrapped(self.text, options.max_width, first=self.indent, rest=rest):
+            yield Text(line, style=self.style, no_wrap=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Pieces:
+    """Short pieces one after the other, as many as a line takes; none is broken."""
+
+    pieces: tuple[Text, ...]
+    between: str
+    rest: int = 2
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """See rich's protocol for what can be printed."""
+        line = Text(no_wrap=True)
+        for number, piece in enumerate(self.pieces):
+            is_last = number == len(self.pieces) - 1
+            after = "" if is_last else self.between
+            if line and line.cell_len + piece.cell_len + len(after.rstrip()) > options.max_width:
+                line.rstrip()
+                yield line
+                line = Text(" " * self.rest, no_wrap=True)
+            line.append_text(piece).append(after, style="dim")
+        yield line
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of short cells, and the sentences below it.
+
+    ``style`` is that of its last cell, where the eye goes.
+    """
+
+    cells: tuple[str, ...]
+    below: tuple[Sentence, ...] = ()
+    style: str = ""
+
+
+def sentences(*texts: str, style: str = "") -> tuple[Sentence, ...]:
+    """Those that are not empty, indented as they stand below a row."""
+    return tuple(Sentence(text, _SENTENCE_INDENT, style) for text in texts if text)
+
+
+def rows(headings: Sequence[str], entries: Sequence[Row]) -> "Rows":
+    """Rows whose cells stand below each other; without headings where ``headings`` is empty."""
+    return Rows(Row(tuple(headings)) if headings else None, tuple(entries))
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Rows below each other; see ``rows``, which makes them.
+
+    A cell that leaves no room for the others has a line of its own, and does not push the columns
+    of other rows apart.
+    """
+
+    heading: Row | None
+    entries: tuple[Row, ...]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """See rich's protocol for what can be printed."""
+        table = self.entries if self.heading is None else (self.heading, *self.entries)
+        widths = _widths(table, options.max_width)
+        for entry in table:
+            yield from _set(entry, widths, options.max_width, is_heading=entry is self.heading)
+            yield from entry.below
+
+
+def _widths(table: Sequence[Row], width: int) -> list[int]:
+    """The width of each column: of its widest cell, over as many rows as fit on one line."""
+    taken = sorted(table, key=lambda row: sum(map(cell_len, row.cells[:-1])))
+    while True:
+        columns = max((len(row.cells) for row in taken), default=0)
+        widths = [
+            max((cell_len(row.cells[at]) for row in taken if at < len(row.cells)), default=0)
+            for at in range(columns)
+        ]
+        if len(taken) <= 1 or sum(widths) + len(_GAP) * (columns - 1) <= width:
+            return widths
+        taken.pop()
+
+
+def _set(entry: Row, widths: Sequence[int], width: int, *, is_heading: bool) -> Iterator[Text]:
+    """The lines of a row's own cells."""
+    line = _line(entry, widths, is_heading=is_heading)
+    if line.cell_len <= width:
+        yield line
+        return
+    first, *others = entry.cells
+    line = _line(Row(("", *others), style=entry.style), widths, is_heading=is_heading)
+    if others and line.cell_len <= width:
+        for text in wrapped(first, width, rest=_SENTENCE_INDENT):
+            yield Text(text, no_wrap=True)
+        yield line
+        return
+    for text in wrapped(_GAP.join(entry.cells), width, rest=_SENTENCE_INDENT):
+        yield Text(text, no_wrap=True)
+
+
+def _line(entry: Row, widths: Sequence[int], *, is_heading: bool) -> Text:
+    line = Text(no_wrap=True, style="bold" if is_heading else "")
+    last = len(entry.cells) - 1
+    for at, cell in enumerate(entry.cells):
+        line.append(cell, style=entry.style if at == last else "")
+        if at != last:
+            line.append(" " * max(0, widths[at] - cell_len(cell)) + _GAP)
+    line.rstrip()
+    return line

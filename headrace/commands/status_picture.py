@@ -1,0 +1,91 @@
+"""Draws ``headrace status`` on a terminal: what runs, and a line for each endpoint. Pure."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from rich.console import Group, RenderableType
+
+from contracts.endpoint import EndpointStatus, ModelEndpoint, Phase
+from headrace.commands.layout import Row, Sentence, rows, sentences
+from headrace.rollouts.view import in_brief, view
+from headrace.stack import answers
+from headrace.stack.state import StackRecord
+
+_WRONG = {Phase.BLOCKED: "yellow", Phase.REJECTED: "red", Phase.ROLLED_BACK: "red"}
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """What is known of a home's stack; ``alive`` names the services that have a process."""
+
+    home: str
+    is_starting: bool
+    record: StackRecord | None
+    alive: frozenset[str]
+
+
+def picture(
+    running: Running, endpoints: Iterable[ModelEndpoint], now: float, *, details: bool = False
+) -> Group:
+    """The status for people.
+
+    Args:
+        running: the home and its stack.
+        endpoints: as stored.
+        now: unix time, seconds.
+        details: with packages, and the reason of each rejection.
+    """
+    found = [_endpoint(endpoint, now, details=details) for endpoint in endpoints]
+    parts: list[RenderableType] = [*_services(running), ""]
+    parts.append(rows(("endpoint", "serves", "newest"), found) if found else "No endpoint yet.")
+    return Group(*parts)
+
+
+def _services(running: Running) -> Iterable[RenderableType]:
+    record = running.record
+    if record is None:
+        said = "A stack is starting" if running.is_starting else "No stack runs"
+        return [Sentence(f"{said} on {running.home}.")]
+    lines = [
+        Row(("  gateway", f"{record.gateway_url}, gRPC {record.gateway_grpc}")),
+        Row(("  MLflow", record.mlflow_url)),
+        Row(("  page", f"{record.stats_url}/ui/")),
+    ]
+    # A process says nothing of what its service does: no word here claims more.
+    lines += [
+        Row((f"  {name}", f"process {pid}"))
+        if name in running.alive
+        else Row((f"  {name}", "down, starts again"), style="yellow")
+        for name, pid in record.services.items()
+    ]
+    return [Sentence(f"A stack runs on {running.home}, process {record.pid}."), rows((), lines)]
+
+
+def _endpoint(endpoint: ModelEndpoint, now: float, *, details: bool) -> Row:
+    status = endpoint.status
+    stable, (newest, reason) = status.stable, answers.newest(status)
+    brief = in_brief(view(endpoint, now))
+    below = sentences(brief, reason)
+    if details and stable is not None:
+        below += sentences(f"version {stable.version} is package {stable.package}")
+    serves = "-" if stable is None else f"version {stable.version}"
+    below += _rejected(status, reason, details=details)
+    return Row((endpoint.name, serves, newest), below, _style(status))
+
+
+def _rejected(status: EndpointStatus, told: str, *, details: bool) -> tuple[Sentence, ...]:
+    """Which versions were rejected, with details why; ``told`` is a reason that stands above."""
+    if details:
+        return sentences(
+            *(
+                f"rejected: version {item.version}"
+                + (f": {item.reason}" if item.reason != told else "")
+                for item in status.rejected
+            )
+        )
+    versions = ", ".join(item.version for item in status.rejected)
+    return sentences(f"rejected: {versions}" if versions else "")
+
+
+def _style(status: EndpointStatus) -> str:
+    return "" if status.candidate is None else _WRONG.get(status.candidate.phase, "")

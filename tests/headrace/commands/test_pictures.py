@@ -1,0 +1,159 @@
+"""What people see of rollouts, of their history and of the status, at 80 and at 120 columns.
+
+``WRITE_GOLDEN=1 pytest tests/headrace/commands/test_pictures.py`` writes what is drawn now.
+"""
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+from rich.cells import cell_len
+from rich.console import Console, Group
+from shown_endpoints import HISTORY, NOW, REFUSED, collapsed, sentiment, settled
+
+from headrace.commands import rollout_history, rollout_picture, status_picture
+from headrace.commands.status_picture import Running
+from headrace.rollouts.view import view
+from headrace.stack.state import StackRecord
+
+GOLDEN = Path(__file__).parent / "golden"
+WIDTHS = (80, 120)
+ENDPOINTS = (sentiment(), collapsed(), settled())
+RECORD = StackRecord(
+    pid=4711, started_at=NOW, gateway_url="http://127.0.0.1:8080", gateway_grpc="127.0.0.1:8081",
+    mlflow_url="http://127.0.0.1:5000", stats_url="http://127.0.0.1:8300",
+    kafka_bootstrap="127.0.0.1:9092", triton_grpc="127.0.0.1:8001",
+    services={"kafka": 4720, "triton": 4721, "controller": 4722, "gateway": 4723, "fold": 4724},
+)  # fmt: skip
+ALIVE = frozenset({"kafka", "triton", "gateway", "fold"})
+RUNNING = Running(home="/home/anna/.headrace", is_starting=False, record=RECORD, alive=ALIVE)
+FIGURE = re.compile(r"\d+ of \d+|\d[\d.]* (?:%|times|points?)|version \d+")
+
+
+def pictures(*, details: bool) -> dict[str, Group]:
+    drawn = {
+        f"rollout-status-{endpoint.name.split('-')[0]}": rollout_picture.picture(
+            view(endpoint, NOW), details=details
+        )
+        for endpoint in ENDPOINTS
+    }
+    drawn["rollout-history"] = rollout_history.history(HISTORY, REFUSED, details=details)
+    drawn["status"] = status_picture.picture(RUNNING, ENDPOINTS, NOW, details=details)
+    return drawn
+
+
+def text(drawn: Group, width: int) -> str:
+    console = Console(width=width)
+    with console.capture() as capture:
+        console.print(drawn)
+    return "".join(f"{line.rstrip()}\n" for line in capture.get().splitlines())
+
+
+CASES = [
+    pytest.param(name, width, details, id=f"{name}{'-details' * details}-{width}")
+    for details in (False, True)
+    for name in pictures(details=False)
+    for width in WIDTHS
+]
+
+
+@pytest.mark.parametrize(("name", "width", "details"), CASES)
+def test_people_see_what_was_reviewed(name: str, width: int, details: bool) -> None:
+    shown = text(pictures(details=details)[name], width)
+    file = GOLDEN / f"{name}{'-details' * details}-{width}.txt"
+    if os.environ.get("WRITE_GOLDEN"):
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(shown, encoding="utf-8")
+    assert shown == file.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(("name", "width", "details"), CASES)
+def test_no_line_is_wider_than_the_terminal(name: str, width: int, details: bool) -> None:
+    lines = text(pictures(details=details)[name], width).splitlines()
+    assert max(map(cell_len, lines)) <= width
+
+
+def test_every_reason_is_told_at_full_width_and_none_of_its_figures_is_broken() -> None:
+    shown = text(pictures(details=False)["rollout-history"], 80).splitlines()
+    joined = " ".join(" ".join(shown).split())
+    for line in filter(lambda line: line.reason, HISTORY):
+        assert line.reason in joined
+        first = next(at for at, row in enumerate(shown) if line.reason.startswith(row.strip()))
+        rows = shown[first : first + 1 + len(line.reason) // 60]
+        assert line.reason in " ".join(" ".join(rows).split())
+        for figure in FIGURE.findall(line.reason):
+            assert any(figure in row for row in rows), figure
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_an_event_is_one_line_with_when_which_version_what_and_who(width: int) -> None:
+    shown = text(pictures(details=False)["rollout-history"], width).splitlines()
+    events = [line for line in shown if line.startswith("2026-")]
+    assert len(events) == len(HISTORY) + len(REFUSED)
+    assert [line.split()[2] for line in events if "refused" not in line] == [
+        line.version for line in HISTORY
+    ]
+    assert "2026-11-18 10:26:40  10       Canary 25 %" in events
+    assert "2026-11-18 10:46:40  10       Canary, by anna@example.com" in events
+    assert "2026-11-18 10:48:20           promote was refused, by ben" in events
+
+
+def test_figures_are_told_where_they_are_asked_for() -> None:
+    brief = text(pictures(details=False)["rollout-history"], 120)
+    assert "candidate events" not in brief
+    assert "The figures behind each decision: --details" in brief
+    whole = text(pictures(details=True)["rollout-history"], 120)
+    assert "classShare: candidate events 191, candidate requests 192" in whole
+    assert "--details" not in whole
+
+
+def test_a_check_that_passes_is_its_verdict_until_more_is_asked_for() -> None:
+    brief = text(pictures(details=False)["rollout-status-sentiment"], 80)
+    assert re.search(r"^errorRate +pass$", brief, re.MULTILINE)
+    assert "12,371" not in brief
+    assert "about 1,200 more of the candidate's" in brief
+    whole = " ".join(text(pictures(details=True)["rollout-status-sentiment"], 80).split())
+    assert "errors 1 of 12,371 (0.0 %) against 4 of 37,200 (0.0 %)" in whole
+    assert "stable requests 37,200" in whole
+
+
+def test_a_sentence_that_is_the_rollouts_reason_is_not_told_twice() -> None:
+    brief = text(pictures(details=False)["rollout-status-tone"], 80)
+    assert brief.count("label 'positive'") == 1
+    assert re.search(r"^classShare +fail$", brief, re.MULTILINE)
+
+
+def test_a_process_is_not_said_to_do_its_work() -> None:
+    shown = text(pictures(details=False)["status"], 80)
+    assert re.search(r"^  fold +process 4724$", shown, re.MULTILINE)
+    assert re.search(r"^  controller +down, starts again$", shown, re.MULTILINE)
+    assert not re.search(r"\bup\b|\bhealthy\b", shown)
+
+
+def test_a_home_without_a_stack_says_so_and_shows_its_endpoints() -> None:
+    for is_starting, said in (
+        (False, "No stack runs on /h."),
+        (True, "A stack is starting on /h."),
+    ):
+        running = Running("/h", is_starting=is_starting, record=None, alive=frozenset())
+        shown = text(status_picture.picture(running, ENDPOINTS, NOW), 80)
+        assert shown.startswith(f"{said}\n")
+        assert "version 10 Canary" in shown
+        assert "No endpoint yet." in text(status_picture.picture(running, (), NOW), 80)
+
+
+def test_why_versions_were_rejected_is_told_where_it_is_asked_for() -> None:
+    assert "    rejected: 2, 3\n" in text(pictures(details=False)["status"], 80)
+    whole = " ".join(text(pictures(details=True)["status"], 80).split())
+    assert "rejected: version 2: ONNX Runtime can't load the graph" in whole
+    assert f"version 1 is package {'1' * 64}" in whole
+
+
+def test_the_history_that_the_documentation_shows_is_one_that_is_drawn() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "rollout.md").read_text(encoding="utf-8")
+    (shown,) = re.findall(r"^(time \(UTC\).*?)^```", page, re.MULTILINE | re.DOTALL)
+    heading, *events = shown.splitlines(keepends=True)
+    drawn = text(pictures(details=False)["rollout-history"], 80)
+    assert drawn.startswith(heading)
+    assert "".join(events) in drawn
