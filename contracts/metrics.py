@@ -322,7 +322,39 @@ CONTROLLER: Final[tuple[Metric, ...]] = (
 )  # fmt: skip
 
 # Declared where they are counted: stats/metrics.py. Repeated for rules.
-FOLD_CONNECTED: Final = _gauge("fold_connected", "1 while Kafka is there.")
+FOLD_CONNECTED: Final = _gauge(
+    "fold_connected",
+    "1 while Kafka says that this worker is a member of its group, or that there is no topic yet.",
+)
+FOLD_STALLED: Final = _gauge(
+    "fold_stalled_seconds",
+    "Time since this worker was last where it should be: in its group, with no message that waits"
+    " and is not read. A few seconds at most while all is well.",
+)
+FOLD_LAST_READ: Final = _gauge(
+    "fold_last_read_timestamp_seconds", "When a message was last read, unix time; 0: never."
+)
+FOLD_CHECKED: Final = _gauge(
+    "fold_checked_timestamp_seconds",
+    "When Kafka last said where this worker stands, unix time; 0: never.",
+)
+FOLD_END: Final = _gauge(
+    "fold_end_offset",
+    "Offset behind the last message of a partition that is this worker's, as Kafka says.",
+    "partition",
+)
+FOLD_POSITION: Final = _gauge(
+    "fold_position_offset",
+    "Offset of the next message that this worker reads of a partition of its own.",
+    "partition",
+)
+FOLD_STALLS: Final = _counter(
+    "fold_stalls", "New connections because messages waited unread, or the group had lost us."
+)
+FOLD_EMPTY_POLLS: Final = _counter(
+    "fold_empty_polls",
+    "Pauses because Kafka's client gave nothing, again and again, without waiting for it.",
+)
 FOLD_LAG: Final = _gauge(
     "fold_lag_messages",
     "Messages between what is folded and the end of a partition.",

@@ -19,3 +19,7 @@ class LogReplacedError(StatsError):
 
 class RecordTooLargeError(StatsError):
     """A window record is larger than a message may be."""
+
+
+class StalledError(StatsError):
+    """Kafka answers, and reading does not go on: messages wait, or the group does not hold us."""

@@ -1,6 +1,6 @@
 """The fold role: messages of our partitions into window records, and only then commits.
 
-Called by ``stats.fold_main``, in one thread. What is read, written and committed here can be lost
+For one thread. What is read, written and committed here can be lost
 or done twice at any instant: a record is a function of the log, readers keep the largest end of a
 range, and a new owner begins at the start of the range that the commit lies in. It never keeps
 state on disk and never decides what a window means.
@@ -10,15 +10,16 @@ import logging
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from time import monotonic
+from time import monotonic, sleep, time
 
 import msgspec
 
 from contracts.windows import RANGE_MESSAGES, WindowRecord
 from measures.ranges import OutOfOrderError, PartitionFold, range_start, read_from
-from stats.errors import RecordTooLargeError, StatsError, TopicMissingError
+from stats.errors import RecordTooLargeError, StalledError, StatsError, TopicMissingError
 from stats.prediction_log import Assignment, Message, Place, PredictionLog
 from stats.record_sink import RecordSink
+from stats.stall import PATIENCE_SECONDS, EmptyPolls, Look, Stall, look_on
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +29,17 @@ _LONGEST_PAUSE_SECONDS = 3.0
 
 @dataclass(slots=True)
 class FoldCounts:
-    """What people may know of the role, since the process started; read by the metrics."""
+    """What people may know of the role, since the process started; read by the metrics.
+
+    Attributes:
+        connected: the broker says that we are a member of the group; or there is no topic yet.
+        last_read: when a message was last read, unix seconds; 0: never.
+        checked: when the broker last said where we stand, unix seconds; 0: never.
+        well: when we last were where we should be, with nothing that waits; monotonic seconds.
+        ends: our partition -> offset behind its last message, as the broker said.
+        positions: our partition -> offset of the next message to read.
+        lag: our partition -> messages between the two.
+    """
 
     messages: int = 0
     events: int = 0
@@ -40,7 +51,14 @@ class FoldCounts:
     oversized: int = 0
     failures: int = 0
     assignments: int = 0
+    stalls: int = 0
+    empty_polls: int = 0
     connected: bool = False
+    last_read: float = 0.0
+    checked: float = 0.0
+    well: float = field(default_factory=monotonic)
+    ends: dict[int, int] = field(default_factory=dict)
+    positions: dict[int, int] = field(default_factory=dict)
     lag: dict[int, int] = field(default_factory=dict)
 
 
@@ -51,41 +69,74 @@ class FoldPace:
     Attributes:
         window_seconds: of event time, in one window.
         write_seconds: a growing record is written this often.
+        look_seconds: the broker is asked this often how far we are behind.
+        patience_seconds: messages that wait for so long without any being read, or a group that
+            does not hold us for so long, mean a new connection.
     """
 
     window_seconds: int
     write_seconds: float = 1.0
+    look_seconds: float = 2.0
+    patience_seconds: float = PATIENCE_SECONDS
 
 
 class Folder:
     """Folds what one connection to Kafka gives; on any error a new one begins anew."""
 
     def __init__(
-        self, source: PredictionLog, sink: RecordSink, pace: FoldPace, counts: FoldCounts
+        self,
+        source: PredictionLog,
+        sink: RecordSink,
+        pace: FoldPace,
+        counts: FoldCounts,
+        *,
+        clock: Callable[[], float] = monotonic,
+        wait: Callable[[float], object] = sleep,
     ) -> None:
+        """Takes its parts.
+
+        Args:
+            source: where messages come from.
+            sink: where records go.
+            pace: how windows are cut and written.
+            counts: is kept up to date.
+            clock: monotonic seconds.
+            wait: returns after so many seconds, or when told to stop.
+        """
         self._source = source
         self._sink = sink
         self._pace = pace
         self._counts = counts
+        self._clock = clock
+        self._wait = wait
         self._folds: dict[int, PartitionFold] = {}
         self._complete: list[WindowRecord] = []
         self._written: dict[int, int] = {}  # partition -> the fold's next offset at the last write
-        self._write_at = monotonic() + pace.write_seconds
+        self._write_at = clock() + pace.write_seconds
+        self._look_at = clock() + pace.look_seconds
+        self._stall = Stall()
+        self._empty_polls = EmptyPolls(_POLL_SECONDS)
 
     def step(self) -> None:
-        """Polls once, and writes what is due; raises ``StatsError`` and ``OutOfOrderError``."""
+        """Polls once, and does what is due; raises ``StatsError`` and ``OutOfOrderError``."""
+        began = self._clock()
         polled = self._source.poll(_POLL_SECONDS)
         if isinstance(polled, Assignment):
             self._begin(polled)
             return
         for message in polled:
             self._take(message)
-        if self._complete or monotonic() >= self._write_at:
+        if self._complete or self._clock() >= self._write_at:
             self.write()
+        if self._clock() >= self._look_at:
+            self._look()
+        if self._empty_polls.spins(self._clock() - began, empty=not polled):
+            self._counts.empty_polls += 1
+            self._wait(_POLL_SECONDS)
 
     def write(self) -> None:
         """Writes all that is not written, waits for it, then commits."""
-        self._write_at = monotonic() + self._pace.write_seconds
+        self._write_at = self._clock() + self._pace.write_seconds
         # After the last poll and before anything leaves: all that was folded is of this topic.
         self._source.verify()
         grown = {
@@ -101,11 +152,32 @@ class Folder:
         if grown:
             self._source.commit(grown)
             self._written |= grown
-        ends = self._source.ends()
-        self._counts.lag = {
-            partition: max(0, ends.get(partition, fold.next) - fold.next)
-            for partition, fold in self._folds.items()
+
+    def _look(self) -> None:
+        """Asks the broker where we stand; raises ``StalledError`` where we stand still."""
+        standing = self._source.standing()
+        now = self._clock()
+        self._look_at = now + self._pace.look_seconds
+        spans = {
+            number: standing.spans[number] for number in self._folds if number in standing.spans
         }
+        ends = {partition: end for partition, (_, end) in spans.items()}
+        # What Kafka deleted of an idle partition will never be read.
+        positions = {
+            partition: max(begin, self._folds[partition].next)
+            for partition, (begin, _) in spans.items()
+        }
+        self._stall = look_on(self._stall, Look(ends, positions, standing.fault), now)
+        counts = self._counts
+        counts.connected = standing.member
+        counts.checked = time()
+        counts.ends, counts.positions = ends, positions
+        counts.lag = {
+            partition: max(0, end - positions[partition]) for partition, end in ends.items()
+        }
+        if standing.member:
+            counts.well = max(counts.well, now - self._stall.seconds(now))
+        self._stall.check(now, self._pace.patience_seconds)
 
     def _begin(self, assignment: Assignment) -> None:
         """Forgets all, and reads each partition from the start of the range that it is in."""
@@ -113,7 +185,8 @@ class Folder:
         self._folds = {}
         self._written = {}
         self._counts.assignments += 1
-        self._counts.lag = {}
+        self._counts.ends, self._counts.positions, self._counts.lag = {}, {}, {}
+        self._look_at = self._clock()  # so that people see soon that we are a member
         for partition, place in assignment.places.items():
             first = first_range(place)
             self._note_gap(partition, place, first)
@@ -145,6 +218,7 @@ class Folder:
         missing = fold.missing
         complete = fold.take(message.offset, message.time, message.value)
         self._counts.messages += 1
+        self._counts.last_read = time()
         self._counts.missing += fold.missing - missing
         for record in complete:
             self._complete.append(record)
@@ -216,11 +290,12 @@ def run(
         try:
             source, sink = connect()
         except StatsError as error:
-            # Only Kafka itself can say that a topic is not there yet.
+            # Only Kafka itself can say that a topic is not there yet: there is nothing to read.
             counts.connected = isinstance(error, TopicMissingError)
+            if counts.connected:
+                counts.well = monotonic()
             _note_failure(counts, error)
         else:
-            counts.connected = True
             if _fold(source, sink, pace, counts, stop):
                 pause = 0.2
             counts.connected = False
@@ -237,12 +312,13 @@ def _fold(
 ) -> bool:
     """Folds until ``stop`` or an error; whether anything was written meanwhile."""
     before = counts.records
-    folder = Folder(source, sink, pace, counts)
+    folder = Folder(source, sink, pace, counts, wait=stop.wait)
     try:
         while not stop.is_set():
             folder.step()
         folder.write()
     except (StatsError, OutOfOrderError) as error:
+        counts.stalls += isinstance(error, StalledError)
         _note_failure(counts, error)
     finally:
         sink.close()

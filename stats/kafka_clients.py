@@ -7,16 +7,18 @@ other topic.
 
 import logging
 import socket
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
-from kafka.errors import KafkaError, TopicAlreadyExistsError
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
+from kafka.admin import OffsetSpec
+from kafka.errors import KafkaError, RetriableError, TopicAlreadyExistsError
 from kafka.net.compat import KafkaNetClient
 
 from stats.errors import KafkaAwayError, TopicMissingError
+from stats.stall import Group
 
 log = logging.getLogger(__name__)
 
@@ -92,6 +94,18 @@ def producer(address: KafkaAddress, **options: object) -> KafkaProducer:
     )
 
 
+def keep_rejoining(client: KafkaConsumer) -> None:
+    """Has a member take part in a rebalance until it knows its partitions.
+
+    To be called at each revocation, from the client's own thread. A rebalance that the client
+    begins for a change of the topic's partitions is over for it as soon as it has sent its
+    SyncGroup: where a poll gives up before the answer, no later poll takes the answer up, and the
+    member leaves the group without a word. Asked to rejoin, it goes on until it has taken up the
+    answer. ``docs/decisions/0025-kafka-group-membership.md`` has the whole story.
+    """
+    client._coordinator.request_rejoin()  # noqa: SLF001 - there is no public way
+
+
 def discard(client: KafkaProducer) -> None:
     """Ends a producer and what it has under way."""
     # close() alone waits for a message under way, and leaves the thread running when it gives up
@@ -149,9 +163,50 @@ class Topics:
         partitions = (part["partition_index"] for part in told["partitions"])
         return str(told["topic_id"]), tuple(sorted(partitions))
 
+    def spans(self, name: str, partitions: Iterable[int]) -> dict[int, tuple[int, int]]:
+        """Partition -> its first offset and the one behind its last, as the broker says now."""
+        parts = [TopicPartition(name, number) for number in partitions]
+        if not parts:
+            return {}
+        with speaking():
+            first, end = (
+                self._admin.list_partition_offsets(dict.fromkeys(parts, spec))
+                for spec in (OffsetSpec.EARLIEST, OffsetSpec.LATEST)
+            )
+        return {part.partition: (first[part].offset, end[part].offset) for part in parts}
+
+    def group(self, name: str, topic: str) -> Group:
+        """A consumer group, as its coordinator says now; an answer of "not now" is its state."""
+        try:
+            with speaking():
+                told = self._admin.describe_groups([name])[name]
+        except KafkaAwayError as error:
+            if isinstance(error.__cause__, RetriableError):
+                return Group(str(error))
+            raise
+        if told["error"]:
+            return Group(str(told["error"]))
+        members = {
+            str(member["member_id"]): _given(member["member_assignment"], topic)
+            for member in told["members"]
+        }
+        return Group(str(told["group_state"]), members)
+
     def close(self) -> None:
         """Ends the connection."""
         self._admin.close()
+
+
+def _given(assignment: Mapping[str, Any] | bytes | None, topic: str) -> frozenset[int]:
+    """The partitions of a topic in a member's assignment, which has none before the first."""
+    if not isinstance(assignment, Mapping):
+        return frozenset()
+    return frozenset(
+        number
+        for each in assignment["assigned_partitions"]
+        if each["topic"] == topic
+        for number in each["partitions"]
+    )
 
 
 def _built(kind: Callable[..., _Client], address: KafkaAddress, **options: object) -> _Client:

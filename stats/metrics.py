@@ -4,12 +4,25 @@ These count the work of this process, not the traffic: an at-least-once reader c
 twice. The traffic's own numbers are in the merged windows.
 """
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 
 from prometheus_client.core import CounterMetricFamily, Metric
 from prometheus_client.registry import REGISTRY, Collector, CollectorRegistry
 
-from contracts.metrics import FOLD_CONNECTED, FOLD_LAG, FOLD_MISSING, FOLD_OVERSIZED
+from contracts.metrics import (
+    FOLD_CHECKED,
+    FOLD_CONNECTED,
+    FOLD_EMPTY_POLLS,
+    FOLD_END,
+    FOLD_LAG,
+    FOLD_LAST_READ,
+    FOLD_MISSING,
+    FOLD_OVERSIZED,
+    FOLD_POSITION,
+    FOLD_STALLED,
+    FOLD_STALLS,
+)
 from service.families import numbers
 from stats.fold import FoldCounts
 
@@ -23,6 +36,8 @@ _COUNTERS = {
     "records": "Window records written.",
     "oversized": FOLD_OVERSIZED.help,
     "failures": "Times that folding had to begin anew.",
+    "stalls": FOLD_STALLS.help,
+    "empty_polls": FOLD_EMPTY_POLLS.help,
     "assignments": "Times that partitions were assigned.",
 }
 
@@ -30,8 +45,9 @@ _COUNTERS = {
 class FoldCollector(Collector):
     """The counts of one process."""
 
-    def __init__(self, counts: FoldCounts) -> None:
+    def __init__(self, counts: FoldCounts, clock: Callable[[], float]) -> None:
         self._counts = counts
+        self._clock = clock
 
     def collect(self) -> Iterator[Metric]:
         """All metrics as they are now."""
@@ -39,11 +55,32 @@ class FoldCollector(Collector):
             yield CounterMetricFamily(
                 f"headrace_fold_{name}", text, value=getattr(self._counts, name)
             )
-        yield numbers(FOLD_CONNECTED, [((), self._counts.connected)])
-        lag = self._counts.lag.items()
-        yield numbers(FOLD_LAG, [((str(partition),), messages) for partition, messages in lag])
+        counts = self._counts
+        for metric, value in (
+            (FOLD_CONNECTED, counts.connected),
+            (FOLD_STALLED, max(0.0, self._clock() - counts.well)),
+            (FOLD_LAST_READ, counts.last_read),
+            (FOLD_CHECKED, counts.checked),
+        ):
+            yield numbers(metric, [((), value)])
+        for metric, amounts in (
+            (FOLD_END, counts.ends),
+            (FOLD_POSITION, counts.positions),
+            (FOLD_LAG, counts.lag),
+        ):
+            yield numbers(metric, [((str(number),), value) for number, value in amounts.items()])
 
 
-def register(counts: FoldCounts, registry: CollectorRegistry = REGISTRY) -> None:
-    """Makes the counts known to the process' metrics endpoint."""
-    registry.register(FoldCollector(counts))
+def register(
+    counts: FoldCounts,
+    registry: CollectorRegistry = REGISTRY,
+    clock: Callable[[], float] = time.monotonic,
+) -> None:
+    """Makes the counts known to the process' metrics endpoint.
+
+    Args:
+        counts: of this process.
+        registry: of the process.
+        clock: monotonic seconds, as the counts have them.
+    """
+    registry.register(FoldCollector(counts, clock))

@@ -1,12 +1,13 @@
 """The topic of prediction events, as a member of the consumer group that folds it.
 
-Called by ``stats.fold`` alone, from one thread. Partitions come and go with the group; each time,
-``poll`` returns an ``Assignment`` in place of messages, and the caller says where to read on. It
-never commits by itself and never moves a position by itself.
+For one thread. Partitions come and go with the group; each time that the group has given us ours,
+``poll`` returns an ``Assignment`` in place of messages, and the caller says where to read on. While
+a rebalance is under way it asks Kafka nothing but to go on with it. It never commits by itself and
+never moves a position by itself.
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -20,11 +21,14 @@ from kafka.errors import (
 
 from contracts.events import TOPIC
 from stats.errors import KafkaAwayError, LogReplacedError
-from stats.kafka_clients import KafkaAddress, Topics, consumer, speaking
+from stats.kafka_clients import KafkaAddress, Topics, consumer, keep_rejoining, speaking
 
 log = logging.getLogger(__name__)
 
 _POLL_MESSAGES = 64
+# A worker that does not poll for so many sessions holds up the others' rebalance no longer. A step
+# of the fold role takes a few deadlines of Kafka's answers at most.
+_LONGEST_STEP_SESSIONS = 6
 _NOT_A_MEMBER = (
     CommitFailedError,
     IllegalGenerationError,
@@ -63,6 +67,21 @@ class Assignment:
     places: Mapping[int, Place]
 
 
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What the broker says of us, asked just now.
+
+    Attributes:
+        member: whether the group holds us as a member.
+        fault: what is wrong with our place in the group, a sentence; empty where nothing is.
+        spans: our partition -> its first offset, and the one behind its last message.
+    """
+
+    member: bool
+    fault: str
+    spans: Mapping[int, tuple[int, int]]
+
+
 class PredictionLog(Protocol):
     """What the fold role reads. All methods raise ``StatsError``."""
 
@@ -78,8 +97,8 @@ class PredictionLog(Protocol):
     def verify(self) -> None:
         """Raises ``LogReplacedError`` unless all that was polled is of the assignment's topic."""
 
-    def ends(self) -> Mapping[int, int]:
-        """The end of each assigned partition, where the last answer told it. Asks nobody."""
+    def standing(self) -> Standing:
+        """Asks the broker, by a connection of its own, where we stand."""
 
     def close(self) -> None:
         """Leaves the group."""
@@ -112,14 +131,16 @@ class KafkaPredictionLog:
         """
         self._address = address
         self._topic = settings.topic
+        self._group = settings.group
         self._topics = Topics(address)
         try:
-            self._topic_id, _ = self._topics.describe(self._topic)
+            self._topic_id, self._partitions = self._topics.describe(self._topic)
             self._consumer = consumer(
                 address,
                 group_id=settings.group,
                 session_timeout_ms=int(settings.session_seconds * 1000),
                 heartbeat_interval_ms=int(settings.session_seconds * 1000 / 4),
+                max_poll_interval_ms=int(settings.session_seconds * 1000 * _LONGEST_STEP_SESSIONS),
                 auto_offset_reset="earliest",
                 fetch_max_bytes=16 << 20,
                 max_partition_fetch_bytes=4 << 20,
@@ -128,17 +149,17 @@ class KafkaPredictionLog:
         except BaseException:
             self._topics.close()
             raise
-        self._changes = _Changes()
-        self._known_changes = 0
-        self._consumer.subscribe([self._topic], listener=self._changes)
+        self._rebalances = _Rebalances(lambda: keep_rejoining(self._consumer))
+        self._known_assignments = 0
+        self._consumer.subscribe([self._topic], listener=self._rebalances)
 
     def poll(self, seconds: float) -> Sequence[Message] | Assignment:
         """See ``PredictionLog``."""
         with speaking():
             polled = self._consumer.poll(timeout_ms=int(seconds * 1000))
         # Positions of a new assignment are not where a range begins: what was polled is left.
-        if self._changes.count != self._known_changes:
-            self._known_changes = self._changes.count
+        if self._rebalances.assignments != self._known_assignments:
+            self._known_assignments = self._rebalances.assignments
             return self._assignment()
         return [
             Message(part.partition, record.offset, record.timestamp / 1000, record.value or b"")
@@ -168,18 +189,20 @@ class KafkaPredictionLog:
 
     def verify(self) -> None:
         """See ``PredictionLog``."""
-        topic_id, _ = self._topics.describe(self._topic)
+        topic_id, self._partitions = self._topics.describe(self._topic)
         if topic_id != self._topic_id:
             raise LogReplacedError(f"topic {self._topic} was made anew")
 
-    def ends(self) -> dict[int, int]:
+    def standing(self) -> Standing:
         """See ``PredictionLog``."""
-        ends = {}
-        for part in self._consumer.assignment():
-            end = self._consumer.highwater(part)
-            if end is not None:
-                ends[part.partition] = end
-        return ends
+        member = self._consumer.group_metadata().member_id
+        held = {part.partition for part in self._consumer.assignment()}
+        group = self._topics.group(self._group, self._topic)
+        return Standing(
+            member in group.members,
+            group.fault(member, held, self._partitions),
+            self._topics.spans(self._topic, sorted(held)),
+        )
 
     def close(self) -> None:
         """Leaves the group."""
@@ -210,14 +233,19 @@ class KafkaPredictionLog:
         return offset
 
 
-class _Changes(ConsumerRebalanceListener):
-    """Counts what happens to the assignment; runs in the client's own thread."""
+class _Rebalances(ConsumerRebalanceListener):
+    """Follows what happens to the assignment; runs in the client's own thread.
 
-    def __init__(self) -> None:
-        self.count = 0
+    Args:
+        keep_rejoining: has the client take part in the rebalance until it is over for us.
+    """
+
+    def __init__(self, keep_rejoining: Callable[[], None]) -> None:
+        self._keep_rejoining = keep_rejoining
+        self.assignments = 0
 
     def on_partitions_revoked(self, revoked: object) -> None:  # noqa: ARG002 - the client's way
-        self.count += 1
+        self._keep_rejoining()
 
     def on_partitions_assigned(self, assigned: object) -> None:  # noqa: ARG002
-        self.count += 1
+        self.assignments += 1

@@ -1,11 +1,12 @@
 """The topic of window records, read whole by one reader without a group.
 
-Called by whoever reads windows (``stats.reader``, ``stats.recount``), each from one thread. It
-commits nothing and writes nothing.
+For one thread. It commits nothing and writes nothing. Records that wait and are not read end the
+connection: whoever reads begins a new one.
 """
 
 import logging
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
@@ -14,8 +15,9 @@ from kafka import TopicPartition
 from contracts.events import UnknownSchemaError
 from contracts.windows import TOPIC, WindowRecord, decode, head
 from measures.merging import Windows
-from stats.errors import LogReplacedError
+from stats.errors import KafkaAwayError, LogReplacedError
 from stats.kafka_clients import KafkaAddress, Topics, consumer, speaking
+from stats.stall import PATIENCE_SECONDS, Look, Stall, look_on
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +32,7 @@ class RecordLog(Protocol):
         """The next messages, none within ``seconds``. Kafka being away is none too: see below."""
 
     def whole(self) -> bool:
-        """Asks Kafka how much there is; raises if nobody answers.
+        """Asks Kafka how much there is; raises if nobody answers, or if what waits is not read.
 
         True if all was polled that there was at the question before this one, or that there is now.
         """
@@ -42,19 +44,29 @@ class RecordLog(Protocol):
 class KafkaRecordLog:
     """The real one: all partitions, from a time onwards."""
 
-    def __init__(self, address: KafkaAddress, since: float, topic: str = TOPIC) -> None:
+    def __init__(
+        self,
+        address: KafkaAddress,
+        since: float,
+        topic: str = TOPIC,
+        *,
+        patience_seconds: float = PATIENCE_SECONDS,
+    ) -> None:
         """Connects, and goes to the first records that were written at ``since`` or later.
 
         Args:
             address: where Kafka is.
             since: unix seconds.
             topic: name of the topic.
+            patience_seconds: with records of a partition that wait without any being read.
 
         Raises:
             TopicMissingError: nothing was ever folded.
             KafkaAwayError: Kafka can't be reached.
         """
         self._patience = address.request_ms
+        self._stall_seconds = patience_seconds
+        self._stall = Stall()
         self._ends: dict[TopicPartition, int] = {}
         self._topic = topic
         self._topics = Topics(address)
@@ -89,10 +101,8 @@ class KafkaRecordLog:
             raise LogReplacedError(f"topic {self._topic} is not what it was")
         with speaking():
             ends = self._consumer.end_offsets(self._parts, timeout_ms=self._patience)
-            positions = {
-                part: self._consumer.position(part, timeout_ms=self._patience)
-                for part in self._parts
-            }
+        positions = self._positions()
+        self._note(ends, positions)
         # New records come all the time: who waits for a moment without any may wait for ever.
         enough, self._ends = self._ends or ends, ends
         return all(positions[part] >= enough[part] for part in self._parts)
@@ -101,6 +111,29 @@ class KafkaRecordLog:
         """See ``RecordLog``."""
         self._consumer.close(autocommit=False, timeout_ms=2000)
         self._topics.close()
+
+    def _positions(self) -> dict[TopicPartition, int]:
+        """Where the next records are; raises ``KafkaAwayError`` where that can't be found out."""
+        found = {}
+        with speaking():
+            for part in self._parts:
+                position = self._consumer.position(part, timeout_ms=self._patience)
+                if position is None:
+                    raise KafkaAwayError(f"no position in partition {part.partition} was found")
+                found[part] = position
+        return found
+
+    def _note(
+        self, ends: Mapping[TopicPartition, int], positions: Mapping[TopicPartition, int]
+    ) -> None:
+        """Raises ``StalledError`` where records wait, and for long none was read."""
+        look = Look(
+            {part.partition: end for part, end in ends.items()},
+            {part.partition: position for part, position in positions.items()},
+        )
+        now = time.monotonic()
+        self._stall = look_on(self._stall, look, now)
+        self._stall.check(now, self._stall_seconds)
 
     def _go_to(self, since: float) -> None:
         times = dict.fromkeys(self._parts, int(since * 1000))

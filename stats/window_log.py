@@ -1,6 +1,6 @@
 """The topic of window records with its offsets: what the evaluate role reads.
 
-Called by ``stats.evaluate`` from one thread. The counters' beginning is a set of offsets, so that
+For one thread. The counters' beginning is a set of offsets, so that
 whoever reads the topic can add up the same windows.
 """
 
@@ -44,11 +44,7 @@ class KafkaWindowLog(KafkaRecordLog):
 
     def progress(self) -> Progress:
         """See ``WindowLog``."""
-        with speaking():
-            positions = {
-                part: self._consumer.position(part, timeout_ms=self._patience)
-                for part in self._parts
-            }
+        positions = self._positions()
         lag = sum(max(0, self._ends.get(part, at) - at) for part, at in positions.items())
         return Progress(
             self._described[0], {part.partition: at for part, at in positions.items()}, lag

@@ -17,7 +17,7 @@ from stats.errors import KafkaAwayError, LogReplacedError, StatsError, TopicMiss
 from stats.fold import FoldCounts, Folder, FoldPace, first_range, run
 from stats.prediction_log import Assignment, Message, Place
 
-PACE = FoldPace(window_seconds=10, write_seconds=0.0)
+PACE = FoldPace(window_seconds=10, write_seconds=0.0, look_seconds=0.0)
 
 
 @dataclass
@@ -30,7 +30,14 @@ class Worker:
     def __post_init__(self) -> None:
         self.log = MemoryLog(self.kafka)
         self.sink = MemorySink(self.kafka)
-        self.folder = Folder(self.log, self.sink, PACE, self.counts)
+        self.now, self.pauses = 0.0, 0
+        self.folder = Folder(
+            self.log, self.sink, PACE, self.counts, clock=lambda: self.now, wait=self._pause
+        )
+
+    def _pause(self, seconds: float) -> None:
+        self.now += seconds
+        self.pauses += 1
 
     def until_all(self) -> None:
         for _ in range(200):

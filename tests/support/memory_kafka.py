@@ -10,7 +10,7 @@ from contracts.windows import encode as encode_record
 from measures.merging import Windows
 from measures.ranges import PartitionFold
 from stats.errors import KafkaAwayError, LogReplacedError, RecordTooLargeError
-from stats.prediction_log import Assignment, Message, Place
+from stats.prediction_log import Assignment, Message, Place, Standing
 
 NOWHERE = 10**9
 
@@ -53,12 +53,18 @@ class MemoryKafka:
 
 @dataclass
 class MemoryLog:
-    """One member of the group. ``given`` is what the group gives it next."""
+    """One member of the group.
+
+    ``given`` is what the group gives it next, ``fault`` what is wrong with its place in the group.
+    One that is ``deaf`` is given no message, whatever comes.
+    """
 
     kafka: MemoryKafka
     given: set[int] | None = None
     most: int = 5
     failing: bool = False
+    deaf: bool = False
+    fault: str = ""
     closed: bool = False
     _topic_id: str = ""
     _positions: dict[int, int] = field(default_factory=dict)
@@ -71,7 +77,9 @@ class MemoryLog:
             self._topic_id = self.kafka.topic_id
             self._positions = dict.fromkeys(mine, NOWHERE)
             return Assignment(self._topic_id, {number: self._place(number) for number in mine})
-        polled = []
+        polled: list[Message] = []
+        if self.deaf:
+            return polled
         for partition, position in self._positions.items():
             messages = self.kafka.log.get(partition, [])[position : position + self.most]
             self._positions[partition] += len(messages)
@@ -95,8 +103,12 @@ class MemoryLog:
         if self.kafka.topic_id != self._topic_id:
             raise LogReplacedError("made anew")
 
-    def ends(self) -> Mapping[int, int]:
-        return {number: len(self.kafka.log.get(number, [])) for number in self._positions}
+    def standing(self) -> Standing:
+        spans = {
+            number: (self.kafka.beginning.get(number, 0), len(self.kafka.log.get(number, [])))
+            for number in self._positions
+        }
+        return Standing(not self.fault, self.fault, spans)
 
     def close(self) -> None:
         self.closed = True

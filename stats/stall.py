@@ -1,0 +1,140 @@
+"""Whether reading stands still: messages wait that nobody reads, or the group does not hold us.
+
+A client may believe itself connected and joined, and read nothing for ever. So this goes by what
+the broker says at a question of its own, and by what was really read, whatever the cause. Pure
+functions of values; the times are those of one clock, in seconds, and are passed in.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+from stats.errors import StalledError
+
+PATIENCE_SECONDS = 15.0
+_STABLE = "Stable"
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A consumer group as its coordinator describes it.
+
+    Attributes:
+        state: in Kafka's words, or the error that was the answer.
+        members: member id -> the partitions of our topic that the group gave it.
+    """
+
+    state: str = ""
+    members: Mapping[str, frozenset[int]] = field(default_factory=dict)
+
+    def fault(self, member: str, held: Collection[int], topic: Collection[int]) -> str:
+        """What is wrong with a member's place in the group; empty where nothing is.
+
+        Args:
+            member: the id that the member has by its own account.
+            held: the partitions that it reads.
+            topic: all partitions of the topic.
+        """
+        if member not in self.members:
+            return f"the group does not hold this worker as a member (its state: {self.state})"
+        if self.state != _STABLE:
+            return f"the group is {self.state}"
+        given = self.members[member]
+        if given != frozenset(held):
+            return f"the group gave this worker {_named(given)}, and it reads {_named(held)}"
+        unowned = frozenset(topic).difference(*self.members.values())
+        return f"the group gave {_named(unowned)} to nobody" if unowned else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """One look at how far reading is.
+
+    Attributes:
+        ends: partition -> offset behind its last message, as the broker said just now; of all that
+            are to be read here.
+        positions: partition -> offset of the next message to read.
+        fault: what is wrong with our place in the group; empty where nothing is.
+    """
+
+    ends: Mapping[int, int]
+    positions: Mapping[int, int]
+    fault: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Something that waits: for a partition's reading to go on, where it has a position."""
+
+    since: float
+    why: str
+    position: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Stall:
+    """What waits at present. Nothing, at the beginning of a connection."""
+
+    partitions: Mapping[int, Wait] = field(default_factory=dict)
+    group: Wait | None = None
+
+    @property
+    def longest(self) -> Wait | None:
+        """What has waited longest."""
+        waits = [*self.partitions.values(), *([self.group] if self.group else [])]
+        return min(waits, key=lambda wait: wait.since, default=None)
+
+    def seconds(self, now: float) -> float:
+        """For how long something has waited."""
+        longest = self.longest
+        return max(0.0, now - longest.since) if longest else 0.0
+
+    def check(self, now: float, patience_seconds: float = PATIENCE_SECONDS) -> None:
+        """Raises ``StalledError`` once something has waited for longer than is right."""
+        longest = self.longest
+        if longest is not None and self.seconds(now) >= patience_seconds:
+            raise StalledError(f"for {self.seconds(now):.0f} s, {longest.why}")
+
+
+def look_on(before: Stall, look: Look, now: float) -> Stall:
+    """What waits after another look.
+
+    A partition waits while messages lie behind its position and the position stays the same; any
+    message that is read ends that. The group's fault waits for as long as there is any.
+    """
+    partitions = {}
+    for partition, end in look.ends.items():
+        position = look.positions.get(partition, 0)
+        if end <= position:
+            continue
+        wait = before.partitions.get(partition)
+        since = wait.since if wait is not None and wait.position == position else now
+        why = f"{end - position} messages of partition {partition} wait, and none was read"
+        partitions[partition] = Wait(since, why, position)
+    group = None
+    if look.fault:
+        group = Wait(before.group.since if before.group else now, look.fault)
+    return Stall(partitions, group)
+
+
+class EmptyPolls:
+    """Tells a loop to pause that is given nothing, again and again, without having waited for it.
+
+    Args:
+        wait_seconds: for how long a poll is to wait where there is nothing.
+        in_a_row: so many empty ones that waited less than half of it are an accident.
+    """
+
+    def __init__(self, wait_seconds: float, in_a_row: int = 5) -> None:
+        self._least = wait_seconds / 2
+        self._in_a_row = in_a_row
+        self._count = 0
+
+    def spins(self, took_seconds: float, *, empty: bool) -> bool:
+        """Whether to pause, after a poll that took so long."""
+        self._count = self._count + 1 if empty and took_seconds < self._least else 0
+        return self._count >= self._in_a_row
+
+
+def _named(partitions: Collection[int]) -> str:
+    numbers = ", ".join(map(str, sorted(partitions)))
+    return f"partitions {numbers}" if numbers else "no partition"
