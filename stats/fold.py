@@ -35,7 +35,7 @@ class FoldCounts:
         connected: the broker says that we are a member of the group; or there is no topic yet.
         last_read: when a message was last read, unix seconds; 0: never.
         checked: when the broker last said where we stand, unix seconds; 0: never.
-        well: when we last were where we should be, with nothing that waits; monotonic seconds.
+        well: when we last were where we should be, and read what there was; monotonic seconds.
         ends: our partition -> offset behind its last message, as the broker said.
         positions: our partition -> offset of the next message to read.
         lag: our partition -> messages between the two.
@@ -175,8 +175,8 @@ class Folder:
         counts.lag = {
             partition: max(0, end - positions[partition]) for partition, end in ends.items()
         }
-        if standing.member:
-            counts.well = max(counts.well, now - self._stall.seconds(now))
+        if self._stall.well:
+            counts.well = now
         self._stall.check(now, self._pace.patience_seconds)
 
     def _begin(self, assignment: Assignment) -> None:

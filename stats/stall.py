@@ -63,11 +63,15 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Something that waits: for a partition's reading to go on, where it has a position."""
+    """Something that waits: the group's fault, or messages of a partition behind its position.
+
+    ``moving``: some of the partition's messages were read since the look before.
+    """
 
     since: float
     why: str
     position: int = 0
+    moving: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +86,11 @@ class Stall:
         """What has waited longest."""
         waits = [*self.partitions.values(), *([self.group] if self.group else [])]
         return min(waits, key=lambda wait: wait.since, default=None)
+
+    @property
+    def well(self) -> bool:
+        """Whether all is as it should be: the group holds us, and what waits is being read."""
+        return self.group is None and all(wait.moving for wait in self.partitions.values())
 
     def seconds(self, now: float) -> float:
         """For how long something has waited."""
@@ -107,9 +116,10 @@ def look_on(before: Stall, look: Look, now: float) -> Stall:
         if end <= position:
             continue
         wait = before.partitions.get(partition)
-        since = wait.since if wait is not None and wait.position == position else now
+        moving = wait is not None and wait.position != position
+        since = now if wait is None or moving else wait.since
         why = f"{end - position} messages of partition {partition} wait, and none was read"
-        partitions[partition] = Wait(since, why, position)
+        partitions[partition] = Wait(since, why, position, moving)
     group = None
     if look.fault:
         group = Wait(before.group.since if before.group else now, look.fault)

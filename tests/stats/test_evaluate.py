@@ -12,7 +12,7 @@ from contracts import metrics
 from contracts.endpoint import Arm, EndpointStatus, Route
 from contracts.windows import Cell, WindowRecord, encode
 from stats.drift import DriftSettings
-from stats.errors import KafkaAwayError, StatsError, TopicMissingError
+from stats.errors import KafkaAwayError, StalledError, StatsError, TopicMissingError
 from stats.evaluate import EvaluatePace, Evaluator
 from stats.evaluation import Evaluation, Pace
 from stats.learnt import Forgetful
@@ -42,6 +42,7 @@ class FakeLog:
     error: Exception | None = None
     topic_id: str = "windows"
     at: int = 0
+    stalled: bool = False
     polls: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
     closed: bool = False
 
@@ -56,6 +57,8 @@ class FakeLog:
         return given
 
     def whole(self) -> bool:
+        if self.stalled:
+            raise StalledError("records wait, and none was read")
         return True
 
     def progress(self) -> Progress:
@@ -173,6 +176,18 @@ def test_kafka_away_and_back_again_counts_nothing_twice(start: Start) -> None:
     assert health(evaluator, metrics.EVALUATE_FAILURES) == 2
     # All of the past at the start, then only what came since it was last known.
     assert world.since == [NOW - DAY, NOW - 120, NOW - 120]
+
+
+def test_a_connection_that_stands_still_is_followed_by_one_that_reads(start: Start) -> None:
+    first, second = FakeLog(), FakeLog()
+    evaluator = start(World([first, second]))
+    first.turns()
+    first.give(record(5))
+    first.stalled = True
+    second.give(record(5), record(6, end=2))
+    assert attempts(evaluator) == 6
+    assert health(evaluator, metrics.EVALUATE_FAILURES) == 1
+    assert first.closed
 
 
 def test_a_topic_made_anew_is_read_on_and_said_to_be_another_log(start: Start) -> None:

@@ -13,7 +13,13 @@ from prediction_batches import batch_of
 
 from contracts.events import EventBatch
 from contracts.windows import RANGE_MESSAGES
-from stats.errors import KafkaAwayError, LogReplacedError, StatsError, TopicMissingError
+from stats.errors import (
+    KafkaAwayError,
+    LogReplacedError,
+    StalledError,
+    StatsError,
+    TopicMissingError,
+)
 from stats.fold import FoldCounts, Folder, FoldPace, first_range, run
 from stats.prediction_log import Assignment, Message, Place
 
@@ -25,7 +31,7 @@ class Worker:
     """One process of the role."""
 
     kafka: MemoryKafka
-    counts: FoldCounts = field(default_factory=FoldCounts)
+    counts: FoldCounts = field(default_factory=lambda: FoldCounts(well=0.0))
 
     def __post_init__(self) -> None:
         self.log = MemoryLog(self.kafka)
@@ -240,6 +246,89 @@ def test_a_kafka_without_the_topic_yet_is_there() -> None:
     run(connect, FoldPace(window_seconds=10), counts, stop)
     assert seen == [False, True]
     assert not counts.connected
+
+
+def test_messages_that_come_and_are_not_read_end_the_connection() -> None:
+    kafka = MemoryKafka()
+    worker = worker_of(kafka, 0, 1)
+    worker.until_all()
+    worker.log.deaf = True
+    worker.now = 1000.0
+    worker.until_all()  # without traffic nothing stands still
+    fill(kafka, 3)
+    worker.folder.step()
+    worker.now += PACE.patience_seconds - 1
+    worker.folder.step()
+    worker.now += 1
+    with pytest.raises(StalledError, match="wait, and none was read"):
+        worker.folder.step()
+
+
+def test_a_group_that_does_not_hold_the_worker_ends_the_connection_without_traffic_too() -> None:
+    worker = worker_of(MemoryKafka(), 0, 1)
+    worker.until_all()
+    connected = [worker.counts.connected]
+    worker.log.fault = "the group does not hold this worker"
+    worker.folder.step()
+    assert [*connected, worker.counts.connected] == [True, False]
+    worker.now += PACE.patience_seconds
+    with pytest.raises(StalledError, match="does not hold this worker"):
+        worker.folder.step()
+
+
+def test_an_idle_log_whose_old_messages_were_deleted_does_not_stand_still() -> None:
+    kafka = MemoryKafka(partitions=1, committed={0: ("t", 70)})
+    fill(kafka, 140)
+    kafka.beginning[0] = 140
+    worker = worker_of(kafka, 0)
+    worker.until_all()
+    worker.now += 1000.0
+    worker.until_all()
+    assert worker.counts.lag == {0: 0}
+
+
+def test_where_the_worker_is_in_each_of_its_partitions_is_known() -> None:
+    kafka = MemoryKafka(partitions=3)
+    worker = worker_of(kafka, 0, 2)
+    worker.until_all()
+    worker.log.deaf = True
+    fill(kafka, 9)
+    worker.folder.step()
+    assert (worker.counts.ends, worker.counts.positions) == ({0: 3, 2: 3}, {0: 0, 2: 0})
+    assert worker.counts.lag == {0: 3, 2: 3}
+    assert worker.counts.last_read == 0
+    stood = worker.counts.well
+    worker.now += 10
+    worker.folder.step()
+    assert worker.counts.well == stood
+    worker.log.deaf = False
+    worker.until_all()
+    assert worker.counts.positions == worker.counts.ends == {0: 3, 2: 3}
+    assert worker.counts.last_read > 0
+    assert worker.counts.well >= stood + 10
+
+
+def test_a_client_that_gives_nothing_without_waiting_for_it_does_not_spin() -> None:
+    worker = worker_of(MemoryKafka(), 0, 1)
+    worker.until_all()
+    assert worker.pauses == worker.counts.empty_polls > 100
+
+
+def test_a_connection_that_stands_still_is_followed_by_one_that_reads() -> None:
+    kafka = MemoryKafka(partitions=1)
+    fill(kafka, 30)
+    stop, counts = threading.Event(), FoldCounts()
+    deaf = MemoryLog(kafka, given={0}, deaf=True)
+    logs = [deaf, _Stopping(kafka, given={0}, most=30, stop=stop)]
+
+    def connect() -> tuple[MemoryLog, MemorySink]:
+        return logs.pop(0), MemorySink(kafka)
+
+    at_once = FoldPace(window_seconds=10, look_seconds=0.0, patience_seconds=0.0)
+    run(connect, at_once, counts, stop)
+    agree(kafka)
+    assert kafka.committed == {0: ("t", 30)}
+    assert (counts.stalls, counts.failures, deaf.closed) == (1, 1, True)
 
 
 @dataclass

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 from fold_world import Topics, Workers, agree, until
+from idle_processes import spinning
+from kafka_proxy import SYNC_GROUP, KafkaProxy
 
 from contracts.windows import RANGE_MESSAGES
 from headrace.stack.kafka import KafkaProcess
@@ -60,6 +62,26 @@ def test_a_worker_that_was_told_to_stop_leaves_nothing_unwritten(
     workers.start()
     topics.until_folded()
     agree(topics)
+
+
+def test_a_worker_whose_join_ends_between_two_polls_folds_on_and_does_not_spin(
+    kafka: KafkaProcess, topics: Topics, tmp_path: Path
+) -> None:
+    topics.make()
+    with KafkaProxy(kafka.bootstrap) as proxy:
+        workers = Workers(topics, tmp_path, bootstrap=proxy.bootstrap)
+        worker = workers.start()
+        topics.produce(40)
+        topics.until_folded()
+        joins = proxy.asked(SYNC_GROUP)
+        proxy.slow(SYNC_GROUP, 0.6)  # three polls of the fold role
+        topics.grow(8)
+        proxy.until_asked(SYNC_GROUP, joins + 1)
+        assert spinning(worker.pid, window_seconds=1.0, windows=5) == {}
+        topics.produce(80)
+        topics.until_folded()
+        agree(topics)
+        workers.end()
 
 
 def test_events_of_a_topic_that_was_made_anew_are_counted_apart(

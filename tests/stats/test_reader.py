@@ -8,7 +8,7 @@ import pytest
 
 from contracts.endpoint import Arm
 from contracts.windows import Cell, EndpointWindow, WindowRecord, encode
-from stats.errors import KafkaAwayError
+from stats.errors import KafkaAwayError, StalledError
 from stats.reader import ReaderPace, WindowsReader
 
 pytestmark = pytest.mark.slow
@@ -34,6 +34,7 @@ class FakeLog:
     messages: list[bytes] = field(default_factory=list)
     error: Exception | None = None
     complete: bool = True
+    stalled: bool = False
     closed: threading.Event = field(default_factory=threading.Event)
     asked: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
     go_on: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
@@ -47,6 +48,8 @@ class FakeLog:
 
     def whole(self) -> bool:
         self.asked.release()
+        if self.stalled:
+            raise StalledError("records wait, and none was read")
         return self.complete
 
     def close(self) -> None:
@@ -174,6 +177,17 @@ def test_after_an_error_it_reads_again_and_keeps_what_it_had(world: World) -> No
     world.read(record(64, (9_980, 1)))
     world.until(lambda: world.counts() == [(9_980, 4)])
     assert all(since < NOW - PACE.keep_seconds + 100 for since in world.since)
+
+
+def test_a_connection_that_stands_still_is_followed_by_one_that_reads(world: World) -> None:
+    world.reader.start()
+    world.read(record(0, (9_980, 3)))
+    still, world.log = world.log, FakeLog()
+    still.stalled = True
+    world.now += PACE.check_seconds
+    assert still.closed.wait(60)
+    world.read(record(64, (9_980, 1)))
+    world.until(lambda: world.counts() == [(9_980, 4)])
 
 
 def test_after_a_fault_of_ours_nothing_is_known_until_all_was_read_anew(

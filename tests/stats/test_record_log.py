@@ -14,7 +14,13 @@ from running_stack import until
 from contracts.windows import WindowRecord
 from headrace.stack.kafka import KafkaProcess
 from measures.folding import Fold
-from stats.errors import KafkaAwayError, LogReplacedError, RecordTooLargeError, TopicMissingError
+from stats.errors import (
+    KafkaAwayError,
+    LogReplacedError,
+    RecordTooLargeError,
+    StalledError,
+    TopicMissingError,
+)
 from stats.kafka_clients import KafkaAddress, Topic
 from stats.reader import ReaderPace, WindowsReader
 from stats.record_log import KafkaRecordLog
@@ -110,6 +116,17 @@ def test_no_topic_is_told_apart_from_no_kafka(address: KafkaAddress) -> None:
         KafkaRecordLog(address, 0.0, "nobody-made-this")
     with pytest.raises(KafkaAwayError):
         KafkaRecordLog(KafkaAddress(("127.0.0.1:1",)), 0.0, "any")
+
+
+def test_records_that_wait_and_are_never_read_end_the_connection(
+    address: KafkaAddress, topic: Topic, sink: KafkaRecordSink
+) -> None:
+    log = KafkaRecordLog(address, 0.0, topic.name, patience_seconds=0.5)
+    assert log.whole()
+    sink.write([record(64 * n, partition=n) for n in range(3)])
+    with pytest.raises(StalledError, match="wait, and none was read"):
+        until("it is told", 60, log.whole)  # asked again and again, and never polled
+    log.close()
 
 
 def test_a_topic_made_anew_is_noticed(

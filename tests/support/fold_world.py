@@ -70,6 +70,14 @@ class Topics:
         admin.wait_for_topics([self.predictions])
         admin.close()
 
+    def grow(self, partitions: int) -> None:
+        """Adds partitions to the topic of predictions, up to so many."""
+        admin = KafkaAdminClient(bootstrap_servers=self.bootstrap)
+        admin.create_partitions({self.predictions: partitions})
+        admin.wait_for_topics([self.predictions])
+        admin.close()
+        self.partitions = partitions
+
     def delete(self, topic: str) -> None:
         admin = KafkaAdminClient(bootstrap_servers=self.bootstrap)
         admin.delete_topics([topic])
@@ -225,17 +233,20 @@ def agree(topics: Topics) -> Recount:
 
 
 class Workers:
-    """Fold processes of one test."""
+    """Fold processes of one test. They reach Kafka at ``bootstrap``, if not where the test does."""
 
-    def __init__(self, topics: Topics, folder: Path, write_seconds: float = 0.2) -> None:
+    def __init__(
+        self, topics: Topics, folder: Path, write_seconds: float = 0.2, bootstrap: str = ""
+    ) -> None:
         self._topics = topics
+        self._bootstrap = bootstrap or topics.bootstrap
         self._write_seconds = write_seconds
         self._folder = folder
         self._running: list[subprocess.Popen[bytes]] = []
 
     def start(self) -> "subprocess.Popen[bytes]":
         flags = {
-            "kafka-bootstrap": self._topics.bootstrap,
+            "kafka-bootstrap": self._bootstrap,
             "group": f"fold-{self._topics.suffix}",
             "predictions-topic": self._topics.predictions,
             "windows-topic": self._topics.windows,
