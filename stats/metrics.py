@@ -45,7 +45,7 @@ _COUNTERS = {
 class FoldCollector(Collector):
     """The counts of one process."""
 
-    def __init__(self, counts: FoldCounts, clock: Callable[[], float]) -> None:
+    def __init__(self, counts: FoldCounts, clock: Callable[[], float] = time.monotonic) -> None:
         self._counts = counts
         self._clock = clock
 

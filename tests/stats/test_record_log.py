@@ -4,6 +4,7 @@ import random
 import time
 import uuid
 from collections.abc import Iterator
+from typing import NoReturn
 
 import pytest
 from kafka import KafkaAdminClient
@@ -118,6 +119,12 @@ def test_no_topic_is_told_apart_from_no_kafka(address: KafkaAddress) -> None:
         KafkaRecordLog(KafkaAddress(("127.0.0.1:1",)), 0.0, "any")
 
 
+def ask_on(log: KafkaRecordLog) -> NoReturn:
+    """Asks again and again, and never polls."""
+    while True:
+        log.whole()
+
+
 def test_records_that_wait_and_are_never_read_end_the_connection(
     address: KafkaAddress, topic: Topic, sink: KafkaRecordSink
 ) -> None:
@@ -125,7 +132,7 @@ def test_records_that_wait_and_are_never_read_end_the_connection(
     assert log.whole()
     sink.write([record(64 * n, partition=n) for n in range(3)])
     with pytest.raises(StalledError, match="wait, and none was read"):
-        until("it is told", 60, log.whole)  # asked again and again, and never polled
+        ask_on(log)
     log.close()
 
 
