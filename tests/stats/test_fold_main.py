@@ -77,7 +77,7 @@ def test_a_worker_whose_join_ends_between_two_polls_folds_on_and_does_not_spin(
         proxy.slow(SYNC_GROUP, 0.6)  # three polls of the fold role
         topics.grow(8)
         proxy.until_asked(SYNC_GROUP, joins + 1)
-        assert spinning(worker.pid, window_seconds=1.0, windows=5) == {}
+        assert spinning(worker.pid, share=0.2, window_seconds=1.0, windows=5) == {}
         topics.produce(80)
         topics.until_folded()
         agree(topics)
