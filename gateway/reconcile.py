@@ -293,6 +293,7 @@ def _view(routes: EndpointRoutes) -> EndpointView:
         max_texts=limits.max_texts_per_request,
         timeout_seconds=limits.timeout_seconds,
         ready=True,  # as the handler finds it when asked
+        multi_label=manifest.multi_label,
         metadata={"model": endpoint.spec.model, "precision": manifest.precision.value},
     )
 

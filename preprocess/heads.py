@@ -44,11 +44,23 @@ def task_values(
     return class_scores(values, multi_label=multi_label)
 
 
+def by_sigmoid(classes: int, *, multi_label: bool) -> bool:
+    """Whether each class is scored on its own, by sigmoid, and not by softmax over all of them.
+
+    That is so for multi-label models, and for those of a single class, where softmax could only
+    say 1.
+
+    Args:
+        classes: how many there are.
+        multi_label: each class on its own.
+    """
+    return multi_label or classes == 1
+
+
 def class_scores(logits: NDArray[np.float32], *, multi_label: bool) -> Scores:
     """Probabilities of classes.
 
-    Softmax over the classes, which sums to 1; sigmoid of each class for multi-label models and for
-    those of a single class, where softmax could only say 1.
+    Softmax over the classes, which sums to 1, or sigmoid of each class: see ``by_sigmoid``.
 
     Args:
         logits: finite, float32 ``[texts, classes]``.
@@ -57,7 +69,7 @@ def class_scores(logits: NDArray[np.float32], *, multi_label: bool) -> Scores:
     Returns:
         float32 ``[texts, classes]`` between 0 and 1.
     """
-    if multi_label or logits.shape[1] == 1:
+    if by_sigmoid(logits.shape[1], multi_label=multi_label):
         # exp of a negative number only: no overflow at either end.
         small = np.exp(-np.abs(logits))
         return np.where(logits >= 0, 1 / (1 + small), small / (1 + small)).astype(np.float32)

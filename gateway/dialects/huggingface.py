@@ -80,7 +80,8 @@ def check_parameters(parameters: HuggingFaceParameters, view: EndpointView) -> N
         for name in ("top_k", "function_to_apply"):
             if getattr(parameters, name) not in (None, msgspec.UNSET):
                 raise InvalidInputError(f"parameters.{name}: {view.name} does {view.task}.")
-    function = "sigmoid" if view.multi_label else "softmax"
+    by_sigmoid = heads.by_sigmoid(len(view.labels), multi_label=view.multi_label)
+    function = "sigmoid" if by_sigmoid else "softmax"
     if parameters.function_to_apply not in (None, function):
         raise InvalidInputError(
             f"parameters.function_to_apply: the scores of {view.name} are made by {function}."

@@ -61,6 +61,8 @@ def manifest_of(
     instances: int = 1,
     max_batch_size: int = 8,
     buckets: tuple[int, ...] = (4, 8, 16),
+    labels: tuple[str, ...] = LABELS,
+    multi_label: bool = False,
 ) -> Manifest:
     """A classifier of two labels, rows of at most the last bucket's tokens."""
     content = tokenizer_json()
@@ -68,7 +70,8 @@ def manifest_of(
         model=model,
         version=version,
         task=Task.TEXT_CLASSIFICATION,
-        labels=LABELS,
+        labels=labels,
+        multi_label=multi_label,
         precision=Precision.FP32,
         instances=instances,
         max_batch_size=max_batch_size,
@@ -78,7 +81,7 @@ def manifest_of(
             TensorSpec(name=name, datatype=Datatype.INT64, shape=(-1, -1))
             for name in ("input_ids", "attention_mask")
         ),
-        outputs=(TensorSpec(name="logits", datatype=Datatype.FP32, shape=(-1, 2)),),
+        outputs=(TensorSpec(name="logits", datatype=Datatype.FP32, shape=(-1, len(labels))),),
         files={
             TOKENIZER: PackageFile(sha256=hashlib.sha256(content).hexdigest(), bytes=len(content))
         },
