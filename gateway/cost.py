@@ -1,12 +1,18 @@
-"""What a batch costs on the engine at hand, by row length and number of rows.
+"""What a batch costs on the engines at hand, by row length and number of rows.
 
-Warm-up's table seeds it where a loader reported one; every answered batch corrects it. The
-schedule asks it how many rows are worth sending together, and admission how long the queue is.
-Pure: no clock, no I/O, and it never refuses anything by itself.
+A ``CostModel`` is what is known of a package on one Triton: warm-up's table seeds it where a loader
+reported one, and every answered batch corrects it. ``JointCosts`` are those of all Tritons that
+serve the package. The schedule asks them how many rows are worth sending together, and admission
+how long the queue is. Pure: no clock, no I/O, and it never refuses anything by itself.
+
+No estimate lies outside of what was measured, as a multiple of the shape that is assumed at first.
 """
 
+import math
+from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
+from statistics import median
 
 from contracts.loading import CostPoint
 
@@ -34,46 +40,23 @@ def batch_sizes(largest: int) -> tuple[int, ...]:
     return tuple(sizes)
 
 
-class CostModel:
-    """Seconds of engine time for a batch, interpolated between known points.
+class Costs(ABC):
+    """What batches cost, and how large they had best be.
 
     Args:
-        buckets: row lengths in tokens, ascending.
         max_rows: the engine's largest batch.
     """
 
-    def __init__(self, buckets: Sequence[int], max_rows: int) -> None:
+    def __init__(self, max_rows: int) -> None:
         self._sizes = batch_sizes(max_rows)
         self._max_rows = max_rows
-        self._points: dict[int, list[float | None]] = {
-            bucket: [None] * len(self._sizes) for bucket in buckets
-        }
-        self._scale = 1.0  # of the prior, for points that nobody has measured
         # Both are looked at for every row, and found anew after some observations.
         self._best: dict[int, int] = {}
         self._row_seconds: dict[int, float] = {}
-        self._seen = 0
 
-    def seed(self, points: Iterable[CostPoint]) -> None:
-        """Takes a warm-up's measurements; points of other buckets or sizes are left out."""
-        for point in points:
-            row = self._points.get(point.bucket)
-            if row is not None and point.batch in self._sizes:
-                row[self._sizes.index(point.batch)] = point.milliseconds / 1000
-                self._scale = point.milliseconds / 1000 / _prior(point.bucket, point.batch)
-        self._review()
-
+    @abstractmethod
     def seconds(self, bucket: int, rows: int) -> float:
         """Estimated engine time of ``rows`` rows padded to ``bucket`` tokens."""
-        sizes = self._sizes
-        at = bisect_left(sizes, rows)
-        if at == len(sizes):
-            return self._point(bucket, at - 1) * rows / sizes[-1]
-        if sizes[at] == rows:
-            return self._point(bucket, at)
-        low, high = self._point(bucket, at - 1), self._point(bucket, at)
-        share = (rows - sizes[at - 1]) / (sizes[at] - sizes[at - 1])
-        return low + (high - low) * share
 
     def best_rows(self, bucket: int) -> int:
         """Rows a batch beyond which waiting for more brings no more rows a second."""
@@ -90,27 +73,91 @@ class CostModel:
             known = self._row_seconds[bucket] = self.seconds(bucket, best) / best
         return known
 
+    def _review(self) -> None:
+        self._best.clear()
+        self._row_seconds.clear()
+
+    def _find_best(self, bucket: int) -> int:
+        rates = [size / (self.seconds(bucket, size) + _OVERHEAD_SECONDS) for size in self._sizes]
+        enough = max(rates) * _GOOD_ENOUGH
+        return next(size for size, rate in zip(self._sizes, rates, strict=True) if rate >= enough)
+
+
+class CostModel(Costs):
+    """Seconds of engine time for a batch on one Triton, interpolated between known points.
+
+    Args:
+        buckets: row lengths in tokens, ascending.
+        max_rows: the engine's largest batch.
+    """
+
+    def __init__(self, buckets: Sequence[int], max_rows: int) -> None:
+        super().__init__(max_rows)
+        self._points: dict[int, list[float | None]] = {
+            bucket: [None] * len(self._sizes) for bucket in buckets
+        }
+        self._scale = 1.0  # of the prior, for points that nobody has measured
+        self._seen = 0
+
+    @property
+    def known(self) -> bool:
+        """Whether any batch was measured."""
+        return self._seen > 0
+
+    def seed(self, points: Iterable[CostPoint]) -> None:
+        """Takes a warm-up's measurements; points of other buckets or sizes are left out."""
+        scales = []
+        for point in points:
+            row = self._points.get(point.bucket)
+            if row is not None and point.batch in self._sizes:
+                measured = point.milliseconds / 1000
+                row[self._sizes.index(point.batch)] = measured
+                scales.append(measured / _prior(point.bucket, point.batch))
+        if scales:
+            self._scale = median(scales)
+            self._seen += len(scales)
+        self._review()
+
+    def seconds(self, bucket: int, rows: int) -> float:
+        """See ``Costs.seconds``."""
+        sizes = self._sizes
+        at = bisect_left(sizes, rows)
+        if at == len(sizes):
+            return self._point(bucket, at - 1) * rows / sizes[-1]
+        if sizes[at] == rows:
+            return self._point(bucket, at)
+        low, high = self._point(bucket, at - 1), self._point(bucket, at)
+        share = (rows - sizes[at - 1]) / (sizes[at] - sizes[at - 1])
+        return low + (high - low) * share
+
     def observe(self, bucket: int, rows: int, seconds: float) -> None:
-        """Learns from a batch that had an engine to itself for ``seconds``."""
-        if seconds <= 0 or rows < 1 or rows > self._max_rows:
+        """Learns from a batch that had an engine to itself for ``seconds``.
+
+        What can be no batch's (no rows or too many, no time or no end) is passed over.
+        """
+        if not (0 < seconds < math.inf and 1 <= rows <= self._max_rows):
             return
-        ratio = seconds / self.seconds(bucket, rows)
-        ratio = min(_LARGEST_STEP, max(1 / _LARGEST_STEP, ratio))
+        step = _step(seconds / self.seconds(bucket, rows))
+        scale = seconds / _prior(bucket, rows)
         at = bisect_left(self._sizes, rows)
         touched = (at,) if self._sizes[at] == rows else (at - 1, at)
         before = [self._point(bucket, index) for index in touched]
         points = self._points[bucket]
         for index, point in zip(touched, before, strict=True):
             rate = 1.0 if points[index] is None else _LEARNING_RATE
-            points[index] = point * ratio**rate
+            # Between two sizes both answer for the error, and each alone could be moved past all
+            # that was ever measured: none goes beyond what this batch would be at its own size.
+            limit = scale * _prior(bucket, self._sizes[index])
+            moved = point * step**rate
+            points[index] = (
+                min(moved, max(point, limit)) if step > 1 else max(moved, min(point, limit))
+            )
         self._seen += 1
-        self._scale *= ratio ** max(_LEARNING_RATE, 1 / self._seen)
+        # By its own error: that of a point, whose moves are its own, would be counted once for
+        # each point that the same change of pace moves.
+        self._scale *= _step(scale / self._scale) ** max(_LEARNING_RATE, 1 / self._seen)
         if self._seen % _REVIEW_EVERY == 0 or self._seen < _REVIEW_EVERY:
             self._review()
-
-    def _review(self) -> None:
-        self._best.clear()
-        self._row_seconds.clear()
 
     def _point(self, bucket: int, index: int) -> float:
         points = self._points[bucket]
@@ -125,14 +172,10 @@ class CostModel:
         nearest = points[at] or 0.0
         return nearest * _prior(bucket, size) / _prior(bucket, self._sizes[at])
 
-    def _find_best(self, bucket: int) -> int:
-        rates = [
-            size / (self._point(bucket, index) + _OVERHEAD_SECONDS)
-            for index, size in enumerate(self._sizes)
-        ]
-        enough = max(rates) * _GOOD_ENOUGH
-        return next(size for size, rate in zip(self._sizes, rates, strict=True) if rate >= enough)
-
 
 def _prior(bucket: int, rows: int) -> float:
     return _PRIOR_FIXED_SECONDS + _PRIOR_SECONDS_A_TOKEN * bucket * rows
+
+
+def _step(ratio: float) -> float:
+    return min(_LARGEST_STEP, max(1 / _LARGEST_STEP, ratio))

@@ -1,5 +1,7 @@
 """Costs: a measured table is believed, the rest follows from it, and answers correct it."""
 
+from math import inf, nan
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -71,20 +73,77 @@ def test_a_single_pause_does_not_move_a_known_cost_far() -> None:
     assert cost.seconds(64, 8) < 0.008 * 2
 
 
-@given(
-    st.lists(
-        st.tuples(
-            st.sampled_from(BUCKETS),
-            st.integers(min_value=-1, max_value=40),
-            st.floats(min_value=-1, max_value=1e6, allow_nan=False),
-        ),
-        max_size=60,
-    )
-)
-def test_whatever_is_observed_costs_stay_usable(seen: list[tuple[int, int, float]]) -> None:
+def batches(paces: st.SearchStrategy[float]) -> st.SearchStrategy[list[tuple[int, int, float]]]:
+    """Buckets, rows, and seconds as multiples of what is assumed at first."""
+    rows = st.integers(min_value=1, max_value=32)
+    return st.lists(st.tuples(st.sampled_from(BUCKETS), rows, paces), max_size=60)
+
+
+def usual(bucket: int, rows: int) -> float:
+    """What is assumed before anything is known."""
+    return CostModel(BUCKETS, 32).seconds(bucket, rows)
+
+
+@pytest.mark.parametrize("factor", [0.1, 2.0, 5.0])
+def test_an_engine_that_changes_its_pace_does_so_for_unseen_buckets_too(factor: float) -> None:
     cost = CostModel(BUCKETS, 32)
-    for bucket, rows, seconds in seen:
-        cost.observe(bucket, rows, seconds)
+    for pace in (1.0, factor):
+        for turn in range(600):
+            bucket, size = BUCKETS[turn % 2], batch_sizes(32)[turn % 6]
+            cost.observe(bucket, size, pace * usual(bucket, size))
+    for rows in (1, 6, 32):
+        assert cost.seconds(256, rows) == pytest.approx(factor * usual(256, rows), rel=0.01)
+
+
+def test_what_nobody_measured_follows_from_all_that_was_measured() -> None:
+    cost = CostModel(BUCKETS, 32)
+    pauses = {(16, 32): 50.0}  # the last point but for the order of the table
+    cost.seed(
+        CostPoint(
+            bucket=bucket,
+            batch=size,
+            milliseconds=3000 * usual(bucket, size) * pauses.get((bucket, size), 1.0),
+        )
+        for bucket in (64, 16)
+        for size in batch_sizes(32)
+    )
+    assert cost.seconds(256, 8) == pytest.approx(3 * usual(256, 8))
+
+
+@given(batches(st.sampled_from((0.5, 1.0, 2.0))))
+def test_no_cost_lies_outside_of_what_was_seen(seen: list[tuple[int, int, float]]) -> None:
+    cost = CostModel(BUCKETS, 32)
+    for bucket, rows, pace in seen:
+        cost.observe(bucket, rows, pace * usual(bucket, rows))
+    paces = [1.0, *(pace for _, _, pace in seen)]
     for bucket in BUCKETS:
         assert 1 <= cost.best_rows(bucket) <= 32
-        assert all(0 < cost.seconds(bucket, rows) < float("inf") for rows in range(1, 33))
+        for rows in range(1, 33):
+            pace = cost.seconds(bucket, rows) / usual(bucket, rows)
+            assert min(paces) * 0.999 <= pace <= max(paces) * 1.001
+
+
+@given(
+    batches(st.floats(1e-4, 1e5)),
+    st.sampled_from(BUCKETS),
+    st.sampled_from(batch_sizes(32)),
+    st.floats(1e-3, 10),
+)
+def test_whatever_was_learnt_before_the_truth_is_learnt_by_a_hundred_batches(
+    seen: list[tuple[int, int, float]], bucket: int, rows: int, truth: float
+) -> None:
+    cost = CostModel(BUCKETS, 32)
+    for before, size, pace in seen:
+        cost.observe(before, size, pace * usual(before, size))
+    for _ in range(100):
+        cost.observe(bucket, rows, truth)
+    assert cost.seconds(bucket, rows) == pytest.approx(truth, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("rows", "took"), [(0, 1.0), (-1, 1.0), (33, 1.0), (8, 0.0), (8, -1.0), (8, inf), (8, nan)]
+)
+def test_what_can_be_no_batch_teaches_nothing(rows: int, took: float) -> None:
+    cost = CostModel(BUCKETS, 32)
+    cost.observe(64, rows, took)
+    assert [cost.seconds(bucket, 8) for bucket in BUCKETS] == [usual(b, 8) for b in BUCKETS]
