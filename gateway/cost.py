@@ -1,9 +1,9 @@
 """What a batch costs on the engines at hand, by row length and number of rows.
 
 A ``CostModel`` is what is known of a package on one Triton: warm-up's table seeds it where a loader
-reported one, and every answered batch corrects it. ``JointCosts`` are those of all Tritons that
-serve the package. The schedule asks them how many rows are worth sending together, and admission
-how long the queue is. Pure: no clock, no I/O, and it never refuses anything by itself.
+reported one, and every answered batch corrects it. ``JointCosts`` are of all Tritons that serve the
+package. The schedule asks them how many rows are worth sending together, and admission how long the
+queue is. Pure: no clock, no I/O, and it never refuses anything by itself.
 
 No estimate lies outside of what was measured, as a multiple of the shape that is assumed at first.
 """
@@ -11,7 +11,7 @@ No estimate lies outside of what was measured, as a multiple of the shape that i
 import math
 from abc import ABC, abstractmethod
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 
 from contracts.loading import CostPoint
@@ -171,6 +171,88 @@ class CostModel(Costs):
         at = min(near, key=lambda other: abs(other - index))
         nearest = points[at] or 0.0
         return nearest * _prior(bucket, size) / _prior(bucket, self._sizes[at])
+
+
+class JointCosts(Costs):
+    """What batches of a package cost on the Tritons that serve it, each with costs of its own.
+
+    The schedule has one figure for all of them, because it settles the rows of a batch before it is
+    known which Triton is free next. It is the harmonic mean over engines: a queue takes engines of
+    different speed, side by side, as long as it takes so many engines of that cost. A Triton of
+    which nothing is known counts like the others.
+
+    Args:
+        buckets: row lengths in tokens, ascending.
+        max_rows: the engine's largest batch.
+    """
+
+    def __init__(self, buckets: Sequence[int], max_rows: int) -> None:
+        super().__init__(max_rows)
+        self._buckets = buckets
+        self._models: dict[str, CostModel] = {}
+        self._measured: dict[str, tuple[CostPoint, ...]] = {}
+        self._engines: dict[str, int] = {}
+        self._nothing_known = CostModel(buckets, max_rows)
+        self._counted: list[tuple[CostModel, int]] = []
+        self._seen = 0
+        self._review()
+
+    def seconds(self, bucket: int, rows: int) -> float:
+        """See ``Costs.seconds``; on any Triton, as that is not known yet."""
+        counted = self._counted
+        if len(counted) == 1:
+            return counted[0][0].seconds(bucket, rows)
+        rate = sum(engines / model.seconds(bucket, rows) for model, engines in counted)
+        return sum(engines for _, engines in counted) / rate
+
+    def seconds_on(self, triton: str, bucket: int, rows: int) -> float:
+        """Estimated engine time of a batch on the Triton at an address."""
+        model = self._models.get(triton)
+        costs = model if model is not None and model.known else self
+        return costs.seconds(bucket, rows)
+
+    def seed(self, triton: str, points: tuple[CostPoint, ...]) -> None:
+        """Takes what a loader measured on its Triton, once for each measurement."""
+        if self._measured.get(triton) != points:
+            self._measured[triton] = points
+            self._model(triton).seed(points)
+            self._review()
+
+    def observe(self, triton: str, bucket: int, rows: int, seconds: float) -> None:
+        """Learns from a batch on a Triton; see ``CostModel.observe``."""
+        model = self._model(triton)
+        first = not model.known
+        model.observe(bucket, rows, seconds)
+        self._seen += 1
+        if first or self._seen % _REVIEW_EVERY == 0 or self._seen < _REVIEW_EVERY:
+            self._review()
+
+    def serve(self, engines: Mapping[str, int]) -> None:
+        """Takes which Tritons serve now, and how many batches each of them runs at once."""
+        if self._engines != engines:
+            self._engines = dict(engines)
+            self._review()
+
+    def keep(self, tritons: Iterable[str]) -> None:
+        """Forgets all Tritons but these: one that comes back later may be another machine."""
+        for triton in self._models.keys() - set(tritons):
+            del self._models[triton]
+            self._measured.pop(triton, None)
+        self._review()
+
+    def _model(self, triton: str) -> CostModel:
+        model = self._models.get(triton)
+        if model is None:
+            model = self._models[triton] = CostModel(self._buckets, self._max_rows)
+        return model
+
+    def _review(self) -> None:
+        super()._review()
+        known = {triton: model for triton, model in self._models.items() if model.known}
+        serving = [(known[each], count) for each, count in self._engines.items() if each in known]
+        # While none of them serves, what is known of any is better than nothing.
+        others = [(model, 1) for model in known.values()]
+        self._counted = serving or others or [(self._nothing_known, 1)]
 
 
 def _prior(bucket: int, rows: int) -> float:

@@ -16,7 +16,7 @@ from typing import Protocol
 
 import numpy as np
 
-from gateway.cost import CostModel
+from gateway.cost import JointCosts
 from gateway.engine.errors import (
     EngineMissingModelError,
     EngineModelError,
@@ -77,7 +77,7 @@ class Lane:
         self, model: ServedModel, fleet: Fleet, meter: BatchMeter, lag: LoopLag | None = None
     ) -> None:
         self.model = model
-        self.cost = CostModel(model.buckets, model.max_batch_size)
+        self.cost = JointCosts(model.buckets, model.max_batch_size)
         self.replicas: tuple[Replica, ...] = ()
         self._schedule: Schedule[TextRow] = Schedule(self.cost)
         self._fleet = fleet
@@ -89,6 +89,12 @@ class Lane:
         self._timer: asyncio.TimerHandle | None = None
         self._deadlines = Deadlines(self._loop, self._late)
         self._tasks: set[asyncio.Task[None]] = set()
+
+    def connect(self, replicas: tuple[Replica, ...]) -> None:
+        """Takes the package's replicas; what is known of Tritons that left is forgotten."""
+        self.replicas = replicas
+        self.cost.keep(replica.address for replica in replicas)
+        self.wake()
 
     @property
     def serves(self) -> bool:
@@ -192,6 +198,7 @@ class Lane:
         if not self.serves:
             self._fail_waiting()
             return
+        self.cost.serve({each.address: each.instances for each in self.replicas if each.serves})
         now = monotonic()
         while True:
             choice = self._schedule.take(now, self._slots())
@@ -225,7 +232,7 @@ class Lane:
         cover = self._lag.turn_seconds * _TURNS_COVERED
         open_now = [r for r in serving if r.idle] or [r for r in serving if r.spare(cover)]
         replica = min(open_now, key=lambda r: r.tokens)
-        expected = self.cost.seconds(batch.bucket, len(batch.rows))
+        expected = self.cost.seconds_on(replica.address, batch.bucket, len(batch.rows))
         flight = replica.depart(now, expected, batch.bucket * len(batch.rows))
         task = self._loop.create_task(self._run(batch, replica, flight))
         self._tasks.add(task)
@@ -271,7 +278,7 @@ class Lane:
         else:
             seconds = self._ended(rows, replica, flight)
             if self._lag.seconds() < _MOST_LAG * seconds:
-                self.cost.observe(batch.bucket, len(rows), seconds)
+                self.cost.observe(replica.address, batch.bucket, len(rows), seconds)
             tokens = sum(row.tokens for row in rows)
             self._meter.batch_finished(
                 self.model, len(rows), tokens, batch.bucket * len(rows), seconds

@@ -11,11 +11,11 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from time import monotonic
 
 from contracts.endpoint import ModelEndpoint
-from contracts.loading import CostPoint, LoaderReport
+from contracts.loading import LoaderReport
 from contracts.model import ModelRef
 from contracts.tasks import Task
 from gateway.calls import EndpointView
@@ -40,7 +40,6 @@ class _World:
 
     endpoints: tuple[ModelEndpoint, ...] | None = None
     reports: tuple[LoaderReport, ...] = ()
-    seeded: dict[str, tuple[CostPoint, ...]] = field(default_factory=dict)
 
 
 class Reconciler:
@@ -205,20 +204,15 @@ class Reconciler:
             lane.wake()
 
         model = lane.model
-        lane.replicas = self._fleet.replicas(model.name, model.manifest.instances, on_change)
-        lane.wake()
+        lane.connect(self._fleet.replicas(model.name, model.manifest.instances, on_change))
 
     def _seed(self) -> None:
-        """Gives lanes the costs that a loader measured, once for each measurement."""
+        """Gives lanes the costs that each loader measured on its own Triton."""
         for report in self._world.reports:
             for loaded in report.loaded:
-                package = loaded.ref.package
-                lane = self._lanes.get(package)
-                if lane is None or not loaded.costs:
-                    continue
-                if self._world.seeded.get(package) != loaded.costs:
-                    self._world.seeded[package] = loaded.costs
-                    lane.cost.seed(loaded.costs)
+                lane = self._lanes.get(loaded.ref.package)
+                if lane is not None and loaded.costs:
+                    lane.cost.seed(report.triton_grpc, loaded.costs)
 
     def _serves(self, ref: ModelRef) -> bool:
         lane = self._lanes.get(ref.package)
@@ -247,7 +241,6 @@ class Reconciler:
                 self._fleet.forget(model.name)
                 self._lanes.pop(package, None)
                 self._threads.submit(self._packages.forget, model.ref)
-                self._world.seeded.pop(package, None)
         for package in [package for package in self._opening if package not in needed]:
             if self._opening[package].task is None:
                 del self._opening[package]

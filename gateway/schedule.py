@@ -10,7 +10,7 @@ from bisect import bisect_left, insort
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from gateway.cost import CostModel
+from gateway.cost import Costs
 
 # How long before an engine falls free the next batch leaves here, as a share of the engine time
 # that its predecessor takes, and at least (seconds): a batch that leaves too late idles the
@@ -104,7 +104,7 @@ class _Flow(Generic[R]):
 class Schedule(Generic[R]):
     """The waiting rows of one package."""
 
-    def __init__(self, cost: CostModel) -> None:
+    def __init__(self, cost: Costs) -> None:
         self._cost = cost
         self._flows: dict[str, _Flow[R]] = {}
         self._virtual = 0.0

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts.loading import CostPoint
-from gateway.cost import CostModel, batch_sizes
+from gateway.cost import CostModel, JointCosts, batch_sizes
 
 BUCKETS = (16, 64, 256)
 
@@ -147,3 +147,67 @@ def test_what_can_be_no_batch_teaches_nothing(rows: int, took: float) -> None:
     cost = CostModel(BUCKETS, 32)
     cost.observe(64, rows, took)
     assert [cost.seconds(bucket, 8) for bucket in BUCKETS] == [usual(b, 8) for b in BUCKETS]
+
+
+def joint(**milliseconds: float) -> JointCosts:
+    """A package on some Tritons, each with one engine that takes so long for a batch of 8 x 64."""
+    costs = JointCosts(BUCKETS, 32)
+    for triton, each in milliseconds.items():
+        costs.seed(triton, (CostPoint(bucket=64, batch=8, milliseconds=each),))
+    costs.serve(dict.fromkeys(milliseconds, 1))
+    return costs
+
+
+@given(st.lists(st.tuples(st.floats(0.1, 1e4), st.integers(1, 4)), min_size=1, max_size=4))
+def test_engines_of_different_speed_get_through_a_queue_as_so_many_of_the_joint_cost(
+    tritons: list[tuple[float, int]],
+) -> None:
+    costs = joint(**{str(number): each for number, (each, _) in enumerate(tritons)})
+    costs.serve({str(number): engines for number, (_, engines) in enumerate(tritons)})
+    batches_a_second = sum(engines * 1000 / each for each, engines in tritons)
+    engines = sum(count for _, count in tritons)
+    assert engines / costs.seconds(64, 8) == pytest.approx(batches_a_second)
+
+
+def test_what_one_triton_teaches_says_nothing_of_another() -> None:
+    costs = joint(fast=10, slow=40)
+    for _ in range(60):
+        costs.observe("slow", 64, 8, 0.2)
+    assert costs.seconds_on("fast", 64, 8) == pytest.approx(0.01)
+    assert costs.seconds_on("slow", 64, 8) == pytest.approx(0.2, rel=0.05)
+
+
+def test_the_same_measurement_is_taken_once_and_another_one_anew() -> None:
+    costs = joint(one=10, other=40)
+    costs.observe("one", 64, 8, 0.02)
+    learnt = costs.seconds_on("one", 64, 8)
+    costs.seed("one", (CostPoint(bucket=64, batch=8, milliseconds=10),))
+    assert costs.seconds_on("one", 64, 8) == learnt > 0.01
+    costs.seed("one", (CostPoint(bucket=64, batch=8, milliseconds=30),))
+    assert costs.seconds_on("one", 64, 8) == pytest.approx(0.03)
+
+
+def test_tritons_that_do_not_serve_are_not_counted_while_others_do() -> None:
+    costs = joint(fast=10, slow=40)
+    costs.serve({"slow": 1})
+    assert costs.seconds(64, 8) == pytest.approx(0.04)
+    assert costs.row_seconds(64) == pytest.approx(costs.seconds(64, 32) / 32, rel=0.05)
+    costs.serve({})
+    assert costs.seconds(64, 8) == pytest.approx(0.016)
+    costs.serve({"fast": 1, "slow": 1})
+    assert costs.seconds(64, 8) == pytest.approx(0.016)
+
+
+def test_a_triton_of_which_nothing_is_known_counts_like_the_others() -> None:
+    costs = joint(fast=10, slow=40)
+    costs.serve({"fast": 1, "slow": 1, "new": 1})
+    assert costs.seconds(64, 8) == costs.seconds_on("new", 64, 8) == pytest.approx(0.016)
+    assert JointCosts(BUCKETS, 32).seconds_on("new", 64, 8) == usual(64, 8)
+
+
+def test_a_triton_that_left_is_forgotten() -> None:
+    costs = joint(stays=10, goes=40)
+    costs.keep(["stays"])
+    assert costs.seconds(64, 8) == pytest.approx(0.01)
+    costs.seed("goes", (CostPoint(bucket=64, batch=8, milliseconds=40),))
+    assert costs.seconds(64, 8) == pytest.approx(0.016)

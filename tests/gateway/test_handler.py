@@ -114,7 +114,7 @@ async def test_a_queue_without_hope_is_refused_at_once() -> None:
     async with world_of(endpoint_of(ONE.ref), engine) as world:
         lane = world.handler.serving.lanes[ONE.ref.package]
         for _ in range(60):
-            lane.cost.observe(4, 1, 0.5)
+            lane.cost.observe("t:1", 4, 1, 0.5)
         first = [asyncio.create_task(world.handler.predict(call_of("w1"))) for _ in range(3)]
         await turns()
         error = await refused(world, call_of("w1", timeout=0.4), OverloadedError)

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from contracts.loading import CostPoint
 from gateway.engine.errors import EngineModelError, EngineProcessGoneError
 from gateway.engine.protocol import Work
 from gateway.errors import DeadlineExceededError, ModelFailedError, ModelUnavailableError
@@ -236,6 +237,23 @@ async def test_the_wait_is_none_while_an_engine_idles_and_grows_with_the_queue()
             waits.append(lane.wait_seconds("e"))
         assert waits == sorted(waits)
         assert waits[-1] > waits[0] > 0
+
+
+async def test_the_wait_is_by_what_each_triton_costs() -> None:
+    fast, slow = ObedientEngine(held=asyncio.Event()), ObedientEngine(held=asyncio.Event())
+    async with lane_of(fast, slow) as lane:
+        for triton, milliseconds in (("t0:1", 10), ("t1:1", 40)):
+            each_alone = [
+                CostPoint(bucket=4, batch=rows, milliseconds=rows * milliseconds)
+                for rows in (1, 2, 4, 8)
+            ]
+            lane.cost.seed(triton, tuple(each_alone))
+        for _ in range(104):
+            submit(lane, text_of(3)).future.add_done_callback(lambda each: each.exception())
+        await turns()
+        # 100 texts wait for 125 a second, behind two of 10 ms and two of 40 ms on two engines.
+        assert (len(fast.works), len(slow.works), lane.queued_rows) == (2, 2, 100)
+        assert lane.wait_seconds("e") == pytest.approx(0.8 + 0.1 / 2)
 
 
 @pytest.mark.slow

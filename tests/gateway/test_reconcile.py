@@ -8,14 +8,18 @@ from queue import SimpleQueue
 from time import monotonic
 from typing import Generic, TypeVar
 
+import numpy as np
 import pytest
-from gateway_world import ObedientEngine, call_of, endpoint_of, model_of
+from gateway_world import ObedientEngine, call_of, endpoint_of, model_of, text_of
+from numpy.typing import NDArray
 
 from contracts.endpoint import ModelEndpoint
 from contracts.loading import CostPoint, LoadedModel, LoaderReport
 from contracts.model import ModelRef
+from gateway.engine.protocol import Work
 from gateway.fleet import Fleet
 from gateway.handler import Serving
+from gateway.lanes import Lane
 from gateway.packages import PackageError, ServedModel
 from gateway.reconcile import Reconciler
 
@@ -136,6 +140,22 @@ async def world_of(
         yield world
     await world.reconciler.close()
     assert all(engine.closed.is_set() for engine in world.engines.values())
+
+
+class Timed(ObedientEngine):
+    """Takes the time of a small model; what that is, no test asks."""
+
+    async def infer(self, work: Work, timeout_seconds: float) -> NDArray[np.float32]:
+        """See ``Engine``."""
+        await asyncio.sleep(0.02)
+        return await super().infer(work, timeout_seconds)
+
+
+async def answer_two(lane: Lane) -> None:
+    """A text for each of two idle Tritons."""
+    texts = [lane.model.encoder.encode([text_of(3)]) for _ in range(2)]
+    jobs = [lane.submit(text, "sentiment", monotonic() + 30) for text in texts]
+    await asyncio.gather(*(job.future for job in jobs))
 
 
 def report_of(address: str, *refs: ModelRef, costs: tuple[CostPoint, ...] = ()) -> LoaderReport:
@@ -266,19 +286,44 @@ async def test_tritons_are_those_that_loaders_report_and_their_costs_are_taken()
         assert state.lanes[ONE.ref.package].cost.seconds(8, 4) == pytest.approx(0.25)
 
 
-async def test_costs_that_were_learnt_since_are_not_reset_by_the_same_report() -> None:
-    points = (CostPoint(bucket=8, batch=4, milliseconds=250),)
-    async with world_of(Shelf(ONE), endpoint_of(ONE.ref)) as world:
-        world.reports.say(report_of("static:1", ONE.ref, costs=points))
-        cost = (await world.until_stable(ONE)).lanes[ONE.ref.package].cost
-        for _ in range(50):
-            cost.observe(8, 4, 0.001)
-        learnt = cost.seconds(8, 4)
-        world.reports.say(report_of("static:1", ONE.ref, costs=points))
-        seen = len(world.states)
-        await world.until(lambda _: world.reports.queue.empty() and len(world.states) > seen)
+async def test_what_was_learnt_of_two_tritons_stays_though_their_loaders_measured_differently() -> (
+    None
+):
+    measured = {"a:1": 1000, "b:1": 2000}
+    async with world_of(Shelf(ONE), endpoint_of(ONE.ref), static=False) as world:
+        world.engines = {address: Timed() for address in measured}
+        reports = [
+            report_of(
+                address, ONE.ref, costs=(CostPoint(bucket=4, batch=1, milliseconds=milliseconds),)
+            )
+            for address, milliseconds in measured.items()
+        ]
+        world.reports.say(*reports)
+        lane = (await world.until_stable(ONE)).lanes[ONE.ref.package]
+        await world.until(lambda _: all(replica.serves for replica in lane.replicas))
+        while lane.cost.seconds(4, 1) > 0.3:  # both were measured at more than three times that
+            await answer_two(lane)
+        learnt = lane.cost.seconds(4, 1)
+        world.reports.say(*reports)
+        await world.until(lambda _: world.reports.queue.empty())
         world.reconciler.reconcile()
-        assert cost.seconds(8, 4) == learnt
+        assert lane.cost.seconds(4, 1) == learnt
+
+
+async def test_a_triton_that_came_back_costs_what_its_loader_measured_anew() -> None:
+    async def say(milliseconds: float) -> Lane:
+        point = CostPoint(bucket=4, batch=1, milliseconds=milliseconds)
+        world.reports.say(report_of("a:1", ONE.ref, costs=(point,)))
+        state = await world.until(lambda state: any(lane.replicas for lane in state.lanes.values()))
+        return state.lanes[ONE.ref.package]
+
+    async with world_of(Shelf(ONE), endpoint_of(ONE.ref), static=False) as world:
+        lane = await say(250)
+        assert lane.cost.seconds(4, 1) == pytest.approx(0.25)
+        world.reports.say()
+        await world.until(lambda _: not lane.replicas)
+        assert await say(500) is lane
+        assert lane.cost.seconds(4, 1) == pytest.approx(0.5)
 
 
 async def test_a_package_that_nobody_names_is_let_go() -> None:

@@ -137,7 +137,7 @@ async def test_a_candidate_without_time_to_spare_gets_all_of_it() -> None:
     async with world_of(ON_TRIAL, second_version(slow)) as world:
         stable = world.handler.serving.lanes[ONE.ref.package]
         for _ in range(60):
-            stable.cost.observe(4, 1, 0.1)
+            stable.cost.observe("t:1", 4, 1, 0.1)
         with pytest.raises(DeadlineExceededError):
             await world.handler.predict(call_of("w1", timeout=0.2))
         assert slow.held is not None
@@ -160,7 +160,7 @@ async def test_a_candidate_with_too_long_a_queue_is_passed_over_for_stable() -> 
     async with world_of(ON_TRIAL, second_version(held)) as world:
         candidate = world.handler.serving.lanes[TWO.ref.package]
         for _ in range(60):
-            candidate.cost.observe(4, 1, 0.5)
+            candidate.cost.observe("t:1", 4, 1, 0.5)
         calls = [call_of("w1", request_id=str(number)) for number in range(3)]
         first = [asyncio.create_task(world.handler.predict(call)) for call in calls]
         await turns()
