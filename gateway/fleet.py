@@ -50,6 +50,7 @@ class Replica:
         self.address = address
         self.model = model
         self.breaker = Breaker()
+        self.failed = 0  # batches in a row that the model failed at
         self._instances = instances
         self._most = instances * ahead
         self._flights: list[Flight] = []

@@ -20,9 +20,13 @@ Values = NDArray[np.float32]
 
 
 class TextRow(Row):
-    """One text of a job."""
+    """One text of a job.
 
-    __slots__ = ("ids", "index", "job", "tries", "type_ids")
+    Its seconds in the lane and at the engine, of all tries together, do not overlap: it is either
+    here or there.
+    """
+
+    __slots__ = ("ids", "index", "infer", "job", "since", "tries", "type_ids", "wait")
 
     def __init__(
         self, job: "Job", index: int, ids: Sequence[int], *, bucket: int, enqueued: float
@@ -34,13 +38,27 @@ class TextRow(Row):
         self.ids = ids
         self.type_ids: Sequence[int] | None = None
         self.tries = 0
+        self.wait = 0.0
+        self.infer = 0.0
+        self.since = enqueued  # when it last came into the lane
+
+    def left(self, at: float) -> None:
+        """Counts it as sent to an engine, at a time of the event loop's clock in seconds."""
+        self.wait += at - self.since
+        self.job.heard_of(self)
+
+    def came_back(self, sent: float, now: float) -> None:
+        """Counts it as back from an engine, answered or not."""
+        self.infer += now - sent
+        self.since = now
+        self.job.heard_of(self)
 
 
 class Job:
     """The texts of one call on one package; await ``future`` for float32 ``[texts, width]``.
 
-    The lane fails it at its deadline. ``wait`` and ``infer`` are the seconds of its slowest text in
-    the lane and at the engine.
+    The lane fails it at its deadline. ``wait`` and ``infer`` are the seconds in the lane and at the
+    engine of one of its texts, the one that took longest: together they are no more than passed.
     """
 
     __slots__ = ("deadline", "flow", "future", "infer", "left", "parts", "rows", "wait")
@@ -54,6 +72,11 @@ class Job:
         self.left = 0
         self.wait = 0.0
         self.infer = 0.0
+
+    def heard_of(self, row: TextRow) -> None:
+        """Takes the time that one of its texts has taken so far."""
+        if row.wait + row.infer >= self.wait + self.infer:
+            self.wait, self.infer = row.wait, row.infer
 
     def fill(self, index: int, values: Values) -> None:
         """Takes the values ``[1, width]`` of one text; the last one completes the job."""

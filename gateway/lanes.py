@@ -4,12 +4,14 @@
 lane asks its ``Schedule`` what to send whenever something changed, at most once in a turn of the
 event loop, so that what arrived together leaves together. A job is answered whole or fails whole;
 one that nobody waits for leaves the queue. The lane repeats a batch on another Triton, never on
-another package.
+another package. Where the model fails at a batch, its callers are tried apart, so that none of them
+fails for another one's text.
 """
 
 import asyncio
 import logging
 import math
+from collections import deque
 from collections.abc import Iterable
 from time import monotonic
 from typing import Protocol
@@ -44,6 +46,10 @@ _LEAST_TIMEOUT_SECONDS = 0.001
 _PATIENCE = 0.5
 _MOST_SLOWER = 10.0
 _DOUBT_SECONDS = 2.0
+# A model that failed at so many batches in a row on a Triton is taken for broken there: until it
+# answers one, no more than both halves of a batch are tried.
+_MOST_FAILED = 16
+_HALVES = 2
 _TOKENS_A_CHARACTER = 0.25  # before any text was seen
 _LENGTH_RATE = 0.05
 # A batch's time is believed if the event loop was late by no more than this share of it.
@@ -60,6 +66,14 @@ class BatchMeter(Protocol):
         self, model: ServedModel, rows: int, tokens: int, padded: int, seconds: float
     ) -> None:
         """A batch was answered: its rows, real and padded tokens, and the engine's seconds."""
+        ...
+
+    def batch_split(self, model: ServedModel) -> None:
+        """The model failed at a batch, and its callers are tried in halves."""
+        ...
+
+    def texts_failed(self, model: ServedModel, texts: int) -> None:
+        """The model failed at texts that were not, or could not be, tried apart any further."""
         ...
 
 
@@ -232,25 +246,71 @@ class Lane:
         cover = self._lag.turn_seconds * _TURNS_COVERED
         open_now = [r for r in serving if r.idle] or [r for r in serving if r.spare(cover)]
         replica = min(open_now, key=lambda r: r.tokens)
-        expected = self.cost.seconds_on(replica.address, batch.bucket, len(batch.rows))
-        flight = replica.depart(now, expected, batch.bucket * len(batch.rows))
+        flight = self._depart(batch, replica, now)
         task = self._loop.create_task(self._run(batch, replica, flight))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
+    def _depart(self, batch: Batch[TextRow], replica: Replica, now: float) -> Flight:
+        expected = self.cost.seconds_on(replica.address, batch.bucket, len(batch.rows))
+        flight = replica.depart(now, expected, batch.bucket * len(batch.rows))
+        for row in batch.rows:
+            row.left(flight.sent)
+        return flight
+
     async def _run(self, batch: Batch[TextRow], replica: Replica, flight: Flight) -> None:
+        """Sees a batch to its end, in parts where the model fails at it.
+
+        For n callers there are at most 2 n - 1 tries: it, its halves, their halves, down to each
+        caller alone; no caller is in more than one part of each size. Of a model that was found
+        broken before, the halves are tried, and smaller parts only if it answers one of them.
+        """
+        parts = deque([batch])  # that nobody has answered yet
+        tries = 0
+        broken = replica.failed >= _MOST_FAILED
         try:
-            await self._answer(batch, replica, flight)
+            while parts:
+                part = parts[0]
+                if tries > 0:
+                    part.rows[:] = _waited_for(part.rows)
+                    if not part.rows:
+                        parts.popleft()
+                        continue
+                    flight = self._depart(part, replica, monotonic())
+                failure = await self._answer(part, replica, flight)
+                tries += 1
+                parts.popleft()
+                if failure is None:
+                    broken = broken and replica.failed > 0
+                else:
+                    replica.failed += 1
+                    parts += self._halves(part, failure)
+                    if broken and tries > _HALVES:
+                        self._blame([row for part in parts for row in part.rows], failure)
+                        break
+                if not replica.serves:
+                    self._repeat([row for part in parts for row in part.rows])
+                    break
+        except BaseException as error:
+            # A mistake of ours, or the end of the loop: whoever waits is told before it goes on.
+            for part in parts:
+                self._fail(part.rows, RuntimeError(f"batch was lost: {error!r}"))
+            raise
         finally:
             # At once, not in the next turn of the loop: on a busy loop that is when an engine
             # would have nothing to do.
             self._decide()
 
-    async def _answer(self, batch: Batch[TextRow], replica: Replica, flight: Flight) -> None:
+    async def _answer(
+        self, batch: Batch[TextRow], replica: Replica, flight: Flight
+    ) -> EngineModelError | EngineOutputError | None:
+        """Asks one Triton, and answers, repeats or fails the batch by what it says.
+
+        Returns:
+            How the model failed at the batch, of which nobody has been told yet.
+        """
         rows = batch.rows
         sent = monotonic()
-        for row in rows:
-            row.job.wait = max(row.job.wait, sent - row.enqueued)
         left = max(_LEAST_TIMEOUT_SECONDS, max(row.deadline for row in rows) - sent)
         patience = min(left, self._patience(rows, replica, sent))
         try:
@@ -267,15 +327,13 @@ class Lane:
             else:
                 self._fail(rows, too_late())
         except (EngineModelError, EngineOutputError) as error:
-            log.warning("model failed", extra={"model": replica.model, "reason": str(error)})
             self._ended(rows, replica, flight)
-            self._fail(rows, ModelFailedError(f"The model failed on these texts: {error}"))
-        except BaseException as error:
-            # A mistake of ours, or the end of the loop: whoever waits is told before it goes on.
+            return error
+        except BaseException:
             self._ended(rows, replica, flight)
-            self._fail(rows, RuntimeError(f"batch was lost: {error!r}"))
             raise
         else:
+            replica.failed = 0
             seconds = self._ended(rows, replica, flight)
             if self._lag.seconds() < _MOST_LAG * seconds:
                 self.cost.observe(replica.address, batch.bucket, len(rows), seconds)
@@ -285,6 +343,28 @@ class Lane:
             )
             for at, row in enumerate(rows):
                 row.job.fill(row.index, values[at : at + 1])
+        return None
+
+    def _halves(self, batch: Batch[TextRow], failure: Exception) -> list[Batch[TextRow]]:
+        """Half of the callers each, of a batch that the model failed at; a single one is told."""
+        rows = _waited_for(batch.rows)
+        jobs = list(dict.fromkeys(row.job for row in rows))
+        if len(jobs) < _HALVES:
+            self._blame(rows, failure)
+            return []
+        self._meter.batch_split(self.model)
+        first = set(jobs[: len(jobs) // _HALVES])
+        halves = ([r for r in rows if r.job in first], [r for r in rows if r.job not in first])
+        return [Batch(batch.bucket, half, []) for half in halves]
+
+    def _blame(self, rows: list[TextRow], failure: Exception) -> None:
+        """Tells callers that the model failed at their texts."""
+        rows = _waited_for(rows)
+        if rows:
+            told = {"model": self.model.name, "texts": len(rows), "reason": str(failure)}
+            log.warning("model failed", extra=told)
+            self._meter.texts_failed(self.model, len(rows))
+            self._fail(rows, ModelFailedError(f"The model failed on these texts: {failure}"))
 
     def _patience(self, rows: list[TextRow], replica: Replica, now: float) -> float:
         """Seconds that one Triton may take before another is asked; no bound where none is."""
@@ -314,7 +394,7 @@ class Lane:
         now = monotonic()
         seconds = replica.arrive(flight, now)
         for row in rows:
-            row.job.infer = max(row.job.infer, now - flight.sent)
+            row.came_back(flight.sent, now)
         return seconds
 
     def _lose(self, replica: Replica, error: Exception) -> None:
@@ -355,6 +435,10 @@ class Lane:
     def _fail_waiting(self) -> None:
         for row in self._schedule.drain():
             self.abandon(row.job, no_triton())
+
+
+def _waited_for(rows: list[TextRow]) -> list[TextRow]:
+    return [row for row in rows if not row.job.future.done()]
 
 
 _NOTHING: Values = np.empty((0, 0), np.float32)

@@ -140,6 +140,16 @@ class Metrics(Collector):
         self._engine_seconds = Counter(
             "headrace_gateway_engine_seconds", "Engine time of answered batches.", ("model",)
         )
+        self._split_batches = Counter(
+            "headrace_gateway_split_batches",
+            "Batches that a model failed at and whose callers were tried in halves.",
+            ("model",),
+        )
+        self._failed_texts = Counter(
+            "headrace_gateway_failed_texts",
+            "Texts that a model failed at, alone or in a batch that was not split any further.",
+            ("model",),
+        )
         self._answered: dict[tuple[str, str, Arm], _Answered] = {}
         self._begun: set[tuple[str, str, Arm]] = set()
         self._sources: list[Source] = []
@@ -229,6 +239,16 @@ class Metrics(Collector):
         self._batch_tokens.add((model.name, "text"), tokens)
         self._batch_tokens.add((model.name, "padding"), padded - tokens)
         self._engine_seconds.add(labels, seconds)
+        for failures in (self._split_batches, self._failed_texts):
+            failures.cell(labels)  # at 0: a first failure must be a rise
+
+    def batch_split(self, model: ServedModel) -> None:
+        """One batch that the model failed at, whose callers are tried in halves."""
+        self._split_batches.add((model.name,))
+
+    def texts_failed(self, model: ServedModel, texts: int) -> None:
+        """Texts whose callers are told that the model failed at them."""
+        self._failed_texts.add((model.name,), texts)
 
     def read_from(self, source: Source) -> None:
         """Asks ``source`` for its numbers at each reading."""
@@ -240,7 +260,7 @@ class Metrics(Collector):
             self._requests, self._request_seconds, self._attempts, self._refusals,
             self._refusal_seconds, self._shadows, self._stage_seconds, self._texts, self._tokens,
             self._batches, self._batch_rows, self._batch_tokens, self._engine_seconds,
-            self._hook_failures,
+            self._hook_failures, self._split_batches, self._failed_texts,
         ):  # fmt: skip
             yield from instrument.read()
         families = {metric: metric.family() for metric in Read}

@@ -1,13 +1,13 @@
 """Batches: what arrived together leaves together, every caller gets its own, nothing hangs."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from time import monotonic
 
 import numpy as np
 import pytest
-from gateway_world import ObedientEngine, logits_of, model_of, text_of, turns
+from gateway_world import WORDS, ObedientEngine, logits_of, model_of, text_of, turns
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -27,6 +27,8 @@ class Meter:
 
     def __init__(self) -> None:
         self.batches: list[tuple[int, int, int]] = []
+        self.splits = 0
+        self.failed = 0
 
     def batch_finished(
         self, model: ServedModel, rows: int, tokens: int, padded: int, seconds: float
@@ -34,16 +36,26 @@ class Meter:
         assert seconds >= 0
         self.batches.append((rows, tokens, padded))
 
+    def batch_split(self, model: ServedModel) -> None:
+        self.splits += 1
+
+    def texts_failed(self, model: ServedModel, texts: int) -> None:
+        self.failed += texts
+
 
 @asynccontextmanager
 async def lane_of(
-    *engines: ObedientEngine, instances: int = 1, max_batch_size: int = 8
+    *engines: ObedientEngine,
+    instances: int = 1,
+    max_batch_size: int = 8,
+    meter: Meter | None = None,
 ) -> AsyncIterator[Lane]:
     """A lane whose replicas serve already."""
     by_address = {f"t{number}:1": engine for number, engine in enumerate(engines)}
     fleet = Fleet(by_address.__getitem__, ahead=2)
     fleet.set_addresses(by_address)
-    lane = Lane(model_of(instances=instances, max_batch_size=max_batch_size), fleet, Meter())
+    model = model_of(instances=instances, max_batch_size=max_batch_size)
+    lane = Lane(model, fleet, meter or Meter())
     lane.replicas = fleet.replicas(lane.model.name, instances, lane.wake)
     for replica in lane.replicas:
         replica.breaker.succeed()
@@ -210,6 +222,181 @@ async def test_a_model_that_fails_is_blamed_and_stays_in_service() -> None:
             await submit(lane, text_of(3)).future
         engine.error = None
         await submit(lane, text_of(3)).future
+
+
+BAD = "w49"  # no ``text_of(3, start)`` holds it for a start below 47
+
+
+def fails_at_bad(ids: NDArray[np.int64]) -> NDArray[np.float32]:
+    """A model that fails at a batch with such a text in it, as one that meets an odd shape does."""
+    if (ids == 2 + WORDS.index(BAD)).any():
+        raise EngineModelError("odd shape")
+    return logits_of(ids)
+
+
+def nan_for_bad(ids: NDArray[np.int64]) -> NDArray[np.float32]:
+    bad = (ids == 2 + WORDS.index(BAD)).any(axis=1, keepdims=True)
+    return np.where(bad, np.float32("nan"), logits_of(ids))
+
+
+async def ends_of(*jobs: Job) -> list[list[list[float]] | type[BaseException]]:
+    """What each caller gets: values or an error's class."""
+    ends = await asyncio.gather(*(job.future for job in jobs), return_exceptions=True)
+    return [type(end) if isinstance(end, BaseException) else end.tolist() for end in ends]
+
+
+@pytest.mark.parametrize("answer", [fails_at_bad, nan_for_bad])
+@pytest.mark.parametrize("place", [0, 5, 7])
+async def test_a_text_that_the_model_fails_at_fails_its_own_caller_alone(
+    answer: Callable[[NDArray[np.int64]], NDArray[np.float32]], place: int
+) -> None:
+    engine, meter = ObedientEngine(answer=answer), Meter()
+    async with lane_of(engine, meter=meter) as lane:
+        texts = [text_of(3, start) for start in range(8)]
+        texts[place] = BAD
+        ends = await ends_of(*(submit(lane, text) for text in texts))
+        wanted: list[object] = [expected(lane, text) for text in texts]
+        wanted[place] = ModelFailedError
+        assert ends == wanted
+    assert engine.shapes[0] == (8, 4)
+    assert len(engine.shapes) == 1 + 2 * 3  # both halves, three times
+    assert (meter.splits, meter.failed) == (3, 1)
+
+
+@settings(max_examples=40)
+@given(st.lists(st.lists(st.booleans(), min_size=1, max_size=2), min_size=1, max_size=16))
+async def test_whoever_sent_no_bad_text_is_answered_whatever_others_sent(
+    calls: list[list[bool]],
+) -> None:
+    engine = ObedientEngine(answer=fails_at_bad)
+    async with lane_of(engine, max_batch_size=32) as lane:
+        texts = [
+            [BAD if bad else text_of(3, number % 40) for bad in each]
+            for number, each in enumerate(calls)
+        ]
+        ends = await ends_of(*(submit(lane, *each) for each in texts))
+        assert ends == [
+            ModelFailedError if any(bad) else expected(lane, *each)
+            for bad, each in zip(calls, texts, strict=True)
+        ]
+        assert len(engine.works) <= 2 * len(calls) - 1
+
+
+async def test_the_texts_of_one_caller_are_not_tried_apart() -> None:
+    engine, meter = ObedientEngine(answer=fails_at_bad), Meter()
+    async with lane_of(engine, meter=meter) as lane:
+        ends = await ends_of(submit(lane, text_of(3), BAD, text_of(3)))
+        assert ends == [ModelFailedError]
+    assert engine.shapes == [(3, 4)]
+    assert (meter.splits, meter.failed) == (0, 3)
+
+
+async def test_a_model_that_was_found_broken_is_asked_for_halves_alone_until_it_answers() -> None:
+    engine = ObedientEngine(error=EngineModelError("out of memory"))
+    async with lane_of(engine, max_batch_size=32) as lane:
+        asked = []
+        for _ in range(3):
+            before = len(engine.works)
+            ends = await ends_of(*(submit(lane, text_of(3)) for _ in range(32)))
+            assert set(ends) == {ModelFailedError}
+            asked.append(len(engine.works) - before)
+        assert asked == [63, 3, 3]  # each caller alone once, then each batch and its halves
+        engine.error, engine.answer = None, fails_at_bad
+        ends = await ends_of(submit(lane, BAD), *(submit(lane, text_of(3)) for _ in range(31)))
+        assert ends.count(ModelFailedError) == 1
+
+
+async def test_whoever_hung_up_is_not_tried_again() -> None:
+    engine = ObedientEngine(held=asyncio.Event(), answer=fails_at_bad)
+    async with lane_of(engine) as lane:
+        bad, stays, goes = (submit(lane, text) for text in (BAD, text_of(3), text_of(3)))
+        await turns()
+        lane.abandon(goes)
+        assert engine.held is not None
+        engine.held.set()
+        assert await ends_of(bad, stays) == [ModelFailedError, expected(lane, text_of(3))]
+    assert engine.shapes == [(3, 4), (1, 4), (1, 4)]
+
+
+class GoesAway(ObedientEngine):
+    """Fails at its first batch, and is gone then."""
+
+    async def infer(self, work: Work, timeout_seconds: float) -> NDArray[np.float32]:
+        try:
+            return await super().infer(work, timeout_seconds)
+        finally:
+            self.here = False
+
+
+async def test_what_is_yet_to_be_tried_when_a_triton_goes_another_one_answers() -> None:
+    goes, stays = GoesAway(answer=fails_at_bad), ObedientEngine(answer=fails_at_bad)
+    async with lane_of(goes, stays) as lane:
+        # The first two leave for an engine each, and so do the others, together.
+        texts = [BAD, *(text_of(3, start) for start in range(7))]
+        ends = await ends_of(*(submit(lane, text) for text in texts))
+        assert ends == [ModelFailedError, *(expected(lane, text) for text in texts[1:])]
+    assert len(goes.works) == 2
+
+
+class OfOurMaking(ObedientEngine):
+    """Fails at its first batch, and meets a mistake of ours at the next."""
+
+    async def infer(self, work: Work, timeout_seconds: float) -> NDArray[np.float32]:
+        if self.works:
+            raise KeyError("a mistake")
+        return await super().infer(work, timeout_seconds)
+
+
+async def test_a_mistake_of_ours_while_callers_are_tried_apart_leaves_none_waiting() -> None:
+    raised: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: raised.append(context))
+    async with lane_of(OfOurMaking(answer=fails_at_bad)) as lane:
+        jobs = [submit(lane, text) for text in (BAD, text_of(3), text_of(3), text_of(3))]
+        ends = await ends_of(*jobs)
+        assert ends == [RuntimeError] * 4
+
+
+async def test_the_wait_of_a_second_try_holds_nothing_of_the_first() -> None:
+    gone, good = ObedientEngine(held=asyncio.Event()), ObedientEngine()
+    async with lane_of(gone, good) as lane:
+        began = monotonic()
+        job = submit(lane, text_of(3), timeout=60)
+        await turns()
+        sent = monotonic()
+        await turns(2000)
+        lost = monotonic()
+        gone.here = False
+        assert gone.held is not None
+        gone.held.set()
+        await job.future
+        assert job.infer >= lost - sent
+        assert job.wait + job.infer <= monotonic() - began
+
+
+async def test_the_stages_of_a_call_are_those_of_its_slowest_text_and_never_overlap() -> None:
+    engine = ObedientEngine(held=asyncio.Event())
+    async with lane_of(engine, max_batch_size=1) as lane:
+        began = monotonic()
+        job = submit(lane, *(text_of(3, start) for start in range(3)), timeout=60)
+        await turns()
+        assert len(engine.works) == 2  # the third waits behind them
+        sent = monotonic()
+        await turns(2000)
+        held = monotonic() - sent
+        assert engine.held is not None
+        engine.held.set()
+        await job.future
+        assert job.wait >= held
+        assert job.wait + job.infer <= monotonic() - began
+
+
+async def test_what_callers_were_tried_apart_for_is_inference_and_never_counted_twice() -> None:
+    async with lane_of(ObedientEngine(answer=fails_at_bad)) as lane:
+        began = monotonic()
+        jobs = [submit(lane, text) for text in (BAD, *(text_of(3, start) for start in range(7)))]
+        await ends_of(*jobs)
+        elapsed = monotonic() - began
+        assert all(job.infer > 0 and job.wait + job.infer <= elapsed for job in jobs)
 
 
 class Lossy(ObedientEngine):

@@ -1,5 +1,6 @@
 """Metrics: what is counted is what Prometheus reads."""
 
+from gateway_world import model_of
 from prometheus_client.parser import text_string_to_metric_families
 
 from contracts.endpoint import Arm
@@ -65,6 +66,18 @@ def test_failures_and_refusals_begin_at_0_so_that_the_first_one_is_a_rise() -> N
     assert value(metrics, "refusals_total", endpoint="e", status="503", reason="overloaded") == 0
     metrics.attempt_finished(event_of(503), 1, 10)
     assert value(metrics, "attempts_total", status="503", **attempts) == 1
+
+
+def test_what_a_model_failed_at_is_counted_from_0_on() -> None:
+    metrics = Metrics()
+    model = model_of()
+    metrics.batch_finished(model, 4, 50, 64, 0.01)
+    assert value(metrics, "split_batches_total", model=model.name) == 0
+    assert value(metrics, "failed_texts_total", model=model.name) == 0
+    metrics.batch_split(model)
+    metrics.texts_failed(model, 3)
+    assert value(metrics, "split_batches_total", model=model.name) == 1
+    assert value(metrics, "failed_texts_total", model=model.name) == 3
 
 
 def test_a_refusal_is_timed_on_its_own() -> None:

@@ -81,6 +81,12 @@ class Nobody:
     ) -> None:
         pass
 
+    def batch_split(self, model: ServedModel) -> None:
+        pass
+
+    def texts_failed(self, model: ServedModel, texts: int) -> None:
+        pass
+
 
 class World:
     """A reconciler and all that it is told."""
