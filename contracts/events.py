@@ -36,7 +36,11 @@ class TextRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Latency(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Seconds in each stage of an attempt; a stage that was not reached is 0."""
+    """Seconds in each stage of an attempt; a stage that was not reached is 0.
+
+    No moment is in two stages. ``wait`` and ``infer`` are of the text that took longest, all tries
+    of it together.
+    """
 
     queue: float
     tokenise: float

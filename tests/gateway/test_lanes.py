@@ -306,14 +306,16 @@ async def test_a_model_that_was_found_broken_is_asked_for_halves_alone_until_it_
         assert ends.count(ModelFailedError) == 1
 
 
-async def test_whoever_hung_up_is_not_tried_again() -> None:
-    engine = ObedientEngine(held=asyncio.Event(), answer=fails_at_bad)
+@pytest.mark.parametrize("batch", [1, 2], ids=["during the batch", "while others are tried"])
+async def test_whoever_hung_up_is_not_tried_again(batch: int) -> None:
+    def answer(ids: NDArray[np.int64]) -> NDArray[np.float32]:
+        if len(engine.works) == batch:
+            lane.abandon(goes)
+        return fails_at_bad(ids)
+
+    engine = ObedientEngine(answer=answer)
     async with lane_of(engine) as lane:
         bad, stays, goes = (submit(lane, text) for text in (BAD, text_of(3), text_of(3)))
-        await turns()
-        lane.abandon(goes)
-        assert engine.held is not None
-        engine.held.set()
         assert await ends_of(bad, stays) == [ModelFailedError, expected(lane, text_of(3))]
     assert engine.shapes == [(3, 4), (1, 4), (1, 4)]
 
