@@ -259,6 +259,19 @@ EVALUATE_OVERFLOW: Final = _counter(
     "Amounts counted under the label value other, or not at all, for a bound was reached.",
     "what",
 )
+UNCOUNTED_MESSAGES: Final = _gauge(
+    "uncounted_messages", "Messages of events in Kafka that are in no window yet."
+)
+COUNTING_STATE: Final = _gauge(
+    "counting_state",
+    "1 for what is known of the traffic: counted, behind, stalled (nobody counts it), silent"
+    " (no gateway publishes) or unknown (Kafka does not answer).",
+    "state",
+)
+COUNTED_THROUGH: Final = _gauge(
+    "counted_through_timestamp_seconds",
+    "While traffic is not counted: since when, unix time; else now.",
+)
 EVENTS_SKIPPED: Final = _counter(
     "skipped_messages", "Messages of events that no fold worker understood."
 )
@@ -278,7 +291,7 @@ EVALUATE: Final[tuple[Metric, ...]] = (
     ACCURACY_ESTIMATED, ACCURACY_MEASURED, ACCURACY_FEEDBACK, VERSION_INFO,
     EVALUATE_CONNECTED, EVALUATE_LAG, EVALUATE_SINCE, EVALUATE_THROUGH, EVALUATE_RECORDS,
     EVALUATE_SKIPPED, EVALUATE_FAILURES, EVALUATE_OVERFLOW, EVENTS_SKIPPED, EVENTS_COPIED,
-    EVENTS_MISTIMED,
+    EVENTS_MISTIMED, UNCOUNTED_MESSAGES, COUNTING_STATE, COUNTED_THROUGH,
 )  # fmt: skip
 
 # Rollouts, by the controller: what the endpoint's status says.

@@ -405,9 +405,11 @@ EVENTS_DELETED: Final = " or ".join(
     f"sum(increase({name}[1h])) > 0" for name in (m.FOLD_MISSING.name, m.FOLD_OVERSIZED.name)
 )
 FOLD_LAGGING: Final = f"sum(max by (partition) ({m.FOLD_LAG.name})) > 500"
-STATISTICS_STALE: Final = (  # without traffic nothing is behind
-    f"time() - min({m.EVALUATE_THROUGH.name}) > 300 and on () sum({m.FOLD_LAG.name}) > 0"
+NOT_COUNTED: Final = (  # whoever publishes: gateways tell it every ten seconds, traffic or not
+    f"time() - min({m.COUNTED_THROUGH.name}) > 60"
+    f' and on () max({m.COUNTING_STATE.name}{{state=~"stalled|behind"}}) == 1'
 )
+NOTHING_PUBLISHED: Final = f'max({m.COUNTING_STATE.name}{{state="silent"}}) == 1'
 FOLD_AWAY: Final = f"absent({m.FOLD_CONNECTED.name} == 1)"
 EVALUATE_AWAY: Final = f"absent({m.EVALUATE_CONNECTED.name} == 1)"
 ROLLOUT_BLOCKED: Final = (

@@ -168,13 +168,22 @@ STATISTICS_ALERTS: Final = (
         "Drift and rollouts look at old windows. Start another fold worker, up to one a partition.",
     ),
     Alert(
-        "HeadraceStatisticsStale",
-        q.STATISTICS_STALE,
+        "HeadraceTrafficNotCounted",
+        q.NOT_COUNTED,
+        "2m",
+        Severity.TICKET,
+        "The traffic of the last {{ $value | humanizeDuration }} is not counted",
+        "Gateways publish and Kafka holds it, but it is in no window: rollouts wait, drift and"
+        " dashboards show the past. See the fold role's log, then restart it: nothing is lost.",
+    ),
+    Alert(
+        "HeadraceNothingPublished",
+        q.NOTHING_PUBLISHED,
         "5m",
         Severity.TICKET,
-        "The statistics are {{ $value | humanizeDuration }} behind",
-        "There is something to fold, and the windows don't get newer. See the fold role's and the"
-        " evaluate role's log.",
+        "No gateway publishes events",
+        "Each gateway says that it is alive every ten seconds, traffic or not. Either no gateway"
+        " runs, or none reaches Kafka: see Gateway, Lost events, and their logs.",
     ),
     Alert(
         "HeadraceFoldAway",

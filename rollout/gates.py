@@ -6,7 +6,7 @@ that moves by itself, so that a status is written only when something happened.
 
 from contracts.durations import written
 from contracts.rollout import CheckResult, RolloutState, ShadowStep, Strategy, Verdict
-from rollout.seen import Moment
+from rollout.seen import Moment, Seen
 from rollout.steps import HISTORY_WINDOWS, arm, current, following
 
 
@@ -74,6 +74,15 @@ def absence(state: RolloutState, moment: Moment) -> str:
     return f"version {state.candidate.version} is not loaded on every Triton"
 
 
+def uncounted(seen: Seen) -> str:
+    """Why windows do not tell what the traffic is, in a sentence; empty where they do."""
+    if seen.counting.holds:
+        return f"waits for statistics: {seen.counting.said()}"
+    if seen.windows is None:
+        return "waits for statistics: window records can't be read"
+    return ""
+
+
 def _by_surroundings(state: RolloutState, moment: Moment) -> str:
     stable, seen = state.stable, moment.seen
     if absent := absence(state, moment):
@@ -81,9 +90,7 @@ def _by_surroundings(state: RolloutState, moment: Moment) -> str:
     # In the bake the old version is a mere control, and may have gone.
     if state.promoted_at is None and stable not in seen.loaded:
         return f"version {stable.version}, the stable one, is not loaded on every Triton"
-    if seen.windows is None:
-        return "statistics can't be read"
-    return ""
+    return uncounted(seen)
 
 
 def _by_evidence(state: RolloutState, moment: Moment) -> str:

@@ -69,8 +69,8 @@ def _begun(status: EndpointStatus, moment: Moment) -> EndpointStatus:
         return status
     if waiting.ref not in seen.loaded or seen.target not in (None, waiting.ref.version):
         return status
-    if seen.windows is None:
-        return moves.waits(status, "waits: statistics can't be read")
+    if held := gates.uncounted(seen):
+        return moves.waits(status, held)
     return moves.begun(status, waiting, moment)
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from contracts.model import ModelRef
 from contracts.rollout import Command, RolloutSpec
 from contracts.windows import EndpointWindow
+from measures.counting import Counting, CountingState
 from rollout.judging import Judge
 
 
@@ -23,6 +24,8 @@ class Seen:
         target: number of the version that the spec wants now; None where that is not known.
         windows: closed ones, oldest first, those before the rollout too; None while statistics
             can't be read, which holds everything that needs evidence.
+        counting: whether the traffic is in the windows. Where it is not, windows that do not come
+            say nothing, and hold everything that needs evidence too.
         commands: what people asked for, answered ones too.
     """
 
@@ -30,6 +33,7 @@ class Seen:
     failures: Mapping[ModelRef, str] = field(default_factory=dict)
     target: str | None = None
     windows: tuple[EndpointWindow, ...] | None = None
+    counting: Counting = field(default_factory=lambda: Counting(CountingState.COUNTED))
     commands: tuple[Command, ...] = ()
 
     @property

@@ -14,6 +14,7 @@ import msgspec
 
 from contracts.endpoint import Arm
 from contracts.windows import Cell
+from measures.counting import Counting
 from measures.monitoring import ALARMS
 
 WINDOWS_SECONDS = 3600  # windows as they are in Kafka (10 s) are kept so long
@@ -252,6 +253,7 @@ class Board:
         since: when the counters began at 0, unix seconds.
         through: up to when events are in the windows, unix seconds; 0: nothing yet.
         connected: Kafka answered lately.
+        counting: whether all that gateways published is in the windows.
         by_endpoint: what is known of each.
     """
 
@@ -259,6 +261,7 @@ class Board:
     since: float = 0.0
     through: float = 0.0
     connected: bool = False
+    counting: Counting = field(default_factory=Counting)
     by_endpoint: Mapping[str, EndpointBoard] = field(default_factory=dict)
 
     def endpoints(self) -> tuple[str, ...]:

@@ -20,11 +20,14 @@ from prometheus_client.core import Metric as Family
 from contracts.endpoint import ModelEndpoint
 from contracts.events import UnknownSchemaError
 from contracts.windows import head
+from measures.counting import Counting, CountingState
 from stats.board import Board
+from stats.counted import Counted
 from stats.errors import StatsError, TopicMissingError
 from stats.evaluation import Evaluation
 from stats.exposition import Exposed, Health, families
 from stats.learnt import Learnt
+from stats.published import Published
 from stats.record_log import largest
 from stats.window_log import Progress, WindowLog
 
@@ -71,6 +74,7 @@ class Evaluator:
         self,
         evaluation: Evaluation,
         connect: Callable[[float], WindowLog],
+        published: Published,
         endpoints: Callable[[], Sequence[ModelEndpoint]],
         learnt: Learnt,
         *,
@@ -83,6 +87,7 @@ class Evaluator:
         Args:
             evaluation: belongs to this object from now on.
             connect: opens the log of records from a time onwards; raises ``StatsError``.
+            published: whoever knows how much there is to be counted; this object closes it.
             endpoints: as stored now.
             learnt: where what drift learnt is kept.
             false_alarm_seconds: expected time between false alarms, to be told.
@@ -96,6 +101,7 @@ class Evaluator:
         self._false_alarm_seconds = false_alarm_seconds
         self._pace = pace or EvaluatePace()
         self._clock = clock
+        self._counted = Counted(published, clock())  # the reading thread's alone
         self._lock = threading.Lock()  # of the evaluation, the marks and the health
         self._marks = _Marks()
         self._health = Health()
@@ -137,6 +143,7 @@ class Evaluator:
                 refusals=self._evaluation.refusals(now),
                 board=self._board,
                 health=self._health,
+                counting=self.counting(),
                 false_alarm_seconds=self._false_alarm_seconds,
             )
             return list(families(exposed))
@@ -177,6 +184,18 @@ class Evaluator:
         """Whether the past was read, so that what is shown is whole."""
         return self._evaluation.since > 0
 
+    def counting(self) -> Counting:
+        """Whether traffic is counted now; not known where the reading itself has stood still."""
+        board = self._board
+        if self._clock() - board.at > self._pace.silence_seconds:
+            return Counting(CountingState.UNKNOWN, board.at)
+        return board.counting
+
+    def stood_still_seconds(self) -> float:
+        """How long ago the reading thread last looked at anything; 0 before its first look."""
+        at = self._board.at
+        return max(0.0, self._clock() - at) if at else 0.0
+
     def broken(self) -> bool:
         """Whether a fault of ours ended the reading."""
         return self._broken
@@ -188,6 +207,8 @@ class Evaluator:
             log.exception("the evaluate role broke")
             self._broken = True
             self._on_fault()
+        finally:
+            self._counted.close()
 
     def _run(self) -> None:
         pause = 0.2
@@ -236,6 +257,7 @@ class Evaluator:
 
     def _take(self, messages: Sequence[bytes], progress: Progress) -> None:
         records = largest(messages)
+        self._counted.take(records, self._clock())
         with self._lock:
             marks = self._marks
             if marks.topic_id and progress.topic_id != marks.topic_id:
@@ -277,9 +299,12 @@ class Evaluator:
             return
         self._look_at = now + self._pace.look_seconds
         endpoints = self._endpoints()
+        self._counted.ask(now)
         connected = now - self._answered_at <= self._pace.silence_seconds
+        counting = self._counted.state(now) if self.ready() else Counting()
         with self._lock:
-            self._board = self._evaluation.look(endpoints, now, connected=connected)
+            board = self._evaluation.look(endpoints, now, connected=connected)
+        self._board = replace(board, counting=counting)
         if now >= self._save_at:
             self._save_at = now + self._pace.save_seconds
             self._save()

@@ -1,6 +1,7 @@
-"""The evaluate role over HTTP: ``/metrics``, ``/livez``, ``/readyz``, ``/counters.json``, the page.
+"""The evaluate role over HTTP: ``/metrics``, probes, what is counted, and the page.
 
-Made by ``stats.evaluate_main``. Read-only; it holds no state of its own.
+Read-only; it holds no state of its own. The server's threads answer also where the thread that
+reads Kafka has stopped: so the probes ask what that one has done.
 """
 
 from collections.abc import Iterable
@@ -19,6 +20,8 @@ from prometheus_client.core import Metric as Family
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.registry import Collector
 
+from measures.counting import Counting
+
 
 class Evaluated(Protocol):
     """What is shown; ``stats.evaluate.Evaluator`` does."""
@@ -34,6 +37,20 @@ class Evaluated(Protocol):
     def ready(self) -> bool:
         """Whether the past was read."""
         ...
+
+    def counting(self) -> Counting:
+        """Whether all that gateways published is in the windows."""
+        ...
+
+    def stood_still_seconds(self) -> float:
+        """How long ago the reading thread last did anything."""
+        ...
+
+
+STILL_SECONDS = 30.0
+"""Without a look at Kafka for so long, what is shown is old."""
+DEAD_SECONDS = 120.0
+"""And for so long, the process will not go on by itself: every call of it has a deadline."""
 
 
 class _Collector(Collector):
@@ -65,14 +82,43 @@ def application(evaluated: Evaluated, *routers: APIRouter) -> FastAPI:
     def counters() -> Response:
         return JSONResponse(evaluated.counters())
 
-    @app.get("/livez")
-    def livez() -> Response:
-        return Response("alive\n", media_type="text/plain")
+    @app.get("/counting.json")
+    def counting() -> Response:
+        found = evaluated.counting()
+        return JSONResponse(
+            {
+                "state": found.state.value,
+                "since": found.since,
+                "messages": found.messages,
+                "said": found.said(),
+            }
+        )
 
-    @app.get("/readyz")
-    def readyz() -> Response:
-        if evaluated.ready():
-            return Response("ready\n", media_type="text/plain")
-        return Response("the past is being read\n", 503, media_type="text/plain")
-
+    app.include_router(_probes(evaluated))
     return app
+
+
+def _probes(evaluated: Evaluated) -> APIRouter:
+    probes = APIRouter()
+
+    @probes.get("/livez")
+    def livez() -> Response:
+        seconds = evaluated.stood_still_seconds()
+        if seconds > DEAD_SECONDS:
+            return _text(f"the reading of windows has stood still for {seconds:.0f} s", 503)
+        return _text("alive", 200)
+
+    @probes.get("/readyz")
+    def readyz() -> Response:
+        if not evaluated.ready():
+            return _text("the past is being read", 503)
+        seconds = evaluated.stood_still_seconds()
+        if seconds > STILL_SECONDS:
+            return _text(f"the reading of windows has stood still for {seconds:.0f} s", 503)
+        return _text(f"ready: {evaluated.counting().said()}", 200)
+
+    return probes
+
+
+def _text(sentence: str, status: int) -> Response:
+    return Response(f"{sentence}\n", status, media_type="text/plain")

@@ -25,6 +25,7 @@ from stats.evaluate_settings import EvaluateSettings
 from stats.evaluation import Evaluation, Pace
 from stats.kafka_clients import KafkaAddress
 from stats.learnt import Forgetful, Learnt, LearntFile
+from stats.published import KafkaPublished
 from stats.references import StoredReferences
 from stats.ui.app import router
 from stats.ui.view import Links
@@ -107,6 +108,7 @@ def _evaluator(
     return Evaluator(
         Evaluation(references, drift, pace, learnt.load()),
         lambda since: KafkaWindowLog(address, since, settings.windows_topic),
+        KafkaPublished(address, settings.predictions_topic),
         endpoints,
         learnt,
         false_alarm_seconds=drift.false_alarm_seconds,

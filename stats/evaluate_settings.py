@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from contracts.events import TOPIC as PREDICTIONS
 from contracts.windows import TOPIC as WINDOWS
 from service.flags import option
 
@@ -17,6 +18,9 @@ class EvaluateSettings:
     kafka_bootstrap: str = option("127.0.0.1:9092", "host:port of Kafka brokers, comma-separated.")
     kafka_login: str = option(
         "", "Folder of what signs in to Kafka, see service/kafka_login.py; empty: nothing does."
+    )
+    predictions_topic: str = option(
+        PREDICTIONS, "Topic of prediction events; its ends tell what there is to be counted."
     )
     windows_topic: str = option(WINDOWS, "Topic of window records; fold workers make it.")
     host: str = option("127.0.0.1", "Address to listen on.")

@@ -14,6 +14,7 @@ from contracts import metrics
 from contracts.endpoint import Arm
 from contracts.statistics import EDGES, LATENCY_EDGES, Stage, Statistic
 from contracts.windows import MICRO, OwnCounts, Sparse
+from measures.counting import Counting, CountingState
 from service.families import Labels, histograms, numbers
 from stats.board import Board, EndpointBoard, StatisticDrift, VersionDrift
 from stats.totals import ArmKey, ArmTotals, Totals
@@ -50,6 +51,7 @@ class Exposed:
         refusals: likewise, endpoint -> status and reason -> count.
         board: everything else about traffic.
         health: of the role itself.
+        counting: whether all that gateways published is in the windows.
         false_alarm_seconds: expected time between false alarms of an endpoint.
     """
 
@@ -58,6 +60,7 @@ class Exposed:
     refusals: Mapping[str, Mapping[str, int]]
     board: Board
     health: Health
+    counting: Counting
     false_alarm_seconds: float
 
 
@@ -308,12 +311,22 @@ def _origins(endpoints: Iterable[EndpointBoard]) -> _Numbers:
             ), 1  # fmt: skip
 
 
+def _counting(counting: Counting, at: float) -> Iterator[Family]:
+    yield numbers(metrics.UNCOUNTED_MESSAGES, [((), counting.messages)])
+    yield numbers(
+        metrics.COUNTING_STATE,
+        (((state.value,), float(state is counting.state)) for state in CountingState),
+    )
+    yield numbers(metrics.COUNTED_THROUGH, [((), counting.since or at)])
+
+
 def _health(now: Exposed) -> Iterator[Family]:
     board, health = now.board, now.health
     yield numbers(metrics.EVALUATE_CONNECTED, [((), float(board.connected))])
     yield numbers(metrics.EVALUATE_LAG, [] if health.lag is None else [((), health.lag)])
     yield numbers(metrics.EVALUATE_SINCE, [((), board.since)])
     yield numbers(metrics.EVALUATE_THROUGH, [((), board.through)])
+    yield from _counting(now.counting, board.at)
     yield numbers(metrics.EVALUATE_RECORDS, [((), health.records)])
     yield numbers(metrics.EVALUATE_SKIPPED, [((), health.skipped)])
     yield numbers(metrics.EVALUATE_FAILURES, [((), health.failures)])

@@ -11,10 +11,14 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from contracts.events import TOPIC as PREDICTIONS
 from contracts.windows import TOPIC, EndpointWindow
+from measures.counting import Counting, CountingState
 from measures.merging import Windows
-from stats.errors import StatsError
+from stats.counted import Counted
+from stats.errors import StatsError, TopicMissingError
 from stats.kafka_clients import KafkaAddress
+from stats.published import KafkaPublished, Published
 from stats.record_log import KafkaRecordLog, RecordLog, largest
 
 log = logging.getLogger(__name__)
@@ -54,8 +58,10 @@ class WindowsReader:
         *,
         login: Mapping[str, object] | None = None,
         topic: str = TOPIC,
+        predictions_topic: str = PREDICTIONS,
         pace: ReaderPace | None = None,
         connect: Connect | None = None,
+        published: Published | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         """Takes Kafka's brokers; connects in its own thread, as often as it must.
@@ -64,17 +70,23 @@ class WindowsReader:
             bootstrap: ``host:port``, comma-separated.
             login: options of kafka-python's clients that sign in.
             topic: of window records.
+            predictions_topic: of what they count.
             pace: with what patience.
             connect: makes a log from a time onwards, in place of Kafka's.
+            published: knows how much there is to be counted, in place of Kafka.
             clock: unix seconds.
         """
         self._pace = pace or ReaderPace()
         address = KafkaAddress(tuple(bootstrap.split(",")), options=login or {})
         self._connect: Connect = connect or (lambda since: KafkaRecordLog(address, since, topic))
         self._clock = clock
-        self._lock = threading.Lock()  # of the next two
+        published = published or KafkaPublished(address, predictions_topic)
+        self._counted = Counted(published, clock())  # the reading thread's alone
+        self._lock = threading.Lock()  # of the next three
         self._windows = Windows()
         self._known_at: float | None = None  # when all that Kafka had was read
+        self._counting = (clock(), Counting())  # what was known of counting, and when
+        self._never_folded = False  # there is no topic of window records; the reading thread's
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="windows-reader", daemon=True)
 
@@ -112,16 +124,33 @@ class WindowsReader:
             oldest = max(after, now - self._pace.keep_seconds)
             return self._windows.closed(endpoint, after=oldest, now=now, lateness_seconds=lateness)
 
+    def counting(self) -> Counting:
+        """Whether traffic is counted now; not known where the reading itself has stood still."""
+        with self._lock:
+            at, counting = self._counting
+        if self._clock() - at > self._pace.silence_seconds:
+            return Counting(CountingState.UNKNOWN, at)
+        return counting
+
     def _run(self) -> None:
+        try:
+            self._read_again_and_again()
+        finally:
+            self._counted.close()
+
+    def _read_again_and_again(self) -> None:
         pause = 0.2
         while not self._stop.is_set():
             try:
                 source = self._connect(self._clock() - self._pace.keep_seconds - _MARGIN_SECONDS)
             except StatsError as error:
                 log.warning("window records can't be read", extra={"reason": str(error)})
+                self._never_folded = isinstance(error, TopicMissingError)
             else:
+                self._never_folded = False
                 if self._safely_read(source):
                     pause = 0.2
+            self._ask(self._clock())
             self._stop.wait(pause)
             pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
 
@@ -149,6 +178,7 @@ class WindowsReader:
                     if source.whole():
                         had_all = True
                         self._known(now)
+                    self._ask(now)
         except StatsError as error:
             log.warning("window records can't be read", extra={"reason": str(error)})
         finally:
@@ -160,8 +190,18 @@ class WindowsReader:
             self._known_at = now
             self._windows.forget_before(now - self._pace.keep_seconds - _MARGIN_SECONDS)
 
+    def _ask(self, now: float) -> None:
+        self._counted.ask(now)
+        with self._lock:
+            known = self._known_at is not None
+        known = known or self._never_folded
+        counting = self._counted.state(now) if known else Counting()
+        with self._lock:
+            self._counting = (now, counting)
+
     def _take(self, messages: Sequence[bytes]) -> None:
         records = largest(messages)
+        self._counted.take(records, self._clock())
         with self._lock:
             for record in records:
                 self._windows.put(record)

@@ -13,7 +13,7 @@ from headrace.commands import home as homes
 from headrace.commands.output import console, print_json
 from headrace.commands.status_picture import Running, picture
 from headrace.errors import RequestFailedError
-from headrace.stack import answers, state
+from headrace.stack import answers, counting, state
 from headrace.stack.state import Home
 
 _REFRESH_SECONDS = 0.5
@@ -59,6 +59,7 @@ def document(home: Home, endpoint: str | None) -> dict[str, Any]:
         "home": str(home.root),
         "running": record is not None,
         "stack": None if record is None else record.model_dump(mode="json"),
+        "statistics": None if record is None else counting.ask(record.stats_url).document(),
         "endpoints": [
             item.model_dump(mode="json", by_alias=True) for item in _chosen(home, endpoint)
         ],
@@ -83,6 +84,7 @@ def _shown(home: Home, endpoint: str | None, *, details: bool) -> Group:
         is_starting=record is None and state.is_locked(home),
         record=record,
         alive=frozenset(name for name, pid in pids.items() if _alive(pid)),
+        counting=None if record is None else counting.ask(record.stats_url),
     )
     return picture(running, _chosen(home, endpoint), time.time(), details=details)
 

@@ -9,6 +9,7 @@ from contracts.endpoint import EndpointStatus, ModelEndpoint, Phase
 from headrace.commands.layout import Row, Sentence, rows, sentences
 from headrace.rollouts.view import in_brief, view
 from headrace.stack import answers
+from headrace.stack.counting import Told
 from headrace.stack.state import StackRecord
 
 _WRONG = {Phase.BLOCKED: "yellow", Phase.REJECTED: "red", Phase.ROLLED_BACK: "red"}
@@ -16,12 +17,17 @@ _WRONG = {Phase.BLOCKED: "yellow", Phase.REJECTED: "red", Phase.ROLLED_BACK: "re
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """What is known of a home's stack; ``alive`` names the services that have a process."""
+    """What is known of a home's stack.
+
+    ``alive`` names the services that have a process; ``counting`` is what the traffic's statistics
+    were found to do, None where nobody was asked.
+    """
 
     home: str
     is_starting: bool
     record: StackRecord | None
     alive: frozenset[str]
+    counting: Told | None = None
 
 
 def picture(
@@ -58,7 +64,15 @@ def _services(running: Running) -> Iterable[RenderableType]:
         else Row((f"  {name}", "down, starts again"), style="yellow")
         for name, pid in record.services.items()
     ]
-    return [Sentence(f"A stack runs on {running.home}, process {record.pid}."), rows((), lines)]
+    head = Sentence(f"A stack runs on {running.home}, process {record.pid}.")
+    return [head, rows((), lines), *_statistics(running.counting)]
+
+
+def _statistics(told: Told | None) -> list[Sentence]:
+    if told is None:
+        return []
+    style = {"counted": "", "behind": "yellow"}.get(told.state, "red")
+    return [Sentence(f"Statistics: {told.said}.", style=style)]
 
 
 def _endpoint(endpoint: ModelEndpoint, now: float, *, details: bool) -> Row:

@@ -77,7 +77,12 @@ def main() -> int:
     if settings.metrics_port:
         REGISTRY.register(RolloutCollector(endpoints.list))
         pages.serve(settings.metrics_host, settings.metrics_port, {"/livez": turning.fault})
-    statistics = WindowsReader(settings.kafka_bootstrap, login=login, topic=settings.windows_topic)
+    statistics = WindowsReader(
+        settings.kafka_bootstrap,
+        login=login,
+        topic=settings.windows_topic,
+        predictions_topic=settings.predictions_topic,
+    )
     try:
         asyncio.run(
             _run(settings, environment, endpoints, launcher, statistics=statistics, turning=turning)

@@ -17,6 +17,7 @@ from contracts.profile import ReferenceProfile
 from contracts.rollout import RolloutState
 from contracts.windows import EndpointWindow
 from headrace.controller import commands
+from measures.counting import Counting
 from registry.rollouts import Surroundings
 from registry.store import PackageStore, StoreError, StoreUnavailableError
 from rollout import machine, report
@@ -39,6 +40,10 @@ class Statistics(Protocol):
         """Closed windows, oldest first; None while they can't be known."""
         ...
 
+    def counting(self) -> Counting:
+        """Whether all that gateways published is in the windows."""
+        ...
+
 
 class JoinedRollouts:
     """``registry.rollouts.Rollouts`` on the machine."""
@@ -54,6 +59,7 @@ class JoinedRollouts:
             failures=around.failures,
             target=around.target,
             windows=self._windows(endpoint),
+            counting=self._statistics.counting(),
             commands=commands.waiting(endpoint.metadata.annotations),
         )
         spec, before = endpoint.spec.rollout, endpoint.status

@@ -6,6 +6,7 @@ Units are in the names. Folders are made by whoever uses them.
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from contracts.events import TOPIC as PREDICTIONS
 from contracts.windows import TOPIC as WINDOWS
 from service.flags import option
 
@@ -30,6 +31,9 @@ class ControllerSettings:
     )
     kafka_login: str = option(
         "", "Folder of what signs in to Kafka, see service/kafka_login.py; empty: nothing does."
+    )
+    predictions_topic: str = option(
+        PREDICTIONS, "Topic of prediction events; its ends tell what there is to be counted."
     )
     windows_topic: str = option(WINDOWS, "Topic of window records; fold workers make it.")
     auto_endpoints: bool = option(

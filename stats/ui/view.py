@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from urllib.parse import quote
 
 from contracts.endpoint import Arm, EndpointStatus, ModelEndpoint
+from measures.counting import clock_time
 from stats.board import Board, EndpointBoard, Origin, VersionDrift
 from stats.ui import drifts, journey, series
 from stats.ui.columns import per_second, rounded, span
@@ -48,6 +49,7 @@ SPARKS = Zoom(30, 30, 3.0)  # of the list: always the last quarter of an hour
 RATE_COLUMNS = 2  # of SPARKS
 HISTORY_LINES = 20
 IDLE_SECONDS = 60.0
+STILL_SECONDS = 30.0  # without a new board nobody reads
 MOST_VERSIONS = 12
 
 
@@ -90,17 +92,23 @@ def view(
         spans=list(SPANS),
         gateway_url=links.gateway_url.rstrip("/"),
         mlflow_url=links.mlflow_url.rstrip("/"),
-        health=health(board),
+        health=health(board, now),
         endpoints=[_summary(endpoint, board, now) for endpoint in ordered],
         detail=None if chosen is None else _detail(chosen, board, links, SPANS[name], now),
     )
 
 
-def health(board: Board) -> Health:
+def health(board: Board, now: float) -> Health:
     """Whether the statistics can be trusted now."""
     through = board.through or None
     if not board.connected:
         said = "Kafka does not answer, so statistics stand still. The gateways go on serving."
+        return Health(known=False, through=through, said=said)
+    if board.counting.holds and board.counting.since:
+        said = f"{board.counting.said()[:1].upper()}{board.counting.said()[1:]}."
+        return Health(known=False, through=through, said=said)
+    if board.at and now - board.at > STILL_SECONDS:
+        said = f"Statistics have stood still since {clock_time(board.at)}: nothing reads them."
         return Health(known=False, through=through, said=said)
     if through is None:
         return Health(known=True, through=None, said="No prediction has been counted yet.")

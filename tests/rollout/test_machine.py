@@ -18,6 +18,7 @@ from contracts.rollout import (
     Verdict,
     WeightStep,
 )
+from measures.counting import Counting, CountingState
 from rollout.steps import HISTORY_WINDOWS
 
 # The way of a good version
@@ -145,7 +146,7 @@ def test_a_version_waits_while_statistics_cannot_be_read() -> None:
     walk.seen = replace(walk.seen, windows=None)
     walk.step()
     assert walk.status.rollout is None
-    assert walk.why == "waits: statistics can't be read"
+    assert walk.why == "waits for statistics: window records can't be read"
 
 
 @pytest.mark.parametrize(
@@ -271,9 +272,38 @@ def test_without_statistics_it_holds() -> None:
     known = walk.seen.windows
     walk.seen = replace(walk.seen, windows=None)
     assert walk.step(1000).state.step == 1
-    assert walk.why == "statistics can't be read"
+    assert walk.why == "waits for statistics: window records can't be read"
     walk.seen = replace(walk.seen, windows=known)
     assert walk.traffic("pass").state.step == 2
+
+
+STALLED = Counting(CountingState.STALLED, 1_000_000.0, 7)
+UNCOUNTED = (
+    "waits for statistics: traffic since 1970-01-12 13:46:40 UTC is not counted: the fold role"
+    " reads nothing"
+)
+
+
+def test_traffic_that_is_not_counted_is_not_taken_for_no_traffic() -> None:
+    walk = Walk().through(1)
+    walk.seen = replace(walk.seen, counting=STALLED)
+    assert walk.traffic("pass", 3).state.step == 1
+    assert walk.why == UNCOUNTED
+    walk.seen = replace(walk.seen, counting=Counting(CountingState.COUNTED))
+    assert walk.traffic("pass").state.step == 2
+
+
+def test_a_fault_that_was_counted_before_a_standstill_still_ends_the_rollout() -> None:
+    walk = Walk().through(1)
+    walk.seen = replace(walk.seen, counting=STALLED)
+    assert walk.traffic("fail").last.outcome is Outcome.ROLLED_BACK
+
+
+def test_a_version_waits_for_its_rollout_while_traffic_is_not_counted() -> None:
+    walk = Walk()
+    walk.seen = replace(walk.seen, counting=STALLED)
+    assert walk.step().status.rollout is None
+    assert walk.why == UNCOUNTED
 
 
 def test_an_unloaded_candidate_loses_its_callers_and_keeps_its_step() -> None:
@@ -338,11 +368,11 @@ def test_a_bad_promoted_version_stays_until_the_old_one_can_answer() -> None:
 def test_a_bake_without_statistics_is_longer_and_ends() -> None:
     walk = Walk().through(4)
     walk.seen = replace(walk.seen, windows=None)
-    assert walk.step(HOUR).why == "statistics can't be read"
+    assert walk.step(HOUR).why == "waits for statistics: window records can't be read"
     walk.step(SPEC.deadline - 1)
     assert walk.status.rollout is not None
     assert walk.step(1).last.outcome is Outcome.SETTLED
-    assert walk.last.reason == "statistics can't be read"
+    assert walk.last.reason == "waits for statistics: window records can't be read"
 
 
 # What the spec wants

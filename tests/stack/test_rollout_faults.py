@@ -43,7 +43,8 @@ def has_begun(status: EndpointStatus) -> bool:
 
 
 def waits_for_statistics(status: EndpointStatus) -> bool:
-    return status.candidate is not None and status.candidate.reason == "statistics can't be read"
+    reason = "" if status.candidate is None else status.candidate.reason
+    return reason.startswith("waits for statistics")
 
 
 def test_a_good_version_is_promoted_through_five_kills(

@@ -6,16 +6,19 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from fake_published import FakePublished
 from registry_fakes import endpoint, ref
 
 from contracts import metrics
 from contracts.endpoint import Arm, EndpointStatus, Route
 from contracts.windows import Cell, WindowRecord, encode
+from measures.counting import CountingState
 from stats.drift import DriftSettings
 from stats.errors import KafkaAwayError, StalledError, StatsError, TopicMissingError
 from stats.evaluate import EvaluatePace, Evaluator
 from stats.evaluation import Evaluation, Pace
 from stats.learnt import Forgetful
+from stats.published import Ends
 from stats.references import Known
 from stats.window_log import Progress
 
@@ -88,6 +91,7 @@ class World:
     since: list[float] = field(default_factory=list)
     connected: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
     broken: threading.Event = field(default_factory=threading.Event)
+    published: FakePublished = field(default_factory=FakePublished)
 
     def connect(self, since: float) -> FakeLog:
         self.since.append(since)
@@ -101,6 +105,7 @@ class World:
         return Evaluator(
             Evaluation(Nothing(), DriftSettings(), Pace()),
             self.connect,
+            self.published,
             lambda: [ON],
             Forgetful(),
             false_alarm_seconds=DAY,
@@ -248,3 +253,45 @@ def test_a_fault_of_ours_ends_the_role_and_is_told(
     assert evaluator.broken()
     assert log.closed
     assert "the evaluate role broke" in caplog.text
+
+
+def test_traffic_that_nobody_folds_is_told_though_kafka_answers(start: Start) -> None:
+    log = FakeLog([record(5, end=4)])
+    world = World([log])
+    world.published.told = Ends("t", {0: 4, 1: 0})
+    evaluator = start(world)
+    log.turns()
+    assert evaluator.counting().state is CountingState.COUNTED
+    for _ in range(10):  # gateways go on publishing
+        world.now += 2
+        world.published.told = Ends("t", {0: 40 + int(world.now - NOW), 1: 0})
+        log.turns()
+    found = evaluator.counting()
+    assert (found.state, found.since, found.messages) == (CountingState.STALLED, NOW + 2, 56)
+    assert evaluator.board().counting == found
+    log.give(record(6, end=60))
+    assert evaluator.counting().state is CountingState.COUNTED
+
+
+def test_a_kafka_that_does_not_tell_its_ends_is_not_known_to_be_counted(start: Start) -> None:
+    log = FakeLog([record(5)])
+    world = World([log])
+    world.published.error = KafkaAwayError("away")
+    evaluator = start(world)
+    world.now += 16
+    log.turns()
+    assert evaluator.counting().state is CountingState.UNKNOWN
+    assert evaluator.counting().since == NOW
+
+
+def test_a_reading_thread_that_stands_still_knows_nothing_of_counting(start: Start) -> None:
+    log = FakeLog([record(5, end=4)])
+    world = World([log])
+    world.published.told = Ends("t", {0: 4})
+    evaluator = start(world)
+    log.turns()
+    evaluator.close()
+    assert world.published.closed
+    world.now += 100
+    assert evaluator.counting().state is CountingState.UNKNOWN
+    assert evaluator.stood_still_seconds() == 100

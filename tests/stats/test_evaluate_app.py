@@ -10,6 +10,7 @@ from prometheus_client.core import Metric as Family
 from prometheus_client.parser import text_string_to_metric_families
 
 from contracts import metrics
+from measures.counting import Counting, CountingState
 from service.families import numbers
 from stats.evaluate_app import application
 
@@ -17,6 +18,8 @@ from stats.evaluate_app import application
 class Evaluated:
     def __init__(self) -> None:
         self.since = 0.0
+        self.still = 0.0
+        self.now_counting = Counting(CountingState.COUNTED)
 
     def families(self) -> list[Family]:
         return [numbers(metrics.EVENTS_SKIPPED, [((), 3)])]
@@ -26,6 +29,12 @@ class Evaluated:
 
     def ready(self) -> bool:
         return self.since > 0
+
+    def counting(self) -> Counting:
+        return self.now_counting
+
+    def stood_still_seconds(self) -> float:
+        return self.still
 
 
 @pytest.fixture
@@ -62,3 +71,31 @@ def test_it_is_ready_once_the_past_was_read(client: TestClient, evaluated: Evalu
 def test_the_root_leads_to_the_page_and_counters_tell_their_offsets(client: TestClient) -> None:
     assert client.get("/").text == "the page"
     assert client.get("/counters.json").json() == {"began": {"0": 5}}
+
+
+def test_a_server_whose_reading_thread_stands_still_is_not_ready_and_then_not_alive(
+    client: TestClient, evaluated: Evaluated
+) -> None:
+    evaluated.since = 1.0
+    evaluated.still = 31.0
+    refused = client.get("/readyz")
+    assert refused.status_code == 503
+    assert refused.text == "the reading of windows has stood still for 31 s\n"
+    assert client.get("/livez").status_code == 200
+    evaluated.still = 121.0
+    assert client.get("/livez").status_code == 503
+
+
+def test_traffic_that_is_not_counted_is_told_and_the_page_stays_up(
+    client: TestClient, evaluated: Evaluated
+) -> None:
+    evaluated.since = 1.0
+    evaluated.now_counting = Counting(CountingState.STALLED, 1_000_000.0, 7)
+    said = "traffic since 1970-01-12 13:46:40 UTC is not counted: the fold role reads nothing"
+    assert client.get("/counting.json").json() == {
+        "state": "stalled",
+        "since": 1_000_000.0,
+        "messages": 7,
+        "said": said,
+    }
+    assert client.get("/readyz").text == f"ready: {said}\n"

@@ -16,6 +16,7 @@ from contracts import metrics
 from contracts.endpoint import Arm
 from contracts.statistics import EDGES, LATENCY_EDGES, Stage, Statistic
 from contracts.windows import MICRO, Cell
+from measures.counting import Counting, CountingState
 from measures.folding import Fold
 from measures.increments import Growth
 from stats.board import (
@@ -50,6 +51,7 @@ def exposed(totals: Totals | None = None, board: Board | None = None) -> Exposed
         refusals=held.refusals,
         board=board or Board(),
         health=Health(lag=3, records=7),
+        counting=Counting(CountingState.STALLED, 1_000_000.0, 12),
         false_alarm_seconds=86_400.0,
     )
 
@@ -173,7 +175,7 @@ def test_a_declared_arm_starts_at_zero_in_every_family_of_a_classifier() -> None
 
 def test_arms_that_are_not_shown_have_no_series() -> None:
     totals = counted()
-    hidden = Exposed(totals, (), {}, Board(), Health(), 1.0)
+    hidden = Exposed(totals, (), {}, Board(), Health(), Counting(), 1.0)
     assert not [key for key in read(hidden) if ("arm", "stable") in key[1]]
 
 
@@ -216,3 +218,11 @@ def test_accuracy_and_origin_are_told_as_far_as_they_are_known() -> None:
     (info,) = (dict(key[1]) for key in samples if key[0] == metrics.VERSION_INFO.name)
     assert (info["run_id"], info["data_set"], info["package"]) == ("run", "reviews", "a" * 12)
     assert value(samples, metrics.EVALUATE_LAG.name) == 3
+
+
+def test_a_standstill_of_counting_is_told_with_its_beginning() -> None:
+    samples = read(exposed())
+    assert value(samples, metrics.UNCOUNTED_MESSAGES.name) == 12
+    assert value(samples, metrics.COUNTED_THROUGH.name) == 1_000_000.0
+    assert value(samples, metrics.COUNTING_STATE.name, state="stalled") == 1
+    assert value(samples, metrics.COUNTING_STATE.name, state="counted") == 0

@@ -5,10 +5,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import pytest
+from fake_published import FakePublished
 
 from contracts.endpoint import Arm
 from contracts.windows import Cell, EndpointWindow, WindowRecord, encode
-from stats.errors import KafkaAwayError, StalledError
+from measures.counting import CountingState
+from stats.errors import KafkaAwayError, StalledError, TopicMissingError
+from stats.published import Ends
 from stats.reader import ReaderPace, WindowsReader
 
 pytestmark = pytest.mark.slow
@@ -63,17 +66,25 @@ class World:
     now: float = NOW
     since: list[float] = field(default_factory=list)
     refusing: bool = False
+    missing: bool = False
     tried: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
 
     def __post_init__(self) -> None:
-        self.reader = WindowsReader("k:1", pace=PACE, connect=self._connect, clock=lambda: self.now)
+        self.published = FakePublished()
+        self.reader = WindowsReader(
+            "k:1",
+            pace=PACE,
+            connect=self._connect,
+            published=self.published,
+            clock=lambda: self.now,
+        )
         self.log = FakeLog()
 
     def _connect(self, since: float) -> FakeLog:
         self.since.append(since)
         self.tried.release()
         if self.refusing:
-            raise KafkaAwayError("away")
+            raise TopicMissingError("none") if self.missing else KafkaAwayError("away")
         return self.log
 
     def read(self, *messages: bytes) -> None:
@@ -238,3 +249,28 @@ def test_closing_ends_the_thread_and_the_connection(world: World) -> None:
     world.read()
     world.reader.close()
     assert world.log.closed.is_set()
+
+
+def test_traffic_that_nobody_folds_is_told_beside_windows_that_are_known(world: World) -> None:
+    world.published.told = Ends("t", {0: 5})
+    world.reader.start()
+    world.read(record(0, (9_980, 3), end=5))
+    world.until(lambda: world.reader.counting().state is CountingState.COUNTED)
+    for more in range(1, 8):
+        world.published.told = Ends("t", {0: 5 + more})
+        world.read()
+    world.until(lambda: world.reader.counting().state is CountingState.STALLED)
+    assert world.counts() is not None
+
+
+def test_a_topic_of_windows_that_nobody_ever_made_is_a_standstill_too(world: World) -> None:
+    world.refusing = True
+    world.missing = True
+    world.reader.start()
+    for more in range(60):
+        world.published.told = Ends("t", {0: more})
+        world.now += 2
+        assert world.tried.acquire(timeout=10)
+        if world.reader.counting().state is CountingState.STALLED:
+            return
+    raise AssertionError("it was never told")

@@ -31,6 +31,7 @@ from contracts.rollout import (
 )
 from contracts.windows import EndpointWindow
 from headrace.controller.rollouts import JoinedRollouts, PackageProfiles
+from measures.counting import Counting, CountingState
 from registry.rollouts import Surroundings
 from registry.store import PackageStore, StoreUnavailableError
 
@@ -57,6 +58,9 @@ class MemoryStatistics:
     ) -> tuple[EndpointWindow, ...] | None:
         self.asked.append((endpoint, lateness_seconds))
         return None if self.away else tuple(self.known)
+
+    def counting(self) -> Counting:
+        return Counting(CountingState.UNKNOWN if self.away else CountingState.COUNTED)
 
 
 class House:

@@ -21,6 +21,7 @@ from contracts.rollout import COMMAND_PREFIX, Command, RolloutSpec, Strategy, Ve
 from contracts.tasks import Task
 from contracts.windows import EndpointWindow
 from headrace.controller.rollouts import JoinedRollouts
+from measures.counting import Counting, CountingState
 from registry import plan as planning
 from registry.controller import numbered
 from registry.job import Failed, Signature
@@ -47,6 +48,9 @@ class Windows:
         self, endpoint: str, after: float, *, lateness_seconds: float | None = None
     ) -> tuple[EndpointWindow, ...] | None:
         return None if self.away else tuple(self.known)
+
+    def counting(self) -> Counting:
+        return Counting(CountingState.UNKNOWN if self.away else CountingState.COUNTED)
 
 
 class Walk(RuleBasedStateMachine):
