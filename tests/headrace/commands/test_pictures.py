@@ -15,6 +15,7 @@ from shown_endpoints import HISTORY, NOW, REFUSED, collapsed, sentiment, settled
 from headrace.commands import rollout_history, rollout_picture, status_picture
 from headrace.commands.status_picture import Running
 from headrace.rollouts.view import view
+from headrace.stack.counting import Told
 from headrace.stack.state import StackRecord
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -27,7 +28,12 @@ RECORD = StackRecord(
     services={"kafka": 4720, "triton": 4721, "controller": 4722, "gateway": 4723, "fold": 4724},
 )  # fmt: skip
 ALIVE = frozenset({"kafka", "triton", "gateway", "fold"})
-RUNNING = Running(home="/home/anna/.headrace", is_starting=False, record=RECORD, alive=ALIVE)
+TOLD = Told(
+    "stalled", "traffic since 2026-11-20 09:00:10 UTC is not counted: the fold role reads nothing"
+)
+RUNNING = Running(
+    "/home/anna/.headrace", is_starting=False, record=RECORD, alive=ALIVE, counting=TOLD
+)
 FIGURE = re.compile(r"\d+ of \d+|\d[\d.]* (?:%|times|points?)|version \d+")
 
 
