@@ -65,6 +65,15 @@ def test_a_fold_worker_with_kafka_is_well(check: ModuleType, part: Answers) -> N
     assert check.fold(NOBODY, f"{part.url}/metrics") == ""
 
 
+def test_a_fold_worker_that_is_connected_and_reads_nothing_is_not_well(
+    check: ModuleType, part: Answers
+) -> None:
+    part.at["/metrics"] = (200, f"{CONNECTED}headrace_fold_stalled_seconds 12.0\n")
+    assert check.fold(NOBODY, f"{part.url}/metrics") == ""
+    part.at["/metrics"] = (200, f"{CONNECTED}headrace_fold_stalled_seconds 95.0\n")
+    assert "has read none of its own for 95 s" in check.fold(NOBODY, f"{part.url}/metrics")
+
+
 def test_a_fold_worker_that_kafka_refuses_names_the_secret_to_look_at(
     check: ModuleType, part: Answers
 ) -> None:

@@ -17,6 +17,8 @@ from collections.abc import Callable
 SECONDS = 5.0
 PATIENCE_SECONDS = 60.0
 PAUSE_SECONDS = 2.0
+# A worker that reads nothing for 15 s connects anew; this is longer than that takes.
+STALLED_SECONDS = 40.0
 # Of others: whoever refuses us is there.
 FOREIGN = ("mlflow",)
 FOLD = "http://127.0.0.1:9302/metrics"
@@ -57,8 +59,14 @@ def fold(brokers: str, url: str = FOLD) -> str:
     status, text = ask(url)
     if status != 200:
         return f"the fold worker does not answer: {text}"
+    stalled = sample(text, "headrace_fold_stalled_seconds") or 0.0
     if sample(text, "headrace_fold_connected") == 1.0:
-        return ""
+        if stalled <= STALLED_SECONDS:
+            return ""
+        return (
+            f"messages of events wait in Kafka, and the fold worker has read none of its own for "
+            f"{stalled:.0f} s: it connects anew by itself; look at the log of this pod if it goes on"
+        )
     refusals = [reachable("Kafka", f"tcp://{broker}") for broker in brokers.split(",")]
     if "" in refusals:
         return (
