@@ -17,6 +17,7 @@ from contracts.events import StatisticSpec
 from contracts.statistics import Statistic
 from contracts.windows import Cell, OwnCounts
 from gateway.metrics import Metrics, Read, Reading
+from measures.counting import Counting
 from measures.increments import Growth
 from stats.board import Board
 from stats.exposition import Exposed, Health, families
@@ -57,7 +58,7 @@ class MadeUp(Collector):
     def _statistics(self) -> Iterator[Metric]:
         totals = Totals()
         totals.add(Growth(10, (_cell(self._scrapes),), {}, 0, 0, 0), 1.0)
-        now = Exposed(totals, totals.arms.keys(), {}, Board(), Health(), 1.0)
+        now = Exposed(totals, totals.arms.keys(), {}, Board(), Health(), Counting(), 1.0)
         yield from (
             family
             for family in families(now)

@@ -21,6 +21,7 @@ from contracts.endpoint import Arm, ModelEndpoint
 from contracts.events import Latency, PredictionEvent
 from gateway.metrics import Metrics, Read, Reading
 from headrace.controller.metrics import RolloutCollector
+from measures.counting import Counting
 from measures.increments import Growth
 from stats.exposition import Exposed, Health, families
 from stats.fold import FoldCounts
@@ -98,7 +99,7 @@ class Everything(Collector):
         health = Health(lag=2)
         arms, refusals = self._totals.arms.keys(), self._totals.refusals
         yield from families(
-            Exposed(self._totals, arms, refusals, self._now.board, health, 2_592_000.0)
+            Exposed(self._totals, arms, refusals, self._now.board, health, Counting(), 2_592_000.0)
         )
 
     def _endpoints(self) -> Sequence[ModelEndpoint]:

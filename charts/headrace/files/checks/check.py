@@ -64,8 +64,8 @@ def fold(brokers: str, url: str = FOLD) -> str:
         if stalled <= STALLED_SECONDS:
             return ""
         return (
-            f"messages of events wait in Kafka, and the fold worker has read none of its own for "
-            f"{stalled:.0f} s: it connects anew by itself; look at the log of this pod if it goes on"
+            "messages of events wait in Kafka, and the fold worker has read none of its own for "
+            f"{stalled:.0f} s: it connects anew by itself; if it goes on, see the log of this pod"
         )
     refusals = [reachable("Kafka", f"tcp://{broker}") for broker in brokers.split(",")]
     if "" in refusals:
