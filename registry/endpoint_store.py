@@ -1,8 +1,8 @@
 """Where endpoints are kept: read whole, written only against the revision that was read.
 
-Called by the controller (reads and writes) and the loader (reads). The file implementation serves
-the local stack; the custom resource in Kubernetes has the same Protocol. It never decides anything
-about an endpoint, and never hides that a file is broken.
+The file implementation serves the local stack; the custom resource in Kubernetes has the same
+Protocol. It never decides anything about an endpoint, never hides that a file is broken, and never
+takes a folder that is away for one without endpoints.
 """
 
 import fcntl
@@ -16,7 +16,8 @@ from pydantic import ValidationError
 
 from contracts.endpoint import ModelEndpoint
 from registry.errors import EndpointConflictError, EndpointUnreadableError
-from service import durable
+from service import durable, json_files
+from service.json_files import Stamp
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +32,11 @@ class EndpointStore(Protocol):
     unreadable: frozenset[str]
 
     def list(self) -> tuple[ModelEndpoint, ...]:
-        """Every endpoint, by name. One that can't be read keeps its last good state."""
+        """Every endpoint, by name. One that can't be read keeps its last good state.
+
+        Raises:
+            OSError: nobody can know them now: their folder is away, or the cluster never answered.
+        """
         ...
 
     def get(self, name: str) -> ModelEndpoint | None:
@@ -64,7 +69,7 @@ class FileEndpointStore:
     def __init__(self, folder: Path) -> None:
         self.unreadable: frozenset[str] = frozenset()
         self._folder = folder
-        self._read: dict[str, tuple[tuple[int, int, int], ModelEndpoint | None]] = {}
+        self._read: dict[str, tuple[Stamp, ModelEndpoint | None]] = {}
 
     def list(self) -> tuple[ModelEndpoint, ...]:
         """Every endpoint, by name; cheap where nothing changed, so that polling is.
@@ -72,10 +77,10 @@ class FileEndpointStore:
         Raises:
             OSError: the folder can't be listed.
         """
-        paths = sorted(self._folder.glob("[!.]*.json"))
-        for gone in set(self._read) - {path.stem for path in paths}:
+        stamps = {Path(name).stem: stamp for name, stamp in json_files.stamps(self._folder).items()}
+        for gone in set(self._read) - stamps.keys():
             self._read.pop(gone, None)  # another thread may list too
-        endpoints = {path.stem: self._last_good(path) for path in paths}
+        endpoints = {name: self._last_good(name, stamp) for name, stamp in stamps.items()}
         self.unreadable = frozenset(name for name, found in endpoints.items() if found is None)
         return tuple(endpoint for endpoint in endpoints.values() if endpoint is not None)
 
@@ -115,20 +120,19 @@ class FileEndpointStore:
         with self._locked():
             self._path(name).unlink(missing_ok=True)
 
-    def _last_good(self, path: Path) -> ModelEndpoint | None:
-        try:
-            stat = path.stat()
-        except FileNotFoundError:
-            return None
-        mark = (stat.st_mtime_ns, stat.st_size, stat.st_ino)
-        seen, endpoint = self._read.get(path.stem, ((0, 0, 0), None))
-        if seen == mark:
+    def _last_good(self, name: str, stamp: Stamp) -> ModelEndpoint | None:
+        seen, endpoint = self._read.get(name, (None, None))
+        if seen == stamp:
             return endpoint
         try:
-            endpoint = self.get(path.stem)
+            found = self.get(name)
         except EndpointUnreadableError as error:
             log.warning("endpoint can't be read, its last good state stays: %s", error)
-        self._read[path.stem] = (mark, endpoint)
+        else:
+            if found is None:  # taken away since it was listed; the next list shows by whom
+                return endpoint
+            endpoint = found
+        self._read[name] = (stamp, endpoint)
         return endpoint
 
     def _path(self, name: str) -> Path:

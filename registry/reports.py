@@ -1,7 +1,7 @@
 """The loaders' reports: one JSON file a loader, written whole.
 
-Called by the loader (writes its own) and the controller (reads all). A report that can't be read
-is left out and named in the log.
+A report that can't be read keeps what it said last and is named in the log. A folder that is away
+keeps them all, and says so (``deaf``): it is never taken for one in which nobody reports.
 """
 
 import logging
@@ -11,7 +11,7 @@ from typing import Protocol
 from pydantic import ValidationError
 
 from contracts.loading import LoaderReport
-from service import durable
+from service import durable, json_files
 
 log = logging.getLogger(__name__)
 
@@ -25,7 +25,11 @@ class Reports(Protocol):
         ...
 
     def list(self) -> tuple[LoaderReport, ...]:
-        """The last report of every loader, old ones included."""
+        """The last report of every loader, old ones included.
+
+        Raises:
+            OSError: they could not be listed even once: their folder or the cluster is away.
+        """
         ...
 
     def get(self, loader: str) -> LoaderReport | None:
@@ -49,16 +53,31 @@ class FileReports:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self._known: dict[str, LoaderReport] | None = None  # by loader; None: never listed
+        self._deaf = False
 
     @property
     def deaf(self) -> bool:
-        """A folder is always there."""
-        return False
+        """Whether the folder was away when it was last listed."""
+        return self._deaf
 
     def list(self) -> tuple[LoaderReport, ...]:
-        """All that can be read, by the loaders' names."""
-        found = (self.get(path.stem) for path in sorted(self._folder.glob("[!.]*.json")))
-        return tuple(report for report in found if report is not None)
+        """The last good report of every loader, by the loaders' names; see the Protocol."""
+        try:
+            loaders = [Path(name).stem for name in json_files.stamps(self._folder)]
+        except OSError as error:
+            if self._known is None:
+                self._deaf = True
+                raise
+            if not self._deaf:
+                log.warning("the loaders' reports are away, the last stay: %s", error)
+            self._deaf = True
+            return tuple(self._known.values())
+        self._deaf = False
+        known = self._known or {}
+        found = {loader: self.get(loader) or known.get(loader) for loader in loaders}
+        self._known = {loader: report for loader, report in found.items() if report is not None}
+        return tuple(self._known.values())
 
     def get(self, loader: str) -> LoaderReport | None:
         """One loader's last report."""

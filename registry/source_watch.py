@@ -9,16 +9,26 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 
 from registry import metrics
 from registry.errors import SourceUnavailableError
-from registry.mlflow_source import ModelRegistry, Picture, RegisteredModel
+from registry.mlflow_source import ModelRegistry, Picture, RegisteredModel, RegisteredVersion
 from registry.projection import Projection
 from registry.write_back import WriteBack
 
 log = logging.getLogger(__name__)
 
 _READ_AGAIN_SECONDS = 60.0  # also where nothing seems to have changed
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """A model's versions as they were read, and what that reading was of."""
+
+    changed: int  # of the model, as it was told before the versions were read
+    at: float  # by our clock, seconds
+    versions: tuple[RegisteredVersion, ...]
 
 
 class SourceWatch:
@@ -49,7 +59,7 @@ class SourceWatch:
         self._woken = asyncio.Event()
         self._followed: frozenset[str] = frozenset()
         self._wanted = Projection()
-        self._read_at: dict[str, tuple[int, float]] = {}
+        self._readings: dict[str, _Reading] = {}
         self._answers = True
         self.picture: Picture | None = None
 
@@ -90,25 +100,37 @@ class SourceWatch:
     async def round(self) -> None:
         """Asks once, then tells what MLflow does not know yet.
 
+        A model whose versions can't be read keeps those that were read last, and holds up no other.
+
         Raises:
-            SourceUnavailableError: MLflow does not answer; the picture stays.
+            SourceUnavailableError: MLflow does not answer, or not for some model.
         """
         models = {model.name: model for model in await self._source.models()}
-        before = self.picture.versions if self.picture else {}
-        versions = {}
-        for name in sorted(self._followed & models.keys()):
-            known = before.get(name)
-            fresh = known is None or self._is_due(models[name])
-            versions[name] = await self._source.versions(name) if fresh else known or ()
-            if fresh:
-                self._read_at[name] = (models[name].changed, self._clock())
+        followed = sorted(self._followed & models.keys())
+        self._readings = {name: it for name, it in self._readings.items() if name in followed}
+        failure: SourceUnavailableError | None = None
+        for name in followed:
+            try:
+                await self._read(models[name])
+            except SourceUnavailableError as error:
+                failure = failure or error
+        versions = {name: reading.versions for name, reading in self._readings.items()}
         picture = Picture(models, versions)
         self._show(picture)
         self.picture = await self._write_back.tell(picture, self._wanted)
+        for name, told in self.picture.versions.items():
+            self._readings[name] = replace(self._readings[name], versions=told)
+        if failure is not None:
+            raise failure
 
-    def _is_due(self, model: RegisteredModel) -> bool:
-        changed, at = self._read_at.get(model.name, (-1, 0.0))
-        return changed != model.changed or self._clock() - at >= _READ_AGAIN_SECONDS
+    async def _read(self, model: RegisteredModel) -> None:
+        """Reads a model's versions where they may be others than those that were read last."""
+        known = self._readings.get(model.name)
+        as_known = known is not None and known.changed == model.changed
+        if known is not None and as_known and self._clock() - known.at < _READ_AGAIN_SECONDS:
+            return
+        versions = await self._source.versions(model.name)
+        self._readings[model.name] = _Reading(model.changed, self._clock(), versions)
 
     def _show(self, picture: Picture) -> None:
         if picture != self.picture:

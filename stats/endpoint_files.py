@@ -11,10 +11,10 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from contracts.endpoint import ModelEndpoint
+from service import json_files
+from service.json_files import Stamp
 
 log = logging.getLogger(__name__)
-
-_Stamp = tuple[int, int, int]  # inode, size, nanoseconds of the last change
 
 
 class EndpointFiles:
@@ -24,15 +24,14 @@ class EndpointFiles:
         """Takes a folder that need not exist yet."""
         self._folder = folder
         self._lock = threading.Lock()  # of the next two
-        self._read: dict[str, tuple[_Stamp, ModelEndpoint | None]] = {}
+        self._read: dict[str, tuple[Stamp, ModelEndpoint | None]] = {}
         self._away = False
 
     def __call__(self) -> tuple[ModelEndpoint, ...]:
         """Every endpoint, by name; cheap where nothing changed."""
         with self._lock:
             try:
-                self._folder.stat()  # glob finds nothing in a folder that is away, without a word
-                stamps = {path: _stamp(path) for path in self._folder.glob("[!.]*.json")}
+                stamps = json_files.stamps(self._folder)
             except OSError as error:
                 if not self._away:
                     log.warning("the endpoints are away", extra={"reason": str(error)})
@@ -43,23 +42,18 @@ class EndpointFiles:
             found = [endpoint for _, endpoint in self._read.values() if endpoint is not None]
         return tuple(sorted(found, key=lambda endpoint: endpoint.name))
 
-    def _look(self, stamps: dict[Path, _Stamp]) -> None:
-        for gone in self._read.keys() - {path.name for path in stamps}:
+    def _look(self, stamps: dict[str, Stamp]) -> None:
+        for gone in self._read.keys() - stamps.keys():
             del self._read[gone]
-        for path, stamp in stamps.items():
-            seen, last = self._read.get(path.name, (None, None))
+        for name, stamp in stamps.items():
+            seen, last = self._read.get(name, (None, None))
             if seen == stamp:
                 continue
             try:
-                last = ModelEndpoint.model_validate_json(path.read_bytes())
+                last = ModelEndpoint.model_validate_json((self._folder / name).read_bytes())
             except (OSError, ValidationError) as error:
                 log.warning(
                     "an endpoint can't be read; its last good state stays",
-                    extra={"file": path.name, "reason": str(error)},
+                    extra={"file": name, "reason": str(error)},
                 )
-            self._read[path.name] = (stamp, last)
-
-
-def _stamp(path: Path) -> _Stamp:
-    status = path.stat()
-    return status.st_ino, status.st_size, status.st_mtime_ns
+            self._read[name] = (stamp, last)

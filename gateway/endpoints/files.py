@@ -1,26 +1,27 @@
 """A folder of JSON files, one object a file, watched by looking at it every quarter of a second.
 
 The local stack's endpoints and reports lie in such folders. A file that can't be read keeps its
-last good object, a folder that is away keeps them all; both are logged once. Never writes.
+last good object, a folder that is away keeps them all; both are logged once. Nothing is told before
+the folder was listed once: a gateway that has not learnt what to serve is not ready. Never writes.
 """
 
 import asyncio
 import logging
 from collections.abc import AsyncGenerator
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from service import json_files
+from service.json_files import Stamp
+
 log = logging.getLogger(__name__)
 
 T = TypeVar("T", bound=BaseModel)
 
 POLL_SECONDS = 0.25
-
-Stamp = tuple[int, int, int]  # inode, size, nanoseconds of the last change
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,14 +45,15 @@ class FolderSource(Generic[T]):
         self._poll_seconds = poll_seconds
         self._seen: dict[str, _Seen[T]] = {}
         self._away = False
+        self._listed = False  # at least once
 
     async def watch(self) -> AsyncGenerator[tuple[T, ...], None]:
         """See ``EndpointSource.watch``; objects come in the order of their file names."""
-        first = True
+        told = False
         while True:
             changed = await asyncio.to_thread(self.look)
-            if changed or first:
-                first = False
+            if changed or (self._listed and not told):
+                told = True
                 yield self.objects()
             await asyncio.sleep(self._poll_seconds)
 
@@ -63,14 +65,13 @@ class FolderSource(Generic[T]):
     def look(self) -> bool:
         """Reads what is new; true if any object changed, came or went. Blocks on the disk."""
         try:
-            stamps = _stamps(self._folder)
-            self._folder.stat()  # glob finds nothing in a folder that is away, without a word
+            stamps = json_files.stamps(self._folder)
         except OSError as error:
             if not self._away:
                 log.warning("folder is not there", extra={"reason": str(error)})
             self._away = True
             return False
-        self._away = False
+        self._away, self._listed = False, True
         gone = self._seen.keys() - stamps.keys()
         for name in gone:
             del self._seen[name]
@@ -94,12 +95,3 @@ class FolderSource(Generic[T]):
             return False
         self._seen[name] = _Seen(stamp, value)
         return value != last
-
-
-def _stamps(folder: Path) -> dict[str, Stamp]:
-    stamps: dict[str, Stamp] = {}
-    for path in folder.glob("[!.]*.json"):
-        with suppress(FileNotFoundError):  # taken away since it was listed
-            status = path.stat()
-            stamps[path.name] = status.st_ino, status.st_size, status.st_mtime_ns
-    return stamps

@@ -8,6 +8,7 @@ from headrace.errors import BrokenHomeError, RequestFailedError
 from headrace.stack import answers
 from registry import gc
 from registry.store import StoreUnavailableError
+from service import json_files
 
 
 def run(root: Path, *, keep: int, as_json: bool) -> None:
@@ -20,7 +21,12 @@ def run(root: Path, *, keep: int, as_json: bool) -> None:
     """
     home = homes.opened(root)
     endpoints = answers.read(home)
-    unread = {path.stem for path in home.endpoints.glob("*.json")} - endpoints.keys()
+    try:
+        unread = {Path(name).stem for name in json_files.stamps(home.endpoints)} - endpoints.keys()
+    except OSError as error:
+        raise BrokenHomeError(
+            f"Nothing was removed: the endpoints can't be read ({error})."
+        ) from error
     if unread:
         names = ", ".join(sorted(unread))
         raise BrokenHomeError(f"Nothing was removed: the endpoint file of {names} can't be read.")

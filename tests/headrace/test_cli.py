@@ -99,6 +99,14 @@ def test_gc_removes_nothing_while_an_endpoint_can_not_be_read(tmp_path: Path) ->
     assert "mood" in result.stderr
 
 
+def test_gc_removes_nothing_while_the_endpoints_folder_is_away(tmp_path: Path) -> None:
+    root = home_with_an_endpoint(tmp_path / "h")
+    (root / "endpoints").rename(tmp_path / "elsewhere")
+    result = run("gc", "--home", str(root))
+    assert result.exit_code == 6
+    assert "Nothing was removed" in result.stderr
+
+
 def test_gc_of_an_empty_store_removes_nothing(tmp_path: Path) -> None:
     root = home_with_an_endpoint(tmp_path / "h")
     assert json.loads(run("gc", "--json", "--home", str(root)).output) == {"removed": []}

@@ -114,6 +114,30 @@ def test_no_file_is_ever_half_there(store: FileEndpointStore, tmp_path: Path) ->
     assert not list((tmp_path / "endpoints").glob(".e.json*"))
 
 
-def test_a_folder_that_is_not_there_holds_no_endpoints(store: FileEndpointStore) -> None:
-    assert store.list() == ()
+def test_a_folder_that_is_not_there_is_an_error_and_not_an_empty_one(
+    store: FileEndpointStore, tmp_path: Path
+) -> None:
+    with pytest.raises(FileNotFoundError):
+        store.list()
     assert store.get("e") is None
+    made = store.put(endpoint())
+    assert store.list() == (made,)
+    (tmp_path / "endpoints").rename(tmp_path / "elsewhere")
+    with pytest.raises(FileNotFoundError):
+        store.list()
+    (tmp_path / "elsewhere").rename(tmp_path / "endpoints")
+    assert store.list() == (made,)
+    assert store.unreadable == frozenset()
+
+
+def test_a_folder_that_can_not_be_listed_is_an_error(
+    store: FileEndpointStore, tmp_path: Path
+) -> None:
+    (tmp_path / "endpoints").write_text("what a broken mount may show")
+    with pytest.raises(NotADirectoryError):
+        store.list()
+
+
+def test_an_empty_folder_holds_no_endpoints(store: FileEndpointStore, tmp_path: Path) -> None:
+    (tmp_path / "endpoints").mkdir()
+    assert store.list() == ()

@@ -48,6 +48,7 @@ class World:
 
 def in_files(stack: ExitStack, folder: Path) -> World:
     del stack
+    folder.mkdir()
 
     def broken(name: str) -> None:
         (folder / f"{name}.json").write_text('{"kind": "Pod"}')

@@ -19,6 +19,7 @@ from contracts.endpoint import Arm, Candidate, EndpointStatus, Phase, Route
 from contracts.loading import LoaderReport
 from contracts.model import ModelRef
 from contracts.rollout import RolloutState
+from registry.endpoint_store import EndpointStore, FileEndpointStore
 from registry.errors import BackendMissingError, TritonRefusedError
 from registry.loader import Loader, LoaderOptions
 
@@ -46,11 +47,11 @@ class House:
         self.options = LoaderOptions("l", "t:1", folder / "ledger.json", warmup_seconds=0.05)
         self.loader = self.new_loader()
 
-    def new_loader(self) -> Loader:
+    def new_loader(self, endpoints: EndpointStore | None = None) -> Loader:
         """As after a restart of the loader."""
         return Loader(
             self.options,
-            endpoints=self.endpoints,
+            endpoints=endpoints or self.endpoints,
             packages=self.packages,
             triton=self.triton,
             placement=self.placement,
@@ -322,6 +323,30 @@ async def test_nothing_is_unloaded_before_endpoints_were_read_once(house: House)
     house.endpoints.broken = False
     assert names(await house.settle()) == ["2"]
     assert house.triton.models == {STABLE.triton_model}
+
+
+@pytest.mark.parametrize("instead", ["nothing", "a file"])
+async def test_nothing_is_unloaded_while_the_endpoints_folder_is_away(
+    house: House, tmp_path: Path, instead: str
+) -> None:
+    folder = tmp_path / "endpoints"
+    store = FileEndpointStore(folder)
+    store.put(endpoint(status(STABLE, OLD, stable=STABLE)))
+    store.put(endpoint(status(CANDIDATE, stable=CANDIDATE), name="other"))
+    loader = house.new_loader(store)
+    while await loader.step():
+        pass
+    loaded = set(house.triton.models)
+    assert loaded == {item.triton_model for item in (STABLE, OLD, CANDIDATE)}
+    folder.rename(tmp_path / "elsewhere")
+    if instead == "a file":
+        folder.write_text("what a broken mount may show")
+    for _ in range(3):
+        await loader.step()
+        house.time += 1e6
+    assert house.triton.models == loaded
+    assert loader.unready() == ""
+    assert len(names(house.reports.stored["l"])) == 3
 
 
 async def test_a_triton_without_the_native_backend_gets_the_python_one(house: House) -> None:

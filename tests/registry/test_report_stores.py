@@ -19,6 +19,7 @@ PACE = WatchPace(first_pause_seconds=0.01, longest_pause_seconds=0.05)
 
 def in_files(stack: ExitStack, folder: Path) -> Reports:
     del stack
+    folder.mkdir()
     return FileReports(folder)
 
 

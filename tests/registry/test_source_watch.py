@@ -132,3 +132,55 @@ async def test_following_a_new_model_asks_at_once(house: House) -> None:
     assert house.watch.picture is not None
     assert "other" in house.watch.picture.versions
     running.cancel()
+
+
+@pytest.mark.parametrize("other", ["a", "z"])  # is read before "m", and after it
+async def test_a_model_that_can_not_be_read_hides_no_new_version_of_another(
+    house: House, other: str
+) -> None:
+    house.registry.register(other, "1")
+    house.watch.follow({"m", other}, Projection())
+    await house.watch.round()
+    house.registry.register("m", "2")
+    house.registry.hangs = {other}
+    for _ in range(2):
+        with pytest.raises(SourceUnavailableError, match=f"versions of {other}"):
+            await house.watch.round()
+        assert house.numbers() == ["2", "1"]
+    house.registry.hangs = set()
+    await house.watch.round()
+    assert house.numbers() == ["2", "1"]
+
+
+async def test_a_new_version_whose_read_failed_is_read_at_the_next_round(house: House) -> None:
+    await house.watch.round()
+    house.registry.register("m", "2")
+    house.registry.hangs = {"m"}
+    with pytest.raises(SourceUnavailableError):
+        await house.watch.round()
+    assert house.numbers() == ["1"]
+    house.registry.hangs = set()
+    await house.watch.round()
+    assert house.numbers() == ["2", "1"]
+
+
+async def test_a_model_that_was_never_read_is_unknown_and_not_without_versions(
+    house: House,
+) -> None:
+    house.registry.register("z", "1")
+    house.watch.follow({"m", "z"}, Projection())
+    house.registry.hangs = {"z"}
+    with pytest.raises(SourceUnavailableError):
+        await house.watch.round()
+    assert house.watch.picture is not None
+    assert set(house.watch.picture.versions) == {"m"}
+
+
+async def test_a_verdict_is_told_while_another_model_can_not_be_read(house: House) -> None:
+    house.registry.register("z", "1")
+    house.watch.follow({"m", "z"}, REJECTED)
+    house.registry.hangs = {"z"}
+    for _ in range(2):
+        with pytest.raises(SourceUnavailableError):
+            await house.watch.round()
+    assert house.registry.told == [("1", "verdict", "Rejected"), ("1", "reason", "pickle")]

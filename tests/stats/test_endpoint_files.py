@@ -46,3 +46,13 @@ def test_a_folder_that_goes_away_keeps_them_all(tmp_path: Path) -> None:
     assert names(files) == ["a"]
     folder.rename(tmp_path / "elsewhere")
     assert names(files) == ["a"]
+
+
+def test_a_folder_that_can_not_be_listed_keeps_them_all(tmp_path: Path) -> None:
+    folder = tmp_path / "endpoints"
+    put(folder, endpoint(name="a"))
+    files = EndpointFiles(folder)
+    assert names(files) == ["a"]
+    folder.rename(tmp_path / "elsewhere")
+    folder.write_text("what a broken mount may show")
+    assert names(files) == ["a"]

@@ -250,6 +250,7 @@ class FakeRegistry:
         self.asked: list[str] = []
         self.told: list[tuple[str, str, str]] = []
         self.refuses: set[str] = set()  # tags and aliases that it will not write
+        self.hangs: set[str] = set()  # models whose versions it does not answer
         self._changed = 0
 
     def register(self, model: str, number: str, *, identity: str = "", run_id: str = "") -> None:
@@ -266,6 +267,8 @@ class FakeRegistry:
 
     async def versions(self, model: str) -> tuple[RegisteredVersion, ...]:
         self._reach()
+        if model in self.hangs:
+            raise SourceUnavailableError(f"the versions of {model}: timed out")
         self.asked.append(model)
         return self.listed.get(model, ())
 

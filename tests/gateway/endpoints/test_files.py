@@ -51,13 +51,16 @@ def test_a_broken_file_keeps_its_last_good_object(
     assert source.objects() == (newer,)
 
 
-def test_a_folder_that_is_away_keeps_everything(tmp_path: Path) -> None:
+@pytest.mark.parametrize("instead", ["nothing", "a file"])
+def test_a_folder_that_is_away_keeps_everything(tmp_path: Path, instead: str) -> None:
     folder = tmp_path / "endpoints"
     endpoint = endpoint_of(None)
     write(folder, endpoint)
     source = source_of(folder)
     source.look()
     folder.rename(tmp_path / "elsewhere")
+    if instead == "a file":
+        folder.write_text("what a broken mount may show")
     assert not source.look()
     assert source.objects() == (endpoint,)
 
@@ -95,3 +98,23 @@ async def test_watching_tells_the_first_state_and_then_every_change(tmp_path: Pa
         endpoint = endpoint_of(None)
         write(tmp_path, endpoint)
         assert await anext(states) == (endpoint,)
+
+
+async def test_a_folder_that_was_never_there_tells_nothing(tmp_path: Path) -> None:
+    folder = tmp_path / "endpoints"
+    async with asyncio.timeout(60), aclosing(source_of(folder).watch()) as states:
+        waiting = asyncio.ensure_future(anext(states))
+        done, _ = await asyncio.wait((waiting,), timeout=0.05)
+        assert not done
+        endpoint = endpoint_of(None)
+        write(folder, endpoint)
+        assert await waiting in ((), (endpoint,))
+
+
+async def test_a_folder_that_comes_empty_is_told_as_empty(tmp_path: Path) -> None:
+    folder = tmp_path / "endpoints"
+    async with asyncio.timeout(60), aclosing(source_of(folder).watch()) as states:
+        waiting = asyncio.ensure_future(anext(states))
+        await asyncio.wait((waiting,), timeout=0.05)
+        folder.mkdir()
+        assert await waiting == ()
