@@ -19,6 +19,7 @@ from contracts.endpoint import (
 )
 from contracts.manifest import TOKENIZER, Lineage, Manifest, PackageFile, TokenizerSpec
 from contracts.model import ModelRef
+from contracts.rollout import RolloutSpec
 from contracts.tasks import ATTENTION_MASK, ENGINE_OUTPUT, INPUT_IDS, Task
 from contracts.tensors import Datatype, TensorSpec
 from preprocess.buckets import automatic_buckets
@@ -27,6 +28,7 @@ from registry.store import PackageStore, digest
 ENDPOINT = "bench"
 PATH = f"/endpoints/{ENDPOINT}"
 _MAX_TOKENS = 512
+_A_DAY = 86400.0  # longer than any run
 _LABELS = ("negative", "positive")
 
 
@@ -41,7 +43,10 @@ def lay_out(home: Path, limits: Limits, *, shadow: bool = False) -> None:
         routes.append(Route(arm=Arm.SHADOW, ref=_publish(home, "2"), weight=100))
     endpoint = ModelEndpoint(
         metadata=Metadata(name=ENDPOINT, revision="1"),
-        spec=EndpointSpec(model=ENDPOINT, limits=limits),
+        # No controller runs here, and copies are sent all the same.
+        spec=EndpointSpec(
+            model=ENDPOINT, limits=limits, rollout=RolloutSpec(controller_timeout=_A_DAY)
+        ),
         status=EndpointStatus(
             generation=1,
             task=Task.TEXT_CLASSIFICATION,

@@ -143,6 +143,12 @@ class RolloutSpec(_Part):
     deadline: Duration = Field(86400.0, description="without a verdict by then: roll back", gt=0)
     bake: Duration = Field(3600.0, description="hold-back of the old version after promotion")
     hold_back: float = Field(5, gt=0, lt=50, alias="holdBack", description="percent, in the bake")
+    controller_timeout: Duration = Field(
+        300.0,
+        alias="controllerTimeout",
+        description="without a sign of the controller for so long, a candidate gets no callers",
+        gt=0,
+    )
     minimum_step: Duration = Field(
         0.0, alias="minimumStep", description="a step lasts at least so long"
     )

@@ -399,6 +399,8 @@ CALIBRATED_ALARM: Final = (
     f"min by (endpoint, version, statistic) ({m.DRIFT_CALIBRATED.name}) == 1"
 )
 GATEWAY_AWAY: Final = f"absent({GATEWAY}ready == 1)"
+ENDPOINTS_KEPT: Final = f"max by (instance) ({GATEWAY}kept_endpoints_seconds) > 0"
+CANDIDATE_WITHHELD: Final = f"max by (endpoint) ({GATEWAY}candidate_withheld) > 0"
 TRITON_AWAY: Final = f"max by (triton) ({G_SERVES}) == 0"
 EVENTS_DROPPED: Final = f"sum by (instance) (increase({G_LOST}[10m])) > 0"
 EVENTS_DELETED: Final = " or ".join(

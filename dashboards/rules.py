@@ -121,6 +121,15 @@ SERVING_ALERTS: Final = (
         " gateways' logs and Prometheus' targets.",
     ),
     Alert(
+        "HeadraceGatewayOnKeptEndpoints",
+        q.ENDPOINTS_KEPT,
+        "2m",
+        Severity.TICKET,
+        "Gateway {{ $labels.instance }} serves endpoints of {{ $value | humanizeDuration }} ago",
+        "It started while the API server was away, and serves what it was told before. Nothing that"
+        " was changed since reaches its callers. See why the API server does not answer it.",
+    ),
+    Alert(
         "HeadraceTritonAway",
         q.TRITON_AWAY,
         "2m",
@@ -241,13 +250,23 @@ ROLLOUT_ALERTS: Final = (
         "New versions are not seen. What serves goes on serving.",
     ),
     Alert(
+        "HeadraceCandidateWithheld",
+        q.CANDIDATE_WITHHELD,
+        "1m",
+        Severity.TICKET,
+        "{{ $labels.endpoint }}: stable answers the candidate's callers",
+        "A gateway saw no sign of the controller for longer than the endpoint's controllerTimeout,"
+        " so that nobody could take the new version back. It gets its callers again with the"
+        " controller's next sign: see whether the controller runs, and its log.",
+    ),
+    Alert(
         "HeadraceControllerAway",
         q.CONTROLLER_AWAY,
         "10m",
         Severity.TICKET,
         "The controller does not work",
-        "New versions are not seen, and rollouts stand still where they are. It goes on from the"
-        " stored state: restart it.",
+        "New versions are not seen, and rollouts stand still; a candidate's callers go to stable"
+        " after the endpoint's controllerTimeout. It goes on from the stored state: restart it.",
     ),
 )
 

@@ -108,3 +108,8 @@ class Predictor(Protocol):
     def ready(self) -> bool:
         """Whether this process should get traffic."""
         ...
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What is not as it should be though this process serves, in sentences for operators."""
+        ...

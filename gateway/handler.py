@@ -55,13 +55,14 @@ class Serving:
     """What is served now, swapped in whole.
 
     ``lanes`` are by package id. ``complete``: every stable version's package was opened, or tried
-    for as long as others should wait for it.
+    for as long as others should wait for it. ``notes``: what is not as it should be, in sentences.
     """
 
     table: RoutingTable
     lanes: Mapping[str, Lane]
     views: Mapping[str, EndpointView]
     complete: bool = False
+    notes: tuple[str, ...] = ()
 
 
 class Handler:
@@ -185,6 +186,11 @@ class Handler:
         A Triton that is away does not make a gateway unready: another one would have none either.
         """
         return self._told and not self._draining
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """See ``Predictor.notes``."""
+        return self._serving.notes
 
     # What the process tells it.
 

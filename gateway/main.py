@@ -27,7 +27,7 @@ from contracts.events import StatisticSpec
 from gateway.admission import TokenBudget
 from gateway.app import create_app
 from gateway.dialects.oip_grpc import create_server
-from gateway.endpoints.sources import endpoint_source, report_source
+from gateway.endpoints import sources
 from gateway.engine.echo import EchoEngine, SimulatedCost
 from gateway.engine.protocol import Engine
 from gateway.engine.triton import TritonEngine
@@ -109,8 +109,7 @@ class Gateway:
         )
         self._fleet = Fleet(self._connect, settings.batches_ahead)
         self._reconciler = Reconciler(
-            endpoints=endpoint_source(settings, environment),
-            reports=report_source(settings, environment),
+            sources=sources.opened(settings, environment),
             packages=StorePackages(settings.packages_url, settings.cache_folder),
             fleet=self._fleet,
             addresses=settings.triton_grpc
@@ -234,6 +233,10 @@ class Gateway:
 
     def _readings(self) -> Iterable[Reading]:
         yield Reading(Read.READY, (), float(self._handler.ready))
+        yield Reading(Read.CONTROLLER_SILENT, (), self._reconciler.silent_seconds)
+        yield Reading(Read.ENDPOINTS_KEPT, (), self._reconciler.kept_seconds)
+        for endpoint, withheld in self._reconciler.withheld.items():
+            yield Reading(Read.WITHHELD, (endpoint,), float(withheld))
         for endpoint, tokens in self._handler.tokens_in_flight().items():
             yield Reading(Read.TOKENS_IN_FLIGHT, (endpoint,), tokens)
         for lane in self._reconciler.lanes:

@@ -55,6 +55,21 @@ class Read(Enum):
     REPLICA_SERVES = ("replica_serves", "1 while a Triton serves a package.", ("triton", "model"))
     REPLICA_TOKENS = ("replica_tokens", "Padded tokens in flight.", ("triton", "model"))
     READY = ("ready", "1 while this gateway should get traffic.", ())
+    CONTROLLER_SILENT = (
+        "controller_silent_seconds",
+        "Time since this gateway saw a sign of the controller.",
+        (),
+    )
+    WITHHELD = (
+        "candidate_withheld",
+        "1 while stable takes a candidate's callers, because the controller gives no sign.",
+        ("endpoint",),
+    )
+    ENDPOINTS_KEPT = (
+        "kept_endpoints_seconds",
+        "Age of the endpoints while they are from this gateway's disk; 0 from their source.",
+        (),
+    )
     EVENTS_WAITING = ("event_records", "Events, texts and values that wait for Kafka.", ())
     EVENTS_CONNECTED = ("events_connected", "1 while Kafka takes messages.", ())
     EVENTS = ("events_total", "Attempts left for the event stream.", ())

@@ -8,10 +8,12 @@ Nothing here touches a request.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from time import monotonic
 
 from contracts.endpoint import ModelEndpoint
@@ -19,7 +21,9 @@ from contracts.loading import LoaderReport
 from contracts.model import ModelRef
 from contracts.tasks import Task
 from gateway.calls import EndpointView
-from gateway.endpoints.protocol import EndpointSource, ReportSource
+from gateway.controller_signs import ControllerSigns, has_candidate, withheld
+from gateway.endpoints.kept import Keeper
+from gateway.endpoints.sources import Sources
 from gateway.fleet import Fleet
 from gateway.handler import Serving
 from gateway.lag import LoopLag
@@ -40,42 +44,46 @@ class _World:
 
     endpoints: tuple[ModelEndpoint, ...] | None = None
     reports: tuple[LoaderReport, ...] = ()
+    reported: bool = False  # by the source itself
+    kept_at: float | None = None  # unix time; None: the endpoints are from the source itself
 
 
 class Reconciler:
     """Owns the lanes and the fleet's addresses.
 
     Args:
-        endpoints: what is asked for.
-        reports: which Tritons there are, and what batches cost there.
+        sources: what is asked for, which Tritons there are, whether the controller is there.
         packages: opens packages.
         fleet: the Tritons.
         addresses: Tritons that are there whatever reports say.
         meter: counts the lanes' batches.
         serve: takes each new state.
         clock: seconds, monotonic.
+        now: unix time, seconds.
     """
 
     def __init__(
         self,
         *,
-        endpoints: EndpointSource,
-        reports: ReportSource,
+        sources: Sources,
         packages: PackageSource,
         fleet: Fleet,
         addresses: tuple[str, ...],
         meter: BatchMeter,
         serve: Callable[[Serving], None],
         clock: Callable[[], float] = monotonic,
+        now: Callable[[], float] = time.time,
     ) -> None:
-        self._endpoints = endpoints
-        self._reports = reports
+        self._sources = sources
         self._packages = packages
         self._fleet = fleet
         self._addresses = addresses
         self._meter = meter
         self._serve = serve
         self._clock = clock
+        self._now = now
+        self._signs = ControllerSigns(clock())
+        self._withheld: Mapping[str, float] = {}
         self._lag = LoopLag()
         self._world = _World()
         self._opened: dict[str, ServedModel] = {}
@@ -92,6 +100,22 @@ class Reconciler:
         """All lanes, those of packages on their way out included."""
         return tuple(self._lanes.values())
 
+    @property
+    def withheld(self) -> Mapping[str, bool]:
+        """Every endpoint, and whether its candidate gets nobody for want of a controller."""
+        return {name: name in self._withheld for name in self._table.endpoints}
+
+    @property
+    def silent_seconds(self) -> float:
+        """Since the controller's last sign of life, as far as it was seen here."""
+        return self._signs.silent_seconds(self._clock())
+
+    @property
+    def kept_seconds(self) -> float:
+        """How old the endpoints are where they are what was kept; 0 where their source answers."""
+        kept_at = self._world.kept_at
+        return 0.0 if kept_at is None else max(0.0, self._now() - kept_at)
+
     def start(self) -> None:
         """Begins to watch; ``close`` ends it."""
         self._fleet.start()
@@ -99,8 +123,15 @@ class Reconciler:
         self._tasks = [
             asyncio.create_task(self._watch(self._watch_endpoints)),
             asyncio.create_task(self._watch(self._watch_reports)),
+            asyncio.create_task(self._watch(self._watch_beats)),
             asyncio.create_task(self._run()),
         ]
+        keeper = self._sources.keeper
+        if keeper is not None:
+            self._tasks += [
+                asyncio.create_task(self._recall(keeper)),
+                asyncio.create_task(self._watch(keeper.run)),
+            ]
 
     async def close(self) -> None:
         """Stops watching, lets batches in flight come back and closes the fleet."""
@@ -124,14 +155,42 @@ class Reconciler:
             await asyncio.sleep(_TICK_SECONDS)
 
     async def _watch_endpoints(self) -> None:
-        async for endpoints in self._endpoints.watch():
-            self._world.endpoints = endpoints
-            self._wake.set()
+        async for endpoints in self._sources.endpoints.watch():
+            if self._world.kept_at is not None:
+                log.info("the endpoints' source answers: what was kept is not needed any more")
+            self._world.endpoints, self._world.kept_at = endpoints, None
+            self._keep()
 
     async def _watch_reports(self) -> None:
-        async for reports in self._reports.watch():
-            self._world.reports = reports
+        async for reports in self._sources.reports.watch():
+            self._world.reports, self._world.reported = reports, True
+            self._keep()
+
+    async def _watch_beats(self) -> None:
+        async for beats in self._sources.beats.watch():
+            for beat in beats:
+                self._signs.take(beat, self._clock(), self._now())
             self._wake.set()
+
+    def _keep(self) -> None:
+        """Has what the sources said kept, once both did: nothing that was read from there."""
+        world, keeper = self._world, self._sources.keeper
+        own = world.endpoints is not None and world.kept_at is None and world.reported
+        if keeper is not None and own:
+            keeper.note(world.endpoints or (), world.reports)
+        self._wake.set()
+
+    async def _recall(self, keeper: Keeper) -> None:
+        """Goes on with what was kept where no source has answered in time."""
+        await asyncio.sleep(keeper.pace.patience_seconds)
+        kept = await asyncio.to_thread(keeper.read) if self._world.endpoints is None else None
+        if kept is None or self._world.endpoints is not None:
+            return
+        self._world.endpoints, self._world.kept_at = kept.endpoints, kept.kept_at
+        if not self._world.reported:
+            self._world.reports = kept.reports
+        log.warning("the endpoints' source does not answer", extra={"instead": self._kept_note()})
+        self._wake.set()
 
     async def _run(self) -> None:
         while True:
@@ -164,14 +223,50 @@ class Reconciler:
             for lane in self._lanes.values():
                 self._connect(lane)
         self._seed()
-        table = build_table(endpoints, self._opened, self._table, self._serves)
+        self._withhold(endpoints)
+        table = build_table(endpoints, self._opened, self._table, self._serves, self._withheld)
         changed = _summary(table) != _summary(self._table)
         self._table = table
         self._retire(wanted)
         views = {name: _view(routes) for name, routes in table.endpoints.items()}
-        self._serve(Serving(table, dict(self._lanes), views, self._complete(endpoints)))
+        complete = self._complete(endpoints)
+        self._serve(Serving(table, dict(self._lanes), views, complete, tuple(self._notes())))
         if changed:
             log.info("routing table renewed", extra={"routes": _summary(table)})
+
+    def _withhold(self, endpoints: tuple[ModelEndpoint, ...]) -> None:
+        """Says who gets no callers because nobody may be left to take a candidate back."""
+        now = self._clock()
+        held = dict(withheld(endpoints, self._signs, now))
+        if self._world.kept_at is not None:  # whether it was taken back since, nobody knows
+            silent = self._signs.silent_seconds
+            held = {e.name: silent(now, e.name) for e in endpoints if has_candidate(e)}
+        for name in held.keys() - self._withheld.keys():
+            told = {"endpoint": name, "silent_seconds": round(held[name])}
+            log.warning(
+                "no sign of the controller: stable takes the candidate's callers", extra=told
+            )
+        for name in self._withheld.keys() - held.keys():
+            log.info("callers go as the status says again", extra={"endpoint": name})
+        self._withheld = held
+
+    def _notes(self) -> Iterable[str]:
+        """What a person should know of what is served, in sentences."""
+        if self._world.kept_at is not None:
+            yield self._kept_note()
+            return
+        for name, seconds in sorted(self._withheld.items()):
+            yield (
+                f"{name}: the stable version takes the candidate's callers, because the controller "
+                f"has given no sign for {seconds:.0f} s."
+            )
+
+    def _kept_note(self) -> str:
+        at = datetime.fromtimestamp(self._world.kept_at or 0.0, UTC).isoformat(timespec="seconds")
+        return (
+            f"The endpoints are as they were at {at}: their source has not answered since this "
+            "gateway started. Candidates get no callers until it does."
+        )
 
     def _open(self, ref: ModelRef) -> None:
         if ref.package in self._opened:
@@ -301,4 +396,5 @@ def _ways(routes: EndpointRoutes) -> Iterable[str]:
     shadows = () if routes.shadow is None else (routes.shadow.way,)
     for way in (*routes.ways, *shadows):
         weight = weights.get((way.arm, way.model.ref))
-        yield f"{way.arm} {way.model.name}" + ("" if weight is None else f" {weight:g} %")
+        told = weight is not None and not routes.withheld
+        yield f"{way.arm} {way.model.name}" + (f" {weight:g} %" if told else "")

@@ -7,14 +7,18 @@ does not push out one that can.
 During a rollout the candidate's callers are the first interval of the hash space, and stable's the
 rest; after promotion the new version keeps that interval and grows, and the version before it, the
 control, keeps the end. So nobody who has met the new version is sent back by a step forward.
+
+A candidate that is withheld, because nobody may be left to take it back, gets neither callers nor
+copies: its callers are stable's until the controller is heard again.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from contracts.endpoint import Arm, ModelEndpoint, Route
 from contracts.model import ModelRef
+from gateway.controller_signs import CANDIDATES
 from gateway.errors import (
     RETRY_AFTER_SECONDS,
     ModelUnavailableError,
@@ -62,6 +66,7 @@ class EndpointRoutes:
     split: Split | None = None  # None: stable has every caller
     versions: Mapping[str, ServedModel] = field(default_factory=dict)
     shadow: Shadow | None = None
+    withheld: bool = False  # the candidate gets nobody, whatever the status says
 
     @property
     def stable(self) -> Way | None:
@@ -142,6 +147,7 @@ def build_table(
     opened: Mapping[str, ServedModel],
     previous: RoutingTable,
     serves: Callable[[ModelRef], bool],
+    withheld: Collection[str] = (),
 ) -> RoutingTable:
     """The table for these endpoints.
 
@@ -151,10 +157,16 @@ def build_table(
         previous: the table in use: an endpoint whose new stable version can't be served keeps the
             routes it has here.
         serves: whether some Triton serves a package now.
+        withheld: names of the endpoints whose candidates get nobody now.
     """
     return RoutingTable(
         MappingProxyType(
-            {endpoint.name: _routes(endpoint, opened, previous, serves) for endpoint in endpoints}
+            {
+                endpoint.name: _routes(
+                    endpoint, opened, previous, serves, withheld=endpoint.name in withheld
+                )
+                for endpoint in endpoints
+            }
         )
     )
 
@@ -164,6 +176,8 @@ def _routes(
     opened: Mapping[str, ServedModel],
     previous: RoutingTable,
     serves: Callable[[ModelRef], bool],
+    *,
+    withheld: bool,
 ) -> EndpointRoutes:
     old = previous.endpoints.get(endpoint.name)
     stable = endpoint.status.stable
@@ -183,12 +197,15 @@ def _routes(
         if route.arm is arm and route.ref.package in opened
     ]
     routes = [route for route in routes if route.weight > 0 or route.arm is Arm.STABLE]
+    if withheld:
+        routes = [route for route in routes if route.arm not in CANDIDATES]
     return EndpointRoutes(
         endpoint,
         tuple(Way(route.arm, opened[route.ref.package]) for route in routes),
         _split(endpoint, routes),
         versions,
-        _shadow(endpoint, opened),
+        None if withheld else _shadow(endpoint, opened),
+        withheld,
     )
 
 

@@ -16,6 +16,7 @@ from contracts.endpoint import EndpointStatus, ModelEndpoint, Phase
 from contracts.loading import LoaderReport
 from registry import auto_endpoints, metrics
 from registry import plan as planning
+from registry.beats import Heart
 from registry.conversions import ConversionIndex
 from registry.endpoint_store import EndpointStore
 from registry.errors import EndpointConflictError, RegistryError
@@ -79,14 +80,15 @@ class Controller:
         self._silence = Silence(options.loader_silence_seconds)
         self._make_at: dict[str, float] = {}
 
-    async def run(self, stop: asyncio.Event) -> None:
-        """Passes until told to stop; nothing that is away ends it."""
+    async def run(self, stop: asyncio.Event, heart: Heart | None = None) -> None:
+        """Passes until told to stop; nothing that is away ends it. ``heart`` hears of each."""
         async with asyncio.TaskGroup() as tasks:
             watch = tasks.create_task(self._source.run(), name="source")
+            beat = tasks.create_task(heart.beat(), name="heart") if heart is not None else None
             waker = tasks.create_task(_wake_at(stop, self._changed), name="stop")
             while not stop.is_set():
                 self._changed.clear()
-                await self._safe_pass()
+                await self._safe_pass(heart)
                 try:
                     async with asyncio.timeout(self._options.tick_seconds):
                         await self._changed.wait()
@@ -94,10 +96,16 @@ class Controller:
                     continue
             watch.cancel()
             waker.cancel()
+            if beat is not None:
+                beat.cancel()
         await self._jobs.close()
 
-    async def step(self) -> None:
+    async def step(self) -> frozenset[str]:
         """One pass over all endpoints.
+
+        Returns:
+            Names of those that could not be looked after, so that nobody would take a candidate
+            of theirs back.
 
         Raises:
             OSError: endpoints or reports can't be read.
@@ -120,15 +128,19 @@ class Controller:
         seen = [outcome.endpoint for outcome in outcomes]
         metrics.BLOCKED.set(sum(1 for item in seen if _is_blocked(item.status)))
         self._source.follow({item.spec.model for item in seen}, projection(seen))
+        unattended = {item.endpoint.name for item in outcomes if not item.attended}
+        return self._endpoints.unreadable | unattended
 
-    async def _safe_pass(self) -> None:
+    async def _safe_pass(self, heart: Heart | None) -> None:
         try:
-            await self.step()
+            unattended = await self.step()
         except (RegistryError, StoreError, OSError) as error:
             metrics.PASSES.labels("cut short").inc()
             log.warning("a pass was cut short: %s", error)
         else:
             metrics.PASSES.labels("whole").inc()
+            if heart is not None:
+                heart.passed(unattended)
 
     async def _make_missing(self, endpoints: tuple[ModelEndpoint, ...]) -> None:
         models = self._source.picture.models if self._source.picture else {}
@@ -163,7 +175,7 @@ class Controller:
         planned = endpoint.model_copy(update={"status": status})
         routed = frozenset(route.ref for route in endpoint.status.routes)
         around = surroundings(loaders, target.number if target else None, routed)
-        advanced = await self._advanced(planned, around, now)
+        advanced, held = await self._advanced(planned, around, now)
         written = advanced.model_copy(update={"status": numbered(endpoint.status, advanced.status)})
         try:
             await self._write(endpoint, written)
@@ -172,22 +184,23 @@ class Controller:
             return _Outcome(endpoint, options, written=False)
         except (RegistryError, OSError) as error:  # this one must not hold up the others
             log.warning("the endpoint %s can't be written: %s", endpoint.name, error)
-            return _Outcome(endpoint, options, written=False)
+            return _Outcome(endpoint, options, written=False, attended=False)
         if decision.convert is not None:
             self._jobs.start(decision.convert.options, self._request(endpoint, decision, seen))
-        return _Outcome(written, options)
+        return _Outcome(written, options, attended=not held)
 
     async def _advanced(
         self, planned: ModelEndpoint, around: Surroundings, now: float
-    ) -> ModelEndpoint:
-        """With its rollout's next step. A fault in there holds this endpoint alone."""
+    ) -> tuple[ModelEndpoint, bool]:
+        """With its rollout's next step, and whether a fault in there holds this endpoint alone."""
         try:
-            return await asyncio.to_thread(self._rollouts.advance, planned, around, now)
+            advanced = await asyncio.to_thread(self._rollouts.advance, planned, around, now)
         except Exception as error:
             metrics.ROLLOUT_FAULTS.labels(planned.name).inc()
             log.exception("the rollout of %s can't go on and holds", planned.name)
             note = f"the rollout holds, because Headrace failed in it: {error!r}"
-            return planned.model_copy(update={"status": _noted(planned.status, note)})
+            return planned.model_copy(update={"status": _noted(planned.status, note)}), True
+        return advanced, False
 
     async def _write(self, before: ModelEndpoint, after: ModelEndpoint) -> None:
         if after == before:
@@ -222,6 +235,7 @@ class _Outcome:
     endpoint: ModelEndpoint
     options: str
     written: bool = True
+    attended: bool = True  # false: nobody would take its candidate back now
 
 
 def numbered(before: EndpointStatus, after: EndpointStatus) -> EndpointStatus:

@@ -1,12 +1,14 @@
-"""Opens endpoints and reports where a flag says that they lie: in a folder, or in a cluster.
+"""Opens endpoints, reports and the controller's sign of life where a flag says that they lie.
 
-Called by the mains of controller and loader.
+That is a folder, or a namespace of a cluster.
 """
 
 from collections.abc import Mapping
 from pathlib import Path
 
+from registry.beats import Beats, FileBeats
 from registry.endpoint_store import EndpointStore, FileEndpointStore
+from registry.kubernetes.beats import KubernetesBeats
 from registry.kubernetes.endpoints import KubernetesEndpointStore
 from registry.kubernetes.reports import KubernetesReports, Owner
 from registry.reports import FileReports, Reports
@@ -43,6 +45,18 @@ def reports(flag: str, environment: Mapping[str, str]) -> Reports:
         return FileReports(_folder(flag))
     opened = place.opened(flag, environment)
     return KubernetesReports(opened.client, opened.namespace, owner=own_pod(environment))
+
+
+def beats(flag: str, environment: Mapping[str, str]) -> Beats:
+    """The controller's sign of life: beside the endpoints that the flag names.
+
+    Raises:
+        AccessError: no API server is known, or how to sign in.
+    """
+    if not place.in_cluster(flag):
+        return FileBeats(_folder(flag))
+    opened = place.opened(flag, environment)
+    return KubernetesBeats(opened.client, opened.namespace)
 
 
 def own_pod(environment: Mapping[str, str]) -> Owner | None:

@@ -87,6 +87,7 @@ _OIP_BOUNDS = (
 _ANYTHING: Schema = {"type": "object"}
 _LIVE = object_of({"live": BOOLEAN})
 _READY = object_of({"ready": BOOLEAN})
+_READY_WITH_NOTES = object_of({"ready": BOOLEAN, "notes": list_of(STRING)})
 
 
 def _of_path(path: str) -> tuple[Schema, ...]:
@@ -233,7 +234,7 @@ def operations() -> list[Operation]:
         *_open_inference(),
         _feedback(),
         _probe("/livez", tag, "Alive", _LIVE),
-        replace(_probe("/readyz", tag, "Ready for traffic", _READY), unready=True),
+        replace(_probe("/readyz", tag, "Ready for traffic", _READY_WITH_NOTES), unready=True),
         replace(metrics, content_types=("text/plain",)),
         _probe("/openapi.json", tag, "This document", _ANYTHING),
         replace(docs, content_types=("text/html",)),

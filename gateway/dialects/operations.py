@@ -34,9 +34,11 @@ class Operations:
         return Reply(encode({"live": True}))
 
     async def ready(self, _: Request) -> Reply:
-        """200 while this gateway should get traffic, else 503."""
-        ready = self._front.predictor.ready
-        return Reply(encode({"ready": ready}), status=200 if ready else 503)
+        """200 while this gateway should get traffic, else 503; and what an operator should know."""
+        predictor = self._front.predictor
+        ready = predictor.ready
+        said = {"ready": ready, "notes": list(predictor.notes)}
+        return Reply(encode(said), status=200 if ready else 503)
 
     async def metrics(self, _: Request) -> Reply:
         """Prometheus's text format."""

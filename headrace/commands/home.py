@@ -8,6 +8,7 @@ from headrace.errors import NotRunningError
 from headrace.stack import state
 from headrace.stack.state import Home
 from registry import places
+from registry.beats import Beats, FileBeats
 from registry.endpoint_store import EndpointStore, FileEndpointStore
 from service.kubernetes.errors import AccessError
 from service.kubernetes.place import SCHEME
@@ -30,11 +31,13 @@ class Site:
 
     Attributes:
         store: for reading and for writing.
+        beats: where the controller's sign of life lies.
         asleep: why nothing moves there now; empty where a controller may run.
         auto_endpoints: whether models without an endpoint are given one.
     """
 
     store: EndpointStore
+    beats: Beats
     asleep: str = ""
     auto_endpoints: bool = False
 
@@ -48,13 +51,15 @@ def site(where: Where) -> Site:
     if isinstance(where, Cluster):
         try:
             flag = f"{SCHEME}{where.namespace}"
-            return Site(places.endpoints(flag, where.environment, watch=False))
+            store_there = places.endpoints(flag, where.environment, watch=False)
+            return Site(store_there, places.beats(flag, where.environment))
         except AccessError as error:
             raise NotRunningError(f"The cluster can't be reached: {error}.") from error
     home = opened(where)
     record = state.read_record(home)
     return Site(
         store(home),
+        FileBeats(home.endpoints),
         "" if state.is_locked(home) else "no stack runs on this home",
         auto_endpoints=True if record is None else record.auto_endpoints,
     )

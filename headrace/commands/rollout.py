@@ -22,6 +22,7 @@ from headrace.commands.rollout_picture import picture
 from headrace.endpoints import edits
 from headrace.errors import RefusedError
 from headrace.rollouts import pins, wishes
+from headrace.rollouts.care import care
 from headrace.rollouts.view import view
 from registry.endpoint_store import EndpointStore
 
@@ -63,11 +64,12 @@ def _live(site: Site, name: str, *, details: bool) -> None:
 
 
 def _shown(site: Site, name: str, *, details: bool) -> Group:
-    drawn = picture(view(edits.existing(site.store, name), time.time()), details=details)
+    endpoint, now = edits.existing(site.store, name), time.time()
+    drawn = picture(view(endpoint, now), details=details)
+    said = "No stack runs on this home: nothing moves until headrace up."
     if not site.asleep:
-        return drawn
-    asleep = "No stack runs on this home: nothing moves until headrace up."
-    return Group(drawn, Sentence(asleep, style="yellow"))
+        said = care(endpoint, site.beats.get(), now)
+    return Group(drawn, Sentence(said, style="yellow")) if said else drawn
 
 
 def _print_changes(store: EndpointStore, name: str) -> None:

@@ -10,11 +10,14 @@ from rich.live import Live
 
 from contracts.endpoint import ModelEndpoint
 from headrace.commands import home as homes
+from headrace.commands.layout import Sentence
 from headrace.commands.output import console, print_json
 from headrace.commands.status_picture import Running, picture
 from headrace.errors import RequestFailedError
+from headrace.rollouts.care import care
 from headrace.stack import answers, counting, state
 from headrace.stack.state import Home
+from registry.beats import FileBeats
 
 _REFRESH_SECONDS = 0.5
 
@@ -86,7 +89,17 @@ def _shown(home: Home, endpoint: str | None, *, details: bool) -> Group:
         alive=frozenset(name for name, pid in pids.items() if _alive(pid)),
         counting=None if record is None else counting.ask(record.stats_url),
     )
-    return picture(running, _chosen(home, endpoint), time.time(), details=details)
+    chosen, now = _chosen(home, endpoint), time.time()
+    drawn = picture(running, chosen, now, details=details)
+    said = [] if record is None else _uncared(home, chosen, now)
+    return Group(drawn, *said)
+
+
+def _uncared(home: Home, endpoints: list[ModelEndpoint], now: float) -> list[Sentence]:
+    """A sentence for each endpoint whose candidate nobody could take back now."""
+    beat = FileBeats(home.endpoints).get()
+    told = {endpoint.name: care(endpoint, beat, now) for endpoint in endpoints}
+    return [Sentence(f"{name}: {said}", style="yellow") for name, said in told.items() if said]
 
 
 def _alive(pid: int) -> bool:

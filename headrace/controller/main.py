@@ -10,7 +10,7 @@ import os
 import shlex
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 
 from prometheus_client import REGISTRY
@@ -20,6 +20,7 @@ from headrace.controller.metrics import RolloutCollector
 from headrace.controller.rollouts import JoinedRollouts, PackageProfiles
 from headrace.controller.settings import ControllerSettings
 from registry import places
+from registry.beats import Heart
 from registry.controller import Controller, ControllerOptions
 from registry.conversions import ConversionIndex
 from registry.credentials import mlflow_authorization
@@ -131,22 +132,24 @@ async def _run(
         asyncio.create_task(collecting.run(), name="collecting"),
     )
     try:
-        await _until(stop, settings, controller, source)
+        heart = Heart(places.beats(settings.endpoints, environment))
+        await _until_told(settings, source, lambda: controller.run(stop, heart))
     finally:
         for task in beside:
             task.cancel()
         statistics.close()
 
 
-async def _until(
-    stop: asyncio.Event, settings: ControllerSettings, controller: Controller, source: SourceWatch
+async def _until_told(
+    settings: ControllerSettings, source: SourceWatch, run: Callable[[], Awaitable[None]]
 ) -> None:
+    """Runs the controller, with the webhook's listener beside it where there is one."""
     if not settings.webhook_port:
-        await controller.run(stop)
+        await run()
         return
     listener = WebhookListener(settings.webhook_secret, source.wake)
     async with await listener.serve(settings.webhook_port):
-        await controller.run(stop)
+        await run()
 
 
 def _source(

@@ -23,6 +23,7 @@ LAYOUT = 1
 _MARKER = "headrace-home.json"
 _FOLDERS = (
     "endpoints",
+    "endpoints/.controller",
     "packages",
     "triton/model-repository",
     "mlflow",

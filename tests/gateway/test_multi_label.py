@@ -10,12 +10,12 @@ import pytest
 from front_fakes import FakeKeys, FakeMetrics, FakeRecorder
 from gateway_world import MemoryRecorder, ObedientEngine, endpoint_of, manifest_of, tokenizer_json
 from numpy.typing import NDArray
+from reconciler_world import Told
 
-from contracts.endpoint import ModelEndpoint
-from contracts.loading import LoaderReport
 from contracts.model import ModelRef
 from gateway.admission import TokenBudget
 from gateway.app import create_app
+from gateway.endpoints.sources import Sources
 from gateway.fleet import Fleet
 from gateway.front import Front
 from gateway.handler import Handler, Serving
@@ -53,24 +53,6 @@ class Shelf:
         """See ``PackageSource``."""
 
 
-class Endpoints:
-    """Says once what is asked for."""
-
-    async def watch(self) -> AsyncIterator[tuple[ModelEndpoint, ...]]:
-        """See ``EndpointSource``."""
-        yield tuple(endpoint_of(model.ref, name=model.ref.model) for model in MODELS)
-        await asyncio.Event().wait()
-
-
-class Reports:
-    """Says once that no loader reports."""
-
-    async def watch(self) -> AsyncIterator[tuple[LoaderReport, ...]]:
-        """See ``ReportSource``."""
-        yield ()
-        await asyncio.Event().wait()
-
-
 def same_logits(ids: NDArray[np.int64]) -> NDArray[np.float32]:
     """Two labels' logits, whatever the text."""
     return np.tile(np.array(LOGITS, np.float32), (len(ids), 1))
@@ -90,9 +72,9 @@ async def gateway() -> AsyncIterator[httpx.AsyncClient]:
         if len(lanes) == len(MODELS) and all(lane.serves for lane in lanes):
             served.set()
 
+    endpoints = (endpoint_of(model.ref, name=model.ref.model) for model in MODELS)
     reconciler = Reconciler(
-        endpoints=Endpoints(),
-        reports=Reports(),
+        sources=Sources(Told(*endpoints), Told(), Told()),
         packages=Shelf(),
         fleet=Fleet(lambda _: engine, ahead=2),
         addresses=("t:1",),

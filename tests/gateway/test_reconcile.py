@@ -1,151 +1,21 @@
 """What is served follows what is asked for, through every outage on the way there."""
 
 import asyncio
-import threading
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from queue import SimpleQueue
 from time import monotonic
-from typing import Generic, TypeVar
 
 import numpy as np
 import pytest
 from gateway_world import ObedientEngine, call_of, endpoint_of, model_of, text_of
 from numpy.typing import NDArray
+from reconciler_world import Shelf, report_of, world_of
 
-from contracts.endpoint import ModelEndpoint
-from contracts.loading import CostPoint, LoadedModel, LoaderReport
-from contracts.model import ModelRef
+from contracts.loading import CostPoint
 from gateway.engine.protocol import Work
-from gateway.fleet import Fleet
-from gateway.handler import Serving
 from gateway.lanes import Lane
-from gateway.packages import PackageError, ServedModel
-from gateway.reconcile import Reconciler
 
 pytestmark = pytest.mark.slow
 
-T = TypeVar("T")
 ONE, TWO = model_of("1"), model_of("2")
-
-
-class Told(Generic[T]):
-    """A source that says what it is told to say."""
-
-    def __init__(self, *objects: T) -> None:
-        self.queue: asyncio.Queue[tuple[T, ...]] = asyncio.Queue()
-        self.bugs: list[Exception] = []
-        self.say(*objects)
-
-    def say(self, *objects: T) -> None:
-        self.queue.put_nowait(objects)
-
-    async def watch(self) -> AsyncGenerator[tuple[T, ...], None]:
-        while True:
-            said = await self.queue.get()
-            if self.bugs:
-                raise self.bugs.pop()
-            yield said
-
-
-class Shelf:
-    """A store that may be away."""
-
-    def __init__(self, *models: ServedModel) -> None:
-        self.models = {model.ref.package: model for model in models}
-        self.bugs: dict[str, Exception] = {}
-        self.hangs = threading.Event()  # cleared: nothing comes back until it is set
-        self.hangs.set()
-        self.tries = 0
-        self.forgotten: SimpleQueue[ModelRef] = SimpleQueue()
-
-    def forget(self, ref: ModelRef) -> None:
-        self.forgotten.put(ref)
-
-    def open(self, ref: ModelRef) -> ServedModel:
-        self.tries += 1
-        self.hangs.wait(20)
-        if ref.package in self.bugs:
-            raise self.bugs[ref.package]
-        model = self.models.get(ref.package)
-        if model is None:
-            raise PackageError("the store is away")
-        return model
-
-
-class Nobody:
-    """Counts nothing."""
-
-    def batch_finished(
-        self, model: ServedModel, rows: int, tokens: int, padded: int, seconds: float
-    ) -> None:
-        pass
-
-    def batch_split(self, model: ServedModel) -> None:
-        pass
-
-    def texts_failed(self, model: ServedModel, texts: int) -> None:
-        pass
-
-
-class World:
-    """A reconciler and all that it is told."""
-
-    def __init__(self, shelf: Shelf, *endpoints: ModelEndpoint, static: bool = True) -> None:
-        self.shelf = shelf
-        self.engines: dict[str, ObedientEngine] = {}
-        self.endpoints = Told(*endpoints)
-        self.reports: Told[LoaderReport] = Told()
-        self.states: list[Serving] = []
-        self.ahead = 0.0  # seconds that the reconciler's clock is ahead of time
-        self._changed = asyncio.Event()
-        self.reconciler = Reconciler(
-            endpoints=self.endpoints,
-            reports=self.reports,
-            packages=shelf,
-            fleet=Fleet(self._connect, ahead=2),
-            addresses=("static:1",) if static else (),
-            meter=Nobody(),
-            serve=self._serve,
-            clock=lambda: monotonic() + self.ahead,
-        )
-
-    def _connect(self, address: str) -> ObedientEngine:
-        return self.engines.setdefault(address, ObedientEngine())
-
-    def _serve(self, state: Serving) -> None:
-        self.states.append(state)
-        self._changed.set()
-
-    async def until(self, condition: Callable[[Serving], bool]) -> Serving:
-        """The first state for which a condition holds; every change makes a state."""
-        while not (self.states and condition(self.states[-1])):
-            self._changed.clear()
-            await self._changed.wait()
-        return self.states[-1]
-
-    async def until_stable(self, model: ServedModel) -> Serving:
-        """The first state whose stable version is this one and serves."""
-
-        def serves(state: Serving) -> bool:
-            routes = state.table.endpoints.get("sentiment")
-            stable = routes.stable if routes is not None else None
-            lane = state.lanes.get(model.ref.package)
-            return stable is not None and stable.model is model and lane is not None and lane.serves
-
-        return await self.until(serves)
-
-
-@asynccontextmanager
-async def world_of(
-    shelf: Shelf, *endpoints: ModelEndpoint, static: bool = True
-) -> AsyncIterator[World]:
-    world = World(shelf, *endpoints, static=static)
-    world.reconciler.start()
-    async with asyncio.timeout(60):
-        yield world
-    await world.reconciler.close()
-    assert all(engine.closed.is_set() for engine in world.engines.values())
 
 
 class Timed(ObedientEngine):
@@ -162,11 +32,6 @@ async def answer_two(lane: Lane) -> None:
     texts = [lane.model.encoder.encode([text_of(3)]) for _ in range(2)]
     jobs = [lane.submit(text, "sentiment", monotonic() + 30) for text in texts]
     await asyncio.gather(*(job.future for job in jobs))
-
-
-def report_of(address: str, *refs: ModelRef, costs: tuple[CostPoint, ...] = ()) -> LoaderReport:
-    loaded = tuple(LoadedModel(ref=ref, costs=costs) for ref in refs)
-    return LoaderReport(loader=address[0], triton_grpc=address, at=0, ready=True, loaded=loaded)
 
 
 async def test_an_endpoint_is_served_with_what_it_promises() -> None:

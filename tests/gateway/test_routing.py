@@ -19,10 +19,11 @@ def table_of(
     opened: Iterable[ServedModel] = (ONE, TWO),
     previous: RoutingTable | None = None,
     serving: Iterable[ModelRef] = (ONE.ref, TWO.ref),
+    withheld: Iterable[str] = (),
 ) -> RoutingTable:
     by_package = {model.ref.package: model for model in opened}
-    served = set(serving)
-    return build_table(endpoints, by_package, previous or RoutingTable(), served.__contains__)
+    served, held = set(serving).__contains__, set(withheld)
+    return build_table(endpoints, by_package, previous or RoutingTable(), served, held)
 
 
 def test_stable_answers_everybody() -> None:
@@ -165,3 +166,36 @@ def test_where_a_version_fails_the_other_one_of_the_rollout_answers(
     found = routes.instead_of(way)
     assert (None if found is None else found.arm) is other
     assert routes.instead_of(routes.choose("caller", "1")) is None
+
+
+def test_a_candidate_that_is_withheld_gets_nobody_and_everybody_when_it_is_given_back() -> None:
+    mine = endpoint_of(ONE.ref, canary=TWO.ref, weight=50, rollout="r", packages=[ONE.ref, TWO.ref])
+    other = endpoint_of(ONE.ref, canary=TWO.ref, weight=50, rollout="r", name="other")
+    callers = [f"caller-{number}" for number in range(200)]
+
+    def versions(table: RoutingTable, name: str) -> list[str]:
+        return [table[name].choose(caller).model.ref.version for caller in callers]
+
+    before = table_of(mine, other)
+    during = table_of(mine, other, previous=before, withheld=["sentiment"])
+    assert set(versions(during, "sentiment")) == {"1"}
+    assert versions(during, "other") == versions(before, "other")
+    assert during["sentiment"].choose("whoever asks for it", "2").arm is Arm.FORCED
+    after = table_of(mine, other, previous=during)
+    assert versions(after, "sentiment") == versions(before, "sentiment")
+    assert set(versions(after, "sentiment")) == {"1", "2"}
+
+
+def test_a_shadow_that_is_withheld_gets_no_copies() -> None:
+    endpoint = endpoint_of(ONE.ref, shadow=TWO.ref, rollout="r")
+    assert table_of(endpoint)["sentiment"].shadow is not None
+    assert table_of(endpoint, withheld=["sentiment"])["sentiment"].shadow is None
+
+
+def test_withholding_leaves_the_control_of_a_bake_alone() -> None:
+    endpoint = endpoint_of(TWO.ref, control=ONE.ref, weight=5, rollout="r")
+    plain, held = table_of(endpoint)["sentiment"], table_of(endpoint, withheld=["sentiment"])
+    callers = [f"caller-{number}" for number in range(500)]
+    arms = [held["sentiment"].choose(caller).arm for caller in callers]
+    assert arms == [plain.choose(caller).arm for caller in callers]
+    assert set(arms) == {Arm.STABLE, Arm.CONTROL}

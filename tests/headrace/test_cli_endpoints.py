@@ -1,6 +1,7 @@
 """What ``headrace apply``, ``get``, ``delete`` and ``rollout`` do, as a user runs them."""
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from fake_controller import FakeController
 from shown_endpoints import COLLAPSED, collapsed, sentiment, settled
 from typer.testing import CliRunner, Result
 
+from contracts.controller import ControllerBeat
 from contracts.endpoint import (
     Arm,
     EndpointSpec,
@@ -23,6 +25,7 @@ from contracts.model import ModelRef
 from contracts.rollout import COMMAND_PREFIX, Command
 from headrace.cli import app
 from headrace.stack.state import Home, claimed
+from registry.beats import FileBeats
 from registry.endpoint_store import FileEndpointStore
 
 TONE = """\
@@ -298,6 +301,23 @@ def test_a_reason_gets_the_terminals_width_and_its_figures_stay_whole(
     assert told in " ".join(" ".join(lines).split())
     for figure in ("191 of 192", "(99.5 %)", "456 of 800", "(57.0 %)", "2 points"):
         assert any(figure in line for line in shown), figure
+
+
+def test_rollout_status_says_where_nobody_could_take_a_candidate_back(
+    root: Path, store: FileEndpointStore, tone: ModelEndpoint, running: None
+) -> None:
+    del running
+    routes = (
+        Route(arm=Arm.STABLE, ref=STABLE, weight=95),
+        Route(arm=Arm.CANARY, ref=ModelRef(model="tone", version="4", package="b" * 64), weight=5),
+    )
+    store.put(tone.model_copy(update={"status": EndpointStatus(routes=routes)}))
+    place = FileBeats(root / "endpoints")
+    for ago, said in ((0.0, False), (7200.0, True)):
+        place.put(ControllerBeat(instance="a", count=1, at=time.time() - ago))
+        told = " ".join(run(root, "rollout", "status", "tone").output.split())
+        assert ("The controller gave its last sign 2h" in told) is said
+        assert ("version 4's callers to the stable version" in told) is said
 
 
 @pytest.mark.parametrize("words", [("status",), ("history",), ("promote",), ("pin", "3")])

@@ -5,11 +5,13 @@ from pathlib import Path
 
 import pytest
 from controller_house import House
-from registry_fakes import MemoryEndpoints, endpoint
+from registry_fakes import MemoryEndpoints, ScriptedRollouts, endpoint
 
 from contracts.endpoint import EndpointSpec, EndpointStatus, ModelEndpoint, Phase
+from registry.beats import FileBeats, Heart
 from registry.errors import EndpointConflictError, EndpointUnreadableError
 from registry.job import Failed, Published
+from registry.rollouts import Surroundings
 
 
 class RefusingEndpoints(MemoryEndpoints):
@@ -164,3 +166,59 @@ async def test_a_stable_version_whose_package_is_gone_is_replaced_by_the_one_mad
     assert status.stable == ref
     assert len(house.launcher.requests) == 1
     await house.jobs.close()
+
+
+class BrokenRollouts(ScriptedRollouts):
+    """Fails at one endpoint."""
+
+    def advance(self, endpoint: ModelEndpoint, around: Surroundings, now: float) -> ModelEndpoint:
+        if endpoint.name == "broken":
+            raise ValueError("evidence of another age")
+        return super().advance(endpoint, around, now)
+
+
+async def test_a_pass_names_the_endpoints_that_nobody_looks_after(tmp_path: Path) -> None:
+    house = House(tmp_path)
+    house.endpoints = refusing = RefusingEndpoints(
+        *(endpoint(name=name) for name in ("broken", "fine", "refused")),
+        error=OSError("request is too large"),
+    )
+    house.rollouts = BrokenRollouts()
+    house.start()
+    house.registry.register("m", "1")
+    await house.watch.round()
+    refusing.refuses = {"refused"}
+    refusing.unreadable = frozenset({"unreadable"})
+    assert await house.controller.step() == {"broken", "refused", "unreadable"}
+    refusing.refuses, refusing.unreadable = set(), frozenset()
+    house.rollouts = ScriptedRollouts()
+    house.start()
+    assert await house.controller.step() == frozenset()
+    await house.jobs.close()
+
+
+async def test_a_conflict_leaves_nobody_without_care(tmp_path: Path) -> None:
+    house = House(tmp_path)
+    house.registry.register("m", "1")
+    await house.watch.round()
+    house.endpoints.conflicts = 1
+    assert await house.controller.step() == frozenset()
+    await house.jobs.close()
+
+
+async def test_signs_of_life_are_given_only_while_passes_are_whole(tmp_path: Path) -> None:
+    house = House(tmp_path)
+    house.endpoints.broken = True
+    (tmp_path / "endpoints").mkdir()
+    place, stop = FileBeats(tmp_path / "endpoints"), asyncio.Event()
+    heart = Heart(place, every_seconds=0.001)
+    running = asyncio.create_task(house.controller.run(stop, heart))
+    async with asyncio.timeout(60):
+        while house.endpoints.asked < 3:  # noqa: ASYNC110 - the loop's own ticks
+            await asyncio.sleep(0.01)
+        assert place.get() is None
+        house.endpoints.broken = False
+        while (sign := place.get()) is None or sign.count < 3:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        stop.set()
+        await running

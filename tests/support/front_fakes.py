@@ -64,6 +64,7 @@ class FakePredictor:
     full: GatewayError | None = None
     calls: list[Call] = field(default_factory=list)
     ready: bool = True
+    notes: tuple[str, ...] = ()
     keep_calls: bool = True
 
     @classmethod

@@ -109,6 +109,9 @@ class Everything(Collector):
     def _readings(self) -> Iterator[Reading]:
         done = float(self._scrapes * 3)
         yield Reading(Read.READY, (), 1)
+        yield Reading(Read.CONTROLLER_SILENT, (), 4)
+        yield Reading(Read.ENDPOINTS_KEPT, (), 0)
+        yield Reading(Read.WITHHELD, (ENDPOINT,), 0)
         yield Reading(Read.TOKENS_IN_FLIGHT, (ENDPOINT,), 64)
         yield Reading(Read.LANE_ROWS, (self._model.name,), 2)
         yield Reading(Read.REPLICA_SERVES, ("127.0.0.1:8001", self._model.name), 1)

@@ -82,12 +82,14 @@ class MemoryEndpoints:
     def __init__(self, *endpoints: ModelEndpoint) -> None:
         self.broken = False
         self.unreadable: frozenset[str] = frozenset()
+        self.asked = 0  # how often they were listed
         self.conflicts = 0  # so many writes from now on find that someone else wrote
         self._stored: dict[str, ModelEndpoint] = {}
         for item in endpoints:
             self.put(item)
 
     def list(self) -> tuple[ModelEndpoint, ...]:
+        self.asked += 1
         if self.broken:
             raise OSError("the folder is away")
         return tuple(self._stored.values())

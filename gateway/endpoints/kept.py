@@ -1,0 +1,152 @@
+"""What a gateway was told last, on its own disk: for a start while the API server is away.
+
+The file is written whole or not at all, by one process, and only with what the sources themselves
+said: never with what was read from here, so that nothing newer is replaced by something older. It
+is read where no source has answered in time, and whoever serves from it says how old it is.
+"""
+
+import asyncio
+import fcntl
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from contracts.endpoint import ModelEndpoint
+from contracts.loading import LoaderReport
+from service import durable
+
+log = logging.getLogger(__name__)
+
+
+class Kept(BaseModel):
+    """The file: what was told last, by whom and when."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    source: str
+    kept_at: float  # unix time, seconds
+    endpoints: tuple[ModelEndpoint, ...]
+    reports: tuple[LoaderReport, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class KeeperPace:
+    """How long things take.
+
+    Attributes:
+        patience_seconds: that a start waits for the sources before it reads what was kept.
+        pause_seconds: between two writes, for reports change every other second; endpoints that
+            have changed are written at once.
+    """
+
+    patience_seconds: float = 5.0
+    pause_seconds: float = 10.0
+
+
+class Keeper:
+    """Reads and writes what was told last.
+
+    Args:
+        file: made where it is missing, with its folder.
+        source: where it is from, as the setting names it; what another source said is not used.
+        pace: how long things take.
+        now: unix time, seconds.
+    """
+
+    def __init__(
+        self,
+        file: Path,
+        source: str,
+        pace: KeeperPace | None = None,
+        *,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._file = file
+        self._source = source
+        self.pace = pace or KeeperPace()
+        self._now = now
+        self._told: tuple[tuple[ModelEndpoint, ...], tuple[LoaderReport, ...]] | None = None
+        self._news = asyncio.Event()  # anything
+        self._changed = asyncio.Event()  # endpoints
+        self._lock: IO[bytes] | None = None  # held for as long as this process lives
+        self._failing = False
+
+    def read(self) -> Kept | None:
+        """What was kept; None where there is nothing that can be used. Blocks on the disk."""
+        try:
+            kept = Kept.model_validate_json(self._file.read_bytes())
+        except FileNotFoundError:
+            return None
+        except (OSError, ValidationError) as error:
+            log.warning("what was kept can't be read", extra={"reason": str(error)})
+            return None
+        if kept.source != self._source:
+            log.warning("what was kept is of another source", extra={"source": kept.source})
+            return None
+        return kept
+
+    def note(self, endpoints: tuple[ModelEndpoint, ...], reports: tuple[LoaderReport, ...]) -> None:
+        """Has this kept: both as the sources themselves said it last."""
+        if self._told is None or self._told[0] != endpoints:
+            self._changed.set()
+        self._told = (endpoints, reports)
+        self._news.set()
+
+    async def run(self) -> None:
+        """Writes what is noted until it is cancelled; what can't be written is tried again."""
+        try:
+            while True:
+                await self._news.wait()
+                self._news.clear()
+                self._changed.clear()
+                await self._keep()
+                await self._pause()
+        finally:
+            if self._lock is not None:
+                self._lock.close()
+                self._lock = None
+
+    async def _pause(self) -> None:
+        try:
+            async with asyncio.timeout(self.pace.pause_seconds):
+                await self._changed.wait()
+        except TimeoutError:
+            return
+
+    async def _keep(self) -> None:
+        if self._told is None:
+            return
+        endpoints, reports = self._told
+        kept = Kept(source=self._source, kept_at=self._now(), endpoints=endpoints, reports=reports)
+        try:
+            await asyncio.to_thread(self._write, kept)
+        except OSError as error:
+            if not self._failing:
+                log.warning("what is served can't be kept", extra={"reason": str(error)})
+            self._failing = True
+            self._news.set()  # once more after the pause
+        else:
+            self._failing = False
+
+    def _write(self, kept: Kept) -> None:
+        self._file.parent.mkdir(parents=True, exist_ok=True)
+        if self._locked():
+            durable.write(self._file, kept.model_dump_json(by_alias=True).encode())
+
+    def _locked(self) -> bool:
+        """Whether this process is the one that writes here; the kernel lets go with its end."""
+        if self._lock is not None:
+            return True
+        file = self._file.with_suffix(".lock").open("wb")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.close()
+            return False
+        self._lock = file
+        return True
