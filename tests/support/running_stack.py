@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import TypeVar
 
 import httpx
-from own_ports import own_ports
+from own_ports import own_row
 
-from headrace.stack.state import StackRecord
+from headrace.stack.state import GatewayRecord, StackRecord, TritonRecord
 
 T = TypeVar("T")
 
@@ -76,11 +76,23 @@ class RunningStack:
 
     @property
     def gateway(self) -> str:
+        """The first gateway's URL."""
         return f"http://127.0.0.1:{self.ports['gateway-http']}"
 
     @property
     def gateway_grpc(self) -> str:
+        """The first gateway's host:port of gRPC."""
         return f"127.0.0.1:{self.ports['gateway-grpc']}"
+
+    @property
+    def gateways(self) -> tuple[GatewayRecord, ...]:
+        """Every gateway: its process' name, its URL and its host:port of gRPC."""
+        return self._running().gateways
+
+    @property
+    def tritons(self) -> tuple[TritonRecord, ...]:
+        """Every Triton with its loader: their processes' names, and where they listen."""
+        return self._running().tritons
 
     @property
     def mlflow(self) -> str:
@@ -102,9 +114,12 @@ class RunningStack:
             return None
 
     def pid(self, service: str) -> int:
+        return self._running().services[service]
+
+    def _running(self) -> StackRecord:
         record = self.record()
         assert record is not None
-        return record.services[service]
+        return record
 
     def signal(self, service: str, number: signal.Signals) -> int:
         """Sends a signal to one service's process; returns its id."""
@@ -173,11 +188,19 @@ class RunningStack:
 
 
 @contextlib.contextmanager
-def running_stack(home: Path, *flags: str) -> Iterator[RunningStack]:
+def running_stack(
+    home: Path, *flags: str, gateways: int = 1, tritons: int = 1
+) -> Iterator[RunningStack]:
     """Starts ``headrace up``, waits until it answers, and stops it at the end."""
-    ports = dict(zip(PORTS, own_ports(len(PORTS)), strict=True))
+    # Further replicas take the next ports above these, which must be this process's as well.
+    row = own_row(len(PORTS) + 2 * (gateways - 1) + 4 * (tritons - 1))
+    ports = dict(zip(PORTS, row, strict=False))
     env = {**os.environ, "HEADRACE_HOME": str(home), "PYTHONSAFEPATH": "1"}
     words = [f"--port-{name}={port}" for name, port in ports.items()]
+    if gateways > 1:
+        words.append(f"--gateways={gateways}")
+    if tritons > 1:
+        words.append(f"--tritons={tritons}")
     output = home.with_suffix(".out")
     with output.open("wb") as out:
         process = subprocess.Popen(
