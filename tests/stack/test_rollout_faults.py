@@ -53,7 +53,7 @@ def test_a_good_version_is_promoted_through_five_kills(
     with traffic(rolling, texts) as load, watched(rolling) as watch:
         load.more(50)
         killer = Killer(rolling, load, watch, random.Random(4))
-        parts = ("controller", "controller", "triton", "gateway", "loader")
+        parts = ("controller", "controller", "triton-2", "gateway", "loader-2")
         number = killer.roll_out(GOOD, KILLS, parts)
         load.until(
             "all callers have it",

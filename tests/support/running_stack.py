@@ -11,13 +11,17 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 import httpx
 from own_ports import own_row
+from prometheus_client.parser import text_string_to_metric_families
+from traffic import Grpc, Http, Way
 
 from headrace.stack.state import GatewayRecord, StackRecord, TritonRecord
+from registry.endpoint_store import FileEndpointStore
 
 T = TypeVar("T")
 
@@ -66,10 +70,11 @@ def until(what: str, seconds: float, check: Callable[[], T | None]) -> T:
 
 @dataclass
 class RunningStack:
-    """A running ``headrace up``."""
+    """A running ``headrace up``; ``ports`` are its flags', ``row`` all that it may listen on."""
 
     home: Path
     ports: dict[str, int]
+    row: list[int]
     process: "subprocess.Popen[bytes]"
     output: Path
     env: dict[str, str] = field(repr=False)
@@ -105,6 +110,17 @@ class RunningStack:
     @property
     def kafka(self) -> str:
         return f"127.0.0.1:{self.ports['kafka']}"
+
+    def ways(self, endpoint: str = EXAMPLE_ENDPOINT) -> list[Way]:
+        """Every way to an endpoint: each gateway, first over HTTP and then over gRPC."""
+        return [
+            *self.http_ways(endpoint),
+            *(Grpc(each.grpc, endpoint, each.name) for each in self.gateways),
+        ]
+
+    def http_ways(self, endpoint: str = EXAMPLE_ENDPOINT) -> list[Way]:
+        """Each gateway over HTTP."""
+        return [Http(f"{each.url}/endpoints/{endpoint}", each.name) for each in self.gateways]
 
     def record(self) -> StackRecord | None:
         """What runs, as the stack itself says; None before it answers."""
@@ -170,21 +186,49 @@ class RunningStack:
         assert done.returncode == 0, done.stdout + done.stderr
 
     def until_answers(self, endpoint: str, seconds: float = 120) -> None:
-        """Waits until the endpoint answers a text."""
+        """Waits until the endpoint answers a text at every gateway."""
+        for gateway in self.gateways:
+            url = f"{gateway.url}/endpoints/{endpoint}"
+            until(f"{endpoint} answers at {gateway.name}", seconds, partial(_answers, url))
 
-        def answers() -> bool:
-            with contextlib.suppress(httpx.TransportError):
-                url = f"{self.gateway}/endpoints/{endpoint}"
-                return httpx.post(url, json={"inputs": "fine"}, timeout=60).status_code == 200
-            return False
+    def until_all_serve(self, endpoint: str = EXAMPLE_ENDPOINT, seconds: float = 120) -> None:
+        """Waits until every gateway finds the stable version at every Triton."""
+        all_of_them = {triton.grpc for triton in self.tritons}
 
-        until(f"{endpoint} answers", seconds, answers)
+        def every_gateway_finds_all() -> bool:
+            return all(self._serving(each.url, endpoint) >= all_of_them for each in self.gateways)
+
+        until(f"every gateway finds {endpoint} at every Triton", seconds, every_gateway_finds_all)
+
+    def _serving(self, gateway: str, endpoint: str) -> set[str]:
+        """Addresses of the Tritons at which a gateway finds an endpoint's stable version."""
+        stored = FileEndpointStore(self.home / "endpoints").get(endpoint)
+        if stored is None or stored.status.stable is None:
+            return set()
+        with contextlib.suppress(httpx.TransportError):
+            for family in text_string_to_metric_families(
+                httpx.get(f"{gateway}/metrics", timeout=60).text
+            ):
+                if family.name == "headrace_gateway_replica_serves":
+                    return {
+                        sample.labels["triton"]
+                        for sample in family.samples
+                        if sample.value
+                        and sample.labels["model"] == stored.status.stable.triton_model
+                    }
+        return set()
 
     def stop(self) -> int:
         """Ctrl-C; returns the exit status."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGINT)
         return self.process.wait(STOP_SECONDS)
+
+
+def _answers(url: str) -> bool:
+    with contextlib.suppress(httpx.TransportError):
+        return httpx.post(url, json={"inputs": "fine"}, timeout=60).status_code == 200
+    return False
 
 
 @contextlib.contextmanager
@@ -211,7 +255,7 @@ def running_stack(
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-    stack = RunningStack(home, ports, process, output, env)
+    stack = RunningStack(home, ports, row, process, output, env)
 
     def started() -> bool:
         if process.poll() is not None:
