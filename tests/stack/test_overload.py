@@ -28,7 +28,7 @@ def test_overloaded_gateways_answer_or_refuse_and_stay_in_their_memory(
     with Traffic(
         stack.http_ways(), batches, callers=150, headers={"x-request-timeout": "2"}
     ) as load:
-        load.more(1500, 400)
+        load.more(1000, 400)
     assert {name: stack.pid(name) for name in gateways} == gateways
     for name, pid in gateways.items():
         statuses = load.statuses(name)
