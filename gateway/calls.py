@@ -97,7 +97,11 @@ class Predictor(Protocol):
         ...
 
     def describe(self, endpoint: str) -> EndpointView:
-        """The endpoint as it is now; raises ``UnknownEndpointError``."""
+        """The endpoint as it is now.
+
+        Raises:
+            UnknownEndpointError: no such endpoint, or (``StartingError``) none has been read yet.
+        """
         ...
 
     def endpoints(self) -> tuple[str, ...]:

@@ -68,6 +68,12 @@ class UnknownEndpointError(GatewayError):
     status, code = HTTPStatus.NOT_FOUND, "unknown_endpoint"
 
 
+class StartingError(UnknownEndpointError):
+    """Whether there is such an endpoint can't be told yet: this gateway has yet to read any."""
+
+    status, code = HTTPStatus.SERVICE_UNAVAILABLE, "starting"
+
+
 class UnknownVersionError(GatewayError):
     """The endpoint does not hold the version that was asked for."""
 

@@ -27,6 +27,7 @@ from gateway.errors import (
     ModelUnavailableError,
     OverloadedError,
     ShuttingDownError,
+    StartingError,
     UnknownEndpointError,
     no_triton,
     too_late,
@@ -63,6 +64,9 @@ class Serving:
     views: Mapping[str, EndpointView]
     complete: bool = False
     notes: tuple[str, ...] = ()
+
+
+_NOTHING = Serving(RoutingTable(), {}, {})  # before the endpoints were read for the first time
 
 
 class Handler:
@@ -105,7 +109,7 @@ class Handler:
             receipts=receipts,
         )
         self._hooks = hooks
-        self._serving = Serving(RoutingTable(), {}, {})
+        self._serving = _NOTHING
         self._told = False
         self._draining = False
         self._closed = False
@@ -170,6 +174,11 @@ class Handler:
     def describe(self, endpoint: str) -> EndpointView:
         """See ``Predictor.describe``."""
         view = self._serving.views.get(endpoint)
+        if view is None and self._serving is _NOTHING:
+            raise StartingError(
+                "This gateway has just started and has yet to read which endpoints there are.",
+                retry_after_seconds=RETRY_AFTER_SECONDS,
+            )
         if view is None:
             raise UnknownEndpointError(f"There is no endpoint {endpoint[:80]!r}.")
         ready = self._serves(endpoint)

@@ -18,6 +18,26 @@ from headrace.cli.options import (
     absolute,
 )
 
+_MOST_REPLICAS = 16
+Gateways = Annotated[
+    int,
+    typer.Option(
+        min=1,
+        max=_MOST_REPLICAS,
+        help="How many gateways; further ones take the next ports.",
+        rich_help_panel="Several of each",
+    ),
+]
+Tritons = Annotated[
+    int,
+    typer.Option(
+        min=1,
+        max=_MOST_REPLICAS,
+        help="How many Tritons, each with a loader; further ones take the next ports.",
+        rich_help_panel="Several of each",
+    ),
+]
+
 
 def up(
     home: Home = HOME,
@@ -39,6 +59,8 @@ def up(
     keys_file: Annotated[
         Path | None, typer.Option(help="Ask callers for a key of this file (headrace keys create).")
     ] = None,
+    gateways: Gateways = 1,
+    tritons: Tritons = 1,
     port_gateway_http: Port = 8080,
     port_gateway_grpc: Port = 8081,
     port_mlflow: Port = 5000,
@@ -65,6 +87,12 @@ def up(
     from headrace.commands import up as command
     from headrace.stack.settings import Ports, StackSettings
 
+    if triton_grpc is not None and tritons > 1:
+        raise typer.BadParameter(
+            "it counts embedded Tritons, and --triton-grpc names one to use in their place",
+            param_hint="--tritons",
+        )
+
     settings = StackSettings(
         home=absolute(home),
         cache=absolute(cache),
@@ -89,6 +117,8 @@ def up(
         example=example,
         auto_endpoints=auto_endpoints,
         window_seconds=window_seconds,
+        gateways=gateways,
+        tritons=tritons,
     )
     command.run(settings)
 
@@ -127,12 +157,21 @@ def models(home: Home = HOME, json: Json = False) -> None:
     command.run(absolute(home), as_json=json)
 
 
-def doctor(home: Home = HOME, cache: Cache = CACHE, json: Json = False) -> None:
+def doctor(
+    home: Home = HOME,
+    cache: Cache = CACHE,
+    gateways: Gateways = 1,
+    tritons: Tritons = 1,
+    json: Json = False,
+) -> None:
     """Says what of this machine is missing for the local stack."""
     from headrace.commands import doctor as command
     from headrace.stack.settings import StackSettings
 
-    command.run(StackSettings(home=absolute(home), cache=absolute(cache)), as_json=json)
+    settings = StackSettings(
+        home=absolute(home), cache=absolute(cache), gateways=gateways, tritons=tritons
+    )
+    command.run(settings, as_json=json)
 
 
 def gc(

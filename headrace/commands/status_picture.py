@@ -10,7 +10,7 @@ from headrace.commands.layout import Row, Sentence, rows, sentences
 from headrace.rollouts.view import in_brief, view
 from headrace.stack import answers
 from headrace.stack.counting import Told
-from headrace.stack.state import StackRecord
+from headrace.stack.state import StackRecord, TritonRecord
 
 _WRONG = {Phase.BLOCKED: "yellow", Phase.REJECTED: "red", Phase.ROLLED_BACK: "red"}
 
@@ -47,13 +47,20 @@ def picture(
     return Group(*parts)
 
 
+def _triton(triton: TritonRecord) -> str:
+    """Where a Triton listens; the metrics of an existing one are its owner's."""
+    where = triton.metrics_url.removeprefix("http://").removesuffix("/metrics")
+    return f"gRPC {triton.grpc}, " + (f"metrics {where}" if where else "existing")
+
+
 def _services(running: Running) -> Iterable[RenderableType]:
     record = running.record
     if record is None:
         said = "A stack is starting" if running.is_starting else "No stack runs"
         return [Sentence(f"{said} on {running.home}.")]
     lines = [
-        Row(("  gateway", f"{record.gateway_url}, gRPC {record.gateway_grpc}")),
+        *(Row((f"  {each.name}", f"{each.url}, gRPC {each.grpc}")) for each in record.gateways),
+        *(Row((f"  {each.name.capitalize()}", _triton(each))) for each in record.tritons),
         Row(("  MLflow", record.mlflow_url)),
         Row(("  page", f"{record.stats_url}/ui/")),
     ]

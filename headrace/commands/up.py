@@ -47,11 +47,14 @@ def invitation(started: Started) -> list[str]:
         "",
         f"Up in {started.seconds:.1f} s. Ctrl-C stops it; what it stores is kept.",
         "",
-        f"  gateway   {settings.gateway_url}   (gRPC {settings.gateway_grpc}, docs /docs)",
+        *(
+            f"  {each.name:<9} {each.url}   (gRPC {each.grpc}, docs /docs)"
+            for each in settings.gateway_replicas
+        ),
         f"  MLflow    {settings.mlflow_url}",
         f"  page      {settings.stats_url}/ui/   (statistics, drift, rollouts; /metrics beside it)",
         f"  Kafka     {settings.kafka_address}",
-        f"  Triton    {settings.triton_address} (gRPC)",
+        *(f"  {name:<9} {address} (gRPC)" for name, address in _tritons(settings)),
         f"  logs      {settings.home / 'logs'}",
     ]
     for name, why in started.unready.items():
@@ -71,6 +74,11 @@ def invitation(started: Started) -> list[str]:
         "",
     ]
     return lines
+
+
+def _tritons(settings: StackSettings) -> list[tuple[str, str]]:
+    names = [each.name.capitalize() for each in settings.triton_replicas] or ["Triton"]
+    return list(zip(names, (each.triton_grpc for each in settings.loader_replicas), strict=True))
 
 
 def second_version(settings: StackSettings) -> list[str]:

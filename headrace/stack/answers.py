@@ -1,12 +1,11 @@
-"""Waits until endpoints answer through the gateway, and says what they are waiting for.
+"""Waits until endpoints answer through every gateway, and says what they are waiting for.
 
-Called by ``headrace up`` once the processes run. It reads endpoint files and asks the gateway; it
-changes nothing.
+It reads endpoint files and asks the gateways; it changes nothing.
 """
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import httpx
 from pydantic import ValidationError
@@ -55,17 +54,17 @@ def standing(status: EndpointStatus) -> str:
 
 
 async def wait(
-    gateway_url: str,
+    gateway_urls: Sequence[str],
     home: Home,
     names: set[str],
     note: Callable[[str], None],
     *,
     within_seconds: float,
 ) -> dict[str, str]:
-    """Waits until every endpoint of ``names`` answers a prediction.
+    """Waits until every endpoint of ``names`` answers a prediction at every gateway.
 
     Args:
-        gateway_url: the gateway's HTTP address.
+        gateway_urls: the gateways' HTTP addresses.
         home: where the endpoint files lie, for what to say meanwhile.
         names: endpoints to wait for.
         note: is told what is being waited for.
@@ -75,14 +74,16 @@ async def wait(
         Why not, for each endpoint that did not answer in time.
     """
     left = dict.fromkeys(sorted(names), Phase.WAITING.value)
+    silent = {name: list(gateway_urls) for name in names}
     deadline = time.monotonic() + within_seconds
-    async with httpx.AsyncClient(
-        base_url=gateway_url, timeout=_REQUEST_SECONDS, trust_env=False
-    ) as client:
+    async with httpx.AsyncClient(timeout=_REQUEST_SECONDS, trust_env=False) as client:
         while left:  # at least one look, however slow the machine
             endpoints = read(home)
             for name in tuple(left):
-                if await _answers(client, name):
+                silent[name] = [
+                    url for url in silent[name] if not await _answers(client, url, name)
+                ]
+                if not silent[name]:
                     del left[name]
                 elif name in endpoints:
                     left[name] = standing(endpoints[name].status)
@@ -105,15 +106,16 @@ def _hopeless(endpoint: ModelEndpoint | None) -> bool:
     return status.stable is None and bool(status.rejected) and not on_its_way
 
 
-async def _answers(client: httpx.AsyncClient, name: str) -> bool:
+async def _answers(client: httpx.AsyncClient, gateway: str, name: str) -> bool:
     """Whether a prediction is answered; asks for one only where the gateway says that it can.
 
     What it refused would stand among the endpoint's refusals, before its first caller came.
     """
     try:
-        answer = await client.get(f"/v2/models/{name}/ready")
+        answer = await client.get(f"{gateway}/v2/models/{name}/ready")
         if answer.status_code == httpx.codes.OK:
-            answer = await client.post(f"/endpoints/{name}", json={"inputs": "Does it answer?"})
+            text = {"inputs": "Does it answer?"}
+            answer = await client.post(f"{gateway}/endpoints/{name}", json=text)
     except httpx.HTTPError:
         return False
     # A gateway that asks for a key answers as well as we can tell without one.

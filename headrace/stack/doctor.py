@@ -21,6 +21,8 @@ PYTHON_OLDEST = (3, 11)
 PYTHON_NEWEST = (3, 13)  # the newest for which Triton's wheel has a Python backend
 DISK_BYTES = 2_000_000_000  # Triton 0.3 GB, Kafka's jars, logs, packages and some room
 MEMORY_BYTES = 2_500_000_000  # seen in use: all processes together, with the example
+GATEWAY_BYTES = 110_000_000  # seen in use, of each further gateway
+TRITON_BYTES = 220_000_000  # seen in use, of each further Triton with its loader
 SHARED_MEMORY_BYTES = 64_000_000  # what Triton's Python backend takes for one model
 
 _SHM = Path("/dev/shm")  # noqa: S108 - the fixed place of POSIX shared memory
@@ -90,8 +92,8 @@ def findings(machine: Machine, settings: StackSettings) -> list[Finding]:
         _installer(machine, settings),
         _room("disk", machine.disk_free, DISK_BYTES, f"Free some, or choose another folder with "
               f"--home (now {settings.home})."),
-        _room("memory", machine.memory_free, MEMORY_BYTES, "Close other programs, or use an "
-              "existing Kafka, MLflow or Triton (see headrace up --help)."),
+        _room("memory", machine.memory_free, _memory_bytes(settings), "Close other programs, "
+              "or use an existing Kafka, MLflow or Triton (see headrace up --help)."),
         _shared_memory(machine, settings),
         Finding("processors", Verdict.OK, f"{machine.cpus} usable"),
         _ports(machine, settings),
@@ -179,16 +181,23 @@ def _room(name: str, free: int | None, wanted: int, advice: str) -> Finding:
     return Finding(name, Verdict.TIGHT, found, sentence + advice)
 
 
+def _memory_bytes(settings: StackSettings) -> int:
+    """What the processes of this stack use, with the example."""
+    further = len(settings.triton_replicas[1:])
+    return MEMORY_BYTES + (settings.gateways - 1) * GATEWAY_BYTES + further * TRITON_BYTES
+
+
 def _shared_memory(machine: Machine, settings: StackSettings) -> Finding:
     free = machine.shared_memory_free
+    wanted = SHARED_MEMORY_BYTES * len(settings.triton_replicas)
     if settings.triton_grpc:
         return Finding("shared memory", Verdict.OK, "not needed")
-    if free is not None and free >= SHARED_MEMORY_BYTES:
+    if free is not None and free >= wanted:
         return Finding("shared memory", Verdict.OK, f"{free / 1e6:.0f} MB free")
     found = "no /dev/shm" if free is None else f"{free / 1e6:.0f} MB free"
     return Finding(
         "shared memory", Verdict.BAD, found,
-        f"Triton needs {SHARED_MEMORY_BYTES / 1e6:.0f} MB of shared memory at /dev/shm; enlarge it "
+        f"Triton needs {wanted / 1e6:.0f} MB of shared memory at /dev/shm; enlarge it "
         "(mount -o remount,size=256m /dev/shm) or use an existing Triton with --triton-grpc.",
     )  # fmt: skip
 

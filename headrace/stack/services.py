@@ -14,11 +14,15 @@ from pathlib import Path
 from gateway.receipts import make_key_file
 from headrace.errors import ServiceFailedError
 from headrace.stack import kafka, mlflow, probes, provision, triton
-from headrace.stack.settings import LOOPBACK, StackSettings
+from headrace.stack.settings import (
+    LOOPBACK,
+    GatewayReplica,
+    LoaderReplica,
+    StackSettings,
+    TritonReplica,
+)
 from headrace.stack.state import Home
 from headrace.stack.supervisor import Probe, Service
-
-LOADER = "local"
 
 # What the services and their libraries must not take from the shell that ``up`` runs in.
 # Compiled modules are kept: without them every start takes twice as long.
@@ -74,15 +78,19 @@ def plan(settings: StackSettings, home: Home, base: Mapping[str, str]) -> tuple[
         services.append(_mlflow(settings, home, clean))
     if settings.kafka_bootstrap is None:
         services.append(_kafka(settings, home, clean))
-    if settings.triton_grpc is None:
-        services.append(_triton(settings, home, clean))
+    loaders = settings.loader_replicas
     services += [
-        _loader(settings, home, clean),
+        _triton(settings, home, clean, loader.triton, loader)
+        for loader in loaders
+        if loader.triton is not None
+    ]
+    services += [_loader(home, clean, loader) for loader in loaders]
+    services += [
         _controller(settings, home, clean),
         _fold(settings, home, clean),
         _stats(settings, home, clean),
-        _gateway(settings, home, clean),
     ]
+    services += [_gateway(settings, home, clean, each) for each in settings.gateway_replicas]
     return tuple(services)
 
 
@@ -121,47 +129,52 @@ def _format_storage(files: kafka.KafkaFiles, node: kafka.KafkaNode) -> None:
         raise ServiceFailedError(f"{error}.") from error
 
 
-def _triton(settings: StackSettings, home: Home, env: Mapping[str, str]) -> Service:
+def _triton(
+    settings: StackSettings,
+    home: Home,
+    env: Mapping[str, str],
+    replica: TritonReplica,
+    loader: LoaderReplica,
+) -> Service:
     files = provision.triton_files(settings.cache, lambda _: None)
-    ports = settings.ports
     server = triton.TritonServer(
-        home.model_repository,
-        http_port=ports.triton_http,
-        grpc_port=ports.triton_grpc,
-        metrics_port=ports.triton_metrics,
+        home.repository_of(replica.name),
+        http_port=replica.http_port,
+        grpc_port=replica.grpc_port,
+        metrics_port=replica.metrics_port,
     )
     return Service(
-        name="triton",
+        name=replica.name,
         argv=tuple(triton.command(files, server)),
         env=triton.environment(files, env),
         cwd=home.root,
-        ready=probes.http_ok(f"http://{LOOPBACK}:{ports.triton_http}/v2/health/ready"),
+        ready=probes.http_ok(f"http://{LOOPBACK}:{replica.http_port}/v2/health/ready"),
         # It says that it is ready even when a model's process is gone; the loader runs inferences.
-        stuck=probes.http_unwell(f"http://{LOOPBACK}:{ports.loader_metrics}/triton/livez"),
+        stuck=probes.http_unwell(f"http://{LOOPBACK}:{loader.metrics_port}/triton/livez"),
         before_start=lambda: triton.clean(server),
     )
 
 
-def _loader(settings: StackSettings, home: Home, env: Mapping[str, str]) -> Service:
+def _loader(home: Home, env: Mapping[str, str], replica: LoaderReplica) -> Service:
     # An existing Triton need not share our disk: its models are sent to it.
-    repository = "" if settings.triton_grpc else str(home.model_repository)
+    repository = "" if replica.triton is None else str(home.repository_of(replica.triton.name))
     return Service(
-        name="loader",
+        name=replica.name,
         argv=_python(
             "registry.loader_main",
             endpoints=home.endpoints,
             reports=home.reports,
             store_url=home.packages.as_uri(),
-            state_dir=home.root / "loader",
-            triton_grpc=settings.triton_address,
+            state_dir=home.root / replica.name,
+            triton_grpc=replica.triton_grpc,
             model_repository=repository,
-            loader_name=LOADER,
-            metrics_port=settings.ports.loader_metrics,
+            loader_name=replica.report,
+            metrics_port=replica.metrics_port,
         ),
         env=env,
         cwd=home.root,
-        ready=probes.written(home.reports / f"{LOADER}.json"),
-        uses=("triton",),
+        ready=probes.written(home.reports / f"{replica.report}.json"),
+        uses=() if replica.triton is None else (replica.triton.name,),
     )
 
 
@@ -225,19 +238,21 @@ def _stats(settings: StackSettings, home: Home, env: Mapping[str, str]) -> Servi
     )
 
 
-def _gateway(settings: StackSettings, home: Home, env: Mapping[str, str]) -> Service:
+def _gateway(
+    settings: StackSettings, home: Home, env: Mapping[str, str], replica: GatewayReplica
+) -> Service:
     return Service(
-        name="gateway",
+        name=replica.name,
         argv=_python(
             "gateway.main",
             home=home.root,
             endpoints=home.endpoints,
             reports=home.reports,
             store_url=home.packages.as_uri(),
-            package_cache=home.root / "cache" / "gateway",
+            package_cache=home.root / "cache" / replica.name,
             host=LOOPBACK,
-            http_port=settings.ports.gateway_http,
-            grpc_port=settings.ports.gateway_grpc,
+            http_port=replica.http_port,
+            grpc_port=replica.grpc_port,
             kafka_bootstrap=settings.kafka_address,
             keys_file="" if settings.keys_file is None else settings.keys_file,
             receipt_key_file=home.receipt_keys,
@@ -246,9 +261,10 @@ def _gateway(settings: StackSettings, home: Home, env: Mapping[str, str]) -> Ser
         ),
         env=env,
         cwd=home.root,
-        ready=probes.http_ok(f"{settings.gateway_url}/livez"),
+        ready=probes.http_ok(f"{replica.url}/livez"),
+        # One file for all gateways: each reads the receipts that another one signed.
         before_start=lambda: make_key_file(home.receipt_keys),
-        uses=("kafka", "triton"),
+        uses=("kafka", *(triton.name for triton in settings.triton_replicas)),
         stop_within_seconds=15.0,
     )
 

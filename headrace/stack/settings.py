@@ -3,15 +3,25 @@
 Nothing here reads the environment or touches a file.
 """
 
+import re
 from dataclasses import dataclass, fields
 from pathlib import Path
 
+from headrace.errors import PortTakenError
+
 LOOPBACK = "127.0.0.1"
+LOADER = "local"  # the first loader's name in its report
+_LAST_PORT = 65_535
+_GATEWAY_PORTS = ("gateway_http", "gateway_grpc")
+_TRITON_PORTS = ("triton_http", "triton_grpc", "triton_metrics")
 
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """The TCP ports of the local stack, all on 127.0.0.1. Each is a flag ``--port-<name>``."""
+    """The TCP ports of the local stack, all on 127.0.0.1. Each is a flag ``--port-<name>``.
+
+    Those of gateways, Tritons and loaders are the first replica's; further replicas follow.
+    """
 
     gateway_http: int = 8080
     gateway_grpc: int = 8081
@@ -27,12 +37,108 @@ class Ports:
     loader_metrics: int = 9303
 
     def flag(self, name: str) -> str:
-        """The command line's flag that changes port ``name``."""
-        return f"--port-{name.replace('_', '-')}"
+        """The command line's flag that changes port ``name``, also that of a further replica."""
+        return f"--port-{_first_of(name).replace('_', '-')}"
 
     def named(self) -> dict[str, int]:
         """Every port by its field's name."""
         return {item.name: getattr(self, item.name) for item in fields(self)}
+
+    def with_replicas(self, gateways: int, tritons: int) -> dict[str, int]:
+        """Every port by name, with those of further replicas (``gateway_http_2``).
+
+        A further replica takes the next ports above the first one's that no other part of the
+        stack is given. This depends on these settings alone, so that a replica has the same ports
+        at every start.
+
+        Raises:
+            PortTakenError: there is no port left above the first one's.
+        """
+        found = self.named()
+        wanted = [numbered(name, n) for n in range(2, gateways + 1) for name in _GATEWAY_PORTS]
+        loaded = (*_TRITON_PORTS, "loader_metrics")
+        wanted += [numbered(name, n) for n in range(2, tritons + 1) for name in loaded]
+        given = set(found.values())
+        for name in wanted:
+            first = found[_first_of(name)]
+            port = next((each for each in range(first, _LAST_PORT + 1) if each not in given), None)
+            if port is None:
+                raise PortTakenError(
+                    f"No port is left above {first} for {name.replace('_', ' ')}: choose a lower "
+                    f"port with {self.flag(name)} PORT."
+                )
+            found[name] = port
+            given.add(port)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayReplica:
+    """One gateway; ``name`` is that of its process, its log and its folder."""
+
+    name: str
+    http_port: int
+    grpc_port: int
+
+    @property
+    def url(self) -> str:
+        """Where callers reach it over HTTP; its metrics are at ``/metrics``."""
+        return f"http://{LOOPBACK}:{self.http_port}"
+
+    @property
+    def grpc(self) -> str:
+        """Where callers reach it over gRPC, host:port."""
+        return f"{LOOPBACK}:{self.grpc_port}"
+
+
+@dataclass(frozen=True, slots=True)
+class TritonReplica:
+    """One embedded Triton; ``name`` is that of its process, its log and its folder."""
+
+    name: str
+    http_port: int
+    grpc_port: int
+    metrics_port: int
+
+    @property
+    def grpc(self) -> str:
+        """Where gateways and its loader reach it, host:port."""
+        return f"{LOOPBACK}:{self.grpc_port}"
+
+    @property
+    def metrics_url(self) -> str:
+        """Where Prometheus reaches it."""
+        return f"http://{LOOPBACK}:{self.metrics_port}/metrics"
+
+
+@dataclass(frozen=True, slots=True)
+class LoaderReplica:
+    """The loader beside one Triton.
+
+    ``name`` is that of its process, its log and its folder, ``report`` that of its report.
+    ``triton`` is the embedded one, None where it loads into an existing one.
+    """
+
+    name: str
+    report: str
+    metrics_port: int
+    triton_grpc: str
+    triton: TritonReplica | None
+
+    @property
+    def metrics_url(self) -> str:
+        """Where Prometheus reaches it."""
+        return f"http://{LOOPBACK}:{self.metrics_port}/metrics"
+
+
+def numbered(name: str, number: int, by: str = "_") -> str:
+    """The name of a replica: the first one's is plain, so that adding one renames nothing."""
+    return name if number == 1 else f"{name}{by}{number}"
+
+
+def _first_of(name: str) -> str:
+    """The name of the first replica's port."""
+    return re.sub(r"_[0-9]+$", "", name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +149,8 @@ class StackSettings:
     of the embedded ones; None starts ours. ``cache`` holds downloads that homes share. With a
     ``keys_file`` the gateway asks callers for a key. With ``auto_endpoints`` a registered
     model that has no endpoint gets one with defaults. Statistics are kept in windows of
-    ``window_seconds`` of event time.
+    ``window_seconds`` of event time. There are so many ``gateways`` and embedded ``tritons``, each
+    Triton with a loader.
     """
 
     home: Path
@@ -56,16 +163,65 @@ class StackSettings:
     example: bool = True
     auto_endpoints: bool = True
     window_seconds: int = 10
+    gateways: int = 1
+    tritons: int = 1
 
     @property
     def gateway_url(self) -> str:
-        """Where callers reach the gateway over HTTP."""
-        return f"http://{LOOPBACK}:{self.ports.gateway_http}"
+        """Where callers reach the first gateway over HTTP."""
+        return self.gateway_replicas[0].url
 
     @property
     def gateway_grpc(self) -> str:
-        """Where callers reach the gateway over gRPC, host:port."""
-        return f"{LOOPBACK}:{self.ports.gateway_grpc}"
+        """Where callers reach the first gateway over gRPC, host:port."""
+        return self.gateway_replicas[0].grpc
+
+    @property
+    def gateway_replicas(self) -> tuple[GatewayReplica, ...]:
+        """Every gateway."""
+        ports = self._ports()
+        return tuple(
+            GatewayReplica(
+                name=numbered("gateway", number, "-"),
+                http_port=ports[numbered("gateway_http", number)],
+                grpc_port=ports[numbered("gateway_grpc", number)],
+            )
+            for number in range(1, self.gateways + 1)
+        )
+
+    @property
+    def triton_replicas(self) -> tuple[TritonReplica, ...]:
+        """Every embedded Triton; none where an existing one is used."""
+        if self.triton_grpc is not None:
+            return ()
+        ports = self._ports()
+        return tuple(
+            TritonReplica(
+                name=numbered("triton", number, "-"),
+                http_port=ports[numbered("triton_http", number)],
+                grpc_port=ports[numbered("triton_grpc", number)],
+                metrics_port=ports[numbered("triton_metrics", number)],
+            )
+            for number in range(1, self.tritons + 1)
+        )
+
+    @property
+    def loader_replicas(self) -> tuple[LoaderReplica, ...]:
+        """The loader of every Triton, embedded or existing."""
+        if self.triton_grpc is not None:
+            port = self.ports.loader_metrics
+            return (LoaderReplica("loader", LOADER, port, self.triton_grpc, None),)
+        ports = self._ports()
+        return tuple(
+            LoaderReplica(
+                name=numbered("loader", number, "-"),
+                report=numbered(LOADER, number, "-"),
+                metrics_port=ports[numbered("loader_metrics", number)],
+                triton_grpc=triton.grpc,
+                triton=triton,
+            )
+            for number, triton in enumerate(self.triton_replicas, 1)
+        )
 
     @property
     def mlflow_url(self) -> str:
@@ -84,7 +240,7 @@ class StackSettings:
 
     @property
     def triton_address(self) -> str:
-        """The Triton gRPC address in use, host:port, ours or an existing one."""
+        """The first Triton's gRPC address, host:port, ours or an existing one."""
         return self.triton_grpc or f"{LOOPBACK}:{self.ports.triton_grpc}"
 
     def needed_ports(self) -> dict[str, int]:
@@ -95,5 +251,9 @@ class StackSettings:
         if self.mlflow_uri is not None:
             unused |= {"mlflow"}
         if self.triton_grpc is not None:
-            unused |= {"triton_http", "triton_grpc", "triton_metrics"}
-        return {name: port for name, port in self.ports.named().items() if name not in unused}
+            unused |= set(_TRITON_PORTS)
+        return {name: port for name, port in self._ports().items() if name not in unused}
+
+    def _ports(self) -> dict[str, int]:
+        tritons = self.tritons if self.triton_grpc is None else 1
+        return self.ports.with_replicas(self.gateways, tritons)

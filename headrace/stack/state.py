@@ -9,7 +9,7 @@ import fcntl
 import json
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,8 +33,37 @@ _FOLDERS = (
 )
 
 
+class GatewayRecord(BaseModel):
+    """Where one gateway listens; its metrics are at ``URL/metrics``."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    url: str
+    grpc: str
+
+
+class TritonRecord(BaseModel):
+    """Where one Triton and the loader beside it listen.
+
+    ``metrics_url`` is empty for an existing Triton, whose metrics are its owner's.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    grpc: str
+    metrics_url: str
+    loader: str
+    loader_metrics_url: str
+
+
 class StackRecord(BaseModel):
-    """What runs, for the other commands: written by ``up``, removed when it ends."""
+    """What runs, for the other commands: written by ``up``, removed when it ends.
+
+    ``gateway_url``, ``gateway_grpc`` and ``triton_grpc`` are the first replica's; ``gateways`` and
+    ``tritons`` are all of them.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -47,6 +76,8 @@ class StackRecord(BaseModel):
     kafka_bootstrap: str
     triton_grpc: str
     auto_endpoints: bool = True
+    gateways: tuple[GatewayRecord, ...] = ()
+    tritons: tuple[TritonRecord, ...] = ()
     services: dict[str, int] = {}
 
 
@@ -68,8 +99,12 @@ class Home:
 
     @property
     def model_repository(self) -> Path:
-        """What the embedded Triton loads from."""
-        return self.root / "triton" / "model-repository"
+        """What the first embedded Triton loads from."""
+        return self.repository_of("triton")
+
+    def repository_of(self, triton: str) -> Path:
+        """What the embedded Triton of this name loads from."""
+        return self.root / triton / "model-repository"
 
     @property
     def receipt_keys(self) -> Path:
@@ -175,6 +210,16 @@ def is_locked(home: Home) -> bool:
 def write_record(home: Home, record: StackRecord) -> None:
     """Says what runs, whole or not at all."""
     durable.write(home.stack_file, record.model_dump_json(indent=2).encode() + b"\n")
+
+
+def forget_other_loaders(home: Home, loaders: Collection[str]) -> None:
+    """Removes the reports of loaders that the stack no longer has, before it starts.
+
+    A gateway would look for their Tritons for ever.
+    """
+    for path in home.reports.glob("[!.]*.json"):
+        if path.stem not in loaders:
+            path.unlink(missing_ok=True)
 
 
 def read_record(home: Home) -> StackRecord | None:

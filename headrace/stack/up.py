@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from headrace.errors import DownloadError, HeadraceError, StoppedError
 from headrace.stack import answers, doctor, example, ports, provision, services, state
 from headrace.stack.settings import StackSettings
-from headrace.stack.state import Home, StackRecord
+from headrace.stack.state import GatewayRecord, Home, StackRecord, TritonRecord
 from headrace.stack.supervisor import Supervisor
 from headrace.stack.view import View
 
@@ -95,6 +95,7 @@ class Up:
         with state.claimed(settings.home) as home:
             ports.require_free(settings.needed_ports(), settings.ports)
             await self._fetch()
+            state.forget_other_loaders(home, {each.report for each in settings.loader_replicas})
             plan = services.plan(settings, home, self._environment)
             async with Supervisor(plan, home.logs, self._view) as supervisor:
                 self._supervisor = supervisor
@@ -142,7 +143,7 @@ class Up:
             return (), {}
         with self._view.step("answers"):
             unready = await answers.wait(
-                settings.gateway_url,
+                [replica.url for replica in settings.gateway_replicas],
                 home,
                 expected,
                 lambda text: self._view.note("answers", text),
@@ -160,20 +161,40 @@ class Up:
             while not running.done():
                 if supervisor.pids != written:
                     written = supervisor.pids
-                    record = StackRecord(
-                        pid=os.getpid(),
-                        started_at=started_at,
-                        gateway_url=settings.gateway_url,
-                        gateway_grpc=settings.gateway_grpc,
-                        mlflow_url=settings.mlflow_url,
-                        stats_url=settings.stats_url,
-                        kafka_bootstrap=settings.kafka_address,
-                        triton_grpc=settings.triton_address,
-                        auto_endpoints=settings.auto_endpoints,
-                        services=written,
-                    )
-                    state.write_record(home, record)
+                    state.write_record(home, record_of(settings, started_at, written))
                 await asyncio.wait([running], timeout=_RECORD_SECONDS)
             running.result()
         finally:
             running.cancel()
+
+
+def record_of(settings: StackSettings, started_at: float, services: dict[str, int]) -> StackRecord:
+    """What the other commands are told of a stack; ``services``: process ids by name."""
+    gateways = tuple(
+        GatewayRecord(name=each.name, url=each.url, grpc=each.grpc)
+        for each in settings.gateway_replicas
+    )
+    tritons = tuple(
+        TritonRecord(
+            name="triton" if each.triton is None else each.triton.name,
+            grpc=each.triton_grpc,
+            metrics_url="" if each.triton is None else each.triton.metrics_url,
+            loader=each.name,
+            loader_metrics_url=each.metrics_url,
+        )
+        for each in settings.loader_replicas
+    )
+    return StackRecord(
+        pid=os.getpid(),
+        started_at=started_at,
+        gateway_url=settings.gateway_url,
+        gateway_grpc=settings.gateway_grpc,
+        mlflow_url=settings.mlflow_url,
+        stats_url=settings.stats_url,
+        kafka_bootstrap=settings.kafka_address,
+        triton_grpc=settings.triton_address,
+        auto_endpoints=settings.auto_endpoints,
+        gateways=gateways,
+        tritons=tritons,
+        services=services,
+    )

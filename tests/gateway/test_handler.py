@@ -4,10 +4,19 @@ import asyncio
 from http import HTTPStatus
 
 import pytest
-from gateway_world import LABELS, ObedientEngine, call_of, endpoint_of, text_of, turns
+from gateway_world import (
+    LABELS,
+    MemoryRecorder,
+    ObedientEngine,
+    call_of,
+    endpoint_of,
+    text_of,
+    turns,
+)
 from handler_world import ONE, TWO, World, world_of
 
 from contracts.endpoint import Arm, Limits
+from gateway.admission import TokenBudget
 from gateway.calls import Answer, Call
 from gateway.encoding import INLINE_CHARACTERS
 from gateway.engine.errors import EngineModelError
@@ -24,6 +33,10 @@ from gateway.errors import (
     UnknownEndpointError,
     UnknownVersionError,
 )
+from gateway.handler import Handler, Serving
+from gateway.metrics import Metrics
+from gateway.rates import RateLimits
+from gateway.routing import RoutingTable
 
 
 async def refused(world: World, call: Call, kind: type[GatewayError]) -> GatewayError:
@@ -252,6 +265,22 @@ async def test_views_say_whether_a_triton_serves_now() -> None:
         assert handler.ready  # another gateway would have no other Triton
         with pytest.raises(UnknownEndpointError):
             handler.describe("other")
+
+
+def handler_that_has_read_nothing() -> Handler:
+    return Handler(MemoryRecorder(), Metrics(), RateLimits(), TokenBudget(1000))
+
+
+def test_a_gateway_that_has_read_no_endpoints_yet_says_so_and_not_that_there_is_none() -> None:
+    handler = handler_that_has_read_nothing()
+    with pytest.raises(UnknownEndpointError) as caught:
+        handler.describe("sentiment")
+    assert (caught.value.status, caught.value.code) == (503, "starting")
+    assert caught.value.retry_after_seconds
+    handler.serve(Serving(RoutingTable(), {}, {}))  # it has read that there are none
+    with pytest.raises(UnknownEndpointError) as caught:
+        handler.describe("sentiment")
+    assert (caught.value.status, caught.value.code) == (404, "unknown_endpoint")
 
 
 async def test_every_attempt_is_traced_and_counted() -> None:

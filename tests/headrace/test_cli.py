@@ -1,4 +1,5 @@
 import json
+import os
 import socket
 from pathlib import Path
 
@@ -8,7 +9,9 @@ from typer.testing import CliRunner, Result
 
 from contracts.endpoint import EndpointSpec, Metadata, ModelEndpoint
 from headrace.cli import app
-from headrace.stack.state import claimed
+from headrace.stack.settings import StackSettings
+from headrace.stack.state import claimed, write_record
+from headrace.stack.up import record_of
 
 
 def run(*words: str) -> Result:
@@ -45,6 +48,41 @@ def test_a_command_without_a_stack_ends_with_a_sentence(
     assert result.exit_code == 9
     assert "headrace up" in result.stderr
     assert "Traceback" not in result.output
+
+
+def test_up_refuses_to_count_tritons_where_one_is_named() -> None:
+    result = run("up", "--triton-grpc", "t:1", "--tritons", "2")
+    assert result.exit_code == 2
+    assert "--tritons" in result.stderr
+    assert "--triton-grpc" in result.stderr
+
+
+@pytest.mark.parametrize("words", [("--gateways", "0"), ("--tritons", "17")])
+def test_up_refuses_no_replica_and_more_than_a_machine_holds(words: tuple[str, str]) -> None:
+    result = run("up", *words)
+    assert result.exit_code == 2
+    assert words[0] in result.stderr
+
+
+def test_the_status_names_every_gateway_and_triton_that_runs(tmp_path: Path) -> None:
+    settings = StackSettings(home=tmp_path / "h", cache=tmp_path, gateways=2, tritons=2)
+    with claimed(settings.home) as home:
+        pids = {"gateway": os.getpid(), "gateway-2": os.getpid()}
+        write_record(home, record_of(settings, 1.0, pids))
+        shown = run("status", "--home", str(home.root)).output
+        told = json.loads(run("status", "--json", "--home", str(home.root)).output)["stack"]
+    lines = {words[0]: words[1:] for words in map(str.split, shown.splitlines()) if words}
+    assert lines["gateway-2"] == ["process", str(os.getpid())]
+    for said in ("http://127.0.0.1:8082", "gRPC 127.0.0.1:8083", "gRPC 127.0.0.1:8004"):
+        assert said in shown
+    assert [each["url"] for each in told["gateways"]] == [
+        "http://127.0.0.1:8080",
+        "http://127.0.0.1:8082",
+    ]
+    assert [(each["loader"], each["grpc"]) for each in told["tritons"]] == [
+        ("loader", "127.0.0.1:8001"),
+        ("loader-2", "127.0.0.1:8004"),
+    ]
 
 
 def test_up_refuses_a_taken_port_before_it_starts_anything(tmp_path: Path) -> None:

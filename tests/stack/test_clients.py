@@ -1,5 +1,6 @@
 """The clients that people have, unmodified, against the whole stack; all must agree."""
 
+import itertools
 import json
 import shlex
 import subprocess
@@ -11,6 +12,8 @@ import tritonclient.grpc
 import tritonclient.http
 from running_stack import EXAMPLE_ENDPOINT, RunningStack
 
+from headrace.stack.state import GatewayRecord
+
 pytestmark = pytest.mark.real
 
 AGREE = 1e-3  # what rounding to JSON and another batch may change
@@ -20,8 +23,8 @@ def column(texts: list[str]) -> "np.ndarray[tuple[int], np.dtype[np.object_]]":
     return np.array([text.encode() for text in texts], dtype=np.object_)
 
 
-def over_http(stack: RunningStack, texts: list[str]) -> tuple[list[str], list[float]]:
-    with tritonclient.http.InferenceServerClient(stack.gateway.removeprefix("http://")) as client:
+def over_http(gateway: GatewayRecord, texts: list[str]) -> tuple[list[str], list[float]]:
+    with tritonclient.http.InferenceServerClient(gateway.url.removeprefix("http://")) as client:
         tensor = tritonclient.http.InferInput("TEXT", [len(texts)], "BYTES")
         tensor.set_data_from_numpy(column(texts))
         result = client.infer(EXAMPLE_ENDPOINT, [tensor])
@@ -30,8 +33,8 @@ def over_http(stack: RunningStack, texts: list[str]) -> tuple[list[str], list[fl
         )
 
 
-def over_grpc(stack: RunningStack, texts: list[str]) -> tuple[list[str], list[float]]:
-    with tritonclient.grpc.InferenceServerClient(stack.gateway_grpc) as client:
+def over_grpc(gateway: GatewayRecord, texts: list[str]) -> tuple[list[str], list[float]]:
+    with tritonclient.grpc.InferenceServerClient(gateway.grpc) as client:
         tensor = tritonclient.grpc.InferInput("TEXT", [len(texts)], "BYTES")
         tensor.set_data_from_numpy(column(texts))
         result = client.infer(EXAMPLE_ENDPOINT, [tensor])
@@ -40,18 +43,18 @@ def over_grpc(stack: RunningStack, texts: list[str]) -> tuple[list[str], list[fl
         )
 
 
-def hugging_face_style(stack: RunningStack, texts: list[str]) -> tuple[list[str], list[float]]:
+def hugging_face_style(gateway: GatewayRecord, texts: list[str]) -> tuple[list[str], list[float]]:
     answer = httpx.post(
-        f"{stack.gateway}/endpoints/{EXAMPLE_ENDPOINT}", json={"inputs": texts}, timeout=20
+        f"{gateway.url}/endpoints/{EXAMPLE_ENDPOINT}", json={"inputs": texts}, timeout=20
     )
     answer.raise_for_status()
     best = [row[0] if isinstance(row, list) else row for row in answer.json()]
     return [row["label"] for row in best], [row["score"] for row in best]
 
 
-def kserve_v1(stack: RunningStack, texts: list[str]) -> tuple[list[str], list[float]]:
+def kserve_v1(gateway: GatewayRecord, texts: list[str]) -> tuple[list[str], list[float]]:
     answer = httpx.post(
-        f"{stack.gateway}/v1/models/{EXAMPLE_ENDPOINT}:predict",
+        f"{gateway.url}/v1/models/{EXAMPLE_ENDPOINT}:predict",
         json={"instances": texts},
         timeout=60,
     )
@@ -60,23 +63,26 @@ def kserve_v1(stack: RunningStack, texts: list[str]) -> tuple[list[str], list[fl
     return [row["label"] for row in rows], [row["score"] for row in rows]
 
 
-def test_all_dialects_give_the_same_labels_and_scores(
+def test_all_dialects_give_the_same_labels_and_scores_at_every_gateway(
     stack: RunningStack, texts: list[str]
 ) -> None:
     some = texts[:40]
-    labels, scores = over_http(stack, some)
-    for other in (over_grpc, hugging_face_style, kserve_v1):
-        other_labels, other_scores = other(stack, some)
-        assert other_labels == labels, other.__name__
-        np.testing.assert_allclose(other_scores, scores, atol=AGREE)
+    labels, scores = over_http(stack.gateways[0], some)
+    for gateway in stack.gateways:
+        for ask in (over_http, over_grpc, hugging_face_style, kserve_v1):
+            other_labels, other_scores = ask(gateway, some)
+            assert other_labels == labels, (gateway.name, ask.__name__)
+            np.testing.assert_allclose(other_scores, scores, atol=AGREE)
 
 
 def test_a_texts_answer_does_not_depend_on_what_else_is_in_its_batch(
     stack: RunningStack, texts: list[str]
 ) -> None:
-    some = sorted(texts, key=len)[:: len(texts) // 60][:60]
-    _, together = hugging_face_style(stack, some)
-    alone = [hugging_face_style(stack, [text])[1][0] for text in some]
+    some = sorted(texts, key=len)[:: len(texts) // 40][:40]
+    _, together = hugging_face_style(stack.gateways[0], some)
+    # In turn at each gateway, and so at each Triton.
+    gateways = itertools.cycle(stack.gateways)
+    alone = [hugging_face_style(next(gateways), [text])[1][0] for text in some]
     np.testing.assert_allclose(alone, together, atol=AGREE)
 
 

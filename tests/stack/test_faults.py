@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
-from running_stack import EXAMPLE_ENDPOINT, PATIENT, TIMEOUT_SECONDS, RunningStack
-from traffic import Reply, Traffic
+from running_stack import PATIENT, TIMEOUT_SECONDS, RunningStack
+from traffic import Reply, Traffic, answered_by_all
 
 pytestmark = pytest.mark.real
 
@@ -22,21 +22,33 @@ def traffic(
     callers: int = 8,
     headers: dict[str, str] | None = None,
 ) -> Traffic:
-    url = f"{stack.gateway}/endpoints/{EXAMPLE_ENDPOINT}"
-    return Traffic(url, texts, callers=callers, headers=headers or {})
+    """Callers of every gateway, over HTTP and gRPC."""
+    return Traffic(stack.ways(), texts, callers=callers, headers=headers or {})
 
 
-def good(count: int) -> Callable[[Sequence[Reply]], bool]:
+def refused_by(gateway: str) -> Callable[[Sequence[Reply]], bool]:
+    """Whether a gateway has refused a caller, of whatever protocol."""
+
     def enough(replies: Sequence[Reply]) -> bool:
-        return sum(reply.status == 200 for reply in replies) >= count
+        return any(reply.gateway == gateway and reply.status == 503 for reply in replies)
 
     return enough
 
 
-@pytest.mark.parametrize("service", ["kafka", "mlflow", "controller", "loader"])
-def test_no_request_fails_when_a_part_beside_the_path_is_killed(
+def new_at(gateway: str, before: set[str]) -> Callable[[Sequence[Reply]], bool]:
+    """Whether a gateway has answered with a version that was not there before."""
+
+    def enough(replies: Sequence[Reply]) -> bool:
+        return any(r.gateway == gateway and r.version not in before for r in replies)
+
+    return enough
+
+
+@pytest.mark.parametrize("service", ["kafka", "mlflow", "controller", "loader", "triton-2"])
+def test_no_request_fails_when_a_part_beside_the_path_or_one_of_two_tritons_is_killed(
     stack: RunningStack, texts: list[str], service: str
 ) -> None:
+    stack.until_all_serve()
     with traffic(stack, texts) as load:
         load.more(50)
         dead = stack.kill(service)
@@ -44,36 +56,59 @@ def test_no_request_fails_when_a_part_beside_the_path_is_killed(
         stack.until_restarted(service, dead)
         load.more(200)
     assert set(load.statuses()) == {200}, load.statuses()
+    assert len(load.answered_ways()) == len(stack.ways())
 
 
-def test_a_killed_triton_gives_503_with_retry_after_and_answers_come_back(
+def test_with_every_triton_killed_callers_get_503_with_retry_after_and_answers_come_back(
     stack: RunningStack, texts: list[str]
 ) -> None:
     with traffic(stack, texts) as load:
         load.more(50)
-        dead = stack.kill("triton")
-        load.until("a refusal", 60, lambda replies: any(reply.status == 503 for reply in replies))
-        stack.until_restarted("triton", dead)
-        load.until("answers again", 180, good(50))
+        dead = {each.name: stack.kill(each.name) for each in stack.tritons}
+        for gateway in stack.gateways:
+            load.until(f"{gateway.name} refuses", 60, refused_by(gateway.name))
+        for name, pid in dead.items():
+            stack.until_restarted(name, pid)
+        load.until("every way answers again", 180, answered_by_all(len(stack.ways())))
+    stack.until_all_serve()
     assert set(load.statuses()) <= {200, 503}, load.statuses()
     failed = [reply for reply in load.replies if reply.status == 503]
     assert all(int(reply.retry_after) >= 1 for reply in failed)
     assert all(reply.seconds < TIMEOUT_SECONDS for reply in failed)  # none waits to its deadline
 
 
-def test_a_triton_that_hangs_gives_504_at_the_deadline(
+def test_a_triton_that_hangs_beside_one_that_serves_costs_no_caller_an_answer(
     stack: RunningStack, texts: list[str]
 ) -> None:
-    with traffic(stack, texts, callers=2, headers={"x-request-timeout": "0.5"}) as load:
+    stack.until_all_serve()
+    with traffic(stack, texts, callers=4) as load:
         load.more(20)
-        stack.signal("triton", signal.SIGSTOP)
+        stack.signal("triton-2", signal.SIGSTOP)
+        try:
+            load.more(100)
+        finally:
+            stack.signal("triton-2", signal.SIGCONT)
+    assert set(load.statuses()) == {200}, load.statuses()
+    # Each gateway asks the other Triton long before the caller's deadline.
+    assert max(reply.seconds for reply in load.replies) < TIMEOUT_SECONDS
+
+
+def test_with_every_triton_hanging_callers_get_504_at_the_deadline(
+    stack: RunningStack, texts: list[str]
+) -> None:
+    stack.until_all_serve()
+    with traffic(stack, texts, callers=4, headers={"x-request-timeout": "0.5"}) as load:
+        load.more(20)
+        for triton in stack.tritons:
+            stack.signal(triton.name, signal.SIGSTOP)
         try:
             late = load.until(
                 "a 504", 180, lambda replies: any(reply.status == 504 for reply in replies)
             )
         finally:
-            stack.signal("triton", signal.SIGCONT)
-        load.until("answers again", 180, good(20))
+            for triton in stack.tritons:
+                stack.signal(triton.name, signal.SIGCONT)
+        load.until("every way answers again", 180, answered_by_all(len(stack.ways())))
     first = next(reply for reply in late if reply.status == 504)
     assert first.seconds >= 0.45
     assert set(load.statuses()) <= {200, 503, 504}, load.statuses()
@@ -92,15 +127,14 @@ def test_a_second_version_arrives_without_a_failed_request_and_every_answer_name
             capture_output=True, text=True, timeout=300, check=False,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
-        load.until(
-            "an answer of the new version",
-            300,
-            lambda replies: any(reply.version not in before for reply in replies),
-        )
+        for gateway in stack.gateways:
+            load.until(f"a new version at {gateway.name}", 300, new_at(gateway.name, before))
         load.more(50)
-    first = next(reply.at for reply in load.replies if reply.version not in before)
-    after = {reply.version for reply in load.replies if reply.at - reply.seconds > first}
     assert set(load.statuses()) == {200}, load.statuses()
     assert all(reply.version for reply in load.replies)
-    assert after
-    assert after.isdisjoint(before)
+    for gateway in stack.gateways:  # each changes at once, and no caller of it goes back
+        replies = [reply for reply in load.replies if reply.gateway == gateway.name]
+        first = next(reply.at for reply in replies if reply.version not in before)
+        after = {reply.version for reply in replies if reply.at - reply.seconds > first}
+        assert after
+        assert after.isdisjoint(before)

@@ -47,7 +47,7 @@ def test_a_version_that_cannot_be_converted_and_one_that_collapsed_end_as_they_s
 @pytest.mark.soak
 @pytest.mark.timeout(7200)
 def test_all_six_end_as_they_should_within_their_deadlines(tmp_path: Path) -> None:
-    with running_stack(tmp_path / "home", "--no-example") as stack:
+    with running_stack(tmp_path / "home", "--no-example", gateways=2, tritons=2) as stack:
         ended = rolled_out(stack, tmp_path / "ended.json", 7000)
     assert len(ended) == 6
     assert all(each["seconds"] < DEADLINE_SECONDS for each in ended.values())

@@ -17,8 +17,8 @@ def stored(status: EndpointStatus, revision: int) -> ModelEndpoint:
     )
 
 
-def reply(sent: float, at: float, status: int = 200) -> Reply:
-    return Reply(at, at - sent, status)
+def reply(sent: float, at: float, status: int = 200, gateway: str = "one") -> Reply:
+    return Reply(at, at - sent, status, gateway=gateway)
 
 
 def test_a_rollout_as_it_should_be_has_no_faults() -> None:
@@ -55,7 +55,7 @@ def test_what_was_lost_between_two_states_is_told() -> None:
 
 
 def test_a_failure_is_excused_only_while_what_answers_was_away() -> None:
-    outage = Outage(killed=10.0, restarted=12.0)
+    outage = Outage(killed=10.0, restarted=12.0, gateway="one")
     good = [reply(9.0, 9.5), reply(12.5, 13.0), reply(14.0, 14.5)]
     in_flight, refused = reply(9.9, 10.1, 0), reply(11.0, 11.1, 503)
     waited = reply(12.6, 13.5, 503)
@@ -63,3 +63,12 @@ def test_a_failure_is_excused_only_while_what_answers_was_away() -> None:
     assert unexcused([*good, in_flight, refused, waited], [outage]) == []
     assert unexcused([*good, early, late], [outage]) == [early, late]
     assert unexcused([*good, in_flight], []) == [in_flight]
+
+
+def test_one_gateways_outage_excuses_no_failure_of_another() -> None:
+    outage = Outage(killed=10.0, restarted=12.0, gateway="one")
+    mine, others = reply(11.0, 11.1, 0), reply(11.0, 11.1, 0, gateway="two")
+    # An answer of the other gateway does not end it either.
+    back = [reply(12.0, 12.1, gateway="two"), reply(13.0, 13.1)]
+    late = reply(12.5, 12.6, 0)
+    assert unexcused([mine, others, late, *back], [outage]) == [others]

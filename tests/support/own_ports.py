@@ -24,6 +24,14 @@ def own_ports(count: int) -> list[int]:
     return list(itertools.islice(filter(_is_free, _ports()), count))
 
 
+def own_row(count: int) -> list[int]:
+    """As ``own_ports``, side by side: for what counts on from the ports that it is told."""
+    while True:
+        row = own_ports(count)
+        if row[-1] - row[0] == count - 1:
+            return row
+
+
 @functools.cache
 def _ports() -> Iterator[int]:
     """The block's ports, round and round: the ones used longest ago come first."""

@@ -51,9 +51,8 @@ def register(stack: RunningStack, variant: str) -> str:
 
 
 def traffic(stack: RunningStack, texts: list[str]) -> Traffic:
-    """A few callers who leave the machine some room."""
-    url = f"{stack.gateway}/endpoints/{EXAMPLE_ENDPOINT}"
-    return Traffic(url, texts, callers=6, pause_seconds=0.05)
+    """A few callers of every gateway, over HTTP and gRPC, who leave the machine some room."""
+    return Traffic(stack.ways(), texts, callers=8, pause_seconds=0.07)
 
 
 def watched(stack: RunningStack) -> RolloutWatch:

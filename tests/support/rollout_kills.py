@@ -1,53 +1,60 @@
 """``kill -9`` of parts of a stack at random instants of rollouts, and what callers saw of it.
 
-Called by the tests of rollouts under faults. Callers may fail only while what answers them (the
-gateway, Triton) is away: whatever else fails, the stable version would have answered.
+Callers may fail only while what answers them is away: their own gateway, or every Triton. Whatever
+else fails, one Triton of two among it, the stable version would have answered.
 """
 
 import random
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from rolling_stack import register, until_mlflow_answers, until_told
 from rollout_watch import RolloutWatch
 from running_stack import RunningStack
-from traffic import Reply, Traffic
+from traffic import Reply, Traffic, answered_by_all
 
 from contracts.rollout import Outcome
 
 GOOD, BAD = "better", "collapsed"
-ANSWERING = frozenset({"gateway", "triton"})
-PARTS = ("controller", "controller", "loader", "gateway", "triton", "fold", "kafka", "mlflow")
+# The plural is all of them at once.
+PARTS = (
+    "controller", "controller", "loader", "loader-2", "gateway", "gateway-2", "gateways",
+    "triton", "triton-2", "tritons", "fold", "kafka", "mlflow",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """One kill of a part that callers need. Monotonic seconds."""
+    """One kill of what the callers of a gateway need. Monotonic seconds."""
 
     killed: float
     restarted: float
+    gateway: str
 
     def back(self, replies: Iterable[Reply]) -> float:
-        """When the first good answer came to a request that was sent after the restart."""
+        """When its first good answer came to a request that was sent after the restart."""
         good = (
             reply.at
             for reply in replies
-            if reply.status == 200 and reply.at - reply.seconds >= self.restarted
+            if reply.status == 200
+            and reply.gateway == self.gateway
+            and reply.at - reply.seconds >= self.restarted
         )
         return min(good, default=float("inf"))
 
 
 def unexcused(replies: Sequence[Reply], outages: Sequence[Outage]) -> list[Reply]:
     """Failed answers that the stable version would have given: not those in an outage."""
-    away = [(outage.killed, outage.back(replies)) for outage in outages]
+    away = [(outage.gateway, outage.killed, outage.back(replies)) for outage in outages]
     return [
         reply
         for reply in replies
         if reply.status != 200
         and not any(
-            killed <= reply.at and reply.at - reply.seconds <= back for killed, back in away
+            gateway == reply.gateway and killed <= reply.at and reply.at - reply.seconds <= back
+            for gateway, killed, back in away
         )
     ]
 
@@ -71,7 +78,7 @@ class Killer:
         """Registers a version, and kills parts until it has ended or so many were killed.
 
         ``early`` of the kills come while the version is prepared, all others in its rollout. It
-        must end as it should, after one rollout. Triton dies at most once under one version: a
+        must end as it should, after one rollout. Tritons die at most once under one version: a
         second time would be blamed on it, and rightly.
 
         Returns:
@@ -87,8 +94,8 @@ class Killer:
                 break
             part = self.order.choice(left)
             self.kill(part)
-            if part == "triton":
-                left = [item for item in left if item != part]
+            if part.startswith("triton"):
+                left = [item for item in left if not item.startswith("triton")]
         self._hold_to_its_end(number, variant)
         return number
 
@@ -99,14 +106,30 @@ class Killer:
             self.watch.until_stored(10)
         where = self._phase()
         killed = time.monotonic()
-        self.stack.until_restarted(part, self.stack.kill(part))
+        dead = {name: self.stack.kill(name) for name in self._processes(part)}
+        for name, pid in dead.items():
+            self.stack.until_restarted(name, pid)
         self.kills[part] += 1
         self.phases[where] += 1
-        if part not in ANSWERING:
-            return
         restarted = time.monotonic()
-        self.outages.append(Outage(killed, restarted))
-        self.load.until("answers again", 180, lambda r: sum(x.status == 200 for x in r) >= 20)
+        self.outages += [Outage(killed, restarted, gateway) for gateway in self._cut_off(dead)]
+        if part.startswith(("gateway", "triton")):
+            # What is killed next may be the one that answers now.
+            self.stack.until_all_serve()
+            self.load.until("all answer again", 180, answered_by_all(len(self.load.ways)))
+
+    def _processes(self, part: str) -> list[str]:
+        several = {
+            "gateways": [each.name for each in self.stack.gateways],
+            "tritons": [each.name for each in self.stack.tritons],
+        }
+        return several.get(part, [part])
+
+    def _cut_off(self, dead: Collection[str]) -> list[str]:
+        """The gateways whose callers nobody can answer without these processes."""
+        if {each.name for each in self.stack.tritons} <= set(dead):
+            return [each.name for each in self.stack.gateways]
+        return [each.name for each in self.stack.gateways if each.name in dead]
 
     def tell(self) -> dict[str, object]:
         """Holds callers and MLflow to what must be true at the end; figures for the record."""
@@ -123,7 +146,7 @@ class Killer:
             "in_phase": dict(sorted(self.phases.items())),
             "ends": dict(Counter(self.ends.values())),
             "requests": len(self.load.replies),
-            "failed_while_gateway_or_triton_were_away": sum(
+            "failed_while_their_gateway_or_all_tritons_were_away": sum(
                 reply.status != 200 for reply in self.load.replies
             ),
             "failed_otherwise": len(failed),

@@ -11,13 +11,17 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 import httpx
-from own_ports import own_ports
+from own_ports import own_row
+from prometheus_client.parser import text_string_to_metric_families
+from traffic import Grpc, Http, Way
 
-from headrace.stack.state import StackRecord
+from headrace.stack.state import GatewayRecord, StackRecord, TritonRecord
+from registry.endpoint_store import FileEndpointStore
 
 T = TypeVar("T")
 
@@ -66,21 +70,34 @@ def until(what: str, seconds: float, check: Callable[[], T | None]) -> T:
 
 @dataclass
 class RunningStack:
-    """A running ``headrace up``."""
+    """A running ``headrace up``; ``ports`` are its flags', ``row`` all that it may listen on."""
 
     home: Path
     ports: dict[str, int]
+    row: list[int]
     process: "subprocess.Popen[bytes]"
     output: Path
     env: dict[str, str] = field(repr=False)
 
     @property
     def gateway(self) -> str:
+        """The first gateway's URL."""
         return f"http://127.0.0.1:{self.ports['gateway-http']}"
 
     @property
     def gateway_grpc(self) -> str:
+        """The first gateway's host:port of gRPC."""
         return f"127.0.0.1:{self.ports['gateway-grpc']}"
+
+    @property
+    def gateways(self) -> tuple[GatewayRecord, ...]:
+        """Every gateway: its process' name, its URL and its host:port of gRPC."""
+        return self._running().gateways
+
+    @property
+    def tritons(self) -> tuple[TritonRecord, ...]:
+        """Every Triton with its loader: their processes' names, and where they listen."""
+        return self._running().tritons
 
     @property
     def mlflow(self) -> str:
@@ -94,6 +111,17 @@ class RunningStack:
     def kafka(self) -> str:
         return f"127.0.0.1:{self.ports['kafka']}"
 
+    def ways(self, endpoint: str = EXAMPLE_ENDPOINT) -> list[Way]:
+        """Every way to an endpoint: each gateway, first over HTTP and then over gRPC."""
+        return [
+            *self.http_ways(endpoint),
+            *(Grpc(each.grpc, endpoint, each.name) for each in self.gateways),
+        ]
+
+    def http_ways(self, endpoint: str = EXAMPLE_ENDPOINT) -> list[Way]:
+        """Each gateway over HTTP."""
+        return [Http(f"{each.url}/endpoints/{endpoint}", each.name) for each in self.gateways]
+
     def record(self) -> StackRecord | None:
         """What runs, as the stack itself says; None before it answers."""
         try:
@@ -102,9 +130,12 @@ class RunningStack:
             return None
 
     def pid(self, service: str) -> int:
+        return self._running().services[service]
+
+    def _running(self) -> StackRecord:
         record = self.record()
         assert record is not None
-        return record.services[service]
+        return record
 
     def signal(self, service: str, number: signal.Signals) -> int:
         """Sends a signal to one service's process; returns its id."""
@@ -155,15 +186,37 @@ class RunningStack:
         assert done.returncode == 0, done.stdout + done.stderr
 
     def until_answers(self, endpoint: str, seconds: float = 120) -> None:
-        """Waits until the endpoint answers a text."""
+        """Waits until the endpoint answers a text at every gateway."""
+        for gateway in self.gateways:
+            url = f"{gateway.url}/endpoints/{endpoint}"
+            until(f"{endpoint} answers at {gateway.name}", seconds, partial(_answers, url))
 
-        def answers() -> bool:
-            with contextlib.suppress(httpx.TransportError):
-                url = f"{self.gateway}/endpoints/{endpoint}"
-                return httpx.post(url, json={"inputs": "fine"}, timeout=60).status_code == 200
-            return False
+    def until_all_serve(self, endpoint: str = EXAMPLE_ENDPOINT, seconds: float = 120) -> None:
+        """Waits until every gateway finds the stable version at every Triton."""
+        all_of_them = {triton.grpc for triton in self.tritons}
 
-        until(f"{endpoint} answers", seconds, answers)
+        def every_gateway_finds_all() -> bool:
+            return all(self._serving(each.url, endpoint) >= all_of_them for each in self.gateways)
+
+        until(f"every gateway finds {endpoint} at every Triton", seconds, every_gateway_finds_all)
+
+    def _serving(self, gateway: str, endpoint: str) -> set[str]:
+        """Addresses of the Tritons at which a gateway finds an endpoint's stable version."""
+        stored = FileEndpointStore(self.home / "endpoints").get(endpoint)
+        if stored is None or stored.status.stable is None:
+            return set()
+        with contextlib.suppress(httpx.TransportError):
+            for family in text_string_to_metric_families(
+                httpx.get(f"{gateway}/metrics", timeout=60).text
+            ):
+                if family.name == "headrace_gateway_replica_serves":
+                    return {
+                        sample.labels["triton"]
+                        for sample in family.samples
+                        if sample.value
+                        and sample.labels["model"] == stored.status.stable.triton_model
+                    }
+        return set()
 
     def stop(self) -> int:
         """Ctrl-C; returns the exit status."""
@@ -172,12 +225,26 @@ class RunningStack:
         return self.process.wait(STOP_SECONDS)
 
 
+def _answers(url: str) -> bool:
+    with contextlib.suppress(httpx.TransportError):
+        return httpx.post(url, json={"inputs": "fine"}, timeout=60).status_code == 200
+    return False
+
+
 @contextlib.contextmanager
-def running_stack(home: Path, *flags: str) -> Iterator[RunningStack]:
+def running_stack(
+    home: Path, *flags: str, gateways: int = 1, tritons: int = 1
+) -> Iterator[RunningStack]:
     """Starts ``headrace up``, waits until it answers, and stops it at the end."""
-    ports = dict(zip(PORTS, own_ports(len(PORTS)), strict=True))
+    # Further replicas take the next ports above these, which must be this process's as well.
+    row = own_row(len(PORTS) + 2 * (gateways - 1) + 4 * (tritons - 1))
+    ports = dict(zip(PORTS, row, strict=False))
     env = {**os.environ, "HEADRACE_HOME": str(home), "PYTHONSAFEPATH": "1"}
     words = [f"--port-{name}={port}" for name, port in ports.items()]
+    if gateways > 1:
+        words.append(f"--gateways={gateways}")
+    if tritons > 1:
+        words.append(f"--tritons={tritons}")
     output = home.with_suffix(".out")
     with output.open("wb") as out:
         process = subprocess.Popen(
@@ -188,7 +255,7 @@ def running_stack(home: Path, *flags: str) -> Iterator[RunningStack]:
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-    stack = RunningStack(home, ports, process, output, env)
+    stack = RunningStack(home, ports, row, process, output, env)
 
     def started() -> bool:
         if process.poll() is not None:

@@ -16,7 +16,7 @@ from headrace.commands import rollout_history, rollout_picture, status_picture
 from headrace.commands.status_picture import Running
 from headrace.rollouts.view import view
 from headrace.stack.counting import Told
-from headrace.stack.state import StackRecord
+from headrace.stack.state import GatewayRecord, StackRecord, TritonRecord
 
 GOLDEN = Path(__file__).parent / "golden"
 WIDTHS = (80, 120)
@@ -25,9 +25,26 @@ RECORD = StackRecord(
     pid=4711, started_at=NOW, gateway_url="http://127.0.0.1:8080", gateway_grpc="127.0.0.1:8081",
     mlflow_url="http://127.0.0.1:5000", stats_url="http://127.0.0.1:8300",
     kafka_bootstrap="127.0.0.1:9092", triton_grpc="127.0.0.1:8001",
-    services={"kafka": 4720, "triton": 4721, "controller": 4722, "gateway": 4723, "fold": 4724},
+    gateways=(
+        GatewayRecord(name="gateway", url="http://127.0.0.1:8080", grpc="127.0.0.1:8081"),
+        GatewayRecord(name="gateway-2", url="http://127.0.0.1:8082", grpc="127.0.0.1:8083"),
+    ),
+    tritons=(
+        TritonRecord(
+            name="triton", grpc="127.0.0.1:8001", metrics_url="http://127.0.0.1:8002/metrics",
+            loader="loader", loader_metrics_url="http://127.0.0.1:9303/metrics",
+        ),
+        TritonRecord(
+            name="triton-2", grpc="127.0.0.1:8004", metrics_url="http://127.0.0.1:8005/metrics",
+            loader="loader-2", loader_metrics_url="http://127.0.0.1:9304/metrics",
+        ),
+    ),
+    services={
+        "kafka": 4720, "triton": 4721, "triton-2": 4725, "controller": 4722, "gateway": 4723,
+        "gateway-2": 4726, "fold": 4724,
+    },
 )  # fmt: skip
-ALIVE = frozenset({"kafka", "triton", "gateway", "fold"})
+ALIVE = frozenset({"kafka", "triton", "gateway", "fold", "gateway-2"})
 TOLD = Told(
     "stalled", "traffic since 2026-11-20 09:00:10 UTC is not counted: the fold role reads nothing"
 )

@@ -1,5 +1,6 @@
 import json
 import shlex
+from dataclasses import replace
 from pathlib import Path
 
 from headrace.commands.up import invitation
@@ -41,3 +42,17 @@ def test_a_newcomer_is_told_that_a_second_version_rolls_out_and_how_to_move_it()
 def test_the_usual_home_is_not_spelled_out() -> None:
     usual = StackSettings(home=Path("~/.headrace").expanduser(), cache=Path("/c"))
     assert not [line for line in invitation(Started(usual, 8.0, (), {})) if "--home" in line]
+
+
+def test_every_replica_is_printed_with_its_addresses() -> None:
+    settings = replace(SETTINGS, gateways=2, tritons=2)
+    lines = [line.split() for line in invitation(Started(settings, 8.0, (), {}))]
+    said = {words[0]: words[1:] for words in lines if words}
+    assert said["gateway"][0] == "http://127.0.0.1:18080"
+    assert said["gateway-2"][:3] == ["http://127.0.0.1:18081", "(gRPC", "127.0.0.1:8082,"]
+    assert (said["Triton"][0], said["Triton-2"][0]) == ("127.0.0.1:8001", "127.0.0.1:8004")
+
+
+def test_an_existing_triton_is_printed_as_it_was_named() -> None:
+    lines = invitation(Started(replace(SETTINGS, triton_grpc="t:3"), 8.0, (), {}))
+    assert any(line.split() == ["Triton", "t:3", "(gRPC)"] for line in lines)

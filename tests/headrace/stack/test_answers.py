@@ -83,7 +83,7 @@ async def unready(home: Home, status: str, within_seconds: float = 60) -> dict[s
     async with server:
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         names = set(answers.read(home))
-        return await answers.wait(url, home, names, lambda _: None, within_seconds=within_seconds)
+        return await answers.wait([url], home, names, lambda _: None, within_seconds=within_seconds)
 
 
 @pytest.mark.parametrize("status", ["200 OK", "401 Unauthorized"])
@@ -109,6 +109,24 @@ async def test_no_prediction_is_asked_for_before_the_gateway_says_that_it_is_rea
     home = home_with(tmp_path, "tone", STABLE)
     async with await gateway("503 Service Unavailable", "200 OK", asked=asked) as server:
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        await answers.wait(url, home, {"tone"}, lambda _: None, within_seconds=60)
+        await answers.wait([url], home, {"tone"}, lambda _: None, within_seconds=60)
     ready = "GET /v2/models/tone/ready"
     assert asked == [ready, ready, "POST /endpoints/tone"]
+
+
+async def test_an_endpoint_answers_once_every_gateway_answers_for_it(tmp_path: Path) -> None:
+    quick: list[str] = []
+    slow: list[str] = []
+    home = home_with(tmp_path, "tone", STABLE)
+    async with (
+        await gateway("200 OK", asked=quick) as first,
+        await gateway("503 Service Unavailable", "200 OK", asked=slow) as second,
+    ):
+        urls = [
+            f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}" for server in (first, second)
+        ]
+        left = await answers.wait(urls, home, {"tone"}, lambda _: None, within_seconds=60)
+    assert left == {}
+    assert quick == ["GET /v2/models/tone/ready", "POST /endpoints/tone"]  # asked once, then known
+    assert slow[-1] == "POST /endpoints/tone"
+    assert len(slow) == 3

@@ -70,3 +70,13 @@ def test_an_existing_service_needs_nothing_of_this_machine() -> None:
     settings = replace(SETTINGS, triton_grpc="t:1", kafka_bootstrap="k:1")
     machine = replace(GOOD, uv=True, shared_memory_free=None)
     assert not bad(machine, settings)
+
+
+def test_more_gateways_and_tritons_want_more_memory_and_shared_memory() -> None:
+    several = replace(SETTINGS, gateways=2, tritons=2)
+    enough = replace(
+        GOOD, memory_free=doctor.MEMORY_BYTES, shared_memory_free=doctor.SHARED_MEMORY_BYTES
+    )
+    assert {item.verdict for item in doctor.findings(enough, SETTINGS)} == {Verdict.OK}
+    told = {item.name: item.verdict for item in doctor.findings(enough, several)}
+    assert (told["memory"], told["shared memory"]) == (Verdict.TIGHT, Verdict.BAD)

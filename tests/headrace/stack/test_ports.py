@@ -51,3 +51,10 @@ def test_every_taken_port_is_named_at_once(taken: int) -> None:
 def test_two_services_on_one_port_are_refused() -> None:
     with pytest.raises(PortTakenError, match="--port-mlflow, --port-kafka"):
         require_free({"mlflow": 15001, "kafka": 15001, "gateway_http": 15002}, Ports())
+
+
+def test_a_taken_port_of_a_further_replica_names_it_and_the_first_ones_flag(taken: int) -> None:
+    with pytest.raises(PortTakenError) as caught:
+        require_free({"gateway_http_2": taken}, Ports())
+    for part in ("gateway http 2", str(taken), "--port-gateway-http PORT"):
+        assert part in caught.value.message

@@ -1,9 +1,12 @@
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from headrace.stack import services
 from headrace.stack.settings import StackSettings
 from headrace.stack.state import Home
+from headrace.stack.supervisor import Service
 
 EXISTING = StackSettings(
     home=Path("/h"),
@@ -50,7 +53,57 @@ def test_the_length_of_a_window_is_the_stacks() -> None:
 
 def test_a_service_ends_before_what_it_uses() -> None:
     plan = {item.name: item for item in services.plan(EXISTING, Home(Path("/h")), {})}
-    assert set(plan["gateway"].uses) == {"kafka", "triton"}
-    assert plan["loader"].uses == ("triton",)
+    assert plan["gateway"].uses == ("kafka",)  # a Triton that is not ours is not stopped
     assert plan["controller"].uses == ("mlflow",)
     assert plan["fold"].uses == ("kafka",)
+
+
+@pytest.fixture
+def twice(cache: Path, tmp_path: Path) -> dict[str, Service]:
+    """The plan of two gateways and two embedded Tritons, by the services' names."""
+    settings = replace(EXISTING, cache=cache, triton_grpc=None, gateways=2, tritons=2)
+    return {each.name: each for each in services.plan(settings, Home(tmp_path), {})}
+
+
+def words(service: Service) -> dict[str, str]:
+    """A service's flags by name."""
+    pairs = (word.partition("=") for word in service.argv if word.startswith("--"))
+    return {name: value for name, _, value in pairs}
+
+
+@pytest.mark.real
+def test_each_triton_has_a_loader_and_a_model_repository_of_its_own(
+    twice: dict[str, Service],
+) -> None:
+    tritons = [words(twice[name]) for name in ("triton", "triton-2")]
+    loaders = [words(twice[name]) for name in ("loader", "loader-2")]
+    for triton, loader in zip(tritons, loaders, strict=True):
+        assert loader["--triton-grpc"] == f"127.0.0.1:{triton['--grpc-port']}"
+        assert loader["--model-repository"] == triton["--model-repository"]
+    for name in ("--grpc-port", "--http-port", "--metrics-port", "--model-repository"):
+        assert len({triton[name] for triton in tritons}) == 2, name
+    for name in ("--loader-name", "--state-dir", "--metrics-port"):
+        assert len({loader[name] for loader in loaders}) == 2, name
+    assert twice["loader"].uses == ("triton",)
+    assert twice["loader-2"].uses == ("triton-2",)
+
+
+@pytest.mark.real
+def test_gateways_share_the_key_that_signs_answers_and_nothing_that_they_write(
+    twice: dict[str, Service],
+) -> None:
+    gateways = [words(twice[name]) for name in ("gateway", "gateway-2")]
+    for name in ("--endpoints", "--reports", "--store-url", "--receipt-key-file"):
+        assert len({gateway[name] for gateway in gateways}) == 1, name
+    for name in ("--http-port", "--grpc-port", "--package-cache"):
+        assert len({gateway[name] for gateway in gateways}) == 2, name
+    for name in ("gateway", "gateway-2"):
+        assert set(twice[name].uses) == {"kafka", "triton", "triton-2"}
+
+
+def test_gateways_are_as_many_before_an_existing_triton() -> None:
+    plan = services.plan(replace(EXISTING, gateways=3), Home(Path("/h")), {})
+    names = [each.name for each in plan]
+    assert names == [
+        "loader", "controller", "fold", "stats", "gateway", "gateway-2", "gateway-3",
+    ]  # fmt: skip

@@ -1,6 +1,9 @@
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
+from headrace.errors import PortTakenError
 from headrace.stack.settings import Ports, StackSettings
 
 SETTINGS = StackSettings(home=Path("/h"), cache=Path("/c"))
@@ -23,3 +26,54 @@ def test_an_existing_service_needs_no_port_of_ours_and_its_address_is_used() -> 
     assert existing.kafka_address == "k:1"
     assert existing.mlflow_url == "http://m:2"
     assert existing.triton_address == "t:3"
+
+
+def test_the_first_replicas_keep_the_flags_ports_and_further_ones_take_the_next() -> None:
+    settings = replace(SETTINGS, gateways=3, tritons=2)
+    assert [(each.name, each.http_port, each.grpc_port) for each in settings.gateway_replicas] == [
+        ("gateway", 8080, 8081),
+        ("gateway-2", 8082, 8083),
+        ("gateway-3", 8084, 8085),
+    ]
+    first, second = settings.loader_replicas
+    assert (first.name, first.metrics_port, first.triton_grpc) == ("loader", 9303, "127.0.0.1:8001")
+    assert (second.name, second.metrics_port) == ("loader-2", 9304)
+    assert second.triton is not None
+    assert second.triton.name == "triton-2"
+    assert second.triton_grpc == second.triton.grpc == "127.0.0.1:8004"
+    assert (second.triton.http_port, second.triton.metrics_port) == (8003, 8005)
+
+
+@pytest.mark.parametrize("gateways", [1, 2, 16])
+@pytest.mark.parametrize("tritons", [1, 2, 16])
+def test_no_two_parts_are_given_the_same_port(gateways: int, tritons: int) -> None:
+    # Side by side, so that every replica has to step over other parts' ports.
+    close = Ports(*range(12_000, 12_012))
+    for ports in (Ports(), close):
+        needed = replace(SETTINGS, ports=ports, gateways=gateways, tritons=tritons).needed_ports()
+        assert len(needed) == 12 + 2 * (gateways - 1) + 4 * (tritons - 1)
+        assert len(set(needed.values())) == len(needed)
+        assert needed.items() >= ports.named().items()
+
+
+def test_more_gateways_move_no_triton_and_no_gateway() -> None:
+    two, three = (replace(SETTINGS, gateways=count, tritons=2) for count in (2, 3))
+    assert two.needed_ports().items() <= three.needed_ports().items()
+
+
+def test_an_existing_triton_stands_for_all_and_takes_no_port_of_ours() -> None:
+    settings = replace(SETTINGS, triton_grpc="t:3", gateways=2)
+    assert settings.triton_replicas == ()
+    (loader,) = settings.loader_replicas
+    assert (loader.triton_grpc, loader.triton) == ("t:3", None)
+    assert "triton_http" not in settings.needed_ports()
+
+
+def test_the_flag_of_a_further_replicas_port_is_the_first_ones() -> None:
+    assert Ports().flag("gateway_http_2") == "--port-gateway-http"
+
+
+def test_no_port_above_the_first_replicas_is_a_sentence() -> None:
+    settings = replace(SETTINGS, ports=Ports(gateway_http=65_535), gateways=2)
+    with pytest.raises(PortTakenError, match="--port-gateway-http"):
+        settings.needed_ports()

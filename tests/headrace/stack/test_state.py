@@ -124,3 +124,11 @@ def test_a_record_that_can_not_be_read_counts_as_none(tmp_path: Path) -> None:
     with claimed(tmp_path / "home") as home:
         home.stack_file.write_text('{"pid": 1')
         assert state.read_record(home) is None
+
+
+def test_reports_of_loaders_that_the_stack_no_longer_has_are_forgotten(tmp_path: Path) -> None:
+    with claimed(tmp_path / "home") as home:
+        for name in ("local", "local-2", "local-3"):
+            (home.reports / f"{name}.json").write_text("{}")
+        state.forget_other_loaders(home, {"local", "local-2"})
+        assert sorted(path.stem for path in home.reports.iterdir()) == ["local", "local-2"]
