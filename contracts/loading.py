@@ -42,6 +42,8 @@ class LoaderReport(BaseModel):
     loader: str
     triton_grpc: str = Field(description="host:port at which gateways reach this Triton")
     at: float = Field(description="unix time, seconds")
-    ready: bool = Field(description="Triton answers and holds every stable package")
+    ready: bool = Field(
+        description="Triton answers and holds every stable package, but those that it long fails at"
+    )
     loaded: tuple[LoadedModel, ...] = ()
     failed: tuple[LoadFailure, ...] = ()

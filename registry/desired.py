@@ -3,7 +3,7 @@
 Called by the loader in each pass. No clock, no file and no network in it.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Container, Iterable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -14,6 +14,11 @@ from contracts.model import ModelRef
 
 FIRST_RETRY_SECONDS = 1.0
 LAST_RETRY_SECONDS = 60.0
+# How long a Triton that holds other stable packages is unready for one that it fails to load. It
+# may be one that takes the place of a Triton that holds it, so that a store or a disk that is away
+# is waited for; a package that Triton itself refuses will hardly be loaded later.
+REFUSED_GRACE_SECONDS = 60.0
+AWAY_GRACE_SECONDS = 600.0
 CRASHES_ALLOWED = 1  # a candidate under which Triton died more often is refused
 
 # Words in Triton's refusals that speak of the machine, not of the model.
@@ -147,12 +152,16 @@ class Ledger(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why a package is not loaded. ``retry_at`` is None where trying again would not help."""
+    """Why a package is not loaded. ``retry_at`` is None where trying again would not help.
+
+    ``since`` is the time of the first failure in a row, unix seconds.
+    """
 
     ref: ModelRef
     reason: str
     by_version: bool
     attempts: int
+    since: float
     retry_at: float | None
 
 
@@ -178,7 +187,14 @@ def failed(
     attempts = previous.attempts + 1 if previous else 1
     final = by_version and (want.on_trial or want.role is not Role.STABLE)
     delay = min(LAST_RETRY_SECONDS, FIRST_RETRY_SECONDS * 2.0 ** min(attempts - 1, 16))
-    return Failure(want.ref, reason, by_version, attempts, None if final else now + delay)
+    return Failure(
+        want.ref,
+        reason,
+        by_version,
+        attempts,
+        since=previous.since if previous else now,
+        retry_at=None if final else now + delay,
+    )
 
 
 def is_version_fault(refusal: str) -> bool:
@@ -191,9 +207,42 @@ def may_try(failure: Failure | None, now: float) -> bool:
     return failure is None or (failure.retry_at is not None and now >= failure.retry_at)
 
 
-def missing_stable(wants: Iterable[Want], loaded: Mapping[str, object]) -> bool:
-    """Whether a stable package is not loaded; a candidate never makes a Triton unready."""
-    return any(want.role is Role.STABLE and want.ref.triton_model not in loaded for want in wants)
+def missing_stable(wants: Iterable[Want], loaded: Container[str]) -> tuple[ModelRef, ...]:
+    """The stable packages that are not loaded; a candidate never makes a Triton unready."""
+    return tuple(
+        want.ref
+        for want in wants
+        if want.role is Role.STABLE and want.ref.triton_model not in loaded
+    )
+
+
+def awaited(
+    wants: Iterable[Want], loaded: Container[str], failures: Mapping[str, Failure], now: float
+) -> tuple[ModelRef, ...]:
+    """The missing stable packages for which a Triton should get no requests yet.
+
+    None of them where it holds others, and has failed for long to load each of these: what it has
+    must not stay unserved for what it can't have. One that holds none is never ready: it could
+    take the place of one that does.
+
+    Args:
+        wants: what endpoints name.
+        loaded: Triton's names of what it holds.
+        failures: why a package is not loaded, by Triton's name of it.
+        now: unix time, seconds.
+    """
+    stable = [want for want in wants if want.role is Role.STABLE]
+    missing = missing_stable(stable, loaded)
+    if len(missing) == len(stable):
+        return missing
+    return tuple(ref for ref in missing if not _overdue(failures.get(ref.triton_model), now))
+
+
+def _overdue(failure: Failure | None, now: float) -> bool:
+    if failure is None:
+        return False
+    grace = REFUSED_GRACE_SECONDS if failure.by_version else AWAY_GRACE_SECONDS
+    return now - failure.since >= grace
 
 
 def _of(endpoint: ModelEndpoint) -> Iterable[Want]:

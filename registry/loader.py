@@ -96,6 +96,8 @@ class Loader:
         self._answers = False
         self._read_once = False
         self._complete = False  # stays while Triton loses nothing
+        self._awaited: tuple[ModelRef, ...] = ()
+        self._missing: tuple[ModelRef, ...] = ()
         self._ledger = _read_ledger(options.ledger_file)
         self._adopt(reports.get(options.name))
 
@@ -125,12 +127,15 @@ class Loader:
     def unready(self) -> str:
         """Why this Triton should get no requests yet; empty where it may.
 
-        Once it held every stable package it stays ready while it loses none: a version that is
-        promoted later never takes a serving Triton out.
+        Once it held every stable package that it can it stays ready while it loses none: a version
+        that is promoted later never takes a serving Triton out.
         """
         if not self._answers:
             return "Triton does not answer"
-        return "" if self._complete else "a stable version is not loaded yet"
+        if self._complete:
+            return ""
+        why = "; ".join(map(self._why, self._awaited)) or "no endpoint was read yet"
+        return f"a stable version is not loaded yet: {why}"
 
     def stable(self) -> tuple[ModelRef, ...]:
         """The stable packages that Triton holds now."""
@@ -306,13 +311,12 @@ class Loader:
 
     async def _report(self, wants: tuple[Want, ...]) -> None:
         loaded = tuple(self._loaded.values()) if self._answers else ()
-        missing = desired.missing_stable(wants, self._loaded)
-        self._complete |= self._answers and self._read_once and not missing
+        self._judge_readiness(wants)
         report = LoaderReport(
             loader=self._options.name,
             triton_grpc=self._options.triton_grpc,
             at=self._now(),
-            ready=self._answers and not missing,
+            ready=self._answers and not self._awaited,
             loaded=loaded,
             failed=tuple(
                 LoadFailure(ref=item.ref, reason=item.reason, by_version=item.by_version)
@@ -320,6 +324,22 @@ class Loader:
             ),
         )
         await self._reporter.tell(report)
+
+    def _judge_readiness(self, wants: tuple[Want, ...]) -> None:
+        held = self._loaded if self._answers else {}
+        missing = desired.missing_stable(wants, held)
+        metrics.MISSING_STABLE.set(len(missing))
+        self._awaited = desired.awaited(wants, held, self._failures, self._now())
+        self._complete |= self._answers and self._read_once and not self._awaited
+        given_up = () if self._awaited else missing
+        if given_up and given_up != self._missing:
+            why = "; ".join(map(self._why, given_up))
+            log.warning("Triton gets requests for what it holds, without %s", why)
+        self._missing = given_up
+
+    def _why(self, ref: ModelRef) -> str:
+        failure = self._failures.get(ref.triton_model)
+        return f"{ref.triton_model} ({failure.reason})" if failure else ref.triton_model
 
     def _write_ledger(self, ledger: Ledger) -> None:
         if ledger != self._ledger:

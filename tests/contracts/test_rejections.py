@@ -1,4 +1,4 @@
-"""No rejection that could still matter is forgotten, however many there are, and their size ends."""
+"""No rejection that still matters is forgotten, however many there are, in a bounded room."""
 
 import pytest
 from registry_fakes import ref

@@ -395,3 +395,83 @@ async def test_a_loader_that_could_read_no_endpoints_yet_is_not_ready(house: Hou
     house.endpoints.broken = True
     await house.loader.step()
     assert house.loader.unready()
+
+
+async def serve_stable(house: House, *stable: ModelRef) -> LoaderReport:
+    """An endpoint for each of these."""
+    for item in stable:
+        if house.endpoints.get(item.model) is None:
+            house.endpoints.put(endpoint(status(item, stable=item), name=item.model))
+    return await house.settle()
+
+
+FIRST, OTHER, THIRD = ref("1", "1", "x"), ref("1", "2", "y"), ref("1", "3", "z")
+
+
+async def test_a_stable_version_that_triton_refuses_keeps_a_new_triton_unready_for_a_minute(
+    house: House,
+) -> None:
+    house.triton.refuses[OTHER.triton_model] = TritonRefusedError("no such operator")
+    await serve_stable(house, FIRST, OTHER, THIRD)
+    for _ in range(6):
+        assert OTHER.triton_model in house.loader.unready()
+        assert "no such operator" in house.loader.unready()
+        assert not house.reports.stored["l"].ready
+        house.time += 10.0
+        report = await house.settle()
+    assert house.loader.unready() == ""
+    assert report.ready
+    assert {model.ref for model in report.loaded} == {FIRST, THIRD}
+    assert [failure.ref for failure in report.failed] == [OTHER]
+    assert house.loader.stable() == (FIRST, THIRD)
+
+
+async def test_a_triton_that_can_load_no_stable_version_never_becomes_ready(house: House) -> None:
+    for item in (FIRST, OTHER):
+        house.triton.refuses[item.triton_model] = TritonRefusedError("no such operator")
+    await serve_stable(house, FIRST, OTHER)
+    house.time += 1e6
+    assert not (await house.settle()).ready
+    assert FIRST.triton_model in house.loader.unready()
+    assert OTHER.triton_model in house.loader.unready()
+
+
+async def test_a_store_that_is_away_is_waited_for_longer_than_a_version_that_is_refused(
+    house: House,
+) -> None:
+    await serve_stable(house, FIRST)
+    house.packages.away = True
+    house.loader = house.new_loader()
+    await serve_stable(house, FIRST, OTHER)
+    house.time += 599.0
+    await house.settle()
+    assert house.loader.unready()
+    house.time += 1.0
+    await house.settle()
+    assert house.loader.unready() == ""
+
+
+async def test_a_version_that_is_late_is_loaded_when_it_can_be(house: House) -> None:
+    house.triton.refuses[OTHER.triton_model] = TritonRefusedError("no such operator")
+    await serve_stable(house, FIRST, OTHER)
+    house.time += 60.0
+    await house.settle()
+    assert house.loader.unready() == ""
+    house.triton.refuses.clear()
+    house.time += 60.0
+    report = await house.settle()
+    assert (report.failed, house.loader.unready()) == ((), "")
+    assert {model.ref for model in report.loaded} == {FIRST, OTHER}
+
+
+async def test_a_version_that_was_not_tried_yet_is_waited_for(house: House) -> None:
+    house.triton.refuses[OTHER.triton_model] = TritonRefusedError("no such operator")
+    await serve_stable(house, FIRST, OTHER, THIRD)
+    house.time += 60.0
+    await house.settle()
+    house.triton.restart()
+    await house.loader.step()
+    assert THIRD.triton_model in house.loader.unready()
+    assert OTHER.triton_model not in house.loader.unready()
+    await house.settle()
+    assert house.loader.unready() == ""

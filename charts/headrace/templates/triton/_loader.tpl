@@ -51,7 +51,7 @@
     periodSeconds: 20
     timeoutSeconds: 10
     failureThreshold: 3
-  # Ready once Triton has held every stable version; a promotion later changes nothing.
+  # Ready once Triton has held every stable version that it can; a promotion later changes nothing.
   readinessProbe:
     httpGet: {path: /readyz, port: loader-metrics}
     periodSeconds: 3
