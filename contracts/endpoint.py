@@ -54,10 +54,19 @@ class PinnedVersion(_Part):
 
 
 class Serving(_Part):
-    """How a version is converted and served. A change makes a new package."""
+    """How a version is converted and served.
+
+    A change makes a new package, but for ``instances``: how many copies run is not what a version
+    is. Loaders change it in place.
+    """
 
     precision: Precision = Precision.AUTO
-    instances: int = Field(1, ge=1, le=64)
+    instances: int | None = Field(
+        None,
+        ge=1,
+        le=64,
+        description="copies of a model that a Triton runs at once; left out: by its cores",
+    )
     max_batch_size: int = Field(64, ge=1, le=1024, alias="maxBatchSize")
     max_tokens: int = Field(512, ge=8, le=32768, alias="maxTokens", description="tokens a text")
     length_buckets: Literal["auto"] | tuple[int, ...] = Field("auto", alias="lengthBuckets")

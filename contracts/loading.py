@@ -16,12 +16,16 @@ class CostPoint(BaseModel):
 
 
 class LoadedModel(BaseModel):
-    """A package that Triton holds ready, with its measured cost table."""
+    """A package that Triton holds ready, with its measured cost table.
+
+    The costs are those of a batch while ``instances`` copies run.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     ref: ModelRef
     costs: tuple[CostPoint, ...] = ()
+    instances: int = Field(0, ge=0, description="batches that it runs at once; 0: not told")
 
 
 class LoadFailure(BaseModel):

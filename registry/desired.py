@@ -4,7 +4,7 @@ Called by the loader in each pass. No clock, no file and no network in it.
 """
 
 from collections.abc import Collection, Container, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 
 from pydantic import BaseModel, ConfigDict
@@ -57,12 +57,14 @@ class Want:
     """A package that some endpoint names.
 
     ``on_trial``: it has not proven itself yet, so that it is blamed where Triton dies under it. So
-    is a candidate, and a stable version in its bake.
+    is a candidate, and a stable version in its bake. ``instances``: copies that run at once; None:
+    as many as suit Triton's machine.
     """
 
     ref: ModelRef
     role: Role
     on_trial: bool = False
+    instances: int | None = None
 
 
 class Entry(BaseModel):
@@ -166,13 +168,17 @@ class Failure:
 
 
 def wanted(endpoints: Iterable[ModelEndpoint]) -> tuple[Want, ...]:
-    """Every package that an endpoint names, once, in the order to load them: stable ones first."""
+    """Every package that an endpoint names, once, in the order to load them: stable ones first.
+
+    Where two endpoints share a package, the larger number of copies that one asks for counts.
+    """
     found: dict[str, Want] = {}
     for endpoint in endpoints:
         for want in _of(endpoint):
-            known = found.get(want.ref.triton_model)
-            if known is None or want.role < known.role:
-                found[want.ref.triton_model] = want
+            known = found.setdefault(want.ref.triton_model, want)
+            asked = max(known.instances or 0, want.instances or 0) or None
+            first = min(known, want, key=lambda item: item.role)
+            found[want.ref.triton_model] = replace(first, instances=asked)
     return tuple(sorted(found.values(), key=lambda want: (want.role, want.ref.triton_model)))
 
 
@@ -248,9 +254,10 @@ def _overdue(failure: Failure | None, now: float) -> bool:
 def _of(endpoint: ModelEndpoint) -> Iterable[Want]:
     status = endpoint.status
     judged = status.rollout.candidate if status.rollout else None
+    copies = endpoint.spec.serving.instances
     for route in status.routes:
-        yield Want(route.ref, _ROLES[route.arm], on_trial=route.ref == judged)
+        yield Want(route.ref, _ROLES[route.arm], route.ref == judged, copies)
     candidate = status.candidate.ref if status.candidate else None
     for ref in status.packages:
         coming = ref in {candidate, judged}
-        yield Want(ref, Role.CANDIDATE if coming else Role.KEPT, on_trial=coming)
+        yield Want(ref, Role.CANDIDATE if coming else Role.KEPT, coming, copies)

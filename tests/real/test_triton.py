@@ -57,9 +57,7 @@ def publish(
     good = classifier(seed=int(version)).SerializeToString()
     (folder / MODEL_ONNX).write_bytes(good if graph is None else graph)
     (folder / "tokenizer.json").write_text("{}")
-    package.write_configs(
-        folder, inputs=INPUTS, outputs=OUTPUTS, max_batch_size=16, instances=1, threads=1
-    )
+    package.write_configs(folder, inputs=INPUTS, outputs=OUTPUTS, max_batch_size=16, threads=1)
     made = Manifest(
         model="tiny",
         version=version,
@@ -248,7 +246,7 @@ async def test_a_killed_triton_has_its_models_again_after_its_return(house: Hous
     after = await house.until_ready()
     assert {model.ref for model in after.loaded} == {model.ref for model in before.loaded}
     names = {first.triton_model, second.triton_model}
-    assert await house.client.held(names) == names
+    assert (await house.client.held(names)).keys() == names
 
 
 async def test_what_nobody_names_leaves_triton_and_the_disk(house: House) -> None:
@@ -259,7 +257,7 @@ async def test_what_nobody_names_leaves_triton_and_the_disk(house: House) -> Non
     await house.settle()
     await house.settle()
     names = {first.triton_model, second.triton_model}
-    assert await house.client.held(names) == {first.triton_model}
+    assert (await house.client.held(names)).keys() == {first.triton_model}
     repository = house.process.server.model_repository
     assert not (repository / second.triton_model).exists()
     assert not (house.folder / "local" / second.package).exists()
@@ -272,7 +270,7 @@ async def test_tritons_refusals_are_told_apart(triton: TritonProcess, tmp_path: 
             await client.load("no-such-model", {})
         store = PackageStore((tmp_path / "store").as_uri())
         publish(store, tmp_path / "source", "1")
-        overrides = UploadedFiles().place("native", tmp_path / "source", "onnxruntime")
+        overrides = UploadedFiles().place("native", tmp_path / "source", "onnxruntime", 1)
         with pytest.raises(BackendMissingError):
             await client.load("native", overrides)
         await client.unload("no-such-model")
@@ -305,7 +303,7 @@ async def test_the_simulated_accelerator_answers_zeros_after_its_time(
 ) -> None:
     store = PackageStore((tmp_path / "store").as_uri())
     publish(store, tmp_path / "source", "1")
-    overrides = dict(UploadedFiles().place("sim", tmp_path / "source", "python"))
+    overrides = dict(UploadedFiles().place("sim", tmp_path / "source", "python", 1))
     overrides["file:1/model.py"] = triton_data.simulated_accelerator().read_bytes()
     client = GrpcTriton(triton.grpc, call_seconds=CALL_SECONDS, load_seconds=LOAD_SECONDS)
     try:
