@@ -131,7 +131,8 @@ def _lost(status: EndpointStatus, seen: Observed) -> Version | None:
 
 
 def _good(status: EndpointStatus, version: Version) -> bool:
-    return rejections.of(status, version.number, version.options) is None
+    options = filter(None, (version.options, version.earlier))
+    return all(rejections.of(status, version.number, item) is None for item in options)
 
 
 def _may_follow(status: EndpointStatus, version: Version) -> bool:
