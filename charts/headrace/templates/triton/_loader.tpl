@@ -14,6 +14,7 @@
   "backend" $triton.backend
   "heartbeat-seconds" $triton.loader.heartbeatSeconds
   "load-timeout-seconds" $triton.loadTimeoutSeconds
+  "auto-instances" (include "headrace.autoInstances" $root | int64)
   "unload-after-seconds" $triton.unloadAfterSeconds
   "metrics-host" "0.0.0.0"
   "metrics-port" 9303
