@@ -43,8 +43,8 @@ class Placement(Protocol):
     def resize(self, name: str, package: Path, backend: str, instances: int) -> Overrides:
         """Changes only how many copies of a placed model run.
 
-        The arguments, what is returned and what is raised are those of ``place``. Triton keeps the
-        copies that it has, and answers meanwhile.
+        The arguments, what is returned and what is raised are those of ``place``. Triton answers
+        meanwhile, by the copies that it has.
         """
         ...
 
@@ -77,7 +77,7 @@ class SharedRepository:
         return {}
 
     def resize(self, name: str, package: Path, backend: str, instances: int) -> Overrides:
-        """Replaces the configuration alone: a changed model file would be loaded anew."""
+        """Replaces the configuration alone: files that stay need not be read again."""
         aside = self._folder / name / f".{_CONFIG}"
         aside.write_text(_config(package, backend, instances), encoding="utf-8")
         aside.replace(self._folder / name / _CONFIG)

@@ -341,11 +341,11 @@ def test_shared_memory_holds_a_batch_of_every_instance_in_and_out(sizes: dict[st
         ((), 1),
         (("triton.resources.requests.cpu=2",), 2),
         (("triton.resources.limits.cpu=3", "triton.resources.requests.cpu=1"), 3),
-        (("triton.resources.limits.cpu=3999m",), 3),
+        (('triton.resources.limits.cpu="3999m"',), 3),
         (("triton.resources.limits.cpu=0.5",), 1),
         (("triton.resources.requests.cpu=16",), 4),
         (("triton.resources.requests.cpu=4", "triton.gpus=1"), 1),
-        (("triton.resources.requests.cpu=4", "triton.addresses[0]=a:1"), 1),
+        (("triton.resources.requests.cpu=4", 'triton.addresses=["a:1"]'), 1),
     ],
 )
 def test_a_model_gets_a_copy_for_each_core_that_triton_has(

@@ -114,6 +114,14 @@ class House:
         status = EndpointStatus(routes=routes, packages=packages)
         self.endpoints.put(found.model_copy(update={"status": status}))
 
+    def ask_for(self, copies: int) -> None:
+        """The endpoint's spec asks for so many copies."""
+        found = self.endpoints.get("e")
+        assert found is not None
+        serving = found.spec.serving.model_copy(update={"instances": copies})
+        spec = found.spec.model_copy(update={"serving": serving})
+        self.endpoints.put(found.model_copy(update={"spec": spec}))
+
     async def settle(self) -> LoaderReport:
         for _ in range(20):
             if not await self.loader.step():
@@ -182,6 +190,53 @@ async def test_a_package_is_loaded_and_answers_as_its_graph_does(house: House) -
             (expected,) = session.run(["logits"], tensors)
             np.testing.assert_allclose(found, expected, atol=1e-5)
     assert "Traceback" not in house.process.log.read_text()
+
+
+async def test_other_copies_are_run_without_a_request_that_fails(house: House) -> None:
+    ref = house.publish("1")
+    house.ask_for(1)
+    house.show(ref)
+    await house.settle()
+    stop = asyncio.Event()
+
+    async def call(stub: service_pb2_grpc.GRPCInferenceServiceStub) -> int:
+        request, answers = infer_request(ref.triton_model, batch(1, 8)), 0
+        while not stop.is_set():
+            answers += answer(await stub.ModelInfer(request, timeout=CALL_SECONDS)).shape == (1, 2)
+        return answers
+
+    async with grpc.aio.insecure_channel(house.process.grpc) as channel:
+        stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
+        async with asyncio.TaskGroup() as tasks:
+            callers = [tasks.create_task(call(stub)) for _ in range(2)]
+            for copies in (3, 2):
+                house.ask_for(copies)
+                report = await house.settle()
+                assert [model.instances for model in report.loaded] == [copies]
+                async with asyncio.timeout(LOAD_SECONDS):
+                    while len(model_processes(house.process)) != copies:  # noqa: ASYNC110 - Triton's
+                        await asyncio.sleep(0.05)  # old copies answer what they have begun
+            stop.set()
+    assert all(caller.result() for caller in callers)
+
+
+async def test_copies_that_can_not_be_loaded_leave_those_that_answer(
+    triton: TritonProcess, tmp_path: Path
+) -> None:
+    house = House(tmp_path, triton, SharedRepository(triton.server.model_repository))
+    ref = house.publish("1")
+    house.ask_for(1)
+    house.show(ref)
+    before = await house.settle()
+    broken = house.process.server.model_repository / ref.triton_model / "1" / MODEL_ONNX
+    broken.unlink()
+    broken.write_bytes(b"no graph")
+    house.ask_for(2)
+    after = await house.settle()
+    assert after.loaded == before.loaded
+    assert [(item.ref, item.by_version) for item in after.failed] == [(ref, False)]
+    assert await house.client.infer(ref.triton_model, batch(3, 8)) == (3, 24)
+    await house.client.close()
 
 
 async def test_requests_of_several_shapes_at_once_each_get_their_own_answer(house: House) -> None:
