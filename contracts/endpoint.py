@@ -54,11 +54,7 @@ class PinnedVersion(_Part):
 
 
 class Serving(_Part):
-    """How a version is converted and served.
-
-    A change makes a new package, but for ``instances``: how many copies run is not what a version
-    is. Loaders change it in place.
-    """
+    """How a version is converted and served. A change makes a new package, but of ``instances``."""
 
     precision: Precision = Precision.AUTO
     instances: int | None = Field(
