@@ -276,7 +276,8 @@ class Loader:
     def _copies(self, want: Want) -> int:
         """How many should run, on each GPU where there is one.
 
-        One until Triton has said what it runs models on: a GPU must not be filled for a moment.
+        One until Triton has said what it runs models on, by the first that it holds: a GPU must
+        not be filled for a moment.
         """
         if want.instances is not None:
             return want.instances
@@ -365,9 +366,6 @@ class Loader:
                 break
         running = await self._running(name)
         self._learn((running,))
-        if running.copies != self._copies(want):  # the first model: it was not known what runs it
-            copies = self._copies(want)
-            return await self._changed_to(copies, name, package, running.backend)
         return running
 
     async def _warm(self, name: str, manifest: Manifest, instances: int) -> tuple[CostPoint, ...]:
