@@ -18,7 +18,8 @@ from contracts.tasks import Task
 API_VERSION: Literal["headrace.dev/v1alpha1"] = "headrace.dev/v1alpha1"
 KIND: Literal["ModelEndpoint"] = "ModelEndpoint"
 HISTORY_LIMIT = 50
-REJECTIONS_LIMIT = 20
+REASONS_LIMIT = 20  # rejections that keep their reason, the newest
+REJECTIONS_LIMIT = 500  # records of rejections: some 70 kB
 
 
 class _Part(BaseModel):
@@ -53,10 +54,15 @@ class PinnedVersion(_Part):
 
 
 class Serving(_Part):
-    """How a version is converted and served. A change makes a new package."""
+    """How a version is converted and served. A change makes a new package, but of ``instances``."""
 
     precision: Precision = Precision.AUTO
-    instances: int = Field(1, ge=1, le=64)
+    instances: int | None = Field(
+        None,
+        ge=1,
+        le=64,
+        description="copies of a model that a Triton runs at once; left out: by its cores",
+    )
     max_batch_size: int = Field(64, ge=1, le=1024, alias="maxBatchSize")
     max_tokens: int = Field(512, ge=8, le=32768, alias="maxTokens", description="tokens a text")
     length_buckets: Literal["auto"] | tuple[int, ...] = Field("auto", alias="lengthBuckets")
@@ -154,7 +160,7 @@ class Rejection(_Part):
 
     version: str
     options: str = Field(description="digest of the serving options that it was judged under")
-    reason: str
+    reason: str = Field(description="empty for those long ago: MLflow's tags have it")
     at: float = Field(description="unix time, seconds")
 
 
@@ -183,6 +189,9 @@ class EndpointStatus(_Part):
     commands: tuple[CommandOutcome, ...] = ()
     notes: tuple[str, ...] = Field((), description="wishes of the spec that can't be granted")
     rejected: tuple[Rejection, ...] = ()
+    rejected_through: int = Field(
+        0, description="latest tries no version up to this number: too many newer were rejected"
+    )
     history: Annotated[tuple[Transition, ...], Field(max_length=HISTORY_LIMIT)] = ()
     outdated: SkipJsonSchema[bool] = Field(
         False, exclude=True, description="about an earlier spec; told by a cluster, stored nowhere"

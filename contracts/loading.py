@@ -16,12 +16,16 @@ class CostPoint(BaseModel):
 
 
 class LoadedModel(BaseModel):
-    """A package that Triton holds ready, with its measured cost table."""
+    """A package that Triton holds ready, with its measured cost table.
+
+    The costs are those of a batch while ``instances`` copies run.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     ref: ModelRef
     costs: tuple[CostPoint, ...] = ()
+    instances: int = Field(0, ge=0, description="batches that it runs at once; 0: not told")
 
 
 class LoadFailure(BaseModel):
@@ -42,6 +46,8 @@ class LoaderReport(BaseModel):
     loader: str
     triton_grpc: str = Field(description="host:port at which gateways reach this Triton")
     at: float = Field(description="unix time, seconds")
-    ready: bool = Field(description="Triton answers and holds every stable package")
+    ready: bool = Field(
+        description="Triton answers and holds every stable package, but those that it long fails at"
+    )
     loaded: tuple[LoadedModel, ...] = ()
     failed: tuple[LoadFailure, ...] = ()

@@ -92,7 +92,7 @@ class Manifest(_Part):
     labels: tuple[str, ...] = ()
     dimension: int | None = Field(None, description="of an embedding")
     precision: Precision
-    instances: int = 1
+    instances: int = Field(1, description="of earlier releases; the endpoint says it now")
     max_batch_size: int
     length_buckets: tuple[int, ...] = Field(description="row lengths, ascending; last = max tokens")
     tokenizer: TokenizerSpec

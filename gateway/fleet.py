@@ -52,7 +52,7 @@ class Replica:
         self.breaker = Breaker()
         self.failed = 0  # batches in a row that the model failed at
         self._instances = instances
-        self._most = instances * ahead
+        self._ahead = ahead
         self._flights: list[Flight] = []
         self._running = 0
         self._expected = 0.0
@@ -85,9 +85,10 @@ class Replica:
                 batches than are usually sent ahead: up to some times as many.
         """
         flying = len(self._flights)
-        spare = self._most - max(flying, self._instances)
+        most = self._instances * self._ahead
+        spare = most - max(flying, self._instances)
         if spare <= 0 and self._expected < cover_seconds * self._instances:
-            return int(flying < _MOST_COVER * self._most)
+            return int(flying < _MOST_COVER * most)
         return max(0, spare)
 
     @property
@@ -133,12 +134,26 @@ class Replica:
         self._expected = self._expected - flight.expected if self._flights else 0.0
         if flight.started is None:  # it overtook one that was sent before
             return now - flight.sent
-        successor = next((f for f in self._flights if f.started is None), None)
-        if successor is None:
-            self._running -= 1
-        else:
-            successor.started = now
+        self._running -= 1
+        self._start_waiting(now)
         return now - flight.started
+
+    def resize(self, instances: int, now: float) -> bool:
+        """Takes note of how many batches it runs at once from now on; true if that is news."""
+        if instances == self._instances:
+            return False
+        self._instances = instances
+        self._start_waiting(now)
+        return True
+
+    def _start_waiting(self, now: float) -> None:
+        """Counts the batches that wait there as begun, as far as instances are free."""
+        for flight in self._flights:
+            if self._running >= self._instances:
+                return
+            if flight.started is None:
+                flight.started = now
+                self._running += 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,6 +227,11 @@ class Fleet:
         """
         self._watchers[model] = on_change
         return tuple(self._replica(address, model, instances) for address in self._engines)
+
+    def resize(self, address: str, model: str, instances: int, now: float) -> bool:
+        """Takes note of how many batches of a package a Triton runs at once; true if it is news."""
+        replica = self._replicas.get((address, model))
+        return replica is not None and replica.resize(instances, now)
 
     def forget(self, model: str) -> None:
         """Drops the replicas of a package that no route needs any more."""

@@ -222,6 +222,7 @@ class Reconciler:
         if moved:
             for lane in self._lanes.values():
                 self._connect(lane)
+        self._resize()
         self._seed()
         self._withhold(endpoints)
         table = build_table(endpoints, self._opened, self._table, self._serves, self._withheld)
@@ -300,6 +301,17 @@ class Reconciler:
 
         model = lane.model
         lane.connect(self._fleet.replicas(model.name, model.manifest.instances, on_change))
+
+    def _resize(self) -> None:
+        """Tells lanes how many batches each Triton runs at once, as its loader reports it."""
+        now = asyncio.get_running_loop().time()
+        for report in self._world.reports:
+            for loaded in report.loaded:
+                name, lane = loaded.ref.triton_model, self._lanes.get(loaded.ref.package)
+                if lane is None or not loaded.instances:
+                    continue
+                if self._fleet.resize(report.triton_grpc, name, loaded.instances, now):
+                    lane.wake()
 
     def _seed(self) -> None:
         """Gives lanes the costs that each loader measured on its own Triton."""

@@ -45,14 +45,19 @@ def options_digest(
     threads: int,
     allow_pickle: bool,
     allow_remote_code: bool,
+    instances: int = 1,
 ) -> str:
-    """SHA-256 (hex) of all that decides what a conversion makes of a version, or why it fails."""
+    """SHA-256 (hex) of all that decides what a conversion makes of a version, or why it fails.
+
+    ``spec.serving.instances`` is not among it. Earlier releases had it in, so that ``instances``
+    other than 1 gives the digest under which they knew a conversion.
+    """
     told = [
         REVISION,
         version.model,
         version.number,
         version.identity,
-        spec.serving.model_dump(mode="json"),
+        {**spec.serving.model_dump(mode="json"), "instances": instances},
         spec.task,
         threads,
         allow_pickle,

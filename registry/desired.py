@@ -3,8 +3,8 @@
 Called by the loader in each pass. No clock, no file and no network in it.
 """
 
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Container, Iterable, Mapping
+from dataclasses import dataclass, replace
 from enum import IntEnum
 
 from pydantic import BaseModel, ConfigDict
@@ -14,6 +14,11 @@ from contracts.model import ModelRef
 
 FIRST_RETRY_SECONDS = 1.0
 LAST_RETRY_SECONDS = 60.0
+# How long a Triton that holds other stable packages is unready for one that it fails to load. It
+# may be one that takes the place of a Triton that holds it, so that a store or a disk that is away
+# is waited for; a package that Triton itself refuses will hardly be loaded later.
+REFUSED_GRACE_SECONDS = 60.0
+AWAY_GRACE_SECONDS = 600.0
 CRASHES_ALLOWED = 1  # a candidate under which Triton died more often is refused
 
 # Words in Triton's refusals that speak of the machine, not of the model.
@@ -52,12 +57,14 @@ class Want:
     """A package that some endpoint names.
 
     ``on_trial``: it has not proven itself yet, so that it is blamed where Triton dies under it. So
-    is a candidate, and a stable version in its bake.
+    is a candidate, and a stable version in its bake. ``instances``: copies that run at once; None:
+    as many as suit Triton's machine.
     """
 
     ref: ModelRef
     role: Role
     on_trial: bool = False
+    instances: int | None = None
 
 
 class Entry(BaseModel):
@@ -147,23 +154,31 @@ class Ledger(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why a package is not loaded. ``retry_at`` is None where trying again would not help."""
+    """Why a package is not loaded. ``retry_at`` is None where trying again would not help.
+
+    ``since`` is the time of the first failure in a row, unix seconds.
+    """
 
     ref: ModelRef
     reason: str
     by_version: bool
     attempts: int
+    since: float
     retry_at: float | None
 
 
 def wanted(endpoints: Iterable[ModelEndpoint]) -> tuple[Want, ...]:
-    """Every package that an endpoint names, once, in the order to load them: stable ones first."""
+    """Every package that an endpoint names, once, in the order to load them: stable ones first.
+
+    Where two endpoints share a package, the larger number of copies that one asks for counts.
+    """
     found: dict[str, Want] = {}
     for endpoint in endpoints:
         for want in _of(endpoint):
-            known = found.get(want.ref.triton_model)
-            if known is None or want.role < known.role:
-                found[want.ref.triton_model] = want
+            known = found.setdefault(want.ref.triton_model, want)
+            asked = max(known.instances or 0, want.instances or 0) or None
+            first = min(known, want, key=lambda item: item.role)
+            found[want.ref.triton_model] = replace(first, instances=asked)
     return tuple(sorted(found.values(), key=lambda want: (want.role, want.ref.triton_model)))
 
 
@@ -178,7 +193,14 @@ def failed(
     attempts = previous.attempts + 1 if previous else 1
     final = by_version and (want.on_trial or want.role is not Role.STABLE)
     delay = min(LAST_RETRY_SECONDS, FIRST_RETRY_SECONDS * 2.0 ** min(attempts - 1, 16))
-    return Failure(want.ref, reason, by_version, attempts, None if final else now + delay)
+    return Failure(
+        want.ref,
+        reason,
+        by_version,
+        attempts,
+        since=previous.since if previous else now,
+        retry_at=None if final else now + delay,
+    )
 
 
 def is_version_fault(refusal: str) -> bool:
@@ -191,17 +213,51 @@ def may_try(failure: Failure | None, now: float) -> bool:
     return failure is None or (failure.retry_at is not None and now >= failure.retry_at)
 
 
-def missing_stable(wants: Iterable[Want], loaded: Mapping[str, object]) -> bool:
-    """Whether a stable package is not loaded; a candidate never makes a Triton unready."""
-    return any(want.role is Role.STABLE and want.ref.triton_model not in loaded for want in wants)
+def missing_stable(wants: Iterable[Want], loaded: Container[str]) -> tuple[ModelRef, ...]:
+    """The stable packages that are not loaded; a candidate never makes a Triton unready."""
+    return tuple(
+        want.ref
+        for want in wants
+        if want.role is Role.STABLE and want.ref.triton_model not in loaded
+    )
+
+
+def awaited(
+    wants: Iterable[Want], loaded: Container[str], failures: Mapping[str, Failure], now: float
+) -> tuple[ModelRef, ...]:
+    """The missing stable packages for which a Triton should get no requests yet.
+
+    None of them where it holds others, and has failed for long to load each of these: what it has
+    must not stay unserved for what it can't have. One that holds none is never ready: it could
+    take the place of one that does.
+
+    Args:
+        wants: what endpoints name.
+        loaded: Triton's names of what it holds.
+        failures: why a package is not loaded, by Triton's name of it.
+        now: unix time, seconds.
+    """
+    stable = [want for want in wants if want.role is Role.STABLE]
+    missing = missing_stable(stable, loaded)
+    if len(missing) == len(stable):
+        return missing
+    return tuple(ref for ref in missing if not _overdue(failures.get(ref.triton_model), now))
+
+
+def _overdue(failure: Failure | None, now: float) -> bool:
+    if failure is None:
+        return False
+    grace = REFUSED_GRACE_SECONDS if failure.by_version else AWAY_GRACE_SECONDS
+    return now - failure.since >= grace
 
 
 def _of(endpoint: ModelEndpoint) -> Iterable[Want]:
     status = endpoint.status
     judged = status.rollout.candidate if status.rollout else None
+    copies = endpoint.spec.serving.instances
     for route in status.routes:
-        yield Want(route.ref, _ROLES[route.arm], on_trial=route.ref == judged)
+        yield Want(route.ref, _ROLES[route.arm], route.ref == judged, copies)
     candidate = status.candidate.ref if status.candidate else None
     for ref in status.packages:
         coming = ref in {candidate, judged}
-        yield Want(ref, Role.CANDIDATE if coming else Role.KEPT, on_trial=coming)
+        yield Want(ref, Role.CANDIDATE if coming else Role.KEPT, coming, copies)

@@ -9,8 +9,9 @@ loader before it, put there.
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -30,7 +31,7 @@ from registry.errors import (
 from registry.placement import Placement
 from registry.reporter import Reporter
 from registry.reports import Reports
-from registry.triton_client import Triton
+from registry.triton_client import Running, Triton
 from registry.triton_config import BACKEND_ONNXRUNTIME, BACKEND_PYTHON
 from service import durable
 
@@ -55,7 +56,10 @@ class PackageCache(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LoaderOptions:
-    """How one loader works. ``backends`` are tried in their order."""
+    """How one loader works. ``backends`` are tried in their order.
+
+    ``auto_instances``: copies of a model on CPUs whose endpoint names no number; on GPUs one each.
+    """
 
     name: str
     triton_grpc: str
@@ -65,6 +69,7 @@ class LoaderOptions:
     heartbeat_seconds: float = 2.0
     unload_after_seconds: float = 600.0
     warmup_seconds: float = 1.5
+    auto_instances: int = 1
 
 
 class Loader:
@@ -90,12 +95,15 @@ class Loader:
         self._now = now
         self._known: tuple[ModelEndpoint, ...] = ()
         self._loaded: dict[str, LoadedModel] = {}
-        self._costs: dict[str, tuple[CostPoint, ...]] = {}
+        self._measured: dict[str, LoadedModel] = {}
         self._failures: dict[str, Failure] = {}
         self._backend: str | None = None
+        self._on_gpu: bool | None = None
         self._answers = False
         self._read_once = False
         self._complete = False  # stays while Triton loses nothing
+        self._awaited: tuple[ModelRef, ...] = ()
+        self._missing: tuple[ModelRef, ...] = ()
         self._ledger = _read_ledger(options.ledger_file)
         self._adopt(reports.get(options.name))
 
@@ -125,12 +133,15 @@ class Loader:
     def unready(self) -> str:
         """Why this Triton should get no requests yet; empty where it may.
 
-        Once it held every stable package it stays ready while it loses none: a version that is
-        promoted later never takes a serving Triton out.
+        Once it held every stable package that it can it stays ready while it loses none: a version
+        that is promoted later never takes a serving Triton out.
         """
         if not self._answers:
             return "Triton does not answer"
-        return "" if self._complete else "a stable version is not loaded yet"
+        if self._complete:
+            return ""
+        why = "; ".join(map(self._why, self._awaited)) or "no endpoint was read yet"
+        return f"a stable version is not loaded yet: {why}"
 
     def stable(self) -> tuple[ModelRef, ...]:
         """The stable packages that Triton holds now."""
@@ -156,12 +167,15 @@ class Loader:
         if told_all:  # else who knows what is unwanted
             self._write_ledger(self._ledger.judged(wants, self._now()))
         want = self._next(wants)
+        changed = self._unlike(wants, held)
         if want is not None:
-            await self._load(want, already_held=want.ref.triton_model in held)
+            await self._load(want, held.get(want.ref.triton_model))
+        elif changed is not None:
+            await self._resize(changed, held[changed.ref.triton_model])
         elif told_all:
             await self._unload_expired()
         await self._report(wants)
-        return want is not None
+        return want is not None or changed is not None
 
     # What is
 
@@ -180,7 +194,7 @@ class Loader:
     def _adopt(self, report: LoaderReport | None) -> None:
         """Costs that this loader measured before it was restarted still hold."""
         for model in report.loaded if report else ():
-            self._costs[model.ref.triton_model] = model.costs
+            self._measured[model.ref.triton_model] = model
             self._loaded[model.ref.triton_model] = model
 
     def _triton_is_away(self, reason: str) -> None:
@@ -189,10 +203,11 @@ class Loader:
         self._answers = False
         self._backend = None
 
-    def _see(self, held: frozenset[str], wants: tuple[Want, ...]) -> None:
+    def _see(self, held: Mapping[str, Running], wants: tuple[Want, ...]) -> None:
         """Takes in what Triton holds; what it lost shows that it was restarted."""
         self._answers = True
-        lost = set(self._loaded) - held
+        self._learn(held.values())
+        lost = set(self._loaded) - held.keys()
         if lost:
             log.warning("Triton lost %s: it was restarted", ", ".join(sorted(lost)))
             metrics.TRITON_RESTARTS.inc()
@@ -201,12 +216,10 @@ class Loader:
             for want in wants:
                 if want.ref.triton_model in lost and not self._ledger.in_order:
                     self._crashed(want)
-        found = self._ledger.found(held, wants)
+        found = self._ledger.found(held.keys(), wants)
         self._write_ledger(found.left(in_order=False))
         self._loaded = {name: model for name, model in self._loaded.items() if name in held}
-        names = {want.ref.triton_model for want in wants}
-        self._failures = {name: item for name, item in self._failures.items() if name in names}
-
+        self._keep_failures(wants, held)
         for want in wants:
             crashes = self._ledger.crashes(want.ref)
             known = self._failures.get(want.ref.triton_model)
@@ -214,6 +227,20 @@ class Loader:
             if want.on_trial and crashes > desired.CRASHES_ALLOWED and not told:
                 reason = f"Triton ended {crashes} times while it held or loaded the version"
                 self._fail(want, reason, by_version=True)
+
+    def _learn(self, running: Iterable[Running]) -> None:
+        """Whether this Triton runs models on GPUs; it says so of what it holds."""
+        for how in running:
+            self._on_gpu = how.on_gpu
+
+    def _keep_failures(self, wants: tuple[Want, ...], held: Mapping[str, Running]) -> None:
+        """Forgets failures at what nobody wants any more, or wants as it is by now."""
+        missing = {
+            want.ref.triton_model
+            for want in wants
+            if want.ref.triton_model not in self._loaded or self._differs(want, held)
+        }
+        self._failures = {name: item for name, item in self._failures.items() if name in missing}
 
     def _crashed(self, want: Want) -> None:
         """Notes that Triton died under a package, also for the loader after this one."""
@@ -230,15 +257,42 @@ class Loader:
                 return want
         return None
 
-    async def _load(self, want: Want, *, already_held: bool) -> None:
+    def _unlike(self, wants: tuple[Want, ...], held: Mapping[str, Running]) -> Want | None:
+        """A package that is loaded, with other copies than are wanted, or than were measured."""
+        now = self._now()
+        for want in wants:
+            known = self._failures.get(want.ref.triton_model)
+            if desired.may_try(known, now) and self._differs(want, held):
+                return want
+        return None
+
+    def _differs(self, want: Want, held: Mapping[str, Running]) -> bool:
+        name = want.ref.triton_model
+        running, loaded = held.get(name), self._loaded.get(name)
+        if running is None or loaded is None:
+            return False
+        return (running.copies, running.instances) != (self._copies(want), loaded.instances)
+
+    def _copies(self, want: Want) -> int:
+        """How many should run, on each GPU where there is one.
+
+        One until Triton has said what it runs models on, by the first that it holds: a GPU must
+        not be filled for a moment.
+        """
+        if want.instances is not None:
+            return want.instances
+        return self._options.auto_instances if self._on_gpu is False else 1
+
+    async def _load(self, want: Want, running: Running | None) -> None:
+        """Brings a package in, or takes up one that Triton runs already."""
         name = want.ref.triton_model
         started = time.monotonic()
         try:
             package = await asyncio.to_thread(self._packages.fetch, want.ref)
             manifest = Manifest.model_validate_json((package / MANIFEST).read_bytes())
-            if not already_held:
-                await self._put(want.ref, package)
-            costs = await self._warm(name, manifest)
+            if running is None:
+                running = await self._put(want, package)
+            costs = await self._warm(name, manifest, running.instances)
         except TritonUnavailableError as error:
             self._triton_is_away(str(error))
             self._fail(want, str(error), by_version=False)
@@ -248,21 +302,60 @@ class Loader:
         except (RegistryError, OSError, ValueError) as error:
             self._fail(want, str(error), by_version=False)
         else:
-            self._failures.pop(name, None)
-            self._costs[name] = costs
-            self._loaded[name] = LoadedModel(ref=want.ref, costs=costs)
+            self._take(want, running, costs)
             seconds = time.monotonic() - started
             metrics.LOAD_SECONDS.observe(seconds)
             log.info("loaded %s", name, extra={"seconds": round(seconds, 3)})
 
-    async def _put(self, ref: ModelRef, package: Path) -> None:
-        """Loads by the first backend that this Triton has."""
-        name = ref.triton_model
-        self._write_ledger(self._ledger.placed(ref))
+    def _take(self, want: Want, running: Running, costs: tuple[CostPoint, ...]) -> None:
+        name = want.ref.triton_model
+        self._failures.pop(name, None)
+        model = LoadedModel(ref=want.ref, costs=costs, instances=running.instances)
+        self._loaded[name] = self._measured[name] = model
+
+    async def _resize(self, want: Want, running: Running) -> None:
+        """Runs another number of copies of a package, which answers meanwhile as it was.
+
+        Costs are measured anew, for a batch takes longer while others run beside it. A failure is
+        never the version's fault: it goes on with the copies that it has.
+        """
+        name, copies = want.ref.triton_model, self._copies(want)
+        try:
+            package = await asyncio.to_thread(self._packages.fetch, want.ref)
+            manifest = Manifest.model_validate_json((package / MANIFEST).read_bytes())
+            if running.copies != copies:
+                running = await self._changed_to(copies, name, package, running.backend)
+            costs = await self._measure(name, manifest, running.instances)
+        except TritonUnavailableError as error:
+            self._triton_is_away(str(error))
+            self._fail(want, str(error), by_version=False)
+        except (RegistryError, OSError, ValueError) as error:
+            reason = f"it goes on with {running.copies} copies in place of {copies}: {error}"
+            self._fail(want, reason, by_version=False)
+        else:
+            self._take(want, running, costs)
+            log.info("%s runs %d at once", name, running.instances)
+
+    async def _changed_to(self, copies: int, name: str, package: Path, backend: str) -> Running:
+        resize = self._placement.resize
+        overrides = await asyncio.to_thread(resize, name, package, backend, copies)
+        await self._triton.load(name, overrides)
+        return await self._running(name)
+
+    async def _running(self, name: str) -> Running:
+        held = await self._triton.held((name,))
+        if name not in held:
+            raise TritonUnavailableError(f"Triton lost {name} while it was loaded")
+        return held[name]
+
+    async def _put(self, want: Want, package: Path) -> Running:
+        """Loads by the first backend that this Triton has; returns how it is run."""
+        name = want.ref.triton_model
+        self._write_ledger(self._ledger.placed(want.ref))
         backends = (self._backend,) if self._backend else self._options.backends
         for position, backend in enumerate(backends, start=1):
-            place = self._placement.place
-            overrides = await asyncio.to_thread(place, name, package, backend)
+            place, copies = self._placement.place, self._copies(want)
+            overrides = await asyncio.to_thread(place, name, package, backend, copies)
             try:
                 await self._triton.load(name, overrides)
             except BackendMissingError:
@@ -270,18 +363,24 @@ class Loader:
                     raise
             else:
                 self._backend = backend
-                return
+                break
+        running = await self._running(name)
+        self._learn((running,))
+        return running
 
-    async def _warm(self, name: str, manifest: Manifest) -> tuple[CostPoint, ...]:
-        def infer(tensors: warmup.Tensors) -> warmup.Answered:
-            return self._triton.infer(name, tensors)
+    async def _warm(self, name: str, manifest: Manifest, instances: int) -> tuple[CostPoint, ...]:
+        known = self._measured.get(name)
+        if known is None or known.instances != instances:
+            return await self._measure(name, manifest, instances)
+        await warmup.touch(partial(self._triton.infer, name), manifest, instances)
+        return known.costs
 
-        known = self._costs.get(name)
-        if known is not None:
-            await warmup.touch(infer, manifest)
-            return known
+    async def _measure(
+        self, name: str, manifest: Manifest, instances: int
+    ) -> tuple[CostPoint, ...]:
+        infer = partial(self._triton.infer, name)
         budget = self._options.warmup_seconds
-        return await warmup.measure(infer, manifest, budget_seconds=budget)
+        return await warmup.measure(infer, manifest, copies=instances, budget_seconds=budget)
 
     async def _unload_expired(self) -> None:
         expired = self._ledger.expired(self._now(), self._options.unload_after_seconds)
@@ -290,7 +389,7 @@ class Loader:
             await asyncio.to_thread(self._placement.remove, name)
             await asyncio.to_thread(self._packages.forget, self._ledger.entries[name].ref)
             self._write_ledger(self._ledger.without(name))
-            for memory in (self._loaded, self._costs):
+            for memory in (self._loaded, self._measured):
                 memory.pop(name, None)
             log.info("unloaded %s, which no endpoint names any more", name)
 
@@ -306,13 +405,12 @@ class Loader:
 
     async def _report(self, wants: tuple[Want, ...]) -> None:
         loaded = tuple(self._loaded.values()) if self._answers else ()
-        missing = desired.missing_stable(wants, self._loaded)
-        self._complete |= self._answers and self._read_once and not missing
+        self._judge_readiness(wants)
         report = LoaderReport(
             loader=self._options.name,
             triton_grpc=self._options.triton_grpc,
             at=self._now(),
-            ready=self._answers and not missing,
+            ready=self._answers and not self._awaited,
             loaded=loaded,
             failed=tuple(
                 LoadFailure(ref=item.ref, reason=item.reason, by_version=item.by_version)
@@ -320,6 +418,22 @@ class Loader:
             ),
         )
         await self._reporter.tell(report)
+
+    def _judge_readiness(self, wants: tuple[Want, ...]) -> None:
+        held = self._loaded if self._answers else {}
+        missing = desired.missing_stable(wants, held)
+        metrics.MISSING_STABLE.set(len(missing))
+        self._awaited = desired.awaited(wants, held, self._failures, self._now())
+        self._complete |= self._answers and self._read_once and not self._awaited
+        given_up = () if self._awaited else missing
+        if given_up and given_up != self._missing:
+            why = "; ".join(map(self._why, given_up))
+            log.warning("Triton gets requests for what it holds, without %s", why)
+        self._missing = given_up
+
+    def _why(self, ref: ModelRef) -> str:
+        failure = self._failures.get(ref.triton_model)
+        return f"{ref.triton_model} ({failure.reason})" if failure else ref.triton_model
 
     def _write_ledger(self, ledger: Ledger) -> None:
         if ledger != self._ledger:

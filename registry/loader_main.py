@@ -15,7 +15,7 @@ from pathlib import Path
 
 from contracts.manifest import MANIFEST, Manifest
 from contracts.model import ModelRef
-from registry import places
+from registry import cores, places
 from registry.examiner import Examiner
 from registry.loader import Loader, LoaderOptions
 from registry.package_cache import LocalPackages
@@ -99,6 +99,7 @@ def build(
         heartbeat_seconds=settings.heartbeat_seconds,
         unload_after_seconds=settings.unload_after_seconds,
         warmup_seconds=settings.warmup_seconds,
+        auto_instances=settings.auto_instances or cores.copies(),
     )
     placement: Placement = UploadedFiles()
     if settings.model_repository:

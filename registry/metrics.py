@@ -47,6 +47,10 @@ LOAD_SECONDS = Histogram(
 LOAD_FAILURES = Counter(
     "headrace_loader_load_failures_total", "Loads that failed, by who is at fault.", ["fault"]
 )
+MISSING_STABLE = Gauge(
+    "headrace_loader_missing_stable_packages",
+    "Stable packages that Triton does not hold: their requests go to other Tritons, or fail.",
+)
 TRITON_RESTARTS = Counter(
     "headrace_loader_triton_restarts_total", "Times that Triton was found without its models."
 )

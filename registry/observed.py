@@ -14,10 +14,14 @@ from registry.job import Failed, Progress, Signature
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """A registered version, with the digest of all that decides how it is converted."""
+    """A registered version, with the digest of all that decides how it is converted.
+
+    ``earlier`` is the digest that earlier releases gave it; empty where it is the same.
+    """
 
     number: str
     options: str
+    earlier: str = ""
 
 
 @dataclass(frozen=True, slots=True)

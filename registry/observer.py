@@ -74,7 +74,7 @@ class Observer:
             seen = await self._with_stable(seen, endpoint.status.stable)
         target = planning.chosen(endpoint.spec, endpoint.status, seen)
         if target is not None:
-            seen = await self._with_package(seen, target)
+            seen = await self._with_package(seen, target, endpoint.status.stable)
         return self._with_job(seen, target), target
 
     async def _with_stable(self, seen: Observed, ref: ModelRef) -> Observed:
@@ -89,23 +89,43 @@ class Observer:
         version = planning.numbered(seen, ref.version)
         if version is None:
             return seen
-        seen = await self._with_package(seen, version)
+        seen = await self._with_package(seen, version, ref)
         anew = seen.packages.get(version.options)
         if anew is None:
             return seen
         return replace(seen, stable=anew.signature, stable_gone=anew.ref != ref)
 
-    async def _with_package(self, seen: Observed, version: Version) -> Observed:
+    async def _with_package(
+        self, seen: Observed, version: Version, stable: ModelRef | None
+    ) -> Observed:
         """With what the store says about this version."""
         if version.options in seen.packages:
             return seen
         try:
             package = await self._package(version.options)
+            serves = package is not None and package.ref == stable
+            if version.earlier and not serves:
+                package = await self._adopted(version, stable, package)
         except StoreError as error:
             return replace(seen, fault=str(error))
         if package is None:
             return seen
         return replace(seen, packages={**seen.packages, version.options: package})
+
+    async def _adopted(
+        self, version: Version, stable: ModelRef | None, package: Package | None
+    ) -> Package | None:
+        """The package that an earlier release made of this version, where it is to be kept.
+
+        That is where it serves, or where there is no other: nobody asked for another conversion.
+        """
+        before = await self._package(version.earlier)
+        if before is None or (package is not None and before.ref != stable):
+            return package
+        put = partial(self._index.put, version.options, before.ref)
+        adopted = await self._patience.ask(f"put {version.options}", put)
+        self._known[version.options] = (adopted, self._now())
+        return adopted
 
     def _with_job(self, seen: Observed, target: Version | None) -> Observed:
         """With what the running conversions say about the target."""
@@ -130,14 +150,17 @@ class Observer:
 
     def _version(self, spec: EndpointSpec, version: RegisteredVersion) -> Version:
         given = self._conditions
-        digest = options_digest(
+        digest = partial(
+            options_digest,
             spec,
             version,
             threads=given.threads,
             allow_pickle=given.allow_pickle,
             allow_remote_code=given.allow_remote_code,
         )
-        return Version(version.number, digest)
+        instances = spec.serving.instances or 1
+        earlier = digest(instances=instances) if instances != 1 else ""
+        return Version(version.number, digest(), earlier)
 
     async def _package(self, options: str) -> Package | None:
         """The package of a version under these options, if it was converted before."""

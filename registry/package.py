@@ -34,7 +34,6 @@ def write_configs(
     inputs: tuple[TensorSpec, ...],
     outputs: tuple[TensorSpec, ...],
     max_batch_size: int,
-    instances: int,
     threads: int,
 ) -> None:
     """Writes Triton's configuration for both backends."""
@@ -42,7 +41,6 @@ def write_configs(
         inputs=inputs,
         outputs=outputs,
         max_batch_size=max_batch_size,
-        instances=instances,
         threads=threads,
     )
     (folder / CONFIG_PYTHON).write_text(python, encoding="utf-8")

@@ -20,19 +20,31 @@ _CONFIGS = {
 }
 
 
+_CONFIG = "config.pbtxt"
+
+
 class Placement(Protocol):
     """A way to bring models to one Triton."""
 
-    def place(self, name: str, package: Path, backend: str) -> Overrides:
+    def place(self, name: str, package: Path, backend: str, instances: int) -> Overrides:
         """Brings the files; returns what the load call must carry.
 
         Args:
             name: Triton's name of the model.
             package: folder of a verified package.
             backend: ``python`` or ``onnxruntime``.
+            instances: copies that run at once, on each GPU where there is one.
 
         Raises:
             OSError: no space, no right to write.
+        """
+        ...
+
+    def resize(self, name: str, package: Path, backend: str, instances: int) -> Overrides:
+        """Changes only how many copies of a placed model run.
+
+        The arguments, what is returned and what is raised are those of ``place``. Triton answers
+        meanwhile, by the copies that it has.
         """
         ...
 
@@ -50,18 +62,25 @@ class SharedRepository:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def place(self, name: str, package: Path, backend: str) -> Overrides:
+    def place(self, name: str, package: Path, backend: str, instances: int) -> Overrides:
         """Lays the model out; the load call carries nothing."""
         aside = self._folder / f".{name}"
         shutil.rmtree(aside, ignore_errors=True)
         version = aside / triton_config.VERSION_FOLDER
         version.mkdir(parents=True)
-        shutil.copyfile(package / _CONFIGS[backend], aside / "config.pbtxt")
+        (aside / _CONFIG).write_text(_config(package, backend, instances), encoding="utf-8")
         _link(package / MODEL_ONNX, version / MODEL_ONNX)
         if backend == triton_config.BACKEND_PYTHON:
             shutil.copyfile(triton_data.python_model(), version / triton_config.MODEL_PY)
         self.remove(name)
         aside.rename(self._folder / name)
+        return {}
+
+    def resize(self, name: str, package: Path, backend: str, instances: int) -> Overrides:
+        """Replaces the configuration alone: files that stay need not be read again."""
+        aside = self._folder / name / f".{_CONFIG}"
+        aside.write_text(_config(package, backend, instances), encoding="utf-8")
+        aside.replace(self._folder / name / _CONFIG)
         return {}
 
     def remove(self, name: str) -> None:
@@ -72,10 +91,10 @@ class SharedRepository:
 class UploadedFiles:
     """A Triton with no folder in common: the load call carries the configuration and the files."""
 
-    def place(self, name: str, package: Path, backend: str) -> Overrides:
+    def place(self, name: str, package: Path, backend: str, instances: int) -> Overrides:
         """Reads the files into the load call's parameters."""
         del name
-        config = (package / _CONFIGS[backend]).read_text(encoding="utf-8")
+        config = _config(package, backend, instances)
         folder = f"file:{triton_config.VERSION_FOLDER}"
         overrides: dict[str, str | bytes] = {
             "config": triton_config.as_json(config),
@@ -86,8 +105,17 @@ class UploadedFiles:
             overrides[f"{folder}/{triton_config.MODEL_PY}"] = model
         return overrides
 
+    def resize(self, name: str, package: Path, backend: str, instances: int) -> Overrides:
+        """The same as ``place``: Triton compares what it is sent with what it has."""
+        return self.place(name, package, backend, instances)
+
     def remove(self, name: str) -> None:
         """Nothing was left: Triton removes what it was sent."""
+
+
+def _config(package: Path, backend: str, instances: int) -> str:
+    text = (package / _CONFIGS[backend]).read_text(encoding="utf-8")
+    return triton_config.with_instances(text, instances)
 
 
 def _link(source: Path, target: Path) -> None:

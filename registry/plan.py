@@ -8,6 +8,7 @@ under the same options; a fault of the environment blocks and is tried again. Be
 two calls changes nothing: everything it needs to go on is in the status and in what is observed.
 """
 
+from contracts import rejections
 from contracts.endpoint import (
     AliasVersion,
     Candidate,
@@ -71,7 +72,7 @@ def chosen(spec: EndpointSpec, status: EndpointStatus, seen: Observed) -> Versio
     if isinstance(spec.version, FollowVersion):
         least = int(status.stable.version) if status.stable else 0
         newer = [item for item in seen.versions or () if int(item.number) >= least]
-        return next((item for item in newer if _good(status, item)), None)
+        return next((item for item in newer if _may_follow(status, item)), None)
     named = _wanted(spec, seen)
     return named if named is not None and _good(status, named) else None
 
@@ -130,10 +131,12 @@ def _lost(status: EndpointStatus, seen: Observed) -> Version | None:
 
 
 def _good(status: EndpointStatus, version: Version) -> bool:
-    return not any(
-        item.version == version.number and item.options == version.options
-        for item in status.rejected
-    )
+    options = filter(None, (version.options, version.earlier))
+    return all(rejections.of(status, version.number, item) is None for item in options)
+
+
+def _may_follow(status: EndpointStatus, version: Version) -> bool:
+    return _good(status, version) and not rejections.is_passed_over(status, version.number)
 
 
 def _settled(status: EndpointStatus, target: Version, seen: Observed) -> bool:
@@ -171,10 +174,7 @@ def _idle(spec: EndpointSpec, status: EndpointStatus, seen: Observed) -> Endpoin
         return status  # the version that is in its bake
     if newest is None:
         return transitions.showing(status, None)
-    rejection = next(
-        (r for r in status.rejected if (r.version, r.options) == (newest.number, newest.options)),
-        None,
-    )
+    rejection = rejections.of(status, newest.number, newest.options)
     if rejection is None:
         return transitions.showing(status, None)
     if shown is not None and shown.version == newest.number and shown.phase in _ENDED:
@@ -184,7 +184,7 @@ def _idle(spec: EndpointSpec, status: EndpointStatus, seen: Observed) -> Endpoin
         Candidate(
             version=newest.number,
             phase=Phase.REJECTED,
-            reason=rejection.reason,
+            reason=rejection.reason or "it was rejected: MLflow's tags of the version say why",
             options=newest.options,
         ),
     )

@@ -40,6 +40,11 @@ class LoaderSettings:
     load_timeout_seconds: float = option(120.0, "Deadline of one load and of one warm-up batch.")
     unload_after_seconds: float = option(600.0, "Time that a model stays after nobody names it.")
     warmup_seconds: float = option(1.5, "Time to measure a model's batches after its load.")
+    auto_instances: int = option(
+        0,
+        "Copies of a model on CPUs whose endpoint names no number; 0: one for each CPU that this "
+        "process may use, at most 4.",
+    )
     metrics_host: str = option("127.0.0.1", "Address that /metrics listens on.")
     metrics_port: int = option(
         0, "Port of /metrics and of /readyz and /triton/livez for probes; 0: off."

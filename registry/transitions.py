@@ -4,9 +4,9 @@ Values alone. Called by ``plan.py``, which decides which change it is; it never 
 never touches a rollout.
 """
 
+from contracts import rejections
 from contracts.endpoint import (
     HISTORY_LIMIT,
-    REJECTIONS_LIMIT,
     Arm,
     Candidate,
     EndpointStatus,
@@ -64,13 +64,12 @@ def rejected(
     line = Transition(at=now, version=target.number, phase=Phase.REJECTED, reason=reason)
     update = {
         "packages": tuple(ref for ref in status.packages if ref in routed or ref != refused),
-        "rejected": (*status.rejected, rejection)[-REJECTIONS_LIMIT:],
         "candidate": Candidate(
             version=target.number, phase=Phase.REJECTED, reason=reason, options=target.options
         ),
         "history": _history(status, line),
     }
-    return status.model_copy(update=update)
+    return rejections.added(status.model_copy(update=update), rejection)
 
 
 def blocked(

@@ -1,18 +1,19 @@
 """Speaks to one Triton about its models, over gRPC.
 
-Called by the loader alone; predictions go from the gateway to Triton without it. Every call has a
-deadline. It keeps no state but the channel, which reconnects by itself within a second of Triton's
-return.
+Predictions go from the gateway to Triton without it. Every call has a deadline. It keeps the
+channel, which reconnects by itself within a second of Triton's return, and how each model that
+stays ready is run.
 """
 
 import asyncio
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Protocol
 
 import grpc
 import numpy as np
 from numpy.typing import NDArray
-from tritonclient.grpc import service_pb2, service_pb2_grpc
+from tritonclient.grpc import model_config_pb2, service_pb2, service_pb2_grpc
 
 from registry.errors import (
     BackendMissingError,
@@ -41,15 +42,28 @@ _OPTIONS = (
 Overrides = Mapping[str, str | bytes]
 
 
+@dataclass(frozen=True, slots=True)
+class Running:
+    """How Triton runs a model: ``copies`` on each GPU where it is on GPUs, ``instances`` in all."""
+
+    backend: str
+    copies: int
+    instances: int
+    on_gpu: bool = False
+
+
 class Triton(Protocol):
     """One Triton's models. Each call raises ``TritonUnavailableError`` where none answers."""
 
-    async def held(self, names: Iterable[str]) -> frozenset[str]:
-        """Those of the models in ``names`` that are ready."""
+    async def held(self, names: Iterable[str]) -> Mapping[str, Running]:
+        """Those of the models in ``names`` that are ready, and how each is run."""
         ...
 
     async def load(self, name: str, overrides: Overrides) -> None:
         """Loads a model from the repository, or from ``overrides`` (config and files).
+
+        One that is loaded is loaded again, and answers meanwhile as it was; so it goes on where
+        that is refused.
 
         Raises:
             TritonRefusedError: with Triton's words.
@@ -84,9 +98,10 @@ class GrpcTriton:
         self._target = target
         self._call_seconds = call_seconds
         self._load_seconds = load_seconds
+        self._known: dict[str, Running] = {}  # asked once while a model stays as it was loaded
 
-    async def held(self, names: Iterable[str]) -> frozenset[str]:
-        """Those of the models in ``names`` that are ready.
+    async def held(self, names: Iterable[str]) -> Mapping[str, Running]:
+        """Those of the models in ``names`` that are ready, and how each is run.
 
         Asked one by one: Triton's index of its repository leaves uploaded models out.
         """
@@ -94,20 +109,28 @@ class GrpcTriton:
         live = service_pb2.ServerLiveRequest()
         try:
             await self._stub.ServerLive(live, timeout=self._call_seconds)
-            ready = await asyncio.gather(*(self._is_ready(name) for name in asked))
+            ready = await asyncio.gather(*(self._running(name) for name in asked))
         except grpc.aio.AioRpcError as error:
             raise self._translated(error) from error
-        return frozenset(name for name, is_ready in zip(asked, ready, strict=True) if is_ready)
+        return {name: how for name, how in zip(asked, ready, strict=True) if how is not None}
 
-    async def _is_ready(self, name: str) -> bool:
+    async def _running(self, name: str) -> Running | None:
+        """How a model is run; None where it is not ready."""
         request = service_pb2.ModelReadyRequest(name=name)
         try:
             response = await self._stub.ModelReady(request, timeout=self._call_seconds)
+            if not response.ready:
+                self._known.pop(name, None)
+            elif name not in self._known:
+                config = service_pb2.ModelConfigRequest(name=name)
+                answer = await self._stub.ModelConfig(config, timeout=self._call_seconds)
+                self._known[name] = _running(answer.config)
         except grpc.aio.AioRpcError as error:
+            self._known.pop(name, None)
             if error.code() in _AWAY:
                 raise
-            return False  # a model that Triton has never heard of
-        return bool(response.ready)
+            return None  # a model that Triton has never heard of
+        return self._known.get(name)
 
     async def load(self, name: str, overrides: Overrides) -> None:
         """Loads a model; see the Protocol."""
@@ -117,10 +140,13 @@ class GrpcTriton:
                 request.parameters[key].bytes_param = value
             else:
                 request.parameters[key].string_param = value
+        self._known.pop(name, None)
         try:
             await self._stub.RepositoryModelLoad(request, timeout=self._load_seconds)
         except grpc.aio.AioRpcError as error:
             raise self._translated(error) from error
+        finally:
+            self._known.pop(name, None)  # what was asked meanwhile
 
     async def unload(self, name: str) -> None:
         """Unloads a model; see the Protocol."""
@@ -159,3 +185,14 @@ class GrpcTriton:
         if _PROCESS_GONE in said:
             return ModelProcessGoneError(said)
         return TritonRefusedError(said)
+
+
+def _running(config: model_config_pb2.ModelConfig) -> Running:
+    groups = config.instance_group
+    gpu = model_config_pb2.ModelInstanceGroup.KIND_GPU
+    return Running(
+        backend=config.backend,
+        copies=sum(group.count for group in groups),
+        instances=sum(group.count * max(1, len(group.gpus)) for group in groups),
+        on_gpu=any(group.kind == gpu for group in groups),
+    )

@@ -40,16 +40,16 @@ def render(
     inputs: Sequence[TensorSpec],
     outputs: Sequence[TensorSpec],
     max_batch_size: int,
-    instances: int,
     threads: int,
 ) -> tuple[str, str]:
     """The configuration of one engine, for each of Triton's backends that can run it.
+
+    How many copies run is not the package's to say: ``with_instances`` does where it is placed.
 
     Args:
         inputs: the graph's inputs; the first dimension of each shape is the batch.
         outputs: the graph's outputs, likewise.
         max_batch_size: rows that one execution takes at most.
-        instances: executions at a time, on each GPU where there is one, else on the CPU.
         threads: CPU threads that one execution uses.
 
     Returns:
@@ -63,12 +63,25 @@ def render(
         base.input.add(name=spec.name, data_type=_DATATYPES[spec.datatype], dims=_dims(spec))
     for spec in outputs:
         base.output.add(name=spec.name, data_type=_DATATYPES[spec.datatype], dims=_dims(spec))
-    base.instance_group.add(kind=model_config_pb2.ModelInstanceGroup.KIND_AUTO, count=instances)
+    base.instance_group.add(kind=model_config_pb2.ModelInstanceGroup.KIND_AUTO, count=1)
     base.parameters[THREADS].string_value = str(threads)
     python = _text(base, backend=BACKEND_PYTHON, filename=MODEL_PY)
     base.dynamic_batching.max_queue_delay_microseconds = QUEUE_DELAY_MICROSECONDS
     base.dynamic_batching.default_queue_policy.max_queue_size = QUEUE_LIMIT
     return python, _text(base, backend=BACKEND_ONNXRUNTIME, filename=MODEL_ONNX)
+
+
+def with_instances(text: str, instances: int) -> str:
+    """The configuration with so many copies, on each GPU where there is one, else on the CPU.
+
+    Raises:
+        google.protobuf.text_format.ParseError: not a model configuration.
+    """
+    config = text_format.Parse(text, model_config_pb2.ModelConfig())
+    del config.instance_group[:]
+    kind = model_config_pb2.ModelInstanceGroup.KIND_AUTO
+    config.instance_group.add(kind=kind, count=instances)
+    return str(text_format.MessageToString(config))
 
 
 def as_json(text: str) -> str:

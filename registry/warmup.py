@@ -5,6 +5,7 @@ one who pays for it; and the gateway's batcher needs to know what a batch of so 
 the engine at hand. It never judges a model by its speed.
 """
 
+import asyncio
 import statistics
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -44,21 +45,24 @@ def points(buckets: Sequence[int], max_batch_size: int) -> tuple[tuple[int, int]
     return tuple((bucket, rows) for rows in order for bucket in buckets)
 
 
-async def touch(infer: Infer, manifest: Manifest) -> None:
+async def touch(infer: Infer, manifest: Manifest, copies: int = 1) -> None:
     """Runs one row of every bucket, for a model whose costs are known already.
+
+    On as many copies of the model as run at once, likewise in ``measure``.
 
     Raises:
         TritonRefusedError: the model fails, or answers with nothing.
         TritonUnavailableError: Triton went away.
     """
     for bucket in manifest.length_buckets:
-        await _run(infer, batch(manifest, bucket, 1), 1)
+        await _on_each(infer, batch(manifest, bucket, 1), copies)
 
 
 async def measure(
     infer: Infer,
     manifest: Manifest,
     *,
+    copies: int = 1,
     budget_seconds: float,
     clock: Callable[[], float] = time.monotonic,
 ) -> tuple[CostPoint, ...]:
@@ -71,6 +75,8 @@ async def measure(
         TritonRefusedError: the model fails, or answers with nothing.
         TritonUnavailableError: Triton went away.
     """
+    if copies > 1:
+        await touch(infer, manifest, copies)
     started = clock()
     per_token: dict[int, float] = {}  # seconds, by bucket
     costs = []
@@ -115,6 +121,11 @@ async def _median(
         if sum(taken) + taken[-1] > left:
             break
     return statistics.median(taken[1:] or taken)
+
+
+async def _on_each(infer: Infer, tensors: Tensors, copies: int) -> None:
+    """One row at the same time for each copy: Triton gives each to one that is free."""
+    await asyncio.gather(*(_run(infer, tensors, 1) for _ in range(copies)))
 
 
 async def _run(infer: Infer, tensors: Tensors, rows: int) -> None:

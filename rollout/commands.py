@@ -6,6 +6,7 @@ in ``status.commands``; the oldest comes first. It never waits: what can't be do
 
 from collections.abc import Callable, Iterable
 
+from contracts import rejections
 from contracts.endpoint import EndpointStatus, Phase, Transition
 from contracts.model import ModelRef
 from contracts.rollout import (
@@ -193,12 +194,16 @@ def _retry(status: EndpointStatus, command: Command, moment: Moment) -> _Done:
     if not status.rejected:
         raise _RefusedError("no version is rejected")
     version = command.version or status.rejected[-1].version
-    kept = tuple(item for item in status.rejected if item.version != version)
-    if len(kept) == len(status.rejected):
+    cleared = rejections.cleared(status, version)
+    if cleared == status and rejections.is_passed_over(status, version):
+        raise _RefusedError(
+            f"version {version} is older than the versions whose rejections are on record: "
+            "pin it to try it"
+        )
+    if cleared == status:
         raise _RefusedError(f"version {version} is not rejected")
-    update: dict[str, object] = {"rejected": kept}
     if status.candidate is not None and status.candidate.version == version:
-        update["candidate"] = None  # it begins anew
+        cleared = cleared.model_copy(update={"candidate": None})  # it begins anew
     line = Transition(
         at=moment.now,
         version=version,
@@ -206,7 +211,7 @@ def _retry(status: EndpointStatus, command: Command, moment: Moment) -> _Done:
         reason=_reason("may be tried again", command),
         by=command.by,
     )
-    status = history.with_line(status.model_copy(update=update), line)
+    status = history.with_line(cleared, line)
     return status, f"version {version} may be tried again, as far as the spec wants it"
 
 

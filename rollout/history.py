@@ -5,9 +5,9 @@ Called by ``moves.py`` and ``commands.py``. It never decides what happens.
 
 from collections.abc import Iterable
 
+from contracts import rejections
 from contracts.endpoint import (
     HISTORY_LIMIT,
-    REJECTIONS_LIMIT,
     EndpointStatus,
     Phase,
     Rejection,
@@ -34,12 +34,7 @@ def with_rejection(
     rejection = Rejection(
         version=state.candidate.version, options=state.options, reason=reason, at=now
     )
-    others = tuple(
-        item
-        for item in status.rejected
-        if (item.version, item.options) != (rejection.version, rejection.options)
-    )
-    return status.model_copy(update={"rejected": (*others, rejection)[-REJECTIONS_LIMIT:]})
+    return rejections.added(status, rejection)
 
 
 def with_answer(status: EndpointStatus, outcome: CommandOutcome) -> EndpointStatus:

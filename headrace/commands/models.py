@@ -97,7 +97,7 @@ def _line(endpoint: ModelEndpoint, model: str, version: str) -> VersionLine:
         return VersionLine(
             model, version, endpoint.name, candidate.phase.value, candidate.reason, package
         )
-    for rejection in status.rejected:
+    for rejection in reversed(status.rejected):
         if rejection.version == version:
             return VersionLine(
                 model, version, endpoint.name, Phase.REJECTED.value, rejection.reason

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from rich.console import Group, RenderableType
 
-from contracts.endpoint import EndpointStatus, ModelEndpoint, Phase
+from contracts.endpoint import REASONS_LIMIT, EndpointStatus, ModelEndpoint, Phase
 from headrace.commands.layout import Row, Sentence, rows, sentences
 from headrace.rollouts.view import in_brief, view
 from headrace.stack import answers
@@ -96,16 +96,20 @@ def _endpoint(endpoint: ModelEndpoint, now: float, *, details: bool) -> Row:
 
 def _rejected(status: EndpointStatus, told: str, *, details: bool) -> tuple[Sentence, ...]:
     """Which versions were rejected, with details why; ``told`` is a reason that stands above."""
+    newest = status.rejected[-REASONS_LIMIT:]
+    others = len(status.rejected) - len(newest)
+    earlier = f" and {others} earlier" if others else ""
     if details:
         return sentences(
             *(
                 f"rejected: version {item.version}"
-                + (f": {item.reason}" if item.reason != told else "")
-                for item in status.rejected
-            )
+                + (f": {item.reason}" if item.reason not in ("", told) else "")
+                for item in newest
+            ),
+            f"rejected: {others} earlier" if others else "",
         )
-    versions = ", ".join(item.version for item in status.rejected)
-    return sentences(f"rejected: {versions}" if versions else "")
+    versions = ", ".join(item.version for item in newest)
+    return sentences(f"rejected: {versions}{earlier}" if versions else "")
 
 
 def _style(status: EndpointStatus) -> str:

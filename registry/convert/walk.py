@@ -112,7 +112,6 @@ def _package(
         inputs=inputs,
         outputs=outputs,
         max_batch_size=serving.max_batch_size,
-        instances=serving.instances,
         threads=request.threads,
     )
     return Manifest(
@@ -123,7 +122,6 @@ def _package(
         labels=labels,
         dimension=chosen.width if original.task is Task.TEXT_EMBEDDING else None,
         precision=chosen.precision,
-        instances=serving.instances,
         max_batch_size=serving.max_batch_size,
         length_buckets=made.buckets,
         tokenizer=made.spec,

@@ -117,7 +117,7 @@ class KubernetesReports:
         metadata: Object = {
             "name": _name(report.loader),
             "labels": {reports.LABEL: reports.LABEL_VALUE},
-            "annotations": {reports.ANNOTATION: report.model_dump_json()},
+            "annotations": reports.written(report),
         }
         if self._owner is not None:
             metadata["ownerReferences"] = [

@@ -335,6 +335,33 @@ def test_shared_memory_holds_a_batch_of_every_instance_in_and_out(sizes: dict[st
     assert needed < given << 20 < 3 * needed + (128 << 20)
 
 
+@pytest.mark.parametrize(
+    ("settings", "copies"),
+    [
+        ((), 1),
+        (("triton.resources.requests.cpu=2",), 2),
+        (("triton.resources.limits.cpu=3", "triton.resources.requests.cpu=1"), 3),
+        (('triton.resources.limits.cpu="3999m"',), 3),
+        (("triton.resources.limits.cpu=0.5",), 1),
+        (("triton.resources.requests.cpu=16",), 4),
+        (("triton.resources.requests.cpu=4", "triton.gpus=1"), 1),
+        (("triton.resources.requests.cpu=4", 'triton.addresses=["a:1"]'), 1),
+    ],
+)
+def test_a_model_gets_a_copy_for_each_core_that_triton_has(
+    settings: tuple[str, ...], copies: int
+) -> None:
+    made = [item for item in manifests("", *LIGHT, *settings) if item["kind"] == "Deployment"]
+    containers = [each for item in made for each in item["spec"]["template"]["spec"]["containers"]]
+    (loader,) = [each for each in containers if each["name"] == "loader"]
+    assert f"--auto-instances={copies}" in loader["args"]
+
+
+def test_shared_memory_holds_a_copy_for_each_core_that_triton_has() -> None:
+    three = triton("triton.sharedMemory.instances=3")[0]
+    assert triton("triton.resources.requests.cpu=3")[0] == three > triton()[0]
+
+
 def test_gpus_are_asked_for_where_values_say_so() -> None:
     assert triton("triton.gpus=1", 'triton.gpuResource="amd.com/gpu"')[2]["amd.com/gpu"] == 1
     assert (

@@ -42,6 +42,29 @@ def test_time_behind_another_batch_is_not_a_cost() -> None:
     assert replica.arrive(second, 1.7) == pytest.approx(0.7)
 
 
+def test_a_batch_that_waited_begins_where_an_instance_is_added() -> None:
+    replica = replica_of(instances=1, ahead=2)
+    first, second = replica.depart(0.0, 1.0, 64), replica.depart(0.0, 1.0, 64)
+    assert replica.resize(2, 0.5)
+    assert (replica.idle, replica.spare()) == (0, 2)
+    assert replica.arrive(second, 1.5) == pytest.approx(1.0)
+    assert replica.arrive(first, 1.5) == pytest.approx(1.5)
+    assert replica.idle == 2
+    assert not replica.resize(2, 2.0)
+
+
+def test_where_instances_are_taken_away_batches_wait_for_those_that_are_left() -> None:
+    replica = replica_of(instances=3, ahead=1)
+    running = [replica.depart(0.0, 1.0, 64) for _ in range(3)]
+    replica.resize(1, 0.5)
+    assert (replica.idle, replica.spare()) == (0, 0)
+    waiting = replica.depart(0.5, 1.0, 64)
+    for flight in running:
+        assert replica.arrive(flight, 1.0) == pytest.approx(1.0)
+    assert replica.arrive(waiting, 1.7) == pytest.approx(0.7)
+    assert replica.idle == 1
+
+
 def test_tokens_and_work_in_flight_are_counted() -> None:
     replica = replica_of()
     first = replica.depart(0.0, 1.0, 64)

@@ -146,6 +146,12 @@ async def test_the_old_version_answers_until_a_triton_holds_the_new_one() -> Non
         await world.until_stable(TWO)
 
 
+def counts(state: Serving) -> list[int]:
+    """Batches that each Triton runs at once of the first version, the fewest first."""
+    lane = state.lanes.get(ONE.ref.package)
+    return sorted(replica.instances for replica in lane.replicas) if lane is not None else []
+
+
 async def test_tritons_are_those_that_loaders_report_and_their_costs_are_taken() -> None:
     points = (CostPoint(bucket=8, batch=4, milliseconds=250),)
     async with world_of(Shelf(ONE), endpoint_of(ONE.ref), static=False) as world:
@@ -155,6 +161,18 @@ async def test_tritons_are_those_that_loaders_report_and_their_costs_are_taken()
         state = await world.until_stable(ONE)
         assert set(world.engines) == {"a:1", "b:1"}
         assert state.lanes[ONE.ref.package].cost.seconds(8, 4) == pytest.approx(0.25)
+
+
+async def test_each_triton_runs_as_many_batches_as_its_loader_reports() -> None:
+    async with world_of(Shelf(ONE, TWO), endpoint_of(ONE.ref), static=False) as world:
+        world.reports.say(
+            report_of("a:1", ONE.ref, TWO.ref, instances=3), report_of("b:1", ONE.ref)
+        )
+        await world.until(lambda state: counts(state) == [1, 3])
+        world.reports.say(
+            report_of("a:1", ONE.ref, instances=2), report_of("b:1", ONE.ref, instances=4)
+        )
+        await world.until(lambda state: counts(state) == [2, 4])
 
 
 async def test_what_was_learnt_of_two_tritons_stays_though_their_loaders_measured_differently() -> (

@@ -53,7 +53,7 @@ def test_an_endpoint_is_applied_shown_changed_and_deleted(
     assert run(config, "apply", "-f", str(file)).output == "endpoint tone unchanged\n"
     file.write_text(TONE + "  serving: {instances: 2}\n")
     changed = run(config, "apply", "-f", str(file)).output
-    assert "spec.serving.instances: 1 -> 2" in changed
+    assert "spec.serving.instances: null -> 2" in changed
     assert "tone-model" in run(config, "get").output
     assert "instances: 2" in run(config, "get", "tone").output
     assert run(config, "delete", "tone", "--yes").output.startswith("endpoint tone deleted\n")

@@ -57,9 +57,7 @@ def publish(
     good = classifier(seed=int(version)).SerializeToString()
     (folder / MODEL_ONNX).write_bytes(good if graph is None else graph)
     (folder / "tokenizer.json").write_text("{}")
-    package.write_configs(
-        folder, inputs=INPUTS, outputs=OUTPUTS, max_batch_size=16, instances=1, threads=1
-    )
+    package.write_configs(folder, inputs=INPUTS, outputs=OUTPUTS, max_batch_size=16, threads=1)
     made = Manifest(
         model="tiny",
         version=version,
@@ -115,6 +113,14 @@ class House:
         routes = (Route(arm=Arm.STABLE, ref=packages[0], weight=100),)
         status = EndpointStatus(routes=routes, packages=packages)
         self.endpoints.put(found.model_copy(update={"status": status}))
+
+    def ask_for(self, copies: int) -> None:
+        """The endpoint's spec asks for so many copies."""
+        found = self.endpoints.get("e")
+        assert found is not None
+        serving = found.spec.serving.model_copy(update={"instances": copies})
+        spec = found.spec.model_copy(update={"serving": serving})
+        self.endpoints.put(found.model_copy(update={"spec": spec}))
 
     async def settle(self) -> LoaderReport:
         for _ in range(20):
@@ -186,6 +192,53 @@ async def test_a_package_is_loaded_and_answers_as_its_graph_does(house: House) -
     assert "Traceback" not in house.process.log.read_text()
 
 
+async def test_other_copies_are_run_without_a_request_that_fails(house: House) -> None:
+    ref = house.publish("1")
+    house.ask_for(1)
+    house.show(ref)
+    await house.settle()
+    stop = asyncio.Event()
+
+    async def call(stub: service_pb2_grpc.GRPCInferenceServiceStub) -> int:
+        request, answers = infer_request(ref.triton_model, batch(1, 8)), 0
+        while not stop.is_set():
+            answers += answer(await stub.ModelInfer(request, timeout=CALL_SECONDS)).shape == (1, 2)
+        return answers
+
+    async with grpc.aio.insecure_channel(house.process.grpc) as channel:
+        stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
+        async with asyncio.TaskGroup() as tasks:
+            callers = [tasks.create_task(call(stub)) for _ in range(2)]
+            for copies in (3, 2):
+                house.ask_for(copies)
+                report = await house.settle()
+                assert [model.instances for model in report.loaded] == [copies]
+                async with asyncio.timeout(LOAD_SECONDS):
+                    while len(model_processes(house.process)) != copies:  # noqa: ASYNC110 - Triton's
+                        await asyncio.sleep(0.05)  # old copies answer what they have begun
+            stop.set()
+    assert all(caller.result() for caller in callers)
+
+
+async def test_copies_that_can_not_be_loaded_leave_those_that_answer(
+    triton: TritonProcess, tmp_path: Path
+) -> None:
+    house = House(tmp_path, triton, SharedRepository(triton.server.model_repository))
+    ref = house.publish("1")
+    house.ask_for(1)
+    house.show(ref)
+    before = await house.settle()
+    broken = house.process.server.model_repository / ref.triton_model / "1" / MODEL_ONNX
+    broken.unlink()
+    broken.write_bytes(b"no graph")
+    house.ask_for(2)
+    after = await house.settle()
+    assert after.loaded == before.loaded
+    assert [(item.ref, item.by_version) for item in after.failed] == [(ref, False)]
+    assert await house.client.infer(ref.triton_model, batch(3, 8)) == (3, 24)
+    await house.client.close()
+
+
 async def test_requests_of_several_shapes_at_once_each_get_their_own_answer(house: House) -> None:
     ref = house.publish("1")
     house.show(ref)
@@ -248,7 +301,7 @@ async def test_a_killed_triton_has_its_models_again_after_its_return(house: Hous
     after = await house.until_ready()
     assert {model.ref for model in after.loaded} == {model.ref for model in before.loaded}
     names = {first.triton_model, second.triton_model}
-    assert await house.client.held(names) == names
+    assert (await house.client.held(names)).keys() == names
 
 
 async def test_what_nobody_names_leaves_triton_and_the_disk(house: House) -> None:
@@ -259,7 +312,7 @@ async def test_what_nobody_names_leaves_triton_and_the_disk(house: House) -> Non
     await house.settle()
     await house.settle()
     names = {first.triton_model, second.triton_model}
-    assert await house.client.held(names) == {first.triton_model}
+    assert (await house.client.held(names)).keys() == {first.triton_model}
     repository = house.process.server.model_repository
     assert not (repository / second.triton_model).exists()
     assert not (house.folder / "local" / second.package).exists()
@@ -272,7 +325,7 @@ async def test_tritons_refusals_are_told_apart(triton: TritonProcess, tmp_path: 
             await client.load("no-such-model", {})
         store = PackageStore((tmp_path / "store").as_uri())
         publish(store, tmp_path / "source", "1")
-        overrides = UploadedFiles().place("native", tmp_path / "source", "onnxruntime")
+        overrides = UploadedFiles().place("native", tmp_path / "source", "onnxruntime", 1)
         with pytest.raises(BackendMissingError):
             await client.load("native", overrides)
         await client.unload("no-such-model")
@@ -305,7 +358,7 @@ async def test_the_simulated_accelerator_answers_zeros_after_its_time(
 ) -> None:
     store = PackageStore((tmp_path / "store").as_uri())
     publish(store, tmp_path / "source", "1")
-    overrides = dict(UploadedFiles().place("sim", tmp_path / "source", "python"))
+    overrides = dict(UploadedFiles().place("sim", tmp_path / "source", "python", 1))
     overrides["file:1/model.py"] = triton_data.simulated_accelerator().read_bytes()
     client = GrpcTriton(triton.grpc, call_seconds=CALL_SECONDS, load_seconds=LOAD_SECONDS)
     try:

@@ -57,7 +57,6 @@ def files(tmp_path: Path) -> Path:
         inputs=manifest.inputs,
         outputs=manifest.outputs,
         max_batch_size=manifest.max_batch_size,
-        instances=1,
         threads=1,
     )
     return folder
@@ -67,7 +66,7 @@ async def load(triton: TritonProcess, files: Path) -> None:
     """Loads the model."""
     name = model_of().name
     client = GrpcTriton(triton.grpc, call_seconds=30.0, load_seconds=60.0)
-    await client.load(name, UploadedFiles().place(name, files, "python"))
+    await client.load(name, UploadedFiles().place(name, files, "python", 1))
     await client.close()
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from registry_fakes import ScriptedRollouts, endpoint
 
 from contracts.endpoint import AliasVersion, Arm, EndpointSpec, ModelEndpoint, Phase, Route
 from contracts.rollout import Outcome, RolloutState
+from registry.conversions import ConversionIndex, options_digest
 from registry.errors import SourceUnavailableError
 from registry.rollouts import Surroundings
 
@@ -336,3 +338,58 @@ async def test_an_alias_that_the_endpoint_follows_is_never_moved_and_the_status_
     status = await house.settle()
     assert house.registry.aliases == {"m": {"champion": "7"}}
     assert "because the endpoint follows it" in status.notes[0]
+
+
+def asked_for(house: House, instances: int | None) -> None:
+    """The spec asks for so many copies from now on."""
+    stored = house.endpoints.list()[0]
+    serving = stored.spec.serving.model_copy(update={"instances": instances})
+    spec = stored.spec.model_copy(update={"serving": serving})
+    house.endpoints.put(stored.model_copy(update={"spec": spec}))
+
+
+@pytest.mark.parametrize(("before", "after"), [(1, 2), (None, 2), (2, None), (4, 1)])
+async def test_other_copies_of_the_version_that_serves_convert_nothing_and_begin_no_rollout(
+    house: House, before: int | None, after: int | None
+) -> None:
+    asked_for(house, before)
+    await house.serve("1")
+    status = house.endpoints.list()[0].status
+    converted = len(house.launcher.requests)
+    asked_for(house, after)
+    assert await house.settle() == status
+    assert len(house.launcher.requests) == converted
+
+
+async def test_other_copies_during_a_conversion_do_not_begin_it_anew(house: House) -> None:
+    house.registry.register("m", "1")
+    await house.settle()
+    asked_for(house, 3)
+    await house.settle()
+    assert len(house.launcher.requests) == 1
+    assert house.launcher.cancelled == 0
+
+
+@pytest.mark.parametrize("other", [False, True])
+async def test_a_package_that_an_earlier_release_made_for_more_copies_goes_on_serving(
+    house: House, other: bool
+) -> None:
+    """``other``: the same version was also converted for one copy, before that was changed."""
+    asked_for(house, 2)
+    served = await house.serve("1")
+    spec = house.endpoints.list()[0].spec
+    version = house.registry.listed["m"][0]
+    digest = partial(
+        options_digest, spec, version, threads=1, allow_pickle=False, allow_remote_code=False
+    )
+    index = ConversionIndex(house.options.store_url, house.store)
+    index.put(digest(instances=2), served)
+    (house.folder / "store" / "index" / f"{digest()}.json").unlink()
+    if other:
+        index.put(digest(), house.publish("1", labels=("no", "maybe")))
+    await house.restart()
+    assert (await house.settle()).stable == served
+    asked_for(house, 3)
+    status = await house.settle()
+    assert (status.stable, status.candidate) == (served, None)
+    assert house.launcher.requests == []

@@ -67,6 +67,22 @@ def test_the_key_is_the_same_for_what_does_not_change_the_outcome() -> None:
     assert key() == key(limits) == key(version=tagged)
 
 
+@pytest.mark.parametrize("instances", [None, 1, 2, 8])
+def test_the_key_of_earlier_releases_stays_whatever_number_of_copies_runs(
+    instances: int | None,
+) -> None:
+    spec = SPEC.model_copy(update={"serving": Serving(instances=instances)})
+    assert key(spec) == "89da44848ac0510d2c3c2b8d601d3015d16c711adb1024c1d3bd01e34b723e6b"
+
+
+def test_the_key_of_earlier_releases_for_several_copies_can_still_be_told() -> None:
+    spec = SPEC.model_copy(update={"serving": Serving(instances=2)})
+    found = options_digest(
+        spec, VERSION, threads=1, allow_pickle=False, allow_remote_code=False, instances=2
+    )
+    assert found == "8631d02be00b7f6cca60a95e0e6ee5ff436cae265b6026733052ef84a21a5478"
+
+
 def test_the_key_differs_for_what_does() -> None:
     keys = [
         key(),

@@ -420,3 +420,205 @@ async def test_a_loader_that_could_read_no_endpoints_yet_is_not_ready(house: Hou
     house.endpoints.broken = True
     await house.loader.step()
     assert house.loader.unready()
+
+
+async def serve_stable(house: House, *stable: ModelRef) -> LoaderReport:
+    """An endpoint for each of these."""
+    for item in stable:
+        if house.endpoints.get(item.model) is None:
+            house.endpoints.put(endpoint(status(item, stable=item), name=item.model))
+    return await house.settle()
+
+
+FIRST, OTHER, THIRD = ref("1", "1", "x"), ref("1", "2", "y"), ref("1", "3", "z")
+
+
+async def test_a_stable_version_that_triton_refuses_keeps_a_new_triton_unready_for_a_minute(
+    house: House,
+) -> None:
+    house.triton.refuses[OTHER.triton_model] = TritonRefusedError("no such operator")
+    await serve_stable(house, FIRST, OTHER, THIRD)
+    for _ in range(6):
+        assert OTHER.triton_model in house.loader.unready()
+        assert "no such operator" in house.loader.unready()
+        assert not house.reports.stored["l"].ready
+        house.time += 10.0
+        report = await house.settle()
+    assert house.loader.unready() == ""
+    assert report.ready
+    assert {model.ref for model in report.loaded} == {FIRST, THIRD}
+    assert [failure.ref for failure in report.failed] == [OTHER]
+    assert house.loader.stable() == (FIRST, THIRD)
+
+
+async def test_a_triton_that_can_load_no_stable_version_never_becomes_ready(house: House) -> None:
+    for item in (FIRST, OTHER):
+        house.triton.refuses[item.triton_model] = TritonRefusedError("no such operator")
+    await serve_stable(house, FIRST, OTHER)
+    house.time += 1e6
+    assert not (await house.settle()).ready
+    assert FIRST.triton_model in house.loader.unready()
+    assert OTHER.triton_model in house.loader.unready()
+
+
+async def test_a_store_that_is_away_is_waited_for_longer_than_a_version_that_is_refused(
+    house: House,
+) -> None:
+    await serve_stable(house, FIRST)
+    house.packages.away = True
+    house.loader = house.new_loader()
+    await serve_stable(house, FIRST, OTHER)
+    house.time += 599.0
+    await house.settle()
+    assert house.loader.unready()
+    house.time += 1.0
+    await house.settle()
+    assert house.loader.unready() == ""
+
+
+async def test_a_version_that_is_late_is_loaded_when_it_can_be(house: House) -> None:
+    house.triton.refuses[OTHER.triton_model] = TritonRefusedError("no such operator")
+    await serve_stable(house, FIRST, OTHER)
+    house.time += 60.0
+    await house.settle()
+    assert house.loader.unready() == ""
+    house.triton.refuses.clear()
+    house.time += 60.0
+    report = await house.settle()
+    assert (report.failed, house.loader.unready()) == ((), "")
+    assert {model.ref for model in report.loaded} == {FIRST, OTHER}
+
+
+async def test_a_version_that_was_not_tried_yet_is_waited_for(house: House) -> None:
+    house.triton.refuses[OTHER.triton_model] = TritonRefusedError("no such operator")
+    await serve_stable(house, FIRST, OTHER, THIRD)
+    house.time += 60.0
+    await house.settle()
+    house.triton.restart()
+    await house.loader.step()
+    assert THIRD.triton_model in house.loader.unready()
+    assert OTHER.triton_model not in house.loader.unready()
+    await house.settle()
+    assert house.loader.unready() == ""
+
+
+# How many copies
+
+
+def asks(house: House, instances: int | None, name: str = "e") -> None:
+    """The endpoint's spec asks for so many copies from now on."""
+    stored = house.endpoints.get(name)
+    assert stored is not None
+    serving = stored.spec.serving.model_copy(update={"instances": instances})
+    spec = stored.spec.model_copy(update={"serving": serving})
+    house.endpoints.put(stored.model_copy(update={"spec": spec}))
+
+
+def instances(report: LoaderReport) -> dict[str, int]:
+    return {model.ref.version: model.instances for model in report.loaded}
+
+
+async def test_other_copies_are_run_in_place_at_once_and_measured_anew(house: House) -> None:
+    asks(house, 1)
+    before = await house.serve(STABLE, CANDIDATE, stable=STABLE)
+    assert instances(before) == {"2": 1, "3": 1}
+    house.triton.calls.clear()
+    house.triton.shapes.clear()
+    asks(house, 2)
+    after = await house.settle()
+    assert instances(after) == {"2": 2, "3": 2}
+    assert house.triton.calls == [("load", STABLE.triton_model), ("load", CANDIDATE.triton_model)]
+    assert [name for name, *_ in house.placement.resized] == house.triton.loads()
+    assert {(name, rows) for name, (rows, _) in house.triton.shapes} == {
+        (ref.triton_model, rows) for ref in (STABLE, CANDIDATE) for rows in (1, 2, 4, 8)
+    }
+    assert len(house.placement.placed) == 2
+    assert after.ready
+
+
+async def test_copies_that_stay_are_neither_loaded_nor_measured_again(house: House) -> None:
+    asks(house, 3)
+    await house.serve(STABLE, stable=STABLE)
+    house.triton.calls.clear()
+    house.triton.shapes.clear()
+    house.loader = house.new_loader()
+    report = await house.settle()
+    assert instances(report) == {"2": 3}
+    assert house.triton.loads() == []
+    assert house.triton.shapes == []
+
+
+async def test_copies_that_triton_refuses_leave_those_that_run_and_are_tried_again(
+    house: House,
+) -> None:
+    asks(house, 2)
+    await house.serve(STABLE, stable=STABLE)
+    house.triton.most_copies = 2
+    asks(house, 5)
+    report = await house.settle()
+    assert instances(report) == {"2": 2}
+    assert report.ready
+    assert [(item.ref, item.by_version) for item in report.failed] == [(STABLE, False)]
+    assert "2 copies in place of 5" in report.failed[0].reason
+    house.triton.most_copies = 8
+    house.time += 1.0
+    report = await house.settle()
+    assert (instances(report), report.failed) == ({"2": 5}, ())
+
+
+async def test_copies_that_nobody_asks_for_any_more_are_no_failure(house: House) -> None:
+    asks(house, 2)
+    await house.serve(STABLE, stable=STABLE)
+    house.triton.most_copies = 2
+    asks(house, 5)
+    assert (await house.settle()).failed
+    asks(house, 2)
+    assert (await house.settle()).failed == ()
+
+
+async def test_a_package_of_two_endpoints_runs_as_many_copies_as_the_one_that_asks_for_more(
+    house: House,
+) -> None:
+    house.endpoints.put(endpoint(status(STABLE, stable=STABLE), name="f"))
+    asks(house, 2)
+    asks(house, 4, name="f")
+    assert instances(await house.serve(STABLE, stable=STABLE)) == {"2": 4}
+    asks(house, None, name="f")
+    assert instances(await house.settle()) == {"2": 2}
+
+
+@pytest.mark.parametrize(("gpus", "running"), [(0, 4), (1, 1), (2, 2)])
+async def test_copies_that_nobody_names_suit_the_machine(
+    house: House, gpus: int, running: int
+) -> None:
+    house.triton.gpus = gpus
+    house.options = replace(house.options, auto_instances=4)
+    house.loader = house.new_loader()
+    report = await house.serve(STABLE, OLD, stable=STABLE)
+    assert instances(report) == {"2": running, "1": running}
+    asks(house, 3)
+    assert instances(await house.settle()) == dict.fromkeys(("2", "1"), 3 * max(1, gpus))
+
+
+async def test_a_restarted_triton_gets_as_many_copies_as_before_and_costs_stay(
+    house: House,
+) -> None:
+    asks(house, 2)
+    before = await house.serve(STABLE, stable=STABLE)
+    house.triton.restart()
+    after = await house.settle()
+    assert after.loaded == before.loaded
+    assert house.triton.copies == {STABLE.triton_model: 2}
+
+
+async def test_a_triton_that_dies_while_copies_are_added_gets_them_after_its_return(
+    house: House,
+) -> None:
+    asks(house, 1)
+    await house.serve(STABLE, stable=STABLE)
+    house.triton.dies_on.add(STABLE.triton_model)
+    asks(house, 2)
+    assert not (await house.settle()).ready
+    house.triton.dies_on.clear()
+    house.time += 1.0
+    assert instances(await house.settle()) == {"2": 2}

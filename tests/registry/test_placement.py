@@ -21,7 +21,6 @@ def package(tmp_path: Path) -> Path:
         inputs=[TensorSpec(name="input_ids", datatype=Datatype.INT64, shape=(-1, -1))],
         outputs=[TensorSpec(name="logits", datatype=Datatype.FP32, shape=(-1, 2))],
         max_batch_size=8,
-        instances=1,
         threads=1,
     )
     (folder / CONFIG_PYTHON).write_text(python)
@@ -38,7 +37,7 @@ def repository(tmp_path: Path) -> Path:
 def test_the_python_backend_gets_its_model_beside_the_graph(
     package: Path, repository: Path
 ) -> None:
-    assert SharedRepository(repository).place(NAME, package, "python") == {}
+    assert SharedRepository(repository).place(NAME, package, "python", 1) == {}
     model = repository / NAME
     assert 'backend: "python"' in (model / "config.pbtxt").read_text()
     assert (model / "1" / "model.onnx").read_bytes() == b"graph"
@@ -46,17 +45,39 @@ def test_the_python_backend_gets_its_model_beside_the_graph(
 
 
 def test_the_native_backend_gets_the_graph_alone(package: Path, repository: Path) -> None:
-    SharedRepository(repository).place(NAME, package, "onnxruntime")
+    SharedRepository(repository).place(NAME, package, "onnxruntime", 1)
     model = repository / NAME
     assert 'backend: "onnxruntime"' in (model / "config.pbtxt").read_text()
     assert [item.name for item in (model / "1").iterdir()] == ["model.onnx"]
 
 
+@pytest.mark.parametrize("backend", ["python", "onnxruntime"])
+def test_a_model_is_placed_with_as_many_copies_as_are_asked_for(
+    package: Path, repository: Path, backend: str
+) -> None:
+    SharedRepository(repository).place(NAME, package, backend, 3)
+    assert "count: 3" in (repository / NAME / "config.pbtxt").read_text()
+    sent = json.loads(UploadedFiles().place(NAME, package, backend, 3)["config"])
+    assert [group["count"] for group in sent["instance_group"]] == [3]
+
+
+def test_other_copies_change_the_configuration_alone(package: Path, repository: Path) -> None:
+    shared = SharedRepository(repository)
+    shared.place(NAME, package, "python", 1)
+    files = {path: path.stat() for path in (repository / NAME / "1").iterdir()}
+    assert shared.resize(NAME, package, "python", 4) == {}
+    assert "count: 4" in (repository / NAME / "config.pbtxt").read_text()
+    assert {path: path.stat() for path in (repository / NAME / "1").iterdir()} == files
+    assert {path.name for path in (repository / NAME).iterdir()} == {"1", "config.pbtxt"}
+    uploaded = UploadedFiles()
+    assert uploaded.resize(NAME, package, "python", 4) == uploaded.place(NAME, package, "python", 4)
+
+
 def test_placing_again_replaces_everything(package: Path, repository: Path) -> None:
     shared = SharedRepository(repository)
-    shared.place(NAME, package, "python")
+    shared.place(NAME, package, "python", 1)
     (repository / f".{NAME}").mkdir()  # as one that was killed leaves it
-    shared.place(NAME, package, "onnxruntime")
+    shared.place(NAME, package, "onnxruntime", 1)
     assert not (repository / NAME / "1" / "model.py").exists()
     assert [item.name for item in repository.iterdir()] == [NAME]
 
@@ -64,15 +85,15 @@ def test_placing_again_replaces_everything(package: Path, repository: Path) -> N
 @pytest.mark.parametrize("kind", [SharedRepository, UploadedFiles])
 def test_removing_twice_is_no_error(kind: type[Placement], repository: Path, package: Path) -> None:
     placement = SharedRepository(repository) if kind is SharedRepository else UploadedFiles()
-    placement.place(NAME, package, "python")
+    placement.place(NAME, package, "python", 1)
     placement.remove(NAME)
     placement.remove(NAME)
     assert not (repository / NAME).exists()
 
 
 def test_an_upload_carries_the_configuration_as_json_and_every_file(package: Path) -> None:
-    overrides = UploadedFiles().place(NAME, package, "python")
+    overrides = UploadedFiles().place(NAME, package, "python", 1)
     assert json.loads(overrides["config"])["backend"] == "python"
     assert overrides["file:1/model.onnx"] == b"graph"
     assert overrides["file:1/model.py"] == triton_data.python_model().read_bytes()
-    assert "file:1/model.py" not in UploadedFiles().place(NAME, package, "onnxruntime")
+    assert "file:1/model.py" not in UploadedFiles().place(NAME, package, "onnxruntime", 1)

@@ -74,6 +74,14 @@ def loading(status: EndpointStatus, version: Version = TWO, *reports: LoaderRepo
     )
 
 
+def taken_back(
+    status: EndpointStatus, version: Version, reason: str = "error rate"
+) -> EndpointStatus:
+    """As a rollout leaves it that took ``version`` back."""
+    rejection = Rejection(version=version.number, options=version.options, reason=reason, at=1.0)
+    return status.model_copy(update={"rejected": (rejection,)})
+
+
 def test_nothing_moves_before_mlflow_has_answered() -> None:
     status = serving()
     assert plan(SPEC, status, Observed(None), 5.0) == Decision(status)
@@ -258,6 +266,49 @@ def test_a_version_at_fault_is_rejected_and_not_tried_again() -> None:
     again = plan(SPEC, rejected, Observed((ONE,)), 1e9)
     assert again.convert is None
     assert again.status == rejected
+
+
+@pytest.mark.parametrize("bad", [21, 60])
+def test_each_of_many_versions_at_fault_is_tried_once(bad: int) -> None:
+    versions = tuple(Version(str(n), f"options-{n}") for n in range(1 + bad, 0, -1))
+    status, tried = serving(), []
+    for moment in range(3 * bad):
+        seen = Observed(versions, packages=packaged(ONE), stable=CLASSIFIER)
+        target = chosen(SPEC, status, seen)
+        if target is not None and target != ONE:
+            tried.append(target.number)
+            seen = replace(seen, jobs={target.options: AT_FAULT})
+        status = plan(SPEC, status, seen, float(moment)).status
+    assert sorted(tried, key=int) == [str(n) for n in range(2, 2 + bad)]
+    assert status.stable == package(ONE).ref
+
+
+def test_a_version_that_a_rollout_took_back_stays_so_however_many_fail_after_it() -> None:
+    status = taken_back(serving(), TWO)
+    for number in range(3, 60):
+        version = Version(str(number), f"options-{number}")
+        seen = Observed((version,), jobs={version.options: AT_FAULT}, stable=CLASSIFIER)
+        status = plan(SPEC, status, seen, float(number)).status
+    seen = Observed((TWO, ONE), packages=packaged(ONE, TWO), stable=CLASSIFIER)
+    assert chosen(SPEC, status, seen) == ONE
+
+
+def test_versions_passed_over_are_not_followed_but_can_be_pinned() -> None:
+    status = serving().model_copy(update={"rejected_through": 2})
+    seen = Observed((TWO, ONE), packages=packaged(ONE), stable=CLASSIFIER)
+    assert chosen(SPEC, status, seen) == ONE
+    assert chosen(SPEC, status, replace(seen, versions=(THREE, TWO, ONE))) == THREE
+    pinned = EndpointSpec(model="m", version=PinnedVersion(pin="2"))
+    assert chosen(pinned, status, seen) == TWO
+
+
+def test_a_rejection_of_long_ago_is_shown_though_its_reason_has_left() -> None:
+    status = taken_back(serving(), TWO, reason="")
+    seen = Observed((TWO, ONE), packages=packaged(ONE), stable=CLASSIFIER)
+    candidate = plan(SPEC, status, seen, 9.0).status.candidate
+    assert candidate is not None
+    assert candidate.phase is Phase.REJECTED
+    assert "MLflow" in candidate.reason
 
 
 def test_a_rejected_version_is_tried_again_under_other_options() -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tritonclient.grpc import model_config_pb2
 
 from contracts.tensors import Datatype, TensorSpec
-from registry.triton_config import THREADS, as_json, render
+from registry.triton_config import THREADS, as_json, render, with_instances
 
 IDS = TensorSpec(name="input_ids", datatype=Datatype.INT64, shape=(-1, -1))
 LOGITS = TensorSpec(name="logits", datatype=Datatype.FP32, shape=(-1, 3))
@@ -17,13 +17,8 @@ LOGITS = TensorSpec(name="logits", datatype=Datatype.FP32, shape=(-1, 3))
 
 @given(st.integers(1, 1024), st.integers(1, 64), st.integers(1, 64))
 def test_both_backends_get_the_same_model(largest: int, instances: int, threads: int) -> None:
-    texts = render(
-        inputs=[IDS],
-        outputs=[LOGITS],
-        max_batch_size=largest,
-        instances=instances,
-        threads=threads,
-    )
+    made = render(inputs=[IDS], outputs=[LOGITS], max_batch_size=largest, threads=threads)
+    texts = [with_instances(text, instances) for text in made]
     python, native = (text_format.Parse(text, model_config_pb2.ModelConfig()) for text in texts)
     assert (python.backend, python.default_model_filename) == ("python", "model.py")
     assert (native.backend, native.default_model_filename) == ("onnxruntime", "model.onnx")
@@ -33,22 +28,28 @@ def test_both_backends_get_the_same_model(largest: int, instances: int, threads:
         assert [list(tensor.dims) for tensor in config.input] == [[-1]]
         assert [list(tensor.dims) for tensor in config.output] == [[3]]
         assert config.input[0].data_type == model_config_pb2.TYPE_INT64
-        assert config.instance_group[0].count == instances
+        assert [group.count for group in config.instance_group] == [instances]
         assert config.parameters[THREADS].string_value == str(threads)
     # See docs/decisions/0008: Triton's batcher stalls under the Python backend.
     assert not python.HasField("dynamic_batching")
     assert native.HasField("dynamic_batching")
 
 
+def test_a_package_of_an_earlier_release_says_nothing_about_the_copies() -> None:
+    text, _ = render(inputs=[IDS], outputs=[LOGITS], max_batch_size=4, threads=1)
+    earlier = with_instances(text, 7)
+    assert with_instances(earlier, 2) == with_instances(text, 2)
+
+
 def test_a_tensor_without_a_batch_dimension_is_refused() -> None:
     fixed = TensorSpec(name="x", datatype=Datatype.FP32, shape=(1, 3))
     with pytest.raises(ValueError, match="x has no batch dimension"):
-        render(inputs=[IDS], outputs=[fixed], max_batch_size=1, instances=1, threads=1)
+        render(inputs=[IDS], outputs=[fixed], max_batch_size=1, threads=1)
 
 
 def test_the_load_api_gets_the_same_as_json() -> None:
-    text, _ = render(inputs=[IDS], outputs=[LOGITS], max_batch_size=4, instances=2, threads=1)
-    told = json.loads(as_json(text))
+    text, _ = render(inputs=[IDS], outputs=[LOGITS], max_batch_size=4, threads=1)
+    told = json.loads(as_json(with_instances(text, 2)))
     assert told["max_batch_size"] == 4
     assert told["instance_group"][0]["count"] == 2
     assert told["input"][0]["data_type"] == "TYPE_INT64"

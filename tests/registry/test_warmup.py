@@ -1,5 +1,7 @@
 """What warm-up runs, and what it makes of it, with an engine whose time is known."""
 
+import asyncio
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -51,6 +53,24 @@ async def test_touching_runs_each_bucket_once() -> None:
     engine = Engine(0.1)
     await warmup.touch(engine.infer, MANIFEST)
     assert engine.runs == [(1, 4), (1, 8)]
+
+
+async def test_every_copy_runs_each_bucket_before_anything_is_measured() -> None:
+    asked = 0
+    met = asyncio.Barrier(3)
+
+    async def infer(tensors: warmup.Tensors) -> tuple[int, int]:
+        nonlocal asked
+        asked += 1
+        rows = tensors["input_ids"].shape[0]
+        if asked <= 3 * len(MANIFEST.length_buckets):
+            assert rows == 1
+            await met.wait()  # as a Triton with three copies: each takes one
+        return rows, 8 * rows
+
+    async with asyncio.timeout(10):
+        await warmup.measure(infer, MANIFEST, copies=3, budget_seconds=0.0)
+    assert asked > 3 * len(MANIFEST.length_buckets)
 
 
 @pytest.mark.parametrize("answer", [(0, 0), (1, 0), (2, 16)])

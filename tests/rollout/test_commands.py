@@ -221,6 +221,14 @@ def test_retry_is_refused_where_nothing_is_rejected() -> None:
     assert walk.told(Verb.RETRY).said == (False, "no version is rejected")
 
 
+def test_retry_of_a_version_that_is_passed_over_says_to_pin_it() -> None:
+    walk = Walk().through(1).told(Verb.ABORT)
+    walk.status = walk.status.model_copy(update={"rejected_through": 7})
+    accepted, said = walk.told(Verb.RETRY, version="5").said
+    assert not accepted
+    assert "pin it" in said
+
+
 # Many
 
 

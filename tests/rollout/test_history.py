@@ -3,7 +3,7 @@
 from rollout_fakes import ref
 from rollout_walk import loaded_candidate
 
-from contracts.endpoint import HISTORY_LIMIT, REJECTIONS_LIMIT, Phase, Transition
+from contracts.endpoint import HISTORY_LIMIT, REASONS_LIMIT, Phase, Transition
 from contracts.rollout import CheckResult, RolloutState, Verdict
 from rollout import history
 
@@ -26,13 +26,15 @@ def test_the_oldest_line_gives_way() -> None:
     assert [item.at for item in status.history] == [float(n) for n in range(3, HISTORY_LIMIT + 3)]
 
 
-def test_a_version_is_rejected_once_and_the_oldest_gives_way() -> None:
+def test_a_version_is_rejected_once_and_none_newer_than_stable_is_forgotten() -> None:
     status = loaded_candidate()
-    for number in (*range(2, REJECTIONS_LIMIT + 5), 7):
+    numbers = [*range(2, 2 + 10 * REASONS_LIMIT), 7]
+    for number in numbers:
         status = history.with_rejection(status, of(number), "why", float(number))
     versions = [item.version for item in status.rejected]
-    assert len(versions) == len(set(versions)) == REJECTIONS_LIMIT
-    assert versions[-1] == "7"
+    assert len(versions) == len(set(versions))
+    assert set(versions) == {str(number) for number in numbers}
+    assert (versions[-1], status.rejected[-1].reason) == ("7", "why")
 
 
 def test_the_last_phase_of_a_version_is_that_of_its_last_line() -> None:

@@ -162,7 +162,9 @@ async def world_of(
     assert all(engine.closed.is_set() for engine in world.engines.values())
 
 
-def report_of(address: str, *refs: ModelRef, costs: tuple[CostPoint, ...] = ()) -> LoaderReport:
+def report_of(
+    address: str, *refs: ModelRef, costs: tuple[CostPoint, ...] = (), instances: int = 0
+) -> LoaderReport:
     """A loader's report of what its Triton holds."""
-    loaded = tuple(LoadedModel(ref=ref, costs=costs) for ref in refs)
+    loaded = tuple(LoadedModel(ref=ref, costs=costs, instances=instances) for ref in refs)
     return LoaderReport(loader=address[0], triton_grpc=address, at=0, ready=True, loaded=loaded)

@@ -26,15 +26,18 @@ from registry.errors import (
     EndpointConflictError,
     SourceRefusedError,
     SourceUnavailableError,
+    TritonRefusedError,
     TritonUnavailableError,
 )
 from registry.job import ConversionRequest, Failed, Progress, Published
 from registry.mlflow_source import RegisteredModel, RegisteredVersion
 from registry.rollouts import Surroundings
 from registry.store import StoreUnavailableError
-from registry.triton_client import Overrides
+from registry.triton_client import Overrides, Running
 
 Progressing = Callable[[Progress], None]
+
+COPIES = "copies"  # of a model, in what ``NoPlacement`` gives to ``FakeTriton``
 
 
 def ref(version: str = "1", package: str = "a", model: str = "m") -> ModelRef:
@@ -152,28 +155,40 @@ class FakeTriton:
     dies_on: set[str] = field(default_factory=set)
     hangs_on: set[str] = field(default_factory=set)
     down: bool = False
+    gpus: int = 0
+    most_copies: int = 64
+    copies: dict[str, int] = field(default_factory=dict)
     calls: list[tuple[str, str]] = field(default_factory=list)
     shapes: list[tuple[str, tuple[int, ...]]] = field(default_factory=list)
 
     def restart(self) -> None:
         """Up again, with nothing loaded."""
         self.models.clear()
+        self.copies.clear()
         self.down = False
 
-    async def held(self, names: Iterable[str]) -> frozenset[str]:
+    async def held(self, names: Iterable[str]) -> Mapping[str, Running]:
         self._reach()
-        return frozenset(self.models) & frozenset(names)
+        return {name: self.running(name) for name in names if name in self.models}
+
+    def running(self, name: str) -> Running:
+        """How a model is run."""
+        copies = self.copies.get(name, 1)
+        return Running("onnxruntime", copies, copies * max(1, self.gpus), on_gpu=self.gpus > 0)
 
     async def load(self, name: str, overrides: Overrides) -> None:
-        del overrides
         self._reach()
         self.calls.append(("load", name))
+        copies = int(overrides.get(COPIES, "1"))
+        if copies > self.most_copies:
+            raise TritonRefusedError(f"no room for {copies} copies")
         if name in self.dies_on:
             self.models.clear()
             raise TritonUnavailableError("connection reset")
         if name in self.refuses:
             raise self.refuses[name]
         self.models.add(name)
+        self.copies[name] = copies
 
     async def unload(self, name: str) -> None:
         self._reach()
@@ -227,16 +242,22 @@ class StoreAwayError(SourceUnavailableError):
 
 
 class NoPlacement:
-    """A ``Placement`` that only notes what it is asked for."""
+    """A ``Placement`` that notes what it is asked for, and tells ``FakeTriton`` how many copies."""
 
     def __init__(self) -> None:
         self.placed: list[tuple[str, str]] = []
+        self.resized: list[tuple[str, str, int]] = []
         self.removed: list[str] = []
 
-    def place(self, name: str, package: Path, backend: str) -> Overrides:
+    def place(self, name: str, package: Path, backend: str, instances: int) -> Overrides:
         del package
         self.placed.append((name, backend))
-        return {}
+        return {COPIES: str(instances)}
+
+    def resize(self, name: str, package: Path, backend: str, instances: int) -> Overrides:
+        del package
+        self.resized.append((name, backend, instances))
+        return {COPIES: str(instances)}
 
     def remove(self, name: str) -> None:
         self.removed.append(name)

@@ -10,6 +10,18 @@
 {{- int64 (ceil $number) -}}
 {{- end -}}
 
+{{/* Copies of a model whose endpoint names no number: one for each core that Triton's container may
+     use or, without a limit, is promised, at most 4. One on each GPU, and on Tritons of the user's
+     own, whose cores are not known here. */}}
+{{- define "headrace.autoInstances" -}}
+{{- $triton := .Values.triton -}}
+{{- $limits := $triton.resources.limits | default dict -}}
+{{- $requests := $triton.resources.requests | default dict -}}
+{{- $cores := $limits.cpu | default $requests.cpu | default 1 | toString -}}
+{{- $whole := ternary (div (trimSuffix "m" $cores | int64) 1000) (floor (float64 $cores) | int64) (hasSuffix "m" $cores) -}}
+{{- if or $triton.gpus $triton.addresses -}}1{{- else -}}{{- max 1 (min 4 $whole) -}}{{- end -}}
+{{- end -}}
+
 {{/* Bytes of shared memory. An instance of a Python-backed model holds one batch's tensors at a time,
      in and out, and its region doubles as it grows: token ids, mask and types of 8 bytes, answers of
      4. 1 MiB an instance and 32 MiB are Triton's own. In whole MiB. */}}
@@ -18,7 +30,8 @@
 {{- $perToken := add 24 (mul 4 (int64 $memory.outputsPerToken)) -}}
 {{- $perText := add (mul (int64 $memory.maxTokens) $perToken) (mul 4 (int64 $memory.outputsPerText)) -}}
 {{- $perInstance := add 1048576 (mul 2 (int64 $memory.maxBatchSize) $perText) -}}
-{{- $all := mul (int64 $memory.models) (int64 $memory.instances) $perInstance -}}
+{{- $instances := max (int64 $memory.instances) (include "headrace.autoInstances" . | int64) -}}
+{{- $all := mul (int64 $memory.models) $instances $perInstance -}}
 {{- add 32 (div (add $all 1048575) 1048576) -}}
 {{- end -}}
 

@@ -12,6 +12,7 @@ from rich.cells import cell_len
 from rich.console import Console, Group
 from shown_endpoints import HISTORY, NOW, REFUSED, collapsed, sentiment, settled
 
+from contracts.endpoint import Rejection
 from headrace.commands import rollout_history, rollout_picture, status_picture
 from headrace.commands.status_picture import Running
 from headrace.rollouts.view import view
@@ -171,6 +172,23 @@ def test_why_versions_were_rejected_is_told_where_it_is_asked_for() -> None:
     whole = " ".join(text(pictures(details=True)["status"], 80).split())
     assert "rejected: version 2: ONNX Runtime can't load the graph" in whole
     assert f"version 1 is package {'1' * 64}" in whole
+
+
+@pytest.mark.parametrize("details", [False, True])
+def test_of_very_many_rejected_versions_the_newest_are_named_and_the_others_counted(
+    details: bool,
+) -> None:
+    rejected = tuple(
+        Rejection(version=str(n), options="o", reason="why" if n > 480 else "", at=float(n))
+        for n in range(1, 501)
+    )
+    endpoint = settled()
+    status = endpoint.status.model_copy(update={"rejected": rejected})
+    many = endpoint.model_copy(update={"status": status})
+    shown = text(status_picture.picture(RUNNING, (many,), NOW, details=details), 80)
+    assert "500" in shown
+    assert "480 earlier" in " ".join(shown.split())
+    assert len(shown.splitlines()) < 50
 
 
 def test_the_history_that_the_documentation_shows_is_one_that_is_drawn() -> None:

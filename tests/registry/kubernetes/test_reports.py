@@ -1,11 +1,13 @@
 """A report's Lease belongs to its pod, and a loader at its start needs no API server."""
 
+import json
 from collections.abc import Iterator
 
 import pytest
 from fake_kubernetes import NAMESPACE, Fake, fake_kubernetes
 
-from contracts.loading import LoaderReport
+from contracts.loading import LoadedModel, LoaderReport
+from contracts.model import ModelRef
 from registry.kubernetes.reports import KubernetesReports, Owner
 from service.kubernetes import reports as lease
 from service.kubernetes.watch import WatchPace
@@ -36,6 +38,22 @@ def test_a_new_pod_of_the_same_name_takes_the_lease_over(fake: Fake) -> None:
     of_pod(fake, "u2").put(REPORT)
     (found,) = fake.all("leases")
     assert [owner["uid"] for owner in found["metadata"]["ownerReferences"]] == ["u2"]
+
+
+def test_copies_lie_beside_the_report_which_readers_of_earlier_releases_still_read(
+    fake: Fake,
+) -> None:
+    refs = [ModelRef(model="m", version=str(n), package=f"{n}" * 64) for n in (1, 2)]
+    loaded = tuple(LoadedModel(ref=ref, instances=n) for n, ref in enumerate(refs, start=3))
+    report = REPORT.model_copy(update={"loaded": loaded})
+    reports = of_pod(fake, "u1")
+    reports.put(report)
+    assert reports.get(REPORT.loader) == report
+    (found,) = fake.all("leases")
+    told = json.loads(found["metadata"]["annotations"][lease.ANNOTATION])
+    assert [set(model) for model in told["loaded"]] == [{"ref", "costs"}] * 2
+    del found["metadata"]["annotations"][lease.INSTANCES]  # as a loader of an earlier release
+    assert [model.instances for model in lease.read(found).loaded] == [0, 0]
 
 
 def test_a_lease_that_was_collected_meanwhile_is_made_anew(fake: Fake) -> None:

@@ -14,6 +14,7 @@
   "backend" $triton.backend
   "heartbeat-seconds" $triton.loader.heartbeatSeconds
   "load-timeout-seconds" $triton.loadTimeoutSeconds
+  "auto-instances" (include "headrace.autoInstances" $root | int64)
   "unload-after-seconds" $triton.unloadAfterSeconds
   "metrics-host" "0.0.0.0"
   "metrics-port" 9303
@@ -51,7 +52,7 @@
     periodSeconds: 20
     timeoutSeconds: 10
     failureThreshold: 3
-  # Ready once Triton has held every stable version; a promotion later changes nothing.
+  # Ready once Triton has held every stable version that it can; a promotion later changes nothing.
   readinessProbe:
     httpGet: {path: /readyz, port: loader-metrics}
     periodSeconds: 3
