@@ -55,6 +55,7 @@ class Read(Enum):
     REPLICA_SERVES = ("replica_serves", "1 while a Triton serves a package.", ("triton", "model"))
     REPLICA_TOKENS = ("replica_tokens", "Padded tokens in flight.", ("triton", "model"))
     READY = ("ready", "1 while this gateway should get traffic.", ())
+    PEERS = ("peers", "Gateways that share the rates of keys, this one among them.", ())
     EVENTS_WAITING = ("event_records", "Events, texts and values that wait for Kafka.", ())
     EVENTS_CONNECTED = ("events_connected", "1 while Kafka takes messages.", ())
     EVENTS = ("events_total", "Attempts left for the event stream.", ())
