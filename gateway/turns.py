@@ -18,7 +18,7 @@ _LEARNING_RATE = 0.2
 # gRPC hands its calls over one by one, each through a thread and some turns of the loop; while the
 # loop works, those behind wait where nobody can count them. So work on such calls pauses until none
 # has come for a moment: what waits is then in a queue here, and a newcomer's wait is known.
-_QUIET_SECONDS = 0.0005
+_QUIET_SECONDS = 0.001  # the least that the loop's timers can do
 _LONGEST_PAUSE_SECONDS = 0.005
 
 

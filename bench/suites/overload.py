@@ -83,16 +83,8 @@ def run(plan: Plan) -> Report:
     return report
 
 
-def _case(
-    plan: Plan, report: Report, case: str, flags: tuple[str, ...], dialect: "Dialect"
-) -> None:
-    texts = corpus.replay()
-    random.Random(plan.seed).shuffle(texts)
-    size = dialect.texts
-    bodies = [
-        json.dumps(dialect.body(texts[at : at + size]))
-        for at in range(0, len(texts) - size + 1, size)
-    ]
+def _case(plan: Plan, report: Report, case: str, flags: tuple[str, ...], dialect: Dialect) -> None:
+    bodies, size = bodies_of(dialect, plan.seed), dialect.texts
     peaks: list[float] = []
     floods: list[Result] = []
     refused: list[float] = []
@@ -141,8 +133,19 @@ def _metrics(subject: Subject) -> Snapshot:
     return Snapshot(read(f"http://127.0.0.1:{subject.port}/metrics"))
 
 
+def bodies_of(dialect: Dialect, seed: int) -> list[str]:
+    """Requests of the replay's texts in a dialect, in an order of their own for each seed."""
+    texts = corpus.replay()
+    random.Random(seed).shuffle(texts)
+    size = dialect.texts
+    return [
+        json.dumps(dialect.body(texts[at : at + size]))
+        for at in range(0, len(texts) - size + 1, size)
+    ]
+
+
 def _load(
-    plan: Plan, subject: Subject, dialect: "Dialect", bodies: list[str], rate: float | None
+    plan: Plan, subject: Subject, dialect: Dialect, bodies: list[str], rate: float | None
 ) -> Load:
     return Load(
         host="127.0.0.1",
