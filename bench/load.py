@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
+from typing import Literal
 
 import msgspec
 
@@ -18,13 +19,15 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
 
     With ``rate`` the load is open: requests are due at fixed times whatever the answers do, and
     latency counts from the due time, so that a stall is not omitted by those it holds up. Without
-    it, ``callers`` each send their next request when the last is answered.
+    it, ``callers`` each send their next request when the last is answered. Over HTTP a body is
+    JSON that is posted to ``path``; over gRPC it is a JSON list of texts for the endpoint ``path``.
     """
 
     host: str
     port: int
     path: str
     bodies: list[str]
+    protocol: Literal["http", "grpc"] = "http"
     callers: int = 1
     rate: float | None = None  # requests a second
     warm_up_seconds: float = 2.0

@@ -13,11 +13,14 @@ import msgspec
 import numpy as np
 import uvloop
 
+from bench import grpc_wire
 from bench.load import Latency, Load, Outcome, Result
 from bench.wire import Connection, request
 
 _SPIN_SECONDS = 0.003
 _clock = time.perf_counter
+
+Sender = Connection | grpc_wire.Caller
 
 
 class Generator:
@@ -25,9 +28,9 @@ class Generator:
 
     def __init__(self, load: Load) -> None:
         self._load = load
-        host = f"{load.host}:{load.port}"
-        self._payloads = [request(load.path, host, body) for body in load.bodies]
-        self._idle: list[Connection] = []
+        self._payloads = _payloads(load)
+        self._channels: grpc_wire.Channels | None = None
+        self._idle: list[Sender] = []
         self._waiting: deque[tuple[float, int]] = deque()
         self._opening = 0
         self._connections = 0
@@ -43,6 +46,8 @@ class Generator:
     async def run(self) -> Result:
         """Offers the load to its end and waits for the answers still due."""
         load = self._load
+        if load.protocol == "grpc":
+            self._channels = grpc_wire.Channels(f"{load.host}:{load.port}")
         start = _clock()
         self._begin = start + load.warm_up_seconds
         self._end = self._begin + load.seconds
@@ -55,6 +60,8 @@ class Generator:
         deadline = _clock() + load.timeout_seconds
         while self._unanswered and _clock() < deadline:  # noqa: ASYNC110 - two values, no event
             await asyncio.sleep(0.01)
+        if self._channels is not None:
+            await self._channels.close()
         return self._result()
 
     def _tick(self, start: float) -> None:
@@ -92,6 +99,10 @@ class Generator:
         task.add_done_callback(self._tasks.discard)
 
     async def _connect(self) -> None:
+        if self._channels is not None:
+            self._opening -= 1
+            self._next(self._channels.caller(self._answered, self._load.timeout_seconds))
+            return
         loop = asyncio.get_running_loop()
         try:
             _, connection = await loop.create_connection(
@@ -109,7 +120,7 @@ class Generator:
         self._opening -= 1
         self._next(connection)
 
-    def _next(self, connection: Connection) -> None:
+    def _next(self, connection: Sender) -> None:
         """Gives an idle connection its next request, or lays it aside."""
         if not connection.open:
             return
@@ -126,7 +137,7 @@ class Generator:
         else:
             self._idle.append(connection)
 
-    def _answered(self, connection: Connection, status: int) -> None:
+    def _answered(self, connection: Sender, status: int) -> None:
         self._count(status, connection.due, connection.index)
         self._next(connection)
 
@@ -163,6 +174,14 @@ class Generator:
             outcomes=outcomes,
             send_late_p99_ms=late,
         )
+
+
+def _payloads(load: Load) -> list[bytes]:
+    """Each body as it goes over the wire."""
+    if load.protocol == "grpc":
+        bodies = [msgspec.json.decode(body, type=list[str]) for body in load.bodies]
+        return [grpc_wire.message(load.path, texts) for texts in bodies]
+    return [request(load.path, f"{load.host}:{load.port}", body) for body in load.bodies]
 
 
 def _latency(seconds: list[float]) -> Latency:

@@ -32,15 +32,21 @@ _A_DAY = 86400.0  # longer than any run
 _LABELS = ("negative", "positive")
 
 
-def lay_out(home: Path, limits: Limits, *, shadow: bool = False) -> None:
+def lay_out(
+    home: Path,
+    limits: Limits,
+    *,
+    shadow: bool = False,
+    task: Task = Task.TEXT_CLASSIFICATION,
+) -> None:
     """Publishes the package and writes the endpoint that routes everything to it.
 
     With ``shadow`` there is a version 2 as well, which gets copies of all requests.
     """
-    one = _publish(home, "1")
+    one = _publish(home, "1", task)
     routes = [Route(arm=Arm.STABLE, ref=one, weight=100)]
     if shadow:
-        routes.append(Route(arm=Arm.SHADOW, ref=_publish(home, "2"), weight=100))
+        routes.append(Route(arm=Arm.SHADOW, ref=_publish(home, "2", task), weight=100))
     endpoint = ModelEndpoint(
         metadata=Metadata(name=ENDPOINT, revision="1"),
         # No controller runs here, and copies are sent all the same.
@@ -49,7 +55,7 @@ def lay_out(home: Path, limits: Limits, *, shadow: bool = False) -> None:
         ),
         status=EndpointStatus(
             generation=1,
-            task=Task.TEXT_CLASSIFICATION,
+            task=task,
             routes=tuple(routes),
             packages=tuple(route.ref for route in routes),
         ),
@@ -61,15 +67,17 @@ def lay_out(home: Path, limits: Limits, *, shadow: bool = False) -> None:
     )
 
 
-def _publish(home: Path, version: str) -> ModelRef:
+def _publish(home: Path, version: str, task: Task) -> ModelRef:
     """A package that no engine computes."""
     source = corpus.folder() / "model" / "tokenizer.json"
     known = corpus.tokenizer()
+    embeds = task is Task.TEXT_EMBEDDING
     manifest = Manifest(
         model=ENDPOINT,
         version=version,
-        task=Task.TEXT_CLASSIFICATION,
-        labels=_LABELS,
+        task=task,
+        labels=() if embeds else _LABELS,
+        dimension=len(_LABELS) if embeds else None,
         precision=Precision.FP32,
         max_batch_size=64,
         length_buckets=automatic_buckets(_MAX_TOKENS),
@@ -85,7 +93,7 @@ def _publish(home: Path, version: str) -> ModelRef:
         ),
         outputs=(
             TensorSpec(
-                name=ENGINE_OUTPUT[Task.TEXT_CLASSIFICATION],
+                name=ENGINE_OUTPUT[task],
                 datatype=Datatype.FP32,
                 shape=(-1, len(_LABELS)),
             ),

@@ -96,10 +96,6 @@ class Application(fastapi.FastAPI):
             headers = dict(scope["headers"])
             route, params = self._paths.find(scope["method"], path)
             context.read(headers)
-            if route.method == "POST":
-                # However many requests arrive together, the loop looks up in between: answers of
-                # engines are waited for by more than one request each.
-                await self.shedding.turn(context, route, params)
             request = Request(scope["method"], path, params, headers, receive, context)
             reply = await route.handle(request)
         except GatewayError as error:

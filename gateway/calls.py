@@ -42,6 +42,18 @@ class Call(msgspec.Struct, frozen=True, eq=False):
     unk_words: bool = False
 
 
+class Arrival(msgspec.Struct, frozen=True, eq=False):
+    """What is known of a request before its body.
+
+    ``key`` is whom to keep on one arm. ``ahead``: requests of the endpoint that were let in before
+    this one and are not begun yet.
+    """
+
+    key: str = ""
+    forced_version: str | None = None
+    ahead: int = 0
+
+
 class Answer(msgspec.Struct, frozen=True, eq=False):
     """The result for all texts of a call, in their order.
 
@@ -85,10 +97,8 @@ class Predictor(Protocol):
         """Answers the call whole and in order, or raises a ``GatewayError``."""
         ...
 
-    def check_room(self, endpoint: str, ahead: int = 0) -> None:
+    def check_room(self, endpoint: str, arrival: Arrival) -> None:
         """Refuses, before a body is read, what would be refused whatever is in it.
-
-        ``ahead``: requests of the endpoint that were let in before this one and are not begun yet.
 
         Raises:
             UnknownEndpointError: no such endpoint.

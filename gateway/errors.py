@@ -93,9 +93,18 @@ class RequestTimeoutError(GatewayError):
 
 
 class RateLimitedError(GatewayError):
-    """More requests a second than the key may send."""
+    """More requests a second than the key may send.
+
+    ``elsewhere``: another gateway may have room for the caller, which must connect anew for that.
+    """
 
     status, code = HTTPStatus.TOO_MANY_REQUESTS, "rate_limited"
+
+    def __init__(
+        self, message: str, *, retry_after_seconds: float | None = None, elsewhere: bool = False
+    ) -> None:
+        super().__init__(message, retry_after_seconds=retry_after_seconds)
+        self.elsewhere = elsewhere
 
 
 class OverloadedError(GatewayError):

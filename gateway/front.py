@@ -5,10 +5,10 @@ nothing, and it never decides where a request goes.
 """
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
-from gateway.calls import Answer, Call, EndpointView, Predictor
+from gateway.calls import Answer, Arrival, Call, EndpointView, Predictor
 from gateway.errors import (
     GatewayError,
     InvalidInputError,
@@ -18,6 +18,10 @@ from gateway.errors import (
 from gateway.feedback import FeedbackDesk
 from gateway.recording import Recorder
 from gateway.request_context import RequestContext
+from gateway.turns import Turns
+
+# A request that would wait longer than this to be begun is refused when it comes.
+_LONGEST_WAIT_SECONDS = 0.25
 
 
 class Keys(Protocol):
@@ -66,6 +70,7 @@ class Front:
     recorder: Recorder
     metrics: RequestMetrics
     feedback: FeedbackDesk | None = None  # None: feedback is off
+    turns: Turns = field(default_factory=Turns)  # of all dialects together
 
     def open(self, context: RequestContext, endpoint: str) -> tuple[EndpointView, str | None]:
         """The endpoint as it is now, and the caller's name.
@@ -78,19 +83,56 @@ class Front:
         caller = self.keys.authorise(context.api_key, endpoint)
         return self.predictor.describe(endpoint), caller
 
-    def enter(self, context: RequestContext, endpoint: str) -> tuple[EndpointView, str | None]:
-        """The same for a request that brings texts, which there must be room for.
+    async def enter(
+        self,
+        context: RequestContext,
+        endpoint: str,
+        version: str | None = None,
+        *,
+        one_by_one: bool = False,
+    ) -> tuple[EndpointView, str | None]:
+        """The same for a request that brings texts: it begins now, or after those before it.
+
+        Every dialect asks as soon as it knows the endpoint. However many requests arrive together,
+        the loop looks up in between: answers of engines are waited for by more than one each.
+
+        Args:
+            context: the request.
+            endpoint: the name that it gives.
+            version: the one that its path or its message names, None for none.
+            one_by_one: see ``Turns.try_now``.
 
         Raises:
             UnauthenticatedError, ForbiddenError, UnknownEndpointError: see ``open``.
-            OverloadedError, ShuttingDownError: told before the body costs anything.
+            InvalidInputError: the headers name another version.
+            OverloadedError, ShuttingDownError: there is no room, or the wait would be too long.
         """
+        if not self.turns.try_now(one_by_one=one_by_one):
+            self.look(context, endpoint)
+            self.check(context, endpoint, version)
+            await self.turns.wait(endpoint)
+            context.ahead = 0
+        return self.check(context, endpoint, version)
+
+    def look(self, context: RequestContext, endpoint: str) -> None:
+        """Notes how many requests wait before this one."""
+        context.ahead = self.turns.waiting_of(endpoint)
+        context.crowded = self.turns.wait_seconds(endpoint) > _LONGEST_WAIT_SECONDS
+
+    def check(
+        self, context: RequestContext, endpoint: str, version: str | None = None
+    ) -> tuple[EndpointView, str | None]:
+        """What ``enter`` refuses, without a wait."""
         view, caller = self.open(context, endpoint)
+        if version:
+            context.force(version)
         if context.crowded:
             raise OverloadedError(
                 "This gateway has more to do than it can.", retry_after_seconds=1.0
             )
-        self.predictor.check_room(endpoint, context.ahead)
+        key = context.sticky_key or context.request_id
+        arrival = Arrival(key, context.forced_version, context.ahead)
+        self.predictor.check_room(endpoint, arrival)
         return view, caller
 
     async def predict(

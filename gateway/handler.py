@@ -18,7 +18,7 @@ from contracts.endpoint import Limits
 from gateway.admission import TokenBudget, check_size, check_wait
 from gateway.attempt import Attempt
 from gateway.attempts import Attempts, Tracer
-from gateway.calls import Answer, Call, EndpointView
+from gateway.calls import Answer, Arrival, Call, EndpointView
 from gateway.encoding import Encoding
 from gateway.errors import (
     CLIENT_GONE_STATUS,
@@ -29,6 +29,7 @@ from gateway.errors import (
     ShuttingDownError,
     StartingError,
     UnknownEndpointError,
+    UnknownVersionError,
     no_triton,
     too_late,
 )
@@ -159,17 +160,21 @@ class Handler:
             if self._closed and self._running == 0:
                 self._last_one.set()
 
-    def check_room(self, endpoint: str, ahead: int = 0) -> None:
+    def check_room(self, endpoint: str, arrival: Arrival) -> None:
         """See ``Predictor.check_room``."""
         serving = self._serving
         routes = serving.table[endpoint]
         self._check_open()
         limits = routes.endpoint.spec.limits
-        self._budget.check_arrival(endpoint, ahead, limits.max_tokens_in_flight)
-        stable = routes.stable
-        lane = None if stable is None else serving.lanes.get(stable.model.ref.package)
-        if lane is not None:
-            check_wait(lane.wait_seconds(endpoint), 0.0, limits.timeout_seconds)
+        self._budget.check_arrival(endpoint, arrival.ahead, limits.max_tokens_in_flight)
+        try:
+            ways = routes.ways_of(arrival.key, arrival.forced_version)
+        except (UnknownVersionError, ModelUnavailableError):
+            return  # ``predict`` says so, and records it
+        lanes = [serving.lanes.get(way.model.ref.package) for way in ways]
+        waits = [lane.wait_seconds(endpoint) for lane in lanes if lane is not None and lane.serves]
+        if waits:
+            check_wait(min(waits), 0.0, limits.timeout_seconds)
 
     def describe(self, endpoint: str) -> EndpointView:
         """See ``Predictor.describe``."""
@@ -238,18 +243,16 @@ class Handler:
         limits = routes.endpoint.spec.limits
         self._rates.check(call.caller, call.endpoint, limits.requests_per_second_per_key, now)
         check_size(call.texts, limits)
-        way = routes.choose(call.sticky_key or call.request_id, call.forced_version)
+        way, *others = routes.ways_of(call.sticky_key or call.request_id, call.forced_version)
         left = call.deadline - now
         if left <= 0:
             raise too_late()
         try:
             return way, self._lane_with_room(serving, way, call, left, limits)
         except (ModelUnavailableError, OverloadedError):
-            # A rollout must not cost a caller the answer that the other version would give.
-            other = routes.instead_of(way)
-            if other is None:
+            if not others:
                 raise
-        return other, self._lane_with_room(serving, other, call, left, limits)
+        return others[0], self._lane_with_room(serving, others[0], call, left, limits)
 
     def _lane_with_room(
         self, serving: Serving, way: Way, call: Call, left: float, limits: Limits

@@ -42,6 +42,7 @@ from gateway.keys import KeyRing
 from gateway.metrics import Metrics, Read, Reading
 from gateway.observations import declared_by, find_hooks
 from gateway.packages import StorePackages
+from gateway.peers import follow, peer_source
 from gateway.rates import RateLimits
 from gateway.receipts import ReceiptKeyError, Receipts, read_keys
 from gateway.reconcile import Reconciler
@@ -94,13 +95,14 @@ class Gateway:
         instance = f"gateway-{uuid.uuid4().hex}"
         self._events: EventStream | NoEvents = open_events(settings, instance, self._declared)
         self._keys = KeyRing(settings.keys_file)
-        rates = RateLimits(self._keys.own_limit)
+        self._rates = RateLimits(self._keys.own_limit)
+        self._peers = peer_source(settings, environment, instance)
         receipts = open_receipts(settings)
         self._shadows = Shadows(self._events.recorder, self._metrics, self._budget)
         self._handler = Handler(
             self._events.recorder,
             self._metrics,
-            rates,
+            self._rates,
             self._budget,
             self._tracer,
             shadows=self._shadows,
@@ -164,6 +166,7 @@ class Gateway:
             self._reconciler.start()
             self._shadows.start()
             renewal = asyncio.create_task(self._renew(), name="certificate")
+            peers = asyncio.create_task(follow(self._peers, self._rates.share), name="peers")
             http = asyncio.create_task(self._http.serve([listener]), name="http")
             stop = asyncio.create_task(self._stop.wait(), name="stop")
             # What was imported and built so far lives as long as the process: no collection need
@@ -175,6 +178,7 @@ class Gateway:
             finally:
                 stop.cancel()
                 renewal.cancel()
+                peers.cancel()
                 await self._go_away(http)
 
     async def _renew(self) -> None:
@@ -237,6 +241,7 @@ class Gateway:
         yield Reading(Read.ENDPOINTS_KEPT, (), self._reconciler.kept_seconds)
         for endpoint, withheld in self._reconciler.withheld.items():
             yield Reading(Read.WITHHELD, (endpoint,), float(withheld))
+        yield Reading(Read.PEERS, (), self._rates.gateways)
         for endpoint, tokens in self._handler.tokens_in_flight().items():
             yield Reading(Read.TOKENS_IN_FLIGHT, (endpoint,), tokens)
         for lane in self._reconciler.lanes:

@@ -70,6 +70,7 @@ class Read(Enum):
         "Age of the endpoints while they are from this gateway's disk; 0 from their source.",
         (),
     )
+    PEERS = ("peers", "Gateways that share the rates of keys, this one among them.", ())
     EVENTS_WAITING = ("event_records", "Events, texts and values that wait for Kafka.", ())
     EVENTS_CONNECTED = ("events_connected", "1 while Kafka takes messages.", ())
     EVENTS = ("events_total", "Attempts left for the event stream.", ())

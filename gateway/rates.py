@@ -1,27 +1,39 @@
-"""Requests a second: a token bucket for each (caller, endpoint).
+"""Requests a second: token buckets, each gateway's a share of the limit.
 
-Called by the handler as it admits a request. Pure: the time is passed in. It waits for nothing and
-never holds more than a fixed number of buckets.
+A key's own limit is one bucket over all endpoints; an endpoint's limit for each key is one bucket
+for each (key, endpoint). Several gateways share a limit in equal parts, by how many there are
+(``peers.py``). ``handler.py`` asks as it admits a request. Pure: the time is passed in. It waits
+for nothing and never holds more than a fixed number of buckets.
 """
 
 from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from gateway.errors import RateLimitedError
 
 # A caller may be idle and then ask a second's worth at once.
 BURST_SECONDS = 1.0
+_ALL_ENDPOINTS = ""  # no endpoint has this name
+
+
+@dataclass(slots=True)
+class _Bucket:
+    """In the form of GCRA: of a bucket only the time at which it will be full again."""
+
+    full_at: float
+    sent_away: bool = False  # since it last let a request in
 
 
 class RateLimits:
-    """Buckets in the form of GCRA: of each, only the time at which it will be full again.
+    """Buckets of this gateway.
 
-    A bucket holds ``BURST_SECONDS`` of the rate, at least one request. All callers without a key
-    share one bucket an endpoint.
+    A bucket holds ``BURST_SECONDS`` of the gateway's share, at least one request. All callers
+    without a key share one bucket an endpoint.
 
     Args:
-        own_limit: a caller's own requests a second, which go before the endpoint's; None where the
-            key sets none.
+        own_limit: a caller's own requests a second, over all endpoints, which go in place of the
+            endpoints' limits; None where the key sets none.
         max_buckets: beyond it the bucket not asked for longest is forgotten, that is: full.
     """
 
@@ -33,7 +45,17 @@ class RateLimits:
     ) -> None:
         self._own_limit = own_limit
         self._max_buckets = max_buckets
-        self._full_at: OrderedDict[tuple[str | None, str], float] = OrderedDict()
+        self._gateways = 1
+        self._buckets: OrderedDict[tuple[str | None, str], _Bucket] = OrderedDict()
+
+    @property
+    def gateways(self) -> int:
+        """How many share each limit."""
+        return self._gateways
+
+    def share(self, gateways: int) -> None:
+        """From now on each limit is shared by so many gateways, this one among them."""
+        self._gateways = max(1, gateways)
 
     def check(
         self, caller: str | None, endpoint: str, per_second: float | None, now: float
@@ -47,25 +69,35 @@ class RateLimits:
             now: seconds of any clock that only goes forward.
 
         Raises:
-            RateLimitedError: says when the next request will be taken.
+            RateLimitedError: says when the next request will be taken here.
         """
         own = self._own_limit(caller) if self._own_limit is not None and caller else None
-        rate = per_second if own is None else own
-        if rate is None:
+        limit = per_second if own is None else own
+        if limit is None:
             return
-        key = (caller, endpoint)
-        full_at = max(self._full_at.get(key, now), now) + 1.0 / rate
-        excess = full_at - now - max(BURST_SECONDS, 1.0 / rate)
-        if excess > 1e-9:  # sums of 1/rate are not exact
-            raise RateLimitedError(
-                f"More than {rate:g} requests a second; try again in {excess:.3g} s.",
-                retry_after_seconds=excess,
-            )
-        self._full_at[key] = full_at
-        self._full_at.move_to_end(key)
-        if len(self._full_at) > self._max_buckets:
-            self._full_at.popitem(last=False)
+        key = (caller, endpoint if own is None else _ALL_ENDPOINTS)
+        bucket = self._buckets.get(key)
+        share = limit / self._gateways
+        full_at = max(now, now if bucket is None else bucket.full_at) + 1.0 / share
+        excess = full_at - now - max(BURST_SECONDS, 1.0 / share)
+        if excess > 1e-9 and bucket is not None:  # sums of 1/share are not exact
+            raise self._refused(bucket, limit, excess)
+        self._buckets[key] = _Bucket(full_at)
+        self._buckets.move_to_end(key)
+        if len(self._buckets) > self._max_buckets:
+            self._buckets.popitem(last=False)
+
+    def _refused(self, bucket: _Bucket, limit: float, excess: float) -> RateLimitedError:
+        # Once for each request that was let in: a flood must not make a connection for each no.
+        elsewhere = self._gateways > 1 and not bucket.sent_away
+        bucket.sent_away = bucket.sent_away or elsewhere
+        shared = f" in equal parts over {self._gateways} gateways" if self._gateways > 1 else ""
+        return RateLimitedError(
+            f"More than {limit:g} requests a second{shared}; try again in {excess:.3g} s.",
+            retry_after_seconds=excess,
+            elsewhere=elsewhere,
+        )
 
     def __len__(self) -> int:
         """Buckets held."""
-        return len(self._full_at)
+        return len(self._buckets)

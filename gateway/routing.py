@@ -78,6 +78,18 @@ class EndpointRoutes:
         arm = _STANDS_IN.get(way.arm)
         return None if arm is None else self._of(arm)
 
+    def ways_of(self, key: str, forced_version: str | None = None) -> tuple[Way, ...]:
+        """Every way on which a request may be answered: its own, then the one that stands in.
+
+        A rollout must not cost a caller the answer that the other version would give.
+
+        Raises:
+            UnknownVersionError, ModelUnavailableError: see ``choose``.
+        """
+        way = self.choose(key, forced_version)
+        other = self.instead_of(way)
+        return (way,) if other is None else (way, other)
+
     def _of(self, arm: Arm) -> Way | None:
         for way in self.ways:
             if way.arm is arm:

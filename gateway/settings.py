@@ -26,6 +26,11 @@ class Settings:
         "Folder of loaders' reports, or kubernetes://NAMESPACE; HOME/reports where empty, or the "
         "namespace of the endpoints.",
     )
+    peers: str = option(
+        "",
+        "Folder where gateways are counted, or kubernetes://NAMESPACE/SERVICE with their Service; "
+        "HOME/gateways where empty. They share the rates of keys.",
+    )
     store_url: str = option("", "Package store, any fsspec URL; HOME/packages where empty.")
     package_cache: str = option("", "Folder of opened packages; HOME/cache/gateway where empty.")
     keys_file: str = option("", "File of API keys; empty: anybody may ask.")
@@ -114,6 +119,11 @@ class Settings:
     def reports_folder(self) -> Path:
         """Folder of loaders' reports, where they lie in one."""
         return Path(self.reports) if self.reports else self.home_folder / "reports"
+
+    @property
+    def peers_folder(self) -> Path:
+        """Folder where gateways are counted, where that is one."""
+        return Path(self.peers) if self.peers else self.home_folder / "gateways"
 
     @property
     def packages_url(self) -> str:

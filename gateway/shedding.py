@@ -1,10 +1,11 @@
-"""What happens to a prediction before it is begun: it begins, waits its turn, or is refused.
+"""Refuses predictions from within the connection, before the application has heard of them.
 
-``app.py`` asks ``turn`` at the start of each request that brings texts. While the gateway refuses,
-``http/server.py`` asks ``refusal`` as soon as it has the headers, before there is a task, a scope's
-copy or a body: under a flood most requests are refused, and what that costs is taken from those
-that are answered. Both say no in the same words, by the same checks (``Front.enter``), and count
-alike. Nothing here reads a body, and whatever else is wrong with a request is left to its handler.
+While the gateway refuses, ``http/server.py`` asks ``refusal`` as soon as it has the headers, before
+there is a task, a scope's copy or a body: under a flood most requests are refused, and what that
+costs is taken from those that are answered. It says no in the same words as ``Front.enter``, by the
+same checks (``Front.check``), and counts alike. Of a body that lies there whole it reads the
+endpoint's name where the path has none, and whatever else is wrong with a request is left to its
+handler.
 """
 
 import asyncio
@@ -16,10 +17,7 @@ from gateway.front import Front
 from gateway.http.replies import error_reply, rendered
 from gateway.http.router import Route, Router
 from gateway.request_context import RequestContext, new_request_id
-from gateway.turns import Turns
 
-# A request that would wait longer than this to be begun is refused when it comes.
-_LONGEST_WAIT_SECONDS = 0.25
 # So long after a refusal, others are looked for before requests have become tasks.
 _WATCH_SECONDS = 0.05
 
@@ -30,30 +28,11 @@ class Shedding:
     def __init__(self, router: Router, front: Front) -> None:
         self._router = router
         self._front = front
-        self._turns = Turns()
         self._watch_until = 0.0
         self._leaving = False
         # Requests of this turn of the loop, by endpoint, whose tasks have not begun: all that is
         # ready is read before any task runs, and would otherwise find the same room.
         self._let_in: dict[str, int] = {}
-
-    async def turn(self, context: RequestContext, route: Route, params: dict[str, str]) -> None:
-        """Lets a request begin, at once or after those that came before it.
-
-        Raises:
-            OverloadedError: that would take too long, or there would be no room for it then.
-            GatewayError: what ``Front.enter`` refuses otherwise.
-        """
-        if self._turns.try_now():
-            return
-        name = params.get("endpoint", "") if route.predicts else ""
-        self._look(context, name)
-        if name:
-            self._front.enter(context, name)
-        elif context.crowded:
-            return  # its handler refuses it, once it knows for which endpoint
-        await self._turns.wait(name)
-        context.ahead = 0
 
     def said_no(self) -> None:
         """A request was refused for want of room: others will be."""
@@ -77,25 +56,28 @@ class Shedding:
         """Whether ``refusal`` may refuse: something was refused a moment ago."""
         return time.monotonic() < self._watch_until
 
-    def refusal(self, method: str, path: str, headers: Mapping[bytes, bytes]) -> bytes | None:
+    def refusal(
+        self, method: str, path: str, headers: Mapping[bytes, bytes], body: bytes | None = None
+    ) -> bytes | None:
         """The answer with which to refuse a request now, whole; None to let it come in.
 
         Args:
             method: as it was sent.
             path: unquoted, without the query.
             headers: lower-case names; of a repeated header the last value.
+            body: None where it has not arrived.
         """
         now = time.monotonic()
         try:
             route, params = self._router.find(method, path)
-            if not route.predicts:
+            name = _endpoint(route, params, body)
+            if name is None:
                 return None
-            name = params["endpoint"]
             context = RequestContext(new_request_id(), time.time(), now)
             context.read(headers)
-            self._look(context, name)
+            self._front.look(context, name)
             context.ahead += self._let_in.get(name, 0)
-            self._front.enter(context, name)
+            self._front.check(context, name, params.get("version"))
         except OverloadedError as error:
             self._watch_until = now + _WATCH_SECONDS
             self._front.refused(context, error)
@@ -110,7 +92,11 @@ class Shedding:
         self._let_in[name] = self._let_in.get(name, 0) + 1
         return None
 
-    def _look(self, context: RequestContext, name: str) -> None:
-        """Notes how many requests wait before this one."""
-        context.ahead = self._turns.waiting_of(name)
-        context.crowded = self._turns.wait_seconds(name) > _LONGEST_WAIT_SECONDS
+
+def _endpoint(route: Route, params: Mapping[str, str], body: bytes | None) -> str | None:
+    """Whose texts a request brings; None for another kind of request, or while it can't be told."""
+    if not route.predicts:
+        return None
+    if route.endpoint_in is None:
+        return params["endpoint"]
+    return None if body is None else route.endpoint_in(body)

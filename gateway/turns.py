@@ -1,6 +1,6 @@
 """Turns at the processor: the event loop never works on requests for long without looking up.
 
-``shedding.py`` asks for a turn before a request is begun. While the loop keeps up there is nothing
+``Front.enter`` asks for a turn before a request is begun. While the loop keeps up there is nothing
 to wait for. When more arrives than the processor can work through, requests wait here in a queue
 for each endpoint, served in rotation, whose length tells how long a newcomer would wait: so it can
 be refused at once, for next to nothing, and what was admitted is still answered in time. Without
@@ -15,6 +15,11 @@ from time import monotonic
 # matter, short enough that answers and refusals pass in between.
 _SLICE_SECONDS = 0.005
 _LEARNING_RATE = 0.2
+# gRPC hands its calls over one by one, each through a thread and some turns of the loop; while the
+# loop works, those behind wait where nobody can count them. So work on such calls pauses until none
+# has come for a moment: what waits is then in a queue here, and a newcomer's wait is known.
+_QUIET_SECONDS = 0.001  # the least that the loop's timers can do
+_LONGEST_PAUSE_SECONDS = 0.005
 
 
 class Turns:
@@ -32,6 +37,11 @@ class Turns:
         self._granted = 0
         self._granted_at = 0.0
         self._work_began = 0.0
+        # Of requests that come one by one: when the last came, and since when they have been coming
+        # without a moment's quiet in between; None: the last moment was quiet.
+        self._came_at = 0.0
+        self._coming_since: float | None = None
+        self._pause_began = 0.0
 
     @property
     def waiting(self) -> int:
@@ -53,9 +63,20 @@ class Turns:
         )
         return ahead * self._interval
 
-    def try_now(self) -> bool:
-        """Takes a turn at once if the loop keeps up; nobody overtakes those who wait."""
-        if self._waiting:
+    async def take(self, endpoint: str) -> None:
+        """A turn, now or once those before have had theirs."""
+        if not self.try_now():
+            await self.wait(endpoint)
+
+    def try_now(self, *, one_by_one: bool = False) -> bool:
+        """Takes a turn at once if the loop keeps up; nobody overtakes those who wait.
+
+        Args:
+            one_by_one: requests of this kind reach the loop one after the other, so that how many
+                there are shows only when work on them pauses.
+        """
+        others_outside = one_by_one and self._keep_coming()
+        if self._waiting or others_outside:
             return False
         if not self._slicing:
             self._begin_slice()
@@ -86,11 +107,29 @@ class Turns:
     def _end_slice(self) -> None:
         """The next turn of the loop: everything that was begun has run, answers have passed."""
         now = monotonic()
-        self._slicing = False
         if self._granted:
             cost = (now - self._work_began) / self._granted
-            interval = (now - self._granted_at) / self._granted
             self._cost += _LEARNING_RATE * (cost - self._cost)
+        if self._waiting and self._coming_since is not None:
+            self._pause_began = now
+            asyncio.get_running_loop().call_later(_QUIET_SECONDS, self._paused)
+        else:
+            self._next_slice(now)
+
+    def _paused(self) -> None:
+        """Ends a pause if it was quiet for a moment, or has lasted long enough."""
+        now = monotonic()
+        quiet = now - self._came_at >= _QUIET_SECONDS
+        if not quiet and now - self._pause_began < _LONGEST_PAUSE_SECONDS:
+            asyncio.get_running_loop().call_later(_QUIET_SECONDS, self._paused)
+            return
+        self._coming_since = None if quiet else now
+        self._next_slice(now)
+
+    def _next_slice(self, now: float) -> None:
+        self._slicing = False
+        if self._granted:
+            interval = (now - self._granted_at) / self._granted
             self._interval += _LEARNING_RATE * (interval - self._interval)
             self._granted = 0
         if self._waiting:
@@ -100,6 +139,26 @@ class Turns:
             self._granted = self._grant(max(1, int(_SLICE_SECONDS / max(self._cost, 1e-6))))
             self._granted_at = now
             self._begin_slice()
+
+    def _keep_coming(self) -> bool:
+        """Notes a request that came by itself; whether others may wait behind it, uncounted."""
+        self._came_at = now = monotonic()
+        if self._coming_since is None:
+            self._coming_since = now
+            asyncio.get_running_loop().call_later(_QUIET_SECONDS, self._look_up, now)
+            return False
+        return now - self._coming_since >= _SLICE_SECONDS
+
+    def _look_up(self, asked: float) -> None:
+        """A moment later: whether the loop had nothing to do but to wait for the next request."""
+        now = monotonic()
+        if self._coming_since is None or self._waiting:
+            return  # a pause finds out
+        late = now - asked >= 2 * _QUIET_SECONDS
+        if not late and now - self._came_at >= _QUIET_SECONDS:
+            self._coming_since = None
+        else:
+            asyncio.get_running_loop().call_later(_QUIET_SECONDS, self._look_up, now)
 
     def _mark(self) -> None:
         self._work_began = monotonic()

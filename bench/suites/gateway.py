@@ -17,6 +17,7 @@ from bench.load import Load, Result, offer
 from bench.plan import Plan
 from bench.processes import free_port, python, running
 from contracts.endpoint import Limits
+from contracts.tasks import Task
 from headrace.stack import kafka
 
 TOKENS = 64
@@ -35,6 +36,7 @@ class Subject:
     port: int
     path: str
     pid: int
+    grpc_port: int = -1  # none
 
 
 def run(plan: Plan) -> Report:
@@ -86,21 +88,28 @@ def run(plan: Plan) -> Report:
 
 @contextmanager
 def gateway(
-    plan: Plan, engine: str, *flags: str, limits: Limits | None = None, shadow: bool = False
+    plan: Plan,
+    engine: str,
+    *flags: str,
+    limits: Limits | None = None,
+    shadow: bool = False,
+    task: Task = Task.TEXT_CLASSIFICATION,
+    grpc: bool = False,
 ) -> Iterator[Subject]:
     """A gateway without a Triton on the core under test, with a home of its own."""
     events = "with events" if "--kafka-bootstrap" in flags else "without events"
-    port = free_port()
+    port, grpc_port = free_port(), free_port() if grpc else -1
     home = plan.folder / f"gateway-{port}"
-    world.lay_out(home, limits or Limits(max_tokens_in_flight=_GIGANTIC), shadow=shadow)
+    accepts = limits or Limits(max_tokens_in_flight=_GIGANTIC)
+    world.lay_out(home, accepts, shadow=shadow, task=task)
     arguments = [
-        "--home", str(home), "--http-port", str(port), "--grpc-port", "-1",
+        "--home", str(home), "--http-port", str(port), "--grpc-port", str(grpc_port),
         "--engine", engine, "--log-level", "warning", *flags,
     ]  # fmt: skip
     ready = f"http://127.0.0.1:{port}/readyz"
     log = home / "gateway.log"
     with running(python("gateway.main", *arguments), [plan.under_test], ready, log) as pid:
-        yield Subject(f"gateway {events}", port, world.PATH, pid)
+        yield Subject(f"gateway {events}", port, world.PATH, pid, grpc_port)
 
 
 @contextmanager

@@ -30,6 +30,7 @@ class FeedbackRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     label: str | msgspec.UnsetType = msgspec.UNSET
 
 
+_QUEUE = "/feedback"  # where it waits for its turn; no endpoint has such a name
 _decoder = msgspec.json.Decoder(FeedbackRequest)
 
 
@@ -52,6 +53,7 @@ class FeedbackRoute:
         desk = self._front.feedback
         if desk is None:
             raise UnsupportedError("Feedback is off: this gateway has no --receipt-key-file.")
+        await self._front.turns.take(_QUEUE)
         body = decode(_decoder, await self._bodies.read(request))
         now = time.time()
         receipt = desk.receipts.read(body.receipt, now)

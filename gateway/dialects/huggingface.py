@@ -59,7 +59,7 @@ class HuggingFace:
 
     async def predict(self, request: Request) -> Reply:
         """Answers texts."""
-        view, caller = self._front.enter(request.context, request.params["endpoint"])
+        view, caller = await self._front.enter(request.context, request.params["endpoint"])
         body = decode(_decoder, await self._bodies.read(request))
         check_parameters(body.parameters, view)
         inputs = body.inputs

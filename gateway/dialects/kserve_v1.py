@@ -48,7 +48,7 @@ class KServeV1:
 
     async def predict(self, request: Request) -> Reply:
         """Answers texts."""
-        view, caller = self._front.enter(request.context, request.params["endpoint"])
+        view, caller = await self._front.enter(request.context, request.params["endpoint"])
         body = decode(_decoder, await self._bodies.read(request))
         texts = query("instances", body.instances)
         answer = await self._front.predict(request.context, view, caller, texts)

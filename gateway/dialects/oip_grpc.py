@@ -165,9 +165,10 @@ class OpenInferenceGrpc(service_pb2_grpc.GRPCInferenceServiceServicer):
         """Answers texts."""
 
         async def answer(call: RequestContext) -> pb.ModelInferResponse:
-            view, caller = self._front.enter(call, request.model_name)
-            if request.model_version:
-                call.force(request.model_version)
+            version = request.model_version or None
+            view, caller = await self._front.enter(
+                call, request.model_name, version, one_by_one=True
+            )
             wanted = [(one.name, _parameters(one.parameters)) for one in request.outputs]
             oip.read_wishes(_parameters(request.parameters), wanted, view, call)
             result = await self._front.predict(call, view, caller, _query(request))

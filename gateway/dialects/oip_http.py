@@ -117,9 +117,8 @@ class OpenInferenceHttp:
     async def infer(self, request: Request) -> Reply:
         """Answers texts."""
         context = request.context
-        view, caller = self._front.enter(context, request.params["endpoint"])
-        if "version" in request.params:
-            context.force(request.params["version"])
+        named, version = request.params["endpoint"], request.params.get("version")
+        view, caller = await self._front.enter(context, named, version)
         body = await self._bodies.read(request)
         header, blob = oip_binary.split_header(body, request.headers.get(_HEADER_LENGTH))
         if blob and not header:

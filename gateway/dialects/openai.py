@@ -32,6 +32,13 @@ class EmbeddingsRequest(msgspec.Struct, frozen=True):
     dimensions: Annotated[int, msgspec.Meta(ge=1)] | None = None
 
 
+class _Name(msgspec.Struct, frozen=True):
+    """The endpoint alone: all that is read of a body before there is room for it."""
+
+    model: str
+
+
+_name_decoder = msgspec.json.Decoder(_Name)
 _decoder = msgspec.json.Decoder(EmbeddingsRequest)
 
 
@@ -44,16 +51,35 @@ class OpenAI:
 
     def routes(self) -> list[Route]:
         """What the application serves for this dialect."""
-        return [Route("POST", "/v1/embeddings", self.embeddings, "openai")]
+        return [
+            Route(
+                "POST",
+                "/v1/embeddings",
+                self.embeddings,
+                "openai",
+                predicts=True,
+                endpoint_in=endpoint_in,
+            )
+        ]
 
     async def embeddings(self, request: Request) -> Reply:
         """Embeds texts."""
-        body = decode(_decoder, await self._bodies.read(request))
-        view, caller = self._front.enter(request.context, body.model)
+        encoded = await self._bodies.read(request)
+        name = decode(_name_decoder, encoded).model
+        view, caller = await self._front.enter(request.context, name)
+        body = decode(_decoder, encoded)
         check(body, view)
         answer = await self._front.predict(request.context, view, caller, query(body))
         result = render(answer, view.name, base64_vectors=body.encoding_format == "base64")
         return Reply(encode(result), headers=answer_headers(answer))
+
+
+def endpoint_in(body: bytes) -> str | None:
+    """The endpoint that a body names; None for one that can't be read, or is compressed."""
+    try:
+        return _name_decoder.decode(body).model
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
 
 
 def query(body: EmbeddingsRequest) -> Query:

@@ -5,7 +5,12 @@ import math
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from gateway.dialects.json_body import encode
-from gateway.errors import GatewayError, RequestTimeoutError, UnauthenticatedError
+from gateway.errors import (
+    GatewayError,
+    RateLimitedError,
+    RequestTimeoutError,
+    UnauthenticatedError,
+)
 from gateway.http.errors import MethodNotAllowedError
 from gateway.http.messages import Reply
 from gateway.http.router import ErrorForm
@@ -39,7 +44,9 @@ def error_reply(error: GatewayError, request_id: str, form: ErrorForm) -> Reply:
         headers.append((b"allow", ", ".join(error.allowed).encode()))
     if isinstance(error, UnauthenticatedError):
         headers.append((b"www-authenticate", b"Bearer"))
-    if isinstance(error, RequestTimeoutError):
+    if isinstance(error, RequestTimeoutError) or (
+        isinstance(error, RateLimitedError) and error.elsewhere
+    ):
         headers.append((b"connection", b"close"))
     detail: dict[str, object] = {"code": error.code, "message": error.message}
     if form is ErrorForm.SENTENCE:

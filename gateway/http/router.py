@@ -5,6 +5,7 @@ pattern is a literal, a parameter (``{endpoint}``) or a parameter with a verb af
 (``{endpoint}:predict``). A literal goes before a parameter.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -29,8 +30,9 @@ class ErrorForm(StrEnum):
 class Route:
     """One method and pattern. ``dialect`` is the metrics' label for it.
 
-    ``predicts``: it brings texts for the ``{endpoint}`` of its path, and its handler begins with
-    ``Front.enter``. Such a request may be refused before its handler is asked.
+    ``predicts``: it brings texts for the ``{endpoint}`` of its path, or for the one that
+    ``endpoint_in`` finds in its body, and its handler begins with ``Front.enter``. Such a request
+    may be refused before its handler is asked.
     """
 
     method: str
@@ -39,6 +41,7 @@ class Route:
     dialect: str
     errors: ErrorForm = ErrorForm.OBJECT
     predicts: bool = False
+    endpoint_in: Callable[[bytes], str | None] | None = None
 
 
 @dataclass(slots=True)

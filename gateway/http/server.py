@@ -44,7 +44,9 @@ class Shedder(Protocol):
         """Whether each answer is the last of its connection."""
         ...
 
-    def refusal(self, method: str, path: str, headers: Mapping[bytes, bytes]) -> bytes | None:
+    def refusal(
+        self, method: str, path: str, headers: Mapping[bytes, bytes], body: bytes | None = None
+    ) -> bytes | None:
         """The whole answer to give at once; None to let the request come in."""
         ...
 
@@ -261,7 +263,7 @@ class _BoundedProtocol(HttpToolsProtocol):
             return False
         if (asked := whole_post(data)) is None:
             return False
-        answer = self.door.refusal("POST", asked.path, asked.headers)
+        answer = self.door.refusal("POST", asked.path, asked.headers, asked.body)
         if answer is None:
             return False
         self._disarm()

@@ -22,10 +22,11 @@ _LEFT_ALONE = (b"transfer-encoding", b"expect", b"upgrade", b"proxy-connection",
 
 
 class Whole(NamedTuple):
-    """What it asks. ``headers`` have lower-case names."""
+    """What it asks. ``headers`` have lower-case names; ``body`` is as it was sent."""
 
     path: str
     headers: dict[bytes, bytes]
+    body: bytes
 
 
 def whole_post(data: bytes) -> Whole | None:
@@ -39,7 +40,7 @@ def whole_post(data: bytes) -> Whole | None:
     headers = _headers(lines)
     if headers is None or len(data) != end + len(_END) + int(headers[b"content-length"]):
         return None
-    return Whole(path.decode("ascii"), headers)
+    return Whole(path.decode("ascii"), headers, data[end + len(_END) :])
 
 
 def _headers(lines: bytes) -> dict[bytes, bytes] | None:

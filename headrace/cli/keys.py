@@ -18,7 +18,8 @@ def create(
         list[str] | None, typer.Option(help="An endpoint that it opens; all, unless given.")
     ] = None,
     requests_per_second: Annotated[
-        float | None, typer.Option(help="Most requests a second.")
+        float | None,
+        typer.Option(help="Most requests a second, of all endpoints and gateways together."),
     ] = None,
     json: Json = False,
 ) -> None:

@@ -6,11 +6,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 import pytest
+from front_server import Served, serving
 
 from bench import corpus
 from bench.load import Load
 from bench.loadgen import Generator
 from bench.wire import request
+from gateway.errors import OverloadedError
 
 pytestmark = pytest.mark.slow
 
@@ -58,6 +60,14 @@ def load(
         host="127.0.0.1", port=port, path="/x", bodies=[json.dumps({"n": n}) for n in range(5)],
         callers=callers, rate=rate, warm_up_seconds=0.1, seconds=0.3,
         timeout_seconds=timeout_seconds,
+    )  # fmt: skip
+
+
+def grpc_load(port: int, rate: float | None = None, callers: int = 1) -> Load:
+    return Load(
+        host="127.0.0.1", port=port, path="sentiment", protocol="grpc",
+        bodies=[json.dumps(["a", "b"]), json.dumps(["c"])], callers=callers, rate=rate,
+        warm_up_seconds=0.1, seconds=0.3, timeout_seconds=20.0,
     )  # fmt: skip
 
 
@@ -113,6 +123,17 @@ async def test_statuses_are_counted_apart_and_a_hang_up_is_status_0() -> None:
     assert sum(counts) == result.offered
     assert result.offered in {45, 46}  # 0.3 s at 150 a second
     assert all(abs(count - 15) <= 3 for count in counts)
+
+
+async def test_over_grpc_answers_and_refusals_are_counted_as_over_http() -> None:
+    with serving(Served()) as served:
+        calm = await Generator(grpc_load(served.grpc_port, callers=3)).run()
+        served.predictor.failure = OverloadedError("Full.", retry_after_seconds=1)
+        full = await Generator(grpc_load(served.grpc_port, rate=100)).run()
+    assert calm.of(200).count == calm.offered > 0
+    assert full.of(503).count == full.offered > 0
+    assert {len(call.texts) for call in served.predictor.calls} == {1, 2}
+    assert {call.endpoint for call in served.predictor.calls} == {"sentiment"}
 
 
 async def test_a_request_without_an_answer_is_told_apart() -> None:

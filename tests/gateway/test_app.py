@@ -106,6 +106,20 @@ async def test_what_finds_no_room_is_refused_before_its_body_is_read_and_recorde
     assert behind.recorder.refusals == [("sentiment", 503, "overloaded")]
 
 
+@pytest.mark.parametrize("elsewhere", [True, False])
+async def test_a_caller_that_another_gateway_may_take_has_its_connection_closed(
+    *, elsewhere: bool
+) -> None:
+    behind = Behind()
+    behind.predictor.failure = errors.RateLimitedError(
+        "Too often.", retry_after_seconds=0.2, elsewhere=elsewhere
+    )
+    async with client_of(behind) as client:
+        answer = await client.post(PATH, json=GOOD)
+    assert (answer.status_code, answer.headers["retry-after"]) == (429, "1")
+    assert answer.headers.get("connection") == ("close" if elsewhere else None)
+
+
 async def test_a_bug_is_a_500_without_a_traceback(caplog: pytest.LogCaptureFixture) -> None:
     behind = Behind()
     behind.predictor.failure = RuntimeError("secret detail")

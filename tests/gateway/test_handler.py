@@ -17,7 +17,7 @@ from handler_world import ONE, TWO, World, world_of
 
 from contracts.endpoint import Arm, Limits
 from gateway.admission import TokenBudget
-from gateway.calls import Answer, Call
+from gateway.calls import Answer, Arrival, Call
 from gateway.encoding import INLINE_CHARACTERS
 from gateway.engine.errors import EngineModelError
 from gateway.errors import (
@@ -316,18 +316,18 @@ async def test_without_room_a_request_is_refused_before_its_body_is_read() -> No
     engine = ObedientEngine(held=asyncio.Event())
     limits = Limits(max_tokens_in_flight=8)
     async with world_of(endpoint_of(ONE.ref, limits=limits), engine) as world:
-        world.handler.check_room("sentiment")
+        world.handler.check_room("sentiment", Arrival())
         first = asyncio.create_task(world.handler.predict(call_of(text_of(8))))
         await turns()
         with pytest.raises(OverloadedError) as caught:
-            world.handler.check_room("sentiment")
+            world.handler.check_room("sentiment", Arrival())
         assert caught.value.retry_after_seconds
         with pytest.raises(UnknownEndpointError):
-            world.handler.check_room("other")
+            world.handler.check_room("other", Arrival())
         assert engine.held is not None
         engine.held.set()
         await first
-        world.handler.check_room("sentiment")
+        world.handler.check_room("sentiment", Arrival())
 
 
 async def test_however_many_arrive_together_each_ends_once() -> None:

@@ -7,8 +7,9 @@ import signal
 import socket
 from pathlib import Path
 
+import httpx
 import pytest
-from gateway_process import gateway_at, lay_out, put, start
+from gateway_process import Running, gateway_at, lay_out, put, start
 from gateway_world import endpoint_of, text_of
 
 from contracts.endpoint import Limits
@@ -37,6 +38,31 @@ async def test_it_serves_what_its_home_says_and_ends_when_told(tmp_path: Path) -
         running.process.send_signal(signal.SIGTERM)
         await running.line("gateway has stopped")
         assert await running.process.wait() == 0
+
+
+async def test_gateways_of_one_home_share_the_rate_of_a_key(tmp_path: Path) -> None:
+    (one,) = lay_out(tmp_path, "1")
+    put(tmp_path, endpoint_of(one, limits=Limits(requests_per_second_per_key=0.001)))
+    message = "gateways share the rates of keys"
+
+    async def ask(running: Running) -> httpx.Response:
+        return await running.http.post("/endpoints/sentiment", json=BODY)
+
+    async with gateway_at(tmp_path) as stays:
+        async with gateway_at(tmp_path) as leaves:
+            for running in (stays, leaves):
+                await running.line(message, lambda entry: entry["gateways"] == 2)
+            assert (await ask(stays)).status_code == 200
+            refused = await ask(stays)
+            assert (refused.status_code, refused.headers["connection"]) == (429, "close")
+            assert "over 2 gateways" in refused.json()["error"]["message"]
+            assert (await ask(leaves)).status_code == 200
+            leaves.process.send_signal(signal.SIGTERM)
+            assert await leaves.process.wait() == 0
+        stays.logged.clear()
+        await stays.line(message, lambda entry: entry["gateways"] == 1)
+        refused = await ask(stays)
+        assert (refused.status_code, refused.headers.get("connection")) == (429, None)
 
 
 async def test_a_request_on_its_way_is_answered_before_it_ends(tmp_path: Path) -> None:

@@ -18,6 +18,17 @@ def allowed(
     return True
 
 
+def took(
+    limits: RateLimits, caller: str, endpoint: str, now: float, rate: float | None = None
+) -> bool:
+    """Whether a request came in."""
+    try:
+        limits.check(caller, endpoint, rate, now)
+    except RateLimitedError:
+        return False
+    return True
+
+
 def test_a_burst_of_one_second_is_taken_and_then_the_rate_holds() -> None:
     limits = RateLimits()
     assert [allowed(limits, 0.0) for _ in range(6)] == [True] * 5 + [False]
@@ -50,6 +61,83 @@ def test_a_keys_own_limit_goes_before_the_endpoints() -> None:
     assert not allowed(limits, 0.0, caller="slow")
     assert [allowed(limits, 0.0, caller="free") for _ in range(6)] == [True] * 5 + [False]
     limits.check("free", "unlimited", None, 0.0)
+
+
+def test_a_keys_own_limit_is_one_for_all_endpoints() -> None:
+    limits = RateLimits({"team": 10.0}.get)
+    taken = 0
+    for tick in range(600):  # a minute, 50 requests a second
+        for endpoint in ("a", "b", "c", "d", "e"):
+            taken += took(limits, "team", endpoint, tick / 10)
+    assert 600 <= taken <= 610 + 1
+
+
+@pytest.mark.parametrize("gateways", [2, 4, 7])
+@pytest.mark.parametrize("endpoints", [1, 5])
+def test_gateways_take_a_keys_limit_together_and_not_each(gateways: int, endpoints: int) -> None:
+    processes = [RateLimits({"team": 10.0}.get) for _ in range(gateways)]
+    for process in processes:
+        process.share(gateways)
+    taken = 0
+    for tick in range(600):
+        for process in processes:
+            for endpoint in range(endpoints):
+                for _ in range(2):
+                    taken += took(process, "team", f"endpoint-{endpoint}", tick / 10)
+    burst = max(10, gateways)
+    assert 0.97 * 600 <= taken <= 600 + burst
+
+
+def test_an_endpoints_limit_is_for_each_endpoint_and_key_over_all_gateways() -> None:
+    processes = [RateLimits(), RateLimits()]
+    for process in processes:
+        process.share(2)
+    taken = {
+        (caller, endpoint): sum(
+            took(process, caller, endpoint, tick / 10, rate=4)
+            for tick in range(600)
+            for process in processes
+        )
+        for caller in ("a", "b")
+        for endpoint in ("x", "y")
+    }
+    assert all(0.97 * 240 <= count <= 244 for count in taken.values()), taken
+
+
+def test_a_share_of_less_than_one_request_still_lets_one_in_at_its_time() -> None:
+    limits = RateLimits()
+    limits.share(4)
+    assert allowed(limits, 0.0, rate=1)
+    assert not allowed(limits, 3.9, rate=1)
+    assert allowed(limits, 4.0, rate=1)
+
+
+def test_when_gateways_come_and_go_the_shares_follow() -> None:
+    limits = RateLimits()
+    for round_, (gateways, expected) in enumerate(((1, 600), (4, 150), (2, 300), (0, 600))):
+        start = 1000.0 * round_
+        limits.share(gateways)
+        taken = sum(allowed(limits, start + tick / 20, rate=10) for tick in range(1200))
+        assert expected * 0.97 <= taken <= expected + 10, (gateways, taken)
+
+
+def test_who_may_find_room_at_another_gateway_is_sent_there_once_a_request() -> None:
+    limits = RateLimits()
+
+    def sent_away(now: float) -> bool:
+        with pytest.raises(RateLimitedError) as refused:
+            limits.check("team", "sentiment", 2, now)
+        return refused.value.elsewhere
+
+    limits.share(2)
+    assert allowed(limits, 0.0, rate=2)
+    assert [sent_away(0.1) for _ in range(3)] == [True, False, False]
+    assert allowed(limits, 1.0, rate=2)
+    assert sent_away(1.1)
+    limits.share(1)
+    assert allowed(limits, 9.0, rate=2)
+    assert allowed(limits, 9.0, rate=2)
+    assert not sent_away(9.0)
 
 
 def test_no_limit_keeps_no_bucket() -> None:

@@ -11,6 +11,7 @@ from reconciler_world import Shelf, report_of, world_of
 
 from contracts.loading import CostPoint
 from gateway.engine.protocol import Work
+from gateway.handler import Serving
 from gateway.lanes import Lane
 
 pytestmark = pytest.mark.slow

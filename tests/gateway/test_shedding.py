@@ -1,16 +1,15 @@
-"""Those let in together are counted before they begin, and a turn is waited for or refused."""
+"""Those let in together are counted before they begin, and what is refused costs no more."""
 
 import asyncio
-from time import monotonic
 
-import pytest
 from front_fakes import FakeKeys, FakeMetrics, FakePredictor, FakeRecorder
 
+from gateway.calls import Arrival
+from gateway.dialects.openai import endpoint_in
 from gateway.errors import OverloadedError
 from gateway.front import Front
 from gateway.http.messages import Reply, Request
 from gateway.http.router import Route, Router
-from gateway.request_context import RequestContext
 from gateway.shedding import Shedding
 
 PATH = "/endpoints/sentiment"
@@ -19,9 +18,9 @@ PATH = "/endpoints/sentiment"
 class SmallPredictor(FakePredictor):
     """Has room for three requests that are not begun."""
 
-    def check_room(self, endpoint: str, ahead: int = 0) -> None:
+    def check_room(self, endpoint: str, arrival: Arrival) -> None:
         """Refuses the fourth."""
-        if ahead >= 3:
+        if arrival.ahead >= 3:
             raise OverloadedError("Full.", retry_after_seconds=1)
 
 
@@ -30,11 +29,14 @@ async def handle(_: Request) -> Reply:
 
 
 ROUTE = Route("POST", "/endpoints/{endpoint}", handle, "huggingface", predicts=True)
+EMBEDDINGS = Route(
+    "POST", "/v1/embeddings", handle, "openai", predicts=True, endpoint_in=endpoint_in
+)
 
 
 def shedding_with(predictor: FakePredictor) -> Shedding:
     front = Front(predictor, FakeKeys(), FakeRecorder(), FakeMetrics())
-    return Shedding(Router([ROUTE]), front)
+    return Shedding(Router([ROUTE, EMBEDDINGS]), front)
 
 
 async def test_requests_read_in_one_turn_of_the_loop_do_not_find_the_same_room() -> None:
@@ -54,15 +56,13 @@ async def test_it_watches_after_a_refusal_and_not_before() -> None:
     assert shedding.watching
 
 
-async def test_what_would_find_no_room_is_refused_before_it_waits() -> None:
-    predictor = FakePredictor.with_endpoints()
-    shedding = shedding_with(predictor)
-    first, second = (RequestContext(str(number), 0.0, 0.0) for number in range(2))
-    params = {"endpoint": "sentiment"}
-    await shedding.turn(first, ROUTE, params)
-    busy_until = monotonic() + 0.02
-    while monotonic() < busy_until:  # this turn of the loop is used up
-        pass
-    predictor.full = OverloadedError("Full.", retry_after_seconds=1)
-    with pytest.raises(OverloadedError):
-        await shedding.turn(second, ROUTE, params)
+async def test_the_endpoint_is_read_from_a_body_that_lies_there_whole() -> None:
+    shedding = shedding_with(SmallPredictor(FakePredictor.with_endpoints().views))
+    path, body = "/v1/embeddings", b'{"input": ["a", "b"], "model": "minilm"}'
+    answers = [shedding.refusal("POST", path, {}, body) for _ in range(5)]
+    assert [answer is None for answer in answers] == [True, True, True, False, False]
+    assert shedding.refusal("POST", PATH, {}) is None  # each endpoint has room of its own
+    # What can't be told from the headers is the handler's to say.
+    assert shedding.refusal("POST", path, {}) is None
+    for unreadable in (b"{}", b"\xff", b'{"model": 3}', b'{"model": "minilm"', b"[" * 5000):
+        assert shedding.refusal("POST", path, {}, unreadable) is None

@@ -78,6 +78,51 @@ async def test_whoever_gives_up_is_passed_over() -> None:
     assert turns.try_now()
 
 
+async def test_those_that_come_one_by_one_are_let_come_before_more_work_begins() -> None:
+    """Each comes two turns of the loop after the one before it, as gRPC hands them over."""
+    turns, order, most = Turns(), list[str](), 0
+
+    async def one() -> None:
+        nonlocal most
+        if not turns.try_now(one_by_one=True):
+            most = max(most, turns.waiting + 1)
+            await turns.wait("a")
+        order.append("a")
+        work(0.002)
+
+    tasks = []
+    for _ in range(40):
+        tasks.append(asyncio.create_task(one()))
+        await loop_turns(2)
+    await asyncio.gather(*tasks)
+    assert len(order) == 40
+    assert most >= 10  # so many were known to wait, not one or two
+    async with asyncio.timeout(60):
+        while not turns.try_now(one_by_one=True):  # after a quiet moment they begin at once again
+            await loop_turns(1)
+
+
+async def test_a_pause_for_others_ends_though_they_never_stop_coming() -> None:
+    turns, done = Turns(), asyncio.Event()
+
+    async def one() -> None:
+        if not turns.try_now(one_by_one=True):
+            await turns.wait("a")
+        work(0.002)
+
+    async def keep_coming() -> None:
+        while not done.is_set():
+            turns.try_now(one_by_one=True)
+            await asyncio.sleep(0)
+
+    others = asyncio.create_task(keep_coming())
+    async with asyncio.timeout(60):
+        await asyncio.gather(*(one() for _ in range(20)))
+    done.set()
+    await others
+    assert turns.waiting == 0
+
+
 async def test_everybody_may_give_up() -> None:
     turns, order = Turns(), list[str]()
     tasks = [asyncio.create_task(request(turns, "a", order, 0.006)) for _ in range(10)]

@@ -8,7 +8,7 @@ from contracts.endpoint import Arm
 from contracts.events import Feedback, PredictionEvent
 from contracts.model import ModelRef
 from contracts.tasks import Task
-from gateway.calls import Answer, Call, EndpointView
+from gateway.calls import Answer, Arrival, Call, EndpointView
 from gateway.errors import (
     ForbiddenError,
     GatewayError,
@@ -76,7 +76,7 @@ class FakePredictor:
         )
         return cls({endpoint.name: endpoint for endpoint in endpoints})
 
-    def check_room(self, endpoint: str, ahead: int = 0) -> None:
+    def check_room(self, endpoint: str, arrival: Arrival) -> None:
         """There is always room, but where it is said that there is none."""
         if self.full is not None:
             raise self.full

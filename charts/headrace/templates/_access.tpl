@@ -13,6 +13,13 @@
   verbs: [get, list, watch]
 {{- end -}}
 
+{{/* The pods behind the gateways' own Service: they share the rates of keys. */}}
+{{- define "headrace.readSlices" -}}
+- apiGroups: [discovery.k8s.io]
+  resources: [endpointslices]
+  verbs: [get, list, watch]
+{{- end -}}
+
 {{- define "headrace.writeReports" -}}
 - apiGroups: [coordination.k8s.io]
   resources: [leases]

@@ -13,7 +13,7 @@ import pytest
 from front_fakes import FakeKeys, FakePredictor
 from front_server import Served, serving
 
-from gateway.calls import Answer, Call
+from gateway.calls import Answer, Arrival, Call
 from gateway.errors import OverloadedError
 from gateway.http.limits import HttpLimits
 
@@ -305,10 +305,10 @@ class CountingPredictor(FakePredictor):
 
     asked = 0
 
-    def check_room(self, endpoint: str, ahead: int = 0) -> None:
+    def check_room(self, endpoint: str, arrival: Arrival) -> None:
         """Counts."""
         self.asked += 1
-        super().check_room(endpoint, ahead)
+        super().check_room(endpoint, arrival)
 
 
 @contextmanager
