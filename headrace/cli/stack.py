@@ -56,6 +56,13 @@ def up(
             help="Use this Triton (host:port of gRPC).", rich_help_panel="Existing services"
         ),
     ] = None,
+    package_store: Annotated[
+        str | None,
+        typer.Option(
+            help="Keep packages there (a URL, for instance s3://BUCKET/FOLDER).",
+            rich_help_panel="Existing services",
+        ),
+    ] = None,
     keys_file: Annotated[
         Path | None, typer.Option(help="Ask callers for a key of this file (headrace keys create).")
     ] = None,
@@ -113,6 +120,7 @@ def up(
         kafka_bootstrap=kafka_bootstrap,
         mlflow_uri=mlflow_uri,
         triton_grpc=triton_grpc,
+        package_store=package_store,
         keys_file=None if keys_file is None else absolute(keys_file),
         example=example,
         auto_endpoints=auto_endpoints,

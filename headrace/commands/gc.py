@@ -5,7 +5,7 @@ from pathlib import Path
 from headrace.commands import home as homes
 from headrace.commands.output import console, print_json
 from headrace.errors import BrokenHomeError, RequestFailedError
-from headrace.stack import answers
+from headrace.stack import answers, state
 from registry import gc
 from registry.store import StoreUnavailableError
 from service import json_files
@@ -30,8 +30,10 @@ def run(root: Path, *, keep: int, as_json: bool) -> None:
     if unread:
         names = ", ".join(sorted(unread))
         raise BrokenHomeError(f"Nothing was removed: the endpoint file of {names} can't be read.")
+    record = state.read_record(home)
+    store = (record.package_store if record else "") or home.packages.as_uri()
     try:
-        removed = gc.collect(home.packages.as_uri(), endpoints.values(), keep=keep)
+        removed = gc.collect(store, endpoints.values(), keep=keep)
     except StoreUnavailableError as error:
         raise RequestFailedError(f"The package store can't be used: {error}.") from error
     if as_json:

@@ -84,7 +84,7 @@ def plan(settings: StackSettings, home: Home, base: Mapping[str, str]) -> tuple[
         for loader in loaders
         if loader.triton is not None
     ]
-    services += [_loader(home, clean, loader) for loader in loaders]
+    services += [_loader(settings, home, clean, loader) for loader in loaders]
     services += [
         _controller(settings, home, clean),
         _fold(settings, home, clean),
@@ -155,7 +155,9 @@ def _triton(
     )
 
 
-def _loader(home: Home, env: Mapping[str, str], replica: LoaderReplica) -> Service:
+def _loader(
+    settings: StackSettings, home: Home, env: Mapping[str, str], replica: LoaderReplica
+) -> Service:
     # An existing Triton need not share our disk: its models are sent to it.
     repository = "" if replica.triton is None else str(home.repository_of(replica.triton.name))
     return Service(
@@ -164,7 +166,7 @@ def _loader(home: Home, env: Mapping[str, str], replica: LoaderReplica) -> Servi
             "registry.loader_main",
             endpoints=home.endpoints,
             reports=home.reports,
-            store_url=home.packages.as_uri(),
+            store_url=_store_url(settings, home),
             state_dir=home.root / replica.name,
             triton_grpc=replica.triton_grpc,
             model_repository=repository,
@@ -186,7 +188,7 @@ def _controller(settings: StackSettings, home: Home, env: Mapping[str, str]) -> 
             "headrace.controller",
             endpoints=home.endpoints,
             reports=home.reports,
-            store_url=home.packages.as_uri(),
+            store_url=_store_url(settings, home),
             work_dir=home.root / "work",
             mlflow_uri=settings.mlflow_url,
             kafka_bootstrap=settings.kafka_address,
@@ -223,7 +225,7 @@ def _stats(settings: StackSettings, home: Home, env: Mapping[str, str]) -> Servi
         argv=_python(
             "stats.evaluate_main",
             endpoints=home.endpoints,
-            store_url=home.packages.as_uri(),
+            store_url=_store_url(settings, home),
             kafka_bootstrap=settings.kafka_address,
             host=LOOPBACK,
             port=settings.ports.stats,
@@ -248,7 +250,7 @@ def _gateway(
             home=home.root,
             endpoints=home.endpoints,
             reports=home.reports,
-            store_url=home.packages.as_uri(),
+            store_url=_store_url(settings, home),
             package_cache=home.root / "cache" / replica.name,
             host=LOOPBACK,
             http_port=replica.http_port,
@@ -267,6 +269,11 @@ def _gateway(
         uses=("kafka", *(triton.name for triton in settings.triton_replicas)),
         stop_within_seconds=15.0,
     )
+
+
+def _store_url(settings: StackSettings, home: Home) -> str:
+    """Where packages lie: the existing store, else a folder of the home."""
+    return settings.package_store or home.packages.as_uri()
 
 
 def _python(module: str, **flags: str | int | Path) -> tuple[str, ...]:

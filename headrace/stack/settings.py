@@ -146,7 +146,8 @@ class StackSettings:
     """One local stack.
 
     ``kafka_bootstrap``, ``mlflow_uri`` and ``triton_grpc`` name existing services to use in place
-    of the embedded ones; None starts ours. ``cache`` holds downloads that homes share. With a
+    of the embedded ones; None starts ours. ``package_store`` is a URL; None keeps packages in the
+    home. ``cache`` holds downloads that homes share. With a
     ``keys_file`` the gateway asks callers for a key. With ``auto_endpoints`` a registered
     model that has no endpoint gets one with defaults. Statistics are kept in windows of
     ``window_seconds`` of event time. There are so many ``gateways`` and embedded ``tritons``, each
@@ -159,6 +160,7 @@ class StackSettings:
     kafka_bootstrap: str | None = None
     mlflow_uri: str | None = None
     triton_grpc: str | None = None
+    package_store: str | None = None
     keys_file: Path | None = None
     example: bool = True
     auto_endpoints: bool = True

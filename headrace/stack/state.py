@@ -62,7 +62,7 @@ class StackRecord(BaseModel):
     """What runs, for the other commands: written by ``up``, removed when it ends.
 
     ``gateway_url``, ``gateway_grpc`` and ``triton_grpc`` are the first replica's; ``gateways`` and
-    ``tritons`` are all of them.
+    ``tritons`` are all of them. ``package_store`` is empty where packages lie in the home.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -75,6 +75,7 @@ class StackRecord(BaseModel):
     stats_url: str = ""
     kafka_bootstrap: str
     triton_grpc: str
+    package_store: str = ""
     auto_endpoints: bool = True
     gateways: tuple[GatewayRecord, ...] = ()
     tritons: tuple[TritonRecord, ...] = ()

@@ -193,6 +193,7 @@ def record_of(settings: StackSettings, started_at: float, services: dict[str, in
         stats_url=settings.stats_url,
         kafka_bootstrap=settings.kafka_address,
         triton_grpc=settings.triton_address,
+        package_store=settings.package_store or "",
         auto_endpoints=settings.auto_endpoints,
         gateways=gateways,
         tritons=tritons,

@@ -37,6 +37,16 @@ def test_existing_services_are_used_and_not_started() -> None:
     assert "--model-repository=" in plan["loader"].argv
 
 
+def test_every_part_that_reads_packages_finds_them_where_the_user_says() -> None:
+    s3 = "s3://models/headrace"
+    plan = services.plan(replace(EXISTING, package_store=s3), Home(Path("/h")), {})
+    told = {item.name for item in plan if f"--store-url={s3}" in item.argv}
+    assert told == {"loader", "controller", "stats", "gateway"}
+    own = services.plan(EXISTING, Home(Path("/h")), {})
+    told = {item.name for item in own if "--store-url=file:///h/packages" in item.argv}
+    assert told == {"loader", "controller", "stats", "gateway"}
+
+
 def test_the_gateway_asks_for_keys_only_where_a_file_is_named() -> None:
     def words(settings: StackSettings) -> tuple[str, ...]:
         return services.plan(settings, Home(Path("/h")), {})[-1].argv
