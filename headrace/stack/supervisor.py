@@ -90,20 +90,22 @@ class Supervisor:
         self._tasks: list[asyncio.Task[None]] = []
         self._log_keeper: asyncio.Task[None] | None = None
         self._watchdog: Process | None = None
+        self._watchdog_keeper: asyncio.Task[None] | None = None
         self._killing = False
 
     async def __aenter__(self) -> "Supervisor":
         """Starts the watchdog; no service yet."""
         lineage.adopt_orphans(adopt=True)
-        self._watchdog = await asyncio.create_subprocess_exec(
-            sys.executable, "-I", "-S", watchdog.__file__,
-            stdin=PIPE, stdout=DEVNULL, stderr=DEVNULL, start_new_session=True,
-        )  # fmt: skip
+        await self._start_watchdog()
+        self._watchdog_keeper = asyncio.create_task(self._keep_watchdog(), name="keep-watchdog")
         return self
 
     async def __aexit__(self, *_: object) -> None:
         """Stops every service, then the watchdog."""
         await self.stop()
+        if self._watchdog_keeper is not None:
+            self._watchdog_keeper.cancel()
+            await asyncio.gather(self._watchdog_keeper, return_exceptions=True)
         if self._watchdog is not None:
             if self._watchdog.stdin is not None:
                 self._watchdog.stdin.close()
@@ -274,6 +276,22 @@ class Supervisor:
             await asyncio.wait([waiter], timeout=service.stop_within_seconds)
         _signal_group(process, signal.SIGKILL)
         await waiter
+
+    async def _start_watchdog(self) -> None:
+        """Starts a watchdog that knows of every group that there is now."""
+        self._watchdog = await asyncio.create_subprocess_exec(
+            sys.executable, "-I", "-S", watchdog.__file__,
+            stdin=PIPE, stdout=DEVNULL, stderr=DEVNULL, start_new_session=True,
+        )  # fmt: skip
+        for pid in self.pids.values():
+            self._tell_watchdog(f"+{pid}")
+
+    async def _keep_watchdog(self) -> None:
+        """Starts the watchdog again where something ended it: without one a kill leaves orphans."""
+        while self._watchdog is not None:
+            await self._watchdog.wait()
+            await asyncio.sleep(backoff.FIRST_SECONDS)
+            await self._start_watchdog()
 
     def _tell_watchdog(self, line: str) -> None:
         if self._watchdog is None or self._watchdog.stdin is None:

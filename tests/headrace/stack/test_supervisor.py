@@ -1,18 +1,25 @@
 """The supervisor over real processes: small Python programs that act as services."""
 
 import asyncio
+import contextlib
 import os
 import signal
+import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
+from chaos.processes import descendants
 
 from headrace.errors import ServiceFailedError
 from headrace.stack.supervisor import Probe, Service, Supervisor
 
 pytestmark = pytest.mark.slow
+
+T = TypeVar("T")
 
 # Touches the file it is given, then waits for SIGTERM and says so in a second file.
 SERVICE = """
@@ -34,6 +41,29 @@ folder = pathlib.Path(sys.argv[1])
 (folder / "child").write_text(str(child.pid))
 (folder / sys.argv[2]).touch()
 signal.pause()
+"""
+
+
+# A supervisor of one service, in a process of its own that can be killed.
+SUPERVISED = """
+import asyncio, os, pathlib, sys
+from headrace.stack.supervisor import Service, Supervisor
+folder, program = pathlib.Path(sys.argv[1]), sys.argv[2]
+class Silent:
+    def starting(self, service): pass
+    def ready(self, service, seconds): pass
+    def died(self, service, how, retry_seconds): pass
+    def stopped(self, service, seconds): pass
+async def ready():
+    return (folder / "one").exists()
+async def main():
+    argv = (sys.executable, "-S", "-c", program, str(folder), "one")
+    one = Service("one", argv, {"PATH": os.defpath}, folder, ready)
+    async with Supervisor((one,), folder, Silent()) as supervisor:
+        await supervisor.start()
+        print(supervisor.pids["one"], flush=True)
+        await supervisor.run()
+asyncio.run(main())
 """
 
 
@@ -113,6 +143,23 @@ def alive(pid: int) -> bool:
     except ProcessLookupError:
         return False
     return True
+
+
+def watchdog_of(supervisor: int) -> int | None:
+    """The process id of a supervisor's watchdog, if it runs."""
+    for pid in descendants(supervisor):
+        with contextlib.suppress(OSError):
+            if b"watchdog.py" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                return pid
+    return None
+
+
+def until(what: str, check: Callable[[], T]) -> T:
+    deadline = time.monotonic() + 60
+    while not (found := check()):
+        assert time.monotonic() < deadline, f"not within a minute: {what}"
+        time.sleep(0.02)
+    return found
 
 
 async def test_services_start_side_by_side_and_all_are_awaited(tmp_path: Path) -> None:
@@ -222,6 +269,26 @@ async def test_what_a_killed_service_left_in_another_session_is_ended_too(tmp_pa
         os.kill(supervisor.pids["parent"], signal.SIGKILL)
         await seen.until(lambda: ("died", "parent") in seen.events)
         assert not alive(child)
+
+
+def test_after_its_watchdog_was_killed_a_killed_supervisor_still_leaves_nothing(
+    tmp_path: Path,
+) -> None:
+    words = [sys.executable, "-P", "-c", SUPERVISED, str(tmp_path), SERVICE]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as supervisor:
+        assert supervisor.stdout is not None
+        pid = int(supervisor.stdout.readline())
+        try:
+            first = until("a watchdog", lambda: watchdog_of(supervisor.pid))
+            os.kill(first, signal.SIGKILL)
+            until("another watchdog", lambda: watchdog_of(supervisor.pid) not in {None, first})
+        finally:
+            supervisor.kill()
+    try:
+        until("the service has ended", lambda: not alive(pid))
+    finally:
+        if alive(pid):
+            os.kill(pid, signal.SIGKILL)
 
 
 async def test_a_process_that_it_did_not_start_is_left_alone(tmp_path: Path) -> None:
