@@ -6,7 +6,7 @@ what is being waited for; in a log file only whole lines appear.
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from rich.console import Console
 from rich.markup import escape
@@ -93,9 +93,10 @@ class Steps:
         self._line("[dim]·[/]", service, f"{seconds:5.1f} s  stopped")
 
     def _line(self, sign: str, name: str, text: str) -> None:
-        self._console.print(
-            f"{sign} {escape(name):<{_NAME_WIDTH}} {escape(text)}", highlight=False, soft_wrap=True
-        )
+        line = f"{sign} {escape(name):<{_NAME_WIDTH}} {escape(text)}"
+        # Nobody may be able to read it: a closed pipe, a file on a full disk. The stack goes on.
+        with suppress(OSError):
+            self._console.print(line, highlight=False, soft_wrap=True)
 
     def _refresh(self) -> None:
         if self._status is None:

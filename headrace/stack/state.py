@@ -209,8 +209,20 @@ def is_locked(home: Home) -> bool:
 
 
 def write_record(home: Home, record: StackRecord) -> None:
-    """Says what runs, whole or not at all."""
+    """Says what runs, whole or not at all; raises ``OSError``."""
     durable.write(home.stack_file, record.model_dump_json(indent=2).encode() + b"\n")
+
+
+def wrote_record(home: Home, record: StackRecord) -> bool:
+    """The same for a stack that runs: whether it could be said.
+
+    A disk without room ends nothing that runs; until it has some, the last record stands.
+    """
+    try:
+        write_record(home, record)
+    except OSError:
+        return False
+    return True
 
 
 def forget_other_loaders(home: Home, loaders: Collection[str]) -> None:

@@ -191,7 +191,14 @@ class Supervisor:
         first = not running.ready.is_set()
         if first:
             self._observer.starting(service.name)
-        process = await self._spawn(running)
+        try:
+            process = await self._spawn(running)
+        except ServiceFailedError as error:
+            if first or isinstance(error.__cause__, FileNotFoundError):
+                raise
+            # It ran before: what it lacks now, room on a disk for instance, may come back.
+            await self._put_off(running, started, str(error))
+            return
         stuck = False
         try:
             waiter = asyncio.create_task(process.wait())
@@ -219,18 +226,23 @@ class Supervisor:
                 f"{logs.last_words(self._log(service))}"
             )
         how = "it was stuck, and was ended" if stuck else _how_it_ended(process)
+        await self._put_off(running, started, how)
+
+    async def _put_off(self, running: _Running, started: float, how: str) -> None:
+        """Says how a run ended, and waits before the next one, the longer the more have failed."""
         running.failures = backoff.failures_after(running.failures, time.monotonic() - started)
         retry = backoff.delay_seconds(running.failures)
-        self._observer.died(service.name, how, retry)
+        self._observer.died(running.service.name, how, retry)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(retry):
                 await running.stop.wait()
 
     async def _spawn(self, running: _Running) -> Process:
+        """Starts the process; raises ``ServiceFailedError``, whose cause is what went wrong."""
         service = running.service
-        if service.before_start is not None:
-            await asyncio.to_thread(service.before_start)
         try:
+            if service.before_start is not None:
+                await asyncio.to_thread(service.before_start)
             with self._log(service).open("ab") as log:
                 process = await asyncio.create_subprocess_exec(
                     *service.argv,

@@ -159,9 +159,10 @@ class Up:
         written: dict[str, int] = {}
         try:
             while not running.done():
-                if supervisor.pids != written:
-                    written = supervisor.pids
-                    state.write_record(home, record_of(settings, started_at, written))
+                now = supervisor.pids
+                if now != written:
+                    record = record_of(settings, started_at, now)
+                    written = now if state.wrote_record(home, record) else written
                 await asyncio.wait([running], timeout=_RECORD_SECONDS)
             running.result()
         finally:

@@ -1,3 +1,4 @@
+import errno
 from io import StringIO
 
 import pytest
@@ -40,3 +41,17 @@ def test_a_word_in_brackets_is_shown_and_no_markup() -> None:
     steps, file = shown()
     steps.died("loader", "exit status 1 [/red]", 0.2)
     assert "[/red]" in file.getvalue()
+
+
+class FullDisk(StringIO):
+    """A file on a disk without room."""
+
+    def write(self, _: str) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_what_nobody_can_read_ends_nothing() -> None:
+    steps = Steps(Console(file=FullDisk(), width=200))
+    steps.died("kafka", "exit status 1", 0.2)
+    with steps.step("answers"):
+        steps.note("answers", "Loading")

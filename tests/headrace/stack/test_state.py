@@ -120,6 +120,15 @@ def test_the_record_is_read_only_while_the_stack_runs(tmp_path: Path) -> None:
     assert state.read_record(home) is None
 
 
+def test_a_record_that_cannot_be_written_is_said_to_be_and_can_be_later(tmp_path: Path) -> None:
+    with claimed(tmp_path / "home") as home:
+        home.stack_file.mkdir()  # stands for whatever keeps a file from being written
+        assert not state.wrote_record(home, record())
+        home.stack_file.rmdir()
+        assert state.wrote_record(home, record())
+        assert state.read_record(home) == record()
+
+
 def test_a_record_that_can_not_be_read_counts_as_none(tmp_path: Path) -> None:
     with claimed(tmp_path / "home") as home:
         home.stack_file.write_text('{"pid": 1')

@@ -2,12 +2,14 @@
 
 import asyncio
 import contextlib
+import errno
 import os
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -195,6 +197,44 @@ async def test_a_killed_service_is_started_again(tmp_path: Path) -> None:
         await seen.until(lambda: seen.events.count(("ready", "one")) == 2)
         assert supervisor.pids["one"] != dead
     assert ("died", "one") in seen.events
+
+
+async def test_a_service_that_lacks_room_at_its_restart_is_tried_again_until_it_has_it(
+    tmp_path: Path,
+) -> None:
+    full = tmp_path / "full"
+    tries = 0
+
+    def prepare() -> None:
+        nonlocal tries
+        tries += 1
+        if full.exists():
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    seen = Seen()
+    one = replace(service(tmp_path, "one"), before_start=prepare)
+    async with Supervisor((one,), tmp_path, seen) as supervisor:
+        await supervisor.start()
+        full.touch()
+        first = supervisor.pids["one"]
+        os.kill(first, signal.SIGKILL)
+        await seen.until(lambda: seen.events.count(("died", "one")) >= 3)
+        assert tries >= 3
+        full.unlink()
+        await seen.until(lambda: seen.events.count(("ready", "one")) == 2)
+        assert supervisor.pids["one"] != first
+
+
+async def test_a_service_that_lacks_room_at_its_first_start_fails_the_start(
+    tmp_path: Path,
+) -> None:
+    def prepare() -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    one = replace(service(tmp_path, "one"), before_start=prepare)
+    async with Supervisor((one,), tmp_path, Seen()) as supervisor:
+        with pytest.raises(ServiceFailedError, match="No space left"):
+            await supervisor.start()
 
 
 async def test_a_service_that_is_stuck_is_ended_and_started_again(tmp_path: Path) -> None:
