@@ -9,6 +9,7 @@ UP_FLAGS ?=
 LOCKS := locks
 LOCK_FLAGS ?=
 PYTEST_FLAGS ?=
+CHAOS_FLAGS ?=
 
 # The repository's root is never on sys.path: its folder triton/ would shadow the package that torch
 # imports.
@@ -19,7 +20,7 @@ unexport PYTHONDONTWRITEBYTECODE
 CODE := contracts measures preprocess service gateway registry rollout stats dashboards headrace bench examples tests
 
 .DEFAULT_GOAL := help
-.PHONY: help up setup test check lint types quick unit real export soak object-store images cluster-walk cluster-test bench drift simulate simulate-small lock lock-check wheel clean
+.PHONY: help up setup test check lint types quick unit real export soak chaos object-store images cluster-walk cluster-test bench drift simulate simulate-small lock lock-check wheel clean
 
 help:  ## says what there is
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
@@ -101,6 +102,13 @@ $(OBJECT_STORE):
 
 soak: $(VENV)/.dev $(VENV)/.parts  ## the hardest tests in full size: long
 	$(BIN)/pytest -m soak --timeout 7200 $(PYTEST_FLAGS)
+
+# As root the home gets a file system of its own, which can be full; with the S3 server, a package
+# store that can hang.
+SECONDS ?= 7200
+SEED ?= 1
+chaos: $(VENV)/.dev $(VENV)/.parts  ## random faults on a local stack for SECONDS, by SEED: long
+	PYTHONPATH=tests/support:examples/rollouts MLFLOW_DISABLE_TELEMETRY=true $(BIN)/python -P -m chaos --seconds $(SECONDS) --seed $(SEED) $(CHAOS_FLAGS)
 
 images:  ## builds all images, or IMAGES="gateway stats"; docs/images.md tells of IMAGE_BUILD, IMAGE_TAG and IMAGE_LOAD
 	@docker/build $(IMAGES)

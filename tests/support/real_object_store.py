@@ -23,12 +23,17 @@ START_SECONDS = 30.0
 STOP_SECONDS = 10.0
 
 
+def found(cache: Path) -> str | None:
+    """The path of ``versitygw``; None where there is none."""
+    return shutil.which("versitygw", path=f"{os.environ.get('PATH', '')}:{cache / 'object-store'}")
+
+
 def program(cache: Path) -> str:
     """The path of ``versitygw``; skips the test where there is none."""
-    found = shutil.which("versitygw", path=f"{os.environ.get('PATH', '')}:{cache / 'object-store'}")
-    if found is None:
+    path = found(cache)
+    if path is None:
         pytest.skip("there is no S3 server here: make object-store builds it, where Go is")
-    return found
+    return path
 
 
 class ObjectStore(OwnProcess):
@@ -46,6 +51,12 @@ class ObjectStore(OwnProcess):
             "AWS_ENDPOINT_URL": f"http://127.0.0.1:{self._port}",
             "AWS_DEFAULT_REGION": "us-east-1",
         }
+
+    @property
+    def pid(self) -> int:
+        """The id of its process, which runs."""
+        assert self._process is not None
+        return self._process.pid
 
     def start(self) -> None:
         """Starts it and waits until it takes connections."""
@@ -88,3 +99,14 @@ def use(patch: pytest.MonkeyPatch, environment: Mapping[str, str]) -> None:
 def make_bucket() -> None:
     """Makes the bucket, as an administrator would."""
     fsspec.filesystem("s3").mkdir(BUCKET)
+
+
+def make_bucket_at(environment: Mapping[str, str]) -> None:
+    """The same at the server that these variables name, with none of this process's own."""
+    files = fsspec.filesystem(
+        "s3",
+        key=environment["AWS_ACCESS_KEY_ID"],
+        secret=environment["AWS_SECRET_ACCESS_KEY"],
+        endpoint_url=environment["AWS_ENDPOINT_URL"],
+    )
+    files.mkdir(BUCKET)

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -75,9 +75,10 @@ class RunningStack:
     home: Path
     ports: dict[str, int]
     row: list[int]
-    process: "subprocess.Popen[bytes]"
+    flags: tuple[str, ...]
     output: Path
     env: dict[str, str] = field(repr=False)
+    process: "subprocess.Popen[bytes]" = field(init=False)
 
     @property
     def gateway(self) -> str:
@@ -218,6 +219,31 @@ class RunningStack:
                     }
         return set()
 
+    def start(self) -> None:
+        """``headrace up``, again on the same home and ports; waits until it answers."""
+        with self.output.open("ab") as out:
+            self.process = subprocess.Popen(
+                [HEADRACE, "up", *self.flags],
+                env=self.env,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+        def started() -> bool:
+            if self.process.poll() is not None:
+                raise AssertionError(f"headrace up ended:\n{self.output.read_text()}")
+            record = self.record()  # a killed `up` leaves its own there until the next one's
+            return record is not None and record.pid == self.process.pid
+
+        until(f"headrace up answers; see {self.output}", START_SECONDS, started)
+
+    def restart(self) -> None:
+        """Ctrl-C, and ``headrace up`` again."""
+        assert self.stop() == 0, self.output.read_text()
+        self.start()
+
     def stop(self) -> int:
         """Ctrl-C; returns the exit status."""
         if self.process.poll() is None:
@@ -233,38 +259,27 @@ def _answers(url: str) -> bool:
 
 @contextlib.contextmanager
 def running_stack(
-    home: Path, *flags: str, gateways: int = 1, tritons: int = 1
+    home: Path,
+    *flags: str,
+    gateways: int = 1,
+    tritons: int = 1,
+    environment: Mapping[str, str] | None = None,
+    output: Path | None = None,
 ) -> Iterator[RunningStack]:
     """Starts ``headrace up``, waits until it answers, and stops it at the end."""
     # Further replicas take the next ports above these, which must be this process's as well.
     row = own_row(len(PORTS) + 2 * (gateways - 1) + 4 * (tritons - 1))
     ports = dict(zip(PORTS, row, strict=False))
-    env = {**os.environ, "HEADRACE_HOME": str(home), "PYTHONSAFEPATH": "1"}
+    env = {**os.environ, **(environment or {}), "HEADRACE_HOME": str(home), "PYTHONSAFEPATH": "1"}
     words = [f"--port-{name}={port}" for name, port in ports.items()]
     if gateways > 1:
         words.append(f"--gateways={gateways}")
     if tritons > 1:
         words.append(f"--tritons={tritons}")
-    output = home.with_suffix(".out")
-    with output.open("wb") as out:
-        process = subprocess.Popen(
-            [HEADRACE, "up", *words, *flags],
-            env=env,
-            stdin=subprocess.DEVNULL,
-            stdout=out,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-    stack = RunningStack(home, ports, row, process, output, env)
-
-    def started() -> bool:
-        if process.poll() is not None:
-            raise AssertionError(f"headrace up ended:\n{output.read_text()}")
-        record = stack.record()  # that of an `up` that was killed lies there until the next one's
-        return record is not None and record.pid == process.pid
-
+    said = output or home.with_suffix(".out")
+    stack = RunningStack(home, ports, row, (*words, *flags), said, env)
     try:
-        until(f"headrace up answers; see {output}", START_SECONDS, started)
+        stack.start()
         yield stack
     finally:
         stack.stop()

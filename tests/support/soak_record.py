@@ -16,6 +16,13 @@ def record(name: str, figures: dict[str, object]) -> Path:
     return _write(name, {**_circumstances(name), "figures": figures})
 
 
+def written_to(path: Path, name: str, figures: dict[str, object]) -> Path:
+    """Writes the same to another file: for a trial, whose result is not to be kept."""
+    whole = {**_circumstances(name), "figures": figures}
+    path.write_text(json.dumps(whole, indent=2) + "\n", encoding="utf-8")
+    return path
+
+
 def record_part(name: str, part: str, figures: dict[str, object]) -> Path:
     """Writes one part of ``docs/soak/<name>.json``, and leaves the others as they are.
 

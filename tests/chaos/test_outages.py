@@ -1,0 +1,74 @@
+"""Which failed answers a fault excuses."""
+
+from dataclasses import replace
+
+import pytest
+from chaos.outages import Outage, Seen, overdue, unexcused
+
+DURING = Seen(
+    began=100.0,
+    ended=101.0,
+    gateway="gateway-2",
+    dialect="huggingface",
+    status=200,
+    deadline_seconds=10.0,
+)
+
+
+def outage(*services: str, began: float = 99.0, ended: float = 110.0) -> Outage:
+    return Outage(began, ended, frozenset(services))
+
+
+def is_excused(status: int, *outages: Outage) -> bool:
+    return not unexcused([replace(DURING, status=status)], outages)
+
+
+def test_an_answer_needs_no_excuse() -> None:
+    assert is_excused(200)
+
+
+@pytest.mark.parametrize("status", [0, 400, 404, 429, 500, 502, 503, 504])
+def test_a_failure_without_any_fault_is_told(status: int) -> None:
+    assert not is_excused(status)
+
+
+@pytest.mark.parametrize("service", ["kafka", "mlflow", "controller", "fold", "loader", "store"])
+@pytest.mark.parametrize("status", [0, 503, 504])
+def test_what_is_beside_the_way_of_a_request_excuses_nothing(service: str, status: int) -> None:
+    assert not is_excused(status, outage(service))
+
+
+@pytest.mark.parametrize("service", ["triton", "triton-2"])
+def test_a_triton_excuses_a_refusal_and_no_lost_connection(service: str) -> None:
+    assert is_excused(503, outage(service))
+    assert is_excused(504, outage(service))
+    assert not is_excused(0, outage(service))
+
+
+def test_a_gateway_excuses_its_own_callers_alone() -> None:
+    assert is_excused(0, outage("gateway-2"))
+    assert not is_excused(0, outage("gateway"))
+
+
+def test_the_whole_stack_excuses_every_caller() -> None:
+    assert is_excused(0, outage("stack"))
+
+
+@pytest.mark.parametrize("status", [400, 404, 413, 422, 500])
+def test_no_fault_makes_a_good_request_a_mistake_or_shows_a_bug(status: int) -> None:
+    everything = outage("stack", "gateway-2", "triton", "triton-2")
+    assert not is_excused(status, everything)
+
+
+def test_a_fault_excuses_only_what_was_under_way_during_it() -> None:
+    assert not is_excused(503, outage("triton", began=10.0, ended=99.9))
+    assert not is_excused(503, outage("triton", began=101.1, ended=120.0))
+    assert is_excused(503, outage("triton", began=100.5, ended=100.6))
+
+
+def test_a_request_beyond_its_deadline_is_told_unless_its_gateway_was_away() -> None:
+    late = replace(DURING, ended=116.0)
+    assert overdue([late], [], grace_seconds=5.0) == [late]
+    assert overdue([late], [outage("triton")], grace_seconds=5.0) == [late]
+    assert overdue([late], [outage("gateway-2")], grace_seconds=5.0) == []
+    assert overdue([replace(late, ended=114.0)], [], grace_seconds=5.0) == []

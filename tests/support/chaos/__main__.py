@@ -1,0 +1,184 @@
+"""``python -P -m chaos --seconds 7200 --seed 1``: runs chaos, and says what it found.
+
+Exit status 1 on a violation. The record is written in any case; logs are kept beside the home.
+"""
+
+import argparse
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from counted import Counted
+from real_object_store import BUCKET, ObjectStore, found, make_bucket_at
+from running_stack import RunningStack, running_stack
+from soak_record import record, written_to
+
+from chaos.callers import Callers, Door
+from chaos.embedder import ENDPOINT as EMBEDDING
+from chaos.embedder import TEXTS, register_embedder
+from chaos.invariants import Invariants
+from chaos.oracle import Oracle, texts
+from chaos.rollouts import ENDPOINT, FIRST, MAX_TOKENS, MODEL, Rollouts, register
+from chaos.run import BeyondHelpError, Run, Wish, order
+from chaos.schedule import Kind
+from chaos.world import GATEWAYS, TRITONS, World, own_disk, recounted, wait_until
+from headrace.stack.settings import Ports, numbered
+
+TEXT_COUNT = 240
+
+
+def main() -> int:
+    """Runs and reports; the exit status."""
+    arguments = _arguments()
+    work = Path(arguments.work or tempfile.mkdtemp(prefix="headrace-chaos-"))
+    work.mkdir(parents=True, exist_ok=True)
+    _say(f"in {work}")
+    with ExitStack() as stack:
+        run = _begun(stack, arguments, work)
+        try:
+            run.run()
+        except KeyboardInterrupt:
+            _say("interrupted")
+        except BeyondHelpError:
+            _say("the stack does not come back: the run ends here")
+        _end(run)
+        figures = run.figures()
+    path = (
+        written_to(arguments.out, "chaos", figures) if arguments.out else record("chaos", figures)
+    )
+    violations = run.invariants.violations
+    _say(f"{run.faults()} faults, {len(violations)} violations; the record is {path}")
+    for each in violations:
+        _say(f"  at {each.at:.0f} s: {each.what}")
+    if violations:
+        return 1
+    shutil.rmtree(work, ignore_errors=True)
+    return 0
+
+
+def _begun(stack: ExitStack, arguments: argparse.Namespace, work: Path) -> Run:
+    """Everything that a run needs, up and answering."""
+    began = time.monotonic()
+    disk = stack.enter_context(own_disk(work))
+    store = stack.enter_context(_store(work))
+    flags = ["--window-seconds=1", "--no-example"]
+    environment: dict[str, str] = {}
+    if store is not None:
+        flags.append(f"--package-store=s3://{BUCKET}/packages")
+        environment = store.environment
+    home = (disk or work) / "home"
+    running = stack.enter_context(
+        running_stack(
+            home,
+            *flags,
+            gateways=GATEWAYS,
+            tritons=TRITONS,
+            environment=environment,
+            output=work / "up.out",
+        )
+    )
+    running.apply(ENDPOINT)  # before its first version, which is then served as it says at once
+    first = register(running.mlflow, FIRST)
+    assert first is not None, "the first version could not be registered"
+    register_embedder(running.mlflow)
+    running.until_answers(MODEL, 300)
+    running.until_answers(EMBEDDING, 300)
+    world = _world(running, disk, store)
+    whole = wait_until(lambda: not world.not_whole(), 300)
+    assert whole, world.not_whole()
+    some = texts(TEXT_COUNT)
+    oracle = Oracle([text for text, _ in some], MAX_TOKENS)
+    rollouts = Rollouts(home / "endpoints", running.mlflow, order(arguments.seed, "rollouts"))
+    rollouts.variants[first] = FIRST
+    stack.enter_context(rollouts)
+    callers = stack.enter_context(
+        Callers(world.doors, MODEL, some, EMBEDDING, TEXTS, arguments.pause)
+    )
+    invariants = Invariants(world, oracle, rollouts, began, arguments.grace)
+    wish = Wish(
+        arguments.seconds,
+        arguments.seed,
+        arguments.within,
+        arguments.give_up,
+        work / "kept",
+        tuple(arguments.kinds or Kind),
+    )
+    return Run(world, callers, invariants, Counted(running.kafka, running.stats), wish, _say)
+
+
+def _end(run: Run) -> None:
+    """Peace: all is as before, and the counts agree."""
+    run.invariants.judge(run.callers.take())
+    run.invariants.rollouts.stop()
+    run.callers.rest()
+    run.invariants.end()
+    if said := recounted(run.world, run.logs_lost_at):
+        run.invariants.violated("the recount does not agree", [said])
+
+
+@contextmanager
+def _store(work: Path) -> Iterator[ObjectStore | None]:
+    """An S3 server for packages; None where none was built (``make object-store``)."""
+    cache = Path(os.environ.get("HEADRACE_CACHE") or Path.home() / ".cache" / "headrace")
+    program = found(cache)
+    if program is None:
+        yield None
+        return
+    server = ObjectStore(program, work)
+    server.start()
+    make_bucket_at(server.environment)
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+def _world(running: RunningStack, disk: Path | None, store: ObjectStore | None) -> World:
+    told = running.record()
+    assert told is not None
+    ports = {"mlflow": running.ports["mlflow"], "kafka": running.ports["kafka"]}
+    ports["stats"] = running.ports["stats"]
+    given = Ports(**{name.replace("-", "_"): port for name, port in running.ports.items()})
+    numbers = given.with_replicas(GATEWAYS, TRITONS)
+    http: dict[str, str] = {}
+    for number, triton in enumerate(told.tritons, 1):
+        ports[triton.name] = int(triton.grpc.rpartition(":")[2])
+        http[triton.name] = f"http://127.0.0.1:{numbers[numbered('triton_http', number)]}"
+    for gateway in told.gateways:
+        ports[gateway.name] = int(gateway.url.rpartition(":")[2])
+    return World(
+        stack=running,
+        services=frozenset(told.services),
+        doors=tuple(Door(each.name, each.url, each.grpc) for each in told.gateways),
+        tritons=http,
+        ports=ports,
+        disk=disk,
+        store=None if store is None else (lambda: store.pid),
+    )
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--seconds", type=float, default=7200, help="of faults")
+    parser.add_argument("--seed", type=int, default=1, help="of the schedule")
+    parser.add_argument("--within", type=float, default=60, help="seconds to be whole again")
+    parser.add_argument("--give-up", type=float, default=180, help="seconds to wait for that")
+    parser.add_argument("--grace", type=float, default=5, help="seconds beyond a deadline")
+    parser.add_argument("--pause", type=float, default=0.1, help="seconds, of each caller")
+    parser.add_argument("--kinds", nargs="*", type=Kind, help="of faults; default: all")
+    parser.add_argument("--work", help="an empty folder to work in")
+    parser.add_argument("--out", type=Path, help="the record; default: docs/soak/chaos.json")
+    return parser.parse_args()
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,41 @@
+"""A second endpoint, which answers vectors: a model of a few kilobytes, registered as any is."""
+
+import tempfile
+from pathlib import Path
+
+import mlflow
+import numpy as np
+from mlflow.models import ModelSignature
+from mlflow.types import Schema, TensorSpec
+from tiny_models import TEXTS as REPEATED
+from tiny_models import WIDTH, token_vectors, tokenizer, write_json
+
+ENDPOINT = "tiny-embedder"
+TEXTS = tuple(dict.fromkeys(REPEATED))
+_SIGNATURE = ModelSignature(
+    inputs=Schema(
+        [TensorSpec(np.dtype(np.int64), (-1, -1), name) for name in ("input_ids", "attention_mask")]
+    ),
+    outputs=Schema([TensorSpec(np.dtype(np.float32), (-1, -1, WIDTH), "last_hidden_state")]),
+)
+
+
+def register_embedder(tracking_uri: str) -> None:
+    """Registers the model, for which an endpoint is made by itself."""
+    mlflow.set_tracking_uri(tracking_uri)
+    mlflow.set_experiment(ENDPOINT)
+    with tempfile.TemporaryDirectory() as folder, mlflow.start_run():
+        beside = Path(folder)
+        tokenizer().save(str(beside / "tokenizer.json"))
+        config = {"max_position_embeddings": 24}
+        write_json(beside / "config.json", config)
+        mlflow.onnx.log_model(
+            token_vectors(),
+            name="model",
+            registered_model_name=ENDPOINT,
+            signature=_SIGNATURE,
+            extra_files=[str(beside / name) for name in ("tokenizer.json", "config.json")],
+            metadata={"task": "text-embedding"},
+            pip_requirements=["onnx", "onnxruntime", "tokenizers"],
+            save_as_external_data=False,
+        )

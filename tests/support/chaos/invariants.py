@@ -1,0 +1,189 @@
+"""What must hold, whatever was struck: every violation with its evidence.
+
+Fed by the run with what callers saw, with outages, and with the state of processes and files. It
+strikes nothing, and waits for nothing but the quiet in which idle processes are measured.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from chaos.answers import FirstAnswers, is_right
+from chaos.oracle import Oracle
+from chaos.outages import Outage, Seen, overdue, unexcused
+from chaos.processes import Sample, grown, sample, spinning
+from chaos.rollouts import Rollouts
+from chaos.world import World
+
+LOG_BYTES = 45_000_000  # headrace's own bound of 20 MB, and what comes between two of its looks
+QUIET_SECONDS = 10.0
+QUIET_LOOKS = 3  # in a row: a class that is compiled or a conversion that ends is no spin
+PENDING_LIMIT = 20_000
+OUTAGES_KEPT = 20
+VECTORS = "openai"
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """Something that must not be. ``at``: seconds since the start."""
+
+    at: float
+    what: str
+    evidence: tuple[str, ...] = ()
+
+
+@dataclass
+class Invariants:
+    """Collects violations; ``seconds`` is told the run's clock by ``now``.
+
+    Args:
+        world: the stack.
+        oracle: right answers.
+        rollouts: which variant a version is.
+        began: monotonic seconds at the start.
+        grace_seconds: by which a request may miss its deadline on a machine that is slow.
+    """
+
+    world: World
+    oracle: Oracle
+    rollouts: Rollouts
+    began: float
+    grace_seconds: float
+    violations: list[Violation] = field(default_factory=list)
+    outages: list[Outage] = field(default_factory=list)
+    statuses: "Counter[str]" = field(default_factory=Counter)
+    checked: int = 0
+    slowest_seconds: float = 0.0
+    peaks: list[tuple[float, str, float]] = field(default_factory=list)
+    largest_log_bytes: int = 0
+    busiest: dict[str, float] = field(default_factory=dict)  # share of a core in the quiet
+    _pending: list[Seen] = field(default_factory=list)
+    _vectors: FirstAnswers = field(default_factory=FirstAnswers)
+
+    @property
+    def now(self) -> float:
+        """Seconds since the start."""
+        return round(time.monotonic() - self.began, 1)
+
+    def violated(self, what: str, evidence: Iterable[object] = ()) -> None:
+        """Notes a violation."""
+        self.violations.append(
+            Violation(self.now, what, tuple(str(each)[:600] for each in evidence))
+        )
+
+    def outage(self, outage: Outage) -> None:
+        """Notes when a fault began and when the stack was whole again."""
+        self.outages = [*self.outages, outage][-OUTAGES_KEPT:]
+
+    def judge(self, seen: Sequence[Seen]) -> None:
+        """Holds answers against the reference, and failures against the outages."""
+        for each in seen:
+            self.statuses[f"{each.dialect} {each.status}"] += 1
+            self.slowest_seconds = max(self.slowest_seconds, each.ended - each.began)
+        if failed := unexcused(seen, self.outages):
+            kinds = Counter((each.gateway, each.dialect, each.status) for each in failed)
+            self.violated(
+                f"{len(failed)} requests failed without a fault that explains it",
+                [dict(kinds), *(self._told(each) for each in failed[:5])],
+            )
+        if late := overdue(seen, self.outages, self.grace_seconds):
+            self.violated(
+                f"{len(late)} requests ended after their deadline",
+                [self._told(each) for each in late[:5]],
+            )
+        pending, self._pending = (
+            [*self._pending, *(each for each in seen if each.status == 200)],
+            [],
+        )
+        for each in pending:
+            self._check(each)
+        if len(self._pending) > PENDING_LIMIT:
+            versions = sorted({each.version for each in self._pending})
+            self.violated("versions answered that nobody knows", [versions])
+            self._pending = []
+
+    def look(self) -> None:
+        """Notes what processes and logs take now."""
+        at = time.monotonic()
+        for name, pid in self.world.pids().items():
+            taken = sample(pid, at)
+            if taken is not None:
+                self.peaks.append((self.now, name, taken.resident_mib))
+        for path in (self.world.home / "logs").glob("*"):
+            size = path.stat().st_size if path.exists() else 0
+            self.largest_log_bytes = max(self.largest_log_bytes, size)
+            if size > LOG_BYTES:
+                self.violated(f"a log grows without bound: {path.name}", [f"{size} bytes"])
+
+    def quiet(self) -> None:
+        """Measures processes while nobody asks anything of them."""
+        hot: dict[str, float] = {}
+        for count in range(QUIET_LOOKS):
+            before = self._samples()
+            time.sleep(QUIET_SECONDS)
+            after = self._samples()
+            for name, share in spinning(before, after, limit=0.0).items():
+                self.busiest[name] = max(self.busiest.get(name, 0.0), share)
+            found = spinning(before, after)
+            hot = found if count == 0 else {name: found[name] for name in found if name in hot}
+            if not hot:
+                return
+        self.violated("processes spin while nothing is asked of them", [hot])
+
+    def end(self) -> None:
+        """What can only be said of a whole run."""
+        for name, (early, late) in sorted(grown(self.peaks, self.now).items()):
+            self.violated(f"{name} grows", [f"{early:.0f} MiB at first, {late:.0f} MiB at last"])
+        for each in self.rollouts.wrong():
+            self.violated("a version came to a wrong end", [each])
+        if self.rollouts.wrong_states:
+            self.violated(
+                f"{len(self.rollouts.wrong_states)} states of the endpoint contradict themselves",
+                self.rollouts.wrong_states[:5],
+            )
+
+    def _check(self, seen: Seen) -> None:
+        if seen.dialect == VECTORS:
+            right = self._vectors.is_right(seen.version, seen.text, seen.values)
+        else:
+            variant = self.rollouts.variant_of(seen.version)
+            if variant is None:
+                self._pending.append(seen)
+                return
+            right = is_right(self.oracle.of(variant).get(seen.text), seen.label, seen.score)
+        self.checked += 1
+        if not right:
+            self.violated("a wrong answer", [self._told(seen), self._expected(seen)])
+
+    def _expected(self, seen: Seen) -> str:
+        variant = self.rollouts.variants.get(seen.version)
+        return f"{variant}: {variant and self.oracle.of(variant).get(seen.text)}"
+
+    def _samples(self) -> dict[str, Sample]:
+        at = time.monotonic()
+        samples = {name: sample(pid, at) for name, pid in self.world.pids().items()}
+        return {name: taken for name, taken in samples.items() if taken is not None}
+
+    def _told(self, seen: Seen) -> str:
+        return (
+            f"at {seen.began - self.began:.1f} s, {seen.ended - seen.began:.2f} s: {seen.gateway} "
+            f"{seen.dialect} {seen.status} version {seen.version or '-'} {seen.label} "
+            f"{seen.score:.4f} {seen.said} <{seen.text[:60]}>"
+        )
+
+
+def keep_logs(world: World, folder: Path, number: int) -> None:
+    """Copies the end of every log, for a look at a violation later."""
+    kept = folder / f"violation-{number:03}"
+    kept.mkdir(parents=True, exist_ok=True)
+    for path in (world.home / "logs").glob("*.log"):
+        with path.open("rb") as log:
+            log.seek(max(0, path.stat().st_size - KEPT_BYTES))
+            (kept / path.name).write_bytes(log.read())
+    for path in (world.home / "endpoints").glob("*.json"):
+        (kept / path.name).write_bytes(path.read_bytes())
+
+
+KEPT_BYTES = 300_000

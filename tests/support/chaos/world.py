@@ -1,0 +1,246 @@
+"""The stack that faults strike: its processes, its home on a file system of its own, its store.
+
+What a fault needs to know of the machine is here, and nothing of any fault.
+"""
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+import httpx
+from running_stack import RunningStack
+
+from chaos.callers import Door
+from chaos.processes import descendants, named
+from registry.endpoint_store import FileEndpointStore
+
+GATEWAYS = 2
+TRITONS = 2
+DISK_BYTES = 12 << 30  # sparse: what is not written takes no room
+ASK_SECONDS = 10.0
+UP = "up"
+STUB = "stub"
+WATCHDOG = "watchdog"
+_STUB_PROGRAM = "triton_python_backend_stub"
+
+
+class NotHereError(Exception):
+    """What a fault wants to strike is not there at the moment."""
+
+
+@dataclass
+class World:
+    """One stack, and where each of its parts is.
+
+    Attributes:
+        stack: ``headrace up``, started anew by ``restart`` and ``start``.
+        services: names of all its processes.
+        doors: the gateways.
+        tritons: service -> URL of its HTTP interface.
+        ports: service -> the port that others reach it at.
+        disk: mount point of the file system that holds the home; None where none could be made.
+        store: id of the process of the package store; None where packages lie in the home.
+    """
+
+    stack: RunningStack
+    services: frozenset[str]
+    doors: tuple[Door, ...]
+    tritons: dict[str, str]
+    ports: dict[str, int]
+    disk: Path | None = None
+    store: Callable[[], int] | None = None
+    starts: int = field(default=1)
+
+    @property
+    def home(self) -> Path:
+        """The stack's home."""
+        return self.stack.home
+
+    def pids(self) -> dict[str, int]:
+        """Service -> process id, of those that run as the stack says."""
+        record = self.stack.record()
+        return {} if record is None else dict(record.services)
+
+    def pid(self, target: str) -> int:
+        """The process that a fault's target means now.
+
+        Raises:
+            NotHereError: there is none.
+        """
+        if target == UP:
+            return self.stack.process.pid
+        if target == STUB:
+            stubs = named(descendants(self.stack.process.pid), _STUB_PROGRAM)
+            if not stubs:
+                raise NotHereError("no stub runs")
+            return stubs[0]
+        if target == WATCHDOG:
+            return self._watchdog()
+        try:
+            return self.pids()[target]
+        except KeyError:
+            raise NotHereError(f"{target} does not run") from None
+
+    def signal(self, target: str, number: signal.Signals) -> int:
+        """Signals a target's process; returns its id; raises ``NotHereError``."""
+        pid = self.pid(target)
+        signal_process(pid, number)
+        return pid
+
+    def start(self) -> None:
+        """``headrace up`` again on the same home, after whatever ended the last one."""
+        self.starts += 1
+        self.stack.start()
+
+    def end(self) -> None:
+        """Ends a stack that does not come back, whatever state it is in."""
+        process = self.stack.process
+        for pid in [process.pid, *descendants(process.pid)]:
+            with contextlib.suppress(NotHereError):
+                signal_process(pid, signal.SIGCONT)
+        try:
+            self.stack.stop()
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            time.sleep(ASK_SECONDS)  # for the watchdog, which ends the rest
+
+    def not_whole(self) -> str:
+        """What is not as it should be, in a few words; empty where all processes serve."""
+        if self.stack.process.poll() is not None:
+            return "headrace up has ended"
+        pids = self.pids()
+        if lacking := sorted(self.services - pids.keys()):
+            return f"not running: {', '.join(lacking)}"
+        if dead := sorted(name for name, pid in pids.items() if _state(pid) in "ZXT?"):
+            return f"dead or stopped: {', '.join(dead)}"
+        for check in (self._gateways, self._mlflow, self._held):
+            if said := check():
+                return said
+        return ""
+
+    def _gateways(self) -> str:
+        endpoints = FileEndpointStore(self.home / "endpoints").list()
+        for door in self.doors:
+            for endpoint in endpoints:
+                if endpoint.status.stable is None:
+                    continue
+                url = f"{door.url}/endpoints/{endpoint.name}"
+                try:
+                    answer = httpx.post(url, json={"inputs": "fine"}, timeout=ASK_SECONDS)
+                except httpx.HTTPError as error:
+                    return f"{door.name} does not answer: {error!r}"
+                if answer.status_code != httpx.codes.OK:
+                    return f"{door.name} says {answer.status_code} for {endpoint.name}"
+        return ""
+
+    def _mlflow(self) -> str:
+        url = f"{self.stack.mlflow}/api/2.0/mlflow/registered-models/search?max_results=1"
+        try:
+            answer = httpx.get(url, timeout=ASK_SECONDS)
+        except httpx.HTTPError as error:
+            return f"MLflow does not answer: {error!r}"
+        return "" if answer.status_code == httpx.codes.OK else f"MLflow says {answer.status_code}"
+
+    def _held(self) -> str:
+        """Every Triton holds what every gateway may send it."""
+        wanted = {
+            (endpoint.name, route.ref.version)
+            for endpoint in FileEndpointStore(self.home / "endpoints").list()
+            for route in endpoint.status.routes
+        }
+        for name, url in self.tritons.items():
+            try:
+                index = httpx.post(f"{url}/v2/repository/index", timeout=ASK_SECONDS).json()
+            except (httpx.HTTPError, ValueError) as error:
+                return f"{name} does not answer: {error!r}"
+            ready = [item["name"] for item in index if item.get("state") == "READY"]
+            for model, version in wanted:
+                if not any(item.startswith(f"{model}-v{version}-") for item in ready):
+                    return f"{name} does not hold {model} version {version}"
+        return ""
+
+    def _watchdog(self) -> int:
+        for pid in descendants(self.stack.process.pid):
+            with contextlib.suppress(OSError):
+                words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+                if any(word.endswith(b"watchdog.py") for word in words):
+                    return pid
+        raise NotHereError("there is no watchdog")
+
+
+def recounted(world: World, since: float) -> str:
+    """What ``headrace recount`` finds wrong of all that was published after ``since``; or nothing.
+
+    Args:
+        world: the stack, which answers.
+        since: unix seconds; 0 for all.
+    """
+    begin = datetime.fromtimestamp(since, UTC).isoformat()
+    done = world.stack.command("recount", "--from", begin, "--to", "now", "--json")
+    return "" if done.returncode == 0 else f"{done.stdout[-2000:]} {done.stderr[-1000:]}"
+
+
+def signal_process(pid: int, number: signal.Signals) -> None:
+    """Signals a process; raises ``NotHereError`` where it is gone."""
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        raise NotHereError(f"process {pid} is gone") from None
+
+
+def wait_until(check: Callable[[], bool], seconds: float, every: float = 0.1) -> bool:
+    """Whether something became true in time."""
+    deadline = time.monotonic() + seconds
+    while not check():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(every)
+    return True
+
+
+def is_gone(pid: int) -> bool:
+    """Whether a process has ended, reaped or not."""
+    return _state(pid) in "ZX?"
+
+
+def _state(pid: int) -> str:
+    """As ``/proc`` tells it; ``?`` where there is no such process."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
+    except OSError:
+        return "?"
+    return stat.rpartition(")")[2].split()[0]
+
+
+@contextlib.contextmanager
+def own_disk(folder: Path) -> Iterator[Path | None]:
+    """A file system of its own for a home, that can be filled; None where we may not mount one."""
+    image, mount = folder / "disk.img", folder / "disk"
+    mount.mkdir()
+    tools = shutil.which("mkfs.ext4") and shutil.which("mount")
+    if os.geteuid() != 0 or not tools:
+        yield None
+        return
+    with image.open("wb") as file:
+        file.truncate(DISK_BYTES)
+    made = _ran("mkfs.ext4", "-q", "-m", "0", str(image))
+    if not made or not _ran("mount", "-o", "loop", str(image), str(mount)):
+        image.unlink()
+        yield None
+        return
+    try:
+        yield mount
+    finally:
+        _ran("umount", "--lazy", str(mount))
+
+
+def _ran(*words: str) -> bool:
+    return subprocess.run(words, capture_output=True, timeout=120, check=False).returncode == 0
