@@ -9,10 +9,6 @@ from dataclasses import dataclass
 
 REFUSED = frozenset({429, 503, 504})
 CONNECTION_FAILED = 0
-# What is beside the way of a request.
-BESIDE_THE_WAY = frozenset(
-    {"kafka", "mlflow", "controller", "loader", "fold", "stats", "store", "watchdog", "topic"}
-)
 
 
 @dataclass(frozen=True, slots=True)
