@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from gateway.lanes import Lane
 
 _MARGIN = 2.0  # times the usual: estimates are of typical batches
-_LEAST_RESERVE_SECONDS = 0.01  # for what an attempt costs beside the engine
+_LEAST_RESERVE_SECONDS = 0.05  # for what an attempt costs beside the engine, on a busy gateway
 # A reserve of more than this share of the time would leave a version on trial too little to be
 # judged by: then it gets all of it, and nobody stands in if it is too late.
 _MOST_RESERVED = 0.5

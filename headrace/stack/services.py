@@ -6,6 +6,7 @@ on this program's own interpreter.
 """
 
 import asyncio
+import os
 import shlex
 import sys
 from collections.abc import Callable, Mapping
@@ -23,6 +24,7 @@ from headrace.stack.settings import (
 )
 from headrace.stack.state import Home
 from headrace.stack.supervisor import Probe, Service
+from registry.cores import MOST_COPIES
 
 # What the services and their libraries must not take from the shell that ``up`` runs in.
 # Compiled modules are kept: without them every start takes twice as long.
@@ -155,6 +157,15 @@ def _triton(
     )
 
 
+def copies(cores: int, tritons: int) -> int:
+    """Copies of a model where its endpoint names no number: all else needs half of the cores.
+
+    >>> copies(2, 1), copies(6, 1), copies(16, 2), copies(64, 1)
+    (1, 3, 4, 4)
+    """
+    return max(1, min(MOST_COPIES, cores // (2 * tritons)))
+
+
 def _loader(
     settings: StackSettings, home: Home, env: Mapping[str, str], replica: LoaderReplica
 ) -> Service:
@@ -172,6 +183,7 @@ def _loader(
             model_repository=repository,
             loader_name=replica.report,
             metrics_port=replica.metrics_port,
+            auto_instances=copies(len(os.sched_getaffinity(0)), len(settings.loader_replicas)),
         ),
         env=env,
         cwd=home.root,

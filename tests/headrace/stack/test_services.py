@@ -117,3 +117,12 @@ def test_gateways_are_as_many_before_an_existing_triton() -> None:
     assert names == [
         "loader", "controller", "fold", "stats", "gateway", "gateway-2", "gateway-3",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("cores", "tritons", "copies"), [(1, 1, 1), (2, 1, 1), (2, 2, 1), (8, 1, 4), (8, 2, 2)]
+)
+def test_copies_that_nobody_names_leave_half_of_the_cores_to_all_else(
+    cores: int, tritons: int, copies: int
+) -> None:
+    assert services.copies(cores, tritons) == copies

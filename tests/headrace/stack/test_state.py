@@ -1,4 +1,5 @@
 import os
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -39,7 +40,7 @@ def test_an_empty_folder_becomes_a_home_and_a_home_opens_again(tmp_path: Path) -
 
 def test_a_home_whose_making_was_cut_short_is_completed(tmp_path: Path) -> None:
     home = make(tmp_path / "home")
-    home.endpoints.rmdir()
+    shutil.rmtree(home.endpoints)
     assert make(tmp_path / "home").endpoints.is_dir()
 
 
