@@ -80,8 +80,20 @@ class Controller:
         self._silence = Silence(options.loader_silence_seconds)
         self._make_at: dict[str, float] = {}
 
-    async def run(self, stop: asyncio.Event, heart: Heart | None = None) -> None:
-        """Passes until told to stop; nothing that is away ends it. ``heart`` hears of each."""
+    async def run(
+        self,
+        stop: asyncio.Event,
+        heart: Heart | None = None,
+        *,
+        turned: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Passes until told to stop; nothing that is away ends it.
+
+        Args:
+            stop: ends it.
+            heart: hears of each pass that was whole.
+            turned: is called after each pass, whole or cut short.
+        """
         async with asyncio.TaskGroup() as tasks:
             watch = tasks.create_task(self._source.run(), name="source")
             beat = tasks.create_task(heart.beat(), name="heart") if heart is not None else None
@@ -89,6 +101,7 @@ class Controller:
             while not stop.is_set():
                 self._changed.clear()
                 await self._safe_pass(heart)
+                turned()
                 try:
                     async with asyncio.timeout(self._options.tick_seconds):
                         await self._changed.wait()

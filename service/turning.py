@@ -1,6 +1,7 @@
-"""Shows that an event loop turns, for a liveness probe that is answered from another thread.
+"""Shows that a loop turns, for a liveness probe that is answered from another thread.
 
-Run beside a service's own work by its main. It ends nothing by itself.
+An event loop's runs beside a service's own work; a loop that does one thing after the other says by
+itself when it has turned. It ends nothing by itself.
 """
 
 import asyncio
@@ -11,7 +12,7 @@ EVERY_SECONDS = 1.0
 
 
 class Turning:
-    """One event loop's sign of life.
+    """One loop's sign of life.
 
     Args:
         silence_seconds: a loop that did not turn for so long is stuck: far above the longest piece
@@ -29,8 +30,12 @@ class Turning:
     async def run(self) -> None:
         """Turns with the loop until it is cancelled."""
         while True:
-            self._at = self._clock()
+            self.turned()
             await asyncio.sleep(EVERY_SECONDS)
+
+    def turned(self) -> None:
+        """The loop has come round. From one thread."""
+        self._at = self._clock()
 
     def fault(self) -> str:
         """Why the process should be started anew; empty where it should not. For any thread."""

@@ -276,6 +276,7 @@ def run(
     pace: FoldPace,
     counts: FoldCounts,
     stop: threading.Event,
+    turned: Callable[[], None] = lambda: None,
 ) -> None:
     """Folds until ``stop``; after any failure it connects anew, after a pause that grows.
 
@@ -284,9 +285,11 @@ def run(
         pace: how windows are cut and written.
         counts: is kept up to date.
         stop: ends it, after a last write.
+        turned: is called at each turn, whatever comes of it.
     """
     pause = 0.2
     while not stop.is_set():
+        turned()
         try:
             source, sink = connect()
         except StatsError as error:
@@ -296,7 +299,7 @@ def run(
                 counts.well = monotonic()
             _note_failure(counts, error)
         else:
-            if _fold(source, sink, pace, counts, stop):
+            if _fold(source, sink, pace, counts, stop, turned=turned):
                 pause = 0.2
             counts.connected = False
         stop.wait(pause)
@@ -309,6 +312,8 @@ def _fold(
     pace: FoldPace,
     counts: FoldCounts,
     stop: threading.Event,
+    *,
+    turned: Callable[[], None],
 ) -> bool:
     """Folds until ``stop`` or an error; whether anything was written meanwhile."""
     before = counts.records
@@ -316,6 +321,7 @@ def _fold(
     try:
         while not stop.is_set():
             folder.step()
+            turned()
         folder.write()
     except (StatsError, OutOfOrderError) as error:
         counts.stalls += isinstance(error, StalledError)

@@ -11,9 +11,8 @@ import sys
 import threading
 from collections.abc import Mapping
 
-from prometheus_client import start_http_server
-
-from service import flags, kafka_login, logs
+from service import flags, kafka_login, logs, pages
+from service.turning import Turning
 from stats.fold import FoldCounts, FoldPace, run
 from stats.kafka_clients import KafkaAddress, Topic
 from stats.metrics import register
@@ -22,6 +21,9 @@ from stats.record_sink import KafkaRecordSink
 from stats.settings import FoldSettings
 
 log = logging.getLogger(__name__)
+
+# One turn asks Kafka a dozen things at most, each with a deadline of seconds.
+_TURN_SECONDS = 180.0
 
 
 def main() -> int:
@@ -38,13 +40,13 @@ def main() -> int:
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
-    counts = FoldCounts()
+    counts, turning = FoldCounts(), Turning(_TURN_SECONDS)
     register(counts)
     if settings.metrics_port:
-        start_http_server(settings.metrics_port, addr=settings.metrics_host)
+        pages.serve(settings.metrics_host, settings.metrics_port, {"/livez": turning.fault})
     log.info("the fold role starts", extra={"bootstrap": settings.kafka_bootstrap})
     pace = FoldPace(settings.window_seconds, settings.write_seconds)
-    run(lambda: _connect(settings, login), pace, counts, stop)
+    run(lambda: _connect(settings, login), pace, counts, stop, turning.turned)
     log.info("the fold role ends")
     return 0
 

@@ -11,6 +11,7 @@ import shlex
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from prometheus_client import REGISTRY
@@ -57,6 +58,22 @@ log = logging.getLogger(__name__)
 
 _EXPORT_SECONDS = 1800.0
 _CONVERSIONS = 1  # at a time
+# A pass over all endpoints: every call in it has a deadline, so that one this long never ends.
+_PASS_SECONDS = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Loops:
+    """Whether what must turn in here turns."""
+
+    events: Turning = field(default_factory=Turning)
+    passes: Turning = field(default_factory=lambda: Turning(_PASS_SECONDS))
+
+    def fault(self) -> str:
+        """Why the process should be started anew; empty where it should not."""
+        if fault := self.passes.fault():
+            return f"no pass over the endpoints has come to its end: {fault}"
+        return self.events.fault()
 
 
 def main() -> int:
@@ -74,10 +91,10 @@ def main() -> int:
     except (AccessError, BadTemplateError, KafkaLoginError) as error:
         log.error("%s", error)
         return 1
-    turning = Turning()
+    loops = _Loops()
     if settings.metrics_port:
         REGISTRY.register(RolloutCollector(endpoints.list))
-        pages.serve(settings.metrics_host, settings.metrics_port, {"/livez": turning.fault})
+        pages.serve(settings.metrics_host, settings.metrics_port, {"/livez": loops.fault})
     statistics = WindowsReader(
         settings.kafka_bootstrap,
         login=login,
@@ -86,7 +103,7 @@ def main() -> int:
     )
     try:
         asyncio.run(
-            _run(settings, environment, endpoints, launcher, statistics=statistics, turning=turning)
+            _run(settings, environment, endpoints, launcher, statistics=statistics, loops=loops)
         )
     except StoreUnavailableError as error:
         log.error("%s", error)
@@ -101,7 +118,7 @@ async def _run(
     launcher: ConversionLauncher,
     *,
     statistics: WindowsReader,
-    turning: Turning,
+    loops: "_Loops",
 ) -> None:
     stop, changed = asyncio.Event(), asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -128,12 +145,14 @@ async def _run(
     )
     statistics.start()
     beside = (
-        asyncio.create_task(turning.run(), name="turning"),
+        asyncio.create_task(loops.events.run(), name="turning"),
         asyncio.create_task(collecting.run(), name="collecting"),
     )
     try:
         heart = Heart(places.beats(settings.endpoints, environment))
-        await _until_told(settings, source, lambda: controller.run(stop, heart))
+        await _until_told(
+            settings, source, lambda: controller.run(stop, heart, turned=loops.passes.turned)
+        )
     finally:
         for task in beside:
             task.cancel()

@@ -211,6 +211,7 @@ def _controller(settings: StackSettings, home: Home, env: Mapping[str, str]) -> 
         env=env,
         cwd=home.root,
         ready=probes.grown(home.logs / "controller.log"),
+        stuck=probes.http_unwell(f"http://{LOOPBACK}:{settings.ports.controller_metrics}/livez"),
         uses=("mlflow",),
     )
 
@@ -227,6 +228,7 @@ def _fold(settings: StackSettings, home: Home, env: Mapping[str, str]) -> Servic
         env=env,
         cwd=home.root,
         ready=probes.grown(home.logs / "fold.log"),
+        stuck=probes.http_unwell(f"http://{LOOPBACK}:{settings.ports.fold_metrics}/livez"),
         uses=("kafka",),
     )
 
@@ -248,6 +250,7 @@ def _stats(settings: StackSettings, home: Home, env: Mapping[str, str]) -> Servi
         env=env,
         cwd=home.root,
         ready=probes.http_ok(f"{settings.stats_url}/livez"),
+        stuck=probes.http_unwell(f"{settings.stats_url}/livez"),
         uses=("kafka",),
     )
 

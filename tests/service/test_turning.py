@@ -29,3 +29,11 @@ async def test_a_loop_that_stands_still_says_for_how_long() -> None:
     assert turning.fault() == ""
     clock.now += 5
     assert turning.fault() == "nothing has turned for 65 s"
+
+
+async def test_a_loop_without_an_event_loop_says_by_itself_that_it_has_turned() -> None:
+    clock = Clock()
+    turning = Turning(60, clock=clock)
+    clock.now += 65
+    turning.turned()
+    assert turning.fault() == ""
