@@ -421,5 +421,8 @@ ROLLED_BACK: Final = (
     f'sum by (endpoint) (increase({m.ROLLOUT_TRANSITIONS.name}{{phase="RolledBack"}}[30m])) > 0'
 )
 WRITE_BACK_FAILING: Final = f"sum(increase({m.WRITE_BACK_FAILURES.name}[15m])) > 0"
-MLFLOW_AWAY: Final = "max(headrace_registry_source_up) == 0"
+MLFLOW_AWAY: Final = (  # or the loop that asks it, which says nothing where it hangs
+    "max(headrace_registry_source_up) == 0"
+    " or time() - max(headrace_registry_source_round_timestamp_seconds) > 300"
+)
 CONTROLLER_AWAY: Final = "absent(rate(headrace_registry_passes_total[5m]) > 0)"

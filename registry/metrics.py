@@ -31,6 +31,10 @@ BLOCKED = Gauge(
     "headrace_registry_blocked_endpoints", "Endpoints whose newest version waits for a retry."
 )
 SOURCE_UP = Gauge("headrace_registry_source_up", "1 where MLflow answered the last question.")
+SOURCE_ROUND = Gauge(
+    "headrace_registry_source_round_timestamp_seconds",
+    "When MLflow was last asked for all and told all that it lacked, unix time; 0: never.",
+)
 WRITE_BACK_FAILURES = Counter(_WRITE_BACK_FAILURES.name, _WRITE_BACK_FAILURES.help)
 PASSES = Counter("headrace_registry_passes_total", "Passes of the controller's loop.", ["outcome"])
 PACKAGES_REMOVED = Counter(

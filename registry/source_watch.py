@@ -88,6 +88,7 @@ class SourceWatch:
                 self._answers = False
             else:
                 metrics.SOURCE_UP.set(1)
+                metrics.SOURCE_ROUND.set_to_current_time()
                 if not self._answers:
                     log.info("MLflow answers again")
                 self._answers = True

@@ -131,6 +131,9 @@ class Everything(Collector):
             value = {"model": self._model.name, "outcome": "whole"}
             family.add_metric([value[label] for label in labels], float(self._scrapes))
             yield family
+        yield GaugeMetricFamily(
+            "headrace_registry_source_round_timestamp_seconds", "made up", value=time.time()
+        )
         up = GaugeMetricFamily("headrace_registry_source_up", "made up")
         up.add_metric([], 1)
         yield up
