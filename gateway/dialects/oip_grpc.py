@@ -42,6 +42,13 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+# Calls that wait in gRPC's core, which hands them over one by one, before ``Turns`` can count them.
+# Beyond so many the core cancels some, beyond twice as many all, and those that have waited too
+# long. Its own bounds are 1,000, 3,000 and 30 s: in a flood that takes the whole processor, nearly
+# every call would be handed over after its caller has given up.
+_PENDING = 512
+_PENDING_SECONDS = 1
+
 _CODES = {
     HTTPStatus.BAD_REQUEST: grpc.StatusCode.INVALID_ARGUMENT,
     HTTPStatus.UNPROCESSABLE_ENTITY: grpc.StatusCode.INVALID_ARGUMENT,
@@ -80,6 +87,9 @@ def create_server(front: Front, limits: HttpLimits, version: str) -> grpc.aio.Se
         ("grpc.max_receive_message_length", limits.max_body_bytes),
         ("grpc.max_metadata_size", limits.max_header_bytes),
         ("grpc.so_reuseport", 0),
+        ("grpc.server.max_pending_requests", _PENDING),
+        ("grpc.server.max_pending_requests_hard_limit", 2 * _PENDING),
+        ("grpc.server_max_unrequested_time_in_server", _PENDING_SECONDS),
     ]
     server = grpc.aio.server(options=options, maximum_concurrent_rpcs=limits.max_connections)
     service = OpenInferenceGrpc(front, version)

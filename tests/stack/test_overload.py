@@ -17,18 +17,18 @@ def resident_mib(pid: int) -> float:
     return pages * 4096 / 2**20
 
 
+@pytest.mark.parametrize(("protocol", "replies"), [("http", 1000), ("grpc", 600)])
 def test_overloaded_gateways_answer_or_refuse_and_stay_in_their_memory(
-    stack: RunningStack, texts: list[str]
+    stack: RunningStack, texts: list[str], protocol: str, replies: int
 ) -> None:
     batches = [texts[first : first + 32] for first in range(0, 1600, 32)]
+    ways = stack.http_ways() if protocol == "http" else stack.grpc_ways()
     gateways = {each.name: stack.pid(each.name) for each in stack.gateways}
-    with Traffic(stack.http_ways(), texts, callers=4) as calm:
+    with Traffic(ways, texts, callers=4) as calm:
         calm.more(100)
     before = {name: resident_mib(pid) for name, pid in gateways.items()}
-    with Traffic(
-        stack.http_ways(), batches, callers=150, headers={"x-request-timeout": "2"}
-    ) as load:
-        load.more(1000, 400)
+    with Traffic(ways, batches, callers=150, headers={"x-request-timeout": "2"}) as load:
+        load.more(replies, 400)
     assert {name: stack.pid(name) for name in gateways} == gateways
     for name, pid in gateways.items():
         statuses = load.statuses(name)

@@ -114,14 +114,15 @@ class RunningStack:
 
     def ways(self, endpoint: str = EXAMPLE_ENDPOINT) -> list[Way]:
         """Every way to an endpoint: each gateway, first over HTTP and then over gRPC."""
-        return [
-            *self.http_ways(endpoint),
-            *(Grpc(each.grpc, endpoint, each.name) for each in self.gateways),
-        ]
+        return [*self.http_ways(endpoint), *self.grpc_ways(endpoint)]
 
     def http_ways(self, endpoint: str = EXAMPLE_ENDPOINT) -> list[Way]:
         """Each gateway over HTTP."""
         return [Http(f"{each.url}/endpoints/{endpoint}", each.name) for each in self.gateways]
+
+    def grpc_ways(self, endpoint: str = EXAMPLE_ENDPOINT) -> list[Way]:
+        """Each gateway over gRPC."""
+        return [Grpc(each.grpc, endpoint, each.name) for each in self.gateways]
 
     def record(self) -> StackRecord | None:
         """What runs, as the stack itself says; None before it answers."""

@@ -1,17 +1,21 @@
 """What tritonclient never sends to the gRPC front, and what it never shows of an answer."""
 
+import asyncio
 import queue
+import threading
 from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
 from typing import Any
 
 import grpc
 import pytest
 import tritonclient.grpc as triton_grpc
-from front_fakes import LABELS, scores
-from front_server import Served
+from front_fakes import LABELS, FakePredictor, scores
+from front_server import Served, serving
 from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc import service_pb2_grpc
 
+from gateway.calls import Answer, Call
 from gateway.errors import DeadlineExceededError, OverloadedError
 
 
@@ -208,6 +212,37 @@ async def test_a_message_over_the_limit_is_refused_compressed_or_not(
 async def test_a_compressed_message_is_read(stub: Any) -> None:
     answer = await stub.ModelInfer(request("good " * 50), compression=grpc.Compression.Gzip)
     assert answer.model_name == "sentiment"
+
+
+@dataclass
+class HeldUp(FakePredictor):
+    """Keeps the event loop, and so every call that has not reached it, until it is let go."""
+
+    free: threading.Event = field(default_factory=threading.Event)
+
+    async def predict(self, call: Call) -> Answer:
+        """Answers once it may."""
+        self.free.wait(60)
+        return await super().predict(call)
+
+
+async def test_calls_that_nobody_can_look_at_yet_are_bounded() -> None:
+    held = HeldUp(FakePredictor.with_endpoints().views)
+    with serving(Served(predictor=held)) as served:
+        async with (
+            asyncio.timeout(60),
+            grpc.aio.insecure_channel(served.grpc_address) as channel,
+        ):
+            made = service_pb2_grpc.GRPCInferenceServiceStub(channel)
+            calls = [made.ModelInfer(request("a")) for _ in range(900)]
+            ends = [asyncio.ensure_future(call.code()) for call in calls]
+            # The core ends one though nothing was answered yet.
+            (end, *_), _ = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            assert end.result() is grpc.StatusCode.CANCELLED
+            held.free.set()
+            codes = set(await asyncio.gather(*ends))
+    assert codes >= {grpc.StatusCode.OK, grpc.StatusCode.CANCELLED}
+    assert codes <= {grpc.StatusCode.OK, grpc.StatusCode.CANCELLED, grpc.StatusCode.UNAVAILABLE}
 
 
 async def test_refusals_of_the_front_are_recorded(stub: Any, fronts: Served) -> None:
