@@ -278,6 +278,7 @@ def running_stack(
     if tritons > 1:
         words.append(f"--tritons={tritons}")
     said = output or home.with_suffix(".out")
+    said.unlink(missing_ok=True)  # what an earlier stack on this home said
     stack = RunningStack(home, ports, row, (*words, *flags), said, env)
     try:
         stack.start()

@@ -5,7 +5,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import uvicorn
 from fastapi import FastAPI
@@ -37,7 +37,12 @@ def serving(world: World, port: int | None = None) -> Iterator[Served]:
         served = Served(f"http://127.0.0.1:{port}", world)
         app = FastAPI()
         app.include_router(
-            router(lambda: served.world.endpoints, lambda: served.world.board, LINKS)
+            # As new as the evaluate role's, which makes one every second.
+            router(
+                lambda: served.world.endpoints,
+                lambda: replace(served.world.board, at=time.time()),
+                LINKS,
+            )
         )
         server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="off"))
         thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
