@@ -1,6 +1,6 @@
 """The examples of ``examples/rollouts`` on the real stack, each to the end that the README says.
 
-CI runs the two that end soonest, the soak (``make soak``) all six. ``run.py`` itself compares what
+CI runs the one that ends soonest, the soak (``make soak``) all six. ``run.py`` itself compares what
 became of a version with what should, and counts requests that callers saw fail.
 """
 
@@ -18,7 +18,7 @@ from soak_record import record
 pytestmark = pytest.mark.real
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "rollouts"
-SOONEST = ("unconvertible", "collapsed")
+SOONEST = "unconvertible"
 DEADLINE_SECONDS = 1200.0  # as endpoint.yaml says
 
 
@@ -35,13 +35,13 @@ def rolled_out(stack: RunningStack, out: Path, seconds: float, *names: str) -> d
 
 
 @pytest.mark.timeout(1500)
-def test_a_version_that_cannot_be_converted_and_one_that_collapsed_end_as_they_should(
+def test_a_version_that_cannot_be_converted_is_rejected_and_no_caller_notices(
     rolling: RunningStack, tmp_path: Path
 ) -> None:
-    ended = rolled_out(rolling, tmp_path / "ended.json", 1200, *SOONEST)
-    assert [ended[name]["phase"] for name in SOONEST] == ["Rejected", "RolledBack"]
-    assert all(each["requests"] > 0 for each in ended.values())
-    assert [each["failed"] for each in ended.values()] == [0, 0]
+    ended = rolled_out(rolling, tmp_path / "ended.json", 1200, SOONEST)[SOONEST]
+    assert ended["phase"] == "Rejected"
+    assert ended["requests"] > 0
+    assert ended["failed"] == 0
 
 
 @pytest.mark.soak
