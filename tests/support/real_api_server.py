@@ -66,7 +66,7 @@ def define(client: KubernetesClient) -> None:
 
 
 def _is_served(client: KubernetesClient) -> bool:
-    conditions = client.call("GET", DEFINITION).get("status", {}).get("conditions", ())
+    conditions = client.call("GET", DEFINITION).get("status", {}).get("conditions") or ()
     established = {each["type"]: each["status"] for each in conditions}.get("Established")
     if established != "True":
         return False

@@ -156,7 +156,7 @@ def watchdog_of(supervisor: int) -> int | None:
     return None
 
 
-def until(what: str, check: Callable[[], T]) -> T:
+def until(what: str, check: Callable[[], T | None]) -> T:
     deadline = time.monotonic() + 60
     while not (found := check()):
         assert time.monotonic() < deadline, f"not within a minute: {what}"
