@@ -3,6 +3,7 @@
 It asks, and never reads a message, joins a group or remembers an answer.
 """
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -10,8 +11,10 @@ from typing import Protocol
 from kafka import KafkaConsumer, TopicPartition
 
 from contracts.events import TOPIC
-from stats.errors import TopicMissingError
+from stats.errors import KafkaAwayError, TopicMissingError
 from stats.kafka_clients import KafkaAddress, Topics, consumer, speaking
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +68,14 @@ class KafkaPublished:
         """See ``Published``."""
         client, topics = self._consumer, self._topics
         self._consumer = self._topics = None
-        if client is not None:
-            client.close(autocommit=False, timeout_ms=2000)
-        if topics is not None:
-            topics.close()
+        try:
+            with speaking():
+                if client is not None:
+                    client.close(autocommit=False, timeout_ms=2000)
+                if topics is not None:
+                    topics.close()
+        except KafkaAwayError as error:  # it must not end the thread that only wanted to ask anew
+            log.info("a connection to Kafka did not end in order", extra={"reason": str(error)})
 
     def _ends(self) -> Ends:
         if self._topics is None:

@@ -150,7 +150,7 @@ class WindowsReader:
                 self._never_folded = False
                 if self._safely_read(source):
                     pause = 0.2
-            self._ask(self._clock())
+            self._safely_ask()
             self._stop.wait(pause)
             pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
 
@@ -189,6 +189,13 @@ class WindowsReader:
         with self._lock:
             self._known_at = now
             self._windows.forget_before(now - self._pace.keep_seconds - _MARGIN_SECONDS)
+
+    def _safely_ask(self) -> None:
+        """A fault of ours must not end the thread, which would stand still without a word."""
+        try:
+            self._ask(self._clock())
+        except Exception:
+            log.exception("asking how much there is to be counted broke")
 
     def _ask(self, now: float) -> None:
         self._counted.ask(now)

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass, field
 
-from stats.errors import StatsError
 from stats.published import Ends
 
 
@@ -11,7 +10,7 @@ class FakePublished:
     """Answers with ``told``, or fails with ``error``."""
 
     told: Ends = field(default_factory=Ends)
-    error: StatsError | None = None
+    error: Exception | None = None
     closed: bool = False
 
     def ends(self) -> Ends:
