@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import gc
 import logging
+import math
 import os
 import signal
 import socket
@@ -26,7 +27,7 @@ import uvloop
 from contracts.events import StatisticSpec
 from gateway.admission import TokenBudget
 from gateway.app import create_app
-from gateway.dialects.oip_grpc import create_server
+from gateway.dialects.oip_grpc import OpenInferenceGrpc, create_server
 from gateway.endpoints import sources
 from gateway.engine.echo import EchoEngine, SimulatedCost
 from gateway.engine.protocol import Engine
@@ -57,6 +58,9 @@ from service.kubernetes.errors import AccessError
 log = logging.getLogger("gateway")
 
 _SIMULATED_ADDRESS = "simulated"
+# Of the time for which this gateway goes on once nobody is sent to it: so old a connection over
+# gRPC gets, which its client would keep to the end, and 10 percent more.
+_CONNECTION_SHARE = 0.8
 
 
 class PortTakenError(Exception):
@@ -138,7 +142,9 @@ class Gateway:
         )
         self._shedding = app.shedding
         self._http = HttpServer(config)
-        self._grpc = create_server(front, limits, package_version("headrace"))
+        self._open_inference = OpenInferenceGrpc(front, package_version("headrace"))
+        oldest = settings.linger_seconds * _CONNECTION_SHARE or math.inf
+        self._grpc = create_server(self._open_inference, limits, oldest)
         self._metrics.read_from(self._readings)
         self._metrics.read_from(self._events.readings)
 
@@ -219,7 +225,7 @@ class Gateway:
         if settings.linger_seconds and not http.done():
             await asyncio.sleep(settings.linger_seconds)
         self._http.should_exit = True
-        await asyncio.gather(http, self._grpc.stop(settings.drain_seconds))
+        await asyncio.gather(http, self._stop_grpc())
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(settings.drain_seconds):
                 await self._handler.drained()
@@ -229,6 +235,10 @@ class Gateway:
         if self._tracer is not None:
             await asyncio.to_thread(self._tracer.close)
         log.info("gateway has stopped")
+
+    async def _stop_grpc(self) -> None:
+        await self._open_inference.leave()
+        await self._grpc.stop(self._settings.drain_seconds)
 
     def _declared(self, endpoint: str) -> list[StatisticSpec]:
         """What an endpoint declares of users' own statistics. The events' thread asks."""

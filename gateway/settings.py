@@ -91,7 +91,9 @@ class Settings:
     # Going away.
     drain_seconds: float = option(30.0, "Time for requests on their way when told to stop.")
     linger_seconds: float = option(
-        0.0, "Time between turning not ready and closing the ports, for load balancers to notice."
+        0.0,
+        "Time between turning not ready and closing the ports, for load balancers to notice; "
+        "connections over gRPC are renewed within it.",
     )
     flush_seconds: float = option(5.0, "Time for events to reach Kafka when told to stop.")
 

@@ -11,6 +11,8 @@ from pydantic import BaseModel, ConfigDict
 
 from contracts.endpoint import Arm, ModelEndpoint
 from contracts.model import ModelRef
+from registry import blame
+from registry.blame import Ends
 
 FIRST_RETRY_SECONDS = 1.0
 LAST_RETRY_SECONDS = 60.0
@@ -19,7 +21,6 @@ LAST_RETRY_SECONDS = 60.0
 # is waited for; a package that Triton itself refuses will hardly be loaded later.
 REFUSED_GRACE_SECONDS = 60.0
 AWAY_GRACE_SECONDS = 600.0
-CRASHES_ALLOWED = 1  # a candidate under which Triton died more often is refused
 
 # Words in Triton's refusals that speak of the machine, not of the model.
 _ENVIRONMENT = (
@@ -70,31 +71,34 @@ class Want:
 class Entry(BaseModel):
     """A model that this loader put into Triton, and since when (unix, seconds) nobody wants it.
 
-    ``crashes`` counts how often Triton died under it while it was on trial.
+    Of the time in which it was on trial: ``loads`` counts Triton's ends in a row while it was
+    loaded, ``held`` those while Triton held it.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="ignore")
 
     ref: ModelRef
     unwanted_since: float | None = None
-    crashes: int = 0
+    loads: int = 0
+    held: Ends = Ends()
 
 
 class Ledger(BaseModel):
     """All models that this loader put into its Triton, by Triton's name of them.
 
     ``in_order``: the loader ended as it was told to. What Triton lost meanwhile shows no crash.
+    ``usual``: Triton's ends while no model was on trial.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="ignore")
 
     entries: dict[str, Entry] = {}
     in_order: bool = False
+    usual: Ends = Ends()
 
     def placed(self, ref: ModelRef) -> "Ledger":
         """With one more model."""
-        entry = Entry(ref=ref, crashes=self.crashes(ref))
-        return self._with({**self.entries, ref.triton_model: entry})
+        return self._updated(ref, unwanted_since=None)
 
     def found(self, held: Collection[str], wanted: Iterable[Want]) -> "Ledger":
         """With the wanted models that an earlier loader, whose ledger is lost, had put there.
@@ -112,15 +116,36 @@ class Ledger(BaseModel):
         """With one model less."""
         return self._with({key: item for key, item in self.entries.items() if key != name})
 
-    def crashed(self, ref: ModelRef) -> "Ledger":
-        """With one more death of Triton under a model."""
-        entry = Entry(ref=ref, crashes=self.crashes(ref) + 1)
-        return self._with({**self.entries, ref.triton_model: entry})
+    def ended_loading(self, ref: ModelRef) -> "Ledger":
+        """With one more end of Triton while it loaded a model on trial."""
+        return self._updated(ref, loads=self._entry(ref).loads + 1)
 
-    def crashes(self, ref: ModelRef) -> int:
-        """How often Triton died under a model."""
-        entry = self.entries.get(ref.triton_model)
-        return entry.crashes if entry else 0
+    def loaded(self, ref: ModelRef) -> "Ledger":
+        """With a model that was loaded: its loads do not end Triton."""
+        return self._updated(ref, loads=0)
+
+    def ended(self, trials: Collection[ModelRef]) -> "Ledger":
+        """With one more end of Triton, under these models on trial; usual without any."""
+        if not trials:
+            return self.model_copy(update={"usual": self.usual.ended()})
+        ledger = self
+        for ref in trials:
+            ledger = ledger._updated(ref, held=ledger._entry(ref).held.ended())
+        return ledger
+
+    def watched(self, trials: Collection[ModelRef], seconds: float) -> "Ledger":
+        """With more time in which Triton answered and held these models on trial."""
+        if not trials:
+            return self.model_copy(update={"usual": self.usual.watched(seconds)})
+        ledger = self
+        for ref in trials:
+            ledger = ledger._updated(ref, held=ledger._entry(ref).held.watched(seconds))
+        return ledger
+
+    def blame(self, ref: ModelRef) -> str:
+        """Why a model on trial is refused for Triton's ends; empty where it is not."""
+        entry = self._entry(ref)
+        return blame.reason(entry.loads, entry.held, self.usual)
 
     def left(self, *, in_order: bool) -> "Ledger":
         """With how the loader ended."""
@@ -134,10 +159,10 @@ class Ledger(BaseModel):
         names = {want.ref.triton_model for want in wanted}
         entries = {}
         for name, entry in self.entries.items():
-            update: dict[str, float | None] = {"unwanted_since": None}
-            if name not in names:
-                update = {"unwanted_since": entry.unwanted_since or now, "crashes": 0}
-            entries[name] = entry.model_copy(update=update)
+            if name in names:
+                entries[name] = entry.model_copy(update={"unwanted_since": None})
+            else:
+                entries[name] = Entry(ref=entry.ref, unwanted_since=entry.unwanted_since or now)
         return self._with(entries)
 
     def expired(self, now: float, grace_seconds: float) -> tuple[str, ...]:
@@ -147,6 +172,13 @@ class Ledger(BaseModel):
             for name, entry in self.entries.items()
             if entry.unwanted_since is not None and now - entry.unwanted_since >= grace_seconds
         )
+
+    def _entry(self, ref: ModelRef) -> Entry:
+        return self.entries.get(ref.triton_model) or Entry(ref=ref)
+
+    def _updated(self, ref: ModelRef, **fields: object) -> "Ledger":
+        entry = self._entry(ref).model_copy(update=fields)
+        return self._with({**self.entries, ref.triton_model: entry})
 
     def _with(self, entries: dict[str, Entry]) -> "Ledger":
         return self.model_copy(update={"entries": entries})

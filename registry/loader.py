@@ -9,7 +9,7 @@ loader before it, put there.
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -36,6 +36,8 @@ from registry.triton_config import BACKEND_ONNXRUNTIME, BACKEND_PYTHON
 from service import durable
 
 log = logging.getLogger(__name__)
+
+_WATCHED_SECONDS = 30.0  # between two writes of how long Triton was watched
 
 
 class PackageCache(Protocol):
@@ -105,6 +107,8 @@ class Loader:
         self._awaited: tuple[ModelRef, ...] = ()
         self._missing: tuple[ModelRef, ...] = ()
         self._ledger = _read_ledger(options.ledger_file)
+        self._written_at = now()
+        self._watched_at: float | None = None  # the last pass to which Triton answered
         self._adopt(reports.get(options.name))
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -202,6 +206,7 @@ class Loader:
             log.warning("%s", reason)
         self._answers = False
         self._backend = None
+        self._watched_at = None
 
     def _see(self, held: Mapping[str, Running], wants: tuple[Want, ...]) -> None:
         """Takes in what Triton holds; what it lost shows that it was restarted."""
@@ -213,19 +218,18 @@ class Loader:
             metrics.TRITON_RESTARTS.inc()
             self._backend = None
             self._complete = False
-            for want in wants:
-                if want.ref.triton_model in lost and not self._ledger.in_order:
-                    self._crashed(want)
+            if not self._ledger.in_order:
+                self._ended(lost, wants)
+        self._watch(held, wants)
         found = self._ledger.found(held.keys(), wants)
         self._write_ledger(found.left(in_order=False))
         self._loaded = {name: model for name, model in self._loaded.items() if name in held}
         self._keep_failures(wants, held)
         for want in wants:
-            crashes = self._ledger.crashes(want.ref)
+            reason = self._ledger.blame(want.ref) if want.on_trial else ""
             known = self._failures.get(want.ref.triton_model)
             told = known is not None and known.by_version
-            if want.on_trial and crashes > desired.CRASHES_ALLOWED and not told:
-                reason = f"Triton ended {crashes} times while it held or loaded the version"
+            if reason and not told:
                 self._fail(want, reason, by_version=True)
 
     def _learn(self, running: Iterable[Running]) -> None:
@@ -242,10 +246,29 @@ class Loader:
         }
         self._failures = {name: item for name, item in self._failures.items() if name in missing}
 
-    def _crashed(self, want: Want) -> None:
-        """Notes that Triton died under a package, also for the loader after this one."""
-        if want.on_trial:
-            self._write_ledger(self._ledger.crashed(want.ref))
+    def _ended(self, lost: Container[str], wants: tuple[Want, ...]) -> None:
+        """Notes that Triton ended, and under what, also for the loader after this one.
+
+        An end of which a load was told already, or while one on trial waits to be loaded, says
+        nothing of how often Triton ends without any.
+        """
+        trials = [want.ref for want in wants if want.on_trial]
+        under = [ref for ref in trials if ref.triton_model in lost]
+        if under or not trials:
+            self._write_ledger(self._ledger.ended(under))
+
+    def _watch(self, held: Container[str], wants: tuple[Want, ...]) -> None:
+        """Counts the time since the last pass; on disk it is written now and then alone."""
+        now, last = self._now(), self._watched_at
+        self._watched_at = now
+        trials = [want.ref for want in wants if want.on_trial]
+        under = [ref for ref in trials if ref.triton_model in held]
+        if last is None or (trials and not under):
+            return
+        watched = self._ledger.watched(under, max(0.0, now - last))
+        if now - self._written_at >= _WATCHED_SECONDS:
+            self._write_ledger(watched)
+        self._ledger = watched
 
     # What to do
 
@@ -296,7 +319,8 @@ class Loader:
         except TritonUnavailableError as error:
             self._triton_is_away(str(error))
             self._fail(want, str(error), by_version=False)
-            self._crashed(want)
+            if want.on_trial:
+                self._write_ledger(self._ledger.ended_loading(want.ref))
         except TritonRefusedError as error:
             self._fail(want, str(error), by_version=desired.is_version_fault(str(error)))
         except (RegistryError, OSError, ValueError) as error:
@@ -310,6 +334,7 @@ class Loader:
     def _take(self, want: Want, running: Running, costs: tuple[CostPoint, ...]) -> None:
         name = want.ref.triton_model
         self._failures.pop(name, None)
+        self._write_ledger(self._ledger.loaded(want.ref))
         model = LoadedModel(ref=want.ref, costs=costs, instances=running.instances)
         self._loaded[name] = self._measured[name] = model
 
@@ -439,12 +464,13 @@ class Loader:
         if ledger != self._ledger:
             durable.write(self._options.ledger_file, ledger.model_dump_json(indent=2).encode())
             self._ledger = ledger
+            self._written_at = self._now()
 
 
 def _read_ledger(path: Path) -> Ledger:
     """The ledger as it was left; an empty one where there is none or it can't be read.
 
-    Without it nothing is lost but the crashes so far, and the unloading of what an earlier loader
+    Without it nothing is lost but Triton's ends so far, and the unloading of what an earlier loader
     had put there and no endpoint names any more.
     """
     try:

@@ -29,6 +29,7 @@ from gateway.errors import (
     BadRequestError,
     GatewayError,
     InvalidInputError,
+    ShuttingDownError,
     UnknownEndpointError,
     UnknownVersionError,
     UnsupportedError,
@@ -48,6 +49,12 @@ T = TypeVar("T")
 # every call would be handed over after its caller has given up.
 _PENDING = 512
 _PENDING_SECONDS = 1
+
+# A call that reaches gRPC's core after it was told to stop ends as CANCELLED, which no client tries
+# again. So none should be on its way then: calls are refused until there was none for so long, for
+# a second at most.
+_QUIET_SECONDS = 0.05
+_REFUSED_SECONDS = 1.0
 
 _CODES = {
     HTTPStatus.BAD_REQUEST: grpc.StatusCode.INVALID_ARGUMENT,
@@ -77,11 +84,19 @@ _UNSUPPORTED = {
 }
 
 
-def create_server(front: Front, limits: HttpLimits, version: str) -> grpc.aio.Server:
+def create_server(
+    service: "OpenInferenceGrpc", limits: HttpLimits, connection_seconds: float = math.inf
+) -> grpc.aio.Server:
     """A server with the service, on the running event loop, not started and without a port.
 
     A message may be as large as an HTTP body, as many calls run at once as HTTP may have
     connections, and a port is taken alone: two gateways on one must fail, not share it.
+
+    Args:
+        service: what answers.
+        limits: of messages, metadata and calls.
+        connection_seconds: an older connection's client is told to open another one, 10 percent
+            sooner or later. No call fails by it.
     """
     options = [
         ("grpc.max_receive_message_length", limits.max_body_bytes),
@@ -91,8 +106,9 @@ def create_server(front: Front, limits: HttpLimits, version: str) -> grpc.aio.Se
         ("grpc.server.max_pending_requests_hard_limit", 2 * _PENDING),
         ("grpc.server_max_unrequested_time_in_server", _PENDING_SECONDS),
     ]
+    if math.isfinite(connection_seconds):
+        options.append(("grpc.max_connection_age_ms", math.ceil(connection_seconds * 1000)))
     server = grpc.aio.server(options=options, maximum_concurrent_rpcs=limits.max_connections)
-    service = OpenInferenceGrpc(front, version)
     service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(service, server)
     return server
 
@@ -103,8 +119,24 @@ class OpenInferenceGrpc(service_pb2_grpc.GRPCInferenceServiceServicer):
     def __init__(self, front: Front, version: str) -> None:
         self._front = front
         self._version = version
+        self._leaving = False
+        self._called = asyncio.Event()
         for name, what in _UNSUPPORTED.items():
             setattr(self, name, self._refusal(what))
+
+    async def leave(self) -> None:
+        """Refuses every call from now on, with a status that clients try again elsewhere.
+
+        Returns when no call has come for a moment, so that the server can be stopped.
+        """
+        self._leaving = True
+        try:
+            async with asyncio.timeout(_REFUSED_SECONDS):
+                while True:
+                    self._called.clear()
+                    await asyncio.wait_for(self._called.wait(), _QUIET_SECONDS)
+        except TimeoutError:
+            return
 
     async def ServerLive(
         self, request: pb.ServerLiveRequest, context: grpc.aio.ServicerContext
@@ -221,8 +253,11 @@ class OpenInferenceGrpc(service_pb2_grpc.GRPCInferenceServiceServicer):
     ) -> T:
         """Runs one call; whatever goes wrong becomes a status with a sentence."""
         call = RequestContext(new_request_id(), time.time(), time.monotonic())
+        self._called.set()
         failure: GatewayError
         try:
+            if self._leaving:
+                raise ShuttingDownError("This gateway is about to end; ask again.")
             call.read({_bytes(key): _bytes(value) for key, value in context.invocation_metadata()})
             remaining = context.time_remaining()
             if remaining is not None:

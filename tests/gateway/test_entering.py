@@ -16,7 +16,7 @@ from tritonclient.grpc import service_pb2_grpc
 from contracts.tasks import Task
 from gateway.app import create_app
 from gateway.calls import Answer, Call
-from gateway.dialects.oip_grpc import create_server
+from gateway.dialects.oip_grpc import OpenInferenceGrpc, create_server
 from gateway.errors import OverloadedError
 from gateway.front import Front
 from gateway.http.limits import HttpLimits
@@ -93,7 +93,7 @@ async def fronts_with(seconds: float) -> AsyncIterator[Fronts]:
     predictor = BusyPredictor({one.name: one for one in views}, seconds=seconds)
     front = Front(predictor, FakeKeys(), FakeRecorder(), FakeMetrics())
     limits = HttpLimits()
-    server = create_server(front, limits, "0")
+    server = create_server(OpenInferenceGrpc(front, "0"), limits)
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     transport = httpx.ASGITransport(create_app(front, limits))

@@ -101,10 +101,23 @@ def test_a_version_at_fault_in_its_bake_leaves_room_for_the_old_one() -> None:
     assert failed(proven, "crash", None, by_version=True, now=0.0).retry_at is not None
 
 
-def test_a_ledger_counts_the_deaths_under_a_model_until_nobody_wants_it() -> None:
-    ledger = Ledger().placed(A).crashed(A).placed(A)
-    assert ledger.crashes(A) == 1
+def test_a_ledger_counts_the_ends_under_a_model_until_nobody_wants_it() -> None:
+    ledger = Ledger().placed(A).ended([A]).placed(A).ended([A]).ended_loading(A)
     read = Ledger.model_validate_json(ledger.model_dump_json())
-    assert read.judged([Want(A, Role.CANDIDATE)], 5.0).crashes(A) == 1
-    assert read.judged([], 5.0).crashes(A) == 0
-    assert read.crashes(B) == 0
+    assert read == ledger
+    assert read.judged([Want(A, Role.CANDIDATE)], 5.0).blame(A)
+    assert not read.judged([], 5.0).blame(A)
+    assert not read.blame(B)
+    assert read.usual.count == 0
+
+
+def test_a_load_that_succeeds_takes_back_the_ends_of_loads_before() -> None:
+    ledger = Ledger().placed(A).ended_loading(A).loaded(A).ended_loading(A)
+    assert not ledger.blame(A)
+    assert ledger.ended_loading(A).blame(A)
+
+
+def test_ends_and_time_without_a_model_on_trial_are_what_is_usual() -> None:
+    ledger = Ledger().placed(A).watched([], 60.0).ended([]).watched([A], 5.0)
+    assert (ledger.usual.count, ledger.usual.seconds) == (1, 60.0)
+    assert ledger.entries[A.triton_model].held.seconds == 5.0

@@ -173,6 +173,30 @@ async def test_deaths_under_a_candidate_are_counted_across_a_killed_loader(house
     assert report.failed[0].by_version
 
 
+async def test_a_candidate_is_not_blamed_on_a_triton_that_ends_as_often_without_it(
+    house: House,
+) -> None:
+    for _ in range(10):
+        await house.serve(STABLE, stable=STABLE)
+        house.time += 120.0
+        await house.settle()
+        house.triton.restart()
+    await house.serve(STABLE, CANDIDATE, stable=STABLE)
+    for _ in range(2):
+        house.time += 30.0
+        await house.settle()
+        house.triton.restart()
+        report = await house.settle()
+        assert sorted(names(report)) == ["2", "3"]
+    house.loader = house.new_loader()  # what was seen survives it
+    for _ in range(8):
+        house.time += 1.0
+        house.triton.restart()
+        report = await house.settle()
+    assert names(report) == ["2"]
+    assert "while it held the version" in report.failed[0].reason
+
+
 async def test_a_triton_that_is_started_anew_in_order_blames_nobody(house: House) -> None:
     await house.serve(STABLE, CANDIDATE, stable=STABLE)
     for _ in range(3):

@@ -11,7 +11,7 @@ import uvicorn
 from front_fakes import FakeKeys, FakeMetrics, FakePredictor, FakeRecorder
 
 from gateway.app import create_app
-from gateway.dialects.oip_grpc import create_server
+from gateway.dialects.oip_grpc import OpenInferenceGrpc, create_server
 from gateway.front import Front
 from gateway.http.limits import HttpLimits
 from gateway.http.server import uvicorn_options
@@ -59,7 +59,7 @@ def serving(served: Served) -> Iterator[Served]:
         config = uvicorn.Config(app, **uvicorn_options(served.limits, app.shedding))
         server = _TellingServer(config, ready)
         holder.append(server)
-        rpc = create_server(front, served.limits, "0")
+        rpc = create_server(OpenInferenceGrpc(front, "0"), served.limits)
         served.grpc_port = rpc.add_insecure_port("127.0.0.1:0")
         await rpc.start()
         await server.serve(sockets=[listener])

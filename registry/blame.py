@@ -1,0 +1,76 @@
+"""Whether a version on trial is to blame for the ends of Triton under it: numbers, and no clock.
+
+Triton ends for other reasons too: a node's memory, a GPU that fails, a person. So a version is
+blamed for ends while Triton held it only where they are more than this Triton has without any
+version on trial, and at once for the second in a row while it was loaded.
+"""
+
+from pydantic import BaseModel, ConfigDict
+
+MOST_CHANCE = 0.001  # of as many ends in as long a time, if the version had no part in them
+LOADS_ALLOWED = 1  # ends in a row during loads of a version
+ENDS_ALLOWED = 1  # ends under a version that is held, however short the time
+# What is held for true of a Triton of which nothing is known: Jeffreys' prior of a rate, and ten
+# minutes, so that the first rollout on a new pod is not judged by seconds.
+_PRIOR_ENDS = 0.5
+_PRIOR_SECONDS = 600.0
+_MEMORY_SECONDS = 86_400.0  # after so long what was seen counts half
+
+
+class Ends(BaseModel):
+    """How often Triton ended in how many seconds in which it was seen to answer."""
+
+    model_config = ConfigDict(frozen=True)
+
+    count: float = 0.0
+    seconds: float = 0.0
+
+    def ended(self) -> "Ends":
+        """With one more end."""
+        return Ends(count=self.count + 1, seconds=self.seconds)
+
+    def watched(self, seconds: float) -> "Ends":
+        """With so much more time; what is long ago counts less."""
+        total = self.seconds + seconds
+        if total <= _MEMORY_SECONDS:
+            return Ends(count=self.count, seconds=total)
+        return Ends(count=self.count / 2, seconds=total / 2)
+
+
+def chance(under: Ends, usual: Ends) -> float:
+    """How likely so many ends are in so long a time for a Triton that ends as it usually does.
+
+    What is known of the usual rate is a gamma distribution, so that the count is negative binomial
+    (Gelman et al., Bayesian Data Analysis, 3rd edition, section 2.6).
+
+    Args:
+        under: a version on trial.
+        usual: without any.
+    """
+    shape = _PRIOR_ENDS + usual.count
+    known = _PRIOR_SECONDS + usual.seconds
+    missed = under.seconds / (known + under.seconds)
+    term = (1.0 - missed) ** shape
+    less = 0.0
+    for count in range(int(under.count)):
+        less += term
+        term *= missed * (shape + count) / (count + 1)
+    return max(0.0, 1.0 - less)
+
+
+def reason(loads: int, under: Ends, usual: Ends) -> str:
+    """Why a version on trial is refused for Triton's ends; empty where it is not.
+
+    Args:
+        loads: ends in a row while the version was loaded.
+        under: ends while Triton held it.
+        usual: ends without any version on trial.
+    """
+    if loads > LOADS_ALLOWED:
+        return f"Triton ended {loads} times in a row while it loaded the version"
+    if under.count > ENDS_ALLOWED and chance(under, usual) <= MOST_CHANCE:
+        return (
+            f"Triton ended {under.count:.0f} times in {under.seconds:.0f} s while it held the "
+            f"version, and {usual.count:.0f} times in {usual.seconds:.0f} s without one on trial"
+        )
+    return ""
