@@ -19,11 +19,11 @@ import fastapi
 from starlette.exceptions import HTTPException
 from starlette.types import Receive, Scope, Send
 
-from gateway.body import BodyReader
+from gateway.admission.front import Front
+from gateway.admission.shedding import Shedding
 from gateway.dialects.described import operations
 from gateway.dialects.feedback import FeedbackRoute
 from gateway.dialects.huggingface import HuggingFace
-from gateway.dialects.json_body import encode
 from gateway.dialects.kserve_v1 import KServeV1
 from gateway.dialects.listing import Listing
 from gateway.dialects.oip_http import OpenInferenceHttp
@@ -38,8 +38,9 @@ from gateway.errors import (
     ShuttingDownError,
     mistake,
 )
-from gateway.front import Front
+from gateway.http.body import BodyReader
 from gateway.http.errors import ClientGoneError
+from gateway.http.json_body import encode
 from gateway.http.limits import HttpLimits
 from gateway.http.messages import Reply, Request
 from gateway.http.openapi import document, page
@@ -47,7 +48,6 @@ from gateway.http.replies import error_reply, headers_of
 from gateway.http.router import ErrorForm, Route, Router
 from gateway.http.server import BODY_TIMEOUT, CLIENT_GONE
 from gateway.request_context import RequestContext, new_request_id
-from gateway.shedding import Shedding
 
 log = logging.getLogger(__name__)
 

@@ -25,32 +25,32 @@ import uvicorn
 import uvloop
 
 from contracts.events import StatisticSpec
-from gateway.admission import TokenBudget
+from gateway.admission.front import Front
+from gateway.admission.keys import KeyRing
+from gateway.admission.peers import follow, peer_source
+from gateway.admission.rate_limits import RateLimits
+from gateway.admission.token_budget import TokenBudget
 from gateway.app import create_app
 from gateway.dialects.oip_grpc import OpenInferenceGrpc, create_server
-from gateway.endpoints import sources
 from gateway.engine.echo import EchoEngine, SimulatedCost
+from gateway.engine.fleet import Fleet
 from gateway.engine.protocol import Engine
 from gateway.engine.triton import TritonEngine
-from gateway.event_stream import EventStream, NoEvents, open_events
-from gateway.feedback import FeedbackDesk
-from gateway.fleet import Fleet
-from gateway.front import Front
-from gateway.handler import Handler
+from gateway.events.stream import EventStream, NoEvents, open_events
 from gateway.http.limits import HttpLimits
 from gateway.http.server import uvicorn_options
-from gateway.keys import KeyRing
-from gateway.metrics import Metrics, Read, Reading
-from gateway.observations import declared_by, find_hooks
-from gateway.packages import StorePackages
-from gateway.peers import follow, peer_source
-from gateway.rates import RateLimits
-from gateway.receipts import ReceiptKeyError, Receipts, read_keys
-from gateway.reconcile import Reconciler
+from gateway.http.tls import Tls, TlsFileError
+from gateway.inference.feedback import FeedbackDesk
+from gateway.inference.handler import Handler
+from gateway.inference.observations import declared_by, find_hooks
+from gateway.inference.receipts import ReceiptKeyError, Receipts, read_keys
+from gateway.mirroring.shadow import Shadows
 from gateway.settings import Settings
-from gateway.shadow import Shadows
-from gateway.tls import Tls, TlsFileError
-from gateway.tracing import TracingUnavailableError, open_tracer
+from gateway.state import sources
+from gateway.state.packages import StorePackages
+from gateway.state.reconcile import Reconciler
+from gateway.telemetry.metrics import Metrics, Read, Reading
+from gateway.telemetry.tracing import TracingUnavailableError, open_tracer
 from service import flags, logs
 from service.kafka_login import KafkaLoginError
 from service.kubernetes.errors import AccessError

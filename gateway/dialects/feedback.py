@@ -11,13 +11,13 @@ from typing import Annotated
 
 import msgspec
 
-from gateway.body import BodyReader
-from gateway.dialects.json_body import decode, encode
+from gateway.admission.front import Front
 from gateway.errors import InvalidInputError, UnsupportedError
-from gateway.front import Front
+from gateway.http.body import BodyReader
+from gateway.http.json_body import decode, encode
 from gateway.http.messages import Reply, Request
 from gateway.http.router import Route
-from gateway.receipts import MOST_CHARACTERS
+from gateway.inference.receipts import MOST_CHARACTERS
 
 
 class FeedbackRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -15,13 +15,13 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from contracts.tasks import Task
-from gateway.body import BodyReader
+from gateway.admission.front import Front
 from gateway.calls import Answer, EndpointView
 from gateway.dialects.answers import answer_headers, best
-from gateway.dialects.json_body import decode, encode
 from gateway.dialects.pairs import TextOrPair, Texts, query
 from gateway.errors import InvalidInputError
-from gateway.front import Front
+from gateway.http.body import BodyReader
+from gateway.http.json_body import decode, encode
 from gateway.http.messages import Reply, Request
 from gateway.http.router import Route
 from preprocess import heads

@@ -9,13 +9,13 @@ hold the fields of both.
 import msgspec
 
 from contracts.tasks import Task
-from gateway.body import BodyReader
+from gateway.admission.front import Front
 from gateway.calls import Answer, EndpointView
 from gateway.dialects.answers import answer_headers, best
-from gateway.dialects.json_body import decode, encode
 from gateway.dialects.listing import allowed_views
 from gateway.dialects.pairs import Texts, query
-from gateway.front import Front
+from gateway.http.body import BodyReader
+from gateway.http.json_body import decode, encode
 from gateway.http.messages import Reply, Request
 from gateway.http.router import Route
 

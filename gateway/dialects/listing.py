@@ -1,10 +1,10 @@
 """``GET /endpoints`` and ``/endpoints/{endpoint}``: what this gateway serves, and to whom."""
 
+from gateway.admission.front import Front
 from gateway.calls import EndpointView
-from gateway.dialects.json_body import encode
 from gateway.dialects.oip import versions
 from gateway.errors import ForbiddenError, UnknownEndpointError
-from gateway.front import Front
+from gateway.http.json_body import encode
 from gateway.http.messages import Reply, Request
 from gateway.http.router import Route
 from gateway.request_context import RequestContext

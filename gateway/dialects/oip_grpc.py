@@ -21,6 +21,7 @@ from google.protobuf import json_format
 from tritonclient.grpc import model_config_pb2, service_pb2_grpc
 from tritonclient.grpc import service_pb2 as pb
 
+from gateway.admission.front import Front, Query
 from gateway.calls import Answer, EndpointView
 from gateway.dialects import oip, oip_binary
 from gateway.dialects.answers import answer_headers, truncated_texts
@@ -35,7 +36,6 @@ from gateway.errors import (
     UnsupportedError,
     mistake,
 )
-from gateway.front import Front, Query
 from gateway.http.limits import HttpLimits
 from gateway.request_context import RequestContext, new_request_id
 

@@ -12,13 +12,13 @@ import numpy as np
 
 from contracts.tasks import TEXT, TEXT_PAIR
 from contracts.tensors import Datatype
-from gateway.body import BodyReader
+from gateway.admission.front import Front, Query
 from gateway.calls import Answer, EndpointView
 from gateway.dialects import oip, oip_binary
 from gateway.dialects.answers import answer_headers, truncated_texts
-from gateway.dialects.json_body import decode, encode
 from gateway.errors import BadRequestError, InvalidInputError, UnsupportedError
-from gateway.front import Front, Query
+from gateway.http.body import BodyReader
+from gateway.http.json_body import decode, encode
 from gateway.http.messages import BINARY, Handler, Reply, Request
 from gateway.http.router import ErrorForm, Route
 

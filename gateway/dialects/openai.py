@@ -12,12 +12,12 @@ import msgspec
 import numpy as np
 
 from contracts.tasks import Task
-from gateway.body import BodyReader
+from gateway.admission.front import Front, Query
 from gateway.calls import Answer, EndpointView
 from gateway.dialects.answers import answer_headers
-from gateway.dialects.json_body import decode, encode
 from gateway.errors import InvalidInputError
-from gateway.front import Front, Query
+from gateway.http.body import BodyReader
+from gateway.http.json_body import decode, encode
 from gateway.http.messages import Reply, Request
 from gateway.http.router import Route
 

@@ -5,8 +5,8 @@ They take no key, for probes and scrapers have none; they tell nothing of any re
 
 from prometheus_client import CONTENT_TYPE_LATEST
 
-from gateway.dialects.json_body import encode
-from gateway.front import Front
+from gateway.admission.front import Front
+from gateway.http.json_body import encode
 from gateway.http.messages import Reply, Request
 from gateway.http.router import Route
 

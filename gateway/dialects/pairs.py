@@ -5,8 +5,8 @@ from typing import Annotated
 
 import msgspec
 
+from gateway.admission.front import Query
 from gateway.errors import InvalidInputError
-from gateway.front import Query
 
 
 class Pair(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -4,7 +4,6 @@ import math
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
-from gateway.dialects.json_body import encode
 from gateway.errors import (
     GatewayError,
     RateLimitedError,
@@ -12,6 +11,7 @@ from gateway.errors import (
     UnauthenticatedError,
 )
 from gateway.http.errors import MethodNotAllowedError
+from gateway.http.json_body import encode
 from gateway.http.messages import Reply
 from gateway.http.router import ErrorForm
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from gateway import keys
+from gateway.admission import keys
 from headrace.commands.output import console, print_json
 from headrace.errors import RequestFailedError
 

@@ -1,12 +1,12 @@
 """Whether somebody looks after a rollout, in a sentence for people. Pure.
 
 A machine's clock is compared with the controller's here, which is good enough for a sentence.
-Gateways decide by their own clocks (``gateway/controller_signs.py``).
+Gateways decide by their own clocks (``gateway/state/controller_heartbeat.py``).
 """
 
 from contracts.controller import BEAT_SECONDS, ControllerBeat
 from contracts.endpoint import ModelEndpoint
-from gateway.controller_signs import CANDIDATES, has_candidate, patience_seconds
+from gateway.state.controller_heartbeat import CANDIDATES, has_candidate, patience_seconds
 from headrace.rollouts.view import about
 
 _LATE_SECONDS = 3 * BEAT_SECONDS

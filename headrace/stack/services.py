@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from gateway.receipts import make_key_file
+from gateway.inference.receipts import make_key_file
 from headrace.errors import ServiceFailedError
 from headrace.stack import kafka, mlflow, probes, provision, triton
 from headrace.stack.settings import (

@@ -8,7 +8,7 @@ import pytest
 from cluster_walk import MODEL, ask, until_answered, until_serving
 from real_cluster import ClientPod, Release, until
 
-from gateway.keys import issue
+from gateway.admission.keys import issue
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1500)]
 
@@ -38,7 +38,7 @@ def keys(release: Release, client: ClientPod, served: str) -> Iterator[dict[str,
     for each in (secret, endpoint):
         cluster.kubectl("apply", "-f", "-", given=json.dumps(each))
     until_serving(release, OTHER)
-    release.install(f"--set=gateway.keys.existingSecret={SECRET}")
+    release.install(f"--set=gateway.admission.keys.existingSecret={SECRET}")
     until("gateways without keys are gone", 120, lambda: len(release.pods("gateway")) == GATEWAYS)
     yield {name: key for name, (key, _) in issued.items()}
     release.install()

@@ -13,8 +13,8 @@ from dashboards import queries, rules
 from dashboards.__main__ import GENERATED
 from dashboards.generate import DASHBOARDS
 from dashboards.queries import Query
-from gateway import metrics as gateway_metrics
-from gateway.metrics import Metrics, Read
+from gateway.telemetry import metrics as gateway_metrics
+from gateway.telemetry.metrics import Metrics, Read
 from registry import metrics as registry
 from stats.evaluation import KNOWN_REASONS
 from stats.fold import FoldCounts

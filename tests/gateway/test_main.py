@@ -13,7 +13,7 @@ from gateway_process import Running, gateway_at, lay_out, put, start
 from gateway_world import endpoint_of, text_of
 
 from contracts.endpoint import Limits
-from gateway.receipts import make_key_file
+from gateway.inference.receipts import make_key_file
 
 pytestmark = pytest.mark.real  # starts processes
 

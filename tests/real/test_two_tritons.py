@@ -16,10 +16,10 @@ from tiny_models import classifier
 
 from contracts.endpoint import Limits
 from contracts.manifest import MODEL_ONNX
+from gateway.batching.batcher import Lane
+from gateway.engine.fleet import Fleet
 from gateway.engine.triton import TritonEngine
-from gateway.fleet import Fleet
-from gateway.lanes import Lane
-from gateway.metrics import Metrics
+from gateway.telemetry.metrics import Metrics
 from headrace.stack.triton import TritonFiles, TritonProcess, TritonServer
 from registry import package
 from registry.placement import UploadedFiles

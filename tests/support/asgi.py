@@ -8,11 +8,11 @@ from functools import cached_property
 import httpx
 from front_fakes import FakeKeys, FakeMetrics, FakePredictor, FakeRecorder
 
+from gateway.admission.front import Front
 from gateway.app import Application, create_app
-from gateway.feedback import FeedbackDesk
-from gateway.front import Front
 from gateway.http.limits import HttpLimits
-from gateway.receipts import Receipts
+from gateway.inference.feedback import FeedbackDesk
+from gateway.inference.receipts import Receipts
 
 
 @dataclass

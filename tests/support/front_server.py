@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 import uvicorn
 from front_fakes import FakeKeys, FakeMetrics, FakePredictor, FakeRecorder
 
+from gateway.admission.front import Front
 from gateway.app import create_app
 from gateway.dialects.oip_grpc import OpenInferenceGrpc, create_server
-from gateway.front import Front
 from gateway.http.limits import HttpLimits
 from gateway.http.server import uvicorn_options
 

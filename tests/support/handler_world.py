@@ -9,19 +9,19 @@ from gateway_world import LABELS, MemoryRecorder, ObedientEngine, model_of
 
 from contracts.endpoint import ModelEndpoint
 from contracts.events import PredictionEvent
-from gateway.admission import TokenBudget
+from gateway.admission.rate_limits import RateLimits
+from gateway.admission.token_budget import TokenBudget
+from gateway.batching.batcher import Lane
 from gateway.calls import Call, EndpointView
-from gateway.fleet import Fleet
-from gateway.handler import Handler, Serving
-from gateway.lanes import Lane
-from gateway.metrics import Metrics
-from gateway.observations import Hooks, Preprocessor
-from gateway.pace import Pace
-from gateway.packages import ServedModel
-from gateway.rates import RateLimits
-from gateway.receipts import Receipts
-from gateway.routing import RoutingTable, build_table
-from gateway.shadow import Shadows
+from gateway.engine.fleet import Fleet
+from gateway.inference.handler import Handler, Serving
+from gateway.inference.observations import Hooks, Preprocessor
+from gateway.inference.receipts import Receipts
+from gateway.mirroring.shadow import Shadows
+from gateway.mirroring.token_bucket import Pace
+from gateway.routing.routes import RoutingTable, build_table
+from gateway.state.packages import ServedModel
+from gateway.telemetry.metrics import Metrics
 
 ONE, TWO = model_of("1"), model_of("2")
 

@@ -2,7 +2,8 @@
 
 A GPU, an embedder, declared statistics of one's own, a preprocessor that breaks, and lost events:
 counts are made up, grow at every scrape, and go through ``stats.exposition`` and
-``gateway.metrics``. GPU metrics are Triton's: names and labels as its documentation has them.
+``gateway.telemetry.metrics``. GPU metrics are Triton's: names and labels as its documentation has
+them.
 """
 
 import contextlib
@@ -16,7 +17,7 @@ from contracts.endpoint import Arm
 from contracts.events import StatisticSpec
 from contracts.statistics import Statistic
 from contracts.windows import Cell, OwnCounts
-from gateway.metrics import Metrics, Read, Reading
+from gateway.telemetry.metrics import Metrics, Read, Reading
 from measures.counting import Counting
 from measures.increments import Growth
 from stats.board import Board

@@ -19,7 +19,7 @@ from prometheus_client.registry import Collector
 
 from contracts.endpoint import Arm, ModelEndpoint
 from contracts.events import Latency, PredictionEvent
-from gateway.metrics import Metrics, Read, Reading
+from gateway.telemetry.metrics import Metrics, Read, Reading
 from headrace.controller.metrics import RolloutCollector
 from measures.counting import Counting
 from measures.increments import Growth

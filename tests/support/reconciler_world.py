@@ -15,12 +15,12 @@ from contracts.controller import ControllerBeat
 from contracts.endpoint import ModelEndpoint
 from contracts.loading import CostPoint, LoadedModel, LoaderReport
 from contracts.model import ModelRef
-from gateway.endpoints.kept import Keeper
-from gateway.endpoints.sources import Sources
-from gateway.fleet import Fleet
-from gateway.handler import Serving
-from gateway.packages import PackageError, ServedModel
-from gateway.reconcile import Reconciler
+from gateway.engine.fleet import Fleet
+from gateway.inference.handler import Serving
+from gateway.state.kept import Keeper
+from gateway.state.packages import PackageError, ServedModel
+from gateway.state.reconcile import Reconciler
+from gateway.state.sources import Sources
 
 T = TypeVar("T")
 

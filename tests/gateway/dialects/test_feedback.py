@@ -11,7 +11,7 @@ from front_fakes import FakeKeys
 
 from contracts.endpoint import Arm
 from contracts.events import Latency, PredictionEvent, TextRecord
-from gateway.receipts import Receipts
+from gateway.inference.receipts import Receipts
 
 
 def receipt_of(behind: Behind, *labels: str, endpoint: str = "sentiment", age: float = 0.0) -> str:

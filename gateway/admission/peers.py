@@ -1,0 +1,159 @@
+"""How many gateways there are, for what they share: the rates of keys (``rates.py``).
+
+In a cluster these are the ready pods of the gateways' Service, as Kubernetes' EndpointSlices list
+them; on one machine, the files in a folder that each gateway touches every two seconds. A source
+never raises for an outage: whoever can't reach it goes on with the number that it knew last. No
+gateway ever asks another one.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import aclosing, suppress
+from pathlib import Path
+from typing import Protocol
+
+from gateway.settings import Settings
+from gateway.state.kubernetes import ClusterSource
+from service.kubernetes import place, slices
+from service.kubernetes.errors import AccessError
+from service.kubernetes.mirror import Mirror
+
+log = logging.getLogger(__name__)
+
+BEAT_SECONDS = 2.0
+# A gateway that was killed counts for so long; one that stops takes its file away.
+LIVE_SECONDS = 5 * BEAT_SECONDS
+_FORGOTTEN_SECONDS = 600.0
+_SUFFIX = ".beat"
+
+
+class PeerSource(Protocol):
+    """The number of gateways, again and again."""
+
+    def watch(self) -> AsyncGenerator[int, None]:
+        """How many there are, this one among them: when known, then whenever it has changed."""
+        ...
+
+
+class HeartbeatFolder:
+    """Gateways of one machine, by the files that they touch.
+
+    Args:
+        folder: made if need be.
+        name: this gateway's own, unlike any other's.
+        clock: unix time in seconds, as the files' own times are.
+        beat_seconds: time between two beats.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        name: str,
+        *,
+        clock: Callable[[], float] = time.time,
+        beat_seconds: float = BEAT_SECONDS,
+    ) -> None:
+        self._folder = folder
+        self._mine = folder / f"{name}{_SUFFIX}"
+        self._clock = clock
+        self._beat_seconds = beat_seconds
+        self._count = 1
+        self._away = False
+
+    async def watch(self) -> AsyncGenerator[int, None]:
+        """See ``PeerSource``; beats as long as it is watched, and takes its file away after."""
+        told = 0
+        try:
+            while True:
+                count = await asyncio.to_thread(self.beat)
+                if count != told:
+                    told = count
+                    yield count
+                await asyncio.sleep(self._beat_seconds)
+        finally:
+            self.leave()
+
+    def beat(self) -> int:
+        """Touches this gateway's file and counts the live ones. Blocks on the disk."""
+        now = self._clock()
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            self._mine.touch()
+            self._count = self._live(now)
+        except OSError as error:
+            if not self._away:
+                log.warning("gateways can't be counted", extra={"reason": str(error)})
+            self._away = True
+            return self._count
+        self._away = False
+        return self._count
+
+    def leave(self) -> None:
+        """Takes this gateway's file away."""
+        with suppress(OSError):
+            self._mine.unlink(missing_ok=True)
+
+    def _live(self, now: float) -> int:
+        live = 1
+        for path in self._folder.glob(f"*{_SUFFIX}"):
+            if path == self._mine:
+                continue
+            with suppress(FileNotFoundError):  # it has just left
+                age = now - path.stat().st_mtime
+                live += age < LIVE_SECONDS
+                if age > _FORGOTTEN_SECONDS:
+                    path.unlink()
+        return live
+
+
+class ReadyPods:
+    """The ready pods of the gateways' Service.
+
+    Args:
+        pods: the slices of the Service.
+    """
+
+    def __init__(self, pods: ClusterSource[frozenset[str]]) -> None:
+        self._pods = pods
+
+    async def watch(self) -> AsyncGenerator[int, None]:
+        """See ``PeerSource``; a gateway that is not ready itself may be one more than are told."""
+        told = 0
+        async with aclosing(self._pods.watch()) as watch:
+            async for found in watch:
+                count = max(1, len(frozenset().union(*found)))
+                if count != told:
+                    told = count
+                    yield count
+
+
+def peer_source(settings: Settings, environment: Mapping[str, str], name: str) -> PeerSource:
+    """Where the number of gateways comes from.
+
+    Args:
+        settings: ``peers`` says where.
+        environment: of the process.
+        name: this gateway's own, unlike any other's.
+
+    Raises:
+        AccessError: no API server is known, how to sign in, or which Service.
+    """
+    flag = settings.peers
+    if not place.in_cluster(flag):
+        return HeartbeatFolder(settings.peers_folder, name)
+    namespace, _, service = flag.removeprefix(place.SCHEME).strip("/").partition("/")
+    if not service:
+        raise AccessError(f"--peers={flag} names no Service: kubernetes://NAMESPACE/SERVICE")
+    opened = place.opened(place.SCHEME + namespace, environment)
+    collection = slices.collection(opened.namespace, service)
+    return ReadyPods(ClusterSource(Mirror(opened.client, collection, slices.read)))
+
+
+async def follow(source: PeerSource, share: Callable[[int], None]) -> None:
+    """Tells each new number of gateways, until it is cancelled."""
+    async with aclosing(source.watch()) as watch:
+        async for count in watch:
+            log.info("gateways share the rates of keys", extra={"gateways": count})
+            share(count)

@@ -1,0 +1,147 @@
+"""The texts of one call in a lane: who waits for their values, and until when.
+
+``lanes.py`` makes a ``Job`` of each call that is submitted and fills it from batches. Nothing here
+queues or sends.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from heapq import heapify, heappop, heappush
+from time import monotonic
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gateway.batching.schedule import Row
+
+_LEAST_REVIEW = 512  # jobs in the heap of deadlines before those that ended are swept out
+
+Values = NDArray[np.float32]
+
+
+class TextRow(Row):
+    """One text of a job.
+
+    Its seconds in the lane and at the engine, of all tries together, do not overlap: it is either
+    here or there.
+    """
+
+    __slots__ = ("ids", "index", "infer", "job", "since", "tries", "type_ids", "wait")
+
+    def __init__(
+        self, job: "Job", index: int, ids: Sequence[int], *, bucket: int, enqueued: float
+    ) -> None:
+        lengths = (bucket, len(ids))
+        super().__init__(job.flow, lengths, enqueued=enqueued, deadline=job.deadline)
+        self.job = job
+        self.index = index
+        self.ids = ids
+        self.type_ids: Sequence[int] | None = None
+        self.tries = 0
+        self.wait = 0.0
+        self.infer = 0.0
+        self.since = enqueued  # when it last came into the lane
+
+    def left(self, at: float) -> None:
+        """Counts it as sent to an engine, at a time of the event loop's clock in seconds."""
+        self.wait += at - self.since
+        self.job.heard_of(self)
+
+    def came_back(self, sent: float, now: float) -> None:
+        """Counts it as back from an engine, answered or not."""
+        self.infer += now - sent
+        self.since = now
+        self.job.heard_of(self)
+
+
+class Job:
+    """The texts of one call on one package; await ``future`` for float32 ``[texts, width]``.
+
+    The lane fails it at its deadline. ``wait`` and ``infer`` are the seconds in the lane and at the
+    engine of one of its texts, the one that took longest: together they are no more than passed.
+    """
+
+    __slots__ = ("deadline", "flow", "future", "infer", "left", "parts", "rows", "wait")
+
+    def __init__(self, flow: str, deadline: float, future: "asyncio.Future[Values]") -> None:
+        self.flow = flow
+        self.deadline = deadline
+        self.future = future
+        self.rows: list[TextRow] = []
+        self.parts: list[Values] = []
+        self.left = 0
+        self.wait = 0.0
+        self.infer = 0.0
+
+    def heard_of(self, row: TextRow) -> None:
+        """Takes the time that one of its texts has taken so far."""
+        if row.wait + row.infer >= self.wait + self.infer:
+            self.wait, self.infer = row.wait, row.infer
+
+    def fill(self, index: int, values: Values) -> None:
+        """Takes the values ``[1, width]`` of one text; the last one completes the job."""
+        self.left -= 1
+        if len(self.rows) == 1:
+            if not self.future.done():
+                self.future.set_result(values)
+            return
+        self.parts[index] = values
+        if self.left == 0 and not self.future.done():
+            self.future.set_result(np.concatenate(self.parts))
+
+    def fail(self, error: Exception) -> None:
+        """Ends the job with an error, unless it has ended."""
+        if not self.future.done():
+            self.future.set_exception(error)
+
+
+class Deadlines:
+    """Sees to it that jobs end by their deadlines.
+
+    One timer for all jobs: a timer each would cost as much as the rest of the queue.
+
+    Args:
+        loop: the lane's.
+        late: called with each job that has not ended by its deadline.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, late: Callable[[Job], None]) -> None:
+        self._loop = loop
+        self._late = late
+        self._alarm: asyncio.TimerHandle | None = None
+        self._waiting: list[tuple[float, int, Job]] = []
+        self._review_at = _LEAST_REVIEW
+        self._jobs = 0
+
+    def __len__(self) -> int:
+        """Jobs held, some of those that ended among them."""
+        return len(self._waiting)
+
+    def watch(self, job: Job) -> None:
+        """Takes a new job."""
+        waiting = self._waiting
+        if len(waiting) >= self._review_at:
+            # Jobs that were answered long before their deadline don't stay in memory until then.
+            waiting[:] = [entry for entry in waiting if not entry[2].future.done()]
+            heapify(waiting)
+            self._review_at = 2 * len(waiting) + _LEAST_REVIEW
+        heappush(waiting, (job.deadline, self._jobs, job))
+        self._jobs += 1
+        if waiting[0][2] is job or self._alarm is None:
+            self._set_alarm()
+
+    def _set_alarm(self) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+        waiting = self._waiting
+        while waiting and waiting[0][2].future.done():
+            heappop(waiting)
+        self._alarm = self._loop.call_at(waiting[0][0], self._ring) if waiting else None
+
+    def _ring(self) -> None:
+        now = monotonic()
+        while self._waiting and self._waiting[0][0] <= now:
+            _, _, job = heappop(self._waiting)
+            if not job.future.done():
+                self._late(job)
+        self._set_alarm()

@@ -1,0 +1,119 @@
+"""Puts the event stream together for ``main.py``: buffer, outbox, publisher, Kafka.
+
+Without an address of a Kafka there is no stream; requests are then counted in the metrics alone.
+"""
+
+import asyncio
+from collections.abc import Iterable
+from typing import Literal, cast
+
+from contracts.events import Feedback, PredictionEvent
+from gateway.events.buffer import EventBuffer
+from gateway.events.kafka_sink import KafkaSettings, KafkaSink, Topic
+from gateway.events.outbox import Outbox
+from gateway.events.publisher import Publisher
+from gateway.events.recorder import Recorder
+from gateway.inference.observations import Declared
+from gateway.settings import Settings
+from gateway.telemetry.metrics import Read, Reading
+from service import kafka_login
+
+_WAKE_EVENTS = 250  # half a message: its other half comes while the thread wakes up
+
+
+class EventStream:
+    """Events of one gateway process on their way to Kafka."""
+
+    def __init__(self, settings: Settings, instance: str, declared: Declared) -> None:
+        self._buffer = EventBuffer(
+            capacity_records=settings.event_records, wake_events=_WAKE_EVENTS
+        )
+        self._outbox = Outbox(self._buffer, gateway=instance, declared=declared)
+        kafka = KafkaSettings(
+            bootstrap=settings.kafka_bootstrap,
+            topic=Topic(
+                name=settings.predictions_topic,
+                partitions=settings.topic_partitions,
+                replication=settings.topic_replication,
+                retention_hours=settings.topic_retention_hours,
+            ),
+            compression=cast("Literal['lz4', 'zstd']", settings.kafka_compression),
+            options=kafka_login.options(settings.kafka_login),
+        )
+        self._publisher = Publisher(self._buffer, self._outbox, KafkaSink(kafka))
+
+    @property
+    def recorder(self) -> Recorder:
+        """Where the handler leaves events."""
+        return self._buffer
+
+    def start(self) -> None:
+        """Starts the publisher's thread; Kafka need not be there."""
+        self._publisher.start()
+
+    async def close(self, timeout_seconds: float) -> None:
+        """Sends what waits, for so long at most; the rest is counted as dropped."""
+        await asyncio.to_thread(self._publisher.close, timeout_seconds)
+
+    def readings(self) -> Iterable[Reading]:
+        """For ``/metrics``."""
+        totals, published, counts = (
+            self._buffer.totals(),
+            self._outbox.published,
+            self._publisher.counts,
+        )
+        yield Reading(Read.EVENTS, (), totals.events)
+        yield Reading(Read.EVENTS_WAITING, (), totals.records)
+        yield Reading(Read.EVENTS_PUBLISHED, (), published.events)
+        yield Reading(Read.FEEDBACK, (), totals.feedback)
+        yield Reading(Read.FEEDBACK_PUBLISHED, (), published.feedback)
+        yield Reading(Read.EVENT_MESSAGES, (), published.messages)
+        yield Reading(Read.EVENT_FAILURES, (), counts.unavailable + counts.refused)
+        yield Reading(Read.EVENTS_CONNECTED, (), float(counts.connected))
+        dropped = self._buffer.dropped()
+        yield Reading(Read.EVENTS_LOST, (), sum(lost.count for lost in dropped))
+        for lost in dropped:
+            labels = (lost.endpoint, str(lost.status), lost.reason)
+            yield Reading(Read.EVENTS_DROPPED, labels, lost.count)
+
+
+class NoEvents:
+    """No stream: nothing is kept, nothing is sent."""
+
+    @property
+    def recorder(self) -> Recorder:
+        """Takes events to nowhere."""
+        return self
+
+    def attempt(self, event: PredictionEvent) -> None:
+        """See ``Recorder``."""
+
+    def refusal(self, endpoint: str, status: int, reason: str) -> None:
+        """See ``Recorder``."""
+
+    def feedback(self, told: Feedback) -> None:
+        """See ``Recorder``."""
+
+    def start(self) -> None:
+        """Nothing to start."""
+
+    async def close(self, timeout_seconds: float) -> None:
+        """Nothing to flush."""
+
+    def readings(self) -> Iterable[Reading]:
+        """Nothing to tell."""
+        return ()
+
+
+def open_events(settings: Settings, instance: str, declared: Declared) -> EventStream | NoEvents:
+    """The stream that the settings ask for.
+
+    Args:
+        settings: the process's.
+        instance: unique for each start of a gateway.
+        declared: what an endpoint declares of users' own statistics; asked in another thread.
+
+    Raises:
+        KafkaLoginError: the folder of credentials can't be used.
+    """
+    return EventStream(settings, instance, declared) if settings.kafka_bootstrap else NoEvents()

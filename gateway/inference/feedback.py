@@ -1,0 +1,118 @@
+"""The truth about answers, told later: receipts and labels in, feedback records out.
+
+``dialects/feedback.py`` asks. Records go the way of events: through the bounded buffer to Kafka, or
+into the counted losses. Nothing is stored here but a bounded memory of what was told already, so
+that a caller who repeats itself to one gateway is counted once; to two gateways, or after a
+restart, it is counted twice.
+"""
+
+from collections import OrderedDict
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from contracts.events import Feedback
+from gateway.errors import InvalidInputError
+from gateway.events.recorder import Recorder
+from gateway.inference.receipts import Receipt, Receipts
+
+_REMEMBERED = 50_000  # receipts
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What became of the labels of one call."""
+
+    accepted: int
+    repeated: int  # texts whose label was told before
+    unknown: int  # texts of which the caller knows no label
+
+
+class FeedbackDesk:
+    """Takes feedback for one process. Used from its event loop alone.
+
+    Args:
+        receipts: reads what answers carried.
+        recorder: where feedback goes.
+        remembered: receipts whose told texts are kept in mind.
+    """
+
+    def __init__(
+        self, receipts: Receipts, recorder: Recorder, remembered: int = _REMEMBERED
+    ) -> None:
+        self.receipts = receipts
+        self._recorder = recorder
+        self._remembered = remembered
+        # (endpoint, request id) -> texts told, as bits.
+        self._told: OrderedDict[tuple[str, str, float], int] = OrderedDict()
+
+    def take(
+        self,
+        receipt: Receipt,
+        labels: Sequence[str | None],
+        known: Collection[str],
+        now: float,
+    ) -> Taken:
+        """Records the labels of one answer.
+
+        Args:
+            receipt: of the answer.
+            labels: one a text, None where the caller knows none.
+            known: labels that the endpoint has.
+            now: unix time, seconds.
+
+        Raises:
+            InvalidInputError: another number of labels, or one that the endpoint does not have.
+        """
+        answered = receipt.answered()
+        _check(receipt, answered, labels, known)
+        key = (receipt.endpoint, receipt.request_id, receipt.time)
+        told = self._told.pop(key, 0)
+        accepted = repeated = 0
+        for index, (truth, (label, score)) in enumerate(zip(labels, answered, strict=True)):
+            if truth is None:
+                continue
+            if told >> index & 1:
+                repeated += 1
+                continue
+            told |= 1 << index
+            accepted += 1
+            self._recorder.feedback(
+                Feedback(
+                    time=now,
+                    request_id=receipt.request_id,
+                    endpoint=receipt.endpoint,
+                    version=receipt.version,
+                    package=receipt.package.hex(),
+                    arm=receipt.arm,
+                    answered=label,
+                    truth=truth,
+                    score=score,
+                    caller=receipt.caller,
+                )
+            )
+        self._told[key] = told
+        if len(self._told) > self._remembered:
+            self._told.popitem(last=False)
+        return Taken(accepted, repeated, len(labels) - accepted - repeated)
+
+
+def _check(
+    receipt: Receipt,
+    answered: Sequence[tuple[str, float]],
+    labels: Sequence[str | None],
+    known: Collection[str],
+) -> None:
+    if not answered:
+        raise InvalidInputError(
+            f"receipt: {receipt.endpoint} answered without labels, so there is none to correct."
+        )
+    if len(labels) != len(answered):
+        raise InvalidInputError(
+            f"labels: expected one for each of the {len(answered)} texts of the answer, null "
+            f"where it is not known; got {len(labels)}."
+        )
+    for index, label in enumerate(labels):
+        if label is not None and label not in known and label not in receipt.labels:
+            raise InvalidInputError(
+                f"labels[{index}]: {receipt.endpoint} has no label {label[:80]!r}."
+            )

@@ -1,0 +1,104 @@
+"""One copy of a request on its way to a version on trial: infer, compare, record.
+
+``shadow.py`` decides which copies go, and when; this is what becomes of one that went. It ends in
+one event, whatever the candidate does, and its answer goes nowhere.
+"""
+
+import asyncio
+import logging
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from http import HTTPStatus
+from time import monotonic
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gateway.batching.batcher import Lane
+from gateway.calls import Call
+from gateway.errors import GatewayError
+from gateway.events.recorder import Recorder
+from gateway.inference.attempt import Attempt, event_of
+from gateway.mirroring.pairing import pair
+from gateway.routing.routes import Way
+from gateway.state.packages import ServedModel
+from gateway.telemetry.metrics import Metrics
+from preprocess.encoder import Encoded
+from preprocess.observe import answered as answered_records
+from preprocess.observe import unanswered as unanswered_records
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """A request that stable has answered, with what a copy of it needs."""
+
+    call: Call
+    model: ServedModel
+    encoded: Encoded
+    values: NDArray[np.float32]
+    tokenise: float  # seconds
+    seconds: float  # tokenise + wait + infer
+
+
+class Copies:
+    """Runs the copies of one process.
+
+    Args:
+        recorder: hears of each copy's attempt.
+        metrics: counts them.
+    """
+
+    def __init__(self, recorder: Recorder, metrics: Metrics) -> None:
+        self._recorder = recorder
+        self._metrics = metrics
+        self._threads = ThreadPoolExecutor(1, thread_name_prefix="shadow")
+
+    def close(self) -> None:
+        """Ends the thread; nothing may be under way."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def run(self, answered: Answered, way: Way, lane: Lane, timeout_seconds: float) -> None:
+        """One copy's way; raises nothing but its own cancellation, of which nothing is told.
+
+        Args:
+            answered: the request and what its caller got.
+            way: the candidate's.
+            lane: the candidate's.
+            timeout_seconds: as for any caller of the endpoint.
+        """
+        call, model = answered.call, way.model
+        attempt = Attempt(call, way, answered.encoded, answered.tokenise)
+        status, texts, pairing = int(HTTPStatus.OK), None, None
+        try:
+            if not model.encodes_like(answered.model):
+                await self._encode(attempt)
+            attempt.job = lane.submit(attempt.encoded, call.endpoint, monotonic() + timeout_seconds)
+            values = await attempt.job.future
+            texts = answered_records(attempt.encoded, model.task, values, model.manifest.labels)
+            pairing = pair(answered.model, answered.values, model, values, answered.seconds)
+        except GatewayError as error:
+            status = int(error.status)
+        except asyncio.CancelledError:
+            if attempt.job is not None:
+                lane.abandon(attempt.job)
+            raise
+        except Exception:
+            # Whatever it is, the candidate met it and the caller did not.
+            log.exception("a shadow failed", extra={"request_id": call.request_id})
+            status = int(HTTPStatus.INTERNAL_SERVER_ERROR)
+        if texts is None:
+            texts = unanswered_records(attempt.encoded)
+        event = event_of(attempt, status, texts, answered=False, pairing=pairing)
+        self._recorder.attempt(event)
+        self._metrics.attempt_finished(event, len(texts), sum(attempt.encoded.tokens))
+
+    async def _encode(self, attempt: Attempt) -> None:
+        """The texts in the candidate's own tokens, off the event loop."""
+        call, encoder = attempt.call, attempt.way.model.encoder
+        start = monotonic()
+        attempt.encoded = await asyncio.get_running_loop().run_in_executor(
+            self._threads, encoder.encode, call.texts, call.pairs
+        )
+        attempt.tokenise = monotonic() - start

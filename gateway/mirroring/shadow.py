@@ -1,0 +1,231 @@
+"""Shadow traffic: copies of answered requests for a version on trial, out of spare capacity alone.
+
+``attempts.py`` offers each request that stable has answered. A copy waits here until neither the
+engine nor this process has anything better to do, then it is sent (``copies.py``). Whatever is
+short, copies are what is dropped, and counted by reason. Nothing here is awaited by a request, and
+nothing that goes wrong here reaches a caller.
+
+How it stays out of the callers' way: a copy is sent only while an engine idles and nobody waits; no
+more copies are out than there are engines; and all together they get a fixed share of the engines'
+time and of the event loop's, for a batch that has begun cannot be stopped when a caller comes.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from time import monotonic
+
+from gateway.admission.token_budget import TokenBudget
+from gateway.batching.batcher import Lane
+from gateway.batching.lag import LoopLag
+from gateway.events.recorder import Recorder
+from gateway.mirroring.mirrored import Answered, Copies
+from gateway.mirroring.token_bucket import EngineShares, Pace, Share
+from gateway.routing.routes import Shadow
+from gateway.telemetry.metrics import Metrics
+
+log = logging.getLogger(__name__)
+
+
+class Drop(StrEnum):
+    """Why a copy was not sent."""
+
+    NOT_LOADED = "not_loaded"  # no Triton serves the candidate
+    FULL = "full"  # enough copies wait already
+    GATEWAY_BUSY = "gateway_busy"  # the event loop is late, or half of the token budget is in use
+    ENGINE_BUSY = "engine_busy"  # no engine was idle for as long as it could wait
+    PACED = "paced"  # copies have had their share of engine or event loop
+    STOPPING = "stopping"
+
+
+@dataclass(slots=True)
+class _Copy:
+    """One copy that waits."""
+
+    shadow: Shadow
+    answered: Answered
+    lanes: Mapping[str, Lane]
+    timeout_seconds: float
+    offered: float  # the event loop's clock, seconds
+
+    @property
+    def tokens(self) -> int:
+        """Of all its texts, as stable saw them."""
+        return sum(self.answered.encoded.tokens)
+
+
+class Shadows:
+    """All copies of one process.
+
+    Args:
+        recorder: hears of each copy's attempt.
+        metrics: counts copies and drops.
+        budget: tokens of requests in flight, read here and never taken.
+        pace: what copies may take.
+    """
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        metrics: Metrics,
+        budget: TokenBudget,
+        pace: Pace | None = None,
+    ) -> None:
+        self._copies = Copies(recorder, metrics)
+        self._metrics = metrics
+        self._budget = budget
+        self._pace = pace = pace or Pace()
+        self._lag = LoopLag()
+        self._waiting: deque[_Copy] = deque()
+        self._tokens = 0
+        self._engines = EngineShares(pace.engine_share, pace.burst_seconds)
+        self._texts = Share(pace.texts_per_second, pace.texts_per_second * pace.burst_seconds)
+        self._tasks: dict[asyncio.Task[None], str] = {}  # and the package that each is for
+        self._timer: asyncio.TimerHandle | None = None
+        self._closed = False
+
+    def start(self) -> None:
+        """Begins to watch the event loop; ``close`` ends it."""
+        self._lag.start()
+
+    async def close(self) -> None:
+        """Drops what waits and gives up what is out."""
+        self._closed = True
+        self._lag.close()
+        if self._timer is not None:
+            self._timer.cancel()
+        while self._waiting:
+            self._drop(Drop.STOPPING)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._copies.close()
+
+    @property
+    def waiting(self) -> int:
+        """Copies that wait."""
+        return len(self._waiting)
+
+    @property
+    def out(self) -> int:
+        """Copies that were sent and have no answer yet."""
+        return len(self._tasks)
+
+    def offer(
+        self,
+        shadow: Shadow,
+        answered: Answered,
+        lanes: Mapping[str, Lane],
+        timeout_seconds: float,
+    ) -> None:
+        """Takes a copy of a request, if it is among the share to be copied and there is room.
+
+        Args:
+            shadow: who gets copies of this endpoint's requests.
+            answered: the request and what its caller got.
+            lanes: by package id.
+            timeout_seconds: for the candidate, as for any caller of the endpoint.
+        """
+        if self._closed or not shadow.takes(answered.call.request_id):
+            return
+        try:
+            self._take(_Copy(shadow, answered, lanes, timeout_seconds, monotonic()))
+        except Exception:
+            # The caller's answer is at hand and must reach it, whatever mistake is made here.
+            log.exception("a bug: a copy was lost", extra={"request_id": answered.call.request_id})
+
+    def _take(self, copy: _Copy) -> None:
+        full = (
+            len(self._waiting) >= self._pace.waiting
+            or self._tokens + copy.tokens > self._pace.waiting_tokens
+        )
+        if self._waiting and full:
+            self._metrics.shadow_dropped(copy.answered.call.endpoint, Drop.FULL)
+            return
+        self._waiting.append(copy)
+        self._tokens += copy.tokens
+        self._pump()
+
+    def _pump(self) -> None:
+        """Sends what may be sent now, drops what must be, and looks again soon if any waits."""
+        while self._waiting:
+            now = monotonic()
+            copy = self._waiting[0]
+            late = now >= copy.offered + self._pace.patience_seconds
+            reason = self._obstacle(copy, now)
+            if reason is None:
+                self._send(self._pop())
+            elif reason in (Drop.NOT_LOADED, Drop.GATEWAY_BUSY) or late:
+                self._drop(reason)
+            else:
+                if self._timer is None:
+                    loop = asyncio.get_running_loop()
+                    self._timer = loop.call_later(self._pace.look_seconds, self._look)
+                return
+
+    def _look(self) -> None:
+        self._timer = None
+        self._pump()
+
+    def _obstacle(self, copy: _Copy, now: float) -> Drop | None:
+        """What speaks against sending a copy now."""
+        candidate = copy.lanes.get(copy.shadow.way.model.ref.package)
+        if candidate is None or not candidate.serves:
+            return Drop.NOT_LOADED
+        if self._lag.seconds() > self._pace.most_lag_seconds or not self._budget.half_empty:
+            return Drop.GATEWAY_BUSY
+        stable = copy.lanes.get(copy.answered.model.ref.package)
+        engines = _engines(candidate)
+        package = candidate.model.ref.package
+        out = sum(1 for other in self._tasks.values() if other == package)
+        if out >= engines or candidate.queued_rows or (stable is not None and not _idles(stable)):
+            return Drop.ENGINE_BUSY
+        if not self._texts.open(now) or not self._engines.open(package, now):
+            return Drop.PACED
+        return None
+
+    def _send(self, copy: _Copy) -> None:
+        package = copy.shadow.way.model.ref.package
+        lane = copy.lanes[package]
+        self._texts.take(len(copy.answered.encoded))
+        # In stable's tokens they may be longer than the candidate's rows.
+        longest = lane.model.buckets[-1]
+        rows = [min(count, longest) for count in copy.answered.encoded.tokens]
+        self._engines.take(package, lane.work_seconds(rows), _engines(lane))
+        self._metrics.shadow_sent(copy.answered.call.endpoint)
+        task = asyncio.get_running_loop().create_task(self._run(copy, lane), name="shadow")
+        self._tasks[task] = package
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        del self._tasks[task]
+        if not self._closed:
+            self._pump()
+
+    def _pop(self) -> _Copy:
+        copy = self._waiting.popleft()
+        self._tokens -= copy.tokens
+        return copy
+
+    def _drop(self, reason: Drop) -> None:
+        self._metrics.shadow_dropped(self._pop().answered.call.endpoint, reason)
+
+    async def _run(self, copy: _Copy, lane: Lane) -> None:
+        try:
+            await self._copies.run(copy.answered, copy.shadow.way, lane, copy.timeout_seconds)
+        except asyncio.CancelledError:
+            self._metrics.shadow_dropped(copy.answered.call.endpoint, Drop.STOPPING)
+            raise
+
+
+def _idles(lane: Lane) -> bool:
+    """Whether nobody waits and an engine has nothing to do."""
+    return not lane.queued_rows and any(r.idle for r in lane.replicas if r.serves)
+
+
+def _engines(lane: Lane) -> int:
+    """Batches that all of them together run at once."""
+    return sum(replica.instances for replica in lane.replicas if replica.serves)

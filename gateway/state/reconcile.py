@@ -1,0 +1,412 @@
+"""Keeps what is served as the endpoint objects say: compares, opens packages, swaps the table.
+
+One task, woken by any change of endpoints, reports, opened packages or replicas, and once a second
+in any case: losing a wake-up changes nothing but the delay. A package is opened before a table
+names it; one that can't be opened leaves the old table in use and is tried again with back-off.
+Nothing here touches a request.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from time import monotonic
+
+from contracts.endpoint import ModelEndpoint
+from contracts.loading import LoaderReport
+from contracts.model import ModelRef
+from contracts.tasks import Task
+from gateway.batching.batcher import BatchMeter, Lane
+from gateway.batching.lag import LoopLag
+from gateway.calls import EndpointView
+from gateway.engine.fleet import Fleet
+from gateway.inference.handler import Serving
+from gateway.routing.routes import EndpointRoutes, RoutingTable, build_table
+from gateway.state.controller_heartbeat import ControllerSigns, has_candidate, withheld
+from gateway.state.kept import Keeper
+from gateway.state.load_backoff import Opening
+from gateway.state.packages import PackageError, PackageSource, ServedModel
+from gateway.state.sources import Sources
+
+log = logging.getLogger(__name__)
+
+_TICK_SECONDS = 1.0
+_OPENED_AT_ONCE = 4
+
+
+@dataclass(slots=True)
+class _World:
+    """What the sources said last."""
+
+    endpoints: tuple[ModelEndpoint, ...] | None = None
+    reports: tuple[LoaderReport, ...] = ()
+    reported: bool = False  # by the source itself
+    kept_at: float | None = None  # unix time; None: the endpoints are from the source itself
+
+
+class Reconciler:
+    """Owns the lanes and the fleet's addresses.
+
+    Args:
+        sources: what is asked for, which Tritons there are, whether the controller is there.
+        packages: opens packages.
+        fleet: the Tritons.
+        addresses: Tritons that are there whatever reports say.
+        meter: counts the lanes' batches.
+        serve: takes each new state.
+        clock: seconds, monotonic.
+        now: unix time, seconds.
+    """
+
+    def __init__(
+        self,
+        *,
+        sources: Sources,
+        packages: PackageSource,
+        fleet: Fleet,
+        addresses: tuple[str, ...],
+        meter: BatchMeter,
+        serve: Callable[[Serving], None],
+        clock: Callable[[], float] = monotonic,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._sources = sources
+        self._packages = packages
+        self._fleet = fleet
+        self._addresses = addresses
+        self._meter = meter
+        self._serve = serve
+        self._clock = clock
+        self._now = now
+        self._signs = ControllerSigns(clock())
+        self._withheld: Mapping[str, float] = {}
+        self._lag = LoopLag()
+        self._world = _World()
+        self._opened: dict[str, ServedModel] = {}
+        self._opening: dict[str, Opening] = {}
+        # Of its own: a store that hangs must not take the threads that large bodies are read in.
+        self._threads = ThreadPoolExecutor(_OPENED_AT_ONCE, thread_name_prefix="packages")
+        self._lanes: dict[str, Lane] = {}
+        self._table = RoutingTable()
+        self._wake = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    @property
+    def lanes(self) -> tuple[Lane, ...]:
+        """All lanes, those of packages on their way out included."""
+        return tuple(self._lanes.values())
+
+    @property
+    def withheld(self) -> Mapping[str, bool]:
+        """Every endpoint, and whether its candidate gets nobody for want of a controller."""
+        return {name: name in self._withheld for name in self._table.endpoints}
+
+    @property
+    def silent_seconds(self) -> float:
+        """Since the controller's last sign of life, as far as it was seen here."""
+        return self._signs.silent_seconds(self._clock())
+
+    @property
+    def kept_seconds(self) -> float:
+        """How old the endpoints are where they are what was kept; 0 where their source answers."""
+        kept_at = self._world.kept_at
+        return 0.0 if kept_at is None else max(0.0, self._now() - kept_at)
+
+    def start(self) -> None:
+        """Begins to watch; ``close`` ends it."""
+        self._fleet.start()
+        self._lag.start()
+        self._tasks = [
+            asyncio.create_task(self._watch(self._watch_endpoints)),
+            asyncio.create_task(self._watch(self._watch_reports)),
+            asyncio.create_task(self._watch(self._watch_beats)),
+            asyncio.create_task(self._run()),
+        ]
+        keeper = self._sources.keeper
+        if keeper is not None:
+            self._tasks += [
+                asyncio.create_task(self._recall(keeper)),
+                asyncio.create_task(self._watch(keeper.run)),
+            ]
+
+    async def close(self) -> None:
+        """Stops watching, lets batches in flight come back and closes the fleet."""
+        opening = [entry.task for entry in self._opening.values() if entry.task is not None]
+        self._lag.close()
+        for task in (*self._tasks, *opening):
+            task.cancel()
+        await asyncio.gather(*self._tasks, *opening, return_exceptions=True)
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        for lane in self.lanes:
+            await lane.settle()
+        await self._fleet.close()
+
+    async def _watch(self, follow: Callable[[], Awaitable[None]]) -> None:
+        """Follows a source for ever: no mistake in one may leave this gateway deaf."""
+        while True:
+            try:
+                await follow()
+            except Exception:
+                log.exception("a bug: a watch ended, and begins anew")
+            await asyncio.sleep(_TICK_SECONDS)
+
+    async def _watch_endpoints(self) -> None:
+        async for endpoints in self._sources.endpoints.watch():
+            if self._world.kept_at is not None:
+                log.info("the endpoints' source answers: what was kept is not needed any more")
+            self._world.endpoints, self._world.kept_at = endpoints, None
+            self._keep()
+
+    async def _watch_reports(self) -> None:
+        async for reports in self._sources.reports.watch():
+            self._world.reports, self._world.reported = reports, True
+            self._keep()
+
+    async def _watch_beats(self) -> None:
+        async for beats in self._sources.beats.watch():
+            for beat in beats:
+                self._signs.take(beat, self._clock(), self._now())
+            self._wake.set()
+
+    def _keep(self) -> None:
+        """Has what the sources said kept, once both did: nothing that was read from there."""
+        world, keeper = self._world, self._sources.keeper
+        own = world.endpoints is not None and world.kept_at is None and world.reported
+        if keeper is not None and own:
+            keeper.note(world.endpoints or (), world.reports)
+        self._wake.set()
+
+    async def _recall(self, keeper: Keeper) -> None:
+        """Goes on with what was kept where no source has answered in time."""
+        await asyncio.sleep(keeper.pace.patience_seconds)
+        kept = await asyncio.to_thread(keeper.read) if self._world.endpoints is None else None
+        if kept is None or self._world.endpoints is not None:
+            return
+        self._world.endpoints, self._world.kept_at = kept.endpoints, kept.kept_at
+        if not self._world.reported:
+            self._world.reports = kept.reports
+        log.warning("the endpoints' source does not answer", extra={"instead": self._kept_note()})
+        self._wake.set()
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                self.reconcile()
+            except Exception:
+                # The table in use goes on; the next look may see a world that can be served.
+                log.exception("a bug: the routing table could not be renewed")
+            # Not ``wait_for``: before Python 3.12 it loses a cancellation that meets a wake-up.
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_TICK_SECONDS):
+                    await self._wake.wait()
+            self._wake.clear()
+
+    def reconcile(self) -> None:
+        """One comparison of what is with what should be."""
+        endpoints = self._world.endpoints
+        if endpoints is None:
+            return
+        reported = {report.triton_grpc for report in self._world.reports}
+        moved = self._fleet.set_addresses(reported | set(self._addresses))
+        wanted = {ref.package: ref for ref in _refs(endpoints)}
+        for ref in wanted.values():
+            self._open(ref)
+        for package, model in self._opened.items():
+            if package in wanted and package not in self._lanes:
+                self._lanes[package] = Lane(model, self._fleet, self._meter, self._lag)
+                moved = True
+        if moved:
+            for lane in self._lanes.values():
+                self._connect(lane)
+        self._resize()
+        self._seed()
+        self._withhold(endpoints)
+        table = build_table(endpoints, self._opened, self._table, self._serves, self._withheld)
+        changed = _summary(table) != _summary(self._table)
+        self._table = table
+        self._retire(wanted)
+        views = {name: _view(routes) for name, routes in table.endpoints.items()}
+        complete = self._complete(endpoints)
+        self._serve(Serving(table, dict(self._lanes), views, complete, tuple(self._notes())))
+        if changed:
+            log.info("routing table renewed", extra={"routes": _summary(table)})
+
+    def _withhold(self, endpoints: tuple[ModelEndpoint, ...]) -> None:
+        """Says who gets no callers because nobody may be left to take a candidate back."""
+        now = self._clock()
+        held = dict(withheld(endpoints, self._signs, now))
+        if self._world.kept_at is not None:  # whether it was taken back since, nobody knows
+            silent = self._signs.silent_seconds
+            held = {e.name: silent(now, e.name) for e in endpoints if has_candidate(e)}
+        for name in held.keys() - self._withheld.keys():
+            told = {"endpoint": name, "silent_seconds": round(held[name])}
+            log.warning(
+                "no sign of the controller: stable takes the candidate's callers", extra=told
+            )
+        for name in self._withheld.keys() - held.keys():
+            log.info("callers go as the status says again", extra={"endpoint": name})
+        self._withheld = held
+
+    def _notes(self) -> Iterable[str]:
+        """What a person should know of what is served, in sentences."""
+        if self._world.kept_at is not None:
+            yield self._kept_note()
+            return
+        for name, seconds in sorted(self._withheld.items()):
+            yield (
+                f"{name}: the stable version takes the candidate's callers, because the controller "
+                f"has given no sign for {seconds:.0f} s."
+            )
+
+    def _kept_note(self) -> str:
+        at = datetime.fromtimestamp(self._world.kept_at or 0.0, UTC).isoformat(timespec="seconds")
+        return (
+            f"The endpoints are as they were at {at}: their source has not answered since this "
+            "gateway started. Candidates get no callers until it does."
+        )
+
+    def _open(self, ref: ModelRef) -> None:
+        if ref.package in self._opened:
+            return
+        opening = self._opening.setdefault(ref.package, Opening())
+        if opening.task is None and self._clock() >= opening.retry_at:
+            opening.task = asyncio.create_task(self._open_package(ref, opening))
+
+    async def _open_package(self, ref: ModelRef, opening: Opening) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            model = await loop.run_in_executor(self._threads, self._packages.open, ref)
+        except PackageError as error:
+            told = {"model": ref.triton_model, "reason": str(error)}
+            pause = opening.put_off(self._clock())
+            log.warning("package can't be opened", extra={**told, "retry_seconds": pause})
+        except Exception:
+            opening.put_off(self._clock())
+            log.exception("a bug: opening a package failed", extra={"model": ref.triton_model})
+        else:
+            self._opened[ref.package] = model
+            del self._opening[ref.package]
+        finally:
+            opening.task = None
+            self._wake.set()
+
+    def _connect(self, lane: Lane) -> None:
+        def on_change() -> None:
+            self._wake.set()
+            lane.wake()
+
+        model = lane.model
+        lane.connect(self._fleet.replicas(model.name, model.manifest.instances, on_change))
+
+    def _resize(self) -> None:
+        """Tells lanes how many batches each Triton runs at once, as its loader reports it."""
+        now = asyncio.get_running_loop().time()
+        for report in self._world.reports:
+            for loaded in report.loaded:
+                name, lane = loaded.ref.triton_model, self._lanes.get(loaded.ref.package)
+                if lane is None or not loaded.instances:
+                    continue
+                if self._fleet.resize(report.triton_grpc, name, loaded.instances, now):
+                    lane.wake()
+
+    def _seed(self) -> None:
+        """Gives lanes the costs that each loader measured on its own Triton."""
+        for report in self._world.reports:
+            for loaded in report.loaded:
+                lane = self._lanes.get(loaded.ref.package)
+                if lane is not None and loaded.costs:
+                    lane.cost.seed(report.triton_grpc, loaded.costs)
+
+    def _serves(self, ref: ModelRef) -> bool:
+        lane = self._lanes.get(ref.package)
+        return lane is not None and lane.serves
+
+    def _complete(self, endpoints: Iterable[ModelEndpoint]) -> bool:
+        """Whether each stable version's package is open, or some are and the others are long away.
+
+        A gateway that can serve nothing at all is never complete: an old one may serve yet, and
+        would be ended.
+        """
+        now = self._clock()
+        stable = {e.status.stable.package for e in endpoints if e.status.stable is not None}
+        missing = stable - self._opened.keys()
+        away = {package for package, opening in self._opening.items() if opening.overdue(now)}
+        return not missing or (missing < stable and missing <= away)
+
+    def _retire(self, wanted: dict[str, ModelRef]) -> None:
+        """Lets go of packages that nobody names, once their last batch is back."""
+        needed = wanted.keys() | self._table.models().keys()
+        for package in [package for package in self._opened if package not in needed]:
+            # One whose endpoint went while it was being opened never had a lane.
+            lane = self._lanes.get(package)
+            if lane is None or lane.idle:
+                model = self._opened.pop(package)
+                self._fleet.forget(model.name)
+                self._lanes.pop(package, None)
+                self._threads.submit(self._packages.forget, model.ref)
+        for package in [package for package in self._opening if package not in needed]:
+            if self._opening[package].task is None:
+                del self._opening[package]
+
+
+def _refs(endpoints: Iterable[ModelEndpoint]) -> Iterable[ModelRef]:
+    """Stable versions first, so that a restart serves as soon as it can."""
+    statuses = [endpoint.status for endpoint in endpoints]
+    for status in statuses:
+        if status.stable is not None:
+            yield status.stable
+    for status in statuses:
+        yield from (route.ref for route in status.routes)
+        yield from status.packages
+
+
+def _view(routes: EndpointRoutes) -> EndpointView:
+    endpoint, stable = routes.endpoint, routes.stable
+    limits = endpoint.spec.limits
+    status = endpoint.status
+    if stable is None:
+        return EndpointView(
+            name=endpoint.name,
+            task=status.task or endpoint.spec.task or Task.TEXT_CLASSIFICATION,
+            refs=(),
+            labels=(),
+            dimension=None,
+            max_tokens=endpoint.spec.serving.max_tokens,
+            max_texts=limits.max_texts_per_request,
+            timeout_seconds=limits.timeout_seconds,
+            ready=False,
+        )
+    manifest = stable.model.manifest
+    others = {way.model.ref for way in routes.ways} | {m.ref for m in routes.versions.values()}
+    others.discard(stable.model.ref)
+    return EndpointView(
+        name=endpoint.name,
+        task=manifest.task,
+        refs=(stable.model.ref, *sorted(others, key=lambda ref: (ref.version, ref.package))),
+        labels=manifest.labels,
+        dimension=manifest.dimension,
+        max_tokens=manifest.tokenizer.max_tokens,
+        max_texts=limits.max_texts_per_request,
+        timeout_seconds=limits.timeout_seconds,
+        ready=True,  # as the handler finds it when asked
+        multi_label=manifest.multi_label,
+        metadata={"model": endpoint.spec.model, "precision": manifest.precision.value},
+    )
+
+
+def _summary(table: RoutingTable) -> dict[str, list[str]]:
+    """Who gets what, in words; it changes whenever any caller's way does."""
+    return {name: list(_ways(entry)) for name, entry in table.endpoints.items()}
+
+
+def _ways(routes: EndpointRoutes) -> Iterable[str]:
+    weights = {(route.arm, route.ref): route.weight for route in routes.endpoint.status.routes}
+    shadows = () if routes.shadow is None else (routes.shadow.way,)
+    for way in (*routes.ways, *shadows):
+        weight = weights.get((way.arm, way.model.ref))
+        told = weight is not None and not routes.withheld
+        yield f"{way.arm} {way.model.name}" + (f" {weight:g} %" if told else "")

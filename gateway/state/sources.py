@@ -1,0 +1,89 @@
+"""Opens what a gateway is told by: in folders or in a cluster, as the settings say."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from contracts.controller import BEAT_FOLDER, ControllerBeat
+from contracts.endpoint import ModelEndpoint
+from contracts.loading import LoaderReport
+from gateway.settings import Settings
+from gateway.state.files import FolderSource
+from gateway.state.kept import Keeper
+from gateway.state.kubernetes import ClusterSource
+from gateway.state.protocol import BeatSource, EndpointSource, ReportSource
+from service.kubernetes import beats, endpoints, place, reports
+from service.kubernetes.mirror import Mirror
+
+_KEPT_FILE = "last-told.json"
+_BEAT_POLL_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """What a gateway is told by, and what keeps what it was told.
+
+    ``keeper``: None where endpoints lie on a disk themselves.
+    """
+
+    endpoints: EndpointSource
+    reports: ReportSource
+    beats: BeatSource
+    keeper: Keeper | None = None
+
+
+def opened(settings: Settings, environment: Mapping[str, str]) -> Sources:
+    """All of them.
+
+    Raises:
+        AccessError: no API server is known, or how to sign in.
+    """
+    keeper = None
+    if place.in_cluster(settings.endpoints):
+        keeper = Keeper(settings.cache_folder / _KEPT_FILE, settings.endpoints)
+    return Sources(
+        endpoints=endpoint_source(settings, environment),
+        reports=report_source(settings, environment),
+        beats=beat_source(settings, environment),
+        keeper=keeper,
+    )
+
+
+def endpoint_source(settings: Settings, environment: Mapping[str, str]) -> EndpointSource:
+    """Where endpoints come from.
+
+    Raises:
+        AccessError: no API server is known, or how to sign in.
+    """
+    if not place.in_cluster(settings.endpoints):
+        return FolderSource(settings.endpoints_folder, ModelEndpoint)
+    opened = place.opened(settings.endpoints, environment)
+    collection = endpoints.collection(opened.namespace)
+    return ClusterSource(Mirror(opened.client, collection, endpoints.read))
+
+
+def report_source(settings: Settings, environment: Mapping[str, str]) -> ReportSource:
+    """Where loaders' reports come from; with endpoints in a cluster, from beside them.
+
+    Raises:
+        AccessError: no API server is known, or how to sign in.
+    """
+    flag = settings.reports
+    if not flag and place.in_cluster(settings.endpoints):
+        flag = settings.endpoints
+    if not place.in_cluster(flag):
+        return FolderSource(settings.reports_folder, LoaderReport)
+    opened = place.opened(flag, environment)
+    return ClusterSource(Mirror(opened.client, reports.collection(opened.namespace), reports.read))
+
+
+def beat_source(settings: Settings, environment: Mapping[str, str]) -> BeatSource:
+    """Where the controller's signs of life come from: beside the endpoints.
+
+    Raises:
+        AccessError: no API server is known, or how to sign in.
+    """
+    if not place.in_cluster(settings.endpoints):
+        folder = settings.endpoints_folder / BEAT_FOLDER
+        return FolderSource(folder, ControllerBeat, poll_seconds=_BEAT_POLL_SECONDS)
+    opened = place.opened(settings.endpoints, environment)
+    return ClusterSource(Mirror(opened.client, beats.collection(opened.namespace), beats.read))

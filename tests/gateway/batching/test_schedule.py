@@ -1,0 +1,294 @@
+"""What leaves next: by deadline, in full batches, fairly, and never with an engine idle."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from contracts.loading import CostPoint
+from gateway.batching.cost_model import CostModel, batch_sizes
+from gateway.batching.schedule import Batch, Row, Schedule, Slots
+
+BUCKETS = (16, 64, 256)
+IDLE = Slots(idle=1, spare=1)
+BUSY = Slots(idle=0, spare=1, free_at=10.0, running=0.1)
+FULL = Slots(idle=0, spare=0, free_at=10.0, running=0.1)
+
+
+def cpu_costs(best: int = 8, largest: int = 32) -> CostModel:
+    """0.05 ms a padded token and 3 ms a batch, a quarter dearer beyond ``best`` rows."""
+    cost = CostModel(BUCKETS, largest)
+    cost.seed(
+        CostPoint(
+            bucket=bucket,
+            batch=size,
+            milliseconds=3 + 0.05 * bucket * size * (1 if size <= best else 1.25),
+        )
+        for bucket in BUCKETS
+        for size in batch_sizes(largest)
+    )
+    return cost
+
+
+def row(
+    bucket: int = 64,
+    *,
+    flow: str = "a",
+    at: float = 0.0,
+    deadline: float | None = None,
+) -> Row:
+    return Row(
+        flow, (bucket, bucket), enqueued=at, deadline=at + 2.0 if deadline is None else deadline
+    )
+
+
+def schedule_of(*rows: Row, cost: CostModel | None = None) -> Schedule[Row]:
+    schedule: Schedule[Row] = Schedule(cost or cpu_costs())
+    for each in rows:
+        schedule.push(each)
+    return schedule
+
+
+def taken(schedule: Schedule[Row], now: float = 0.0, slots: Slots = IDLE) -> Batch[Row]:
+    choice = schedule.take(now, slots)
+    assert isinstance(choice, Batch)
+    return choice
+
+
+def test_nothing_waits_nothing_leaves() -> None:
+    assert schedule_of().take(0.0, IDLE) is None
+
+
+def test_a_lone_row_leaves_at_once() -> None:
+    alone = row()
+    assert taken(schedule_of(alone)).rows == [alone]
+
+
+def test_rows_wait_while_every_slot_is_taken() -> None:
+    assert schedule_of(row()).take(0.0, FULL) is None
+
+
+def test_a_batch_that_is_not_full_waits_until_just_before_an_engine_falls_free() -> None:
+    schedule = schedule_of(row(at=9.0))
+    wake = schedule.take(9.0, BUSY)
+    assert wake == pytest.approx(10.0 - 0.01)
+    assert isinstance(schedule.take(9.995, BUSY), Batch)
+
+
+def test_a_full_batch_is_sent_ahead() -> None:
+    schedule = schedule_of(*(row(at=9.0) for _ in range(9)))
+    assert len(taken(schedule, 9.0, BUSY).rows) == 8
+    assert schedule.rows == 1
+
+
+def test_batches_are_as_large_as_the_engine_gains_by() -> None:
+    assert len(taken(schedule_of(*(row() for _ in range(30)))).rows) == 8
+
+
+def test_two_rows_do_not_share_one_engine_while_another_idles() -> None:
+    schedule = schedule_of(row(), row())
+    assert len(taken(schedule, slots=Slots(idle=2, spare=2)).rows) == 1
+    assert len(taken(schedule, slots=Slots(idle=1, spare=2)).rows) == 1
+
+
+def test_the_row_due_first_leaves_first_whenever_it_came() -> None:
+    late, early = row(64, deadline=3.0), row(64, at=0.1, deadline=1.0)
+    cost = cpu_costs()
+    schedule = schedule_of(late, early, cost=cost)
+    first = taken(schedule, 0.2, Slots(idle=2, spare=2)).rows
+    assert first == [early]
+
+
+def test_a_full_queue_goes_before_one_that_may_still_fill() -> None:
+    rare = row(256, at=0.0)
+    schedule = schedule_of(rare, *(row(64, at=0.001) for _ in range(8)))
+    assert taken(schedule, 0.001).bucket == 64
+
+
+def test_a_rare_length_does_not_starve_behind_full_queues() -> None:
+    rare = row(256, at=0.0)
+    schedule = schedule_of(rare)
+    now = 0.0
+    for _ in range(20):
+        for _ in range(8):
+            schedule.push(row(64, at=now))
+        batch = taken(schedule, now)
+        if rare in batch.rows:
+            break
+        now += 0.026
+    assert rare in batch.rows
+    assert now < 0.2
+
+
+def test_a_row_that_is_nearly_due_goes_before_a_full_queue() -> None:
+    urgent = row(256, at=0.0, deadline=0.03)
+    schedule = schedule_of(urgent, *(row(64, at=0.0) for _ in range(8)))
+    assert taken(schedule, 0.0).rows == [urgent]
+
+
+def test_a_batch_shrinks_to_what_its_first_row_has_time_for() -> None:
+    # Eight rows of 64 take 29 ms, four 16, two 9.
+    schedule = schedule_of(*(row(64, deadline=0.012) for _ in range(8)))
+    assert len(taken(schedule, 0.0).rows) == 2
+
+
+def test_what_can_not_be_in_time_is_given_up_for_what_can() -> None:
+    doomed, good = row(256, deadline=0.001), row(256, deadline=5.0)
+    batch = taken(schedule_of(doomed, good))
+    assert batch.hopeless == [doomed]
+    assert batch.rows == [good]
+
+
+def test_a_lone_row_is_tried_however_late() -> None:
+    late = row(256, deadline=0.0)
+    batch = taken(schedule_of(late), 1.0)
+    assert batch.rows == [late]
+    assert batch.hopeless == []
+
+
+def test_shorter_rows_come_along_where_a_batch_of_their_own_costs_more() -> None:
+    cost = CostModel(BUCKETS, 8)  # an accelerator: nearly all of a batch's cost is fixed
+    cost.seed(
+        CostPoint(bucket=bucket, batch=size, milliseconds=1 + 0.0001 * bucket * size)
+        for bucket in BUCKETS
+        for size in batch_sizes(8)
+    )
+    schedule = schedule_of(row(64, at=0.0), row(16, at=0.1), row(256, at=0.1), cost=cost)
+    batch = taken(schedule, 0.1)
+    assert batch.bucket == 64
+    assert sorted(each.bucket for each in batch.rows) == [16, 64]
+
+
+def test_on_a_cpu_shorter_rows_are_not_padded_for_company() -> None:
+    schedule = schedule_of(row(256, at=0.0), row(16, at=0.1))
+    assert [each.bucket for each in taken(schedule, 0.1).rows] == [256]
+
+
+def test_a_busy_endpoint_and_a_quiet_one_share_the_engine() -> None:
+    schedule = schedule_of(*(row(flow="busy") for _ in range(400)))
+    for _ in range(10):
+        taken(schedule)
+    quiet = [row(flow="quiet") for _ in range(16)]
+    for each in quiet:
+        schedule.push(each)
+    order = [taken(schedule).rows[0].flow for _ in range(4)]
+    assert order.count("quiet") == 2
+    assert all(each.number < 0 for each in quiet)
+
+
+def test_a_quiet_endpoint_saves_up_no_claim() -> None:
+    schedule = schedule_of(row(flow="quiet"))
+    taken(schedule)
+    for _ in range(400):
+        schedule.push(row(flow="busy"))
+    for _ in range(20):
+        taken(schedule)
+    for _ in range(400):
+        schedule.push(row(flow="quiet"))
+    order = [taken(schedule).rows[0].flow for _ in range(10)]
+    assert 4 <= order.count("quiet") <= 6
+
+
+def test_the_predicted_wait_of_an_endpoint_counts_others_up_to_its_own_share() -> None:
+    schedule = schedule_of(*(row(flow="busy") for _ in range(100)))
+    assert schedule.wait_seconds("busy") == pytest.approx(100 * cpu_costs().row_seconds(64))
+    assert schedule.wait_seconds("quiet") == 0.0
+    schedule.push(row(flow="quiet"))
+    assert schedule.wait_seconds("quiet") == pytest.approx(2 * cpu_costs().row_seconds(64))
+
+
+def test_a_row_that_nobody_waits_for_leaves_the_queue() -> None:
+    gone, stays = row(), row(at=0.1)
+    schedule = schedule_of(gone, stays)
+    schedule.remove(gone)
+    schedule.remove(gone)
+    assert schedule.rows == 1
+    assert taken(schedule, 0.1).rows == [stays]
+
+
+rows = st.builds(
+    row,
+    st.sampled_from(BUCKETS),
+    flow=st.sampled_from("abc"),
+    at=st.floats(0, 1),
+    deadline=st.floats(0.1, 3),
+)
+
+
+@given(st.lists(rows, min_size=1, max_size=60), st.integers(1, 4), st.data())
+def test_every_row_leaves_exactly_once(
+    queued: list[Row], engines: int, data: st.DataObject
+) -> None:
+    schedule = schedule_of(*queued)
+    gone = data.draw(st.lists(st.sampled_from(queued), unique_by=id))
+    for each in gone:
+        schedule.remove(each)
+    seen: list[Row] = list(gone)
+    now = 1.0
+    while schedule.rows:
+        batch = taken(schedule, now, Slots(idle=engines, spare=1))
+        assert all(each.bucket <= batch.bucket for each in batch.rows)
+        assert len(batch.rows) <= 32
+        assert batch.rows or batch.hopeless
+        seen += [*batch.rows, *batch.hopeless]
+        now += 0.01
+    assert sorted(map(id, seen)) == sorted(map(id, queued))
+    assert schedule.tokens == 0
+    assert schedule.wait_seconds("a") == 0.0
+
+
+@given(st.lists(rows, max_size=30))
+def test_draining_leaves_nothing(queued: list[Row]) -> None:
+    schedule = schedule_of(*queued)
+    assert sorted(map(id, schedule.drain())) == sorted(map(id, queued))
+    assert schedule.rows == 0
+
+
+@dataclass
+class Engine:
+    """One engine in simulated time, which takes what the cost model says."""
+
+    schedule: Schedule[Row]
+    cost: CostModel
+    now: float = 0.0
+    ended: list[tuple[Row, float]] = field(default_factory=list)
+
+    def run(self, arrivals: Iterator[Row], until: float) -> None:
+        upcoming = next(arrivals)
+        while self.now < until:
+            while upcoming.enqueued <= self.now:
+                self.schedule.push(upcoming)
+                upcoming = next(arrivals)
+            if self.schedule.rows == 0:
+                self.now = upcoming.enqueued
+                continue
+            batch = taken(self.schedule, self.now)
+            if batch.rows:
+                self.now += self.cost.seconds(batch.bucket, len(batch.rows))
+            self.ended += [(each, self.now) for each in batch.rows]
+
+
+def test_at_four_fifths_of_capacity_no_length_waits_ten_times_as_long_as_the_rest() -> None:
+    cost = cpu_costs()
+    # Mostly 64 tokens, one in fifty 256: where fullness decides, these wait without end.
+    mean = 0.98 * cost.row_seconds(64) + 0.02 * cost.row_seconds(256)
+
+    def arrivals() -> Iterator[Row]:
+        number, at = 0, 0.0
+        while True:
+            number += 1
+            at += mean / 0.8
+            yield row(256 if number % 50 == 0 else 64, at=at, deadline=at + 2.0)
+
+    engine = Engine(Schedule(cost), cost)
+    engine.run(arrivals(), until=60.0)
+    waits = {
+        bucket: sorted(end - each.enqueued for each, end in engine.ended if each.bucket == bucket)
+        for bucket in (64, 256)
+    }
+    assert len(waits[256]) > 100
+    p99 = {bucket: found[int(0.99 * len(found))] for bucket, found in waits.items()}
+    assert p99[256] < 10 * p99[64]
+    assert p99[256] < 0.3

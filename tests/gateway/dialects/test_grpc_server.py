@@ -1,0 +1,76 @@
+"""The gRPC server's connections: renewed in time, and no call is lost when it is stopped."""
+
+import asyncio
+
+import grpc
+from front_fakes import FakeKeys, FakeMetrics, FakePredictor, FakeRecorder, view
+from tritonclient.grpc import service_pb2 as pb
+from tritonclient.grpc import service_pb2_grpc
+
+from contracts.tasks import Task
+from gateway.admission.front import Front
+from gateway.dialects.oip_grpc import OpenInferenceGrpc, create_server
+from gateway.http.limits import HttpLimits
+
+ENDPOINT = "sentiment"
+
+
+def front() -> Front:
+    predictor = FakePredictor({ENDPOINT: view(ENDPOINT, Task.TEXT_CLASSIFICATION)})
+    return Front(predictor, FakeKeys(), FakeRecorder(), FakeMetrics())
+
+
+class _PeersSeen(OpenInferenceGrpc):
+    """Notes from which connection each call came."""
+
+    def __init__(self) -> None:
+        super().__init__(front(), "0")
+        self.peers: set[str] = set()
+
+    async def ServerLive(  # noqa: N802  the protocol's name
+        self, request: pb.ServerLiveRequest, context: grpc.aio.ServicerContext
+    ) -> pb.ServerLiveResponse:
+        self.peers.add(context.peer())
+        return await super().ServerLive(request, context)
+
+
+async def test_a_client_over_grpc_opens_a_new_connection_in_time_and_no_call_fails_by_it() -> None:
+    service = _PeersSeen()
+    server = create_server(service, HttpLimits(), connection_seconds=0.2)
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel, asyncio.timeout(60):
+        stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
+        while len(service.peers) < 3:
+            await stub.ServerLive(pb.ServerLiveRequest())
+    await server.stop(None)
+
+
+async def _codes_until_gone(stub: service_pb2_grpc.GRPCInferenceServiceStub) -> set[str]:
+    """How calls end, made without a pause until one can't connect."""
+    codes: set[str] = set()
+    while True:
+        try:
+            await stub.ModelReady(pb.ModelReadyRequest(name=ENDPOINT))
+        except grpc.aio.AioRpcError as error:
+            codes.add(error.code().name)
+            if "failed to connect" in (error.details() or "") or error.code().name == "CANCELLED":
+                return codes
+            await asyncio.sleep(0.1)  # as clients do, who are told to try again
+
+
+async def test_calls_over_grpc_while_a_gateway_ends_are_told_to_try_again() -> None:
+    for _ in range(5):
+        service = OpenInferenceGrpc(front(), "0")
+        server = create_server(service, HttpLimits())
+        port = server.add_insecure_port("127.0.0.1:0")
+        await server.start()
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel, asyncio.timeout(60):
+            stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
+            await stub.ServerLive(pb.ServerLiveRequest())
+            callers = [asyncio.create_task(_codes_until_gone(stub)) for _ in range(8)]
+            await asyncio.sleep(0)
+            await stub.ServerLive(pb.ServerLiveRequest())  # all are at work by now
+            await service.leave()
+            await server.stop(5)
+            assert set().union(*await asyncio.gather(*callers)) == {"UNAVAILABLE"}

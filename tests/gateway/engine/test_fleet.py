@@ -1,0 +1,158 @@
+"""Tritons: nobody is sent where nobody was found, and who comes back is found again."""
+
+import asyncio
+from dataclasses import dataclass, field
+
+import pytest
+from gateway_world import ObedientEngine
+
+from gateway.engine.fleet import Fleet, Replica
+
+
+@dataclass
+class SoughtEngine(ObedientEngine):
+    """Says each time that it was looked for."""
+
+    sought: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def ready(self, model: str, timeout_seconds: float) -> bool:
+        self.sought.set()
+        return await super().ready(model, timeout_seconds)
+
+
+def replica_of(instances: int = 1, ahead: int = 2) -> Replica:
+    return Replica(ObedientEngine(), "here", "m", instances, ahead)
+
+
+def test_slots_are_idle_then_spare_then_none() -> None:
+    replica = replica_of(instances=2, ahead=2)
+    seen = []
+    for number in range(5):
+        seen.append((replica.idle, replica.spare()))
+        if number < 4:
+            replica.depart(0.0, 1.0, 64)
+    assert seen == [(2, 2), (1, 2), (0, 2), (0, 1), (0, 0)]
+
+
+def test_time_behind_another_batch_is_not_a_cost() -> None:
+    replica = replica_of()
+    first = replica.depart(0.0, 1.0, 64)
+    second = replica.depart(0.1, 1.0, 64)
+    assert replica.arrive(first, 1.0) == pytest.approx(1.0)
+    assert replica.arrive(second, 1.7) == pytest.approx(0.7)
+
+
+def test_a_batch_that_waited_begins_where_an_instance_is_added() -> None:
+    replica = replica_of(instances=1, ahead=2)
+    first, second = replica.depart(0.0, 1.0, 64), replica.depart(0.0, 1.0, 64)
+    assert replica.resize(2, 0.5)
+    assert (replica.idle, replica.spare()) == (0, 2)
+    assert replica.arrive(second, 1.5) == pytest.approx(1.0)
+    assert replica.arrive(first, 1.5) == pytest.approx(1.5)
+    assert replica.idle == 2
+    assert not replica.resize(2, 2.0)
+
+
+def test_where_instances_are_taken_away_batches_wait_for_those_that_are_left() -> None:
+    replica = replica_of(instances=3, ahead=1)
+    running = [replica.depart(0.0, 1.0, 64) for _ in range(3)]
+    replica.resize(1, 0.5)
+    assert (replica.idle, replica.spare()) == (0, 0)
+    waiting = replica.depart(0.5, 1.0, 64)
+    for flight in running:
+        assert replica.arrive(flight, 1.0) == pytest.approx(1.0)
+    assert replica.arrive(waiting, 1.7) == pytest.approx(0.7)
+    assert replica.idle == 1
+
+
+def test_tokens_and_work_in_flight_are_counted() -> None:
+    replica = replica_of()
+    first = replica.depart(0.0, 1.0, 64)
+    replica.depart(0.0, 2.0, 100)
+    assert replica.tokens == 164
+    assert replica.expected_seconds == 3.0
+    assert replica.next_free() == (3.0, 2.0)
+    replica.arrive(first, 1.5)
+    assert replica.next_free() == (3.5, 2.0)
+    assert replica.expected_seconds == 2.0
+
+
+async def test_a_replica_serves_once_a_probe_has_found_it() -> None:
+    engine = SoughtEngine(here=False)
+    fleet = Fleet(lambda _: engine, ahead=2)
+    fleet.set_addresses(["a:1"])
+    found = asyncio.Event()
+    (replica,) = fleet.replicas("m", 1, found.set)
+    fleet.start()
+    try:
+        async with asyncio.timeout(60):
+            for _ in range(2):  # the second time, the first one's answer was heard
+                await engine.sought.wait()
+                engine.sought.clear()
+            assert replica.idle == 1
+            assert not found.is_set()
+            engine.here = True
+            await found.wait()
+        assert replica.serves
+    finally:
+        await fleet.close()
+    assert engine.closed.is_set()
+
+
+async def test_a_triton_that_is_lost_takes_all_its_replicas_out() -> None:
+    fleet = Fleet(lambda _: ObedientEngine(), ahead=2)
+    fleet.set_addresses(["a:1", "b:1"])
+    for model in ("m", "n"):
+        for replica in fleet.replicas(model, 1, lambda: None):
+            replica.breaker.succeed()
+    fleet.lost("a:1", 0.0)
+    for model in ("m", "n"):
+        serving = [each.address for each in fleet.replicas(model, 1, lambda: None) if each.serves]
+        assert serving == ["b:1"]
+    await fleet.close()
+
+
+async def test_tritons_come_and_go() -> None:
+    fleet = Fleet(lambda _: ObedientEngine(), ahead=2)
+    assert fleet.set_addresses(["a:1"])
+    assert not fleet.set_addresses(["a:1"])
+    (first,) = fleet.replicas("m", 1, lambda: None)
+    assert fleet.replicas("m", 1, lambda: None) == (first,)
+    assert fleet.set_addresses(["b:1"])
+    (other,) = fleet.replicas("m", 1, lambda: None)
+    assert other.address == "b:1"
+    await fleet.close()
+
+
+async def test_a_triton_that_left_is_let_go_once_its_last_batch_is_back() -> None:
+    engines = {"a:1": ObedientEngine(), "b:1": ObedientEngine()}
+    fleet = Fleet(engines.__getitem__, ahead=2)
+    fleet.set_addresses(["a:1", "b:1"])
+    found = asyncio.Event()
+    left, _ = fleet.replicas("m", 1, lambda: None)
+    flight = left.depart(0.0, 1.0, 8)
+    fleet.set_addresses(["b:1"])
+    fleet.replicas("m", 1, found.set)
+    fleet.start()
+    try:
+        async with asyncio.timeout(60):
+            await found.wait()  # the fleet has looked around
+            assert not engines["a:1"].closed.is_set()
+            left.arrive(flight, 1.0)
+            await engines["a:1"].closed.wait()
+        assert not engines["b:1"].closed.is_set()
+    finally:
+        await fleet.close()
+
+
+def test_more_is_sent_ahead_while_the_loop_looks_up_seldom_and_never_without_end() -> None:
+    replica = replica_of(instances=1, ahead=2)
+    for _ in range(2):
+        replica.depart(0.0, 0.01, 100)
+    assert replica.spare() == 0
+    assert replica.spare(0.01) == 0
+    sent = 0
+    while replica.spare(1.0):
+        replica.depart(0.0, 0.01, 100)
+        sent += 1
+    assert sent == 6

@@ -1,0 +1,151 @@
+"""Bodies are read within their bounds."""
+
+import asyncio
+import contextlib
+import gzip
+import zlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.errors import BadRequestError, OverloadedError, TooLargeError
+from gateway.http.body import BodyReader
+from gateway.http.errors import ClientGoneError, UnsupportedEncodingError
+from gateway.http.limits import HttpLimits
+from gateway.http.messages import Request
+from gateway.request_context import RequestContext
+
+LIMIT = 1000
+LIMITS = HttpLimits(max_body_bytes=LIMIT, max_buffered_bytes=1500)
+ABC = gzip.compress(b"abc", mtime=0)
+
+
+def request_of(receive: Callable[[], Awaitable[Any]], **headers: str) -> Request:
+    named = {name.replace("_", "-").encode(): value.encode() for name, value in headers.items()}
+    return Request("POST", "/", {}, named, receive, RequestContext("id", 0.0, 0.0))
+
+
+def pieces(*chunks: bytes) -> Callable[[], Awaitable[Any]]:
+    async def stream() -> AsyncIterator[dict[str, object]]:
+        for chunk in chunks[:-1]:
+            yield {"type": "http.request", "body": chunk, "more_body": True}
+        yield {"type": "http.request", "body": chunks[-1], "more_body": False}
+
+    iterator = stream()
+    return lambda: anext(iterator)
+
+
+async def read(*chunks: bytes, limits: HttpLimits = LIMITS, **headers: str) -> bytes:
+    return await BodyReader(limits).read(request_of(pieces(*chunks), **headers))
+
+
+async def test_pieces_are_joined() -> None:
+    assert await read(b"ab", b"", b"c") == b"abc"
+
+
+async def test_a_body_at_the_limit_is_read_and_one_byte_more_is_not() -> None:
+    assert len(await read(b"x" * LIMIT)) == LIMIT
+    with pytest.raises(TooLargeError):
+        await read(b"x" * (LIMIT + 1))
+    with pytest.raises(TooLargeError):
+        await read(b"x" * 600, b"x" * 401)
+
+
+async def test_an_announced_length_over_the_limit_is_refused_before_reading() -> None:
+    async def never() -> Any:
+        raise AssertionError("read")
+
+    with pytest.raises(TooLargeError):
+        await BodyReader(LIMITS).read(request_of(never, content_length=str(LIMIT + 1)))
+
+
+async def test_a_caller_that_hangs_up_is_no_error_of_ours() -> None:
+    async def gone() -> Any:
+        return {"type": "http.disconnect"}
+
+    with pytest.raises(ClientGoneError):
+        await BodyReader(LIMITS).read(request_of(gone))
+
+
+async def test_all_bodies_together_are_bounded_and_the_room_comes_back() -> None:
+    reader = BodyReader(LIMITS)
+    held = asyncio.Event()
+    begun = asyncio.Event()
+
+    async def waiting() -> Any:
+        if not begun.is_set():
+            begun.set()
+            return {"type": "http.request", "body": b"x" * 900, "more_body": True}
+        await held.wait()
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    first = asyncio.create_task(reader.read(request_of(waiting)))
+    await begun.wait()
+    await asyncio.sleep(0)
+    with pytest.raises(OverloadedError):
+        await reader.read(request_of(pieces(b"x" * 700, b"")))
+    held.set()
+    assert len(await first) == 900
+    assert len(await reader.read(request_of(pieces(b"x" * 700, b"")))) == 700
+    assert len(await reader.read(request_of(pieces(b"x" * 700, b"")))) == 700
+
+
+def raw_deflate(data: bytes) -> bytes:
+    stream = zlib.compressobj(wbits=-zlib.MAX_WBITS)
+    return stream.compress(data) + stream.flush()
+
+
+@pytest.mark.parametrize(
+    ("encoding", "compress"),
+    [
+        ("gzip", gzip.compress),
+        ("x-gzip", gzip.compress),
+        (" GZIP ", gzip.compress),
+        ("deflate", zlib.compress),
+        ("deflate", raw_deflate),
+        ("identity", bytes),
+        ("gzip", lambda data: gzip.compress(data[:3]) + gzip.compress(data[3:])),
+    ],
+)
+async def test_compressed_bodies_are_read(
+    encoding: str, compress: Callable[[bytes], bytes]
+) -> None:
+    assert await read(compress(b'{"inputs": 1}'), content_encoding=encoding) == b'{"inputs": 1}'
+
+
+@pytest.mark.parametrize("size", [LIMIT + 1, 50_000_000])
+async def test_a_gzip_bomb_is_too_large(size: int) -> None:
+    limits = HttpLimits(max_body_bytes=LIMIT if size < 1e6 else 200_000)
+    bomb = gzip.compress(bytes(size))
+    with pytest.raises(TooLargeError):
+        await read(bomb, limits=limits, content_encoding="gzip")
+
+
+async def test_a_large_compressed_body_is_read_whole() -> None:
+    limits = HttpLimits(max_body_bytes=1_000_000)
+    data = bytes(range(250)) * 4000
+    assert await read(gzip.compress(data), limits=limits, content_encoding="gzip") == data
+
+
+@pytest.mark.parametrize(
+    "body",
+    # Names of tests: ABC must not hold the time of its making.
+    [b"", b"not gzip", ABC[:-9], ABC + b"tail", b"\x1f\x8b"],
+)
+async def test_what_is_not_gzip_is_refused(body: bytes) -> None:
+    with pytest.raises(BadRequestError, match="not gzip"):
+        await read(body, content_encoding="gzip")
+
+
+async def test_an_unknown_encoding_is_refused_by_name() -> None:
+    with pytest.raises(UnsupportedEncodingError, match="br"):
+        await read(b"x", content_encoding="br")
+
+
+@given(st.binary(max_size=300), st.sampled_from(["gzip", "deflate"]))
+def test_no_bytes_break_the_decompression(body: bytes, encoding: str) -> None:
+    with contextlib.suppress(BadRequestError, TooLargeError):
+        asyncio.run(read(body, content_encoding=encoding))

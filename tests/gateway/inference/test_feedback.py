@@ -1,0 +1,113 @@
+"""The truth about an answer becomes one record a text, told twice or not."""
+
+import pytest
+from gateway_world import MemoryRecorder, call_of, endpoint_of
+from handler_world import ONE, TWO, world_of
+
+from contracts.endpoint import Arm
+from contracts.events import Feedback, Latency, PredictionEvent, TextRecord
+from gateway.errors import InvalidInputError
+from gateway.inference.feedback import FeedbackDesk, Taken
+from gateway.inference.receipts import Receipt, Receipts
+
+RECEIPTS = Receipts([b"k" * 32], 86400.0)
+LABELS = ("negative", "positive")
+
+
+def receipt_of(*labels: str | None, request_id: str = "r", time: float = 1000.0) -> Receipt:
+    event = PredictionEvent(
+        request_id=request_id,
+        time=time,
+        endpoint="sentiment",
+        version="7",
+        package="ab" * 32,
+        arm=Arm.CANARY,
+        status=200,
+        answered=True,
+        latency=Latency(0, 0, 0, 0, 0),
+        texts=[TextRecord(1, 1, 0, False, label, None if label is None else 1) for label in labels],
+        caller=5,
+    )
+    return RECEIPTS.read(RECEIPTS.issue(event), time)
+
+
+def desk_of(remembered: int = 100) -> tuple[FeedbackDesk, MemoryRecorder]:
+    recorder = MemoryRecorder()
+    return FeedbackDesk(RECEIPTS, recorder, remembered), recorder
+
+
+def test_each_label_that_is_known_becomes_a_record() -> None:
+    desk, recorder = desk_of()
+    receipt = receipt_of("positive", "negative", "positive")
+    taken = desk.take(receipt, ["positive", None, "negative"], LABELS, now=2000.0)
+    assert taken == Taken(accepted=2, repeated=0, unknown=1)
+    assert recorder.told == [
+        Feedback(2000.0, "r", "sentiment", "7", "ab" * 32, Arm.CANARY, label, truth, 1.0, 5)
+        for label, truth in (("positive", "positive"), ("positive", "negative"))
+    ]
+
+
+def test_a_text_is_told_once_and_the_others_still_can_be() -> None:
+    desk, recorder = desk_of()
+    receipt = receipt_of("positive", "negative")
+    assert desk.take(receipt, ["positive", None], LABELS, 1.0) == Taken(1, 0, 1)
+    assert desk.take(receipt, ["negative", "negative"], LABELS, 2.0) == Taken(1, 1, 0)
+    assert [told.answered for told in recorder.told] == ["positive", "negative"]
+
+
+def test_one_request_id_used_for_two_requests_is_two_answers() -> None:
+    desk, recorder = desk_of()
+    for time in (1000.0, 1001.0):
+        desk.take(receipt_of("positive", time=time), ["positive"], LABELS, 2000.0)
+    assert len(recorder.told) == 2
+
+
+def test_what_is_remembered_is_bounded() -> None:
+    desk, _ = desk_of(remembered=3)
+    receipts = [receipt_of("positive", request_id=str(number)) for number in range(4)]
+    for receipt in receipts:
+        assert desk.take(receipt, ["positive"], LABELS, 1.0).accepted == 1
+    assert desk.take(receipts[3], ["positive"], LABELS, 1.0).repeated == 1
+    assert desk.take(receipts[0], ["positive"], LABELS, 1.0).accepted == 1  # long forgotten
+
+
+@pytest.mark.parametrize("labels", [[], ["positive"], ["positive"] * 3])
+def test_another_number_of_labels_is_refused(labels: list[str | None]) -> None:
+    desk, recorder = desk_of()
+    with pytest.raises(InvalidInputError, match="each of the 2 texts"):
+        desk.take(receipt_of("positive", "negative"), labels, LABELS, 1.0)
+    assert recorder.told == []
+
+
+def test_an_unknown_label_is_refused_whole_and_by_its_place() -> None:
+    desk, recorder = desk_of()
+    with pytest.raises(InvalidInputError, match=r"labels\[1\].*'postive'"):
+        desk.take(receipt_of("positive", "negative"), ["positive", "postive"], LABELS, 1.0)
+    assert recorder.told == []
+
+
+def test_a_label_that_was_answered_is_known_even_if_the_endpoint_has_lost_it() -> None:
+    desk, _ = desk_of()
+    assert desk.take(receipt_of("mixed"), ["mixed"], LABELS, 1.0).accepted == 1
+
+
+def test_vectors_have_no_labels_to_correct() -> None:
+    desk, _ = desk_of()
+    with pytest.raises(InvalidInputError, match="without labels"):
+        desk.take(receipt_of(None), ["positive"], LABELS, 1.0)
+
+
+async def test_an_answers_receipt_says_what_its_event_says() -> None:
+    endpoint = endpoint_of(ONE.ref, canary=TWO.ref, weight=100, rollout="r")
+    async with world_of(endpoint, receipts=RECEIPTS) as world:
+        answer = await world.handler.predict(call_of("w1", "w2", sticky_key="ann"))
+    (event,) = world.recorder.events
+    receipt = RECEIPTS.read(answer.receipt, event.time)
+    assert (receipt.version, receipt.arm, receipt.caller) == ("2", Arm.CANARY, event.caller)
+    assert [label for label, _ in receipt.answered()] == [text.label for text in event.texts]
+
+
+async def test_without_keys_an_answer_has_no_receipt() -> None:
+    async with world_of(endpoint_of(ONE.ref)) as world:
+        answer = await world.handler.predict(call_of("w1"))
+    assert answer.receipt == ""

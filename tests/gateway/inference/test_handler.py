@@ -1,0 +1,341 @@
+"""One request's way: each ends in one answer or one error, recorded once, whatever happens."""
+
+import asyncio
+from http import HTTPStatus
+
+import pytest
+from gateway_world import (
+    LABELS,
+    MemoryRecorder,
+    ObedientEngine,
+    call_of,
+    endpoint_of,
+    text_of,
+    turns,
+)
+from handler_world import ONE, TWO, World, world_of
+
+from contracts.endpoint import Arm, Limits
+from gateway.admission.rate_limits import RateLimits
+from gateway.admission.token_budget import TokenBudget
+from gateway.calls import Answer, Arrival, Call
+from gateway.engine.errors import EngineModelError
+from gateway.errors import (
+    DeadlineExceededError,
+    GatewayError,
+    InvalidInputError,
+    ModelFailedError,
+    ModelUnavailableError,
+    OverloadedError,
+    RateLimitedError,
+    ShuttingDownError,
+    TooLargeError,
+    UnknownEndpointError,
+    UnknownVersionError,
+)
+from gateway.inference.encoding import INLINE_CHARACTERS
+from gateway.inference.handler import Handler, Serving
+from gateway.routing.routes import RoutingTable
+from gateway.telemetry.metrics import Metrics
+
+
+async def refused(world: World, call: Call, kind: type[GatewayError]) -> GatewayError:
+    with pytest.raises(kind) as caught:
+        await world.handler.predict(call)
+    return caught.value
+
+
+async def test_an_answer_and_its_event_agree() -> None:
+    async with world_of(endpoint_of(ONE.ref)) as world:
+        answer = await world.handler.predict(call_of(text_of(3), "w0 nothing"))
+    assert answer.ref == ONE.ref
+    assert answer.arm is Arm.STABLE
+    assert answer.labels == LABELS
+    assert answer.tokens == [3, 2]
+    assert answer.values.sum(axis=1) == pytest.approx([1, 1])
+    (event,) = world.recorder.events
+    assert (event.status, event.answered, event.version) == (200, True, "1")
+    assert event.request_id == "r1"
+    assert [text.tokens for text in event.texts] == [3, 2]
+    assert [text.unk for text in event.texts] == [0, 1]
+    assert [text.score for text in event.texts] == pytest.approx(answer.values.max(axis=1))
+    assert event.latency.total >= event.latency.infer > 0
+
+
+async def test_a_truncated_text_is_said_to_be() -> None:
+    async with world_of(endpoint_of(ONE.ref)) as world:
+        answer = await world.handler.predict(call_of(text_of(40), text_of(2)))
+    assert answer.truncated == [True, False]
+    assert answer.tokens == [16, 2]
+
+
+async def test_a_long_text_is_tokenised_off_the_loop_with_the_same_answer() -> None:
+    long = text_of(2) + " " * INLINE_CHARACTERS
+    async with world_of(endpoint_of(ONE.ref)) as world:
+        here = await world.handler.predict(call_of(text_of(2)))
+        there = await world.handler.predict(call_of(long))
+        assert there.values.tolist() == here.values.tolist()
+
+
+async def test_an_unknown_endpoint_is_nobodys_event() -> None:
+    async with world_of(endpoint_of(ONE.ref)) as world:
+        await refused(world, call_of("a", endpoint="other"), UnknownEndpointError)
+    assert world.statuses == []
+
+
+async def test_what_is_refused_before_an_attempt_is_counted_with_its_reason() -> None:
+    limits = Limits(max_texts_per_request=2, max_tokens_in_flight=20)
+    async with world_of(endpoint_of(ONE.ref, limits=limits)) as world:
+        await refused(world, call_of("a", "b", "c"), TooLargeError)
+        await refused(world, call_of(text_of(12), text_of(12)), TooLargeError)
+        await refused(world, call_of("a", forced_version="9"), UnknownVersionError)
+        await refused(world, call_of("a\ud800"), InvalidInputError)
+    assert world.recorder.refusals == [
+        ("sentiment", 413, "too_large"),
+        ("sentiment", 413, "too_large"),
+        ("sentiment", 404, "unknown_version"),
+        ("sentiment", 422, "invalid_input"),
+    ]
+    assert world.recorder.events == []
+
+
+async def test_a_caller_over_its_rate_is_refused() -> None:
+    limits = Limits(requests_per_second_per_key=1)
+    async with world_of(endpoint_of(ONE.ref, limits=limits)) as world:
+        await world.handler.predict(call_of("a", caller="ann"))
+        await refused(world, call_of("a", caller="ann"), RateLimitedError)
+        await world.handler.predict(call_of("a", caller="bob"))
+    assert world.recorder.refusals == [("sentiment", 429, "rate_limited")]
+
+
+async def test_more_tokens_than_may_be_in_flight_are_refused_at_once() -> None:
+    engine = ObedientEngine(held=asyncio.Event())
+    limits = Limits(max_tokens_in_flight=10)
+    async with world_of(endpoint_of(ONE.ref, limits=limits), engine) as world:
+        first = asyncio.create_task(world.handler.predict(call_of(text_of(8))))
+        await turns()
+        error = await refused(world, call_of(text_of(8)), OverloadedError)
+        assert error.retry_after_seconds
+        assert engine.held is not None
+        engine.held.set()
+        await first
+    assert sorted(world.statuses) == [200, 503]
+
+
+async def test_a_queue_without_hope_is_refused_at_once() -> None:
+    engine = ObedientEngine(held=asyncio.Event())
+    async with world_of(endpoint_of(ONE.ref), engine) as world:
+        lane = world.handler.serving.lanes[ONE.ref.package]
+        for _ in range(60):
+            lane.cost.observe("t:1", 4, 1, 0.5)
+        first = [asyncio.create_task(world.handler.predict(call_of("w1"))) for _ in range(3)]
+        await turns()
+        error = await refused(world, call_of("w1", timeout=0.4), OverloadedError)
+        assert error.retry_after_seconds is not None
+        assert engine.held is not None
+        engine.held.set()
+        await asyncio.gather(*first)
+
+
+async def test_a_slow_engine_ends_in_504_at_the_deadline() -> None:
+    engine = ObedientEngine(held=asyncio.Event())
+    async with world_of(endpoint_of(ONE.ref), engine) as world:
+        await refused(world, call_of("w1", timeout=0.05), DeadlineExceededError)
+    (event,) = world.recorder.events
+    assert (event.status, event.answered) == (504, True)
+    assert [text.tokens for text in event.texts] == [1]
+    assert event.texts[0].label is None
+
+
+async def test_a_call_that_arrives_past_its_deadline_is_not_begun() -> None:
+    async with world_of(endpoint_of(ONE.ref)) as world:
+        await refused(world, call_of("w1", timeout=-1), DeadlineExceededError)
+        assert world.engine.works == []
+
+
+async def test_an_endpoint_without_a_version_is_unavailable_and_recorded() -> None:
+    async with world_of(endpoint_of(None)) as world:
+        error = await refused(world, call_of("w1"), ModelUnavailableError)
+        assert error.retry_after_seconds
+    assert world.recorder.refusals == [("sentiment", 503, "model_unavailable")]
+
+
+async def test_no_triton_is_503_at_once_with_the_time_to_come_back() -> None:
+    async with world_of(endpoint_of(ONE.ref), ObedientEngine(here=False)) as world:
+        error = await refused(world, call_of("w1"), ModelUnavailableError)
+        assert error.retry_after_seconds
+    assert world.recorder.refusals == [("sentiment", 503, "model_unavailable")]
+
+
+async def test_a_triton_that_dies_under_a_request_is_an_attempt_with_503() -> None:
+    async with world_of(endpoint_of(ONE.ref)) as world:
+        world.engine.here = False
+        await refused(world, call_of("w1"), ModelUnavailableError)
+    (event,) = world.recorder.events
+    assert (event.status, event.answered) == (503, True)
+
+
+async def test_a_model_that_fails_is_502() -> None:
+    engine = ObedientEngine(error=EngineModelError("broken"))
+    async with world_of(endpoint_of(ONE.ref), engine) as world:
+        await refused(world, call_of("w1"), ModelFailedError)
+    assert [(e.status, e.answered) for e in world.recorder.events] == [(502, True)]
+
+
+async def test_a_candidate_that_is_lost_costs_its_caller_nothing() -> None:
+    endpoint = endpoint_of(ONE.ref, canary=TWO.ref, weight=100)
+    async with world_of(endpoint) as world:
+        world.engine.holds = {ONE.name}
+        answer = await world.handler.predict(call_of("w1"))
+        assert (answer.ref, answer.arm) == (ONE.ref, Arm.STABLE)
+        events = [(e.version, e.arm, e.status, e.answered) for e in world.recorder.events]
+        assert events == [
+            ("2", Arm.CANARY, 503, False),
+            ("1", Arm.STABLE, 200, True),
+        ]
+        # From now on the candidate is not even tried.
+        await world.handler.predict(call_of("w1"))
+        assert world.recorder.events[-1].version == "1"
+        assert len(world.recorder.events) == 3
+
+
+async def test_a_forced_version_answers_or_fails_alone() -> None:
+    endpoint = endpoint_of(ONE.ref, packages=[ONE.ref, TWO.ref])
+    async with world_of(endpoint) as world:
+        answer = await world.handler.predict(call_of("w1", forced_version="2"))
+        assert (answer.ref, answer.arm) == (TWO.ref, Arm.FORCED)
+        world.engine.holds = {ONE.name}
+        await refused(world, call_of("w1", forced_version="2"), ModelUnavailableError)
+    assert [e.arm for e in world.recorder.events] == [Arm.FORCED, Arm.FORCED]
+
+
+async def test_a_caller_that_hangs_up_is_recorded_and_leaves_the_queue() -> None:
+    engine = ObedientEngine(held=asyncio.Event())
+    async with world_of(endpoint_of(ONE.ref), engine) as world:
+        request = asyncio.create_task(world.handler.predict(call_of("w1")))
+        await turns()
+        request.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await request
+        assert [(e.status, e.answered) for e in world.recorder.events] == [(499, True)]
+
+
+async def test_a_new_version_answers_without_a_failed_request() -> None:
+    engine = ObedientEngine(held=asyncio.Event())
+    async with world_of(endpoint_of(ONE.ref), engine) as world:
+        before = [asyncio.create_task(world.handler.predict(call_of("w1"))) for _ in range(20)]
+        await turns()
+        world.serve(endpoint_of(TWO.ref, packages=[ONE.ref, TWO.ref]))
+        after = [asyncio.create_task(world.handler.predict(call_of("w1"))) for _ in range(20)]
+        await turns()
+        assert engine.held is not None
+        engine.held.set()
+        assert {answer.ref for answer in await asyncio.gather(*before)} == {ONE.ref}
+        assert {answer.ref for answer in await asyncio.gather(*after)} == {TWO.ref}
+
+
+async def test_a_gateway_that_goes_away_answers_what_it_began_and_refuses_the_rest() -> None:
+    engine = ObedientEngine(held=asyncio.Event())
+    async with world_of(endpoint_of(ONE.ref), engine) as world:
+        begun = asyncio.create_task(world.handler.predict(call_of("w1")))
+        await turns()
+        world.handler.stop_being_ready()
+        assert not world.handler.ready
+        late = asyncio.create_task(world.handler.predict(call_of("w1")))
+        await turns()
+        drained = asyncio.create_task(world.handler.drained())
+        await turns()
+        assert not drained.done()
+        error = await refused(world, call_of("w1"), ShuttingDownError)
+        assert error.status is HTTPStatus.SERVICE_UNAVAILABLE
+        assert engine.held is not None
+        engine.held.set()
+        await asyncio.gather(begun, late, drained)
+    assert sorted(world.statuses) == [200, 200, 503]
+
+
+async def test_views_say_whether_a_triton_serves_now() -> None:
+    async with world_of(endpoint_of(ONE.ref)) as world:
+        handler = world.handler
+        assert handler.describe("sentiment").ready
+        assert handler.endpoints() == ("sentiment",)
+        for replica in handler.serving.lanes[ONE.ref.package].replicas:
+            replica.breaker.fail(0.0)
+        assert not handler.describe("sentiment").ready
+        assert handler.ready  # another gateway would have no other Triton
+        with pytest.raises(UnknownEndpointError):
+            handler.describe("other")
+
+
+def handler_that_has_read_nothing() -> Handler:
+    return Handler(MemoryRecorder(), Metrics(), RateLimits(), TokenBudget(1000))
+
+
+def test_a_gateway_that_has_read_no_endpoints_yet_says_so_and_not_that_there_is_none() -> None:
+    handler = handler_that_has_read_nothing()
+    with pytest.raises(UnknownEndpointError) as caught:
+        handler.describe("sentiment")
+    assert (caught.value.status, caught.value.code) == (503, "starting")
+    assert caught.value.retry_after_seconds
+    handler.serve(Serving(RoutingTable(), {}, {}))  # it has read that there are none
+    with pytest.raises(UnknownEndpointError) as caught:
+        handler.describe("sentiment")
+    assert (caught.value.status, caught.value.code) == (404, "unknown_endpoint")
+
+
+async def test_every_attempt_is_traced_and_counted() -> None:
+    async with world_of(endpoint_of(ONE.ref)) as world:
+        await world.handler.predict(call_of("w1"))
+        await refused(world, call_of("w1", forced_version="9"), UnknownVersionError)
+    assert len(world.spans.seen) == 1
+    text = world.metrics.render().decode()
+    assert (
+        'headrace_gateway_attempts_total{arm="stable",endpoint="sentiment",'
+        'status="200",version="1"} 1.0'
+    ) in text
+    assert 'reason="unknown_version",status="404"} 1.0' in text
+
+
+async def test_tokens_in_flight_are_told_at_0_too_and_until_the_last_is_back() -> None:
+    engine = ObedientEngine(held=asyncio.Event())
+    async with world_of(endpoint_of(ONE.ref), engine) as world:
+        # Without a series at 0 an autoscaler by this metric knows of no pod that idles.
+        assert world.handler.tokens_in_flight() == {"sentiment": 0}
+        request = asyncio.create_task(world.handler.predict(call_of(text_of(8))))
+        await turns()
+        assert world.handler.tokens_in_flight() == {"sentiment": 8}
+        world.serve(endpoint_of(ONE.ref, name="other"))
+        assert world.handler.tokens_in_flight() == {"sentiment": 8, "other": 0}
+        assert engine.held is not None
+        engine.held.set()
+        await request
+        assert world.handler.tokens_in_flight() == {"other": 0}
+
+
+async def test_without_room_a_request_is_refused_before_its_body_is_read() -> None:
+    engine = ObedientEngine(held=asyncio.Event())
+    limits = Limits(max_tokens_in_flight=8)
+    async with world_of(endpoint_of(ONE.ref, limits=limits), engine) as world:
+        world.handler.check_room("sentiment", Arrival())
+        first = asyncio.create_task(world.handler.predict(call_of(text_of(8))))
+        await turns()
+        with pytest.raises(OverloadedError) as caught:
+            world.handler.check_room("sentiment", Arrival())
+        assert caught.value.retry_after_seconds
+        with pytest.raises(UnknownEndpointError):
+            world.handler.check_room("other", Arrival())
+        assert engine.held is not None
+        engine.held.set()
+        await first
+        world.handler.check_room("sentiment", Arrival())
+
+
+async def test_however_many_arrive_together_each_ends_once() -> None:
+    text = " ".join(f"word{number}" for number in range(900))
+    async with world_of(endpoint_of(ONE.ref)) as world:
+        calls = [call_of(text, timeout=1.0, request_id=str(number)) for number in range(400)]
+        ends = await asyncio.gather(*map(world.handler.predict, calls), return_exceptions=True)
+        kinds = (Answer, OverloadedError, DeadlineExceededError)
+        assert all(isinstance(end, kinds) for end in ends)
+        assert any(isinstance(end, Answer) for end in ends)
+        assert len(world.statuses) == 400

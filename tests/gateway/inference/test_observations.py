@@ -1,0 +1,164 @@
+"""Users' own preprocessing: it changes texts and observes, and its failure is nobody's error."""
+
+import math
+from collections.abc import Sequence
+from importlib.metadata import EntryPoint
+
+import pytest
+from gateway_world import call_of, endpoint_of, text_of
+from handler_world import ONE, TWO, World, world_of
+
+from contracts.endpoint import Arm, EndpointSpec
+from contracts.events import Latency, PredictionEvent, StatisticSpec, decode
+from contracts.rollout import StatisticKind
+from contracts.rollout import StatisticSpec as Declaration
+from gateway.events.buffer import EventBuffer
+from gateway.events.outbox import Outbox
+from gateway.inference.observations import GROUP, MOST_VALUES, State, declared_by, find_hooks
+from gateway.telemetry.metrics import Metrics
+
+
+class Shouting:
+    """Leaves the first word alone and observes how many there were."""
+
+    def preprocess(self, texts: Sequence[str], state: State) -> Sequence[str] | None:
+        for text in texts:
+            state.observe("words", len(text.split()))
+            state.observe("kind", "long" if len(text) > 5 else "short")
+        return [text.split()[0] for text in texts]
+
+
+class Returning:
+    """Returns what it was given to return, or raises it."""
+
+    def __init__(self, given: object) -> None:
+        self._given = given
+
+    def preprocess(self, texts: Sequence[str], state: State) -> Sequence[str] | None:
+        state.observe("seen", 1)
+        if isinstance(self._given, Exception):
+            raise self._given
+        return self._given  # type: ignore[return-value]  # what users may return in spite of us
+
+
+def failures(world: World) -> list[str]:
+    lines = world.metrics.render().decode().splitlines()
+    return [line for line in lines if line.startswith("headrace_gateway_preprocessor_failures_t")]
+
+
+async def test_the_model_sees_what_the_hook_leaves_and_the_event_what_it_observed() -> None:
+    async with world_of(endpoint_of(ONE.ref), hook=Shouting()) as world:
+        answer = await world.handler.predict(call_of(text_of(4), "w1"))
+    assert answer.tokens == [1, 1]
+    (event,) = world.recorder.events
+    assert event.observations == {"words": [4.0, 1.0], "kind": ["long", "short"]}
+
+
+async def test_a_second_attempt_and_a_copy_carry_the_same_observations() -> None:
+    endpoint = endpoint_of(ONE.ref, canary=TWO.ref, weight=100, rollout="r")
+    async with world_of(endpoint, hook=Shouting()) as world:
+        world.engine.holds = {ONE.name}
+        await world.handler.predict(call_of("w1"))
+    assert [event.observations["words"] for event in world.recorder.events] == [[1.0], [1.0]]
+
+
+async def test_a_hook_that_leaves_the_texts_alone_costs_nothing() -> None:
+    async with world_of(endpoint_of(ONE.ref), hook=Returning(None)) as world:
+        answer = await world.handler.predict(call_of(text_of(4)))
+    assert answer.tokens == [4]
+    assert failures(world) == []
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        (RuntimeError("of the user"), "RuntimeError"),
+        (["one", "too many"], "ValueError"),
+        ("text", "ValueError"),
+        ([7], "TypeError"),
+        (7, "TypeError"),
+    ],
+)
+async def test_a_hook_that_fails_is_counted_and_its_request_answered(
+    given: object, reason: str
+) -> None:
+    async with world_of(endpoint_of(ONE.ref), hook=Returning(given)) as world:
+        answer = await world.handler.predict(call_of(text_of(4)))
+    assert answer.tokens == [4]
+    assert world.recorder.events[0].observations == {"seen": [1.0]}
+    (line,) = failures(world)
+    assert f'reason="{reason}"' in line
+    assert line.endswith(" 1.0")
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, "x" * 101])
+def test_what_can_t_be_counted_is_not_observed(value: float | str) -> None:
+    state = State("e", "r")
+    with pytest.raises(ValueError, match="name"):
+        state.observe("name", value)
+    assert state.observed == {}
+
+
+def test_what_one_request_observes_is_bounded() -> None:
+    state = State("e", "r")
+    for number in range(MOST_VALUES):
+        state.observe("n", number)
+    with pytest.raises(ValueError, match="more than"):
+        state.observe("n", 1)
+
+
+def test_a_message_carries_the_declarations_of_what_it_holds() -> None:
+    spec = EndpointSpec(
+        model="m",
+        statistics=(
+            Declaration(name="words", kind=StatisticKind.HISTOGRAM, edges=(1.0, 10.0)),
+            Declaration(name="kind", kind=StatisticKind.CATEGORY, values=("long", "short")),
+        ),
+    )
+    endpoint = endpoint_of(ONE.ref).model_copy(update={"spec": spec})
+    buffer = EventBuffer(capacity_records=100, wake_events=100)
+    outbox = Outbox(buffer, gateway="g", declared=lambda _: declared_by(endpoint))
+    every: list[dict[str, list[float | str]]] = [{}, {"words": [3.0]}]
+    for observed in every:
+        buffer.attempt(event_with(observed))
+        message = outbox.message()
+        assert message is not None
+        outbox.acknowledged()
+        found = decode(message.payload).statistics
+        wanted = [
+            StatisticSpec("words", "histogram", [1.0, 10.0], []),
+            StatisticSpec("kind", "category", [], ["long", "short"]),
+        ]
+        assert found == ({"sentiment": wanted} if observed else {})
+
+
+def event_with(observed: dict[str, list[float | str]]) -> PredictionEvent:
+    return PredictionEvent(
+        request_id="r",
+        time=0.0,
+        endpoint="sentiment",
+        version="1",
+        package="p",
+        arm=Arm.STABLE,
+        status=200,
+        answered=True,
+        latency=Latency(0, 0, 0, 0, 0),
+        observations=observed,
+    )
+
+
+def test_a_hook_that_can_t_be_loaded_is_said_and_left_out(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    broken = EntryPoint("broken", "no_such_module:Nothing", GROUP)
+    assert find_hooks(Metrics(), [broken]) is None
+    assert "can't be loaded" in caplog.text
+    assert find_hooks(Metrics(), []) is None
+
+
+def test_an_installed_hook_serves_the_endpoint_that_it_is_named_for() -> None:
+    point = EntryPoint("sentiment", "collections:Counter", GROUP)
+    hooks = find_hooks(Metrics(), [point])
+    assert hooks is not None
+    other = call_of("w1", endpoint="other")
+    assert hooks.run(other) is other

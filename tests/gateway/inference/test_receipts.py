@@ -1,0 +1,141 @@
+"""A receipt says what was answered, to us alone, and nobody else can make one."""
+
+import stat
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from contracts.endpoint import Arm
+from contracts.events import Latency, PredictionEvent, TextRecord
+from gateway.errors import BadRequestError, ReceiptExpiredError
+from gateway.inference.receipts import (
+    MOST_TEXTS,
+    ReceiptKeyError,
+    Receipts,
+    make_key_file,
+    read_keys,
+)
+
+DAY = 86400.0
+KEY, OTHER = b"k" * 32, b"o" * 32
+receipts = Receipts([KEY], 30 * DAY)
+
+
+def event_of(*texts: TextRecord, arm: Arm = Arm.CANARY) -> PredictionEvent:
+    return PredictionEvent(
+        request_id="r-1",
+        time=1000.0,
+        endpoint="sentiment",
+        version="7",
+        package="ab" * 32,
+        arm=arm,
+        status=200,
+        answered=True,
+        latency=Latency(0, 0, 0, 0, 0),
+        texts=list(texts),
+        caller=2**64 - 1,
+    )
+
+
+def answered(label: str, score: float) -> TextRecord:
+    return TextRecord(3, 2, 0, False, label, score)
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["positive", "negative", "ñ", ""]), st.floats(0, 1)), max_size=40
+    ),
+    st.sampled_from(Arm),
+)
+def test_what_was_issued_is_read(answers: list[tuple[str, float]], arm: Arm) -> None:
+    event = event_of(*[answered(label, score) for label, score in answers], arm=arm)
+    receipt = receipts.read(receipts.issue(event), now=1000.0)
+    assert (receipt.endpoint, receipt.version, receipt.package.hex()) == (
+        "sentiment",
+        "7",
+        "ab" * 32,
+    )
+    assert (receipt.arm, receipt.request_id, receipt.caller) == (arm, "r-1", 2**64 - 1)
+    found = receipt.answered()
+    assert [label for label, _ in found] == [label for label, _ in answers]
+    assert [score for _, score in found] == pytest.approx([score for _, score in answers], abs=1e-5)
+
+
+def test_vectors_leave_nothing_to_correct() -> None:
+    event = event_of(TextRecord(3, 2, 0, False, norm=1.0))
+    assert receipts.read(receipts.issue(event), 1000.0).answered() == []
+
+
+def test_a_receipt_of_usual_size_is_a_small_header() -> None:
+    one = receipts.issue(event_of(answered("positive", 0.9)))
+    many = receipts.issue(event_of(*[answered("positive", 0.9)] * 256))
+    most = receipts.issue(event_of(*[answered("positive", 0.9)] * MOST_TEXTS))
+    assert len(one) < 170
+    assert len(many) < 1600
+    assert len(most) < 6000
+    assert set(one) <= set("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_")
+
+
+def test_more_texts_than_a_header_holds_get_no_receipt() -> None:
+    assert receipts.issue(event_of(*[answered("positive", 0.9)] * (MOST_TEXTS + 1))) == ""
+
+
+@given(st.data())
+def test_a_receipt_that_was_touched_is_refused(data: st.DataObject) -> None:
+    good = receipts.issue(event_of(answered("positive", 0.9)))
+    at = data.draw(st.integers(0, len(good) - 2))  # the last character has bits to spare
+    letter = data.draw(st.sampled_from("abcXYZ019-_").filter(lambda c: c != good[at]))
+    with pytest.raises(BadRequestError, match="receipt"):
+        receipts.read(good[:at] + letter + good[at + 1 :], 1000.0)
+
+
+@given(st.text(max_size=300))
+def test_what_was_never_issued_is_refused(text: str) -> None:
+    with pytest.raises(BadRequestError, match="receipt"):
+        receipts.read(text, 1000.0)
+
+
+def test_another_gateways_receipt_is_read_with_its_key_alone() -> None:
+    text = Receipts([OTHER], DAY).issue(event_of(answered("positive", 0.9)))
+    with pytest.raises(BadRequestError):
+        receipts.read(text, 1000.0)
+    # As after a change of keys: the new one signs, the old one is still good.
+    assert Receipts([KEY, OTHER], DAY).read(text, 1000.0).request_id == "r-1"
+
+
+def test_an_old_answer_takes_no_feedback() -> None:
+    text = receipts.issue(event_of(answered("positive", 0.9)))
+    assert receipts.read(text, 1000.0 + 30 * DAY)
+    with pytest.raises(ReceiptExpiredError, match="30 days"):
+        receipts.read(text, 1001.0 + 30 * DAY)
+
+
+def test_a_key_file_is_made_once_for_its_owner_alone(tmp_path: Path) -> None:
+    path = tmp_path / "home" / "receipt-keys"
+    make_key_file(path)
+    keys = read_keys(path)
+    assert [len(key) for key in keys] == [32]
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    make_key_file(path)
+    assert read_keys(path) == keys
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_a_key_file_says_what_is_wrong_and_never_what_is_in_it(tmp_path: Path) -> None:
+    path = tmp_path / "keys"
+    with pytest.raises(ReceiptKeyError, match="can't be read"):
+        read_keys(path)
+    path.write_text("# nothing yet\n\n")
+    with pytest.raises(ReceiptKeyError, match="no key"):
+        read_keys(path)
+    path.write_text(f"{KEY.hex()}\nsecret\n")
+    with pytest.raises(ReceiptKeyError, match="line 2") as caught:
+        read_keys(path)
+    assert "secret" not in str(caught.value)
+
+
+def test_receipts_without_a_key_are_a_defect() -> None:
+    with pytest.raises(ValueError, match="at least one key"):
+        Receipts([], DAY)

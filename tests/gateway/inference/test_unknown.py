@@ -1,0 +1,59 @@
+"""Words that became UNK are in the events of endpoints that ask for them, and of no other."""
+
+import asyncio
+
+import pytest
+from gateway_world import call_of, endpoint_of, text_of, turns
+from handler_world import ONE, TWO, world_of
+
+from contracts.endpoint import Arm, ModelEndpoint, UnkWords
+from gateway.inference.unknown import LONGEST_WORD, MOST_CHARACTERS, MOST_WORDS
+
+
+def asking(endpoint: ModelEndpoint) -> ModelEndpoint:
+    spec = endpoint.spec.model_copy(update={"unk_words": UnkWords(enabled=True)})
+    return endpoint.model_copy(update={"spec": spec})
+
+
+async def test_by_default_no_word_leaves_the_gateway() -> None:
+    async with world_of(endpoint_of(ONE.ref)) as world:
+        await world.handler.predict(call_of("secret w1"))
+    (event,) = world.recorder.events
+    assert event.texts[0].unk == 1
+    assert event.unk_words == []
+
+
+async def test_where_they_are_asked_for_they_are_in_the_event() -> None:
+    async with world_of(asking(endpoint_of(ONE.ref))) as world:
+        await world.handler.predict(call_of("corona w1", text_of(3), "w2 Zoom corona"))
+    (event,) = world.recorder.events
+    assert event.unk_words == ["corona", "Zoom", "corona"]
+
+
+async def test_copies_carry_them_too() -> None:
+    endpoint = asking(endpoint_of(ONE.ref, shadow=TWO.ref, rollout="r"))
+    async with world_of(endpoint) as world:
+        await world.handler.predict(call_of("corona w1"))
+        async with asyncio.timeout(60):
+            while world.shadows.waiting or world.shadows.out:
+                await turns(1)
+    assert {event.arm: event.unk_words for event in world.recorder.events} == {
+        Arm.STABLE: ["corona"],
+        Arm.SHADOW: ["corona"],
+    }
+
+
+@pytest.mark.parametrize(
+    ("texts", "found"),
+    [
+        (["x" * 1000], ["x" * LONGEST_WORD]),
+        (["y " * 16] * 4, ["y"] * MOST_WORDS),
+        (["z w1 " * (MOST_CHARACTERS // 4), "short"], ["short"]),
+        (["w1 " * MOST_CHARACTERS, "short"], ["short"]),
+    ],
+    ids=["long words are cut", "some words", "long texts are passed", "known words cost nothing"],
+)
+async def test_what_is_looked_at_is_bounded(texts: list[str], found: list[str]) -> None:
+    async with world_of(asking(endpoint_of(ONE.ref))) as world:
+        await world.handler.predict(call_of(*texts))
+    assert world.recorder.events[0].unk_words == found

@@ -1,0 +1,201 @@
+"""Which version answers: forced, sticky by weight, and never one that can't be served."""
+
+from collections.abc import Iterable
+
+import pytest
+from gateway_world import endpoint_of, model_of
+
+from contracts.endpoint import Arm, ModelEndpoint
+from contracts.model import ModelRef
+from gateway.errors import ModelUnavailableError, UnknownEndpointError, UnknownVersionError
+from gateway.routing.routes import RoutingTable, build_table
+from gateway.state.packages import ServedModel
+
+ONE, TWO = model_of("1"), model_of("2")
+
+
+def table_of(
+    *endpoints: ModelEndpoint,
+    opened: Iterable[ServedModel] = (ONE, TWO),
+    previous: RoutingTable | None = None,
+    serving: Iterable[ModelRef] = (ONE.ref, TWO.ref),
+    withheld: Iterable[str] = (),
+) -> RoutingTable:
+    by_package = {model.ref.package: model for model in opened}
+    served, held = set(serving).__contains__, set(withheld)
+    return build_table(endpoints, by_package, previous or RoutingTable(), served, held)
+
+
+def test_stable_answers_everybody() -> None:
+    routes = table_of(endpoint_of(ONE.ref))["sentiment"]
+    ways = {routes.choose(f"caller-{number}").model.ref for number in range(100)}
+    assert ways == {ONE.ref}
+    assert routes.choose("anybody").arm is Arm.STABLE
+
+
+def test_an_unknown_endpoint_is_told_so() -> None:
+    with pytest.raises(UnknownEndpointError, match="other"):
+        table_of(endpoint_of(ONE.ref))["other"]
+
+
+def test_a_caller_stays_on_its_arm() -> None:
+    endpoint = endpoint_of(ONE.ref, canary=TWO.ref, weight=30)
+    routes = table_of(endpoint)["sentiment"]
+    again = table_of(endpoint)["sentiment"]
+    arms = [routes.choose(f"caller-{number}").arm for number in range(500)]
+    assert arms == [again.choose(f"caller-{number}").arm for number in range(500)]
+    assert 100 < arms.count(Arm.CANARY) < 200
+
+
+def test_a_canary_whose_package_is_not_at_hand_gets_nobody() -> None:
+    routes = table_of(endpoint_of(ONE.ref, canary=TWO.ref, weight=90), opened=[ONE])["sentiment"]
+    assert {routes.choose(str(number)).model.ref for number in range(50)} == {ONE.ref}
+
+
+def test_a_forced_version_is_one_that_the_endpoint_holds() -> None:
+    routes = table_of(endpoint_of(ONE.ref, packages=[ONE.ref, TWO.ref]))["sentiment"]
+    way = routes.choose("caller", "2")
+    assert (way.arm, way.model.ref) == (Arm.FORCED, TWO.ref)
+    with pytest.raises(UnknownVersionError, match="'9'"):
+        routes.choose("caller", "9")
+
+
+def test_an_endpoint_without_a_version_says_come_back() -> None:
+    routes = table_of(endpoint_of(None))["sentiment"]
+    with pytest.raises(ModelUnavailableError) as refused:
+        routes.choose("caller")
+    assert refused.value.retry_after_seconds
+
+
+def test_the_old_version_answers_until_the_new_one_can() -> None:
+    before = table_of(endpoint_of(ONE.ref))
+    new = endpoint_of(TWO.ref, packages=[ONE.ref, TWO.ref])
+    unopened = table_of(new, opened=[ONE], previous=before)
+    assert unopened["sentiment"].choose("caller").model is ONE
+    unloaded = table_of(new, previous=unopened, serving=[ONE.ref])
+    assert unloaded["sentiment"].choose("caller").model is ONE
+    ready = table_of(new, previous=unloaded)
+    assert ready["sentiment"].choose("caller").model is TWO
+
+
+def test_an_old_version_that_nobody_holds_any_more_does_not_block_the_new_one() -> None:
+    before = table_of(endpoint_of(ONE.ref))
+    after = table_of(endpoint_of(TWO.ref), previous=before, serving=[])
+    assert after["sentiment"].choose("caller").model is TWO
+
+
+def test_an_endpoint_that_was_deleted_is_gone() -> None:
+    assert "sentiment" not in table_of(previous=table_of(endpoint_of(ONE.ref))).endpoints
+
+
+def test_a_table_names_every_package_that_it_needs() -> None:
+    endpoint = endpoint_of(ONE.ref, packages=[ONE.ref, TWO.ref])
+    assert table_of(endpoint).models() == {ONE.ref.package: ONE, TWO.ref.package: TWO}
+
+
+def arms_of(endpoint: ModelEndpoint, callers: int = 4000) -> list[tuple[Arm, str]]:
+    routes = table_of(endpoint)["sentiment"]
+    ways = [routes.choose(f"caller-{number}") for number in range(callers)]
+    return [(way.arm, way.model.ref.version) for way in ways]
+
+
+def test_whoever_met_the_new_version_keeps_it_through_growth_promotion_and_the_end() -> None:
+    stages = [
+        endpoint_of(ONE.ref, canary=TWO.ref, weight=5, rollout="r"),
+        endpoint_of(ONE.ref, canary=TWO.ref, weight=50, rollout="r"),
+        endpoint_of(TWO.ref, control=ONE.ref, weight=5, rollout="r"),
+        endpoint_of(TWO.ref, packages=[ONE.ref, TWO.ref]),
+    ]
+    met = [
+        {number for number, (_, version) in enumerate(arms_of(stage)) if version == "2"}
+        for stage in stages
+    ]
+    assert met[0] < met[1] < met[2] < met[3] == set(range(4000))
+
+
+def test_a_control_keeps_its_share_of_callers_after_promotion() -> None:
+    arms = arms_of(endpoint_of(TWO.ref, control=ONE.ref, weight=5, rollout="r"))
+    assert set(arms) == {(Arm.STABLE, "2"), (Arm.CONTROL, "1")}
+    assert 150 < arms.count((Arm.CONTROL, "1")) < 250
+
+
+def test_a_control_that_is_not_at_hand_leaves_its_callers_to_stable() -> None:
+    endpoint = endpoint_of(TWO.ref, control=ONE.ref, weight=40, rollout="r")
+    routes = table_of(endpoint, opened=[TWO])["sentiment"]
+    assert {routes.choose(str(number)).model.ref for number in range(50)} == {TWO.ref}
+
+
+def test_another_rollout_meets_other_callers_first() -> None:
+    def met(rollout: str) -> set[int]:
+        endpoint = endpoint_of(ONE.ref, canary=TWO.ref, weight=10, rollout=rollout)
+        return {n for n, (arm, _) in enumerate(arms_of(endpoint)) if arm is Arm.CANARY}
+
+    assert met("a") == met("a")
+    assert len(met("a") & met("b")) < 0.3 * len(met("a"))
+
+
+def test_a_shadow_gets_no_callers_but_its_share_of_copies() -> None:
+    endpoint = endpoint_of(ONE.ref, shadow=TWO.ref, shadowed=25, rollout="r")
+    routes = table_of(endpoint)["sentiment"]
+    assert {routes.choose(str(number)).model.ref for number in range(50)} == {ONE.ref}
+    assert routes.shadow is not None
+    assert (routes.shadow.way.arm, routes.shadow.way.model) == (Arm.SHADOW, TWO)
+    copied = sum(routes.shadow.takes(f"request-{number}") for number in range(4000))
+    assert 850 < copied < 1150
+
+
+def test_a_shadow_that_is_not_at_hand_gets_no_copies() -> None:
+    endpoint = endpoint_of(ONE.ref, shadow=TWO.ref, rollout="r")
+    assert table_of(endpoint, opened=[ONE])["sentiment"].shadow is None
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "arm", "other"),
+    [
+        (endpoint_of(ONE.ref, canary=TWO.ref, weight=50), Arm.CANARY, Arm.STABLE),
+        (endpoint_of(ONE.ref, canary=TWO.ref, weight=50), Arm.STABLE, None),
+        (endpoint_of(TWO.ref, control=ONE.ref, weight=50), Arm.STABLE, Arm.CONTROL),
+        (endpoint_of(TWO.ref, control=ONE.ref, weight=50), Arm.CONTROL, Arm.STABLE),
+    ],
+)
+def test_where_a_version_fails_the_other_one_of_the_rollout_answers(
+    endpoint: ModelEndpoint, arm: Arm, other: Arm | None
+) -> None:
+    routes = table_of(endpoint)["sentiment"]
+    (way,) = [way for way in routes.ways if way.arm is arm]
+    found = routes.instead_of(way)
+    assert (None if found is None else found.arm) is other
+    assert routes.instead_of(routes.choose("caller", "1")) is None
+
+
+def test_a_candidate_that_is_withheld_gets_nobody_and_everybody_when_it_is_given_back() -> None:
+    mine = endpoint_of(ONE.ref, canary=TWO.ref, weight=50, rollout="r", packages=[ONE.ref, TWO.ref])
+    other = endpoint_of(ONE.ref, canary=TWO.ref, weight=50, rollout="r", name="other")
+    callers = [f"caller-{number}" for number in range(200)]
+
+    def versions(table: RoutingTable, name: str) -> list[str]:
+        return [table[name].choose(caller).model.ref.version for caller in callers]
+
+    before = table_of(mine, other)
+    during = table_of(mine, other, previous=before, withheld=["sentiment"])
+    assert set(versions(during, "sentiment")) == {"1"}
+    assert versions(during, "other") == versions(before, "other")
+    assert during["sentiment"].choose("whoever asks for it", "2").arm is Arm.FORCED
+    after = table_of(mine, other, previous=during)
+    assert versions(after, "sentiment") == versions(before, "sentiment")
+    assert set(versions(after, "sentiment")) == {"1", "2"}
+
+
+def test_a_shadow_that_is_withheld_gets_no_copies() -> None:
+    endpoint = endpoint_of(ONE.ref, shadow=TWO.ref, rollout="r")
+    assert table_of(endpoint)["sentiment"].shadow is not None
+    assert table_of(endpoint, withheld=["sentiment"])["sentiment"].shadow is None
+
+
+def test_withholding_leaves_the_control_of_a_bake_alone() -> None:
+    endpoint = endpoint_of(TWO.ref, control=ONE.ref, weight=5, rollout="r")
+    plain, held = table_of(endpoint)["sentiment"], table_of(endpoint, withheld=["sentiment"])
+    callers = [f"caller-{number}" for number in range(500)]
+    arms = [held["sentiment"].choose(caller).arm for caller in callers]
+    assert arms == [plain.choose(caller).arm for caller in callers]
+    assert set(arms) == {Arm.STABLE, Arm.CONTROL}

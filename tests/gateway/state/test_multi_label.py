@@ -1,0 +1,119 @@
+"""Classifiers whose labels stand each on its own, from their package to a caller's answer."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import httpx
+import numpy as np
+import pytest
+from front_fakes import FakeKeys, FakeMetrics, FakeRecorder
+from gateway_world import MemoryRecorder, ObedientEngine, endpoint_of, manifest_of, tokenizer_json
+from numpy.typing import NDArray
+from reconciler_world import Told
+
+from contracts.model import ModelRef
+from gateway.admission.front import Front
+from gateway.admission.rate_limits import RateLimits
+from gateway.admission.token_budget import TokenBudget
+from gateway.app import create_app
+from gateway.engine.fleet import Fleet
+from gateway.http.limits import HttpLimits
+from gateway.inference.handler import Handler, Serving
+from gateway.state.packages import ServedModel, open_package
+from gateway.state.reconcile import Reconciler
+from gateway.state.sources import Sources
+from gateway.telemetry.metrics import Metrics
+
+LOGITS = (2.0, -1.0)
+SOFTMAX = [1 / (1 + np.exp(-3.0)), 1 / (1 + np.exp(3.0))]
+SIGMOID = [1 / (1 + np.exp(-2.0)), 1 / (1 + np.exp(1.0))]
+
+
+def package(name: str, *labels: str, multi_label: bool = False) -> ServedModel:
+    """A package as it comes out of a store."""
+    manifest = manifest_of(model=name, labels=labels, multi_label=multi_label)
+    return open_package(manifest.ref(), manifest.canonical(), tokenizer_json())
+
+
+SENTIMENT = package("sentiment", "negative", "positive")
+TOPICS = package("topics", "sport", "money", multi_label=True)
+TOXIC = package("toxic", "toxic")
+MODELS = (SENTIMENT, TOPICS, TOXIC)
+
+
+class Shelf:
+    """A store with the three packages."""
+
+    def open(self, ref: ModelRef) -> ServedModel:
+        """See ``PackageSource``."""
+        return next(model for model in MODELS if model.ref == ref)
+
+    def forget(self, ref: ModelRef) -> None:
+        """See ``PackageSource``."""
+
+
+def same_logits(ids: NDArray[np.int64]) -> NDArray[np.float32]:
+    """Two labels' logits, whatever the text."""
+    return np.tile(np.array(LOGITS, np.float32), (len(ids), 1))
+
+
+@asynccontextmanager
+async def gateway() -> AsyncIterator[httpx.AsyncClient]:
+    """HTTP, handler and reconciler as in a gateway, over an engine that obeys."""
+    one_label = ObedientEngine(answer=lambda ids: same_logits(ids)[:, :1])
+    engine = ObedientEngine(answer=same_logits, others={TOXIC.name: one_label})
+    metrics, recorder, served = Metrics(), MemoryRecorder(), asyncio.Event()
+    handler = Handler(recorder, metrics, RateLimits(), TokenBudget(10_000))
+
+    def serve(state: Serving) -> None:
+        handler.serve(state)
+        lanes = state.lanes.values()
+        if len(lanes) == len(MODELS) and all(lane.serves for lane in lanes):
+            served.set()
+
+    endpoints = (endpoint_of(model.ref, name=model.ref.model) for model in MODELS)
+    reconciler = Reconciler(
+        sources=Sources(Told(*endpoints), Told(), Told()),
+        packages=Shelf(),
+        fleet=Fleet(lambda _: engine, ahead=2),
+        addresses=("t:1",),
+        meter=metrics,
+        serve=serve,
+    )
+    front = Front(handler, FakeKeys(), FakeRecorder(), FakeMetrics(), None)
+    transport = httpx.ASGITransport(create_app(front, HttpLimits()))
+    reconciler.start()
+    async with (
+        asyncio.timeout(60),
+        httpx.AsyncClient(transport=transport, base_url="http://gateway") as client,
+    ):
+        await served.wait()
+        yield client
+    await reconciler.close()
+
+
+async def ask(client: httpx.AsyncClient, name: str, function: str | None) -> httpx.Response:
+    parameters = {"top_k": None, "function_to_apply": function}
+    return await client.post(
+        f"/endpoints/{name}", json={"inputs": "w1 w2", "parameters": parameters}
+    )
+
+
+MADE_BY = {
+    "sentiment": ("softmax", "sigmoid", SOFTMAX),
+    "topics": ("sigmoid", "softmax", SIGMOID),
+    "toxic": ("sigmoid", "softmax", SIGMOID[:1]),
+}
+
+
+async def test_only_the_function_that_makes_an_endpoints_scores_may_be_asked_for() -> None:
+    async with gateway() as client:
+        for name, (function, other, scores) in MADE_BY.items():
+            for allowed in (function, None):
+                answer = await ask(client, name, allowed)
+                assert answer.status_code == 200, answer.text
+                assert [row["score"] for row in answer.json()] == pytest.approx(scores)
+            answer = await ask(client, name, other)
+            assert answer.status_code == 422
+            assert f"of {name} are made by {function}" in answer.json()["error"]["message"]

@@ -1,0 +1,247 @@
+"""What is served follows what is asked for, through every outage on the way there."""
+
+import asyncio
+from time import monotonic
+
+import numpy as np
+import pytest
+from gateway_world import ObedientEngine, call_of, endpoint_of, model_of, text_of
+from numpy.typing import NDArray
+from reconciler_world import Shelf, report_of, world_of
+
+from contracts.loading import CostPoint
+from gateway.batching.batcher import Lane
+from gateway.engine.protocol import Work
+from gateway.inference.handler import Serving
+
+pytestmark = pytest.mark.slow
+
+ONE, TWO = model_of("1"), model_of("2")
+
+
+class Timed(ObedientEngine):
+    """Takes the time of a small model; what that is, no test asks."""
+
+    async def infer(self, work: Work, timeout_seconds: float) -> NDArray[np.float32]:
+        """See ``Engine``."""
+        await asyncio.sleep(0.02)
+        return await super().infer(work, timeout_seconds)
+
+
+async def answer_two(lane: Lane) -> None:
+    """A text for each of two idle Tritons."""
+    texts = [lane.model.encoder.encode([text_of(3)]) for _ in range(2)]
+    jobs = [lane.submit(text, "sentiment", monotonic() + 30) for text in texts]
+    await asyncio.gather(*(job.future for job in jobs))
+
+
+async def test_an_endpoint_is_served_with_what_it_promises() -> None:
+    async with world_of(Shelf(ONE), endpoint_of(ONE.ref)) as world:
+        state = await world.until_stable(ONE)
+        view = state.views["sentiment"]
+        assert view.refs == (ONE.ref,)
+        assert view.labels == ("negative", "positive")
+        assert view.max_tokens == 16
+        assert state.complete
+
+
+async def test_an_endpoint_without_a_version_is_known_and_empty() -> None:
+    async with world_of(Shelf(), endpoint_of(None)) as world:
+        state = await world.until(lambda state: bool(state.views))
+        assert state.views["sentiment"].refs == ()
+        assert not state.views["sentiment"].ready
+        assert state.complete
+
+
+async def test_a_store_that_comes_back_is_found() -> None:
+    shelf = Shelf()
+    async with world_of(shelf, endpoint_of(ONE.ref)) as world:
+        await world.until(lambda _: shelf.tries >= 2)
+        # An old gateway may serve yet, and would be ended once this one were complete.
+        world.ahead = 60
+        tries = shelf.tries
+        await world.until(lambda _: shelf.tries > tries)
+        assert not any(state.complete for state in world.states)
+        shelf.models[ONE.ref.package] = ONE
+        state = await world.until_stable(ONE)
+        assert state.complete
+
+
+async def test_a_store_that_stays_away_keeps_others_unserved_for_a_while_only() -> None:
+    shelf = Shelf(ONE)
+    away = endpoint_of(TWO.ref, name="other")
+    async with world_of(shelf, endpoint_of(ONE.ref), away) as world:
+        await world.until_stable(ONE)
+        await world.until(lambda _: shelf.tries >= 3)
+        assert not world.states[-1].complete
+        world.ahead = 60
+        await world.until(lambda state: state.complete)
+        shelf.models[TWO.ref.package] = TWO
+        await world.until(lambda state: TWO.ref.package in state.lanes)
+        assert world.states[-1].complete
+
+
+async def test_a_mistake_in_opening_a_package_is_tried_again_and_keeps_no_other_unserved(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    shelf = Shelf(ONE)
+    shelf.bugs[TWO.ref.package] = KeyError("a mistake")
+    broken = endpoint_of(TWO.ref, name="other")
+    async with world_of(shelf, broken, endpoint_of(ONE.ref)) as world:
+        await world.until_stable(ONE)
+        await world.until(lambda _: shelf.tries >= 3)
+        shelf.models[TWO.ref.package] = TWO
+        del shelf.bugs[TWO.ref.package]
+        await world.until(lambda state: TWO.ref.package in state.lanes)
+    assert shelf.tries < 10  # with a pause between two tries
+    assert "a mistake" in caplog.text
+
+
+async def test_a_store_that_hangs_takes_no_thread_from_what_reads_large_bodies() -> None:
+    shelf = Shelf()
+    shelf.hangs.clear()
+    asked = tuple(endpoint_of(model_of(str(n)).ref, name=f"e{n}") for n in range(10, 50))
+    async with world_of(shelf, *asked) as world:
+        await world.until(lambda _: shelf.tries > 0)
+        assert await asyncio.to_thread(lambda: "read") == "read"
+        shelf.hangs.set()
+
+
+async def test_a_package_whose_endpoint_went_while_it_was_opened_is_let_go() -> None:
+    shelf = Shelf(ONE, TWO)
+    shelf.hangs.clear()
+    async with world_of(shelf, endpoint_of(ONE.ref)) as world:
+        await world.until(lambda _: shelf.tries == 1)
+        world.endpoints.say(endpoint_of(TWO.ref))
+        await world.until(lambda _: world.endpoints.queue.empty())
+        shelf.hangs.set()
+        await world.until_stable(TWO)
+        world.endpoints.say(endpoint_of(ONE.ref))
+        await world.until_stable(ONE)
+    assert shelf.tries == 3  # once more for the one that was let go
+
+
+async def test_the_old_version_answers_while_the_new_one_can_not_be_opened() -> None:
+    shelf = Shelf(ONE)
+    async with world_of(shelf, endpoint_of(ONE.ref)) as world:
+        await world.until_stable(ONE)
+        world.endpoints.say(endpoint_of(TWO.ref, packages=[ONE.ref, TWO.ref]))
+        seen = len(world.states)
+        await world.until(lambda _: shelf.tries >= 3)
+        assert {state.table["sentiment"].choose("x").model for state in world.states[seen:]} == {
+            ONE
+        }
+        shelf.models[TWO.ref.package] = TWO
+        await world.until_stable(TWO)
+
+
+async def test_the_old_version_answers_until_a_triton_holds_the_new_one() -> None:
+    async with world_of(Shelf(ONE, TWO), endpoint_of(ONE.ref)) as world:
+        engine = world.engines.setdefault("static:1", ObedientEngine())
+        engine.holds = {ONE.name}
+        await world.until_stable(ONE)
+        world.endpoints.say(endpoint_of(TWO.ref, packages=[ONE.ref, TWO.ref]))
+        await world.until(lambda state: TWO.ref.package in state.lanes)
+        assert world.states[-1].table["sentiment"].choose("x").model is ONE
+        engine.holds.add(TWO.name)
+        await world.until_stable(TWO)
+
+
+def counts(state: Serving) -> list[int]:
+    """Batches that each Triton runs at once of the first version, the fewest first."""
+    lane = state.lanes.get(ONE.ref.package)
+    return sorted(replica.instances for replica in lane.replicas) if lane is not None else []
+
+
+async def test_tritons_are_those_that_loaders_report_and_their_costs_are_taken() -> None:
+    points = (CostPoint(bucket=8, batch=4, milliseconds=250),)
+    async with world_of(Shelf(ONE), endpoint_of(ONE.ref), static=False) as world:
+        await world.until(lambda state: bool(state.lanes))
+        assert world.engines == {}
+        world.reports.say(report_of("a:1", ONE.ref, costs=points), report_of("b:1"))
+        state = await world.until_stable(ONE)
+        assert set(world.engines) == {"a:1", "b:1"}
+        assert state.lanes[ONE.ref.package].cost.seconds(8, 4) == pytest.approx(0.25)
+
+
+async def test_each_triton_runs_as_many_batches_as_its_loader_reports() -> None:
+    async with world_of(Shelf(ONE, TWO), endpoint_of(ONE.ref), static=False) as world:
+        world.reports.say(
+            report_of("a:1", ONE.ref, TWO.ref, instances=3), report_of("b:1", ONE.ref)
+        )
+        await world.until(lambda state: counts(state) == [1, 3])
+        world.reports.say(
+            report_of("a:1", ONE.ref, instances=2), report_of("b:1", ONE.ref, instances=4)
+        )
+        await world.until(lambda state: counts(state) == [2, 4])
+
+
+async def test_what_was_learnt_of_two_tritons_stays_though_their_loaders_measured_differently() -> (
+    None
+):
+    measured = {"a:1": 1000, "b:1": 2000}
+    async with world_of(Shelf(ONE), endpoint_of(ONE.ref), static=False) as world:
+        world.engines = {address: Timed() for address in measured}
+        reports = [
+            report_of(
+                address, ONE.ref, costs=(CostPoint(bucket=4, batch=1, milliseconds=milliseconds),)
+            )
+            for address, milliseconds in measured.items()
+        ]
+        world.reports.say(*reports)
+        lane = (await world.until_stable(ONE)).lanes[ONE.ref.package]
+        await world.until(lambda _: all(replica.serves for replica in lane.replicas))
+        while lane.cost.seconds(4, 1) > 0.3:  # both were measured at more than three times that
+            await answer_two(lane)
+        learnt = lane.cost.seconds(4, 1)
+        world.reports.say(*reports)
+        await world.until(lambda _: world.reports.queue.empty())
+        world.reconciler.reconcile()
+        assert lane.cost.seconds(4, 1) == learnt
+
+
+async def test_a_triton_that_came_back_costs_what_its_loader_measured_anew() -> None:
+    async def say(milliseconds: float) -> Lane:
+        point = CostPoint(bucket=4, batch=1, milliseconds=milliseconds)
+        world.reports.say(report_of("a:1", ONE.ref, costs=(point,)))
+        state = await world.until(lambda state: any(lane.replicas for lane in state.lanes.values()))
+        return state.lanes[ONE.ref.package]
+
+    async with world_of(Shelf(ONE), endpoint_of(ONE.ref), static=False) as world:
+        lane = await say(250)
+        assert lane.cost.seconds(4, 1) == pytest.approx(0.25)
+        world.reports.say()
+        await world.until(lambda _: not lane.replicas)
+        assert await say(500) is lane
+        assert lane.cost.seconds(4, 1) == pytest.approx(0.5)
+
+
+async def test_a_package_that_nobody_names_is_let_go() -> None:
+    async with world_of(Shelf(ONE, TWO), endpoint_of(ONE.ref)) as world:
+        await world.until_stable(ONE)
+        world.endpoints.say(endpoint_of(TWO.ref))
+        await world.until_stable(TWO)
+        await world.until(lambda _: len(world.reconciler.lanes) == 1)
+        assert [lane.model for lane in world.reconciler.lanes] == [TWO]
+        assert await asyncio.to_thread(world.shelf.forgotten.get, timeout=20) == ONE.ref
+        assert world.shelf.forgotten.empty()
+
+
+async def test_a_mistake_in_a_source_leaves_no_gateway_deaf(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with world_of(Shelf(ONE, TWO), endpoint_of(ONE.ref)) as world:
+        await world.until_stable(ONE)
+        world.endpoints.bugs.append(KeyError("a mistake"))
+        world.endpoints.say(endpoint_of(ONE.ref))
+        world.endpoints.say(endpoint_of(TWO.ref))
+        await world.until_stable(TWO)
+    assert "a mistake" in caplog.text
+
+
+async def test_an_endpoint_that_is_deleted_is_served_no_more() -> None:
+    async with world_of(Shelf(ONE), endpoint_of(ONE.ref)) as world:
+        await world.until_stable(ONE)
+        world.endpoints.say()
+        await world.until(lambda state: not state.views)
+        assert call_of("w1").endpoint not in world.states[-1].table.endpoints

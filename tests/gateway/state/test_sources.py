@@ -1,0 +1,175 @@
+"""The contract of the gateway's sources: folders and a cluster pass the same tests."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, aclosing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_kubernetes import NAMESPACE, Fake, fake_kubernetes
+from gateway_world import endpoint_of, model_of
+from kubeconfig_file import write_kubeconfig
+
+from contracts.endpoint import ModelEndpoint
+from gateway.settings import Settings
+from gateway.state.files import FolderSource
+from gateway.state.kubernetes import ClusterSource
+from gateway.state.sources import endpoint_source, report_source
+from service.kubernetes import endpoints
+from service.kubernetes.errors import AccessError
+from service.kubernetes.mirror import Mirror
+from service.kubernetes.watch import WatchPace
+
+PACE = WatchPace(first_pause_seconds=0.01, longest_pause_seconds=0.05)
+COLLECTION = endpoints.collection(NAMESPACE)
+
+Source = FolderSource[ModelEndpoint] | ClusterSource[ModelEndpoint]
+
+
+class World:
+    """A source, and hands to change what it sees."""
+
+    def __init__(
+        self,
+        source: Source,
+        write: Callable[[str, dict[str, Any]], None],
+        remove: Callable[[str], None],
+        outage: Callable[[], Callable[[], None]],
+    ) -> None:
+        self.source = source
+        self.write_document = write
+        self.remove = remove
+        self.outage = outage
+
+    def write(self, endpoint: ModelEndpoint) -> None:
+        self.write_document(endpoint.name, endpoint.model_dump(mode="json", by_alias=True))
+
+
+def in_a_folder(stack: ExitStack, folder: Path) -> World:
+    import json
+
+    del stack
+    folder.mkdir()
+
+    def write(name: str, document: dict[str, Any]) -> None:
+        aside = folder / ".aside"
+        aside.write_text(json.dumps(document))
+        aside.rename(folder / f"{name}.json")
+
+    def outage() -> Callable[[], None]:
+        elsewhere = folder.with_name("elsewhere")
+        folder.rename(elsewhere)
+
+        def come_back() -> None:
+            elsewhere.rename(folder)
+
+        return come_back
+
+    return World(
+        FolderSource(folder, ModelEndpoint, poll_seconds=0.01),
+        write,
+        lambda name: (folder / f"{name}.json").unlink(),
+        outage,
+    )
+
+
+def in_a_cluster(stack: ExitStack, folder: Path) -> World:
+    del folder
+    fake: Fake = stack.enter_context(fake_kubernetes())
+
+    def write(name: str, document: dict[str, Any]) -> None:
+        fake.write(COLLECTION.path, {**document, "metadata": {"name": name}})
+
+    def outage() -> Callable[[], None]:
+        fake.go_away()
+        return fake.come_back
+
+    return World(
+        ClusterSource(Mirror(fake.client(), COLLECTION, endpoints.read, PACE)),
+        write,
+        lambda name: fake.remove(COLLECTION.path, name),
+        outage,
+    )
+
+
+@pytest.fixture(params=[in_a_folder, in_a_cluster], ids=["folder", "cluster"])
+def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
+    with ExitStack() as stack:
+        yield request.param(stack, tmp_path / "endpoints")
+
+
+def said(found: tuple[ModelEndpoint, ...]) -> list[tuple[str, object]]:
+    """Names and statuses: a revision is the place's own."""
+    return [(item.name, item.status) for item in found]
+
+
+async def test_the_first_state_is_told_and_then_every_change(world: World) -> None:
+    one, two = endpoint_of(None, name="one"), endpoint_of(None, name="two")
+    async with asyncio.timeout(60), aclosing(world.source.watch()) as states:
+        assert await anext(states) == ()
+        world.write(two)
+        assert said(await anext(states)) == said((two,))
+        world.write(one)
+        assert said(await anext(states)) == said((one, two))
+        newer = endpoint_of(model_of().ref, name="two")
+        world.write(newer)
+        assert said(await anext(states)) == said((one, newer))
+        world.remove("one")
+        assert said(await anext(states)) == said((newer,))
+
+
+async def test_what_can_not_be_read_keeps_its_last_good_state(world: World) -> None:
+    one, two = endpoint_of(None, name="one"), endpoint_of(None, name="two")
+    async with asyncio.timeout(60), aclosing(world.source.watch()) as states:
+        await anext(states)
+        world.write(one)
+        await anext(states)
+        world.write_document("one", {"spec": {"model": 7}})
+        world.write(two)
+        while said(state := await anext(states)) != said((one, two)):
+            assert said(state) == said((one,))
+
+
+async def test_an_outage_changes_nothing_and_what_came_meanwhile_is_told(world: World) -> None:
+    one, two = endpoint_of(None, name="one"), endpoint_of(None, name="two")
+    async with asyncio.timeout(60), aclosing(world.source.watch()) as states:
+        await anext(states)
+        world.write(one)
+        assert said(await anext(states)) == said((one,))
+        come_back = world.outage()
+        waiting = asyncio.ensure_future(anext(states))
+        done, _ = await asyncio.wait((waiting,), timeout=0.05)
+        assert not done
+        come_back()
+        world.write(two)
+        assert said(await waiting) == said((one, two))
+
+
+async def test_a_cluster_that_was_never_reached_tells_nothing() -> None:
+    with fake_kubernetes() as fake:
+        fake.go_away()
+        source = ClusterSource(Mirror(fake.client(), COLLECTION, endpoints.read, PACE))
+        async with aclosing(source.watch()) as states:
+            waiting = asyncio.ensure_future(anext(states))
+            while len(fake.world.asked) < 3:
+                done, _ = await asyncio.wait((waiting,), timeout=0.01)
+                assert not done
+            fake.come_back()
+            async with asyncio.timeout(60):
+                assert await waiting == ()
+
+
+def test_a_flag_says_where_endpoints_and_reports_lie(tmp_path: Path) -> None:
+    config = write_kubeconfig(tmp_path, "http://127.0.0.1:1")
+    environment = {"KUBECONFIG": str(config)}
+    inside = Settings(endpoints="kubernetes://models")
+    assert isinstance(endpoint_source(inside, environment), ClusterSource)
+    assert isinstance(report_source(inside, environment), ClusterSource)
+    mixed = Settings(endpoints="kubernetes://models", reports=str(tmp_path))
+    assert isinstance(report_source(mixed, environment), FolderSource)
+    local = Settings(endpoints=str(tmp_path))
+    assert isinstance(endpoint_source(local, {}), FolderSource)
+    assert isinstance(report_source(local, {}), FolderSource)
+    with pytest.raises(AccessError, match="set KUBECONFIG"):
+        endpoint_source(inside, {"HOME": str(tmp_path)})

@@ -1,0 +1,103 @@
+"""Metrics: what is counted is what Prometheus reads."""
+
+from gateway_world import model_of
+from prometheus_client.parser import text_string_to_metric_families
+
+from contracts.endpoint import Arm
+from contracts.events import Latency, PredictionEvent
+from gateway.telemetry.metrics import Metrics, Read, Reading
+
+
+def event_of(status: int) -> PredictionEvent:
+    return PredictionEvent(
+        request_id="r",
+        time=0.0,
+        endpoint="e",
+        version="1",
+        package="p",
+        arm=Arm.STABLE,
+        status=status,
+        answered=True,
+        latency=Latency(0.0, 0.001, 0.002, 0.3, 0.4),
+    )
+
+
+def samples(metrics: Metrics) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
+    return {
+        (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(metrics.render().decode())
+        for sample in family.samples
+    }
+
+
+def value(metrics: Metrics, name: str, **labels: str) -> float:
+    return samples(metrics)[f"headrace_gateway_{name}", tuple(sorted(labels.items()))]
+
+
+def test_requests_are_counted_and_timed_by_status() -> None:
+    metrics = Metrics()
+    metrics.request_finished("openai", 200, 0.004)
+    metrics.request_finished("openai", 503, 0.0001)
+    labels = {"dialect": "openai", "status": "200"}
+    assert value(metrics, "requests_total", **labels) == 1
+    assert value(metrics, "request_seconds_count", **labels) == 1
+    assert value(metrics, "request_seconds_bucket", le="0.003", **labels) == 0
+    assert value(metrics, "request_seconds_bucket", le="0.005", **labels) == 1
+    assert value(metrics, "request_seconds_bucket", le="+Inf", **labels) == 1
+
+
+def test_an_answered_attempt_counts_its_stages_texts_and_tokens() -> None:
+    metrics = Metrics()
+    metrics.attempt_finished(event_of(200), 2, 30)
+    metrics.attempt_finished(event_of(504), 2, 30)
+    assert value(metrics, "tokens_total", endpoint="e", version="1") == 30
+    assert value(metrics, "texts_total", endpoint="e", version="1") == 2
+    assert value(metrics, "stage_seconds_sum", endpoint="e", stage="infer") == 0.3
+    attempts = {"endpoint": "e", "version": "1", "arm": "stable"}
+    assert value(metrics, "attempts_total", status="200", **attempts) == 1
+    assert value(metrics, "attempts_total", status="504", **attempts) == 1
+
+
+def test_failures_and_refusals_begin_at_0_so_that_the_first_one_is_a_rise() -> None:
+    metrics = Metrics()
+    metrics.attempt_finished(event_of(200), 1, 10)
+    attempts = {"endpoint": "e", "version": "1", "arm": "stable"}
+    assert value(metrics, "attempts_total", status="503", **attempts) == 0
+    assert value(metrics, "refusals_total", endpoint="e", status="503", reason="overloaded") == 0
+    metrics.attempt_finished(event_of(503), 1, 10)
+    assert value(metrics, "attempts_total", status="503", **attempts) == 1
+
+
+def test_what_a_model_failed_at_is_counted_from_0_on() -> None:
+    metrics = Metrics()
+    model = model_of()
+    metrics.batch_finished(model, 4, 50, 64, 0.01)
+    assert value(metrics, "split_batches_total", model=model.name) == 0
+    assert value(metrics, "failed_texts_total", model=model.name) == 0
+    metrics.batch_split(model)
+    metrics.texts_failed(model, 3)
+    assert value(metrics, "split_batches_total", model=model.name) == 1
+    assert value(metrics, "failed_texts_total", model=model.name) == 3
+
+
+def test_a_refusal_is_timed_on_its_own() -> None:
+    metrics = Metrics()
+    metrics.refused("e", 503, "overloaded", 0.02)
+    assert value(metrics, "refusals_total", endpoint="e", status="503", reason="overloaded") == 1
+    assert value(metrics, "refusal_seconds_bucket", endpoint="e", le="0.05") == 1
+    assert value(metrics, "refusal_seconds_bucket", endpoint="e", le="0.01") == 0
+
+
+def test_numbers_of_others_are_read_when_asked() -> None:
+    metrics = Metrics()
+    waiting = [3.0]
+    metrics.read_from(lambda: [Reading(Read.LANE_ROWS, ("m",), waiting[0])])
+    assert value(metrics, "lane_rows", model="m") == 3
+    waiting[0] = 5
+    assert value(metrics, "lane_rows", model="m") == 5
+
+
+def test_a_status_that_http_does_not_list_is_counted_too() -> None:
+    metrics = Metrics()
+    metrics.request_finished("huggingface", 499, 0.1)
+    assert value(metrics, "requests_total", dialect="huggingface", status="499") == 1
