@@ -155,16 +155,16 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 
 def test_a_secret_that_is_not_there_is_named_with_its_value(cluster: Cluster) -> None:
     cluster.classes(standard=DEFAULT)
-    done = cluster.helm("gateway.admission.keys.existingSecret=no-such")
+    done = cluster.helm("gateway.keys.existingSecret=no-such")
     assert done.returncode != 0
-    assert 'gateway.admission.keys.existingSecret names the Secret "no-such"' in done.stderr
+    assert 'gateway.keys.existingSecret names the Secret "no-such"' in done.stderr
     assert f'namespace "{SPACE}" has none of that name' in done.stderr
 
 
 def test_what_is_there_is_installed(cluster: Cluster) -> None:
     cluster.classes(standard=DEFAULT)
     cluster.secret("api-keys", keys="{}")
-    done = cluster.helm("gateway.admission.keys.existingSecret=api-keys")
+    done = cluster.helm("gateway.keys.existingSecret=api-keys")
     assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -185,7 +185,7 @@ def test_a_storage_class_that_is_not_there_is_named(cluster: Cluster) -> None:
 
 
 def test_the_checks_can_be_left_out(cluster: Cluster) -> None:
-    done = cluster.helm("gateway.admission.keys.existingSecret=no-such", "checks=false")
+    done = cluster.helm("gateway.keys.existingSecret=no-such", "checks=false")
     assert (done.returncode, done.stderr) == (0, "")
 
 

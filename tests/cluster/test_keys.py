@@ -38,7 +38,7 @@ def keys(release: Release, client: ClientPod, served: str) -> Iterator[dict[str,
     for each in (secret, endpoint):
         cluster.kubectl("apply", "-f", "-", given=json.dumps(each))
     until_serving(release, OTHER)
-    release.install(f"--set=gateway.admission.keys.existingSecret={SECRET}")
+    release.install(f"--set=gateway.keys.existingSecret={SECRET}")
     until("gateways without keys are gone", 120, lambda: len(release.pods("gateway")) == GATEWAYS)
     yield {name: key for name, (key, _) in issued.items()}
     release.install()

@@ -50,8 +50,8 @@ def test_a_mistyped_value_is_named(absent: Release) -> None:
 
 
 def test_a_secret_that_is_not_there_is_named(absent: Release) -> None:
-    sentence = refusal(absent, "--set=gateway.admission.keys.existingSecret=no-such-keys")
-    assert 'gateway.admission.keys.existingSecret names the Secret "no-such-keys"' in sentence
+    sentence = refusal(absent, "--set=gateway.keys.existingSecret=no-such-keys")
+    assert 'gateway.keys.existingSecret names the Secret "no-such-keys"' in sentence
 
 
 def test_a_storage_class_that_is_not_there_is_named(absent: Release) -> None:
@@ -89,7 +89,7 @@ def test_where_no_storage_class_is_the_default_the_value_to_set_is_named(
 
 
 def test_without_helms_checks_a_missing_secret_is_said_of_the_pod(absent: Release) -> None:
-    unchecked = ("--set=checks=false", "--set=gateway.admission.keys.existingSecret=no-such-keys")
+    unchecked = ("--set=checks=false", "--set=gateway.keys.existingSecret=no-such-keys")
     absent.install(*unchecked, "--wait=false")
     until(
         "the gateway's pods say which Secret is missing",
