@@ -254,9 +254,9 @@ class Gateway:
         yield Reading(Read.PEERS, (), self._rates.gateways)
         for endpoint, tokens in self._handler.tokens_in_flight().items():
             yield Reading(Read.TOKENS_IN_FLIGHT, (endpoint,), tokens)
-        for lane in self._reconciler.lanes:
-            yield Reading(Read.LANE_ROWS, (lane.model.name,), lane.queued_rows)
-            for replica in lane.replicas:
+        for batcher in self._reconciler.batchers:
+            yield Reading(Read.QUEUED_ROWS, (batcher.model.name,), batcher.queued_rows)
+            for replica in batcher.replicas:
                 labels = (replica.address, replica.model)
                 yield Reading(Read.REPLICA_SERVES, labels, float(replica.serves))
                 yield Reading(Read.REPLICA_TOKENS, labels, replica.tokens)

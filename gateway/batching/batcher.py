@@ -1,11 +1,10 @@
-"""The lane of one package: texts in, batches out to its replicas, each caller's values back.
+"""The batcher of one package: texts in, batches out to its replicas, each caller's values back.
 
-``attempts.py`` submits encoded texts as a ``Job`` and awaits it, ``shadow.py`` those of copies. The
-lane asks its ``Schedule`` what to send whenever something changed, at most once in a turn of the
-event loop, so that what arrived together leaves together. A job is answered whole or fails whole;
-one that nobody waits for leaves the queue. The lane repeats a batch on another Triton, never on
-another package. Where the model fails at a batch, its callers are tried apart, so that none of them
-fails for another one's text.
+Who submits encoded texts gets a ``Job`` to await. The batcher asks its ``Schedule`` what to send
+whenever something changed, at most once in a turn of the event loop, so that what arrived together
+leaves together. A job is answered whole or fails whole; one that nobody waits for leaves the queue.
+The batcher repeats a batch on another Triton, never on another package. Where the model fails at a
+batch, its callers are tried apart, so that none of them fails for another one's text.
 """
 
 import asyncio
@@ -77,7 +76,7 @@ class BatchMeter(Protocol):
         ...
 
 
-class Lane:
+class Batcher:
     """All waiting and running work of one package.
 
     Args:

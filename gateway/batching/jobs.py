@@ -1,6 +1,6 @@
-"""The texts of one call in a lane: who waits for their values, and until when.
+"""The texts of one call in a batcher: who waits for their values, and until when.
 
-``lanes.py`` makes a ``Job`` of each call that is submitted and fills it from batches. Nothing here
+A batcher makes a ``Job`` of each call that is submitted and fills it from batches. Nothing here
 queues or sends.
 """
 
@@ -22,8 +22,7 @@ Values = NDArray[np.float32]
 class TextRow(Row):
     """One text of a job.
 
-    Its seconds in the lane and at the engine, of all tries together, do not overlap: it is either
-    here or there.
+    Its seconds in the queue and at the engine, of all tries together, do not overlap.
     """
 
     __slots__ = ("ids", "index", "infer", "job", "since", "tries", "type_ids", "wait")
@@ -40,7 +39,7 @@ class TextRow(Row):
         self.tries = 0
         self.wait = 0.0
         self.infer = 0.0
-        self.since = enqueued  # when it last came into the lane
+        self.since = enqueued  # when it last came into the batcher
 
     def left(self, at: float) -> None:
         """Counts it as sent to an engine, at a time of the event loop's clock in seconds."""
@@ -57,8 +56,9 @@ class TextRow(Row):
 class Job:
     """The texts of one call on one package; await ``future`` for float32 ``[texts, width]``.
 
-    The lane fails it at its deadline. ``wait`` and ``infer`` are the seconds in the lane and at the
-    engine of one of its texts, the one that took longest: together they are no more than passed.
+    The batcher fails it at its deadline. ``wait`` and ``infer`` are the seconds in the queue and at
+    the engine of one of its texts, the one that took longest: their sum never exceeds the time that
+    has passed.
     """
 
     __slots__ = ("deadline", "flow", "future", "infer", "left", "parts", "rows", "wait")
@@ -101,7 +101,7 @@ class Deadlines:
     One timer for all jobs: a timer each would cost as much as the rest of the queue.
 
     Args:
-        loop: the lane's.
+        loop: the batcher's.
         late: called with each job that has not ended by its deadline.
     """
 

@@ -1,9 +1,9 @@
 """How late the event loop runs what is due, by a timer that looks at the clock.
 
-The lanes ask when a batch comes back: an answer that lay in its socket while the loop was busy says
-nothing of what the engine costs, and believing it would make a busy gateway think its engine slow,
+Batchers ask when a batch comes back: an answer that lay in its socket while the loop was busy says
+nothing of the engine's cost. Learning from it would make a busy gateway take its engine for slow,
 and refuse what it could answer. They ask again when they send: an engine must have work for as long
-as the loop does not look after it.
+as one turn of the loop may take.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """Which rows go to the engine next, and when: the batcher's decisions, with the time passed in.
 
-``lanes.py`` keeps one ``Schedule`` for each package and asks it whenever something changed. Rows
+``batcher.py`` keeps one ``Schedule`` for each package and asks it whenever something changed. Rows
 wait in one queue for each (endpoint, length bucket). Endpoints share the engine by start-time fair
 queueing; within an endpoint the row that is due first decides, among the queues whose batch is
 worth sending. Nothing here waits, sends or reads a clock.
@@ -23,7 +23,7 @@ _HOPE = 0.8
 
 
 class Row:
-    """One text on its way to the engine; ``lanes.py`` adds what it needs.
+    """One text on its way to the engine; ``TextRow`` adds what the batcher needs.
 
     ``bucket`` and ``tokens`` are its lengths with and without padding; times are the event loop's,
     in seconds.

@@ -1,4 +1,4 @@
-"""How an engine can fail. The lanes turn these into what a caller is told.
+"""How an engine can fail. The batchers turn these into what a caller is told.
 
 EngineError
 ├── EngineUnavailableError   nobody answers there, or it says that it goes away

@@ -1,6 +1,6 @@
 """Which Tritons there are, what each is doing, and which of them hold a package.
 
-``lanes.py`` sends batches to a ``Replica``: one package on one Triton. A replica serves once a
+``batcher.py`` sends batches to a ``Replica``: one package on one Triton. A replica serves once a
 probe has found the model ready there; a failed batch closes it to callers at once and probes look
 for its return. Who holds what is never taken on trust from a report. This module never picks rows.
 """
@@ -40,7 +40,7 @@ class Replica:
         address: its name in logs and metrics.
         model: the name under which Triton holds the package.
         instances: how many batches it runs at once.
-        ahead: batches in flight for each instance; what is more waits in the lane.
+        ahead: batches in flight for each instance; what is more waits in the batcher.
     """
 
     def __init__(

@@ -33,7 +33,7 @@ _OPTIONS = (
     ("grpc.keepalive_time_ms", 30_000),
     ("grpc.keepalive_timeout_ms", 5_000),
     ("grpc.use_local_subchannel_pool", 1),
-    ("grpc.enable_retries", 0),  # the lanes decide what is repeated, and where
+    ("grpc.enable_retries", 0),  # the batchers decide what is repeated, and where
 )
 
 _DATATYPES = {np.dtype(np.int64): "INT64", np.dtype(np.int32): "INT32"}

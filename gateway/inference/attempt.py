@@ -10,7 +10,7 @@ from gateway.batching.jobs import Job
 from gateway.calls import Call
 from gateway.inference import unknown
 from gateway.inference.caller import caller_hash
-from gateway.routing.routes import Way
+from gateway.routing.routes import RouteTarget
 from gateway.telemetry.tracing import trace_id
 from preprocess.encoder import Encoded
 
@@ -20,7 +20,7 @@ class Attempt:
     """One try of a call on one version, with what its event needs."""
 
     call: Call
-    way: Way
+    target: RouteTarget
     encoded: Encoded
     tokenise: float  # seconds
     queue: float = 0.0  # seconds before it was begun
@@ -47,7 +47,7 @@ def event_of(
         total: seconds since the request arrived; None for those of the stages, as of a copy.
         pairing: of a copy that was answered.
     """
-    call, job, model = attempt.call, attempt.job, attempt.way.model
+    call, job, model = attempt.call, attempt.job, attempt.target.model
     wait, infer = (0.0, 0.0) if job is None else (job.wait, job.infer)
     if total is None:
         total = attempt.tokenise + wait + infer
@@ -57,7 +57,7 @@ def event_of(
         endpoint=call.endpoint,
         version=model.ref.version,
         package=model.ref.package,
-        arm=attempt.way.arm,
+        arm=attempt.target.arm,
         status=status,
         answered=answered,
         latency=Latency(attempt.queue, attempt.tokenise, wait, infer, total),

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from contracts.endpoint import Arm
 from contracts.events import PredictionEvent, TextRecord
-from gateway.batching.batcher import Lane
+from gateway.batching.batcher import Batcher
 from gateway.calls import Answer, Call
 from gateway.errors import CLIENT_GONE_STATUS, GatewayError
 from gateway.events.recorder import Recorder
@@ -26,7 +26,7 @@ from gateway.inference.fallback_deadline import first_deadline, usual_seconds
 from gateway.inference.receipts import Receipts
 from gateway.mirroring.mirrored import Answered
 from gateway.mirroring.shadow import Shadows
-from gateway.routing.routes import EndpointRoutes, Shadow, Way
+from gateway.routing.routes import EndpointRoutes, RouteTarget, Shadow
 from gateway.telemetry.metrics import Metrics
 from preprocess.observe import answered as answered_records
 from preprocess.observe import unanswered as unanswered_records
@@ -70,17 +70,21 @@ class Attempts:
         self._receipts = receipts
 
     async def answer(
-        self, lanes: Mapping[str, Lane], routes: EndpointRoutes, lane: Lane, attempt: Attempt
+        self,
+        batchers: Mapping[str, Batcher],
+        routes: EndpointRoutes,
+        batcher: Batcher,
+        attempt: Attempt,
     ) -> Answer:
         """Tries the chosen version; what one on trial fails at, another one makes good."""
         call = attempt.call
-        second = self._second(lanes, routes, attempt)
+        second = self._second(batchers, routes, attempt)
         deadline = call.deadline
         if second is not None:
             usual = usual_seconds(second[1], call.endpoint, attempt.encoded.tokens)
             deadline = first_deadline(monotonic(), deadline, usual)
         try:
-            values = await self._infer(lane, attempt, deadline)
+            values = await self._infer(batcher, attempt, deadline)
         except asyncio.CancelledError:
             self._failed(attempt, CLIENT_GONE_STATUS, answered=True)
             raise
@@ -89,18 +93,18 @@ class Attempts:
             if second is None or monotonic() >= call.deadline:
                 self._failed(attempt, _status(error), answered=True)
                 raise
-            way, lane = second
-            again = await self._again(attempt, way, error)
+            target, batcher = second
+            again = await self._again(attempt, target, error)
         else:
             answer = self._answer(attempt, values)
             if routes.shadow is not None:
-                self._copy(lanes, routes, routes.shadow, attempt, values)
+                self._copy(batchers, routes, routes.shadow, attempt, values)
             return answer
-        return await self.answer(lanes, routes, lane, again)
+        return await self.answer(batchers, routes, batcher, again)
 
     def _copy(
         self,
-        lanes: Mapping[str, Lane],
+        batchers: Mapping[str, Batcher],
         routes: EndpointRoutes,
         shadow: Shadow,
         attempt: Attempt,
@@ -108,25 +112,25 @@ class Attempts:
     ) -> None:
         """Leaves a copy of what stable has answered, for a version on trial."""
         job = attempt.job
-        if self._shadows is None or job is None or attempt.way.arm is not Arm.STABLE:
+        if self._shadows is None or job is None or attempt.target.arm is not Arm.STABLE:
             return
-        model, seconds = attempt.way.model, attempt.tokenise + job.wait + job.infer
+        model, seconds = attempt.target.model, attempt.tokenise + job.wait + job.infer
         answered = Answered(attempt.call, model, attempt.encoded, values, attempt.tokenise, seconds)
         timeout = routes.endpoint.spec.limits.timeout_seconds
-        self._shadows.offer(shadow, answered, lanes, timeout)
+        self._shadows.offer(shadow, answered, batchers, timeout)
 
-    async def _again(self, attempt: Attempt, way: Way, error: Exception) -> Attempt:
+    async def _again(self, attempt: Attempt, target: RouteTarget, error: Exception) -> Attempt:
         """The same call for another version, with that version's tokens; records the failure.
 
         Raises:
             Exception: ``error`` itself, where there is no second attempt in it.
         """
         call, encoded, tokenise = attempt.call, attempt.encoded, attempt.tokenise
-        if not way.model.encodes_like(attempt.way.model):
+        if not target.model.encodes_like(attempt.target.model):
             try:
                 encoded, tokenise = self._encoding.here(
-                    way.model, call
-                ) or await self._encoding.in_thread(way.model, call)
+                    target.model, call
+                ) or await self._encoding.in_thread(target.model, call)
             except asyncio.CancelledError:
                 self._failed(attempt, CLIENT_GONE_STATUS, answered=True)
                 raise
@@ -134,38 +138,44 @@ class Attempts:
                 self._failed(attempt, _status(error), answered=True)
                 raise error from None
         self._failed(attempt, _status(error), answered=False)
-        return Attempt(call, way, encoded, tokenise, attempt.queue, repeated=True)
+        return Attempt(call, target, encoded, tokenise, attempt.queue, repeated=True)
 
     def _second(
-        self, lanes: Mapping[str, Lane], routes: EndpointRoutes, attempt: Attempt
-    ) -> tuple[Way, Lane] | None:
+        self, batchers: Mapping[str, Batcher], routes: EndpointRoutes, attempt: Attempt
+    ) -> tuple[RouteTarget, Batcher] | None:
         """Who answers if this attempt fails."""
-        if attempt.repeated or len(routes.ways) < 2:
+        if attempt.repeated or len(routes.targets) < 2:
             return None
-        way = routes.instead_of(attempt.way)
-        lane = None if way is None else lanes.get(way.model.ref.package)
-        return (way, lane) if way is not None and lane is not None and lane.serves else None
+        target = routes.instead_of(attempt.target)
+        batcher = None if target is None else batchers.get(target.model.ref.package)
+        return (
+            (target, batcher)
+            if target is not None and batcher is not None and batcher.serves
+            else None
+        )
 
-    async def _infer(self, lane: Lane, attempt: Attempt, deadline: float) -> NDArray[np.float32]:
+    async def _infer(
+        self, batcher: Batcher, attempt: Attempt, deadline: float
+    ) -> NDArray[np.float32]:
         """The values of all texts, by the deadline."""
-        job = attempt.job = lane.submit(attempt.encoded, attempt.call.endpoint, deadline)
+        job = attempt.job = batcher.submit(attempt.encoded, attempt.call.endpoint, deadline)
         try:
             return await job.future
         except asyncio.CancelledError:
-            lane.abandon(job)
+            batcher.abandon(job)
             raise
 
     # The ends.
 
     def _answer(self, attempt: Attempt, values: NDArray[np.float32]) -> Answer:
-        model, encoded = attempt.way.model, attempt.encoded
+        model, encoded = attempt.target.model, attempt.encoded
         manifest = model.manifest
         records = answered_records(encoded, manifest.task, values, manifest.labels)
         event = self._record(attempt, int(HTTPStatus.OK), records, answered=True)
         return Answer(
             task=manifest.task,
             ref=model.ref,
-            arm=attempt.way.arm,
+            arm=attempt.target.arm,
             values=values,
             tokens=encoded.tokens,
             truncated=encoded.truncated,

@@ -1,12 +1,12 @@
 """How long a version on trial may take, so that the one that stands in for it still can answer.
 
 ``attempts.py`` asks before an attempt that another version would make good. Pure arithmetic; the
-lane's own estimates are all that it knows of the engines.
+batcher's own estimates are all that it knows of the engines.
 """
 
 from collections.abc import Sequence
 
-from gateway.batching.batcher import Lane
+from gateway.batching.batcher import Batcher
 
 _MARGIN = 2.0  # times the usual: estimates are of typical batches
 _LEAST_RESERVE_SECONDS = 0.05  # for what an attempt costs beside the engine, on a busy gateway
@@ -15,20 +15,20 @@ _LEAST_RESERVE_SECONDS = 0.05  # for what an attempt costs beside the engine, on
 _MOST_RESERVED = 0.5
 
 
-def usual_seconds(lane: Lane, flow: str, tokens: Sequence[int]) -> float:
+def usual_seconds(batcher: Batcher, flow: str, tokens: Sequence[int]) -> float:
     """What texts of so many tokens would take from now on: their wait, and their batches.
 
     Args:
-        lane: of the version that would answer.
+        batcher: of the version that would answer.
         flow: the endpoint.
         tokens: of each text.
     """
     # In another version's tokens they may be longer than this one's rows.
-    longest = lane.model.buckets[-1]
+    longest = batcher.model.buckets[-1]
     rows = [min(count, longest) for count in tokens]
-    bucket = lane.model.bucket_of(max(rows))
-    batch = lane.cost.seconds(bucket, lane.cost.best_rows(bucket))
-    return lane.wait_seconds(flow) + max(batch, lane.work_seconds(rows))
+    bucket = batcher.model.bucket_of(max(rows))
+    batch = batcher.cost.seconds(bucket, batcher.cost.best_rows(bucket))
+    return batcher.wait_seconds(flow) + max(batch, batcher.work_seconds(rows))
 
 
 def first_deadline(now: float, deadline: float, usual: float) -> float:

@@ -16,7 +16,7 @@ import msgspec
 
 from contracts.endpoint import Limits
 from gateway.admission.token_budget import TokenBudget, check_size, check_wait
-from gateway.batching.batcher import Lane
+from gateway.batching.batcher import Batcher
 from gateway.calls import Answer, Arrival, Call, EndpointView
 from gateway.errors import (
     CLIENT_GONE_STATUS,
@@ -38,7 +38,7 @@ from gateway.inference.encoding import Encoding
 from gateway.inference.observations import Hooks
 from gateway.inference.receipts import Receipts
 from gateway.mirroring.shadow import Shadows
-from gateway.routing.routes import EndpointRoutes, RoutingTable, Way
+from gateway.routing.routes import EndpointRoutes, RouteTarget, RoutingTable
 from gateway.telemetry.metrics import Metrics
 
 
@@ -56,12 +56,13 @@ class Rates(Protocol):
 class Serving:
     """What is served now, swapped in whole.
 
-    ``lanes`` are by package id. ``complete``: every stable version's package was opened, or tried
-    for as long as others should wait for it. ``notes``: what is not as it should be, in sentences.
+    ``batchers`` are by package id. ``complete``: every stable version's package was opened, or was
+    tried for as long as others should wait for it. ``notes``: what is not as it should be, in
+    sentences.
     """
 
     table: RoutingTable
-    lanes: Mapping[str, Lane]
+    batchers: Mapping[str, Batcher]
     views: Mapping[str, EndpointView]
     complete: bool = False
     notes: tuple[str, ...] = ()
@@ -127,16 +128,16 @@ class Handler:
         self._running += 1
         try:
             try:
-                way, lane = self._admit(serving, routes, call, began)
+                target, batcher = self._admit(serving, routes, call, began)
                 if self._hooks is not None:
                     call = self._hooks.run(call)
                 if routes.endpoint.spec.unk_words.enabled:
                     call = msgspec.structs.replace(call, unk_words=True)
                 encoded, tokenise = self._encoding.here(
-                    way.model, call
-                ) or await self._encoding.in_thread(way.model, call)
+                    target.model, call
+                ) or await self._encoding.in_thread(target.model, call)
                 tokens = sum(encoded.tokens)
-                lane.learn_length(sum(map(len, call.texts)), tokens)
+                batcher.learn_length(sum(map(len, call.texts)), tokens)
                 if call.deadline <= monotonic():
                     raise too_late()
                 limits = routes.endpoint.spec.limits
@@ -151,8 +152,8 @@ class Handler:
                 self._refused(call, int(HTTPStatus.INTERNAL_SERVER_ERROR), "internal")
                 raise
             try:
-                attempt = Attempt(call, way, encoded, tokenise, max(0.0, began - call.started))
-                return await self._attempts.answer(serving.lanes, routes, lane, attempt)
+                attempt = Attempt(call, target, encoded, tokenise, max(0.0, began - call.started))
+                return await self._attempts.answer(serving.batchers, routes, batcher, attempt)
             finally:
                 self._budget.release(call.endpoint, tokens)
         finally:
@@ -168,11 +169,15 @@ class Handler:
         limits = routes.endpoint.spec.limits
         self._budget.check_arrival(endpoint, arrival.ahead, limits.max_tokens_in_flight)
         try:
-            ways = routes.ways_of(arrival.key, arrival.forced_version)
+            targets = routes.targets_of(arrival.key, arrival.forced_version)
         except (UnknownVersionError, ModelUnavailableError):
             return  # ``predict`` says so, and records it
-        lanes = [serving.lanes.get(way.model.ref.package) for way in ways]
-        waits = [lane.wait_seconds(endpoint) for lane in lanes if lane is not None and lane.serves]
+        batchers = [serving.batchers.get(target.model.ref.package) for target in targets]
+        waits = [
+            batcher.wait_seconds(endpoint)
+            for batcher in batchers
+            if batcher is not None and batcher.serves
+        ]
         if waits:
             check_wait(min(waits), 0.0, limits.timeout_seconds)
 
@@ -237,37 +242,37 @@ class Handler:
 
     def _admit(
         self, serving: Serving, routes: EndpointRoutes, call: Call, now: float
-    ) -> tuple[Way, Lane]:
-        """Refuses what can be refused before any work; else the request's way."""
+    ) -> tuple[RouteTarget, Batcher]:
+        """Refuses what can be refused before any work; else where the request goes."""
         self._check_open()
         limits = routes.endpoint.spec.limits
         self._rates.check(call.caller, call.endpoint, limits.requests_per_second_per_key, now)
         check_size(call.texts, limits)
-        way, *others = routes.ways_of(call.sticky_key or call.request_id, call.forced_version)
+        target, *others = routes.targets_of(call.sticky_key or call.request_id, call.forced_version)
         left = call.deadline - now
         if left <= 0:
             raise too_late()
         try:
-            return way, self._lane_with_room(serving, way, call, left, limits)
+            return target, self._batcher_with_room(serving, target, call, left, limits)
         except (ModelUnavailableError, OverloadedError):
             if not others:
                 raise
-        return others[0], self._lane_with_room(serving, others[0], call, left, limits)
+        return others[0], self._batcher_with_room(serving, others[0], call, left, limits)
 
-    def _lane_with_room(
-        self, serving: Serving, way: Way, call: Call, left: float, limits: Limits
-    ) -> Lane:
-        """The version's lane, if there is hope of an answer from it in what is left."""
-        lane = serving.lanes.get(way.model.ref.package)
-        if lane is None or not lane.serves:
+    def _batcher_with_room(
+        self, serving: Serving, target: RouteTarget, call: Call, left: float, limits: Limits
+    ) -> Batcher:
+        """The version's batcher, if there is hope of an answer from it in what is left."""
+        batcher = serving.batchers.get(target.model.ref.package)
+        if batcher is None or not batcher.serves:
             raise no_triton()
         texts, characters = len(call.texts), sum(map(len, call.texts))
-        tokens = lane.likely_tokens(texts, characters)
+        tokens = batcher.likely_tokens(texts, characters)
         self._budget.check_estimate(call.endpoint, texts * tokens, limits.max_tokens_in_flight)
-        wait = lane.wait_seconds(call.endpoint)
+        wait = batcher.wait_seconds(call.endpoint)
         if wait > 0:
-            check_wait(wait, texts * lane.work_seconds((tokens,)), left)
-        return lane
+            check_wait(wait, texts * batcher.work_seconds((tokens,)), left)
+        return batcher
 
     def _check_open(self) -> None:
         if self._closed:
@@ -283,5 +288,5 @@ class Handler:
         stable = self._serving.table[endpoint].stable
         if stable is None or self._draining:
             return False
-        lane = self._serving.lanes.get(stable.model.ref.package)
-        return lane is not None and lane.serves
+        batcher = self._serving.batchers.get(stable.model.ref.package)
+        return batcher is not None and batcher.serves

@@ -14,13 +14,13 @@ from time import monotonic
 import numpy as np
 from numpy.typing import NDArray
 
-from gateway.batching.batcher import Lane
+from gateway.batching.batcher import Batcher
 from gateway.calls import Call
 from gateway.errors import GatewayError
 from gateway.events.recorder import Recorder
 from gateway.inference.attempt import Attempt, event_of
 from gateway.mirroring.pairing import pair
-from gateway.routing.routes import Way
+from gateway.routing.routes import RouteTarget
 from gateway.state.packages import ServedModel
 from gateway.telemetry.metrics import Metrics
 from preprocess.encoder import Encoded
@@ -59,22 +59,26 @@ class Copies:
         """Ends the thread; nothing may be under way."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    async def run(self, answered: Answered, way: Way, lane: Lane, timeout_seconds: float) -> None:
-        """One copy's way; raises nothing but its own cancellation, of which nothing is told.
+    async def run(
+        self, answered: Answered, target: RouteTarget, batcher: Batcher, timeout_seconds: float
+    ) -> None:
+        """Runs one copy; raises nothing but its own cancellation, of which nothing is told.
 
         Args:
             answered: the request and what its caller got.
-            way: the candidate's.
-            lane: the candidate's.
+            target: the candidate.
+            batcher: the candidate's.
             timeout_seconds: as for any caller of the endpoint.
         """
-        call, model = answered.call, way.model
-        attempt = Attempt(call, way, answered.encoded, answered.tokenise)
+        call, model = answered.call, target.model
+        attempt = Attempt(call, target, answered.encoded, answered.tokenise)
         status, texts, pairing = int(HTTPStatus.OK), None, None
         try:
             if not model.encodes_like(answered.model):
                 await self._encode(attempt)
-            attempt.job = lane.submit(attempt.encoded, call.endpoint, monotonic() + timeout_seconds)
+            attempt.job = batcher.submit(
+                attempt.encoded, call.endpoint, monotonic() + timeout_seconds
+            )
             values = await attempt.job.future
             texts = answered_records(attempt.encoded, model.task, values, model.manifest.labels)
             pairing = pair(answered.model, answered.values, model, values, answered.seconds)
@@ -82,7 +86,7 @@ class Copies:
             status = int(error.status)
         except asyncio.CancelledError:
             if attempt.job is not None:
-                lane.abandon(attempt.job)
+                batcher.abandon(attempt.job)
             raise
         except Exception:
             # Whatever it is, the candidate met it and the caller did not.
@@ -96,7 +100,7 @@ class Copies:
 
     async def _encode(self, attempt: Attempt) -> None:
         """The texts in the candidate's own tokens, off the event loop."""
-        call, encoder = attempt.call, attempt.way.model.encoder
+        call, encoder = attempt.call, attempt.target.model.encoder
         start = monotonic()
         attempt.encoded = await asyncio.get_running_loop().run_in_executor(
             self._threads, encoder.encode, call.texts, call.pairs

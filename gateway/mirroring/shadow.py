@@ -19,7 +19,7 @@ from enum import StrEnum
 from time import monotonic
 
 from gateway.admission.token_budget import TokenBudget
-from gateway.batching.batcher import Lane
+from gateway.batching.batcher import Batcher
 from gateway.batching.lag import LoopLag
 from gateway.events.recorder import Recorder
 from gateway.mirroring.mirrored import Answered, Copies
@@ -47,7 +47,7 @@ class _Copy:
 
     shadow: Shadow
     answered: Answered
-    lanes: Mapping[str, Lane]
+    batchers: Mapping[str, Batcher]
     timeout_seconds: float
     offered: float  # the event loop's clock, seconds
 
@@ -118,7 +118,7 @@ class Shadows:
         self,
         shadow: Shadow,
         answered: Answered,
-        lanes: Mapping[str, Lane],
+        batchers: Mapping[str, Batcher],
         timeout_seconds: float,
     ) -> None:
         """Takes a copy of a request, if it is among the share to be copied and there is room.
@@ -126,13 +126,13 @@ class Shadows:
         Args:
             shadow: who gets copies of this endpoint's requests.
             answered: the request and what its caller got.
-            lanes: by package id.
+            batchers: by package id.
             timeout_seconds: for the candidate, as for any caller of the endpoint.
         """
         if self._closed or not shadow.takes(answered.call.request_id):
             return
         try:
-            self._take(_Copy(shadow, answered, lanes, timeout_seconds, monotonic()))
+            self._take(_Copy(shadow, answered, batchers, timeout_seconds, monotonic()))
         except Exception:
             # The caller's answer is at hand and must reach it, whatever mistake is made here.
             log.exception("a bug: a copy was lost", extra={"request_id": answered.call.request_id})
@@ -172,12 +172,12 @@ class Shadows:
 
     def _obstacle(self, copy: _Copy, now: float) -> Drop | None:
         """What speaks against sending a copy now."""
-        candidate = copy.lanes.get(copy.shadow.way.model.ref.package)
+        candidate = copy.batchers.get(copy.shadow.target.model.ref.package)
         if candidate is None or not candidate.serves:
             return Drop.NOT_LOADED
         if self._lag.seconds() > self._pace.most_lag_seconds or not self._budget.half_empty:
             return Drop.GATEWAY_BUSY
-        stable = copy.lanes.get(copy.answered.model.ref.package)
+        stable = copy.batchers.get(copy.answered.model.ref.package)
         engines = _engines(candidate)
         package = candidate.model.ref.package
         out = sum(1 for other in self._tasks.values() if other == package)
@@ -188,15 +188,15 @@ class Shadows:
         return None
 
     def _send(self, copy: _Copy) -> None:
-        package = copy.shadow.way.model.ref.package
-        lane = copy.lanes[package]
+        package = copy.shadow.target.model.ref.package
+        batcher = copy.batchers[package]
         self._texts.take(len(copy.answered.encoded))
         # In stable's tokens they may be longer than the candidate's rows.
-        longest = lane.model.buckets[-1]
+        longest = batcher.model.buckets[-1]
         rows = [min(count, longest) for count in copy.answered.encoded.tokens]
-        self._engines.take(package, lane.work_seconds(rows), _engines(lane))
+        self._engines.take(package, batcher.work_seconds(rows), _engines(batcher))
         self._metrics.shadow_sent(copy.answered.call.endpoint)
-        task = asyncio.get_running_loop().create_task(self._run(copy, lane), name="shadow")
+        task = asyncio.get_running_loop().create_task(self._run(copy, batcher), name="shadow")
         self._tasks[task] = package
         task.add_done_callback(self._ended)
 
@@ -213,19 +213,19 @@ class Shadows:
     def _drop(self, reason: Drop) -> None:
         self._metrics.shadow_dropped(self._pop().answered.call.endpoint, reason)
 
-    async def _run(self, copy: _Copy, lane: Lane) -> None:
+    async def _run(self, copy: _Copy, batcher: Batcher) -> None:
         try:
-            await self._copies.run(copy.answered, copy.shadow.way, lane, copy.timeout_seconds)
+            await self._copies.run(copy.answered, copy.shadow.target, batcher, copy.timeout_seconds)
         except asyncio.CancelledError:
             self._metrics.shadow_dropped(copy.answered.call.endpoint, Drop.STOPPING)
             raise
 
 
-def _idles(lane: Lane) -> bool:
+def _idles(batcher: Batcher) -> bool:
     """Whether nobody waits and an engine has nothing to do."""
-    return not lane.queued_rows and any(r.idle for r in lane.replicas if r.serves)
+    return not batcher.queued_rows and any(r.idle for r in batcher.replicas if r.serves)
 
 
-def _engines(lane: Lane) -> int:
+def _engines(batcher: Batcher) -> int:
     """Batches that all of them together run at once."""
-    return sum(replica.instances for replica in lane.replicas if replica.serves)
+    return sum(replica.instances for replica in batcher.replicas if replica.serves)

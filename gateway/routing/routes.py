@@ -34,7 +34,7 @@ _STANDS_IN = {Arm.CANARY: Arm.STABLE, Arm.STABLE: Arm.CONTROL, Arm.CONTROL: Arm.
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class RouteTarget:
     """The version that a request goes to, and the role in which it gets it."""
 
     arm: Arm
@@ -45,7 +45,7 @@ class Way:
 class Shadow:
     """A version that gets copies of requests: those whose id lies in the first ``percent``."""
 
-    way: Way
+    target: RouteTarget
     percent: float
     salt: str
 
@@ -58,46 +58,46 @@ class Shadow:
 class EndpointRoutes:
     """One endpoint's part of the table.
 
-    ``ways`` are in the order of the split's intervals; shadows are not among them.
+    ``targets`` are in the order of the split's intervals; shadows are not among them.
     """
 
     endpoint: ModelEndpoint
-    ways: tuple[Way, ...] = ()
+    targets: tuple[RouteTarget, ...] = ()
     split: Split | None = None  # None: stable has every caller
     versions: Mapping[str, ServedModel] = field(default_factory=dict)
     shadow: Shadow | None = None
     withheld: bool = False  # the candidate gets nobody, whatever the status says
 
     @property
-    def stable(self) -> Way | None:
+    def stable(self) -> RouteTarget | None:
         """The version that answers by default."""
         return self._of(Arm.STABLE)
 
-    def instead_of(self, way: Way) -> Way | None:
-        """The version that answers where ``way``'s failed; none for a forced one."""
-        arm = _STANDS_IN.get(way.arm)
+    def instead_of(self, target: RouteTarget) -> RouteTarget | None:
+        """The version that answers where ``target``'s failed; none for a forced one."""
+        arm = _STANDS_IN.get(target.arm)
         return None if arm is None else self._of(arm)
 
-    def ways_of(self, key: str, forced_version: str | None = None) -> tuple[Way, ...]:
-        """Every way on which a request may be answered: its own, then the one that stands in.
+    def targets_of(self, key: str, forced_version: str | None = None) -> tuple[RouteTarget, ...]:
+        """Every version that may answer a request: its own, then the one that stands in.
 
         A rollout must not cost a caller the answer that the other version would give.
 
         Raises:
             UnknownVersionError, ModelUnavailableError: see ``choose``.
         """
-        way = self.choose(key, forced_version)
-        other = self.instead_of(way)
-        return (way,) if other is None else (way, other)
+        target = self.choose(key, forced_version)
+        other = self.instead_of(target)
+        return (target,) if other is None else (target, other)
 
-    def _of(self, arm: Arm) -> Way | None:
-        for way in self.ways:
-            if way.arm is arm:
-                return way
+    def _of(self, arm: Arm) -> RouteTarget | None:
+        for target in self.targets:
+            if target.arm is arm:
+                return target
         return None
 
-    def choose(self, key: str, forced_version: str | None = None) -> Way:
-        """The way of a request.
+    def choose(self, key: str, forced_version: str | None = None) -> RouteTarget:
+        """The target of a request.
 
         Args:
             key: whom to keep on one arm.
@@ -113,15 +113,15 @@ class EndpointRoutes:
                 raise UnknownVersionError(
                     f"Endpoint {self.endpoint.name} does not hold version {forced_version[:40]!r}."
                 )
-            return Way(Arm.FORCED, model)
-        if not self.ways:
+            return RouteTarget(Arm.FORCED, model)
+        if not self.targets:
             raise ModelUnavailableError(
                 f"Endpoint {self.endpoint.name} has no version to serve yet.",
                 retry_after_seconds=RETRY_AFTER_SECONDS,
             )
         if self.split is None:
-            return self.ways[0]
-        return self.ways[self.split.choose(key)]
+            return self.targets[0]
+        return self.targets[self.split.choose(key)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,9 +147,9 @@ class RoutingTable:
             model.ref.package: model
             for routes in self.endpoints.values()
             for model in (
-                *(way.model for way in routes.ways),
+                *(target.model for target in routes.targets),
                 *routes.versions.values(),
-                *(() if routes.shadow is None else (routes.shadow.way.model,)),
+                *(() if routes.shadow is None else (routes.shadow.target.model,)),
             )
         }
 
@@ -198,7 +198,7 @@ def _routes(
         same = old.stable.model.ref.package == stable.package
         # The old version answers until the new one can, or until nobody holds the old one either.
         if not same and not (ready and serves(stable)) and serves(old.stable.model.ref):
-            return EndpointRoutes(endpoint, old.ways, old.split, old.versions)
+            return EndpointRoutes(endpoint, old.targets, old.split, old.versions)
     versions = _versions(endpoint, opened)
     if stable is None or not ready:
         return EndpointRoutes(endpoint, versions=versions)
@@ -213,7 +213,7 @@ def _routes(
         routes = [route for route in routes if route.arm not in CANDIDATES]
     return EndpointRoutes(
         endpoint,
-        tuple(Way(route.arm, opened[route.ref.package]) for route in routes),
+        tuple(RouteTarget(route.arm, opened[route.ref.package]) for route in routes),
         _split(endpoint, routes),
         versions,
         None if withheld else _shadow(endpoint, opened),
@@ -233,9 +233,9 @@ def _split(endpoint: ModelEndpoint, routes: list[Route]) -> Split | None:
 def _shadow(endpoint: ModelEndpoint, opened: Mapping[str, ServedModel]) -> Shadow | None:
     for route in endpoint.status.routes:
         if route.arm is Arm.SHADOW and route.weight > 0 and route.ref.package in opened:
-            way = Way(Arm.SHADOW, opened[route.ref.package])
+            target = RouteTarget(Arm.SHADOW, opened[route.ref.package])
             # Not the split's salt: who is copied says nothing of who gets the candidate later.
-            return Shadow(way, route.weight, f"{_salt(endpoint)}/shadow")
+            return Shadow(target, route.weight, f"{_salt(endpoint)}/shadow")
     return None
 
 

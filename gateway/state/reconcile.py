@@ -20,7 +20,7 @@ from contracts.endpoint import ModelEndpoint
 from contracts.loading import LoaderReport
 from contracts.model import ModelRef
 from contracts.tasks import Task
-from gateway.batching.batcher import BatchMeter, Lane
+from gateway.batching.batcher import Batcher, BatchMeter
 from gateway.batching.lag import LoopLag
 from gateway.calls import EndpointView
 from gateway.engine.fleet import Fleet
@@ -49,14 +49,14 @@ class _World:
 
 
 class Reconciler:
-    """Owns the lanes and the fleet's addresses.
+    """Owns the batchers and the fleet's addresses.
 
     Args:
         sources: what is asked for, which Tritons there are, whether the controller is there.
         packages: opens packages.
         fleet: the Tritons.
         addresses: Tritons that are there whatever reports say.
-        meter: counts the lanes' batches.
+        meter: counts the batchers' batches.
         serve: takes each new state.
         clock: seconds, monotonic.
         now: unix time, seconds.
@@ -90,15 +90,15 @@ class Reconciler:
         self._opening: dict[str, Opening] = {}
         # Of its own: a store that hangs must not take the threads that large bodies are read in.
         self._threads = ThreadPoolExecutor(_OPENED_AT_ONCE, thread_name_prefix="packages")
-        self._lanes: dict[str, Lane] = {}
+        self._batchers: dict[str, Batcher] = {}
         self._table = RoutingTable()
         self._wake = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
 
     @property
-    def lanes(self) -> tuple[Lane, ...]:
-        """All lanes, those of packages on their way out included."""
-        return tuple(self._lanes.values())
+    def batchers(self) -> tuple[Batcher, ...]:
+        """All batchers, those of packages on their way out included."""
+        return tuple(self._batchers.values())
 
     @property
     def withheld(self) -> Mapping[str, bool]:
@@ -141,8 +141,8 @@ class Reconciler:
             task.cancel()
         await asyncio.gather(*self._tasks, *opening, return_exceptions=True)
         self._threads.shutdown(wait=False, cancel_futures=True)
-        for lane in self.lanes:
-            await lane.settle()
+        for batcher in self.batchers:
+            await batcher.settle()
         await self._fleet.close()
 
     async def _watch(self, follow: Callable[[], Awaitable[None]]) -> None:
@@ -216,12 +216,12 @@ class Reconciler:
         for ref in wanted.values():
             self._open(ref)
         for package, model in self._opened.items():
-            if package in wanted and package not in self._lanes:
-                self._lanes[package] = Lane(model, self._fleet, self._meter, self._lag)
+            if package in wanted and package not in self._batchers:
+                self._batchers[package] = Batcher(model, self._fleet, self._meter, self._lag)
                 moved = True
         if moved:
-            for lane in self._lanes.values():
-                self._connect(lane)
+            for batcher in self._batchers.values():
+                self._connect(batcher)
         self._resize()
         self._seed()
         self._withhold(endpoints)
@@ -231,7 +231,7 @@ class Reconciler:
         self._retire(wanted)
         views = {name: _view(routes) for name, routes in table.endpoints.items()}
         complete = self._complete(endpoints)
-        self._serve(Serving(table, dict(self._lanes), views, complete, tuple(self._notes())))
+        self._serve(Serving(table, dict(self._batchers), views, complete, tuple(self._notes())))
         if changed:
             log.info("routing table renewed", extra={"routes": _summary(table)})
 
@@ -294,36 +294,36 @@ class Reconciler:
             opening.task = None
             self._wake.set()
 
-    def _connect(self, lane: Lane) -> None:
+    def _connect(self, batcher: Batcher) -> None:
         def on_change() -> None:
             self._wake.set()
-            lane.wake()
+            batcher.wake()
 
-        model = lane.model
-        lane.connect(self._fleet.replicas(model.name, model.manifest.instances, on_change))
+        model = batcher.model
+        batcher.connect(self._fleet.replicas(model.name, model.manifest.instances, on_change))
 
     def _resize(self) -> None:
-        """Tells lanes how many batches each Triton runs at once, as its loader reports it."""
+        """Tells batchers how many batches each Triton runs at once, as its loader reports it."""
         now = asyncio.get_running_loop().time()
         for report in self._world.reports:
             for loaded in report.loaded:
-                name, lane = loaded.ref.triton_model, self._lanes.get(loaded.ref.package)
-                if lane is None or not loaded.instances:
+                name, batcher = loaded.ref.triton_model, self._batchers.get(loaded.ref.package)
+                if batcher is None or not loaded.instances:
                     continue
                 if self._fleet.resize(report.triton_grpc, name, loaded.instances, now):
-                    lane.wake()
+                    batcher.wake()
 
     def _seed(self) -> None:
-        """Gives lanes the costs that each loader measured on its own Triton."""
+        """Gives batchers the costs that each loader measured on its own Triton."""
         for report in self._world.reports:
             for loaded in report.loaded:
-                lane = self._lanes.get(loaded.ref.package)
-                if lane is not None and loaded.costs:
-                    lane.cost.seed(report.triton_grpc, loaded.costs)
+                batcher = self._batchers.get(loaded.ref.package)
+                if batcher is not None and loaded.costs:
+                    batcher.cost.seed(report.triton_grpc, loaded.costs)
 
     def _serves(self, ref: ModelRef) -> bool:
-        lane = self._lanes.get(ref.package)
-        return lane is not None and lane.serves
+        batcher = self._batchers.get(ref.package)
+        return batcher is not None and batcher.serves
 
     def _complete(self, endpoints: Iterable[ModelEndpoint]) -> bool:
         """Whether each stable version's package is open, or some are and the others are long away.
@@ -341,12 +341,12 @@ class Reconciler:
         """Lets go of packages that nobody names, once their last batch is back."""
         needed = wanted.keys() | self._table.models().keys()
         for package in [package for package in self._opened if package not in needed]:
-            # One whose endpoint went while it was being opened never had a lane.
-            lane = self._lanes.get(package)
-            if lane is None or lane.idle:
+            # One whose endpoint went while it was being opened never had a batcher.
+            batcher = self._batchers.get(package)
+            if batcher is None or batcher.idle:
                 model = self._opened.pop(package)
                 self._fleet.forget(model.name)
-                self._lanes.pop(package, None)
+                self._batchers.pop(package, None)
                 self._threads.submit(self._packages.forget, model.ref)
         for package in [package for package in self._opening if package not in needed]:
             if self._opening[package].task is None:
@@ -381,7 +381,9 @@ def _view(routes: EndpointRoutes) -> EndpointView:
             ready=False,
         )
     manifest = stable.model.manifest
-    others = {way.model.ref for way in routes.ways} | {m.ref for m in routes.versions.values()}
+    others = {target.model.ref for target in routes.targets} | {
+        m.ref for m in routes.versions.values()
+    }
     others.discard(stable.model.ref)
     return EndpointView(
         name=endpoint.name,
@@ -399,14 +401,14 @@ def _view(routes: EndpointRoutes) -> EndpointView:
 
 
 def _summary(table: RoutingTable) -> dict[str, list[str]]:
-    """Who gets what, in words; it changes whenever any caller's way does."""
+    """Who gets what, in words; it changes whenever any caller's version does."""
     return {name: list(_ways(entry)) for name, entry in table.endpoints.items()}
 
 
 def _ways(routes: EndpointRoutes) -> Iterable[str]:
     weights = {(route.arm, route.ref): route.weight for route in routes.endpoint.status.routes}
-    shadows = () if routes.shadow is None else (routes.shadow.way,)
-    for way in (*routes.ways, *shadows):
-        weight = weights.get((way.arm, way.model.ref))
+    shadows = () if routes.shadow is None else (routes.shadow.target,)
+    for target in (*routes.targets, *shadows):
+        weight = weights.get((target.arm, target.model.ref))
         told = weight is not None and not routes.withheld
-        yield f"{way.arm} {way.model.name}" + (f" {weight:g} %" if told else "")
+        yield f"{target.arm} {target.model.name}" + (f" {weight:g} %" if told else "")

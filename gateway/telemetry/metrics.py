@@ -1,6 +1,6 @@
 """Every metric of the gateway, declared once: name with its unit, help, labels.
 
-``main.py`` makes one ``Metrics``; the front, the handler and the lanes count into it, and
+``main.py`` makes one ``Metrics``; the front, the handler and the batchers count into it, and
 ``/metrics`` renders it. Gauges are asked for at that moment, from whoever holds the truth.
 """
 
@@ -51,7 +51,7 @@ class Read(Enum):
     """Metrics that are read from those who keep the truth: name, help, labels; counter or gauge."""
 
     TOKENS_IN_FLIGHT = ("tokens_in_flight", "Tokens of requests on their way.", ("endpoint",))
-    LANE_ROWS = ("lane_rows", "Texts that wait for an engine.", ("model",))
+    QUEUED_ROWS = ("lane_rows", "Texts that wait for an engine.", ("model",))
     REPLICA_SERVES = ("replica_serves", "1 while a Triton serves a package.", ("triton", "model"))
     REPLICA_TOKENS = ("replica_tokens", "Padded tokens in flight.", ("triton", "model"))
     READY = ("ready", "1 while this gateway should get traffic.", ())

@@ -16,7 +16,7 @@ from tiny_models import classifier
 
 from contracts.endpoint import Limits
 from contracts.manifest import MODEL_ONNX
-from gateway.batching.batcher import Lane
+from gateway.batching.batcher import Batcher
 from gateway.engine.fleet import Fleet
 from gateway.engine.triton import TritonEngine
 from gateway.telemetry.metrics import Metrics
@@ -71,33 +71,33 @@ async def load(triton: TritonProcess, files: Path) -> None:
 
 
 @asynccontextmanager
-async def gateway(tritons: list[TritonProcess]) -> AsyncIterator[Lane]:
+async def gateway(tritons: list[TritonProcess]) -> AsyncIterator[Batcher]:
     """The part of a gateway that sends batches, once both Tritons serve."""
     fleet = Fleet(TritonEngine, ahead=2)
     fleet.set_addresses(triton.grpc for triton in tritons)
-    lane = Lane(model_of(), fleet, Metrics())
+    batcher = Batcher(model_of(), fleet, Metrics())
     served = asyncio.Event()
 
     def look() -> None:
-        lane.wake()
-        if all(replica.serves for replica in lane.replicas):
+        batcher.wake()
+        if all(replica.serves for replica in batcher.replicas):
             served.set()
 
-    lane.replicas = fleet.replicas(lane.model.name, 1, look)
+    batcher.replicas = fleet.replicas(batcher.model.name, 1, look)
     fleet.start()
     async with asyncio.timeout(60):
         await served.wait()
-    yield lane
-    await lane.settle()
+    yield batcher
+    await batcher.settle()
     await fleet.close()
 
 
-async def ask_on(lane: Lane, requests: int) -> list[BaseException | object]:
+async def ask_on(batcher: Batcher, requests: int) -> list[BaseException | object]:
     """Asks at an even pace; returns what came of each request."""
     asked = []
     for number in range(requests):
-        encoded = lane.model.encoder.encode([text_of(3, number % 7)])
-        asked.append(lane.submit(encoded, "e", monotonic() + TIMEOUT_SECONDS).future)
+        encoded = batcher.model.encoder.encode([text_of(3, number % 7)])
+        asked.append(batcher.submit(encoded, "e", monotonic() + TIMEOUT_SECONDS).future)
         await asyncio.sleep(PAUSE_SECONDS)  # the pace of callers, not a wait
     return await asyncio.gather(*asked, return_exceptions=True)
 
@@ -109,7 +109,7 @@ async def test_no_caller_notices_that_the_model_of_one_triton_was_killed(
         await load(triton, files)
     async with gateway(tritons) as one, gateway(tritons) as other, asyncio.timeout(120):
         before = await asyncio.gather(ask_on(one, 20), ask_on(other, 20))
-        asking = [asyncio.create_task(ask_on(lane, 150)) for lane in (one, other)]
+        asking = [asyncio.create_task(ask_on(batcher, 150)) for batcher in (one, other)]
         for process in model_processes(tritons[0]):
             os.kill(process, signal.SIGKILL)
         after = await asyncio.gather(*asking)

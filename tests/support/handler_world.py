@@ -1,4 +1,4 @@
-"""A handler with lanes, a fleet and shadows over one engine that obeys."""
+"""A handler with batchers, a fleet and shadows over one engine that obeys."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -11,7 +11,7 @@ from contracts.endpoint import ModelEndpoint
 from contracts.events import PredictionEvent
 from gateway.admission.rate_limits import RateLimits
 from gateway.admission.token_budget import TokenBudget
-from gateway.batching.batcher import Lane
+from gateway.batching.batcher import Batcher
 from gateway.calls import Call, EndpointView
 from gateway.engine.fleet import Fleet
 from gateway.inference.handler import Handler, Serving
@@ -83,11 +83,11 @@ async def world_of(
         hooks=None if hook is None else Hooks({endpoint.name: hook}, metrics),
     )
     opened = {model.ref.package: model for model in (ONE, TWO, *more)}
-    lanes = {}
+    batchers = {}
     for package, model in opened.items():
-        lane = lanes[package] = Lane(model, fleet, metrics)
-        lane.replicas = fleet.replicas(model.name, 1, lane.wake)
-        for replica in lane.replicas:
+        batcher = batchers[package] = Batcher(model, fleet, metrics)
+        batcher.replicas = fleet.replicas(model.name, 1, batcher.wake)
+        for replica in batcher.replicas:
             if engine.here and (engine.holds is None or model.name in engine.holds):
                 replica.breaker.succeed()
 
@@ -105,7 +105,7 @@ async def world_of(
             timeout_seconds=2.0,
             ready=True,
         )
-        handler.serve(Serving(table, lanes, {endpoint.name: view}, complete=True))
+        handler.serve(Serving(table, batchers, {endpoint.name: view}, complete=True))
 
     serve(endpoint)
     async with asyncio.timeout(60):
@@ -113,7 +113,7 @@ async def world_of(
     await shadows.close()
     if engine.held is not None:
         engine.held.set()
-    for lane in lanes.values():
-        await lane.settle()
+    for batcher in batchers.values():
+        await batcher.settle()
     await fleet.close()
     assert budget.used == 0

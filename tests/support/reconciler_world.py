@@ -139,8 +139,13 @@ class World:
         def serves(state: Serving) -> bool:
             routes = state.table.endpoints.get("sentiment")
             stable = routes.stable if routes is not None else None
-            lane = state.lanes.get(model.ref.package)
-            return stable is not None and stable.model is model and lane is not None and lane.serves
+            batcher = state.batchers.get(model.ref.package)
+            return (
+                stable is not None
+                and stable.model is model
+                and batcher is not None
+                and batcher.serves
+            )
 
         return await self.until(serves)
 

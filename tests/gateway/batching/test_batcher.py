@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from contracts.loading import CostPoint
-from gateway.batching.batcher import Lane
+from gateway.batching.batcher import Batcher
 from gateway.batching.jobs import Job
 from gateway.engine.errors import EngineModelError, EngineProcessGoneError
 from gateway.engine.fleet import Fleet
@@ -44,81 +44,81 @@ class Meter:
 
 
 @asynccontextmanager
-async def lane_of(
+async def batcher_of(
     *engines: ObedientEngine,
     instances: int = 1,
     max_batch_size: int = 8,
     meter: Meter | None = None,
-) -> AsyncIterator[Lane]:
-    """A lane whose replicas serve already."""
+) -> AsyncIterator[Batcher]:
+    """A batcher whose replicas serve already."""
     by_address = {f"t{number}:1": engine for number, engine in enumerate(engines)}
     fleet = Fleet(by_address.__getitem__, ahead=2)
     fleet.set_addresses(by_address)
     model = model_of(instances=instances, max_batch_size=max_batch_size)
-    lane = Lane(model, fleet, meter or Meter())
-    lane.replicas = fleet.replicas(lane.model.name, instances, lane.wake)
-    for replica in lane.replicas:
+    batcher = Batcher(model, fleet, meter or Meter())
+    batcher.replicas = fleet.replicas(batcher.model.name, instances, batcher.wake)
+    for replica in batcher.replicas:
         replica.breaker.succeed()
     async with asyncio.timeout(60):
-        yield lane
+        yield batcher
         for engine in engines:
             if engine.held is not None:
                 engine.held.set()
-        await lane.settle()
+        await batcher.settle()
     await fleet.close()
 
 
-def submit(lane: Lane, *texts: str, timeout: float = 5.0, flow: str = "e") -> Job:
-    return lane.submit(lane.model.encoder.encode(texts), flow, monotonic() + timeout)
+def submit(batcher: Batcher, *texts: str, timeout: float = 5.0, flow: str = "e") -> Job:
+    return batcher.submit(batcher.model.encoder.encode(texts), flow, monotonic() + timeout)
 
 
-def expected(lane: Lane, *texts: str) -> list[list[float]]:
+def expected(batcher: Batcher, *texts: str) -> list[list[float]]:
     """What each text gets alone."""
-    rows = [np.array([ids]) for ids in lane.model.encoder.encode(texts).ids]
-    return [lane.model.decode(logits_of(row))[0].tolist() for row in rows]
+    rows = [np.array([ids]) for ids in batcher.model.encoder.encode(texts).ids]
+    return [batcher.model.decode(logits_of(row))[0].tolist() for row in rows]
 
 
 async def test_a_lone_text_leaves_at_once_and_gets_its_values() -> None:
     engine = ObedientEngine()
-    async with lane_of(engine) as lane:
-        values = await submit(lane, text_of(3)).future
-        assert values.tolist() == expected(lane, text_of(3))
+    async with batcher_of(engine) as batcher:
+        values = await submit(batcher, text_of(3)).future
+        assert values.tolist() == expected(batcher, text_of(3))
     assert engine.shapes == [(1, 4)]
 
 
 async def test_what_arrives_in_one_turn_leaves_in_one_batch() -> None:
     engine = ObedientEngine()
-    async with lane_of(engine) as lane:
+    async with batcher_of(engine) as batcher:
         texts = [text_of(3, start) for start in range(4)]
-        jobs = [submit(lane, text) for text in texts]
+        jobs = [submit(batcher, text) for text in texts]
         values = await asyncio.gather(*(job.future for job in jobs))
-        assert [each.tolist()[0] for each in values] == expected(lane, *texts)
+        assert [each.tolist()[0] for each in values] == expected(batcher, *texts)
     assert engine.shapes == [(4, 4)]
 
 
 async def test_lengths_do_not_mix_and_pad_to_the_edge() -> None:
     engine = ObedientEngine()
-    async with lane_of(engine, instances=2) as lane:
-        await asyncio.gather(*(submit(lane, text_of(n)).future for n in (2, 3, 9, 14)))
+    async with batcher_of(engine, instances=2) as batcher:
+        await asyncio.gather(*(submit(batcher, text_of(n)).future for n in (2, 3, 9, 14)))
     assert sorted(engine.shapes) == [(2, 4), (2, 16)]
 
 
 async def test_a_call_of_many_texts_is_answered_whole_and_in_order() -> None:
     engine = ObedientEngine()
-    async with lane_of(engine) as lane:
+    async with batcher_of(engine) as batcher:
         texts = [text_of(1 + number % 16, number) for number in range(40)]
-        values = await submit(lane, *texts).future
+        values = await submit(batcher, *texts).future
         assert values.shape == (40, 2)
-        assert values.tolist() == expected(lane, *texts)
+        assert values.tolist() == expected(batcher, *texts)
 
 
 async def test_no_more_than_the_agreed_batches_are_in_flight() -> None:
     engine = ObedientEngine(held=asyncio.Event())
-    async with lane_of(engine) as lane:
-        jobs = [submit(lane, text_of(3)) for _ in range(40)]
+    async with batcher_of(engine) as batcher:
+        jobs = [submit(batcher, text_of(3)) for _ in range(40)]
         await turns()
         assert len(engine.works) == 2
-        assert lane.queued_rows > 0
+        assert batcher.queued_rows > 0
         assert engine.held is not None
         engine.held.set()
         await asyncio.gather(*(job.future for job in jobs))
@@ -126,46 +126,46 @@ async def test_no_more_than_the_agreed_batches_are_in_flight() -> None:
 
 async def test_an_idle_engine_gets_the_second_caller() -> None:
     one, other = ObedientEngine(), ObedientEngine()
-    async with lane_of(one, other) as lane:
-        jobs = [submit(lane, text_of(3)), submit(lane, text_of(3))]
+    async with batcher_of(one, other) as batcher:
+        jobs = [submit(batcher, text_of(3)), submit(batcher, text_of(3))]
         await asyncio.gather(*(job.future for job in jobs))
     assert one.shapes == other.shapes == [(1, 4)]
 
 
 async def test_a_slow_engine_is_not_waited_for_past_the_deadline() -> None:
     engine = ObedientEngine(held=asyncio.Event())
-    async with lane_of(engine) as lane:
+    async with batcher_of(engine) as batcher:
         with pytest.raises(DeadlineExceededError):
-            await submit(lane, text_of(3), timeout=0.05).future
+            await submit(batcher, text_of(3), timeout=0.05).future
 
 
 async def test_a_text_that_still_waits_at_its_deadline_leaves_the_queue() -> None:
     engine = ObedientEngine(held=asyncio.Event())
-    async with lane_of(engine) as lane:
+    async with batcher_of(engine) as batcher:
         for _ in range(16):
-            submit(lane, text_of(3)).future.add_done_callback(lambda each: each.exception())
+            submit(batcher, text_of(3)).future.add_done_callback(lambda each: each.exception())
         await turns()
-        waiting = submit(lane, text_of(3), timeout=0.05)
-        before = lane.queued_rows
+        waiting = submit(batcher, text_of(3), timeout=0.05)
+        before = batcher.queued_rows
         with pytest.raises(DeadlineExceededError):
             await waiting.future
-        assert lane.queued_rows == before - 1
+        assert batcher.queued_rows == before - 1
 
 
 async def test_an_abandoned_call_takes_its_texts_along() -> None:
     engine = ObedientEngine(held=asyncio.Event())
-    async with lane_of(engine) as lane:
-        first = submit(lane, *(text_of(3) for _ in range(40)))
+    async with batcher_of(engine) as batcher:
+        first = submit(batcher, *(text_of(3) for _ in range(40)))
         await turns()
-        lane.abandon(first)
-        assert lane.queued_rows == 0
+        batcher.abandon(first)
+        assert batcher.queued_rows == 0
         assert first.future.cancelled()
 
 
 async def test_a_triton_that_goes_away_fails_all_that_waits_at_once() -> None:
     engine = ObedientEngine(held=asyncio.Event())
-    async with lane_of(engine) as lane:
-        jobs = [submit(lane, text_of(3)) for _ in range(30)]
+    async with batcher_of(engine) as batcher:
+        jobs = [submit(batcher, text_of(3)) for _ in range(30)]
         await turns()
         engine.here = False
         assert engine.held is not None
@@ -175,53 +175,53 @@ async def test_a_triton_that_goes_away_fails_all_that_waits_at_once() -> None:
         assert all(
             end.retry_after_seconds for end in ends if isinstance(end, ModelUnavailableError)
         )
-        assert not lane.serves
+        assert not batcher.serves
 
 
 async def test_a_batch_that_one_triton_lost_is_answered_by_another() -> None:
     gone, good = ObedientEngine(here=False), ObedientEngine()
-    async with lane_of(gone, good) as lane:
-        jobs = [submit(lane, text_of(3, start)) for start in range(6)]
+    async with batcher_of(gone, good) as batcher:
+        jobs = [submit(batcher, text_of(3, start)) for start in range(6)]
         values = await asyncio.gather(*(job.future for job in jobs))
-        wanted = expected(lane, *(text_of(3, start) for start in range(6)))
+        wanted = expected(batcher, *(text_of(3, start) for start in range(6)))
         assert [each.tolist()[0] for each in values] == wanted
-        assert [replica.serves for replica in lane.replicas] == [False, True]
+        assert [replica.serves for replica in batcher.replicas] == [False, True]
 
 
 async def test_what_a_triton_that_hangs_was_asked_another_answers_in_time() -> None:
     hangs, good = ObedientEngine(held=asyncio.Event()), ObedientEngine()
-    async with lane_of(hangs, good) as lane:
-        jobs = [submit(lane, text_of(3, start), timeout=1.0) for start in range(6)]
+    async with batcher_of(hangs, good) as batcher:
+        jobs = [submit(batcher, text_of(3, start), timeout=1.0) for start in range(6)]
         values = await asyncio.gather(*(job.future for job in jobs))
-        wanted = expected(lane, *(text_of(3, start) for start in range(6)))
+        wanted = expected(batcher, *(text_of(3, start) for start in range(6)))
         assert [each.tolist()[0] for each in values] == wanted
         assert hangs.works
-        assert [replica.serves for replica in lane.replicas] == [False, True]
+        assert [replica.serves for replica in batcher.replicas] == [False, True]
 
 
 async def test_a_triton_whose_process_is_gone_is_doubted_though_it_says_that_it_is_ready() -> None:
     dead, good = ObedientEngine(error=EngineProcessGoneError("stub process")), ObedientEngine()
-    async with lane_of(dead, good) as lane:
-        await asyncio.gather(submit(lane, text_of(3)).future, submit(lane, text_of(3)).future)
-        first, second = lane.replicas
+    async with batcher_of(dead, good) as batcher:
+        await asyncio.gather(submit(batcher, text_of(3)).future, submit(batcher, text_of(3)).future)
+        first, second = batcher.replicas
         assert (first.serves, second.serves) == (False, True)
         assert not first.breaker.probe_due(monotonic() + first.breaker.longest_pause)
 
 
 async def test_a_model_that_one_triton_does_not_hold_is_asked_for_at_another() -> None:
     empty, good = ObedientEngine(holds=set()), ObedientEngine()
-    async with lane_of(empty, good) as lane:
-        await asyncio.gather(submit(lane, text_of(3)).future, submit(lane, text_of(3)).future)
-        assert [replica.serves for replica in lane.replicas] == [False, True]
+    async with batcher_of(empty, good) as batcher:
+        await asyncio.gather(submit(batcher, text_of(3)).future, submit(batcher, text_of(3)).future)
+        assert [replica.serves for replica in batcher.replicas] == [False, True]
 
 
 async def test_a_model_that_fails_is_blamed_and_stays_in_service() -> None:
     engine = ObedientEngine(error=EngineModelError("division by zero"))
-    async with lane_of(engine) as lane:
+    async with batcher_of(engine) as batcher:
         with pytest.raises(ModelFailedError, match="division"):
-            await submit(lane, text_of(3)).future
+            await submit(batcher, text_of(3)).future
         engine.error = None
-        await submit(lane, text_of(3)).future
+        await submit(batcher, text_of(3)).future
 
 
 BAD = "w49"  # no ``text_of(3, start)`` holds it for a start below 47
@@ -251,11 +251,11 @@ async def test_a_text_that_the_model_fails_at_fails_its_own_caller_alone(
     answer: Callable[[NDArray[np.int64]], NDArray[np.float32]], place: int
 ) -> None:
     engine, meter = ObedientEngine(answer=answer), Meter()
-    async with lane_of(engine, meter=meter) as lane:
+    async with batcher_of(engine, meter=meter) as batcher:
         texts = [text_of(3, start) for start in range(8)]
         texts[place] = BAD
-        ends = await ends_of(*(submit(lane, text) for text in texts))
-        wanted: list[object] = [expected(lane, text) for text in texts]
+        ends = await ends_of(*(submit(batcher, text) for text in texts))
+        wanted: list[object] = [expected(batcher, text) for text in texts]
         wanted[place] = ModelFailedError
         assert ends == wanted
     assert engine.shapes[0] == (8, 4)
@@ -269,14 +269,14 @@ async def test_whoever_sent_no_bad_text_is_answered_whatever_others_sent(
     calls: list[list[bool]],
 ) -> None:
     engine = ObedientEngine(answer=fails_at_bad)
-    async with lane_of(engine, max_batch_size=32) as lane:
+    async with batcher_of(engine, max_batch_size=32) as batcher:
         texts = [
             [BAD if bad else text_of(3, number % 40) for bad in each]
             for number, each in enumerate(calls)
         ]
-        ends = await ends_of(*(submit(lane, *each) for each in texts))
+        ends = await ends_of(*(submit(batcher, *each) for each in texts))
         assert ends == [
-            ModelFailedError if any(bad) else expected(lane, *each)
+            ModelFailedError if any(bad) else expected(batcher, *each)
             for bad, each in zip(calls, texts, strict=True)
         ]
         assert len(engine.works) <= 2 * len(calls) - 1
@@ -284,8 +284,8 @@ async def test_whoever_sent_no_bad_text_is_answered_whatever_others_sent(
 
 async def test_the_texts_of_one_caller_are_not_tried_apart() -> None:
     engine, meter = ObedientEngine(answer=fails_at_bad), Meter()
-    async with lane_of(engine, meter=meter) as lane:
-        ends = await ends_of(submit(lane, text_of(3), BAD, text_of(3)))
+    async with batcher_of(engine, meter=meter) as batcher:
+        ends = await ends_of(submit(batcher, text_of(3), BAD, text_of(3)))
         assert ends == [ModelFailedError]
     assert engine.shapes == [(3, 4)]
     assert (meter.splits, meter.failed) == (0, 3)
@@ -293,16 +293,18 @@ async def test_the_texts_of_one_caller_are_not_tried_apart() -> None:
 
 async def test_a_model_that_was_found_broken_is_asked_for_halves_alone_until_it_answers() -> None:
     engine = ObedientEngine(error=EngineModelError("out of memory"))
-    async with lane_of(engine, max_batch_size=32) as lane:
+    async with batcher_of(engine, max_batch_size=32) as batcher:
         asked = []
         for _ in range(3):
             before = len(engine.works)
-            ends = await ends_of(*(submit(lane, text_of(3)) for _ in range(32)))
+            ends = await ends_of(*(submit(batcher, text_of(3)) for _ in range(32)))
             assert set(ends) == {ModelFailedError}
             asked.append(len(engine.works) - before)
         assert asked == [63, 3, 3]  # each caller alone once, then each batch and its halves
         engine.error, engine.answer = None, fails_at_bad
-        ends = await ends_of(submit(lane, BAD), *(submit(lane, text_of(3)) for _ in range(31)))
+        ends = await ends_of(
+            submit(batcher, BAD), *(submit(batcher, text_of(3)) for _ in range(31))
+        )
         assert ends.count(ModelFailedError) == 1
 
 
@@ -310,13 +312,13 @@ async def test_a_model_that_was_found_broken_is_asked_for_halves_alone_until_it_
 async def test_whoever_hung_up_is_not_tried_again(batch: int) -> None:
     def answer(ids: NDArray[np.int64]) -> NDArray[np.float32]:
         if len(engine.works) == batch:
-            lane.abandon(goes)
+            batcher.abandon(goes)
         return fails_at_bad(ids)
 
     engine = ObedientEngine(answer=answer)
-    async with lane_of(engine) as lane:
-        bad, stays, goes = (submit(lane, text) for text in (BAD, text_of(3), text_of(3)))
-        assert await ends_of(bad, stays) == [ModelFailedError, expected(lane, text_of(3))]
+    async with batcher_of(engine) as batcher:
+        bad, stays, goes = (submit(batcher, text) for text in (BAD, text_of(3), text_of(3)))
+        assert await ends_of(bad, stays) == [ModelFailedError, expected(batcher, text_of(3))]
     assert engine.shapes == [(3, 4), (1, 4), (1, 4)]
 
 
@@ -332,11 +334,11 @@ class GoesAway(ObedientEngine):
 
 async def test_what_is_yet_to_be_tried_when_a_triton_goes_another_one_answers() -> None:
     goes, stays = GoesAway(answer=fails_at_bad), ObedientEngine(answer=fails_at_bad)
-    async with lane_of(goes, stays) as lane:
+    async with batcher_of(goes, stays) as batcher:
         # The first two leave for an engine each, and so do the others, together.
         texts = [BAD, *(text_of(3, start) for start in range(7))]
-        ends = await ends_of(*(submit(lane, text) for text in texts))
-        assert ends == [ModelFailedError, *(expected(lane, text) for text in texts[1:])]
+        ends = await ends_of(*(submit(batcher, text) for text in texts))
+        assert ends == [ModelFailedError, *(expected(batcher, text) for text in texts[1:])]
     assert len(goes.works) == 2
 
 
@@ -352,17 +354,17 @@ class OfOurMaking(ObedientEngine):
 async def test_a_mistake_of_ours_while_callers_are_tried_apart_leaves_none_waiting() -> None:
     raised: list[object] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: raised.append(context))
-    async with lane_of(OfOurMaking(answer=fails_at_bad)) as lane:
-        jobs = [submit(lane, text) for text in (BAD, text_of(3), text_of(3), text_of(3))]
+    async with batcher_of(OfOurMaking(answer=fails_at_bad)) as batcher:
+        jobs = [submit(batcher, text) for text in (BAD, text_of(3), text_of(3), text_of(3))]
         ends = await ends_of(*jobs)
         assert ends == [RuntimeError] * 4
 
 
 async def test_the_wait_of_a_second_try_holds_nothing_of_the_first() -> None:
     gone, good = ObedientEngine(held=asyncio.Event()), ObedientEngine()
-    async with lane_of(gone, good) as lane:
+    async with batcher_of(gone, good) as batcher:
         began = monotonic()
-        job = submit(lane, text_of(3), timeout=60)
+        job = submit(batcher, text_of(3), timeout=60)
         await turns()
         sent = monotonic()
         await turns(2000)
@@ -377,9 +379,9 @@ async def test_the_wait_of_a_second_try_holds_nothing_of_the_first() -> None:
 
 async def test_the_stages_of_a_call_are_those_of_its_slowest_text_and_never_overlap() -> None:
     engine = ObedientEngine(held=asyncio.Event())
-    async with lane_of(engine, max_batch_size=1) as lane:
+    async with batcher_of(engine, max_batch_size=1) as batcher:
         began = monotonic()
-        job = submit(lane, *(text_of(3, start) for start in range(3)), timeout=60)
+        job = submit(batcher, *(text_of(3, start) for start in range(3)), timeout=60)
         await turns()
         assert len(engine.works) == 2  # the third waits behind them
         sent = monotonic()
@@ -393,9 +395,9 @@ async def test_the_stages_of_a_call_are_those_of_its_slowest_text_and_never_over
 
 
 async def test_what_callers_were_tried_apart_for_is_inference_and_never_counted_twice() -> None:
-    async with lane_of(ObedientEngine(answer=fails_at_bad)) as lane:
+    async with batcher_of(ObedientEngine(answer=fails_at_bad)) as batcher:
         began = monotonic()
-        jobs = [submit(lane, text) for text in (BAD, *(text_of(3, start) for start in range(7)))]
+        jobs = [submit(batcher, text) for text in (BAD, *(text_of(3, start) for start in range(7)))]
         await ends_of(*jobs)
         elapsed = monotonic() - began
         assert all(job.infer > 0 and job.wait + job.infer <= elapsed for job in jobs)
@@ -409,48 +411,48 @@ class Lossy(ObedientEngine):
 
 
 async def test_an_answer_of_another_size_is_the_models_fault() -> None:
-    async with lane_of(Lossy()) as lane:
+    async with batcher_of(Lossy()) as batcher:
         with pytest.raises(ModelFailedError, match="1 texts"):
-            await submit(lane, text_of(3)).future
+            await submit(batcher, text_of(3)).future
 
 
 async def test_the_wait_is_none_while_an_engine_idles_and_grows_with_the_queue() -> None:
     engine = ObedientEngine(held=asyncio.Event())
-    async with lane_of(engine) as lane:
-        assert lane.wait_seconds("e") == 0.0
+    async with batcher_of(engine) as batcher:
+        assert batcher.wait_seconds("e") == 0.0
         waits = []
         for _ in range(5):
             for _ in range(16):
-                submit(lane, text_of(3)).future.add_done_callback(lambda each: each.exception())
+                submit(batcher, text_of(3)).future.add_done_callback(lambda each: each.exception())
             await turns()
-            waits.append(lane.wait_seconds("e"))
+            waits.append(batcher.wait_seconds("e"))
         assert waits == sorted(waits)
         assert waits[-1] > waits[0] > 0
 
 
 async def test_the_wait_is_by_what_each_triton_costs() -> None:
     fast, slow = ObedientEngine(held=asyncio.Event()), ObedientEngine(held=asyncio.Event())
-    async with lane_of(fast, slow) as lane:
+    async with batcher_of(fast, slow) as batcher:
         for triton, milliseconds in (("t0:1", 10), ("t1:1", 40)):
             each_alone = [
                 CostPoint(bucket=4, batch=rows, milliseconds=rows * milliseconds)
                 for rows in (1, 2, 4, 8)
             ]
-            lane.cost.seed(triton, tuple(each_alone))
+            batcher.cost.seed(triton, tuple(each_alone))
         for _ in range(104):
-            submit(lane, text_of(3)).future.add_done_callback(lambda each: each.exception())
+            submit(batcher, text_of(3)).future.add_done_callback(lambda each: each.exception())
         await turns()
         # 100 texts wait for 125 a second, behind two of 10 ms and two of 40 ms on two engines.
-        assert (len(fast.works), len(slow.works), lane.queued_rows) == (2, 2, 100)
-        assert lane.wait_seconds("e") == pytest.approx(0.8 + 0.1 / 2)
+        assert (len(fast.works), len(slow.works), batcher.queued_rows) == (2, 2, 100)
+        assert batcher.wait_seconds("e") == pytest.approx(0.8 + 0.1 / 2)
 
 
 @pytest.mark.slow
 async def test_jobs_that_ended_do_not_pile_up() -> None:
-    async with lane_of(ObedientEngine()) as lane:
+    async with batcher_of(ObedientEngine()) as batcher:
         for _ in range(3000):
-            await submit(lane, text_of(1), timeout=600).future
-        assert len(lane._deadlines) < 1100
+            await submit(batcher, text_of(1), timeout=600).future
+        assert len(batcher._deadlines) < 1100
 
 
 @settings(max_examples=30)
@@ -461,12 +463,12 @@ async def test_jobs_that_ended_do_not_pile_up() -> None:
 async def test_whatever_is_joined_each_text_gets_what_it_gets_alone(
     calls: list[list[int]], engines: int
 ) -> None:
-    async with lane_of(*(ObedientEngine() for _ in range(engines))) as lane:
+    async with batcher_of(*(ObedientEngine() for _ in range(engines))) as batcher:
         texts = [
             [text_of(length, 7 * i + j) for j, length in enumerate(lengths)]
             for i, lengths in enumerate(calls)
         ]
-        jobs = [submit(lane, *each) for each in texts]
+        jobs = [submit(batcher, *each) for each in texts]
         values = await asyncio.gather(*(job.future for job in jobs))
         for got, each in zip(values, texts, strict=True):
-            assert got.tolist() == expected(lane, *each)
+            assert got.tolist() == expected(batcher, *each)

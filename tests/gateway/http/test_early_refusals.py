@@ -30,7 +30,7 @@ async def asked(endpoint: ModelEndpoint) -> AsyncIterator[tuple[World, httpx.Asy
 
 def fill(world: World, ref: ModelRef) -> None:
     """Gives every replica of a version batches that will not end before any deadline."""
-    for replica in world.handler.serving.lanes[ref.package].replicas:
+    for replica in world.handler.serving.batchers[ref.package].replicas:
         while replica.idle:
             replica.depart(monotonic(), 1000.0, 16)
 

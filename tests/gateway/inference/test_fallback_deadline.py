@@ -135,7 +135,7 @@ async def test_a_caller_that_hangs_up_during_the_second_attempt_is_recorded_once
 async def test_a_candidate_without_time_to_spare_gets_all_of_it() -> None:
     slow = ObedientEngine(held=asyncio.Event())
     async with world_of(ON_TRIAL, second_version(slow)) as world:
-        stable = world.handler.serving.lanes[ONE.ref.package]
+        stable = world.handler.serving.batchers[ONE.ref.package]
         for _ in range(60):
             stable.cost.observe("t:1", 4, 1, 0.1)
         with pytest.raises(DeadlineExceededError):
@@ -158,7 +158,7 @@ def test_a_first_attempt_gets_at_least_half_of_the_time_and_leaves_what_it_must(
 async def test_a_candidate_with_too_long_a_queue_is_passed_over_for_stable() -> None:
     held = ObedientEngine(held=asyncio.Event())
     async with world_of(ON_TRIAL, second_version(held)) as world:
-        candidate = world.handler.serving.lanes[TWO.ref.package]
+        candidate = world.handler.serving.batchers[TWO.ref.package]
         for _ in range(60):
             candidate.cost.observe("t:1", 4, 1, 0.5)
         calls = [call_of("w1", request_id=str(number)) for number in range(3)]

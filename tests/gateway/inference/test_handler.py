@@ -125,9 +125,9 @@ async def test_more_tokens_than_may_be_in_flight_are_refused_at_once() -> None:
 async def test_a_queue_without_hope_is_refused_at_once() -> None:
     engine = ObedientEngine(held=asyncio.Event())
     async with world_of(endpoint_of(ONE.ref), engine) as world:
-        lane = world.handler.serving.lanes[ONE.ref.package]
+        batcher = world.handler.serving.batchers[ONE.ref.package]
         for _ in range(60):
-            lane.cost.observe("t:1", 4, 1, 0.5)
+            batcher.cost.observe("t:1", 4, 1, 0.5)
         first = [asyncio.create_task(world.handler.predict(call_of("w1"))) for _ in range(3)]
         await turns()
         error = await refused(world, call_of("w1", timeout=0.4), OverloadedError)
@@ -259,7 +259,7 @@ async def test_views_say_whether_a_triton_serves_now() -> None:
         handler = world.handler
         assert handler.describe("sentiment").ready
         assert handler.endpoints() == ("sentiment",)
-        for replica in handler.serving.lanes[ONE.ref.package].replicas:
+        for replica in handler.serving.batchers[ONE.ref.package].replicas:
             replica.breaker.fail(0.0)
         assert not handler.describe("sentiment").ready
         assert handler.ready  # another gateway would have no other Triton

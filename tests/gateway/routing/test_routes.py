@@ -28,8 +28,8 @@ def table_of(
 
 def test_stable_answers_everybody() -> None:
     routes = table_of(endpoint_of(ONE.ref))["sentiment"]
-    ways = {routes.choose(f"caller-{number}").model.ref for number in range(100)}
-    assert ways == {ONE.ref}
+    targets = {routes.choose(f"caller-{number}").model.ref for number in range(100)}
+    assert targets == {ONE.ref}
     assert routes.choose("anybody").arm is Arm.STABLE
 
 
@@ -54,8 +54,8 @@ def test_a_canary_whose_package_is_not_at_hand_gets_nobody() -> None:
 
 def test_a_forced_version_is_one_that_the_endpoint_holds() -> None:
     routes = table_of(endpoint_of(ONE.ref, packages=[ONE.ref, TWO.ref]))["sentiment"]
-    way = routes.choose("caller", "2")
-    assert (way.arm, way.model.ref) == (Arm.FORCED, TWO.ref)
+    target = routes.choose("caller", "2")
+    assert (target.arm, target.model.ref) == (Arm.FORCED, TWO.ref)
     with pytest.raises(UnknownVersionError, match="'9'"):
         routes.choose("caller", "9")
 
@@ -95,8 +95,8 @@ def test_a_table_names_every_package_that_it_needs() -> None:
 
 def arms_of(endpoint: ModelEndpoint, callers: int = 4000) -> list[tuple[Arm, str]]:
     routes = table_of(endpoint)["sentiment"]
-    ways = [routes.choose(f"caller-{number}") for number in range(callers)]
-    return [(way.arm, way.model.ref.version) for way in ways]
+    targets = [routes.choose(f"caller-{number}") for number in range(callers)]
+    return [(target.arm, target.model.ref.version) for target in targets]
 
 
 def test_whoever_met_the_new_version_keeps_it_through_growth_promotion_and_the_end() -> None:
@@ -139,7 +139,7 @@ def test_a_shadow_gets_no_callers_but_its_share_of_copies() -> None:
     routes = table_of(endpoint)["sentiment"]
     assert {routes.choose(str(number)).model.ref for number in range(50)} == {ONE.ref}
     assert routes.shadow is not None
-    assert (routes.shadow.way.arm, routes.shadow.way.model) == (Arm.SHADOW, TWO)
+    assert (routes.shadow.target.arm, routes.shadow.target.model) == (Arm.SHADOW, TWO)
     copied = sum(routes.shadow.takes(f"request-{number}") for number in range(4000))
     assert 850 < copied < 1150
 
@@ -162,8 +162,8 @@ def test_where_a_version_fails_the_other_one_of_the_rollout_answers(
     endpoint: ModelEndpoint, arm: Arm, other: Arm | None
 ) -> None:
     routes = table_of(endpoint)["sentiment"]
-    (way,) = [way for way in routes.ways if way.arm is arm]
-    found = routes.instead_of(way)
+    (target,) = [target for target in routes.targets if target.arm is arm]
+    found = routes.instead_of(target)
     assert (None if found is None else found.arm) is other
     assert routes.instead_of(routes.choose("caller", "1")) is None
 

@@ -68,8 +68,8 @@ async def gateway() -> AsyncIterator[httpx.AsyncClient]:
 
     def serve(state: Serving) -> None:
         handler.serve(state)
-        lanes = state.lanes.values()
-        if len(lanes) == len(MODELS) and all(lane.serves for lane in lanes):
+        batchers = state.batchers.values()
+        if len(batchers) == len(MODELS) and all(batcher.serves for batcher in batchers):
             served.set()
 
     endpoints = (endpoint_of(model.ref, name=model.ref.model) for model in MODELS)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from reconciler_world import Shelf, report_of, world_of
 
 from contracts.loading import CostPoint
-from gateway.batching.batcher import Lane
+from gateway.batching.batcher import Batcher
 from gateway.engine.protocol import Work
 from gateway.inference.handler import Serving
 
@@ -28,10 +28,10 @@ class Timed(ObedientEngine):
         return await super().infer(work, timeout_seconds)
 
 
-async def answer_two(lane: Lane) -> None:
+async def answer_two(batcher: Batcher) -> None:
     """A text for each of two idle Tritons."""
-    texts = [lane.model.encoder.encode([text_of(3)]) for _ in range(2)]
-    jobs = [lane.submit(text, "sentiment", monotonic() + 30) for text in texts]
+    texts = [batcher.model.encoder.encode([text_of(3)]) for _ in range(2)]
+    jobs = [batcher.submit(text, "sentiment", monotonic() + 30) for text in texts]
     await asyncio.gather(*(job.future for job in jobs))
 
 
@@ -77,7 +77,7 @@ async def test_a_store_that_stays_away_keeps_others_unserved_for_a_while_only() 
         world.ahead = 60
         await world.until(lambda state: state.complete)
         shelf.models[TWO.ref.package] = TWO
-        await world.until(lambda state: TWO.ref.package in state.lanes)
+        await world.until(lambda state: TWO.ref.package in state.batchers)
         assert world.states[-1].complete
 
 
@@ -92,7 +92,7 @@ async def test_a_mistake_in_opening_a_package_is_tried_again_and_keeps_no_other_
         await world.until(lambda _: shelf.tries >= 3)
         shelf.models[TWO.ref.package] = TWO
         del shelf.bugs[TWO.ref.package]
-        await world.until(lambda state: TWO.ref.package in state.lanes)
+        await world.until(lambda state: TWO.ref.package in state.batchers)
     assert shelf.tries < 10  # with a pause between two tries
     assert "a mistake" in caplog.text
 
@@ -141,7 +141,7 @@ async def test_the_old_version_answers_until_a_triton_holds_the_new_one() -> Non
         engine.holds = {ONE.name}
         await world.until_stable(ONE)
         world.endpoints.say(endpoint_of(TWO.ref, packages=[ONE.ref, TWO.ref]))
-        await world.until(lambda state: TWO.ref.package in state.lanes)
+        await world.until(lambda state: TWO.ref.package in state.batchers)
         assert world.states[-1].table["sentiment"].choose("x").model is ONE
         engine.holds.add(TWO.name)
         await world.until_stable(TWO)
@@ -149,19 +149,19 @@ async def test_the_old_version_answers_until_a_triton_holds_the_new_one() -> Non
 
 def counts(state: Serving) -> list[int]:
     """Batches that each Triton runs at once of the first version, the fewest first."""
-    lane = state.lanes.get(ONE.ref.package)
-    return sorted(replica.instances for replica in lane.replicas) if lane is not None else []
+    batcher = state.batchers.get(ONE.ref.package)
+    return sorted(replica.instances for replica in batcher.replicas) if batcher is not None else []
 
 
 async def test_tritons_are_those_that_loaders_report_and_their_costs_are_taken() -> None:
     points = (CostPoint(bucket=8, batch=4, milliseconds=250),)
     async with world_of(Shelf(ONE), endpoint_of(ONE.ref), static=False) as world:
-        await world.until(lambda state: bool(state.lanes))
+        await world.until(lambda state: bool(state.batchers))
         assert world.engines == {}
         world.reports.say(report_of("a:1", ONE.ref, costs=points), report_of("b:1"))
         state = await world.until_stable(ONE)
         assert set(world.engines) == {"a:1", "b:1"}
-        assert state.lanes[ONE.ref.package].cost.seconds(8, 4) == pytest.approx(0.25)
+        assert state.batchers[ONE.ref.package].cost.seconds(8, 4) == pytest.approx(0.25)
 
 
 async def test_each_triton_runs_as_many_batches_as_its_loader_reports() -> None:
@@ -189,31 +189,33 @@ async def test_what_was_learnt_of_two_tritons_stays_though_their_loaders_measure
             for address, milliseconds in measured.items()
         ]
         world.reports.say(*reports)
-        lane = (await world.until_stable(ONE)).lanes[ONE.ref.package]
-        await world.until(lambda _: all(replica.serves for replica in lane.replicas))
-        while lane.cost.seconds(4, 1) > 0.3:  # both were measured at more than three times that
-            await answer_two(lane)
-        learnt = lane.cost.seconds(4, 1)
+        batcher = (await world.until_stable(ONE)).batchers[ONE.ref.package]
+        await world.until(lambda _: all(replica.serves for replica in batcher.replicas))
+        while batcher.cost.seconds(4, 1) > 0.3:  # both were measured at more than three times that
+            await answer_two(batcher)
+        learnt = batcher.cost.seconds(4, 1)
         world.reports.say(*reports)
         await world.until(lambda _: world.reports.queue.empty())
         world.reconciler.reconcile()
-        assert lane.cost.seconds(4, 1) == learnt
+        assert batcher.cost.seconds(4, 1) == learnt
 
 
 async def test_a_triton_that_came_back_costs_what_its_loader_measured_anew() -> None:
-    async def say(milliseconds: float) -> Lane:
+    async def say(milliseconds: float) -> Batcher:
         point = CostPoint(bucket=4, batch=1, milliseconds=milliseconds)
         world.reports.say(report_of("a:1", ONE.ref, costs=(point,)))
-        state = await world.until(lambda state: any(lane.replicas for lane in state.lanes.values()))
-        return state.lanes[ONE.ref.package]
+        state = await world.until(
+            lambda state: any(batcher.replicas for batcher in state.batchers.values())
+        )
+        return state.batchers[ONE.ref.package]
 
     async with world_of(Shelf(ONE), endpoint_of(ONE.ref), static=False) as world:
-        lane = await say(250)
-        assert lane.cost.seconds(4, 1) == pytest.approx(0.25)
+        batcher = await say(250)
+        assert batcher.cost.seconds(4, 1) == pytest.approx(0.25)
         world.reports.say()
-        await world.until(lambda _: not lane.replicas)
-        assert await say(500) is lane
-        assert lane.cost.seconds(4, 1) == pytest.approx(0.5)
+        await world.until(lambda _: not batcher.replicas)
+        assert await say(500) is batcher
+        assert batcher.cost.seconds(4, 1) == pytest.approx(0.5)
 
 
 async def test_a_package_that_nobody_names_is_let_go() -> None:
@@ -221,8 +223,8 @@ async def test_a_package_that_nobody_names_is_let_go() -> None:
         await world.until_stable(ONE)
         world.endpoints.say(endpoint_of(TWO.ref))
         await world.until_stable(TWO)
-        await world.until(lambda _: len(world.reconciler.lanes) == 1)
-        assert [lane.model for lane in world.reconciler.lanes] == [TWO]
+        await world.until(lambda _: len(world.reconciler.batchers) == 1)
+        assert [batcher.model for batcher in world.reconciler.batchers] == [TWO]
         assert await asyncio.to_thread(world.shelf.forgotten.get, timeout=20) == ONE.ref
         assert world.shelf.forgotten.empty()
 

@@ -32,7 +32,7 @@ def canary(name: str = "sentiment") -> ModelEndpoint:
 def versions(state: Serving, name: str = "sentiment") -> set[str]:
     """Of those who answer a hundred callers."""
     routes = state.table.endpoints.get(name)
-    if routes is None or not routes.ways:
+    if routes is None or not routes.targets:
         return set()
     return {routes.choose(f"caller-{number}").model.ref.version for number in range(100)}
 

@@ -91,7 +91,7 @@ def test_a_refusal_is_timed_on_its_own() -> None:
 def test_numbers_of_others_are_read_when_asked() -> None:
     metrics = Metrics()
     waiting = [3.0]
-    metrics.read_from(lambda: [Reading(Read.LANE_ROWS, ("m",), waiting[0])])
+    metrics.read_from(lambda: [Reading(Read.QUEUED_ROWS, ("m",), waiting[0])])
     assert value(metrics, "lane_rows", model="m") == 3
     waiting[0] = 5
     assert value(metrics, "lane_rows", model="m") == 5
