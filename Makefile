@@ -17,7 +17,7 @@ export PYTHONSAFEPATH = 1
 unexport PYTHONPATH
 unexport PYTHONDONTWRITEBYTECODE
 
-CODE := contracts measures preprocess service gateway registry rollout stats dashboards headrace bench examples tests
+CODE := contracts measures preprocess service gateway registry rollout stats dashboards controller headrace bench examples tests
 
 .DEFAULT_GOAL := help
 .PHONY: help up setup test check lint types quick unit real export soak chaos object-store images cluster-walk cluster-test bench drift simulate simulate-small lock lock-check wheel clean

@@ -1,6 +1,6 @@
 """Every metric of traffic, drift and rollouts: name, kind, labels, help, buckets.
 
-The ``evaluate`` role (``stats/exposition.py``) and the controller (``headrace/controller``) expose
+The ``evaluate`` role (``stats/exposition.py``) and the controller (``controller``) expose
 them; dashboards and rules read the same constants, so that a query can't name what nobody exposes.
 The gateway's, the fold role's and the registry's own metrics are declared beside those who count
 them; the few that rules watch are repeated at the end. No I/O.

@@ -1,6 +1,6 @@
 """Brings registered versions into service: the reconcile loop.
 
-Run by ``headrace.controller``. Each pass observes every endpoint's surroundings (MLflow, the store,
+Run by ``controller.main``. Each pass observes every endpoint's surroundings (MLflow, the store,
 the conversions that run, the loaders' reports), lets ``plan`` and then the rollout say what comes
 next, and writes that once, against the revision that was read. Events only wake it. It holds
 nothing that it can't do without: killed at any instant, the next start goes on from the statuses.

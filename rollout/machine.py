@@ -1,6 +1,6 @@
 """The life of a loaded version, from shadow to all callers or back, as a pure function.
 
-``headrace/controller/rollouts.py`` calls ``advance`` in each pass, right after ``registry.plan``,
+``controller/rollouts.py`` calls ``advance`` in each pass, right after ``registry.plan``,
 and writes what both make of the status in one conditional write. Everything it goes on from is in
 the status and in what is seen: killed between two passes it loses nothing, and a pass with nothing
 new changes nothing. It has no clock and does no I/O; it never touches ``generation``, never loads,

@@ -1,6 +1,6 @@
 """One rollout as a page that explains its verdict, and as the JSON that it rests on. Pure.
 
-Called where a verdict is written back to MLflow (``headrace/controller/rollouts.py``). The page is
+Called where a verdict is written back to MLflow (``controller/rollouts.py``). The page is
 self-contained: no script, no font, no picture from elsewhere. Everything that a user named is
 escaped.
 """

@@ -1,6 +1,6 @@
 """What a pass of the machine is given: the world as last observed, and who judges. Values alone.
 
-Made by ``headrace/controller/rollouts.py``, read by ``machine.py``, ``commands.py`` and
+Made by ``controller/rollouts.py``, read by ``machine.py``, ``commands.py`` and
 ``moves.py``.
 """
 

@@ -49,8 +49,8 @@ def test_the_files_that_a_document_links_to_exist(text: Path) -> None:
 @pytest.mark.parametrize("text", TEXTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_the_code_files_that_a_document_names_exist(text: Path) -> None:
     folders = (
-        "contracts|measures|preprocess|service|gateway|registry|rollout|stats|headrace"
-        "|bench|examples|tests|triton"
+        "contracts|measures|preprocess|service|gateway|registry|rollout|stats"
+        "|dashboards|controller|headrace|bench|examples|tests|triton"
     )
     named = re.findall(rf"`((?:{folders})/[\w./-]+\.(?:py|md|txt|json|jsonl))`", text.read_text())
     assert [name for name in named if not (ROOT / name).exists()] == []

@@ -197,7 +197,7 @@ def _controller(settings: StackSettings, home: Home, env: Mapping[str, str]) -> 
     return Service(
         name="controller",
         argv=_python(
-            "headrace.controller",
+            "controller.main",
             endpoints=home.endpoints,
             reports=home.reports,
             store_url=_store_url(settings, home),

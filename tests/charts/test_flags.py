@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from helm_chart import CASES, LIGHT, everything, manifests, pod_specs
 
+from controller.settings import ControllerSettings
 from gateway.settings import Settings
-from headrace.controller.settings import ControllerSettings
 from registry.settings import LoaderSettings
 from service import flags
 from stats.evaluate_settings import EvaluateSettings
@@ -20,7 +20,7 @@ def _read(settings: type[Any]) -> Callable[[Sequence[str]], Any]:
 
 READ: dict[str, Callable[[Sequence[str]], Any]] = {
     "gateway.main": _read(Settings),
-    "headrace.controller": _read(ControllerSettings),
+    "controller.main": _read(ControllerSettings),
     "registry.loader_main": _read(LoaderSettings),
     "stats.fold_main": _read(FoldSettings),
     "stats.evaluate_main": _read(EvaluateSettings),
@@ -74,7 +74,7 @@ def test_what_values_say_is_what_services_read() -> None:
         "triton.unloadAfterSeconds=1200",
     )
     read = {module: READ[module](arguments) for module, arguments in found.items()}
-    gateway, controller = read["gateway.main"], read["headrace.controller"]
+    gateway, controller = read["gateway.main"], read["controller.main"]
     assert (gateway.max_body_bytes, gateway.tokens_in_flight) == (16_777_216, 2_000_000)
     assert gateway.grpc_port == -1
     assert gateway.log_level == "warning"
@@ -98,5 +98,5 @@ def test_all_parts_have_the_same_store_endpoints_and_kafka() -> None:
         assert len(said) >= 3
     brokers = "kafka-0.example.com:9092,kafka-1.example.com:9092,kafka-2.example.com:9092"
     assert ",".join(read["gateway.main"].kafka_bootstrap) == brokers
-    for module in ("headrace.controller", "stats.fold_main", "stats.evaluate_main"):
+    for module in ("controller.main", "stats.fold_main", "stats.evaluate_main"):
         assert read[module].kafka_bootstrap == brokers

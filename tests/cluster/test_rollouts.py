@@ -69,7 +69,7 @@ def kill_controller(release: Release, kill: Kill) -> None:
     """``kill -9``, and waits until its successor runs."""
     (pod,) = release.pods("controller")
     name, before = pod["metadata"]["name"], restarts(pod)
-    kill(pod, "headrace.controller")
+    kill(pod, "controller.main")
     until(
         "the controller has a successor",
         120,

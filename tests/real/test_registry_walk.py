@@ -38,7 +38,7 @@ class House:
             "store-url": (folder / "store").as_uri(),
         }
         self._flags = {
-            "headrace.controller": {
+            "controller.main": {
                 **shared,
                 "work-dir": folder / "work",
                 "mlflow-uri": server.url,
@@ -96,7 +96,7 @@ class House:
 def house(tmp_path: Path, mlflow_server: MlflowProcess, triton: TritonProcess) -> Iterator[House]:
     mlflow.set_tracking_uri(mlflow_server.url)
     made = House(tmp_path, mlflow_server, triton)
-    for module in ("headrace.controller", "registry.loader_main"):
+    for module in ("controller.main", "registry.loader_main"):
         made.start(module)
     yield made
     for module in list(made.processes):
@@ -137,8 +137,8 @@ def test_versions_are_served_in_turn_and_a_killed_controller_goes_on(
     first = house.until("walk", stable("1"))
     register("walk", tmp_path / "v2", seed=2)
     house.until("walk", lambda status: status.candidate is not None)
-    house.end("headrace.controller", signal.SIGKILL)
-    house.start("headrace.controller")
+    house.end("controller.main", signal.SIGKILL)
+    house.start("controller.main")
     second = house.until("walk", stable("2"))
     assert first.stable in second.packages
     until(
@@ -176,8 +176,8 @@ def test_mlflow_killed_and_back_loses_nothing(
     register("outage", tmp_path / "v1", seed=1)
     house.until("outage", stable("1"))
     mlflow_server.kill9()
-    house.end("headrace.controller", signal.SIGKILL)
-    house.start("headrace.controller")
+    house.end("controller.main", signal.SIGKILL)
+    house.start("controller.main")
     mlflow_server.start()
     register("outage", tmp_path / "v2", seed=2)
     house.until("outage", stable("2"))

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.controller.settings import ControllerSettings
+from controller.settings import ControllerSettings
 from registry.settings import LoaderSettings
 from service.flags import option, parse
 

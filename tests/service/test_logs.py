@@ -16,7 +16,7 @@ from service.logs import LIBRARIES, configure
 ROOT = Path(__file__).parents[2]
 PACKAGES = (
     "contracts", "measures", "preprocess", "service", "gateway", "registry", "rollout", "stats",
-    "headrace",
+    "controller", "headrace",
 )  # fmt: skip
 SERVICES = ("gateway", "controller", "loader", "conversion", "fold", "stats")
 _VERSION = 12

@@ -19,8 +19,8 @@ from prometheus_client.registry import Collector
 
 from contracts.endpoint import Arm, ModelEndpoint
 from contracts.events import Latency, PredictionEvent
+from controller.metrics import RolloutCollector
 from gateway.telemetry.metrics import Metrics, Read, Reading
-from headrace.controller.metrics import RolloutCollector
 from measures.counting import Counting
 from measures.increments import Growth
 from stats.exposition import Exposed, Health, families

@@ -30,7 +30,7 @@ from contracts.rollout import (
     Verdict,
 )
 from contracts.windows import EndpointWindow
-from headrace.controller.rollouts import JoinedRollouts, PackageProfiles
+from controller.rollouts import JoinedRollouts, PackageProfiles
 from measures.counting import Counting, CountingState
 from registry.rollouts import Surroundings
 from registry.store import PackageStore, StoreUnavailableError

@@ -9,7 +9,7 @@ from registry_fakes import MemoryEndpoints, MemoryPackages, endpoint, manifest
 
 from contracts.endpoint import EndpointStatus
 from contracts.manifest import Manifest
-from headrace.controller.collecting import EVERY_SECONDS, FIRST_SECONDS, Collecting
+from controller.collecting import EVERY_SECONDS, FIRST_SECONDS, Collecting
 
 VERSIONS = [manifest(str(number)) for number in range(1, 5)]
 

@@ -7,7 +7,7 @@ from registry_fakes import endpoint
 
 from contracts.endpoint import EndpointStatus, ModelEndpoint
 from contracts.rollout import COMMAND_PREFIX, Command, CommandOutcome, Verb
-from headrace.controller.commands import waiting, without_answered
+from controller.commands import waiting, without_answered
 
 
 def command(name: str, at: float = 1.0) -> Command:

@@ -20,7 +20,7 @@ from contracts.model import ModelRef
 from contracts.rollout import COMMAND_PREFIX, Command, RolloutSpec, Strategy, Verb
 from contracts.tasks import Task
 from contracts.windows import EndpointWindow
-from headrace.controller.rollouts import JoinedRollouts
+from controller.rollouts import JoinedRollouts
 from measures.counting import Counting, CountingState
 from registry import plan as planning
 from registry.controller import numbered

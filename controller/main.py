@@ -1,4 +1,4 @@
-"""The controller's process: ``python -P -m headrace.controller --help``.
+"""The controller's process: ``python -P -m controller.main --help``.
 
 Reads the environment once, here, builds the parts of registry, rollout and statistics, and keeps
 one loop going until SIGTERM. Triton and the gateways go on without it.
@@ -16,10 +16,10 @@ from pathlib import Path
 
 from prometheus_client import REGISTRY
 
-from headrace.controller.collecting import Collecting
-from headrace.controller.metrics import RolloutCollector
-from headrace.controller.rollouts import JoinedRollouts, PackageProfiles
-from headrace.controller.settings import ControllerSettings
+from controller.collecting import Collecting
+from controller.metrics import RolloutCollector
+from controller.rollouts import JoinedRollouts, PackageProfiles
+from controller.settings import ControllerSettings
 from registry import places
 from registry.beats import Heart
 from registry.controller import Controller, ControllerOptions
@@ -78,9 +78,7 @@ class _Loops:
 
 def main() -> int:
     """Runs until SIGTERM or SIGINT."""
-    settings = flags.parse(
-        ControllerSettings, sys.argv[1:], os.environ, program="headrace.controller"
-    )
+    settings = flags.parse(ControllerSettings, sys.argv[1:], os.environ, program="controller.main")
     logs.configure("controller", settings.log_level)
     log.info("the controller starts")
     environment = dict(os.environ)
@@ -247,3 +245,7 @@ def _jobs(settings: ControllerSettings, environment: Mapping[str, str]) -> JobLa
         timeout_seconds=settings.conversion_timeout_seconds,
     )
     return JobLauncher(opened.client, options)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

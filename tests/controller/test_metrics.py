@@ -15,7 +15,7 @@ from contracts.endpoint import (
     Transition,
 )
 from contracts.rollout import CheckResult, Outcome, RolloutState, Verdict
-from headrace.controller.metrics import RolloutCollector
+from controller.metrics import RolloutCollector
 
 OLD, NEW = ref("1", "a"), ref("2", "b")
 CHECKS = tuple(CheckResult(name=verdict.value, verdict=verdict, reason="so") for verdict in Verdict)

@@ -16,7 +16,7 @@ from contracts.model import ModelRef
 from contracts.profile import ReferenceProfile
 from contracts.rollout import RolloutState
 from contracts.windows import EndpointWindow
-from headrace.controller import commands
+from controller import commands
 from measures.counting import Counting
 from registry.rollouts import Surroundings
 from registry.store import PackageStore, StoreError, StoreUnavailableError
