@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from gateway.admission.request_scheduler import Turns
+from gateway.admission.request_scheduler import RequestScheduler
 from gateway.calls import Answer, Arrival, Call, EndpointView, Predictor
 from gateway.errors import (
     GatewayError,
@@ -70,7 +70,7 @@ class Front:
     recorder: Recorder
     metrics: RequestMetrics
     feedback: FeedbackDesk | None = None  # None: feedback is off
-    turns: Turns = field(default_factory=Turns)  # of all dialects together
+    scheduler: RequestScheduler = field(default_factory=RequestScheduler)  # of all dialects
 
     def open(self, context: RequestContext, endpoint: str) -> tuple[EndpointView, str | None]:
         """The endpoint as it is now, and the caller's name.
@@ -100,24 +100,24 @@ class Front:
             context: the request.
             endpoint: the name that it gives.
             version: the one that its path or its message names, None for none.
-            one_by_one: see ``Turns.try_now``.
+            one_by_one: see ``RequestScheduler.try_now``.
 
         Raises:
             UnauthenticatedError, ForbiddenError, UnknownEndpointError: see ``open``.
             InvalidInputError: the headers name another version.
             OverloadedError, ShuttingDownError: there is no room, or the wait would be too long.
         """
-        if not self.turns.try_now(one_by_one=one_by_one):
+        if not self.scheduler.try_now(one_by_one=one_by_one):
             self.look(context, endpoint)
             self.check(context, endpoint, version)
-            await self.turns.wait(endpoint)
+            await self.scheduler.wait(endpoint)
             context.ahead = 0
         return self.check(context, endpoint, version)
 
     def look(self, context: RequestContext, endpoint: str) -> None:
         """Notes how many requests wait before this one."""
-        context.ahead = self.turns.waiting_of(endpoint)
-        context.crowded = self.turns.wait_seconds(endpoint) > _LONGEST_WAIT_SECONDS
+        context.ahead = self.scheduler.waiting_of(endpoint)
+        context.crowded = self.scheduler.wait_seconds(endpoint) > _LONGEST_WAIT_SECONDS
 
     def check(
         self, context: RequestContext, endpoint: str, version: str | None = None

@@ -1,44 +1,45 @@
-"""Turns at the processor: the event loop never works on requests for long without looking up.
+"""Rations the event loop among new requests, so that it never works on them for long without pause.
 
-``Front.enter`` asks for a turn before a request is begun. While the loop keeps up there is nothing
-to wait for. When more arrives than the processor can work through, requests wait here in a queue
-for each endpoint, served in rotation, whose length tells how long a newcomer would wait: so it can
-be refused at once, for next to nothing, and what was admitted is still answered in time. Without
-this all of it would be begun, and none of it ended by its deadline.
+While the loop keeps up there is nothing to wait for. When more arrives than the processor can work
+through, requests wait here, in one queue for each endpoint, and the queues are served in rotation.
+The length of its queue tells how long a new request would wait, so that it can be refused at once,
+which costs next to nothing. Without this, all requests would be begun and none would end by its
+deadline.
 """
 
 import asyncio
 from collections import deque
 from time import monotonic
 
-# Work on new requests within one turn of the event loop: long enough that its own cost does not
-# matter, short enough that answers and refusals pass in between.
+# Work on new requests within one iteration of the event loop: long enough that the scheduler's own
+# cost does not matter, short enough that answers and refusals pass in between.
 _SLICE_SECONDS = 0.005
 _LEARNING_RATE = 0.2
-# gRPC hands its calls over one by one, each through a thread and some turns of the loop; while the
-# loop works, those behind wait where nobody can count them. So work on such calls pauses until none
-# has come for a moment: what waits is then in a queue here, and a newcomer's wait is known.
+# gRPC hands its calls over one by one, each through a thread and some iterations of the loop. While
+# the loop works, the calls behind wait where nobody can count them. So work on such calls pauses
+# until none has come for a moment: all that wait are then in a queue here, and it is known how long
+# a new one would wait.
 _QUIET_SECONDS = 0.001  # the least that the loop's timers can do
 _LONGEST_PAUSE_SECONDS = 0.005
 
 
-class Turns:
-    """Rations the processor among requests that are new. Belongs to one event loop."""
+class RequestScheduler:
+    """Gives each new request its turn. Belongs to one event loop."""
 
     def __init__(self) -> None:
         self._queues: dict[str, deque[asyncio.Future[None]]] = {}
         self._waiting = 0
         self._slice_began = 0.0
         self._slicing = False
-        # Seconds that a turn takes, and seconds between two turns while requests wait: the rest
-        # goes to answers, refusals and the network. Both as measured.
+        # Seconds of work on one turn, and seconds between two turns while requests wait; the
+        # difference goes to answers, refusals and the network. Both as measured.
         self._cost = 0.0005
         self._interval = 0.0005
         self._granted = 0
         self._granted_at = 0.0
         self._work_began = 0.0
         # Of requests that come one by one: when the last came, and since when they have been coming
-        # without a moment's quiet in between; None: the last moment was quiet.
+        # without a pause of ``_QUIET_SECONDS``; None after such a pause.
         self._came_at = 0.0
         self._coming_since: float | None = None
         self._pause_began = 0.0
@@ -69,11 +70,11 @@ class Turns:
             await self.wait(endpoint)
 
     def try_now(self, *, one_by_one: bool = False) -> bool:
-        """Takes a turn at once if the loop keeps up; nobody overtakes those who wait.
+        """Takes a turn at once if the loop keeps up and no other request waits.
 
         Args:
-            one_by_one: requests of this kind reach the loop one after the other, so that how many
-                there are shows only when work on them pauses.
+            one_by_one: for gRPC, whose requests reach the loop one after the other: only while
+                work on them pauses can they be counted.
         """
         others_outside = one_by_one and self._keep_coming()
         if self._waiting or others_outside:
@@ -84,7 +85,7 @@ class Turns:
         return monotonic() - self._slice_began < _SLICE_SECONDS
 
     async def wait(self, endpoint: str) -> None:
-        """Waits for a turn; whoever is cancelled meanwhile leaves the queue."""
+        """Waits for a turn. A request that is cancelled meanwhile leaves the queue."""
         loop = asyncio.get_running_loop()
         turn = loop.create_future()
         queue = self._queues.setdefault(endpoint, deque())
@@ -105,7 +106,7 @@ class Turns:
         asyncio.get_running_loop().call_soon(self._end_slice)
 
     def _end_slice(self) -> None:
-        """The next turn of the loop: everything that was begun has run, answers have passed."""
+        """One iteration of the loop later: what was begun has run, and answers have passed."""
         now = monotonic()
         if self._granted:
             cost = (now - self._work_began) / self._granted
@@ -117,7 +118,7 @@ class Turns:
             self._next_slice(now)
 
     def _paused(self) -> None:
-        """Ends a pause if it was quiet for a moment, or has lasted long enough."""
+        """Ends a pause once no request has come for a moment, or it has lasted long enough."""
         now = monotonic()
         quiet = now - self._came_at >= _QUIET_SECONDS
         if not quiet and now - self._pause_began < _LONGEST_PAUSE_SECONDS:
@@ -133,15 +134,15 @@ class Turns:
             self._interval += _LEARNING_RATE * (interval - self._interval)
             self._granted = 0
         if self._waiting:
-            # Runs just before the turns that are granted here, which run just before the next end
-            # of a slice: what lies between these two is work on turns and nothing else.
+            # ``_mark`` runs just before the turns that are granted here, and the end of the slice
+            # just after them: between the two lies work on turns and nothing else.
             asyncio.get_running_loop().call_soon(self._mark)
             self._granted = self._grant(max(1, int(_SLICE_SECONDS / max(self._cost, 1e-6))))
             self._granted_at = now
             self._begin_slice()
 
     def _keep_coming(self) -> bool:
-        """Notes a request that came by itself; whether others may wait behind it, uncounted."""
+        """Notes a request of the kind ``one_by_one``; whether uncounted ones may wait behind it."""
         self._came_at = now = monotonic()
         if self._coming_since is None:
             self._coming_since = now
@@ -150,10 +151,10 @@ class Turns:
         return now - self._coming_since >= _SLICE_SECONDS
 
     def _look_up(self, asked: float) -> None:
-        """A moment later: whether the loop had nothing to do but to wait for the next request."""
+        """A moment later: finds out whether the loop was idle until now."""
         now = monotonic()
         if self._coming_since is None or self._waiting:
-            return  # a pause finds out
+            return  # the end of a pause finds out
         late = now - asked >= 2 * _QUIET_SECONDS
         if not late and now - self._came_at >= _QUIET_SECONDS:
             self._coming_since = None

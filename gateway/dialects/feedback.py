@@ -53,7 +53,7 @@ class FeedbackRoute:
         desk = self._front.feedback
         if desk is None:
             raise UnsupportedError("Feedback is off: this gateway has no --receipt-key-file.")
-        await self._front.turns.take(_QUEUE)
+        await self._front.scheduler.take(_QUEUE)
         body = decode(_decoder, await self._bodies.read(request))
         now = time.time()
         receipt = desk.receipts.read(body.receipt, now)

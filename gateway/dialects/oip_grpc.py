@@ -43,10 +43,10 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-# Calls that wait in gRPC's core, which hands them over one by one, before ``Turns`` can count them.
-# Beyond so many the core cancels some, beyond twice as many all, and those that have waited too
-# long. Its own bounds are 1,000, 3,000 and 30 s: in a flood that takes the whole processor, nearly
-# every call would be handed over after its caller has given up.
+# Calls that wait in gRPC's core, which hands them over one by one, before the request scheduler can
+# count them. Beyond so many the core cancels some, beyond twice as many all, and those that have
+# waited too long. Its own bounds are 1,000, 3,000 and 30 s: in a flood that takes the whole
+# processor, nearly every call would be handed over after its caller has given up.
 _PENDING = 512
 _PENDING_SECONDS = 1
 

@@ -1,4 +1,4 @@
-"""Every dialect takes turns: by endpoint in rotation, and refused where the wait is too long."""
+"""Every dialect goes through the request scheduler: in rotation, refused where it is too long."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -15,7 +15,7 @@ from tritonclient.grpc import service_pb2_grpc
 
 from contracts.tasks import Task
 from gateway.admission.front import Front
-from gateway.admission.request_scheduler import Turns
+from gateway.admission.request_scheduler import RequestScheduler
 from gateway.app import create_app
 from gateway.calls import Answer, Call
 from gateway.dialects.oip_grpc import OpenInferenceGrpc, create_server
@@ -146,9 +146,9 @@ async def test_over_grpc_nobody_overtakes_those_who_wait_over_http() -> None:
 
 
 async def test_what_would_find_no_room_is_refused_before_it_waits() -> None:
-    turns = Turns()
+    scheduler = RequestScheduler()
     predictor = FakePredictor.with_endpoints()
-    front = Front(predictor, FakeKeys(), FakeRecorder(), FakeMetrics(), turns=turns)
+    front = Front(predictor, FakeKeys(), FakeRecorder(), FakeMetrics(), scheduler=scheduler)
     await front.enter(RequestContext("first", 0.0, 0.0), "sentiment")
     busy_until = monotonic() + 0.02
     while monotonic() < busy_until:  # this turn of the loop is used up
@@ -156,4 +156,4 @@ async def test_what_would_find_no_room_is_refused_before_it_waits() -> None:
     predictor.full = OverloadedError("Full.", retry_after_seconds=1)
     with pytest.raises(OverloadedError):
         await front.enter(RequestContext("second", 0.0, 0.0), "sentiment")
-    assert turns.waiting == 0
+    assert scheduler.waiting == 0
