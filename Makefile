@@ -20,7 +20,7 @@ unexport PYTHONDONTWRITEBYTECODE
 CODE := contracts measures preprocess service gateway registry rollout stats dashboards controller headrace bench examples tests
 
 .DEFAULT_GOAL := help
-.PHONY: help up setup test check lint types quick unit real export soak chaos object-store images cluster-walk cluster-test bench drift simulate simulate-small lock lock-check wheel clean
+.PHONY: help up setup test check lint types quick unit real export soak chaos object-store images charts cluster-walk cluster-test bench drift simulate simulate-small lock lock-check wheel clean
 
 help:  ## says what there is
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
@@ -112,6 +112,9 @@ chaos: $(VENV)/.dev $(VENV)/.parts  ## random faults on a local stack for SECOND
 
 images:  ## builds all images, or IMAGES="gateway stats"; docs/images.md tells of IMAGE_BUILD, IMAGE_TAG and IMAGE_LOAD
 	@docker/build $(IMAGES)
+
+charts: $(VENV)/.dev  ## the tests of the chart; what it renders is tested where helm is on PATH, or in HELM
+	$(BIN)/pytest tests/charts $(PYTEST_FLAGS)
 
 cluster-walk: $(VENV)/.dev  ## of the cluster's tests those that CI runs: install, predict, roll out, upgrade, uninstall
 	$(BIN)/pytest -m "cluster and walk" tests/registry tests/cluster $(PYTEST_FLAGS)

@@ -5,14 +5,19 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 ROOT = Path(__file__).parent.parent
 TEXTS = sorted(
     path for pattern in ("*.md", "docs/**/*.md", "examples/*/*.md") for path in ROOT.glob(pattern)
 )
-TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+MAKEFILE = (ROOT / "Makefile").read_text()
+TARGETS = set(re.findall(r"^([a-z-]+):", MAKEFILE, re.MULTILINE))
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+FORMS = [ROOT / ".github" / "ISSUE_TEMPLATE" / name for name in ("bug.yml", "feature.yml")]
 
 
 def test_import_triton_does_not_find_our_folder() -> None:
@@ -68,6 +73,70 @@ def _code(text: Path) -> list[str]:
     return re.findall(r"```.*?\n(.*?)```", content, re.DOTALL) + re.findall(
         r"`(make [^`\n]+)`", content
     )
+
+
+def _name(path: Path) -> str:
+    return path.name
+
+
+def _steps(workflow: Path) -> list[dict[str, Any]]:
+    jobs = yaml.safe_load(workflow.read_text(encoding="utf-8"))["jobs"]
+    return [step for job in jobs.values() for step in job["steps"]]
+
+
+def _made(commands: str) -> set[str]:
+    """The targets that commands of a shell make, and those that stand for several of them."""
+    calls = re.findall(r"^\s*make ((?:[a-z-]+ ?)+)", commands, re.MULTILINE)
+    named = {target for call in calls for target in call.split()}
+    for target in tuple(named & TARGETS):
+        parts = re.search(rf"^{target}: ([a-z -]+?)  ##", MAKEFILE, re.MULTILINE)
+        if parts:
+            named = (named - {target}) | set(parts[1].split())
+    return named
+
+
+def _made_by(workflow: Path) -> set[str]:
+    return _made("\n".join(step.get("run", "") for step in _steps(workflow)))
+
+
+@pytest.mark.parametrize("workflow", WORKFLOWS, ids=_name)
+def test_the_make_targets_and_scripts_that_a_workflow_calls_exist(workflow: Path) -> None:
+    made = _made_by(workflow)
+    assert made
+    assert made - TARGETS == set()
+    scripts = [step["run"].split()[0] for step in _steps(workflow) if "run" in step]
+    assert [one for one in scripts if "/" in one and not (ROOT / one).is_file()] == []
+
+
+@pytest.mark.parametrize("workflow", WORKFLOWS, ids=_name)
+def test_a_workflow_pins_its_actions_and_may_only_read(workflow: Path) -> None:
+    uses = [step["uses"] for step in _steps(workflow) if "uses" in step]
+    assert [one for one in uses if not re.fullmatch(r"[\w./-]+@v\d+\.\d+\.\d+", one)] == []
+    whole = yaml.safe_load(workflow.read_text(encoding="utf-8"))
+    assert whole["permissions"] == {"contents": "read"}
+
+
+def test_the_workflow_makes_all_that_ci_makes_without_a_cluster() -> None:
+    asked = (ROOT / ".ci" / "run").read_text(encoding="utf-8").replace("then make", "\nmake")
+    made = _made_by(ROOT / ".github" / "workflows" / "ci.yml")
+    assert _made(asked) >= {"lint", "types", "unit", "real", "export", "lock-check", "wheel"}
+    assert _made(asked) - made == set()
+
+
+@pytest.mark.parametrize("form", FORMS, ids=_name)
+def test_an_issue_form_has_what_github_asks_of_one(form: Path) -> None:
+    whole = yaml.safe_load(form.read_text(encoding="utf-8"))
+    assert {"name", "description", "body"} <= whole.keys()
+    fields = [part for part in whole["body"] if part["type"] != "markdown"]
+    assert {part["type"] for part in fields} <= {"textarea", "input", "dropdown", "checkboxes"}
+    assert all(part["attributes"]["label"] for part in fields)
+    ids = [part["id"] for part in fields]
+    assert len(set(ids)) == len(ids)
+
+
+def test_dependabot_follows_the_actions_and_leaves_the_locks_alone() -> None:
+    whole = yaml.safe_load((ROOT / ".github" / "dependabot.yml").read_text(encoding="utf-8"))
+    assert [one["package-ecosystem"] for one in whole["updates"]] == ["github-actions"]
 
 
 def test_the_readmes_commands_are_those_of_the_program() -> None:
