@@ -1,6 +1,6 @@
 """Every metric of traffic, drift and rollouts: name, kind, labels, help, buckets.
 
-The ``evaluate`` role (``stats/exposition.py``) and the controller (``controller``) expose
+The ``evaluate`` role (``stats/evaluation``) and the controller (``controller``) expose
 them; dashboards and rules read the same constants, so that a query can't name what nobody exposes.
 The gateway's, the fold role's and the registry's own metrics are declared beside those who count
 them; the few that rules watch are repeated at the end. No I/O.
@@ -334,7 +334,7 @@ CONTROLLER: Final[tuple[Metric, ...]] = (
     WRITE_BACK_FAILURES,
 )  # fmt: skip
 
-# Declared where they are counted: stats/metrics.py. Repeated for rules.
+# Declared where they are counted: stats/folding/metrics.py. Repeated for rules.
 FOLD_CONNECTED: Final = _gauge(
     "fold_connected",
     "1 while Kafka says that this worker is a member of its group, or that there is no topic yet.",

@@ -52,7 +52,7 @@ from service.kafka_login import KafkaLoginError
 from service.kubernetes import place
 from service.kubernetes.errors import AccessError
 from service.turning import Turning
-from stats.reader import WindowsReader
+from stats.reading.reader import WindowsReader
 
 log = logging.getLogger(__name__)
 

@@ -32,7 +32,7 @@ _REST_SECONDS = 60.0  # of a package store that failed
 
 
 class Statistics(Protocol):
-    """Whoever knows the windows; ``stats.reader.WindowsReader`` does."""
+    """Whoever knows the windows; ``stats.reading.reader.WindowsReader`` does."""
 
     def windows(
         self, endpoint: str, after: float, *, lateness_seconds: float | None = None

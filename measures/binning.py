@@ -1,7 +1,6 @@
 """Merging the bins of a histogram until each holds enough: what chi-square tests rely on.
 
-Called by ``measures.drift``, and by the check of output shift for values that have many edges. The
-bins to merge are chosen by the reference alone, never by what is tested against it. Pure.
+The bins to merge are chosen by the reference alone, never by what is tested against it. Pure.
 """
 
 import numpy as np

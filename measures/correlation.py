@@ -1,9 +1,8 @@
 """How clumpy traffic is: intra-window correlation, and how many requests then count as one.
 
-Requests of one window are not independent: one caller's batch, one bad minute. Called by the tests
-of proportions and of output shift, with stable's windows from before the canary began; dividing
-counts by the design effect is a heuristic that simulation supports (``docs/rollout.md``), and costs
-power where it errs. Pure.
+Requests of one window are not independent: one caller's batch, one bad minute. It is estimated from
+the stable arm's windows from before the canary began. Dividing counts by the design effect is a
+heuristic that simulation supports (``docs/rollout.md``), and costs power where it errs. Pure.
 """
 
 import numpy as np

@@ -1,7 +1,7 @@
 """The counters of the exporter, held against what the merged windows gained since they began.
 
-Called by ``stats.recount_counters``, with the windows before and after. It adds windows up by
-itself, by another way than the exporter, which adds what each record brings. Pure.
+It adds windows up by itself, by another way than the exporter, which adds what each record brings.
+Pure.
 """
 
 from collections import Counter

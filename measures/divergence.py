@@ -1,9 +1,9 @@
 """Output shift: is the canary's distribution of answers further from stable's than is tolerated.
 
-Called by the rollout's checks after every window, with both arms' histograms over the same window;
-windows are strata, so that a mix that moves for both arms is no shift. It looks only when the
-canary's requests have grown by a quarter, and spends its error on the looks, so that it stays valid
-under continuous looking. Leading axes are independent (one a rollout in the simulations). Pure.
+It takes both arms' histograms over the same window. Windows are strata, so that a mix of traffic
+that changes for both arms is no shift. It looks only when the canary's requests have grown by a
+quarter, and spends its error on the looks, so that it stays valid under continuous looking. Leading
+axes are independent (one a rollout in the simulations). Pure.
 
 Sources: Jensen-Shannon divergence is Lin's (IEEE Trans. Inf. Theory 37, 1991), its square root a
 metric (Endres and Schindelin, 2003). For near distributions it is an eighth of the chi-square

@@ -1,7 +1,6 @@
 """How far a histogram is from a reference: significance by Pearson's chi-square, size by PSI.
 
-Called by the rollout's check of drift, and by whatever judges live traffic against a reference
-profile. PSI's value without drift is about ``(B - 1)(1/n + 1/m)``: it has no meaning without the
+PSI's value without drift is about ``(B - 1)(1/n + 1/m)``: it has no meaning without the
 bins and both sizes, so it is never a test here, only the size that is reported, less that value.
 It never decides what size matters, and it promises nothing about windows that depend on one another
 (hour of day): the null has to be calibrated on the endpoint's own traffic before anyone is paged.

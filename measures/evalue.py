@@ -1,8 +1,8 @@
 """The e-value of one window of two arms, against the null that the canary is within a tolerance.
 
-Called by ``measures.proportions``, which multiplies windows. An e-value is at least 0, and
-its mean is at most 1 while the null is true, whatever the base rate; so 1/alpha and more is
-evidence at level alpha. It holds exactly for independent requests (``rho`` = 0).
+An e-value is at least 0, and its mean is at most 1 while the null is true, whatever the base rate;
+so 1/alpha and more is evidence at level alpha. It holds exactly for independent requests (``rho`` =
+0).
 
 Arrays throughout: all arguments broadcast. Pure.
 

@@ -1,9 +1,8 @@
 """Prediction events into cells: exact counts of each (endpoint, package, arm, window).
 
-Called by ``measures.ranges`` with the messages of a range in their order, and by ``headrace
-recount``. What it counts depends on nothing but those messages, so that whoever folds a range again
-gets the same numbers. Pure, and the hottest code of ``stats``: no numpy an event, no clock, no I/O.
-It never keeps an event, a request id or a text.
+What it counts depends on nothing but the messages of a range in their order, so that whoever folds
+a range again gets the same numbers. Pure, and the hottest code of ``stats``: no numpy an event, no
+clock, no I/O. It never keeps an event, a request id or a text.
 """
 
 from bisect import bisect_left

@@ -1,11 +1,11 @@
 """The most frequent words of a stream in bounded memory, by the sketch of Misra and Gries.
 
-Called by ``measures.folding`` for the words that became UNK, and by whoever shows them. At most
-``CAPACITY`` words are kept of one range; a word that comes when all places are taken costs each of
-them one count, and is not kept. So a count is never too large, and too small by at most ``below``;
-``below`` is at most ``seen / (CAPACITY + 1)``. Two sketches add by adding all they hold, and the
-bound adds with them; ``pruned`` then brings a sum back to any size. Sources: Misra and Gries,
-"Finding repeated elements" (1982); Agarwal et al., "Mergeable summaries" (PODS 2012), section 3.1.
+At most ``CAPACITY`` words are kept of one range; a word that comes when all places are taken costs
+each of them one count, and is not kept. So a count is never too large, and too small by at most
+``below``; ``below`` is at most ``seen / (CAPACITY + 1)``. Two sketches add by adding all they hold,
+and the bound adds with them; ``pruned`` then brings a sum back to any size. Sources: Misra and
+Gries, "Finding repeated elements" (1982); Agarwal et al., "Mergeable summaries" (PODS 2012),
+section 3.1.
 
 What is kept of a stream depends on its order, so that one range's sketch is a function of the log;
 sums do not depend on the order in which they are added. Pure.

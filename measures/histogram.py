@@ -1,8 +1,7 @@
 """A histogram with fixed upper edges: the one way in which Headrace counts values.
 
-Called by ``measures.profile`` now and by whatever folds events into windows. Two histograms of the
-same edges always add, in any order, and nothing is lost in adding. It will never choose its own
-edges, never keep a single value, and never swallow a NaN.
+Two histograms of the same edges always add, in any order, and nothing is lost in adding. It will
+never choose its own edges, never keep a single value, and never swallow a NaN.
 """
 
 import math

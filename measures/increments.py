@@ -1,6 +1,6 @@
 """What a window record adds to those before it: the growth of its range, exactly.
 
-Called by the evaluate role (``stats.evaluate``). A range's record is rewritten as the range grows,
+A range's record is rewritten as the range grows,
 so that counters may add only ``new - old``; and a range that is complete never grows again, so that
 its cells need not be kept. Then the sum of all growths is what the merged windows hold, in the
 memory of the ranges that are still open. Pure; it knows no clock and no Kafka.

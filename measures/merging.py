@@ -1,8 +1,7 @@
 """Window records into the windows of endpoints: the largest end of each range, then sums.
 
-Called by whoever reads ``headrace.windows`` (``stats.reader``) and by ``headrace recount``. Adding
-is exact in any order, since all counts are integers. Pure: it knows no clock and no Kafka, and
-never changes a record that it was given.
+Adding is exact in any order, since all counts are integers. Pure: it knows no clock and no Kafka,
+and never changes a record that it was given.
 """
 
 import copy

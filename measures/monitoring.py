@@ -1,8 +1,7 @@
 """Drift over time: exponentially weighted histograms against a reference, by a calibrated null.
 
-Called by the evaluate role (``stats.drift``) once a drift window and statistic, and by the
-simulations of ``bench/drift``; leading axes are independent streams. A window alone (weight 1)
-sees large shifts at once; small weights see small ones, for they remember many windows.
+Leading axes are independent streams. A window alone (weight 1) sees large shifts at once; small
+weights see small ones, for they remember many windows.
 
 A statistic's own traffic tells how it moves without drift (hour of day, clumps): ``Calibration``
 fits a gamma to what chi-square did on it, and can only raise the threshold, never lower it. It

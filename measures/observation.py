@@ -1,8 +1,7 @@
 """What is measured of each text: from text records to a value for every statistic.
 
-Called by ``measures.profile`` and by whatever folds prediction events into windows, so that a
-reference profile and live traffic are always measured the same way. It never sees a text, and it
-never guesses a value that the record does not have.
+Reference profiles and windows of live traffic both use it, so that the two are always measured the
+same way. It never sees a text, and it never guesses a value that the record does not have.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,7 @@
 """Users' own statistics into counts, by the declarations that travel with the observations.
 
-Called by ``measures.folding`` for one cell. An observation that its declaration does not allow is
-counted as unfit, one that nobody declared as undeclared: neither is guessed at, neither is lost.
+An observation that its declaration does not allow is counted as unfit, one that nobody declared as
+undeclared: neither is guessed at, neither is lost.
 """
 
 from bisect import bisect_left

@@ -1,7 +1,7 @@
 """The reference profile: what a version's texts and answers looked like when it was evaluated.
 
-Called by the registry at conversion; compared with live windows later. Profiles of parts of a data
-set add to the profile of the whole. It never sees a text and never reads a file.
+Profiles of parts of a data set add to the profile of the whole. It never sees a text and never
+reads a file.
 """
 
 from collections import Counter

@@ -1,8 +1,8 @@
 """Anytime-valid tests of two proportions: is the canary's rate worse than stable's, is it no worse.
 
-Called by the rollout's checks after every window of traffic, with the counts of both arms over the
-same window. Evidence is built window by window and multiplied, so that it stays valid under
-continuous looking, under shares that change and under a base rate that moves for both arms.
+It takes the counts of both arms over the same window of traffic. Evidence is built window by window
+and multiplied, so that it stays valid under continuous looking, under shares that change and under
+a base rate that moves for both arms.
 
 All functions work on arrays: the last axis of the counts holds rows (one a test, or one a stratum
 of a test), any axes before it are independent (none in a rollout, one a rollout in the

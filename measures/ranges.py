@@ -1,9 +1,8 @@
 """The messages of one partition into records of its ranges.
 
-Called by the fold role of ``stats`` and by ``headrace recount``, with every message in the order of
-the log. A record is a function of the log alone: of the messages in its range, and of the
-``LOOKBACK_MESSAGES`` before it, which tell the second copy of a message from a first one. Pure; it
-never asks what offset comes next, and never keeps a message.
+It takes every message in the order of the log. A record is a function of the log alone: of the
+messages in its range, and of the ``LOOKBACK_MESSAGES`` before it, which tell the second copy of a
+message from a first one. Pure; it never asks what offset comes next, and never keeps a message.
 """
 
 from collections import deque

@@ -1,7 +1,4 @@
-"""A range's record counted again from the raw messages, and every number in which two differ.
-
-Called by ``stats.recount`` and by whoever wants to know whether windows can be believed. Pure.
-"""
+"""A range's record counted again from the raw messages, and every number in which two differ."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,6 @@
 """Writes a small file whole or not at all.
 
-Called by everything that keeps state in files. A reader sees the old bytes or the
-new ones, never half of them, also across a crash.
+A reader sees the old bytes or the new ones, never half of them, also across a crash.
 """
 
 import os

@@ -1,7 +1,7 @@
 """Families for ``prometheus_client`` of the metrics that ``contracts.metrics`` declares.
 
-Called by the collectors of the evaluate role and the controller, so that a name, a help or a label
-stands in one place. It adds no value by itself.
+A name, a help text and its labels stand in one place, ``contracts.metrics``. It adds no value by
+itself.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

@@ -1,10 +1,9 @@
 """How Headrace's processes sign in to Kafka: a folder with a file for each thing, as Secrets mount.
 
-Called by mains with what the flag ``--kafka-login`` says; what it returns goes to kafka-python's
-clients. Files: ``username`` and ``password`` for SASL, ``mechanism`` (``SCRAM-SHA-512`` where it
-is missing), ``ca.crt`` for TLS under an own authority, ``tls.crt`` and ``tls.key`` for a
-certificate of the client, and ``protocol`` where Kafka's name of it does not follow from these. It
-connects to nothing, and never puts what it reads into a message.
+Files: ``username`` and ``password`` for SASL, ``mechanism`` (``SCRAM-SHA-512`` where it is
+missing), ``ca.crt`` for TLS under an own authority, ``tls.crt`` and ``tls.key`` for a certificate
+of the client, and ``protocol`` where Kafka's name of it does not follow from these. It connects to
+nothing, and never puts what it reads into a message.
 """
 
 from pathlib import Path

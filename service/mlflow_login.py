@@ -1,6 +1,6 @@
 """How Headrace's processes sign in to MLflow.
 
-Called by mains, and by the files in MLflow's artifact store. It reads no environment by itself.
+It reads no environment by itself.
 """
 
 import base64

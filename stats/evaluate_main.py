@@ -9,31 +9,72 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import uvicorn
 
 from contracts.endpoint import ModelEndpoint
+from contracts.events import TOPIC as PREDICTIONS
+from contracts.windows import TOPIC as WINDOWS
 from service import flags, kafka_login, logs
+from service.flags import option
 from service.kafka_login import KafkaLoginError
 from service.kubernetes.errors import AccessError
-from stats import endpoint_places
-from stats.drift import DriftSettings
-from stats.evaluate import EvaluatePace, Evaluator
-from stats.evaluate_app import application
-from stats.evaluate_settings import EvaluateSettings
-from stats.evaluation import Evaluation, Pace
-from stats.kafka_clients import KafkaAddress
-from stats.learnt import Forgetful, Learnt, LearntFile
-from stats.published import KafkaPublished
-from stats.references import StoredReferences
+from stats.evaluation.app import application
+from stats.evaluation.drift import DriftSettings
+from stats.evaluation.evaluation import Evaluation, Pace
+from stats.evaluation.evaluator import EvaluatePace, Evaluator
+from stats.evaluation.learnt import Forgetful, Learnt, LearntFile
+from stats.evaluation.references import StoredReferences
+from stats.reading.endpoints import opened
+from stats.reading.kafka_clients import KafkaAddress
+from stats.reading.published import KafkaPublished
+from stats.reading.record_log import KafkaWindowLog
 from stats.ui.app import router
 from stats.ui.view import Links
-from stats.window_log import KafkaWindowLog
 
 log = logging.getLogger(__name__)
 
 _LEARNT = "learnt.json"
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluateSettings:
+    """The evaluate role: the one exporter of traffic and drift, and the page /ui. One replica."""
+
+    endpoints: str = field(
+        metadata={"help": "Where endpoints lie: a folder, or kubernetes://NAMESPACE."}
+    )
+    store_url: str = field(metadata={"help": "Package store, any fsspec URL."})
+    kafka_bootstrap: str = option("127.0.0.1:9092", "host:port of Kafka brokers, comma-separated.")
+    kafka_login: str = option(
+        "", "Folder of what signs in to Kafka, see service/kafka_login.py; empty: nothing does."
+    )
+    predictions_topic: str = option(
+        PREDICTIONS, "Topic of prediction events; its ends tell what there is to be counted."
+    )
+    windows_topic: str = option(WINDOWS, "Topic of window records; fold workers make it.")
+    host: str = option("127.0.0.1", "Address to listen on.")
+    port: int = option(9300, "Port of /metrics and /ui.")
+    state_dir: str = option(
+        "", "Folder where what drift learnt is kept; empty: it is learnt anew after each start."
+    )
+    gateway_url: str = option("", "Where browsers reach the gateway, for the page.")
+    mlflow_url: str = option("", "Where browsers reach MLflow, for the page.")
+    history_hours: float = option(24.0, "Records of so long ago are read at the start.")
+    lateness_seconds: float = option(5.0, "A window is closed so long after its end.")
+    keep_seconds: float = option(600.0, "Series of an arm that is gone end after so long.")
+    drift_window_seconds: float = option(60.0, "Least length of a window that drift looks at.")
+    drift_window_texts: int = option(1000, "Least texts in such a window.")
+    false_alarm_days: float = option(
+        30.0, "Expected days between false alarms of an endpoint, over all its statistics."
+    )
+    calibration_hours: float = option(
+        24.0, "Traffic that tells how an endpoint moves without drift; no alarm before."
+    )
+    request_seconds: float = option(5.0, "Deadline of one answer of a Kafka broker.")
+    log_level: str = option("INFO", "Least severe level that is logged.")
 
 
 def main() -> int:
@@ -46,7 +87,7 @@ def main() -> int:
     logs.configure("stats", settings.log_level)
     references = StoredReferences(settings.store_url)
     try:
-        endpoints = endpoint_places.opened(settings.endpoints, os.environ)
+        endpoints = opened(settings.endpoints, os.environ)
         login = kafka_login.options(settings.kafka_login)
     except (AccessError, KafkaLoginError) as error:
         log.error("%s", error)

@@ -28,7 +28,7 @@ def recount(
 ) -> None:
     """Counts raw events again, and shows that the windows and the exporter agree."""
     from headrace.commands import recount as command
-    from stats.recount import Asked
+    from stats.recounting.recount import Asked
 
     asked = Asked(moment(begin, "--from"), moment(end, "--to"), endpoint)
     if asked.begin >= asked.end:

@@ -16,8 +16,8 @@ from headrace.errors import NotRunningError, RefusedError
 from headrace.stack.state import Home, read_record
 from measures.recounting import Difference
 from stats.errors import StatsError
-from stats.recount import Asked, Recount, recount_kafka
-from stats.recount_counters import CounterRecount, recount_counters_kafka
+from stats.recounting.counters import CounterRecount, recount_counters_kafka
+from stats.recounting.recount import Asked, Recount, recount_kafka
 
 _SHOWN = 20
 _PATIENCE_SECONDS = 10.0

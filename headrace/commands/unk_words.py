@@ -7,15 +7,17 @@ from typing import Any
 from rich.markup import escape
 from rich.table import Table
 
-from contracts.windows import UnkWordCounts
+from contracts.windows import TOPIC, UnkWordCounts
 from headrace.commands import home as homes
 from headrace.commands.kafka import bootstrap
 from headrace.commands.output import console, print_json
 from headrace.endpoints import edits
 from headrace.errors import NotRunningError
-from measures.frequent import ranked_words
+from measures.frequent import ranked_words, summed
+from measures.merging import Windows
 from stats.errors import StatsError
-from stats.unk_words import read
+from stats.reading.kafka_clients import KafkaAddress
+from stats.reading.record_log import KafkaRecordLog, written
 
 
 def show(
@@ -47,6 +49,39 @@ def show(
             highlight=False,
         )
     tell(endpoint, found, top or asked.top, as_json=as_json)
+
+
+def by_version(windows: Windows, endpoint: str, begin: float) -> dict[str, UnkWordCounts]:
+    """Version -> its words in all arms, in windows that start at ``begin`` or later, unix seconds.
+
+    Versions without a word are left out.
+    """
+    found: dict[str, list[UnkWordCounts]] = {}
+    for window in windows.all(endpoint):
+        if window.start < begin:
+            continue
+        for cell in window.cells:
+            if cell.unk_words.seen:
+                found.setdefault(cell.version, []).append(cell.unk_words)
+    return {version: summed(sketches) for version, sketches in sorted(found.items())}
+
+
+def read(
+    bootstrap: str, endpoint: str, begin: float, *, topic: str = TOPIC
+) -> dict[str, UnkWordCounts]:
+    """The same out of a Kafka; raises ``StatsError``.
+
+    Args:
+        bootstrap: ``host:port``, comma-separated.
+        endpoint: its name.
+        begin: unix seconds.
+        topic: of the window records.
+    """
+    log = KafkaRecordLog(KafkaAddress(tuple(bootstrap.split(","))), begin, topic)
+    try:
+        return by_version(written(log), endpoint, begin)
+    finally:
+        log.close()
 
 
 def tell(endpoint: str, found: Mapping[str, UnkWordCounts], top: int, *, as_json: bool) -> None:

@@ -1,4 +1,4 @@
 """The page ``/ui``: endpoints, drift, outputs and rollouts in a browser, read-only, no build step.
 
-Served by the evaluate role (``stats.evaluate_main``) beside its ``/metrics``.
+The document it draws is a pure function of endpoints and the board; it decides nothing by itself.
 """

@@ -1,7 +1,7 @@
 """The routes of the page: ``/ui/``, its files, and ``/ui/view.json``. Read-only, no state.
 
-Built once by the evaluate role's main, into the application that serves ``/metrics`` too. The page
-may load nothing but itself: no inline script or style, no other origin, no frame around it.
+The page may load nothing but itself: no inline script or style, no other origin, no frame around
+it.
 """
 
 import threading
@@ -15,7 +15,7 @@ from fastapi import APIRouter, Query
 from fastapi.responses import RedirectResponse, Response
 
 from contracts.endpoint import ModelEndpoint
-from stats.board import Board
+from stats.evaluation.board import Board
 from stats.ui.view import DEFAULT_SPAN, Asked, Links, view
 
 _MODULES = (

@@ -1,7 +1,6 @@
 """Evenly spaced columns of time, and what is drawn of counts in them. Pure.
 
-Called by ``view.py`` and ``series.py`` for whatever the page draws against time. It never
-interpolates: a column without counts stays empty, and is drawn so.
+It never interpolates: a column without counts stays empty, and is drawn so.
 """
 
 import math

@@ -1,8 +1,7 @@
 """The one JSON document that the page draws, ``/ui/view.json``: every field with its meaning.
 
-Made by ``view.py``, read by ``page/page.js``. Times are unix seconds, shares 0 to 1, latencies
-seconds. A value that is not known is null, never zero. Text comes from users as it is; the page
-sets it as text, never as markup.
+Times are unix seconds, shares 0 to 1, latencies seconds. A value that is not known is null, never
+zero. Text comes from users as it is; the page sets it as text, never as markup.
 """
 
 from enum import StrEnum

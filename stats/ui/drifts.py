@@ -1,11 +1,11 @@
 """Drift and accuracy as the page draws them: the board's figures, over columns of time. Pure.
 
-Called by ``view.py``. It never decides what drift is.
+It never decides what drift is.
 """
 
 from collections.abc import Iterable
 
-from stats import board
+from stats.evaluation import board
 from stats.ui.columns import Span, rounded
 from stats.ui.document import Accuracy, Drift, Monitor, Statistic, Values
 

@@ -1,7 +1,7 @@
 """Tables of counts as what is drawn: lines, totals, heatmaps. Pure.
 
-Called by ``view.py``. What the page shows of one endpoint is bounded here, whatever users send:
-so many versions, so many labels.
+What the page shows of one endpoint is bounded here, whatever users send: a fixed number of
+versions, labels and words.
 """
 
 from collections.abc import Mapping

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from contracts.endpoint import Arm, Candidate, EndpointStatus, Phase
 from contracts.rollout import Outcome, RolloutState
-from stats.board import VersionDrift
+from stats.evaluation.board import VersionDrift
 from stats.ui import journey
 from stats.ui.document import Tone
 

@@ -1,6 +1,6 @@
 """Windows of one endpoint as tables of counts over columns of time. Pure.
 
-Called by ``view.py``. Adding is exact, since every count is an integer.
+Adding is exact, since every count is an integer.
 """
 
 from collections.abc import Iterable
@@ -12,7 +12,7 @@ import numpy as np
 from contracts.endpoint import Arm
 from contracts.statistics import EDGES, LATENCY_EDGES, Stage, Statistic
 from contracts.windows import Cell, Sparse, UnkWordCounts
-from stats import board
+from stats.evaluation import board
 from stats.ui.columns import Counts, Span, rounded, total
 
 Slot = tuple[str, Arm]  # version, arm

@@ -1,7 +1,7 @@
 """The page's document, as a pure function of endpoint objects and the evaluate role's board.
 
-Called by ``app.py`` for each request. It judges nothing by itself: verdicts are the rollout's,
-drift is the board's. No clock, no file, no network.
+It judges nothing by itself: verdicts are the rollout's, drift is the board's. No clock, no file, no
+network.
 """
 
 import shlex
@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from contracts.endpoint import Arm, EndpointStatus, ModelEndpoint
 from measures.counting import clock_time
-from stats.board import Board, EndpointBoard, Origin, VersionDrift
+from stats.evaluation.board import Board, EndpointBoard, Origin, VersionDrift
 from stats.ui import drifts, journey, series
 from stats.ui.columns import per_second, rounded, span
 from stats.ui.document import (

@@ -10,8 +10,8 @@ from controller.settings import ControllerSettings
 from gateway.settings import Settings
 from registry.settings import LoaderSettings
 from service import flags
-from stats.evaluate_settings import EvaluateSettings
-from stats.settings import FoldSettings
+from stats.evaluate_main import EvaluateSettings
+from stats.fold_main import FoldSettings
 
 
 def _read(settings: type[Any]) -> Callable[[Sequence[str]], Any]:

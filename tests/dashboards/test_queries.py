@@ -16,9 +16,9 @@ from dashboards.queries import Query
 from gateway.telemetry import metrics as gateway_metrics
 from gateway.telemetry.metrics import Metrics, Read
 from registry import metrics as registry
-from stats.evaluation import KNOWN_REASONS
-from stats.fold import FoldCounts
-from stats.metrics import FoldCollector
+from stats.evaluation.evaluation import KNOWN_REASONS
+from stats.folding.fold import FoldCounts
+from stats.folding.metrics import FoldCollector
 
 # As Triton's documentation has them (docs/user_guide/metrics.md). A request to it is one batch.
 TRITON = {

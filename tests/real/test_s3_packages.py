@@ -16,7 +16,7 @@ from gateway.state.packages import PackageError, StorePackages
 from registry.conversions import ConversionIndex
 from registry.gc import collect
 from registry.store import PackageStore, StoreUnavailableError, digest
-from stats.references import StoredReferences
+from stats.evaluation.references import StoredReferences
 
 pytestmark = pytest.mark.real
 

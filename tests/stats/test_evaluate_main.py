@@ -20,7 +20,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from contracts import metrics
 from contracts.events import encode
 from headrace.stack.kafka import KafkaProcess
-from stats.recount_counters import CounterRecount, recount_counters_kafka
+from stats.recounting.counters import CounterRecount, recount_counters_kafka
 
 pytestmark = pytest.mark.real
 

@@ -13,10 +13,10 @@ from gateway_world import endpoint_of
 from contracts.endpoint import ModelEndpoint, UnkWords
 from contracts.rollout import StatisticKind, StatisticSpec
 from contracts.windows import Cell
+from headrace.commands.unk_words import read
 from headrace.stack.kafka import KafkaProcess
 from measures.merging import merged
-from stats.recount import Asked, recount_kafka
-from stats.unk_words import read
+from stats.recounting.recount import Asked, recount_kafka
 
 pytestmark = pytest.mark.real
 

@@ -11,9 +11,9 @@ import httpx
 from contracts.events import TOPIC as PREDICTIONS
 from contracts.windows import TOPIC as WINDOWS
 from stats.errors import StatsError
-from stats.kafka_clients import KafkaAddress
-from stats.raw_log import KafkaRawLog
-from stats.record_log import KafkaRecordLog, largest
+from stats.reading.kafka_clients import KafkaAddress
+from stats.reading.record_log import KafkaRecordLog, largest
+from stats.recounting.raw_log import KafkaRawLog
 
 POLL_SECONDS = 0.2
 OVERLAP_SECONDS = 120.0  # of what one look read and the next one reads again

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from stats.published import Ends
+from stats.reading.published import Ends
 
 
 @dataclass

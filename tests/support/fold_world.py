@@ -21,9 +21,9 @@ from contracts.windows import WindowRecord, decode
 from measures.merging import Windows
 from measures.ranges import PartitionFold
 from stats.errors import KafkaAwayError, LogReplacedError, TopicMissingError
-from stats.kafka_clients import KafkaAddress
-from stats.record_log import KafkaRecordLog, largest
-from stats.recount import Asked, Recount, recount_kafka
+from stats.reading.kafka_clients import KafkaAddress
+from stats.reading.record_log import KafkaRecordLog, largest
+from stats.recounting.recount import Asked, Recount, recount_kafka
 
 WINDOW_SECONDS = 2
 FIRST_TIME = 1e6

@@ -1,7 +1,7 @@
 """Metrics that one small stack can't cause, exposed by the code that exposes the real ones.
 
 A GPU, an embedder, declared statistics of one's own, a preprocessor that breaks, and lost events:
-counts are made up, grow at every scrape, and go through ``stats.exposition`` and
+counts are made up, grow at every scrape, and go through ``stats.evaluation.exposition`` and
 ``gateway.telemetry.metrics``. GPU metrics are Triton's: names and labels as its documentation has
 them.
 """
@@ -20,9 +20,9 @@ from contracts.windows import Cell, OwnCounts
 from gateway.telemetry.metrics import Metrics, Read, Reading
 from measures.counting import Counting
 from measures.increments import Growth
-from stats.board import Board
-from stats.exposition import Exposed, Health, families
-from stats.totals import Totals
+from stats.evaluation.board import Board
+from stats.evaluation.exposition import Exposed, Health, families
+from stats.evaluation.totals import Totals
 
 ENDPOINT = "made-up"
 _GPU = {

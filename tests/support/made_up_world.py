@@ -23,10 +23,10 @@ from controller.metrics import RolloutCollector
 from gateway.telemetry.metrics import Metrics, Read, Reading
 from measures.counting import Counting
 from measures.increments import Growth
-from stats.exposition import Exposed, Health, families
-from stats.fold import FoldCounts
-from stats.metrics import FoldCollector
-from stats.totals import Totals
+from stats.evaluation.exposition import Exposed, Health, families
+from stats.evaluation.totals import Totals
+from stats.folding.fold import FoldCounts
+from stats.folding.metrics import FoldCollector
 
 ENDPOINT = "sentiment"
 BEGINS_AT_SCRAPE = 3  # the rollout; before it, all its counters are seen at 0

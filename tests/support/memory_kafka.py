@@ -10,7 +10,7 @@ from contracts.windows import encode as encode_record
 from measures.merging import Windows
 from measures.ranges import PartitionFold
 from stats.errors import KafkaAwayError, LogReplacedError, RecordTooLargeError
-from stats.prediction_log import Assignment, Message, Place, Standing
+from stats.folding.prediction_log import Assignment, Message, Place, Standing
 
 NOWHERE = 10**9
 

@@ -18,7 +18,7 @@ from contracts.events import StatisticSpec
 from contracts.model import ModelRef
 from contracts.statistics import EDGES, LATENCY_EDGES, Edges, Stage, Statistic
 from contracts.windows import MICRO, Cell, Judged, OwnCounts, Sparse, UnkWordCounts
-from stats.board import (
+from stats.evaluation.board import (
     Accuracy,
     Board,
     DriftPoint,

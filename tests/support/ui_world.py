@@ -14,7 +14,7 @@ from contracts.endpoint import (
     Transition,
 )
 from contracts.tasks import Task
-from stats.board import (
+from stats.evaluation.board import (
     Board,
 )
 

@@ -10,8 +10,8 @@ from headrace.cli.moments import moment
 from headrace.commands.recount import tell
 from headrace.errors import RefusedError
 from measures.recounting import Difference
-from stats.recount import Asked, Recount
-from stats.recount_counters import CounterRecount
+from stats.recounting.counters import CounterRecount
+from stats.recounting.recount import Asked, Recount
 
 ASKED = Asked(100.0, 200.0)
 WRONG = (3, 64, Difference("tone 1 stable 100 answered", 7, 5))

@@ -9,7 +9,7 @@ import ui_world
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
-from stats.board import Board
+from stats.evaluation.board import Board
 from stats.ui.app import FILES, FRESH_SECONDS, HEADERS, MOST_KEPT, Documents, router
 from stats.ui.view import Asked, Links
 

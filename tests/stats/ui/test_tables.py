@@ -7,7 +7,7 @@ from contracts.endpoint import Arm
 from contracts.events import StatisticSpec
 from contracts.statistics import Statistic
 from contracts.windows import Cell, OwnCounts
-from stats.board import Series, Window
+from stats.evaluation.board import Series, Window
 from stats.ui.columns import Span
 from stats.ui.tables import Declaration, Table, added, attempts, tables
 

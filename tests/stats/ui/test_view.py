@@ -13,7 +13,7 @@ from ui_world import HOSTILE
 
 from contracts.endpoint import Arm, Candidate, EndpointStatus, Phase
 from contracts.rollout import Outcome, Verdict
-from stats.board import Board
+from stats.evaluation.board import Board
 from stats.ui.document import Tone, View
 from stats.ui.series import MOST_LABELS, MOST_VERSIONS
 from stats.ui.view import SPANS, Asked, Links, run_url, version_url, view

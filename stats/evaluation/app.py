@@ -1,0 +1,124 @@
+"""The evaluate role over HTTP: ``/metrics``, probes, what is counted, and the page.
+
+Read-only; it holds no state of its own. The server's threads answer also where the thread that
+reads Kafka has stopped: so the probes ask what that one has done.
+"""
+
+from collections.abc import Iterable
+from typing import Protocol
+
+from fastapi import APIRouter, FastAPI
+from fastapi.responses import JSONResponse, RedirectResponse, Response
+from prometheus_client import (
+    GC_COLLECTOR,
+    PLATFORM_COLLECTOR,
+    PROCESS_COLLECTOR,
+    CollectorRegistry,
+    generate_latest,
+)
+from prometheus_client.core import Metric as Family
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
+from prometheus_client.registry import Collector
+
+from measures.counting import Counting
+
+
+class Evaluated(Protocol):
+    """What is shown; ``stats.evaluation.evaluator.Evaluator`` does."""
+
+    def families(self) -> list[Family]:
+        """All metrics as they are now."""
+        ...
+
+    def counters(self) -> dict[str, object]:
+        """Where the counters stand, and between which offsets they counted."""
+        ...
+
+    def ready(self) -> bool:
+        """Whether the past was read."""
+        ...
+
+    def counting(self) -> Counting:
+        """Whether all that gateways published is in the windows."""
+        ...
+
+    def stood_still_seconds(self) -> float:
+        """How long ago the reading thread last did anything."""
+        ...
+
+
+STILL_SECONDS = 30.0
+"""Without a look at Kafka for so long, what is shown is old."""
+DEAD_SECONDS = 120.0
+"""And for so long, the process will not go on by itself: every call of it has a deadline."""
+
+
+class _Collector(Collector):
+    def __init__(self, evaluated: Evaluated) -> None:
+        self._evaluated = evaluated
+
+    def collect(self) -> Iterable[Family]:
+        return self._evaluated.families()
+
+
+def application(evaluated: Evaluated, *routers: APIRouter) -> FastAPI:
+    """The application, with the routes of the page in it."""
+    registry = CollectorRegistry()
+    for collector in (_Collector(evaluated), PROCESS_COLLECTOR, PLATFORM_COLLECTOR, GC_COLLECTOR):
+        registry.register(collector)
+    app = FastAPI(title="Headrace statistics", docs_url=None, redoc_url=None, openapi_url=None)
+    for router in routers:
+        app.include_router(router)
+
+    @app.get("/")
+    def to_page() -> Response:
+        return RedirectResponse("ui/")
+
+    @app.get("/metrics")
+    def metrics() -> Response:
+        return Response(generate_latest(registry), media_type=CONTENT_TYPE_PLAIN_0_0_4)
+
+    @app.get("/counters.json")
+    def counters() -> Response:
+        return JSONResponse(evaluated.counters())
+
+    @app.get("/counting.json")
+    def counting() -> Response:
+        found = evaluated.counting()
+        return JSONResponse(
+            {
+                "state": found.state.value,
+                "since": found.since,
+                "messages": found.messages,
+                "said": found.said(),
+            }
+        )
+
+    app.include_router(_probes(evaluated))
+    return app
+
+
+def _probes(evaluated: Evaluated) -> APIRouter:
+    probes = APIRouter()
+
+    @probes.get("/livez")
+    def livez() -> Response:
+        seconds = evaluated.stood_still_seconds()
+        if seconds > DEAD_SECONDS:
+            return _text(f"the reading of windows has stood still for {seconds:.0f} s", 503)
+        return _text("alive", 200)
+
+    @probes.get("/readyz")
+    def readyz() -> Response:
+        if not evaluated.ready():
+            return _text("the past is being read", 503)
+        seconds = evaluated.stood_still_seconds()
+        if seconds > STILL_SECONDS:
+            return _text(f"the reading of windows has stood still for {seconds:.0f} s", 503)
+        return _text(f"ready: {evaluated.counting().said()}", 200)
+
+    return probes
+
+
+def _text(sentence: str, status: int) -> Response:
+    return Response(f"{sentence}\n", status, media_type="text/plain")

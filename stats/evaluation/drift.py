@@ -1,0 +1,334 @@
+"""Drift of one version: its traffic, drift window by drift window, against its reference.
+
+A drift window is as many closed windows of the version's stable and canary arms as are needed for
+enough time and enough texts. Until a full day was seen, a statistic is compared but alarms nobody;
+what the reference lacks (users' own statistics, or everything, where the package has no profile) is
+compared with that first day itself, once it is over. Pure; it reads no package and keeps nothing on
+disk.
+"""
+
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import chdtri
+
+from contracts.profile import ReferenceProfile
+from contracts.windows import Cell, Sparse
+from measures.correlation import Floats
+from measures.monitoring import WEIGHTS, Bins, Calibration, Monitors, levels, spend
+from stats.evaluation.board import DriftPoint, Monitor, Reference, StatisticDrift, VersionDrift
+from stats.evaluation.drift_counts import Layout, counts_of, layouts_of, reference_counts
+
+DAY_SECONDS = 86_400.0
+MOST_POINTS = 1440
+MOST_STATISTICS = 64  # of a version
+# The null goes on being learnt for so many days, from windows after which so many others were
+# quiet: what drifts slowly is not significant at first, and must not be taken for usual.
+_LEARNING_DAYS = 7
+_QUIET_WINDOWS = 100
+
+_Level = Literal[0, 1, 2]
+
+
+@dataclass(frozen=True, slots=True)
+class DriftSettings:
+    """How drift is judged.
+
+    Attributes:
+        window_seconds: least length of a drift window, of event time.
+        window_texts: least texts in one.
+        false_alarm_seconds: expected time between false alarms of an endpoint.
+        calibration_seconds: of traffic that must have been seen before anybody is woken.
+    """
+
+    window_seconds: float = 60.0
+    window_texts: int = 1000
+    false_alarm_seconds: float = 30 * DAY_SECONDS
+    calibration_seconds: float = DAY_SECONDS
+
+
+@dataclass(slots=True)
+class _Watched:
+    """One statistic."""
+
+    layout: Layout
+    reference: Floats | None  # counts; None: still being learnt
+    learnt: Floats
+    learnt_seconds: float = 0.0
+    monitors: Monitors | None = None
+    calibration: Calibration = field(default_factory=Calibration.begin)
+    unlearnt: deque[tuple[Floats, float]] = field(default_factory=deque)
+    points: deque[DriftPoint] = field(default_factory=lambda: deque(maxlen=MOST_POINTS))
+    shown: tuple[Monitor, ...] = ()
+    level: _Level = 0
+
+
+@dataclass(slots=True)
+class _Pending:
+    """The drift window that is not complete."""
+
+    begin: int
+    end: int
+    texts: int = 0
+    counts: dict[str, Sparse] = field(default_factory=dict)
+
+
+class DriftWatch:
+    """One version of one endpoint.
+
+    Attributes:
+        through: end of the last drift window, unix seconds.
+        learning_from: earlier windows were learnt from before, and are only looked at.
+    """
+
+    def __init__(
+        self,
+        version: str,
+        package: str,
+        profile: ReferenceProfile | None,
+        settings: DriftSettings,
+        labels: Sequence[str] = (),
+    ) -> None:
+        """Begins without traffic; ``labels`` are the model's, where there is no profile."""
+        self.through = 0.0
+        self.learning_from = 0.0
+        self._version = version
+        self._package = package
+        self._profile = profile
+        self._labels = tuple(labels)
+        self._settings = settings
+        self._texts = 0
+        self._pending: _Pending | None = None
+        self._watched: dict[str, _Watched] = {}
+        for name, layout in layouts_of(profile).items():
+            counts = None if profile is None else reference_counts(profile, name, layout)
+            self._watch(name, layout, counts)
+
+    def see(self, cell: Cell, seconds: int) -> None:
+        """One closed window; they come in the order of their ends."""
+        pending = self._pending
+        if pending is None:
+            pending = self._pending = _Pending(cell.start, cell.start)
+        elif cell.start >= pending.end and self._is_enough(pending):
+            self._end_of(pending)
+            pending = self._pending = _Pending(cell.start, cell.start)
+        pending.end = max(pending.end, cell.start + seconds)
+        pending.texts += cell.texts
+        for name, layout, counts in counts_of(
+            cell, self._known_layouts(), self._profile, self._labels
+        ):
+            if name not in self._watched and len(self._watched) < MOST_STATISTICS:
+                self._watch(name, layout, None)
+            held = pending.counts.setdefault(name, {})
+            for bucket, count in counts.items():
+                held[bucket] = held.get(bucket, 0) + count
+
+    def flush(self, through: float) -> None:
+        """Ends the drift window that is complete, where nothing that belongs to it may come."""
+        pending = self._pending
+        if pending is not None and through >= pending.end and self._is_enough(pending):
+            self._pending = None
+            self._end_of(pending)
+
+    def result(self) -> VersionDrift:
+        """What is known now."""
+        seen = max((one.calibration.seconds.item() for one in self._compared()), default=0.0)
+        return VersionDrift(
+            version=self._version,
+            package=self._package,
+            reference=self._reference(),
+            calibration=min(1.0, seen / self._settings.calibration_seconds),
+            at=self.through,
+            texts=self._texts,
+            statistics=tuple(
+                _drift_of(name, self._watched[name]) for name in sorted(self._watched)
+            ),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """What reading the windows of a day again can't tell: what was learnt before."""
+        return {
+            "through": self.through,
+            "statistics": {
+                name: {
+                    "buckets": list(one.layout.names),
+                    "ordered": one.layout.ordered,
+                    "reference": None if one.reference is None else one.reference.tolist(),
+                    "learnt": one.learnt.tolist(),
+                    "learnt_seconds": one.learnt_seconds,
+                    "calibration": one.calibration.to_json(),
+                }
+                for name, one in self._watched.items()
+            },
+        }
+
+    def restore(self, data: Mapping[str, Any]) -> None:
+        """Goes on from what ``to_json`` told; windows up to then are not learnt from again.
+
+        Raises:
+            KeyError, TypeError, ValueError: it told nothing of the kind.
+        """
+        restored = {
+            str(name): _restored(item, self._watched.get(name))
+            for name, item in data["statistics"].items()
+        }
+        through = float(data["through"])
+        for one in restored.values():
+            self._begin(one)
+        self._watched |= restored
+        self.learning_from = through
+
+    def _watch(self, name: str, layout: Layout, reference: Floats | None) -> None:
+        empty = np.zeros(len(layout.names))
+        one = self._watched[name] = _Watched(layout, reference, empty)
+        if reference is not None:
+            self._begin(one)
+
+    def _begin(self, one: _Watched) -> None:
+        if one.reference is not None and one.reference.sum() > 0:
+            bins = Bins.of(one.reference, self._settings.window_texts)
+            one.monitors = Monitors.begin(bins)
+
+    def _known_layouts(self) -> Mapping[str, Layout]:
+        return {name: one.layout for name, one in self._watched.items()}
+
+    def _compared(self) -> list[_Watched]:
+        return [
+            one
+            for one in self._watched.values()
+            if one.monitors is not None and one.monitors.bins.degrees > 0
+        ]
+
+    def _is_enough(self, pending: _Pending) -> bool:
+        settings = self._settings
+        return (
+            pending.end - pending.begin >= settings.window_seconds
+            and pending.texts >= settings.window_texts
+        )
+
+    def _end_of(self, pending: _Pending) -> None:
+        """Looks at a complete drift window."""
+        seconds = float(pending.end - pending.begin)
+        self.through, self._texts = float(pending.end), pending.texts
+        alpha = float(
+            spend(seconds, self._settings.false_alarm_seconds, len(self._compared())).item()
+        )
+        for name, one in self._watched.items():
+            counts = dense(pending.counts.get(name, {}), len(one.layout.names))
+            if counts.sum() == 0:
+                continue
+            if one.monitors is None:
+                self._learn(one, counts, seconds)
+            elif one.monitors.bins.degrees > 0:
+                self._look(one, one.monitors.after(counts), alpha, seconds)
+
+    def _learn(self, one: _Watched, counts: Floats, seconds: float) -> None:
+        """Makes a reference of the first day, for want of one."""
+        if self.through > self.learning_from:
+            one.learnt = one.learnt + counts
+            one.learnt_seconds += seconds
+        if one.learnt_seconds >= self._settings.calibration_seconds:
+            one.reference = one.learnt
+            self._begin(one)
+
+    def _look(self, one: _Watched, monitors: Monitors, alpha: float, seconds: float) -> None:
+        one.monitors = monitors
+        degrees = monitors.bins.degrees
+        found, psi = monitors.chi_square(), monitors.psi()
+        ready = one.calibration.ready(self._settings.calibration_seconds)
+        analytic = float(chdtri(degrees, alpha))
+        threshold = np.where(ready, one.calibration.threshold(alpha, degrees), analytic)
+        level = int(levels(found / threshold, psi))
+        one.level = 2 if level == 2 else 1 if level == 1 else 0
+        one.shown = _monitors(psi, found, threshold, ready)
+        best = max(one.shown, key=lambda monitor: monitor.ratio)
+        one.points.append(DriftPoint(self.through, best.psi, best.ratio))
+        if self.through > self.learning_from:
+            self._calibrate(one, found, seconds, quiet=best.ratio <= 1)
+
+    def _calibrate(self, one: _Watched, found: Floats, seconds: float, *, quiet: bool) -> None:
+        """In the first day from everything; then for some days more, while nothing drifts."""
+        seen, day = one.calibration.seconds.item(), self._settings.calibration_seconds
+        if seen < day:
+            one.calibration = one.calibration.after(found, seconds)
+        elif not quiet:
+            one.unlearnt.clear()
+        elif seen < _LEARNING_DAYS * day:
+            one.unlearnt.append((found, seconds))
+            if len(one.unlearnt) > _QUIET_WINDOWS:
+                one.calibration = one.calibration.after(*one.unlearnt.popleft())
+
+    def _reference(self) -> Reference:
+        profile = self._profile
+        if profile is not None and profile.texts > 0:
+            return Reference("profile", profile.texts, profile.source)
+        learnt = max((int(one.learnt.sum()) for one in self._watched.values()), default=0)
+        if self._compared():
+            return Reference("traffic", learnt, "the first day of its own traffic")
+        return Reference("none", learnt, "its own traffic becomes the reference after a day")
+
+
+def dense(counts: Sparse, buckets: int) -> Floats:
+    """``[buckets]`` of sparse counts; what lies outside joins the last bucket."""
+    found = np.zeros(buckets)
+    for bucket, count in counts.items():
+        found[min(max(bucket, 0), buckets - 1)] += count
+    return found
+
+
+def _monitors(
+    psi: Floats, found: Floats, threshold: Floats, ready: NDArray[np.bool_]
+) -> tuple[Monitor, ...]:
+    rows = zip(
+        WEIGHTS, psi.tolist(), found.tolist(), threshold.tolist(), ready.tolist(), strict=True
+    )
+    return tuple(Monitor(*row) for row in rows)
+
+
+def _drift_of(name: str, one: _Watched) -> StatisticDrift:
+    if one.monitors is None or not one.shown:
+        return StatisticDrift(name, (), 0)
+    bins = one.monitors.bins
+    best = max(range(len(WEIGHTS)), key=lambda at: one.shown[at].ratio)
+    return StatisticDrift(
+        statistic=name,
+        monitors=one.shown,
+        level=one.level,
+        bins=tuple(_bin_names(one.layout, bins)),
+        reference=tuple(bins.shares.tolist()),
+        now=tuple(one.monitors.shares()[best].tolist()),
+        history=tuple(one.points),
+    )
+
+
+def _bin_names(layout: Layout, bins: Bins) -> Iterator[str]:
+    for number in range(bins.count):
+        members = np.flatnonzero(bins.group == number).tolist()
+        yield layout.bin_name(members)
+
+
+def _restored(item: Mapping[str, Any], known: _Watched | None) -> _Watched:
+    layout = Layout(tuple(str(one) for one in item["buckets"]), ordered=bool(item["ordered"]))
+    if known is not None and known.layout != layout:
+        raise ValueError(f"{layout.names} are other buckets than {known.layout.names}")
+    reference = None if known is None else known.reference
+    if reference is None and item["reference"] is not None:
+        reference = _vector(item["reference"], layout)
+    return _Watched(
+        layout=layout,
+        reference=reference,
+        learnt=_vector(item["learnt"], layout),
+        learnt_seconds=float(item["learnt_seconds"]),
+        calibration=Calibration.of_json(item["calibration"]),
+    )
+
+
+def _vector(counts: Any, layout: Layout) -> Floats:  # noqa: ANN401 - out of a JSON file
+    found = np.array(counts, dtype=np.float64)
+    if found.shape != (len(layout.names),):
+        raise ValueError(f"{found.shape} are not counts of {len(layout.names)} buckets")
+    return found

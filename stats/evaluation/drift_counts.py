@@ -1,0 +1,144 @@
+"""What of a window is watched for drift, as counts by bucket: of a version's cells and profile.
+
+Buckets of a statistic never change while it is watched: they are those of ``contracts.statistics``,
+of the profile's labels, or of a declaration of users'. Pure.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from contracts.events import StatisticSpec
+from contracts.profile import ReferenceProfile
+from contracts.statistics import EDGES, Statistic
+from contracts.windows import Cell, OwnCounts, Sparse
+from measures.correlation import Floats
+
+LABELS = "labels"
+TRUNCATED = "truncated"
+OTHERS = "others"  # labels that the profile does not know
+_NAMED = 3  # labels of a bin that are named one by one
+_LABEL_LIMIT = 50  # of a version without a profile
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The buckets of a statistic.
+
+    Attributes:
+        names: one a bucket, for people: upper edges, or labels.
+        ordered: they are upper edges, with one more bucket to infinity.
+    """
+
+    names: tuple[str, ...]
+    ordered: bool
+
+    @classmethod
+    def of_edges(cls, upper: Sequence[float]) -> "Layout":
+        """Of a histogram."""
+        return cls((*(f"{edge:g}" for edge in upper), "inf"), ordered=True)
+
+    def bin_name(self, members: Sequence[int]) -> str:
+        """What several buckets are called together."""
+        if not self.ordered:
+            named = [self.names[member] for member in members]
+            return " / ".join(named) if len(named) <= _NAMED else OTHERS
+        last = len(self.names) - 1
+        if list(members) != list(range(members[0], members[-1] + 1)):
+            return OTHERS
+        if members[-1] == last:
+            return f"> {self.names[members[0] - 1]}" if members[0] else "all"
+        return f"<= {self.names[members[-1]]}"
+
+
+_EDGED: Mapping[str, Layout] = {
+    statistic.value: Layout.of_edges(edges.upper) for statistic, edges in EDGES.items()
+}
+_TRUNCATED = Layout(("whole", "truncated"), ordered=False)
+
+
+def layouts_of(profile: ReferenceProfile | None) -> dict[str, Layout]:
+    """What can be watched from the start: what the profile knows, or nothing without one."""
+    if profile is None or profile.texts == 0:
+        return {}
+    found = {statistic.value: _EDGED[statistic.value] for statistic in profile.histograms}
+    found[TRUNCATED] = _TRUNCATED
+    if profile.labels:
+        found[LABELS] = _labels(profile.labels)
+    return found
+
+
+def reference_counts(profile: ReferenceProfile, name: str, layout: Layout) -> Floats:
+    """``[buckets]`` of the profile."""
+    if name == TRUNCATED:
+        return np.array([profile.texts - profile.truncated, profile.truncated], dtype=np.float64)
+    if name == LABELS:
+        named = [profile.labels.get(label, 0) for label in layout.names[:-1]]
+        rest = sum(profile.labels.values()) - sum(named)
+        return np.array([*named, rest], dtype=np.float64)
+    return np.array(profile.histograms[Statistic(name)], dtype=np.float64)
+
+
+def counts_of(
+    cell: Cell,
+    known: Mapping[str, Layout],
+    profile: ReferenceProfile | None,
+    labels: Sequence[str] = (),
+) -> Iterator[tuple[str, Layout, Sparse]]:
+    """Every watched statistic of a window: name, buckets, counts.
+
+    Args:
+        cell: of the window.
+        known: what is watched so far, whose buckets stay as they are.
+        profile: of the version; what it leaves out is not watched, for it means nothing there.
+        labels: of the model, where there is no profile.
+    """
+    bare = profile is None or profile.texts == 0
+    for name, counts in cell.histograms.items():
+        if name in known or (bare and name in _EDGED):
+            yield name, _EDGED[name], counts
+    if cell.texts and (TRUNCATED in known or bare):
+        yield TRUNCATED, _TRUNCATED, {0: cell.texts - cell.truncated, 1: cell.truncated}
+    if cell.labels and (LABELS in known or bare):
+        layout = known.get(LABELS) or _labels(labels or tuple(cell.labels))
+        yield LABELS, layout, _by_place(cell.labels, layout)
+    for own in cell.own:
+        yield from _own(own, known)
+
+
+def _by_place(counts: Mapping[str, int], layout: Layout) -> Sparse:
+    """Counts of labels by their bucket; what has none joins the last one, the others."""
+    places = {label: at for at, label in enumerate(layout.names[:-1])}
+    found: Sparse = {}
+    for label, count in counts.items():
+        at = places.get(label, len(places))
+        found[at] = found.get(at, 0) + count
+    return found
+
+
+def _labels(labels: Iterable[str]) -> Layout:
+    return Layout((*sorted(labels)[:_LABEL_LIMIT], OTHERS), ordered=False)
+
+
+def _own(own: OwnCounts, known: Mapping[str, Layout]) -> Iterator[tuple[str, Layout, Sparse]]:
+    """A counter has no distribution; a declaration that was changed is not watched on."""
+    name, layout = f"own:{own.spec.name}", _own_layout(own.spec)
+    if layout is None or known.get(name, layout) != layout:
+        return
+    if own.spec.kind == "histogram":
+        yield name, layout, {int(bucket): count for bucket, count in own.counts.items()}
+    else:
+        yield (
+            name,
+            layout,
+            {at: own.counts[value] for at, value in enumerate(layout.names) if value in own.counts},
+        )
+
+
+def _own_layout(spec: StatisticSpec) -> Layout | None:
+    if spec.kind == "histogram":
+        return Layout.of_edges(spec.edges)
+    if spec.kind == "category":
+        return Layout(tuple(spec.values), ordered=False)
+    return None

@@ -1,0 +1,183 @@
+"""The windows of every arm over the last day, kept packed: what the board shows and drift reads.
+
+A window is closed once, when nothing is expected to come to it any more; what comes later is still
+counted into it, and only drift, which looks once, has not seen it. Sums are exact. Pure; the clock
+is passed in.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import msgspec
+
+from contracts.endpoint import Arm
+from contracts.statistics import Statistic
+from contracts.windows import MICRO, Cell, UnkWordCounts
+from measures.merging import add, merged
+from stats.evaluation.board import (
+    MINUTE_SECONDS,
+    MINUTES_SECONDS,
+    WINDOWS_SECONDS,
+    Accuracy,
+    Series,
+    Window,
+)
+
+MOST_SLOTS = 512  # endpoint, version, package, arm; more are not shown
+AHEAD_SECONDS = 7200  # a gateway's clock may be wrong by an hour, and is believed
+
+
+class Slot(NamedTuple):
+    """Whose counts they are."""
+
+    endpoint: str
+    version: str
+    package: str
+    arm: Arm
+
+
+class Closed(NamedTuple):
+    """A window that nothing more is expected of."""
+
+    slot: Slot
+    window: Window
+
+    @property
+    def end(self) -> int:
+        """Unix seconds."""
+        return self.window.start + self.window.seconds
+
+
+def slot_of(cell: Cell) -> Slot:
+    """Whose cell it is."""
+    return Slot(cell.endpoint, cell.version, cell.package, cell.arm)
+
+
+@dataclass(slots=True)
+class _Answers:
+    """What accuracy is made of."""
+
+    score_micro: int = 0
+    scores: int = 0
+    right: int = 0
+    feedback: int = 0
+
+
+@dataclass(slots=True)
+class _Kept:
+    windows: dict[int, Window] = field(default_factory=dict)
+    minutes: dict[int, Window] = field(default_factory=dict)
+    answers: defaultdict[int, _Answers] = field(default_factory=lambda: defaultdict(_Answers))
+
+
+class History:
+    """All arms' windows."""
+
+    def __init__(self) -> None:
+        self._kept: dict[Slot, _Kept] = {}
+        self._closed = 0.0  # up to which windows were closed
+
+    def add(self, cell: Cell, seconds: int, now: float) -> bool:
+        """Counts what a cell gained; False where it is not kept: too old, too far ahead, too many.
+
+        Args:
+            cell: of one window, which is not changed.
+            seconds: the window's length.
+            now: unix seconds.
+        """
+        if not now - MINUTES_SECONDS <= cell.start + seconds <= now + AHEAD_SECONDS:
+            return False
+        slot = slot_of(cell)
+        kept = self._kept.get(slot)
+        if kept is None:
+            if len(self._kept) >= MOST_SLOTS:
+                return False
+            kept = self._kept[slot] = _Kept()
+        _count(kept.windows, cell, cell.start, seconds)
+        minute = cell.start - cell.start % MINUTE_SECONDS
+        # Words that became UNK stay with the last hour: their sums have no bound of their own.
+        wordless = msgspec.structs.replace(cell, unk_words=UnkWordCounts())
+        _count(kept.minutes, wordless, minute, max(seconds, MINUTE_SECONDS))
+        _answer(kept.answers[minute], cell)
+        return True
+
+    def close(self, until: float) -> list[Closed]:
+        """The windows that end by then and were not closed before, oldest first."""
+        found = [
+            Closed(slot, window)
+            for slot, kept in self._kept.items()
+            for window in kept.windows.values()
+            if self._closed < window.start + window.seconds <= until
+        ]
+        self._closed = max(self._closed, until)
+        return sorted(found, key=lambda closed: (closed.end, closed.slot))
+
+    def forget(self, now: float) -> None:
+        """Drops what is older than the board shows."""
+        for slot, kept in list(self._kept.items()):
+            _drop(kept.windows, min(now - WINDOWS_SECONDS, self._closed))
+            _drop(kept.minutes, now - MINUTES_SECONDS)
+            for start in [start for start in kept.answers if start not in kept.minutes]:
+                del kept.answers[start]
+            if not kept.minutes and not kept.windows:
+                del self._kept[slot]
+
+    def series(self) -> Iterator[Series]:
+        """Every arm's closed windows, sorted by slot."""
+        for slot in sorted(self._kept):
+            kept = self._kept[slot]
+            yield Series(*slot, self._shown(kept.windows), self._shown(kept.minutes))
+
+    def accuracy(self, now: float) -> Iterator[tuple[Slot, Accuracy]]:
+        """Every arm's accuracy over the last hour, where anything is known of it."""
+        for slot in sorted(self._kept):
+            total = _Answers()
+            for start, answers in self._kept[slot].answers.items():
+                if start >= now - WINDOWS_SECONDS:
+                    total.score_micro += answers.score_micro
+                    total.scores += answers.scores
+                    total.right += answers.right
+                    total.feedback += answers.feedback
+            if total.scores or total.feedback:
+                yield slot, _accuracy(slot, total)
+
+    def _shown(self, windows: dict[int, Window]) -> tuple[Window, ...]:
+        return tuple(
+            windows[start]
+            for start in sorted(windows)
+            if start + windows[start].seconds <= self._closed
+        )
+
+
+def _count(windows: dict[int, Window], cell: Cell, start: int, seconds: int) -> None:
+    held = windows.get(start)
+    if held is None:
+        total = cell
+        if start != cell.start:
+            total = merged([cell])
+            total.start = start
+    else:
+        total = held.cell()
+        add(total, cell)
+    windows[start] = Window.of(total, seconds)
+
+
+def _drop(windows: dict[int, Window], before: float) -> None:
+    for start in [start for start, held in windows.items() if start + held.seconds < before]:
+        del windows[start]
+
+
+def _answer(answers: _Answers, cell: Cell) -> None:
+    answers.score_micro += cell.sums.get(Statistic.SCORE, 0)
+    answers.scores += sum(cell.histograms.get(Statistic.SCORE, {}).values())
+    for answered, truths in cell.feedback.items():
+        answers.right += truths.get(answered, 0)
+        answers.feedback += sum(truths.values())
+
+
+def _accuracy(slot: Slot, total: _Answers) -> Accuracy:
+    estimated = total.score_micro / MICRO / total.scores if total.scores else None
+    measured = total.right / total.feedback if total.feedback else None
+    return Accuracy(slot.version, slot.arm, estimated, total.scores, measured, total.feedback)

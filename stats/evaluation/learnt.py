@@ -1,0 +1,75 @@
+"""What drift learnt from days that are not read again, in one file.
+
+It is the only state that the evaluate role keeps. Without the file drift calibrates again, and says
+so.
+"""
+
+import json
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from service import durable
+
+log = logging.getLogger(__name__)
+
+SCHEMA_VERSION = 1
+
+
+class Learnt(Protocol):
+    """Where it is kept."""
+
+    def load(self) -> Mapping[str, Any]:
+        """What was saved last; nothing where that can't be read."""
+        ...
+
+    def save(self, learnt: Mapping[str, Any]) -> None:
+        """Keeps it whole or not at all; a failure is logged, for nobody waits for it."""
+        ...
+
+
+class Forgetful:
+    """Keeps nothing."""
+
+    def load(self) -> Mapping[str, Any]:
+        """Nothing."""
+        return {}
+
+    def save(self, learnt: Mapping[str, Any]) -> None:
+        """Does nothing."""
+
+
+class LearntFile:
+    """One JSON file."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def load(self) -> Mapping[str, Any]:
+        """See ``Learnt``."""
+        try:
+            found = json.loads(self._path.read_bytes())
+            if found["schema_version"] != SCHEMA_VERSION:
+                raise ValueError(f"schema version {found['schema_version']} is not known")
+            return dict(found["versions"])
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            log.warning(
+                "what drift learnt can't be read; it is learnt again",
+                extra={"file": str(self._path), "reason": f"{type(error).__name__}: {error}"},
+            )
+            return {}
+
+    def save(self, learnt: Mapping[str, Any]) -> None:
+        """See ``Learnt``."""
+        document = {"schema_version": SCHEMA_VERSION, "versions": dict(learnt)}
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            durable.write(self._path, json.dumps(document).encode())
+        except OSError as error:
+            log.warning(
+                "what drift learnt can't be saved",
+                extra={"file": str(self._path), "reason": str(error)},
+            )

@@ -1,0 +1,201 @@
+"""What Prometheus' counters stand at: sums since the process started, within bounds.
+
+The sums are those of the merged windows; where a label has more values than its bound, the ones
+that came last are summed under ``other``, and how much that was is counted. Pure; the clock is
+passed in.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeVar
+
+from contracts.endpoint import Arm
+from contracts.metrics import OTHER
+from contracts.windows import Cell, OwnCounts, Sparse
+from measures.increments import Growth
+from measures.own_statistics import declaration_of
+
+MOST_ARMS = 256  # endpoint, version, arm; more are counted, and not shown
+MOST_LABELS = 100  # of an arm
+MOST_STATUSES = 24  # of an arm
+MOST_REASONS = 32  # of refusals of an endpoint
+MOST_OWN = 50  # statistics of users' own, of an arm
+MOST_ENDPOINTS = 100  # whose refusals are told apart
+# What an attempt can come to: at 0 until it does, so that a rate sees the first one.
+KNOWN_STATUSES = ("200", "400", "499", "500", "502", "503", "504")
+
+_Key = TypeVar("_Key", str, int)
+
+
+class ArmKey(NamedTuple):
+    """The labels that most series have."""
+
+    endpoint: str
+    version: str
+    arm: Arm
+
+
+@dataclass(slots=True)
+class ArmTotals:
+    """Everything about one arm since the start. Sums of values in millionths of their unit."""
+
+    statuses: dict[str, int] = field(default_factory=dict)
+    answered: int = 0
+    repeated: int = 0
+    texts: int = 0
+    truncated: int = 0
+    labels: dict[str, int] = field(default_factory=dict)
+    right: int = 0
+    wrong: int = 0
+    pairs_equal: int = 0
+    pairs_differing: int = 0
+    histograms: dict[str, Sparse] = field(default_factory=dict)
+    sums: dict[str, int] = field(default_factory=dict)
+    latency: dict[str, Sparse] = field(default_factory=dict)
+    latency_sums: dict[str, int] = field(default_factory=dict)
+    label_scores: dict[str, Sparse] = field(default_factory=dict)
+    label_score_sums: dict[str, int] = field(default_factory=dict)
+    pair_distance: Sparse = field(default_factory=dict)
+    pair_distance_sum: int = 0
+    own: list[OwnCounts] = field(default_factory=list)
+    undeclared: int = 0
+    touched: float = 0.0  # when it last grew or was declared, unix seconds
+
+
+class Totals:
+    """All counters.
+
+    Attributes:
+        arms: by endpoint, version and arm; packages of one version together.
+        refusals: endpoint -> status and reason ("503 overloaded") -> count.
+        skipped: messages of events that no fold worker understood.
+        copies: messages of events that were in the log before.
+        mistimed: messages of events from a clock that was far off Kafka's.
+        overflow: which bound -> how much it summed under ``other``, or left out.
+    """
+
+    def __init__(self) -> None:
+        self.arms: dict[ArmKey, ArmTotals] = {}
+        self.refusals: dict[str, dict[str, int]] = {}
+        self.skipped = 0
+        self.copies = 0
+        self.mistimed = 0
+        self.overflow: dict[str, int] = dict.fromkeys(BOUNDS, 0)
+
+    def add(self, growth: Growth, now: float) -> None:
+        """Counts what a record added."""
+        self.skipped += growth.skipped
+        self.copies += growth.copies
+        self.mistimed += growth.mistimed
+        for cell in growth.cells:
+            arm = self._arm(ArmKey(cell.endpoint, cell.version, cell.arm), now)
+            if arm is None:
+                self.overflow["arms"] += sum(cell.statuses.values())
+            else:
+                self._cell(arm, cell)
+        for endpoint, counts in growth.refusals.items():
+            self._refused(endpoint, counts)
+
+    def declare(self, key: ArmKey, labels: Iterable[str], now: float) -> None:
+        """An arm that is routed to: it is shown, its labels at 0 until they are counted."""
+        arm = self._arm(key, now)
+        if arm is not None:
+            for status in KNOWN_STATUSES:
+                arm.statuses.setdefault(status, 0)
+            for label in labels:
+                if len(arm.labels) < MOST_LABELS:
+                    arm.labels.setdefault(label, 0)
+
+    def declare_endpoint(self, endpoint: str, reasons: Iterable[str]) -> None:
+        """An endpoint that exists: its refusals are at 0 until they are counted."""
+        self._refused(endpoint, dict.fromkeys(reasons, 0))
+
+    def overflowed(self, what: str, amount: int) -> None:
+        """Counts what another part had no room for."""
+        self.overflow[what] += amount
+
+    def _arm(self, key: ArmKey, now: float) -> ArmTotals | None:
+        arm = self.arms.get(key)
+        if arm is None:
+            if len(self.arms) >= MOST_ARMS:
+                return None
+            arm = self.arms[key] = ArmTotals()
+        arm.touched = now
+        return arm
+
+    def _cell(self, arm: ArmTotals, cell: Cell) -> None:
+        arm.answered += cell.answered
+        arm.repeated += cell.repeated
+        arm.texts += cell.texts
+        arm.truncated += cell.truncated
+        arm.pairs_equal += cell.judged.pairs_equal
+        arm.pairs_differing += cell.judged.pairs - cell.judged.pairs_equal
+        arm.pair_distance_sum += cell.pair_distance_sum
+        arm.undeclared += sum(cell.undeclared.values())
+        for answered, truths in cell.feedback.items():
+            right = truths.get(answered, 0)
+            arm.right += right
+            arm.wrong += sum(truths.values()) - right
+        _add(arm.statuses, {str(status): count for status, count in cell.statuses.items()})
+        _add(arm.labels, cell.labels)
+        _add(arm.sums, cell.sums)
+        _add(arm.latency_sums, cell.latency_sums)
+        _add(arm.label_score_sums, cell.label_score_sums)
+        _add(arm.pair_distance, cell.pair_distance)
+        _add_sparse(arm.histograms, cell.histograms)
+        _add_sparse(arm.latency, cell.latency)
+        _add_sparse(arm.label_scores, cell.label_scores)
+        self.overflow["statuses"] += _bound(arm.statuses, MOST_STATUSES)
+        self.overflow["labels"] += _bound(arm.labels, MOST_LABELS)
+        _bound_sparse(arm.label_scores, MOST_LABELS)
+        _bound(arm.label_score_sums, MOST_LABELS)
+        self._own(arm.own, cell.own)
+
+    def _own(self, held: list[OwnCounts], more: Iterable[OwnCounts]) -> None:
+        known = {declaration_of(own.spec): own for own in held}
+        for own in more:
+            mine = known.get(declaration_of(own.spec))
+            if mine is not None:
+                _add(mine.counts, own.counts)
+                mine.sum_micro += own.sum_micro
+                mine.unfit += own.unfit
+            elif len(held) < MOST_OWN:
+                held.append(OwnCounts(own.spec, dict(own.counts), own.sum_micro, own.unfit))
+            else:
+                self.overflow["own"] += sum(own.counts.values()) + own.unfit
+
+    def _refused(self, endpoint: str, counts: Mapping[str, int]) -> None:
+        if endpoint not in self.refusals and len(self.refusals) >= MOST_ENDPOINTS:
+            self.overflow["endpoints"] += sum(counts.values())
+            endpoint = OTHER
+        held = self.refusals.setdefault(endpoint, {})
+        _add(held, counts)
+        self.overflow["reasons"] += _bound(held, MOST_REASONS)
+
+
+BOUNDS = ("arms", "statuses", "labels", "own", "endpoints", "reasons", "windows", "versions")
+
+
+def _add(total: dict[_Key, int], more: Mapping[_Key, int]) -> None:
+    for key, count in more.items():
+        total[key] = total.get(key, 0) + count
+
+
+def _add_sparse(total: dict[str, Sparse], more: Mapping[str, Sparse]) -> None:
+    for key, counts in more.items():
+        _add(total.setdefault(key, {}), counts)
+
+
+def _bound(counts: dict[str, int], most: int) -> int:
+    """Sums what came last under ``other``, where there are more keys; returns how much."""
+    summed = 0
+    for key in [key for key in counts if key != OTHER][most:]:
+        summed += counts.pop(key)
+    if summed:
+        counts[OTHER] = counts.get(OTHER, 0) + summed
+    return summed
+
+
+def _bound_sparse(counts: dict[str, Sparse], most: int) -> None:
+    for key in [key for key in counts if key != OTHER][most:]:
+        _add(counts.setdefault(OTHER, {}), counts.pop(key))

@@ -1,0 +1,337 @@
+"""The fold role: messages of our partitions into window records, and only then commits.
+
+For one thread. What is read, written and committed here can be lost
+or done twice at any instant: a record is a function of the log, readers keep the largest end of a
+range, and a new owner begins at the start of the range that the commit lies in. It never keeps
+state on disk and never decides what a window means.
+"""
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from time import monotonic, sleep, time
+
+import msgspec
+
+from contracts.windows import RANGE_MESSAGES, WindowRecord
+from measures.ranges import OutOfOrderError, PartitionFold, range_start, read_from
+from stats.errors import RecordTooLargeError, StalledError, StatsError, TopicMissingError
+from stats.folding.prediction_log import Assignment, Message, Place, PredictionLog
+from stats.folding.record_sink import RecordSink
+from stats.reading.stall import PATIENCE_SECONDS, EmptyPolls, Look, Stall, look_on
+
+log = logging.getLogger(__name__)
+
+_POLL_SECONDS = 0.2
+_LONGEST_PAUSE_SECONDS = 3.0
+
+
+@dataclass(slots=True)
+class FoldCounts:
+    """What people may know of the role, since the process started; read by the metrics.
+
+    Attributes:
+        connected: the broker says that we are a member of the group; or there is no topic yet.
+        last_read: when a message was last read, unix seconds; 0: never.
+        checked: when the broker last said where we stand, unix seconds; 0: never.
+        well: when we last were where we should be, and read what there was; monotonic seconds.
+        ends: our partition -> offset behind its last message, as the broker said.
+        positions: our partition -> offset of the next message to read.
+        lag: our partition -> messages between the two.
+    """
+
+    messages: int = 0
+    events: int = 0
+    skipped: int = 0
+    copies: int = 0
+    mistimed: int = 0
+    missing: int = 0
+    records: int = 0
+    oversized: int = 0
+    failures: int = 0
+    assignments: int = 0
+    stalls: int = 0
+    empty_polls: int = 0
+    connected: bool = False
+    last_read: float = 0.0
+    checked: float = 0.0
+    well: float = field(default_factory=monotonic)
+    ends: dict[int, int] = field(default_factory=dict)
+    positions: dict[int, int] = field(default_factory=dict)
+    lag: dict[int, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class FoldPace:
+    """How windows are cut, and how often records are written.
+
+    Attributes:
+        window_seconds: of event time, in one window.
+        write_seconds: a growing record is written this often.
+        look_seconds: the broker is asked this often how far we are behind.
+        patience_seconds: messages that wait for so long without any being read, or a group that
+            does not hold us for so long, mean a new connection.
+    """
+
+    window_seconds: int
+    write_seconds: float = 1.0
+    look_seconds: float = 2.0
+    patience_seconds: float = PATIENCE_SECONDS
+
+
+class Folder:
+    """Folds what one connection to Kafka gives; on any error a new one begins anew."""
+
+    def __init__(
+        self,
+        source: PredictionLog,
+        sink: RecordSink,
+        pace: FoldPace,
+        counts: FoldCounts,
+        *,
+        clock: Callable[[], float] = monotonic,
+        wait: Callable[[float], object] = sleep,
+    ) -> None:
+        """Takes its parts.
+
+        Args:
+            source: where messages come from.
+            sink: where records go.
+            pace: how windows are cut and written.
+            counts: is kept up to date.
+            clock: monotonic seconds.
+            wait: returns after so many seconds, or when told to stop.
+        """
+        self._source = source
+        self._sink = sink
+        self._pace = pace
+        self._counts = counts
+        self._clock = clock
+        self._wait = wait
+        self._folds: dict[int, PartitionFold] = {}
+        self._complete: list[WindowRecord] = []
+        self._written: dict[int, int] = {}  # partition -> the fold's next offset at the last write
+        self._write_at = clock() + pace.write_seconds
+        self._look_at = clock() + pace.look_seconds
+        self._stall = Stall()
+        self._empty_polls = EmptyPolls(_POLL_SECONDS)
+
+    def step(self) -> None:
+        """Polls once, and does what is due; raises ``StatsError`` and ``OutOfOrderError``."""
+        began = self._clock()
+        polled = self._source.poll(_POLL_SECONDS)
+        if isinstance(polled, Assignment):
+            self._begin(polled)
+            return
+        for message in polled:
+            self._take(message)
+        if self._complete or self._clock() >= self._write_at:
+            self.write()
+        if self._clock() >= self._look_at:
+            self._look()
+        if self._empty_polls.spins(self._clock() - began, empty=not polled):
+            self._counts.empty_polls += 1
+            self._wait(_POLL_SECONDS)
+
+    def write(self) -> None:
+        """Writes all that is not written, waits for it, then commits."""
+        self._write_at = self._clock() + self._pace.write_seconds
+        # After the last poll and before anything leaves: all that was folded is of this topic.
+        self._source.verify()
+        grown = {
+            partition: fold.next
+            for partition, fold in self._folds.items()
+            if fold.next > self._written[partition]
+        }
+        growing = (self._folds[partition].growing() for partition in grown)
+        records = [*self._complete, *(record for record in growing if record is not None)]
+        if records:
+            self._write(records)
+        self._complete = []
+        if grown:
+            self._source.commit(grown)
+            self._written |= grown
+
+    def _look(self) -> None:
+        """Asks the broker where we stand; raises ``StalledError`` where we stand still."""
+        standing = self._source.standing()
+        now = self._clock()
+        self._look_at = now + self._pace.look_seconds
+        spans = {
+            number: standing.spans[number] for number in self._folds if number in standing.spans
+        }
+        ends = {partition: end for partition, (_, end) in spans.items()}
+        # What Kafka deleted of an idle partition will never be read.
+        positions = {
+            partition: max(begin, self._folds[partition].next)
+            for partition, (begin, _) in spans.items()
+        }
+        self._stall = look_on(self._stall, Look(ends, positions, standing.fault), now)
+        counts = self._counts
+        counts.connected = standing.member
+        counts.checked = time()
+        counts.ends, counts.positions = ends, positions
+        counts.lag = {
+            partition: max(0, end - positions[partition]) for partition, end in ends.items()
+        }
+        if self._stall.well:
+            counts.well = now
+        self._stall.check(now, self._pace.patience_seconds)
+
+    def _begin(self, assignment: Assignment) -> None:
+        """Forgets all, and reads each partition from the start of the range that it is in."""
+        self._complete = []
+        self._folds = {}
+        self._written = {}
+        self._counts.assignments += 1
+        self._counts.ends, self._counts.positions, self._counts.lag = {}, {}, {}
+        self._look_at = self._clock()  # so that people see soon that we are a member
+        for partition, place in assignment.places.items():
+            first = first_range(place)
+            self._note_gap(partition, place, first)
+            self._folds[partition] = PartitionFold(
+                assignment.topic_id,
+                partition,
+                first=first,
+                window_seconds=self._pace.window_seconds,
+            )
+            self._written[partition] = first
+            self._source.seek(partition, max(read_from(first), place.beginning))
+        log.info("partitions assigned", extra={"partitions": sorted(assignment.places)})
+
+    def _note_gap(self, partition: int, place: Place, first: int) -> None:
+        if place.committed is None:
+            return  # what was deleted before anybody began is nobody's loss
+        gap = max(first, place.beginning) - place.committed
+        if gap > 0:
+            self._counts.missing += gap
+            log.error(
+                "messages were deleted before they were folded",
+                extra={"partition": partition, "messages": gap},
+            )
+
+    def _take(self, message: Message) -> None:
+        fold = self._folds.get(message.partition)
+        if fold is None:
+            return  # not ours any more; the next poll says so
+        missing = fold.missing
+        complete = fold.take(message.offset, message.time, message.value)
+        self._counts.messages += 1
+        self._counts.last_read = time()
+        self._counts.missing += fold.missing - missing
+        for record in complete:
+            self._complete.append(record)
+            self._counts.events += record.events
+            self._counts.skipped += record.skipped
+            self._counts.copies += record.copies
+            self._counts.mistimed += record.mistimed
+            if record.skipped:
+                log.warning(
+                    "messages that this program does not understand",
+                    extra={"partition": record.partition, "messages": record.skipped},
+                )
+
+    def _write(self, records: list[WindowRecord]) -> None:
+        try:
+            self._sink.write(records)
+        except RecordTooLargeError:
+            for record in records:
+                self._write_one(record)
+        self._counts.records += len(records)
+
+    def _write_one(self, record: WindowRecord) -> None:
+        try:
+            self._sink.write([record])
+        except RecordTooLargeError as error:
+            self._counts.oversized += 1
+            log.exception(
+                "a record is too large: its counts are left out",
+                extra={"partition": record.partition, "start": record.start, "reason": str(error)},
+            )
+            self._sink.write([msgspec.structs.replace(record, cells=[], refusals={})])
+
+
+def first_range(place: Place) -> int:
+    """The start of the first range to fold.
+
+    That of the commit, so that its record is made whole again. If the log no longer holds all of
+    that range, the record that was written of it is the better one: the next range it is.
+
+    >>> first_range(Place(committed=70, beginning=0))
+    64
+    >>> first_range(Place(committed=70, beginning=68))
+    128
+    """
+    if place.committed is None:
+        return range_start(place.beginning)
+    first = range_start(place.committed)
+    if place.beginning <= first or place.committed == first:
+        return max(first, range_start(place.beginning))
+    return max(first + RANGE_MESSAGES, range_start(place.beginning))
+
+
+def run(
+    connect: Callable[[], tuple[PredictionLog, RecordSink]],
+    pace: FoldPace,
+    counts: FoldCounts,
+    stop: threading.Event,
+    turned: Callable[[], None] = lambda: None,
+) -> None:
+    """Folds until ``stop``; after any failure it connects anew, after a pause that grows.
+
+    Args:
+        connect: both ends of Kafka; raises ``StatsError``.
+        pace: how windows are cut and written.
+        counts: is kept up to date.
+        stop: ends it, after a last write.
+        turned: is called at each turn, whatever comes of it.
+    """
+    pause = 0.2
+    while not stop.is_set():
+        turned()
+        try:
+            source, sink = connect()
+        except StatsError as error:
+            # Only Kafka itself can say that a topic is not there yet: there is nothing to read.
+            counts.connected = isinstance(error, TopicMissingError)
+            if counts.connected:
+                counts.well = monotonic()
+            _note_failure(counts, error)
+        else:
+            if _fold(source, sink, pace, counts, stop, turned=turned):
+                pause = 0.2
+            counts.connected = False
+        stop.wait(pause)
+        pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
+
+
+def _fold(
+    source: PredictionLog,
+    sink: RecordSink,
+    pace: FoldPace,
+    counts: FoldCounts,
+    stop: threading.Event,
+    *,
+    turned: Callable[[], None],
+) -> bool:
+    """Folds until ``stop`` or an error; whether anything was written meanwhile."""
+    before = counts.records
+    folder = Folder(source, sink, pace, counts, wait=stop.wait)
+    try:
+        while not stop.is_set():
+            folder.step()
+            turned()
+        folder.write()
+    except (StatsError, OutOfOrderError) as error:
+        counts.stalls += isinstance(error, StalledError)
+        _note_failure(counts, error)
+    finally:
+        sink.close()
+        source.close()
+    return counts.records > before
+
+
+def _note_failure(counts: FoldCounts, error: Exception) -> None:
+    counts.failures += 1
+    log.warning("folding begins anew", extra={"reason": str(error), "kind": type(error).__name__})

@@ -1,0 +1,79 @@
+"""Window records into ``headrace.windows``, each acknowledged before anything is committed.
+
+For one thread. A producer that failed in any way is not used again: whoever meets the error builds
+a new sink.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from kafka.errors import MessageSizeTooLargeError, RecordListTooLargeError
+
+from contracts.windows import WindowRecord, encode
+from stats.errors import KafkaAwayError, RecordTooLargeError
+from stats.reading.kafka_clients import KafkaAddress, Topic, Topics, discard, producer, speaking
+
+_TOO_LARGE = (MessageSizeTooLargeError, RecordListTooLargeError)
+
+
+class RecordSink(Protocol):
+    """Where window records go."""
+
+    def write(self, records: Sequence[WindowRecord]) -> None:
+        """Returns when all are safely written.
+
+        Raises:
+            RecordTooLargeError: one of them never will be.
+            KafkaAwayError: Kafka did not acknowledge; some may be written.
+        """
+
+    def close(self) -> None:
+        """Gives up what is under way."""
+
+
+class KafkaRecordSink:
+    """The real one. Makes the topic where it is missing."""
+
+    def __init__(self, address: KafkaAddress, topic: Topic) -> None:
+        """Connects; raises ``KafkaAwayError``."""
+        topics = Topics(address)
+        try:
+            topics.ensure(topic)
+            _, self._partitions = topics.describe(topic.name)
+        finally:
+            topics.close()
+        self._topic = topic
+        self._seconds = address.request_seconds * 2
+        self._producer = producer(
+            address,
+            acks="all",
+            enable_idempotence=True,
+            compression_type="lz4",
+            linger_ms=0,
+            max_request_size=topic.max_message_bytes,
+            max_block_ms=address.request_ms,
+            delivery_timeout_ms=int(self._seconds * 1000),
+        )
+
+    def write(self, records: Sequence[WindowRecord]) -> None:
+        """See ``RecordSink``. All records of one partition of events go to one partition."""
+        try:
+            with speaking():
+                sent = [
+                    self._producer.send(
+                        self._topic.name,
+                        value=encode(record),
+                        partition=self._partitions[record.partition % len(self._partitions)],
+                    )
+                    for record in records
+                ]
+                for future in sent:
+                    future.get(self._seconds + 1.0)
+        except KafkaAwayError as error:
+            if isinstance(error.__cause__, _TOO_LARGE):
+                raise RecordTooLargeError(str(error)) from error
+            raise
+
+    def close(self) -> None:
+        """Ends the producer."""
+        discard(self._producer)

@@ -1,0 +1,142 @@
+"""Whether traffic is counted: the ends of the log of prediction events against window records.
+
+``KafkaPublished`` asks the broker for the ends; it never reads a message, joins a group or keeps an
+answer. ``Counted`` compares them with the records that its owner read. Both are for one thread. A
+Kafka that is away is never an error of ``Counted``: not knowing is one of the states.
+"""
+
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from kafka import KafkaConsumer, TopicPartition
+
+from contracts.events import TOPIC
+from contracts.windows import WindowRecord
+from measures.counting import Counting, CountingState, CountingWatch
+from stats.errors import KafkaAwayError, StatsError, TopicMissingError
+from stats.reading.kafka_clients import KafkaAddress, Topics, consumer, speaking
+
+log = logging.getLogger(__name__)
+
+ASK_SECONDS = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """The ends of the log.
+
+    Attributes:
+        topic_id: of the events' topic; empty where there is no topic yet.
+        ends: partition -> offset behind its last message.
+    """
+
+    topic_id: str = ""
+    ends: Mapping[int, int] = field(default_factory=dict)
+
+
+class Published(Protocol):
+    """Whoever knows how much was published; used by one thread."""
+
+    def ends(self) -> Ends:
+        """The ends now; raises ``StatsError`` where nobody answers."""
+        ...
+
+    def close(self) -> None:
+        """Ends the connection; the next question makes a new one."""
+        ...
+
+
+class KafkaPublished:
+    """The real one. It connects at the first question, and anew after each failure.
+
+    Args:
+        address: where Kafka is.
+        topic: of prediction events.
+    """
+
+    def __init__(self, address: KafkaAddress, topic: str = TOPIC) -> None:
+        self._address = address
+        self._topic = topic
+        self._topics: Topics | None = None
+        self._consumer: KafkaConsumer | None = None
+
+    def ends(self) -> Ends:
+        """See ``Published``."""
+        try:
+            return self._ends()
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """See ``Published``."""
+        client, topics = self._consumer, self._topics
+        self._consumer = self._topics = None
+        try:
+            with speaking():
+                if client is not None:
+                    client.close(autocommit=False, timeout_ms=2000)
+                if topics is not None:
+                    topics.close()
+        except KafkaAwayError as error:  # it must not end the thread that only wanted to ask anew
+            log.info("a connection to Kafka did not end in order", extra={"reason": str(error)})
+
+    def _ends(self) -> Ends:
+        if self._topics is None:
+            self._topics = Topics(self._address)
+        try:
+            topic_id, numbers = self._topics.describe(self._topic)
+        except TopicMissingError:
+            return Ends()
+        if self._consumer is None:
+            self._consumer = consumer(self._address)
+        parts = [TopicPartition(self._topic, number) for number in numbers]
+        with speaking():
+            found = self._consumer.end_offsets(parts, timeout_ms=self._address.request_ms)
+        return Ends(topic_id, {part.partition: end for part, end in found.items()})
+
+
+class Counted:
+    """Compares the ends of the event log with the records that were read.
+
+    Args:
+        published: whoever knows the ends.
+        now: unix seconds.
+    """
+
+    def __init__(self, published: Published, now: float) -> None:
+        self._published = published
+        self._watch = CountingWatch(now)
+        self._ask_at = now
+        self._said = CountingState.UNKNOWN
+
+    def take(self, records: Iterable[WindowRecord], now: float) -> None:
+        """Takes records as they are read; ``now`` in unix seconds."""
+        for record in records:
+            self._watch.folded(record.topic_id, record.partition, record.end, record.through, now)
+
+    def ask(self, now: float) -> None:
+        """Asks Kafka for the ends, where it is time to."""
+        if now < self._ask_at:
+            return
+        self._ask_at = now + ASK_SECONDS
+        try:
+            told = self._published.ends()
+        except StatsError:
+            return  # the state says since when nobody answers
+        self._watch.published(told.topic_id, told.ends, now)
+
+    def state(self, now: float) -> Counting:
+        """What is known now. A change between good and bad is logged."""
+        found = self._watch.look(now)
+        if found.state is not self._said:
+            level = logging.WARNING if found.holds else logging.INFO
+            log.log(level, "%s", found.said(), extra={"messages": found.messages})
+            self._said = found.state
+        return found
+
+    def close(self) -> None:
+        """Ends the connection."""
+        self._published.close()

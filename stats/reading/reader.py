@@ -1,0 +1,212 @@
+"""The windows of endpoints as they are known now, kept up to date from ``headrace.windows``.
+
+A thread of its own reads Kafka, so that asking never waits. ``None`` means that the windows are not
+known; it is never a sign of no traffic. It never judges and never writes.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from contracts.events import TOPIC as PREDICTIONS
+from contracts.windows import TOPIC, EndpointWindow
+from measures.counting import Counting, CountingState
+from measures.merging import Windows
+from stats.errors import StatsError, TopicMissingError
+from stats.reading.kafka_clients import KafkaAddress
+from stats.reading.published import Counted, KafkaPublished, Published
+from stats.reading.record_log import KafkaRecordLog, RecordLog, largest
+
+log = logging.getLogger(__name__)
+
+_POLL_SECONDS = 0.2
+_LONGEST_PAUSE_SECONDS = 5.0
+# Between what clocks say: records a little older than what is kept are read too.
+_MARGIN_SECONDS = 60.0
+
+Connect = Callable[[float], RecordLog]
+
+
+@dataclass(frozen=True)
+class ReaderPace:
+    """With what patience windows are read.
+
+    Attributes:
+        lateness_seconds: a window is closed this long after its end; above it lie a request's own
+            time and the half second that its event waits in a gateway.
+        keep_seconds: windows older than this are forgotten.
+        silence_seconds: without an answer of Kafka for so long, nothing is known.
+        check_seconds: Kafka is asked this often whether there is more.
+    """
+
+    lateness_seconds: float = 5.0
+    keep_seconds: float = 3600.0
+    silence_seconds: float = 15.0
+    check_seconds: float = 2.0
+
+
+class WindowsReader:
+    """Reads all window records of the last hour, and what comes. Start it once, close it once."""
+
+    def __init__(
+        self,
+        bootstrap: str,
+        *,
+        login: Mapping[str, object] | None = None,
+        topic: str = TOPIC,
+        predictions_topic: str = PREDICTIONS,
+        pace: ReaderPace | None = None,
+        connect: Connect | None = None,
+        published: Published | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """Takes Kafka's brokers; connects in its own thread, as often as it must.
+
+        Args:
+            bootstrap: ``host:port``, comma-separated.
+            login: options of kafka-python's clients that sign in.
+            topic: of window records.
+            predictions_topic: of what they count.
+            pace: with what patience.
+            connect: makes a log from a time onwards, in place of Kafka's.
+            published: knows how much there is to be counted, in place of Kafka.
+            clock: unix seconds.
+        """
+        self._pace = pace or ReaderPace()
+        address = KafkaAddress(tuple(bootstrap.split(",")), options=login or {})
+        self._connect: Connect = connect or (lambda since: KafkaRecordLog(address, since, topic))
+        self._clock = clock
+        published = published or KafkaPublished(address, predictions_topic)
+        self._counted = Counted(published, clock())  # the reading thread's alone
+        self._lock = threading.Lock()  # of the next three
+        self._windows = Windows()
+        self._known_at: float | None = None  # when all that Kafka had was read
+        self._counting = (clock(), Counting())  # what was known of counting, and when
+        self._never_folded = False  # there is no topic of window records; the reading thread's
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="windows-reader", daemon=True)
+
+    def start(self) -> None:
+        """Begins to read."""
+        self._thread.start()
+
+    def close(self, timeout_seconds: float = 10.0) -> None:
+        """Stops reading."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout_seconds)
+
+    def windows(
+        self, endpoint: str, after: float, *, lateness_seconds: float | None = None
+    ) -> tuple[EndpointWindow, ...] | None:
+        """The endpoint's closed windows that start at ``after`` or later, oldest first.
+
+        Only of the last ``keep_seconds``. A window is closed when every partition of the events has
+        been folded up to its end, and ``lateness_seconds`` further.
+
+        Args:
+            endpoint: its name.
+            after: unix seconds.
+            lateness_seconds: in place of the pace's, for an endpoint whose requests take longer.
+
+        Returns:
+            None while this can't be known: Kafka is away, or not all that it has was read yet.
+        """
+        now = self._clock()
+        lateness = self._pace.lateness_seconds if lateness_seconds is None else lateness_seconds
+        with self._lock:
+            if self._known_at is None or now - self._known_at > self._pace.silence_seconds:
+                return None
+            oldest = max(after, now - self._pace.keep_seconds)
+            return self._windows.closed(endpoint, after=oldest, now=now, lateness_seconds=lateness)
+
+    def counting(self) -> Counting:
+        """Whether traffic is counted now; not known where the reading itself has stood still."""
+        with self._lock:
+            at, counting = self._counting
+        if self._clock() - at > self._pace.silence_seconds:
+            return Counting(CountingState.UNKNOWN, at)
+        return counting
+
+    def _run(self) -> None:
+        try:
+            self._read_again_and_again()
+        finally:
+            self._counted.close()
+
+    def _read_again_and_again(self) -> None:
+        pause = 0.2
+        while not self._stop.is_set():
+            try:
+                source = self._connect(self._clock() - self._pace.keep_seconds - _MARGIN_SECONDS)
+            except StatsError as error:
+                log.warning("window records can't be read", extra={"reason": str(error)})
+                self._never_folded = isinstance(error, TopicMissingError)
+            else:
+                self._never_folded = False
+                if self._safely_read(source):
+                    pause = 0.2
+            self._safely_ask()
+            self._stop.wait(pause)
+            pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
+
+    def _safely_read(self, source: RecordLog) -> bool:
+        """Begins with nothing known after a fault of ours, so that rollouts hold and then go on."""
+        try:
+            return self._read(source)
+        except Exception:
+            log.exception("reading window records broke; it begins anew")
+            with self._lock:
+                self._windows, self._known_at = Windows(), None
+            return False
+
+    def _read(self, source: RecordLog) -> bool:
+        """Reads until told to stop, or an error; whether it ever had all."""
+        had_all, check_at = False, 0.0
+        try:
+            while not self._stop.is_set():
+                messages = source.poll(_POLL_SECONDS)
+                self._take(messages)
+                # Before Kafka is asked: what is known is known as of then.
+                now = self._clock()
+                if now >= check_at or (messages and not had_all):
+                    check_at = now + self._pace.check_seconds
+                    if source.whole():
+                        had_all = True
+                        self._known(now)
+                    self._ask(now)
+        except StatsError as error:
+            log.warning("window records can't be read", extra={"reason": str(error)})
+        finally:
+            source.close()
+        return had_all
+
+    def _known(self, now: float) -> None:
+        with self._lock:
+            self._known_at = now
+            self._windows.forget_before(now - self._pace.keep_seconds - _MARGIN_SECONDS)
+
+    def _safely_ask(self) -> None:
+        """A fault of ours must not end the thread, which would stand still without a word."""
+        try:
+            self._ask(self._clock())
+        except Exception:
+            log.exception("asking how much there is to be counted broke")
+
+    def _ask(self, now: float) -> None:
+        self._counted.ask(now)
+        with self._lock:
+            known = self._known_at is not None
+        known = known or self._never_folded
+        counting = self._counted.state(now) if known else Counting()
+        with self._lock:
+            self._counting = (now, counting)
+
+    def _take(self, messages: Sequence[bytes]) -> None:
+        records = largest(messages)
+        self._counted.take(records, self._clock())
+        with self._lock:
+            for record in records:
+                self._windows.put(record)

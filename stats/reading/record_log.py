@@ -1,0 +1,232 @@
+"""The topic of window records, read whole by one reader without a consumer group.
+
+For one thread. It commits nothing and writes nothing. Records that wait and are not read end the
+connection: whoever reads begins a new one.
+"""
+
+import logging
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import msgspec
+from kafka import TopicPartition
+
+from contracts.events import UnknownSchemaError
+from contracts.windows import TOPIC, WindowRecord, decode, head
+from measures.merging import Windows
+from stats.errors import KafkaAwayError, LogReplacedError
+from stats.reading.kafka_clients import KafkaAddress, Topics, consumer, speaking
+from stats.reading.stall import PATIENCE_SECONDS, Look, Stall, look_on
+
+log = logging.getLogger(__name__)
+
+_POLL_RECORDS = 500
+_POLL_SECONDS = 0.5
+LAST_RECORDS = 1000  # of a partition, however old they are
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a topic was read.
+
+    Attributes:
+        topic_id: of the windows' topic; another id is another log.
+        positions: partition -> offset of the next record.
+        lag: records in Kafka that were not read, as of the last time it was asked.
+    """
+
+    topic_id: str = ""
+    positions: Mapping[int, int] = field(default_factory=dict)
+    lag: int = 0
+
+
+class RecordLog(Protocol):
+    """Messages of ``headrace.windows``. All methods but ``close`` raise ``StatsError``."""
+
+    def poll(self, seconds: float) -> Sequence[bytes]:
+        """The next messages, none within ``seconds``. Kafka being away is none too: see below."""
+
+    def whole(self) -> bool:
+        """Asks Kafka how much there is; raises if nobody answers, or if what waits is not read.
+
+        True if all was polled that there was at the question before this one, or that there is now.
+        """
+
+    def close(self) -> None:
+        """Ends the connection."""
+
+
+class WindowLog(RecordLog, Protocol):
+    """``RecordLog``, and how far it got."""
+
+    def progress(self) -> Progress:
+        """Up to the last poll; asks nobody. Raises ``StatsError``."""
+
+
+class KafkaRecordLog:
+    """The real one: all partitions, from a time onwards."""
+
+    def __init__(
+        self,
+        address: KafkaAddress,
+        since: float,
+        topic: str = TOPIC,
+        *,
+        patience_seconds: float = PATIENCE_SECONDS,
+    ) -> None:
+        """Connects, and goes to the first records that were written at ``since`` or later.
+
+        Args:
+            address: where Kafka is.
+            since: unix seconds.
+            topic: name of the topic.
+            patience_seconds: with records of a partition that wait without any being read.
+
+        Raises:
+            TopicMissingError: nothing was ever folded.
+            KafkaAwayError: Kafka can't be reached.
+        """
+        self._patience = address.request_ms
+        self._stall_seconds = patience_seconds
+        self._stall = Stall()
+        self._ends: dict[TopicPartition, int] = {}
+        self._topic = topic
+        self._topics = Topics(address)
+        try:
+            self._described = self._topics.describe(topic)
+            self._parts = [TopicPartition(topic, number) for number in self._described[1]]
+            self._consumer = consumer(
+                address,
+                auto_offset_reset="earliest",
+                fetch_max_bytes=32 << 20,
+                max_partition_fetch_bytes=8 << 20,
+                max_poll_records=_POLL_RECORDS,
+            )
+        except BaseException:
+            self._topics.close()
+            raise
+        try:
+            self._go_to(since)
+        except BaseException:
+            self.close()
+            raise
+
+    def poll(self, seconds: float) -> Sequence[bytes]:
+        """See ``RecordLog``."""
+        with speaking():
+            polled = self._consumer.poll(timeout_ms=int(seconds * 1000))
+        return [record.value or b"" for records in polled.values() for record in records]
+
+    def whole(self) -> bool:
+        """See ``RecordLog``; a topic that was made anew, or has new partitions, is another log."""
+        if self._topics.describe(self._topic) != self._described:
+            raise LogReplacedError(f"topic {self._topic} is not what it was")
+        with speaking():
+            ends = self._consumer.end_offsets(self._parts, timeout_ms=self._patience)
+        positions = self._positions()
+        self._note(ends, positions)
+        # New records come all the time: who waits for a moment without any may wait for ever.
+        enough, self._ends = self._ends or ends, ends
+        return all(positions[part] >= enough[part] for part in self._parts)
+
+    def close(self) -> None:
+        """See ``RecordLog``."""
+        self._consumer.close(autocommit=False, timeout_ms=2000)
+        self._topics.close()
+
+    def _positions(self) -> dict[TopicPartition, int]:
+        """Where the next records are; raises ``KafkaAwayError`` where that can't be found out."""
+        found = {}
+        with speaking():
+            for part in self._parts:
+                position = self._consumer.position(part, timeout_ms=self._patience)
+                if position is None:
+                    raise KafkaAwayError(f"no position in partition {part.partition} was found")
+                found[part] = position
+        return found
+
+    def _note(
+        self, ends: Mapping[TopicPartition, int], positions: Mapping[TopicPartition, int]
+    ) -> None:
+        """Raises ``StalledError`` where records wait, and for long none was read."""
+        look = Look(
+            {part.partition: end for part, end in ends.items()},
+            {part.partition: position for part, position in positions.items()},
+        )
+        now = time.monotonic()
+        self._stall = look_on(self._stall, look, now)
+        self._stall.check(now, self._stall_seconds)
+
+    def _go_to(self, since: float) -> None:
+        times = dict.fromkeys(self._parts, int(since * 1000))
+        with speaking():
+            self._consumer.assign(self._parts)
+            found = self._consumer.offsets_for_times(times, timeout_ms=self._patience)
+            ends = self._consumer.end_offsets(self._parts, timeout_ms=self._patience)
+            for part in self._parts:
+                place = found.get(part)
+                self._consumer.seek(part, ends[part] if place is None else place.offset)
+
+
+class KafkaWindowLog(KafkaRecordLog):
+    """The real one: records from a time onwards, and the last ones of each partition at least.
+
+    A range that was begun days ago may grow on: only who knows its last record knows what is new.
+    """
+
+    def progress(self) -> Progress:
+        """See ``WindowLog``."""
+        positions = self._positions()
+        lag = sum(max(0, self._ends.get(part, at) - at) for part, at in positions.items())
+        return Progress(
+            self._described[0], {part.partition: at for part, at in positions.items()}, lag
+        )
+
+    def _go_to(self, since: float) -> None:
+        super()._go_to(since)
+        with speaking():
+            begins = self._consumer.beginning_offsets(self._parts, timeout_ms=self._patience)
+            ends = self._consumer.end_offsets(self._parts, timeout_ms=self._patience)
+            for part in self._parts:
+                at = self._consumer.position(part, timeout_ms=self._patience)
+                last = max(begins[part], ends[part] - LAST_RECORDS)
+                self._consumer.seek(part, min(at, last))
+
+
+def largest(messages: Iterable[bytes]) -> list[WindowRecord]:
+    """The record of the largest end of each range; what is no record is told and left out.
+
+    Only these are worth decoding: while a range grows, its record is written every second.
+    """
+    heads: dict[tuple[str, int, int], tuple[int, bytes]] = {}
+    for message in messages:
+        try:
+            found = head(message)
+        except (UnknownSchemaError, msgspec.DecodeError) as error:
+            _note(error)
+            continue
+        if found.end > heads.get(found.key, (-1, b""))[0]:
+            heads[found.key] = (found.end, message)
+    records = []
+    for _, message in heads.values():
+        try:
+            records.append(decode(message))
+        except msgspec.DecodeError as error:
+            _note(error)
+    return records
+
+
+def _note(error: Exception) -> None:
+    log.warning("a window record was left out", extra={"reason": str(error)})
+
+
+def written(source: RecordLog) -> Windows:
+    """All window records of a log, up to its present end; raises ``StatsError``."""
+    windows = Windows()
+    while True:
+        for record in largest(source.poll(_POLL_SECONDS)):
+            windows.put(record)
+        if source.whole():
+            return windows

@@ -1,0 +1,91 @@
+"""The exporter's counters, held against the merged windows since it started.
+
+The counters are the exporter's document ``/counters.json``. The topic of window records is read
+between the offsets that it names, without a group, and changes nothing.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from contracts.windows import TOPIC
+from measures.counters import differing, exposed, gained
+from measures.merging import Windows
+from measures.recounting import Difference
+from stats.reading.kafka_clients import KafkaAddress
+from stats.reading.record_log import largest
+from stats.recounting.raw_log import KafkaRawLog, RawLog
+
+
+@dataclass
+class CounterRecount:
+    """What was found.
+
+    Attributes:
+        since: when the counters began at 0, unix seconds.
+        numbers: numbers that were compared.
+        why_not: why nothing could be compared; empty where it could.
+        overflow: bounds of labels that were reached: what is beyond them is summed, so that single
+            numbers differ.
+        differences: what differs; ``written`` is what the exporter shows.
+    """
+
+    since: float = 0.0
+    numbers: int = 0
+    why_not: str = ""
+    overflow: dict[str, int] = field(default_factory=dict)
+    differences: tuple[Difference, ...] = ()
+
+
+def recount_counters(counters: Mapping[str, Any], log: RawLog) -> CounterRecount:
+    """Adds up the windows between the offsets of an exporter's counters, and compares.
+
+    Args:
+        counters: the exporter's document.
+        log: the topic of window records.
+
+    Raises:
+        StatsError: Kafka is away, or did not go on.
+        msgspec.ValidationError: it is no such document.
+    """
+    found = CounterRecount(since=counters["since"])
+    began, read = counters["began"], counters["read"]
+    beginnings = log.beginnings()
+    if began is None:
+        found.why_not = "the counters have not begun, or the topic was made anew since"
+    elif counters["topic_id"] not in {"", log.topic_id}:
+        found.why_not = "the counters are of a topic that was deleted since"
+    elif any(beginnings[int(partition)] > offset for partition, offset in began.items()):
+        found.why_not = "Kafka has deleted records that came after the counters began"
+    if found.why_not:
+        return found
+    before, after = Windows(), Windows()
+    for partition, end in read.items():
+        number, start = int(partition), began.get(partition, 0)
+        for message in log.messages(number, beginnings[number], end):
+            for record in largest([message.value]):
+                after.put(record)
+                if message.offset < start:
+                    before.put(record)
+    shown, counted = exposed(counters), gained(before, after)
+    found.overflow = {what: amount for what, amount in counters["overflow"].items() if amount}
+    found.numbers = len(shown.keys() | counted.keys())
+    found.differences = differing(shown, counted)
+    return found
+
+
+def recount_counters_kafka(
+    bootstrap: str, counters: Mapping[str, Any], *, topic: str = TOPIC
+) -> CounterRecount:
+    """The same over a Kafka; raises ``StatsError``.
+
+    Args:
+        bootstrap: ``host:port``, comma-separated.
+        counters: the exporter's document.
+        topic: of the window records.
+    """
+    log = KafkaRawLog(KafkaAddress(tuple(bootstrap.split(","))), topic)
+    try:
+        return recount_counters(counters, log)
+    finally:
+        log.close()

@@ -1,0 +1,103 @@
+"""The topic of prediction events, read between two offsets or two times, without a group.
+
+For one thread. It commits nothing and changes nothing.
+"""
+
+import time
+from collections.abc import Iterator, Mapping
+from typing import Protocol
+
+from kafka import TopicPartition
+
+from contracts.events import TOPIC as PREDICTIONS
+from measures.recounting import RawMessage
+from stats.errors import KafkaAwayError
+from stats.reading.kafka_clients import KafkaAddress, Topics, consumer, speaking
+
+_POLL_SECONDS = 0.5
+
+
+class RawLog(Protocol):
+    """The raw events of one topic."""
+
+    @property
+    def topic_id(self) -> str:
+        """The topic's id, as it was at the beginning."""
+
+    def beginnings(self) -> Mapping[int, int]:
+        """Partition -> the first offset that Kafka still has."""
+
+    def spans(self, begin: float, end: float) -> Mapping[int, tuple[int, int]]:
+        """Partition -> first offset at ``begin`` or later, and that at ``end`` or later."""
+
+    def messages(self, partition: int, first: int, end: int) -> Iterator[RawMessage]:
+        """The messages with ``first <= offset < end``, in order; fewer where there are fewer."""
+
+
+class KafkaRawLog:
+    """The real one."""
+
+    def __init__(self, address: KafkaAddress, topic: str = PREDICTIONS) -> None:
+        """Connects; raises ``KafkaAwayError`` and ``TopicMissingError``."""
+        self._patience = address.request_ms
+        self._silence_seconds = address.request_seconds * 2
+        topics = Topics(address)
+        try:
+            self._topic_id, partitions = topics.describe(topic)
+        finally:
+            topics.close()
+        self._consumer = consumer(address, auto_offset_reset="none", max_poll_records=100)
+        self._parts = {number: TopicPartition(topic, number) for number in partitions}
+
+    @property
+    def topic_id(self) -> str:
+        """See ``RawLog``."""
+        return self._topic_id
+
+    def beginnings(self) -> Mapping[int, int]:
+        """See ``RawLog``."""
+        with speaking():
+            found = self._consumer.beginning_offsets(
+                list(self._parts.values()), timeout_ms=self._patience
+            )
+        return {part.partition: offset for part, offset in found.items()}
+
+    def spans(self, begin: float, end: float) -> Mapping[int, tuple[int, int]]:
+        """See ``RawLog``."""
+        parts = list(self._parts.values())
+        with speaking():
+            ends = self._consumer.end_offsets(parts, timeout_ms=self._patience)
+            found = [
+                self._consumer.offsets_for_times(
+                    dict.fromkeys(parts, int(at * 1000)), timeout_ms=self._patience
+                )
+                for at in (begin, end)
+            ]
+        return {
+            part.partition: (
+                ends[part] if found[0][part] is None else found[0][part].offset,
+                ends[part] if found[1][part] is None else found[1][part].offset,
+            )
+            for part in parts
+        }
+
+    def messages(self, partition: int, first: int, end: int) -> Iterator[RawMessage]:
+        """See ``RawLog``; raises ``KafkaAwayError`` when nothing comes for long."""
+        part = self._parts[partition]
+        with speaking():
+            self._consumer.assign([part])
+            self._consumer.seek(part, first)
+        position, heard_at = first, time.monotonic()
+        while position < end:
+            with speaking():
+                polled = self._consumer.poll(timeout_ms=int(_POLL_SECONDS * 1000)).get(part, [])
+            for record in polled:
+                position, heard_at = record.offset + 1, time.monotonic()
+                if record.offset < end:
+                    yield RawMessage(record.offset, record.timestamp / 1000, record.value or b"")
+            if time.monotonic() - heard_at > self._silence_seconds:
+                raise KafkaAwayError(f"no message after {position - 1} came")
+
+    def close(self) -> None:
+        """Ends the connection."""
+        self._consumer.close(autocommit=False, timeout_ms=2000)

@@ -1,0 +1,171 @@
+"""Raw events counted again, and held against the windows that were written of them.
+
+It reads both topics without a group, from a time to a time, and changes nothing. Ranges whose
+messages Kafka has deleted can't be counted again, and are told apart.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import msgspec
+
+from contracts.events import TOPIC as PREDICTIONS
+from contracts.windows import LOOKBACK_MESSAGES, RANGE_MESSAGES, WindowRecord
+from contracts.windows import TOPIC as WINDOWS
+from measures.merging import Windows
+from measures.ranges import read_from
+from measures.recounting import Difference, RawMessage, differences, numbers, recounted
+from stats.reading.kafka_clients import KafkaAddress
+from stats.reading.record_log import KafkaRecordLog, written
+from stats.recounting.raw_log import KafkaRawLog, RawLog
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What is to be counted again.
+
+    Attributes:
+        begin: events and messages of this time or later, unix seconds.
+        end: and before this.
+        endpoint: only the cells and refusals of this one; None for all.
+    """
+
+    begin: float
+    end: float
+    endpoint: str | None = None
+
+
+@dataclass
+class Recount:
+    """What a recount found.
+
+    Attributes:
+        ranges: ranges that were counted again.
+        events: prediction events in them, of all endpoints.
+        numbers: numbers in their records that were compared.
+        gone: ranges whose messages, or those before that tell copies, Kafka does not have any more.
+        other_topic: ranges of a topic of the same name that was deleted since.
+        unfolded: messages of the time that are in no record (yet).
+        differences: (partition, start of the range, what differs).
+    """
+
+    ranges: int = 0
+    events: int = 0
+    numbers: int = 0
+    gone: int = 0
+    other_topic: int = 0
+    unfolded: int = 0
+    differences: list[tuple[int, int, Difference]] = field(default_factory=list)
+
+    @property
+    def agrees(self) -> bool:
+        """Whether every number that was written and can be counted again is what it should be."""
+        return not self.differences
+
+
+def recount(records: Windows, raw: RawLog, asked: Asked) -> Recount:
+    """Counts again every range that has a window or a message of the time.
+
+    A range is found by its messages too, for a record that lost its cells has no window.
+
+    Raises:
+        StatsError: Kafka is away, or did not go on.
+    """
+    found = Recount()
+    beginnings = raw.beginnings()
+    spans = raw.spans(asked.begin, asked.end)
+    missing = {number: last - first for number, (first, last) in spans.items()}
+    wanted: dict[int, list[WindowRecord]] = {}
+    for record in records.records():
+        ours = record.topic_id == raw.topic_id and record.partition in spans
+        overlap = 0
+        if ours:
+            first, last = spans[record.partition]
+            overlap = max(0, min(record.end, last) - max(record.start, first))
+            missing[record.partition] -= overlap
+        if not overlap and not _has_window(record, asked):
+            continue
+        if not ours:
+            found.other_topic += 1
+        elif beginnings.get(record.partition, record.end) > read_from(record.start):
+            found.gone += 1
+        else:
+            wanted.setdefault(record.partition, []).append(record)
+    found.unfolded = sum(missing.values())
+    for partition, ranges in sorted(wanted.items()):
+        messages = raw.messages(partition, read_from(ranges[0].start), ranges[-1].end)
+        for record, counted in _pairs(ranges, messages):
+            found.ranges += 1
+            found.events += counted.events
+            written, again = _only(record, asked.endpoint), _only(counted, asked.endpoint)
+            found.numbers += numbers(again)
+            found.differences += [
+                (partition, record.start, what) for what in differences(written, again)
+            ]
+    return found
+
+
+def _has_window(record: WindowRecord, asked: Asked) -> bool:
+    return any(asked.begin <= cell.start < asked.end for cell in record.cells)
+
+
+def _only(record: WindowRecord, endpoint: str | None) -> WindowRecord:
+    """The record with what it says of one endpoint alone."""
+    if endpoint is None:
+        return record
+    return msgspec.structs.replace(
+        record,
+        cells=[cell for cell in record.cells if cell.endpoint == endpoint],
+        refusals={name: of for name, of in record.refusals.items() if name == endpoint},
+    )
+
+
+def _pairs(
+    ranges: list[WindowRecord], messages: Iterator[RawMessage]
+) -> Iterator[tuple[WindowRecord, WindowRecord]]:
+    """Each written record with its recount; keeps no more messages than one range needs."""
+    held: deque[RawMessage] = deque(maxlen=LOOKBACK_MESSAGES + RANGE_MESSAGES)
+    coming = next(messages, None)
+    for record in ranges:
+        while coming is not None and coming.offset < record.end:
+            held.append(coming)
+            coming = next(messages, None)
+        near = (message for message in held if message.offset >= read_from(record.start))
+        yield record, recounted(record, near)
+
+
+def recount_kafka(
+    bootstrap: str,
+    asked: Asked,
+    *,
+    predictions: str = PREDICTIONS,
+    windows: str = WINDOWS,
+    said: Callable[[str], None] = lambda _: None,
+) -> Recount:
+    """Counts again what a Kafka holds; the whole of ``headrace recount`` but its words.
+
+    Args:
+        bootstrap: ``host:port``, comma-separated.
+        asked: which time, and whose.
+        predictions: topic of the raw events.
+        windows: topic of the window records.
+        said: is told what is done now, for people who wait.
+
+    Raises:
+        StatsError: Kafka is away, or a topic is missing.
+    """
+    address = KafkaAddress(tuple(bootstrap.split(",")))
+    said("reading window records")
+    # A record is written after the events in it.
+    records_log = KafkaRecordLog(address, asked.begin, windows)
+    try:
+        records = written(records_log)
+    finally:
+        records_log.close()
+    raw = KafkaRawLog(address, predictions)
+    try:
+        said("counting raw events")
+        return recount(records, raw, asked)
+    finally:
+        raw.close()

@@ -1,0 +1,114 @@
+"""Counters stand at what the merged windows hold, and no label has more values than its bound."""
+
+import random
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from prediction_batches import batch_of
+
+from contracts.endpoint import Arm
+from contracts.metrics import OTHER
+from contracts.windows import Cell, WindowRecord, decode, encode
+from measures.folding import Fold
+from measures.increments import Growth, growth
+from measures.merging import add, merged
+from stats.evaluation import totals
+from stats.evaluation.totals import KNOWN_STATUSES, ArmKey, Totals
+
+
+def record_of(seed: int, messages: int) -> WindowRecord:
+    rng, fold = random.Random(seed), Fold(10)
+    for number in range(messages):
+        fold.add(batch_of(rng, sequence=number, events=4))
+    return decode(
+        encode(
+            WindowRecord(
+                "t", 0, 0, messages, fold.newest, fold.events,
+                cells=fold.cells(), refusals=fold.refusals,
+            )
+        )
+    )  # fmt: skip
+
+
+def growth_of(*cells: Cell, refusals: dict[str, dict[str, int]] | None = None) -> Growth:
+    return Growth(10, cells, refusals or {}, 0, 0, 0)
+
+
+def cell_of(labels: dict[str, int]) -> Cell:
+    scores = {label: {19: count} for label, count in labels.items()}
+    return Cell("e", "1", "p", Arm.STABLE, 0, labels=labels, label_scores=scores)
+
+
+@settings(max_examples=15, deadline=None)
+@given(seed=st.integers(0, 10**6), first=st.integers(1, 5), more=st.integers(1, 5))
+def test_increments_add_up_to_the_cells_of_the_newest_record(
+    seed: int, first: int, more: int
+) -> None:
+    old, new = record_of(seed, first), record_of(seed, first + more)
+    counted = Totals()
+    counted.add(growth(None, old), 1.0)
+    counted.add(growth(old, new), 2.0)
+    wanted: dict[ArmKey, Cell] = {}
+    for cell in new.cells:
+        key = ArmKey(cell.endpoint, cell.version, cell.arm)
+        if key in wanted:
+            add(wanted[key], cell)
+        else:
+            wanted[key] = merged([cell])
+    assert counted.arms.keys() == wanted.keys()
+    for key, cell in wanted.items():
+        arm = counted.arms[key]
+        assert arm.statuses == {str(status): count for status, count in cell.statuses.items()}
+        for name in ("answered", "repeated", "texts", "truncated", "labels", "histograms", "sums",
+                     "latency", "latency_sums", "label_scores", "label_score_sums", "pair_distance",
+                     "pair_distance_sum"):  # fmt: skip
+            assert getattr(arm, name) == getattr(cell, name), name
+        told = sum(sum(truths.values()) for truths in cell.feedback.values())
+        assert arm.right + arm.wrong == told
+        assert arm.pairs_equal + arm.pairs_differing == cell.judged.pairs
+        assert arm.undeclared == sum(cell.undeclared.values())
+        assert sorted(arm.own, key=str) == sorted(cell.own, key=str)
+    assert counted.refusals == new.refusals
+
+
+def test_a_declared_arm_stands_at_zero_with_its_labels_and_statuses() -> None:
+    counted = Totals()
+    counted.declare(ArmKey("e", "1", Arm.STABLE), ("bad", "good"), 5.0)
+    arm = counted.arms[ArmKey("e", "1", Arm.STABLE)]
+    assert arm.labels == {"bad": 0, "good": 0}
+    assert arm.statuses == dict.fromkeys(KNOWN_STATUSES, 0)
+    assert arm.touched == 5.0
+
+
+def test_labels_past_the_bound_are_summed_under_other_and_counted() -> None:
+    counted = Totals()
+    names = [f"label {number}" for number in range(totals.MOST_LABELS + 3)]
+    for _ in range(2):
+        counted.add(growth_of(cell_of(dict.fromkeys(names, 2))), 1.0)
+    arm = counted.arms[ArmKey("e", "1", Arm.STABLE)]
+    assert len(arm.labels) == totals.MOST_LABELS + 1
+    assert arm.labels[OTHER] == 12
+    assert arm.label_scores[OTHER] == {19: 12}
+    assert counted.overflow["labels"] == 12
+    assert sum(arm.labels.values()) == 4 * len(names)
+
+
+def test_arms_past_the_bound_are_counted_and_not_held() -> None:
+    counted = Totals()
+    for number in range(totals.MOST_ARMS + 5):
+        cell = Cell("e", str(number), "p", Arm.STABLE, 0, statuses={200: 2})
+        counted.add(growth_of(cell), 1.0)
+    assert len(counted.arms) == totals.MOST_ARMS
+    assert counted.overflow["arms"] == 10
+
+
+def test_reasons_and_endpoints_of_refusals_are_bounded() -> None:
+    counted = Totals()
+    reasons = {f"503 reason {number}": 1 for number in range(totals.MOST_REASONS + 2)}
+    counted.add(growth_of(refusals={"e": reasons}), 1.0)
+    assert counted.refusals["e"][OTHER] == 2
+    for number in range(totals.MOST_ENDPOINTS + 4):
+        counted.add(growth_of(refusals={f"e{number}": {"503 overloaded": 1}}), 1.0)
+    assert len(counted.refusals) == totals.MOST_ENDPOINTS + 1
+    assert counted.refusals[OTHER] == {"503 overloaded": 5}
+    assert counted.overflow["endpoints"] == 5

@@ -1,0 +1,287 @@
+"""What the controller is told of windows, and when it is told that nobody knows."""
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import pytest
+from fake_published import FakePublished
+
+from contracts.endpoint import Arm
+from contracts.windows import Cell, EndpointWindow, WindowRecord, encode
+from measures.counting import CountingState
+from stats.errors import KafkaAwayError, StalledError, TopicMissingError
+from stats.reading.published import Ends
+from stats.reading.reader import ReaderPace, WindowsReader
+
+pytestmark = pytest.mark.slow
+
+PACE = ReaderPace(lateness_seconds=5.0, keep_seconds=3600.0, silence_seconds=15.0)
+NOW = 10_000.0
+
+
+def record(
+    start: int, *cells: tuple[int, int], end: int = 0, partition: int = 0, through: float = NOW
+) -> bytes:
+    """A record whose cells have so many requests in the window that starts at."""
+    made = [Cell("e", "1", "p", Arm.STABLE, at, statuses={200: count}) for at, count in cells]
+    return encode(
+        WindowRecord("t", partition, start, end or start + 1, 0.0, 0, through=through, cells=made)
+    )
+
+
+@dataclass
+class FakeLog:
+    """A topic that the test fills. Each poll returns what is there, and tells that it did."""
+
+    messages: list[bytes] = field(default_factory=list)
+    error: Exception | None = None
+    complete: bool = True
+    stalled: bool = False
+    closed: threading.Event = field(default_factory=threading.Event)
+    asked: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
+    go_on: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
+
+    def poll(self, seconds: float) -> Sequence[bytes]:
+        self.go_on.acquire(timeout=seconds)
+        if self.error is not None:
+            raise self.error
+        messages, self.messages = self.messages, []
+        return messages
+
+    def whole(self) -> bool:
+        self.asked.release()
+        if self.stalled:
+            raise StalledError("records wait, and none was read")
+        return self.complete
+
+    def close(self) -> None:
+        self.closed.set()
+
+
+@dataclass
+class World:
+    """A reader, its log and its clock."""
+
+    now: float = NOW
+    since: list[float] = field(default_factory=list)
+    refusing: bool = False
+    missing: bool = False
+    tried: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
+
+    def __post_init__(self) -> None:
+        self.published = FakePublished()
+        self.reader = WindowsReader(
+            "k:1",
+            pace=PACE,
+            connect=self._connect,
+            published=self.published,
+            clock=lambda: self.now,
+        )
+        self.log = FakeLog()
+
+    def _connect(self, since: float) -> FakeLog:
+        self.since.append(since)
+        self.tried.release()
+        if self.refusing:
+            raise TopicMissingError("none") if self.missing else KafkaAwayError("away")
+        return self.log
+
+    def read(self, *messages: bytes) -> None:
+        """Returns when the reader has taken these and asked whether that is all."""
+        self.log.messages = [*self.log.messages, *messages]
+        self.now += PACE.check_seconds
+        # A question may have been under way: the second one is after these were taken.
+        for _ in range(2):
+            while self.log.asked.acquire(blocking=False):
+                pass
+            self.now += PACE.check_seconds
+            self.log.go_on.release()
+            assert self.log.asked.acquire(timeout=60)
+        # It has been told to the reader once the next poll begins.
+        self.until(lambda: not self.log.messages)
+
+    def until(self, what: Callable[[], bool]) -> None:
+        tick = threading.Event()
+        for _ in range(500):
+            if what():
+                return
+            tick.wait(0.02)
+        raise AssertionError("it never came to be")
+
+    def counts(self, after: float = 0.0) -> list[tuple[int, int]] | None:
+        found = self.reader.windows("e", after)
+        return None if found is None else [(w.start, requests_of(w)) for w in found]
+
+
+def requests_of(window: EndpointWindow) -> int:
+    return sum(sum(cell.statuses.values()) for cell in window.cells)
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    made = World()
+    yield made
+    made.reader.close()
+
+
+def test_closed_windows_are_told_oldest_first(world: World) -> None:
+    world.reader.start()
+    world.read(record(0, (9_980, 3), (9_960, 2)), record(64, (9_980, 1), partition=1))
+    world.until(lambda: world.counts() == [(9_960, 2), (9_980, 4)])
+    assert world.counts(after=9_970) == [(9_980, 4)]
+    assert world.reader.windows("another", 0.0) == ()
+
+
+def test_a_window_that_may_still_grow_is_not_told(world: World) -> None:
+    world.reader.start()
+    world.read(record(0, (9_980, 3), (9_990, 2)))
+    world.until(lambda: world.counts() == [(9_980, 3)])
+    world.read(record(64, through=NOW + 5.0))
+    world.until(lambda: world.counts() == [(9_980, 3), (9_990, 2)])
+
+
+def test_an_endpoint_whose_requests_take_long_waits_longer(world: World) -> None:
+    world.reader.start()
+    world.read(record(0, (9_980, 3)))
+    world.until(lambda: world.counts() == [(9_980, 3)])
+    assert world.reader.windows("e", 0.0, lateness_seconds=11.0) == ()
+
+
+def test_a_grown_record_replaces_the_smaller_one(world: World) -> None:
+    world.reader.start()
+    world.read(record(0, (9_980, 3), end=5))
+    world.read(record(0, (9_980, 7), end=9), record(0, (9_980, 5), end=7))
+    world.until(lambda: world.counts() == [(9_980, 7)])
+    world.read(record(0, (9_980, 4), end=6))
+    assert world.counts() == [(9_980, 7)]
+
+
+def test_nothing_is_known_before_all_was_read(world: World) -> None:
+    assert world.counts() is None
+    world.log.complete = False
+    world.reader.start()
+    world.read(record(0, (9_980, 3)))
+    assert world.counts() is None
+    world.log.complete = True
+    world.read()
+    world.until(lambda: world.counts() == [(9_980, 3)])
+
+
+def test_a_silent_kafka_means_unknown_and_not_no_traffic(world: World) -> None:
+    world.reader.start()
+    world.read(record(0, (9_980, 3)))
+    world.until(lambda: world.counts() is not None)
+    world.log.complete = False
+    world.now += PACE.silence_seconds + PACE.check_seconds + 1.0
+    assert world.counts() is None
+
+
+def test_after_an_error_it_reads_again_and_keeps_what_it_had(world: World) -> None:
+    world.reader.start()
+    world.read(record(0, (9_980, 3)))
+    broken, world.refusing = world.log, True
+    broken.error = KafkaAwayError("gone")
+    assert broken.closed.wait(60)
+    world.log = FakeLog()
+    world.refusing = False
+    world.read(record(64, (9_980, 1)))
+    world.until(lambda: world.counts() == [(9_980, 4)])
+    assert all(since < NOW - PACE.keep_seconds + 100 for since in world.since)
+
+
+def test_a_connection_that_stands_still_is_followed_by_one_that_reads(world: World) -> None:
+    world.reader.start()
+    world.read(record(0, (9_980, 3)))
+    still, world.log = world.log, FakeLog()
+    still.stalled = True
+    world.now += PACE.check_seconds
+    assert still.closed.wait(60)
+    world.read(record(64, (9_980, 1)))
+    world.until(lambda: world.counts() == [(9_980, 4)])
+
+
+def test_after_a_fault_of_ours_nothing_is_known_until_all_was_read_anew(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.reader.start()
+    world.read(record(0, (9_980, 3)))
+    world.until(lambda: world.counts() is not None)
+    broken, world.log = world.log, FakeLog(complete=False)
+    broken.error = ArithmeticError("nothing that the reader knows how to survive")
+    assert broken.closed.wait(60)
+    world.until(lambda: world.counts() is None)
+    world.log.complete = True
+    world.read(record(0, (9_980, 7)))
+    world.until(lambda: world.counts() == [(9_980, 7)])
+    assert "it begins anew" in caplog.text
+
+
+def test_a_kafka_that_is_away_is_tried_again(world: World) -> None:
+    world.refusing = True
+    world.reader.start()
+    for _ in range(2):
+        assert world.tried.acquire(timeout=60)
+    assert world.counts() is None
+    world.refusing = False
+    world.read(record(0, (9_980, 3)))
+    world.until(lambda: world.counts() == [(9_980, 3)])
+
+
+def test_what_is_no_record_is_passed(world: World) -> None:
+    world.reader.start()
+    strange = [b"", b'{"schema_version": 9}', record(0, (9_980, 1)).replace(b'"events"', b'"x"')]
+    world.read(*strange, record(64, (9_980, 3)))
+    world.until(lambda: world.counts() == [(9_980, 3)])
+
+
+def test_windows_older_than_what_is_kept_are_not_told(world: World) -> None:
+    world.reader.start()
+    world.read(record(0, (9_980, 3), (9_990, 1), through=NOW + 100))
+    world.until(lambda: world.counts() is not None)
+    world.now = 9_981 + PACE.keep_seconds  # and a few seconds more by reading
+    world.read(record(64, through=world.now))
+    world.until(lambda: world.counts() == [(9_990, 1)])
+
+
+def test_closing_ends_the_thread_and_the_connection(world: World) -> None:
+    world.reader.start()
+    world.read()
+    world.reader.close()
+    assert world.log.closed.is_set()
+
+
+def test_traffic_that_nobody_folds_is_told_beside_windows_that_are_known(world: World) -> None:
+    world.published.told = Ends("t", {0: 5})
+    world.reader.start()
+    world.read(record(0, (9_980, 3), end=5))
+    world.until(lambda: world.reader.counting().state is CountingState.COUNTED)
+    for more in range(1, 8):
+        world.published.told = Ends("t", {0: 5 + more})
+        world.read()
+    world.until(lambda: world.reader.counting().state is CountingState.STALLED)
+    assert world.counts() is not None
+
+
+def test_a_topic_of_windows_that_nobody_ever_made_is_a_standstill_too(world: World) -> None:
+    world.refusing = True
+    world.missing = True
+    world.reader.start()
+    for more in range(60):
+        world.published.told = Ends("t", {0: more})
+        world.now += 2
+        assert world.tried.acquire(timeout=10)
+        if world.reader.counting().state is CountingState.STALLED:
+            return
+    raise AssertionError("it was never told")
+
+
+def test_a_fault_in_asking_ends_no_reading(world: World) -> None:
+    world.refusing = True
+    world.published.error = ValueError("a fault of ours")
+    world.reader.start()
+    for _ in range(2):
+        assert world.tried.acquire(timeout=10)
+    world.refusing, world.published.error = False, None
+    world.read(record(0, (9_980, 3)))
+    world.until(lambda: world.counts() == [(9_980, 3)])

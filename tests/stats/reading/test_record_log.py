@@ -1,0 +1,178 @@
+"""Window records on a real Kafka: written by the sink, read by the reader."""
+
+import random
+import time
+import uuid
+from collections.abc import Iterator
+from typing import NoReturn
+
+import pytest
+from kafka import KafkaAdminClient
+from kafka.admin import ConfigResource, ConfigResourceType
+from prediction_batches import batch_of
+from running_stack import until
+
+from contracts.windows import WindowRecord
+from headrace.stack.kafka import KafkaProcess
+from measures.folding import Fold
+from stats.errors import (
+    KafkaAwayError,
+    LogReplacedError,
+    RecordTooLargeError,
+    StalledError,
+    TopicMissingError,
+)
+from stats.folding.record_sink import KafkaRecordSink
+from stats.reading.kafka_clients import KafkaAddress, Topic
+from stats.reading.reader import ReaderPace, WindowsReader
+from stats.reading.record_log import KafkaRecordLog
+
+pytestmark = pytest.mark.real
+
+PACE = ReaderPace(lateness_seconds=0.0, silence_seconds=3.0, check_seconds=0.2)
+
+
+@pytest.fixture
+def topic() -> Topic:
+    return Topic(f"windows-{uuid.uuid4().hex}", partitions=3, max_message_bytes=2_000_000)
+
+
+@pytest.fixture
+def address(kafka: KafkaProcess) -> KafkaAddress:
+    return KafkaAddress((kafka.bootstrap,), request_seconds=2.0)
+
+
+@pytest.fixture
+def sink(address: KafkaAddress, topic: Topic) -> Iterator[KafkaRecordSink]:
+    made = KafkaRecordSink(address, topic)
+    yield made
+    made.close()
+
+
+def record(start: int, *, end: int | None = None, partition: int = 0) -> WindowRecord:
+    """Counts of a minute ago, as if folded now."""
+    now = time.time()
+    fold = Fold(10)
+    fold.add(batch_of(random.Random(start), events=20, time=now - 100))
+    return WindowRecord(
+        "t",
+        partition,
+        start,
+        end or start + 64,
+        fold.newest,
+        fold.events,
+        through=now,
+        cells=fold.cells(),
+    )
+
+
+def read_all(log: KafkaRecordLog) -> list[bytes]:
+    messages: list[bytes] = []
+    while True:
+        messages += log.poll(0.2)
+        if log.whole():
+            return messages
+
+
+def test_records_are_read_from_a_time_onwards(
+    address: KafkaAddress, topic: Topic, sink: KafkaRecordSink
+) -> None:
+    sink.write([record(64 * n, partition=n) for n in range(5)])
+    log = KafkaRecordLog(address, time.time() - 60, topic.name)
+    assert len(read_all(log)) == 5
+    sink.write([record(640)])
+    assert len(read_all(log)) == 1
+    log.close()
+    later = KafkaRecordLog(address, time.time() + 60, topic.name)
+    assert read_all(later) == []
+    sink.write([record(704)])
+    until("it comes to be", 90, lambda: len(later.poll(0.2)) == 1)
+    later.close()
+
+
+def test_the_topic_is_kept_by_the_brokers_time_and_never_compacted(
+    kafka: KafkaProcess, topic: Topic, sink: KafkaRecordSink
+) -> None:
+    admin = KafkaAdminClient(bootstrap_servers=kafka.bootstrap)
+    resource = ConfigResource(ConfigResourceType.TOPIC, topic.name)
+    said = str(admin.describe_configs([resource]))
+    admin.close()
+    assert str(int(topic.retention_hours * 3_600_000)) in said
+    assert "LogAppendTime" in said
+    assert "compact" not in said.split("cleanup.policy")[1][:80]
+
+
+def test_a_record_larger_than_a_message_may_be_is_told_apart(
+    sink: KafkaRecordSink, topic: Topic
+) -> None:
+    large = record(0)
+    large.refusals = {"e": {str(number): number for number in range(200_000)}}
+    with pytest.raises(RecordTooLargeError):
+        sink.write([large])
+    sink.write([record(0)])
+
+
+def test_no_topic_is_told_apart_from_no_kafka(address: KafkaAddress) -> None:
+    with pytest.raises(TopicMissingError):
+        KafkaRecordLog(address, 0.0, "nobody-made-this")
+    with pytest.raises(KafkaAwayError):
+        KafkaRecordLog(KafkaAddress(("127.0.0.1:1",)), 0.0, "any")
+
+
+def ask_on(log: KafkaRecordLog) -> NoReturn:
+    """Asks again and again, and never polls."""
+    while True:
+        log.whole()
+
+
+def test_records_that_wait_and_are_never_read_end_the_connection(
+    address: KafkaAddress, topic: Topic, sink: KafkaRecordSink
+) -> None:
+    log = KafkaRecordLog(address, 0.0, topic.name, patience_seconds=0.5)
+    assert log.whole()
+    sink.write([record(64 * n, partition=n) for n in range(3)])
+    with pytest.raises(StalledError, match="wait, and none was read"):
+        ask_on(log)
+    log.close()
+
+
+def test_a_topic_made_anew_is_noticed(
+    kafka: KafkaProcess, address: KafkaAddress, topic: Topic, sink: KafkaRecordSink
+) -> None:
+    log = KafkaRecordLog(address, 0.0, topic.name)
+    admin = KafkaAdminClient(bootstrap_servers=kafka.bootstrap)
+    admin.delete_topics([topic.name])
+    until("it comes to be", 90, lambda: topic.name not in admin.list_topics())
+    admin.close()
+    KafkaRecordSink(address, topic).close()
+    with pytest.raises(LogReplacedError):
+        log.whole()
+    log.close()
+
+
+def test_the_reader_knows_the_windows_and_knows_when_it_can_not_know(
+    kafka: KafkaProcess, address: KafkaAddress, topic: Topic, sink: KafkaRecordSink
+) -> None:
+    sink.write([record(0), record(64)])
+    reader = WindowsReader(
+        kafka.bootstrap,
+        pace=PACE,
+        connect=lambda since: KafkaRecordLog(address, since, topic.name),
+    )
+
+    def known() -> int:
+        windows = reader.windows("sentiment", 0.0) or ()
+        return sum(sum(c.statuses.values()) for window in windows for c in window.cells)
+
+    reader.start()
+    until("it comes to be", 90, lambda: known() > 0)
+    before = known()
+    kafka.kill9()
+    until("it comes to be", 90, lambda: reader.windows("sentiment", 0.0) is None)
+    kafka.start()
+    until("it comes to be", 90, lambda: known() == before)
+    again = KafkaRecordSink(address, topic)
+    again.write([record(128)])
+    again.close()
+    until("it comes to be", 90, lambda: known() > before)
+    reader.close()
