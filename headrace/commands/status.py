@@ -15,8 +15,8 @@ from headrace.commands.output import console, print_json
 from headrace.commands.status_picture import Running, picture
 from headrace.errors import RequestFailedError
 from headrace.rollouts.care import care
-from headrace.stack import answers, counting, state
-from headrace.stack.state import Home
+from headrace.stack import answers, counting, health, state
+from headrace.stack.state import Home, StackRecord
 from registry.beats import FileBeats
 
 _REFRESH_SECONDS = 0.5
@@ -58,15 +58,22 @@ def document(home: Home, endpoint: str | None) -> dict[str, Any]:
         RequestFailedError: there is no such endpoint.
     """
     record = state.read_record(home)
+    chosen = _chosen(home, endpoint)
     return {
         "home": str(home.root),
         "running": record is not None,
         "stack": None if record is None else record.model_dump(mode="json"),
+        "unwell": {} if record is None else _unwell(record),
         "statistics": None if record is None else counting.ask(record.stats_url).document(),
-        "endpoints": [
-            item.model_dump(mode="json", by_alias=True) for item in _chosen(home, endpoint)
-        ],
+        "uncared": {} if record is None else _uncared(home, chosen, time.time()),
+        "endpoints": [item.model_dump(mode="json", by_alias=True) for item in chosen],
     }
+
+
+def _unwell(record: StackRecord) -> dict[str, str]:
+    """What is wrong, by the service's name; those that are well are left out."""
+    down = {name: "is down" for name, pid in record.services.items() if not _alive(pid)}
+    return {name: said for name, said in (health.ask(record.pages) | down).items() if said}
 
 
 def _chosen(home: Home, endpoint: str | None) -> list[ModelEndpoint]:
@@ -88,18 +95,20 @@ def _shown(home: Home, endpoint: str | None, *, details: bool) -> Group:
         record=record,
         alive=frozenset(name for name, pid in pids.items() if _alive(pid)),
         counting=None if record is None else counting.ask(record.stats_url),
+        unwell={} if record is None else health.ask(record.pages),
     )
     chosen, now = _chosen(home, endpoint), time.time()
     drawn = picture(running, chosen, now, details=details)
-    said = [] if record is None else _uncared(home, chosen, now)
+    uncared = {} if record is None else _uncared(home, chosen, now)
+    said = [Sentence(f"{name}: {sentence}", style="yellow") for name, sentence in uncared.items()]
     return Group(drawn, *said)
 
 
-def _uncared(home: Home, endpoints: list[ModelEndpoint], now: float) -> list[Sentence]:
+def _uncared(home: Home, endpoints: list[ModelEndpoint], now: float) -> dict[str, str]:
     """A sentence for each endpoint whose candidate nobody could take back now."""
     beat = FileBeats(home.endpoints).get()
     told = {endpoint.name: care(endpoint, beat, now) for endpoint in endpoints}
-    return [Sentence(f"{name}: {said}", style="yellow") for name, said in told.items() if said]
+    return {name: said for name, said in told.items() if said}
 
 
 def _alive(pid: int) -> bool:

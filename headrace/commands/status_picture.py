@@ -1,7 +1,7 @@
 """Draws ``headrace status`` on a terminal: what runs, and a line for each endpoint. Pure."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
 from rich.console import Group, RenderableType
 
@@ -19,8 +19,9 @@ _WRONG = {Phase.BLOCKED: "yellow", Phase.REJECTED: "red", Phase.ROLLED_BACK: "re
 class Running:
     """What is known of a home's stack.
 
-    ``alive`` names the services that have a process; ``counting`` is what the traffic's statistics
-    were found to do, None where nobody was asked.
+    ``alive`` names the services that have a process; ``unwell`` says of some what is wrong with
+    them; ``counting`` is what the traffic's statistics were found to do, None where nobody was
+    asked.
     """
 
     home: str
@@ -28,6 +29,7 @@ class Running:
     record: StackRecord | None
     alive: frozenset[str]
     counting: Told | None = None
+    unwell: Mapping[str, str] = field(default_factory=dict)
 
 
 def picture(
@@ -64,15 +66,19 @@ def _services(running: Running) -> Iterable[RenderableType]:
         Row(("  MLflow", record.mlflow_url)),
         Row(("  page", f"{record.stats_url}/ui/")),
     ]
-    # A process says nothing of what its service does: no word here claims more.
-    lines += [
-        Row((f"  {name}", f"process {pid}"))
-        if name in running.alive
-        else Row((f"  {name}", "down, starts again"), style="yellow")
-        for name, pid in record.services.items()
-    ]
+    lines += [_service(name, pid, running) for name, pid in record.services.items()]
     head = Sentence(f"A stack runs on {running.home}, process {record.pid}.")
     return [head, rows((), lines), *_statistics(running.counting)]
+
+
+def _service(name: str, pid: int, running: Running) -> Row:
+    """One process, and what was found wrong with it: that it lives says nothing."""
+    if name not in running.alive:
+        return Row((f"  {name}", "down, starts again"), style="yellow")
+    wrong = running.unwell.get(name, "")
+    if not wrong:
+        return Row((f"  {name}", f"process {pid}"))
+    return Row((f"  {name}", f"process {pid}"), sentences(wrong), style="yellow")
 
 
 def _statistics(told: Told | None) -> list[Sentence]:

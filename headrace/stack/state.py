@@ -63,6 +63,7 @@ class StackRecord(BaseModel):
 
     ``gateway_url``, ``gateway_grpc`` and ``triton_grpc`` are the first replica's; ``gateways`` and
     ``tritons`` are all of them. ``package_store`` is empty where packages lie in the home.
+    ``pages``: by service, the URL that answers 200 where it is well, and else why it is not.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -80,6 +81,7 @@ class StackRecord(BaseModel):
     gateways: tuple[GatewayRecord, ...] = ()
     tritons: tuple[TritonRecord, ...] = ()
     services: dict[str, int] = {}
+    pages: dict[str, str] = {}
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from headrace.errors import DownloadError, HeadraceError, StoppedError
 from headrace.stack import answers, doctor, example, ports, provision, services, state
-from headrace.stack.settings import StackSettings
+from headrace.stack.settings import LOOPBACK, StackSettings
 from headrace.stack.state import GatewayRecord, Home, StackRecord, TritonRecord
 from headrace.stack.supervisor import Supervisor
 from headrace.stack.view import View
@@ -199,4 +199,24 @@ def record_of(settings: StackSettings, started_at: float, services: dict[str, in
         gateways=gateways,
         tritons=tritons,
         services=services,
+        pages={name: url for name, url in pages(settings).items() if name in services},
     )
+
+
+def pages(settings: StackSettings) -> dict[str, str]:
+    """Where each part says how it is. Kafka, which speaks no HTTP, is seen by what reads it."""
+    ports = settings.ports
+    found = {
+        "mlflow": f"{settings.mlflow_url}/health",
+        "controller": f"http://{LOOPBACK}:{ports.controller_metrics}/livez",
+        "fold": f"http://{LOOPBACK}:{ports.fold_metrics}/livez",
+        "stats": f"{settings.stats_url}/readyz",
+    }
+    for loader in settings.loader_replicas:
+        here = f"http://{LOOPBACK}:{loader.metrics_port}"
+        found[loader.name] = f"{here}/readyz"
+        if loader.triton is not None:
+            found[loader.triton.name] = (
+                f"http://{LOOPBACK}:{loader.triton.http_port}/v2/health/ready"
+            )
+    return found | {each.name: f"{each.url}/readyz" for each in settings.gateway_replicas}

@@ -50,7 +50,12 @@ TOLD = Told(
     "stalled", "traffic since 2026-11-20 09:00:10 UTC is not counted: the fold role reads nothing"
 )
 RUNNING = Running(
-    "/home/anna/.headrace", is_starting=False, record=RECORD, alive=ALIVE, counting=TOLD
+    "/home/anna/.headrace",
+    is_starting=False,
+    record=RECORD,
+    alive=ALIVE,
+    counting=TOLD,
+    unwell={"mlflow": "", "triton": "does not answer within 1.5 s"},
 )
 FIGURE = re.compile(r"\d+ of \d+|\d[\d.]* (?:%|times|points?)|version \d+")
 

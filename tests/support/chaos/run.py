@@ -22,11 +22,14 @@ from chaos.faults.lost_log import TARGETS as LOGS
 from chaos.invariants import Invariants, keep_logs
 from chaos.outages import Outage
 from chaos.schedule import Fault, Kind, Round, rounds
+from chaos.sentences import PART_SECONDS, complaints, false_sentences
 from chaos.world import NotHereError, World
 
 QUIET_EVERY = 12  # rounds
 LOOK_SECONDS = 0.3
 LOOK_EVERY_SECONDS = 5.0
+ASKING_SECONDS = 4.0  # that the status takes at most
+PEACE_SECONDS = 30.0  # until it says that a stack that is whole is well
 
 
 class BeyondHelpError(Exception):
@@ -146,12 +149,14 @@ class Run:
                 for fault in planned.faults:
                     done.append(self._note(fault, planned))
                     services |= stack.enter_context(self._one(fault, done[-1]))
-                self._hold(planned.hold_seconds)
+                self._hold(planned)
         except (AssertionError, OSError) as error:
             self.invariants.violated("a fault could not be undone", [planned, repr(error)])
         undone = time.monotonic()
         why = self._until_whole(undone + self.wish.give_up_seconds)
         recovery = time.monotonic() - undone
+        if not why:
+            self._peace()
         self.invariants.outage(Outage(began, time.monotonic(), frozenset(services)))
         self._judge_recovery(planned, recovery, why)
         for each in done:
@@ -190,11 +195,27 @@ class Run:
         self.struck.append(struck)
         return struck
 
-    def _hold(self, seconds: float) -> None:
-        ends = time.monotonic() + seconds
+    def _hold(self, planned: Round) -> None:
+        began, struck = time.monotonic(), self.world.pids()
+        ends = began + planned.hold_seconds
         while (left := ends - time.monotonic()) > 0:
             time.sleep(min(left, LOOK_EVERY_SECONDS))
             self.invariants.look()
+            held, now = time.monotonic() - began, self.world.pids()
+            same = {name for name, pid in struck.items() if now.get(name) == pid}
+            if held >= PART_SECONDS and ends > time.monotonic() + ASKING_SECONDS:
+                said = false_sentences(self.world.told(), planned.faults, held, same)
+                if said and self.world.pids() == now:
+                    self.invariants.violated("a sentence of the status is false", said)
+
+    def _peace(self) -> None:
+        """A stack that is whole is soon told to be."""
+        deadline = time.monotonic() + PEACE_SECONDS
+        while wrong := complaints(self.world.told()):
+            if time.monotonic() > deadline:
+                self.invariants.violated("the status complains of a stack that is whole", wrong)
+                return
+            time.sleep(LOOK_SECONDS)
 
     def _until_whole(self, deadline: float) -> str:
         """Waits; why the stack is not whole, empty where it is."""

@@ -13,12 +13,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import httpx
 from running_stack import RunningStack
 
 from chaos.callers import Door
 from chaos.processes import descendants, named
+from headrace.commands import status
+from headrace.stack.state import Home
 from registry.endpoint_store import FileEndpointStore
 
 GATEWAYS = 2
@@ -87,6 +90,10 @@ class World:
             return self.pids()[target]
         except KeyError:
             raise NotHereError(f"{target} does not run") from None
+
+    def told(self) -> dict[str, Any]:
+        """What ``headrace status --json`` says now."""
+        return status.document(Home(self.home), None)
 
     def signal(self, target: str, number: signal.Signals) -> int:
         """Signals a target's process; returns its id; raises ``NotHereError``."""

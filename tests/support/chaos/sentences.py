@@ -1,0 +1,51 @@
+"""What ``headrace status`` says while faults strike: no sentence may be false of the service.
+
+``false_sentences`` is pure; ``World.told`` asks. A fault that lasts is told within seconds, and a
+stack that is whole again is told to be well.
+"""
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from chaos.schedule import Fault, Kind
+
+PART_SECONDS = 4.0  # after which a part that hangs is known to
+COUNTING_SECONDS = 40.0  # after which traffic that nobody counts is: 15 s and what Kafka waits
+_COUNT = ("fold", "kafka")  # without which nothing is counted
+_UNSEEN = ("kafka",)  # which no page tells of
+
+
+def false_sentences(
+    told: Mapping[str, Any], faults: Collection[Fault], held_seconds: float, same: Collection[str]
+) -> list[str]:
+    """Sentences of the status that hide what is struck.
+
+    Args:
+        told: the status as JSON, asked just now.
+        faults: that strike now.
+        held_seconds: since they began to.
+        same: services whose process is still the one that was struck.
+    """
+    if any(fault.kind is Kind.FULL_DISK for fault in faults):
+        return []  # what runs can't be written down then
+    found = []
+    paused = [f.target for f in faults if f.kind is Kind.PAUSE and f.target in same]
+    for target in paused:
+        known = target in told["stack"]["pages"] and target not in _UNSEEN
+        if known and held_seconds >= PART_SECONDS and not told["unwell"].get(target):
+            found.append(f"{target} hangs for {held_seconds:.0f} s, and is told to be well")
+    counted = told["statistics"]["state"] == "counted"
+    if counted and held_seconds >= COUNTING_SECONDS and any(name in _COUNT for name in paused):
+        found.append(f"{', '.join(paused)} hangs for {held_seconds:.0f} s, and all is counted")
+    return found
+
+
+def complaints(told: Mapping[str, Any]) -> list[str]:
+    """What the status says is wrong; nothing where it says that all is well."""
+    if not told["running"]:
+        return ["no stack runs"]
+    found = [f"{name} {said}" for name, said in told["unwell"].items()]
+    found += [f"{name}: {said}" for name, said in told["uncared"].items()]
+    if told["statistics"]["state"] != "counted":
+        found.append(f"statistics: {told['statistics']['said']}")
+    return found
