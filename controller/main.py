@@ -33,9 +33,9 @@ from registry.export_environment import (
     NoExportEnvironment,
 )
 from registry.jobs import ConversionJobs
-from registry.kubernetes import conversion_job
-from registry.kubernetes.conversion_job import BadTemplateError
-from registry.kubernetes.conversions import JobLauncher, JobOptions
+from registry.kubernetes_jobs import manifest
+from registry.kubernetes_jobs.launcher import JobLauncher, JobOptions
+from registry.kubernetes_jobs.manifest import BadTemplateError
 from registry.launcher import ConversionLauncher, SubprocessLauncher, SubprocessOptions
 from registry.mlflow_artifacts import MlflowArtifacts
 from registry.mlflow_rest import MlflowRest
@@ -48,9 +48,9 @@ from registry.webhook import WebhookListener
 from registry.write_back import WriteBack
 from rollout.judge import Judge
 from service import flags, kafka_login, logs, pages
+from service.cluster import place
+from service.cluster.errors import AccessError
 from service.kafka_login import KafkaLoginError
-from service.kubernetes import place
-from service.kubernetes.errors import AccessError
 from service.turning import Turning
 from stats.reading.reader import WindowsReader
 
@@ -235,7 +235,7 @@ def _jobs(settings: ControllerSettings, environment: Mapping[str, str]) -> JobLa
     opened = place.opened(settings.endpoints, environment)
     file = Path(settings.conversion_job_template)
     try:
-        template = conversion_job.template(file.read_text(encoding="utf-8"))
+        template = manifest.template(file.read_text(encoding="utf-8"))
     except (OSError, BadTemplateError) as error:
         raise BadTemplateError(f"the conversion's template {file}: {error}") from error
     options = JobOptions(

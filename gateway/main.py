@@ -52,8 +52,8 @@ from gateway.state.reconcile import Reconciler
 from gateway.telemetry.metrics import Metrics, Read, Reading
 from gateway.telemetry.tracing import TracingUnavailableError, open_tracer
 from service import flags, logs
+from service.cluster.errors import AccessError
 from service.kafka_login import KafkaLoginError
-from service.kubernetes.errors import AccessError
 
 log = logging.getLogger("gateway")
 

@@ -25,7 +25,7 @@ from registry.store import PackageStore, StoreUnavailableError
 from registry.triton_client import GrpcTriton
 from registry.triton_config import BACKEND_ONNXRUNTIME, BACKEND_PYTHON
 from service import flags, logs, pages
-from service.kubernetes.errors import AccessError
+from service.cluster.errors import AccessError
 
 log = logging.getLogger(__name__)
 

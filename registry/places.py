@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from registry.beats import Beats, FileBeats
+from registry.cluster_stores.beats import KubernetesBeats
+from registry.cluster_stores.endpoints import KubernetesEndpointStore
+from registry.cluster_stores.reports import KubernetesReports, Owner
 from registry.endpoint_store import EndpointStore, FileEndpointStore
-from registry.kubernetes.beats import KubernetesBeats
-from registry.kubernetes.endpoints import KubernetesEndpointStore
-from registry.kubernetes.reports import KubernetesReports, Owner
 from registry.reports import FileReports, Reports
-from service.kubernetes import place
+from service.cluster import place
 
 
 def endpoints(flag: str, environment: Mapping[str, str], *, watch: bool = True) -> EndpointStore:

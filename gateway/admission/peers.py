@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Protocol
 
 from gateway.settings import Settings
-from gateway.state.kubernetes import ClusterSource
-from service.kubernetes import place, slices
-from service.kubernetes.errors import AccessError
-from service.kubernetes.mirror import Mirror
+from gateway.state.cluster import ClusterSource
+from service.cluster import place, slices
+from service.cluster.errors import AccessError
+from service.cluster.mirror import Mirror
 
 log = logging.getLogger(__name__)
 

@@ -7,12 +7,12 @@ from contracts.controller import BEAT_FOLDER, ControllerBeat
 from contracts.endpoint import ModelEndpoint
 from contracts.loading import LoaderReport
 from gateway.settings import Settings
+from gateway.state.cluster import ClusterSource
 from gateway.state.files import FolderSource
 from gateway.state.kept import Keeper
-from gateway.state.kubernetes import ClusterSource
 from gateway.state.protocol import BeatSource, EndpointSource, ReportSource
-from service.kubernetes import beats, endpoints, place, reports
-from service.kubernetes.mirror import Mirror
+from service.cluster import beats, endpoints, place, reports
+from service.cluster.mirror import Mirror
 
 _KEPT_FILE = "last-told.json"
 _BEAT_POLL_SECONDS = 1.0

@@ -14,8 +14,8 @@ from pydantic import ValidationError
 from contracts.endpoint import ModelEndpoint
 from service import json_files
 from service.json_files import Stamp
-from service.kubernetes import endpoints, place
-from service.kubernetes.mirror import Mirror
+from service.cluster import endpoints, place
+from service.cluster.mirror import Mirror
 
 log = logging.getLogger(__name__)
 

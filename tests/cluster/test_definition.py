@@ -9,8 +9,8 @@ from real_api_server import RealApi, real_api_server
 from real_cluster import ROOT
 
 from contracts.endpoint import API_VERSION, KIND, EndpointSpec
-from service.kubernetes import endpoints
-from service.kubernetes.errors import ApiRefusedError
+from service.cluster import endpoints
+from service.cluster.errors import ApiRefusedError
 
 pytestmark = [pytest.mark.cluster, pytest.mark.walk]
 

@@ -11,7 +11,7 @@ from gateway_world import endpoint_of, text_of
 from kubeconfig_file import write_kubeconfig
 
 from contracts.endpoint import ModelEndpoint
-from service.kubernetes import endpoints
+from service.cluster import endpoints
 
 pytestmark = pytest.mark.real  # starts processes
 

@@ -10,8 +10,8 @@ from fake_kubernetes import NAMESPACE, fake_kubernetes
 
 from contracts.controller import ControllerBeat
 from registry.beats import Beats, FileBeats, Heart
-from registry.kubernetes.beats import KubernetesBeats
-from service.kubernetes import beats as leases
+from registry.cluster_stores.beats import KubernetesBeats
+from service.cluster import beats as leases
 
 
 def in_files(stack: ExitStack, folder: Path) -> Beats:

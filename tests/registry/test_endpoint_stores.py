@@ -22,12 +22,12 @@ from contracts.endpoint import (
     Transition,
 )
 from contracts.rollout import RolloutState
+from registry.cluster_stores.endpoints import KubernetesEndpointStore
 from registry.endpoint_store import EndpointStore, FileEndpointStore
 from registry.errors import EndpointConflictError, EndpointUnreadableError
-from registry.kubernetes.endpoints import KubernetesEndpointStore
-from service.kubernetes import endpoints
-from service.kubernetes.errors import MissingError
-from service.kubernetes.watch import WatchPace
+from service.cluster import endpoints
+from service.cluster.errors import MissingError
+from service.cluster.watch import WatchPace
 
 PACE = WatchPace(first_pause_seconds=0.01, longest_pause_seconds=0.05)
 

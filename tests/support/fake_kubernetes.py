@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from service.kubernetes.access import Access
-from service.kubernetes.client import KubernetesClient
+from service.cluster.access import Access
+from service.cluster.client import KubernetesClient
 
 Object = dict[str, Any]
 NAMESPACE = "models"

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 import pytest
 
-from headrace.kubernetes import crd
-from service.kubernetes import access
-from service.kubernetes.client import KubernetesClient
-from service.kubernetes.errors import ApiRefusedError, KubernetesError, MissingError
+from headrace.crd import definition as crd
+from service.cluster import access
+from service.cluster.client import KubernetesClient
+from service.cluster.errors import ApiRefusedError, KubernetesError, MissingError
 
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 DEFINITION = f"{DEFINITIONS}/{crd.PLURAL}.{crd.GROUP}"

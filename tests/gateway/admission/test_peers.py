@@ -12,11 +12,11 @@ from fake_kubernetes import NAMESPACE, fake_kubernetes
 from gateway.admission.peers import LIVE_SECONDS, HeartbeatFolder, ReadyPods, follow, peer_source
 from gateway.admission.rate_limits import RateLimits
 from gateway.settings import Settings
-from gateway.state.kubernetes import ClusterSource
-from service.kubernetes import slices
-from service.kubernetes.client import KubernetesClient
-from service.kubernetes.errors import AccessError
-from service.kubernetes.mirror import Mirror
+from gateway.state.cluster import ClusterSource
+from service.cluster import slices
+from service.cluster.client import KubernetesClient
+from service.cluster.errors import AccessError
+from service.cluster.mirror import Mirror
 
 SLICES = slices.collection(NAMESPACE, "headrace-gateway")
 

@@ -13,13 +13,13 @@ from kubeconfig_file import write_kubeconfig
 
 from contracts.endpoint import ModelEndpoint
 from gateway.settings import Settings
+from gateway.state.cluster import ClusterSource
 from gateway.state.files import FolderSource
-from gateway.state.kubernetes import ClusterSource
 from gateway.state.sources import endpoint_source, report_source
-from service.kubernetes import endpoints
-from service.kubernetes.errors import AccessError
-from service.kubernetes.mirror import Mirror
-from service.kubernetes.watch import WatchPace
+from service.cluster import endpoints
+from service.cluster.errors import AccessError
+from service.cluster.mirror import Mirror
+from service.cluster.watch import WatchPace
 
 PACE = WatchPace(first_pause_seconds=0.01, longest_pause_seconds=0.05)
 COLLECTION = endpoints.collection(NAMESPACE)

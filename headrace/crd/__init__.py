@@ -1,0 +1,1 @@
+"""Makes the CustomResourceDefinition of ``ModelEndpoint`` out of its pydantic models."""

@@ -1,1 +1,0 @@
-"""What Kubernetes must be told of Headrace's own objects, made from ``contracts/``."""

@@ -1,0 +1,169 @@
+"""Endpoints as custom resources: read from a watch, written only against the version that was read.
+
+The ``EndpointStore`` of the controller, the loader and the command line in a cluster. Kubernetes
+keeps a resource's status apart from the rest, so that a write that changes both is two: the status
+first, for an answered command must be on record before it is taken away. Both carry the
+resourceVersion that was read; two controllers at once can't undo one another's writes.
+"""
+
+import json
+import logging
+import time
+from collections.abc import Callable
+
+from contracts.endpoint import EndpointStatus, ModelEndpoint
+from registry.cluster_stores.events import Events
+from registry.cluster_stores.shown import conditions, shown
+from registry.errors import EndpointConflictError, EndpointUnreadableError
+from service.cluster import endpoints
+from service.cluster.client import KubernetesClient, Object
+from service.cluster.errors import ApiUnavailableError, ConflictError, MissingError
+from service.cluster.mirror import Mirror
+from service.cluster.watch import WatchPace
+
+log = logging.getLogger(__name__)
+
+_FIRST_LIST_SECONDS = 5.0
+
+
+class KubernetesEndpointStore:
+    """The endpoints of one namespace. Threads may share it.
+
+    Args:
+        client: the API server.
+        namespace: of the endpoints.
+        pace: of the watch.
+        now: unix time, seconds.
+    """
+
+    def __init__(
+        self,
+        client: KubernetesClient,
+        namespace: str,
+        *,
+        pace: WatchPace | None = None,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self.unreadable: frozenset[str] = frozenset()
+        self._client = client
+        self._collection = endpoints.collection(namespace)
+        self._mirror = Mirror(client, self._collection, endpoints.read, pace)
+        self._watching = False
+        self._events = Events(client, namespace)
+        self._now = now
+
+    def start(self) -> None:
+        """Begins to watch; ``close`` ends it. Without, each ``list`` asks the API server."""
+        self._watching = True
+        self._mirror.start()
+
+    def close(self) -> None:
+        """Stops watching."""
+        self._mirror.close()
+
+    def list(self) -> tuple[ModelEndpoint, ...]:
+        """Every endpoint as the watch knows it, which goes on through an outage.
+
+        Raises:
+            ApiUnavailableError: they could not be listed even once.
+        """
+        if not self._watching:
+            return self._listed_now()
+        if not self._mirror.wait(_FIRST_LIST_SECONDS):
+            raise ApiUnavailableError("the endpoints could not be listed yet")
+        self.unreadable = self._mirror.unreadable
+        return self._mirror.values()
+
+    def get(self, name: str) -> ModelEndpoint | None:
+        """One endpoint, read now; see the Protocol."""
+        try:
+            item = self._client.call("GET", self._collection.one(name))
+        except MissingError:
+            return None
+        try:
+            return endpoints.read(item)
+        except ValueError as error:
+            raise EndpointUnreadableError(f"the ModelEndpoint {name}: {error}") from error
+
+    def put(self, endpoint: ModelEndpoint) -> ModelEndpoint:
+        """Writes against the revision that was read; see the Protocol."""
+        try:
+            item = self._stored(endpoint)
+            before = endpoints.read(item)
+            if endpoint.status != before.status:
+                item = self._put_status(item, endpoint.status)
+                self._mirror.learn(item)
+                self._events.tell(item, before.status, endpoint.status)
+            if (endpoint.spec, endpoint.metadata.annotations) != (
+                before.spec,
+                before.metadata.annotations,
+            ):
+                item = self._put_rest(item, endpoint)
+                self._mirror.learn(item)
+        except (ConflictError, MissingError) as error:
+            raise EndpointConflictError(f"endpoint {endpoint.name}: {error}") from error
+        return endpoints.read(item)
+
+    def delete(self, name: str) -> None:
+        """Removes the endpoint's resource."""
+        try:
+            self._client.call("DELETE", self._collection.one(name))
+        except MissingError:
+            return
+
+    def _listed_now(self) -> tuple[ModelEndpoint, ...]:
+        answer = self._client.call("GET", self._collection.path)
+        found: dict[str, ModelEndpoint | None] = {}
+        for item in answer.get("items") or ():
+            name = item["metadata"]["name"]
+            try:
+                found[name] = endpoints.read(item)
+            except ValueError as error:
+                log.warning("the ModelEndpoint %s can't be read: %s", name, error)
+                found[name] = None
+        self.unreadable = frozenset(name for name, value in found.items() if value is None)
+        return tuple(value for _, value in sorted(found.items()) if value is not None)
+
+    def _stored(self, endpoint: ModelEndpoint) -> Object:
+        """The resource as it is, of just the revision that was read; made where there is none."""
+        revision = endpoint.metadata.revision
+        if not revision:
+            item = self._client.call("POST", self._collection.path, _new(endpoint))
+            self._mirror.learn(item)
+            return item
+        item = self._client.call("GET", self._collection.one(endpoint.name))
+        stored = item["metadata"]["resourceVersion"]
+        if stored != revision:
+            raise ConflictError(f"it is at revision {stored}, not {revision}", 409)
+        return item
+
+    def _put_status(self, item: Object, status: EndpointStatus) -> Object:
+        before = (item.get("status") or {}).get("conditions") or ()
+        generation = int(item["metadata"].get("generation", 0))
+        written = {
+            **json.loads(status.model_dump_json(by_alias=True)),  # as files hold it
+            "observedGeneration": generation,
+            "shown": shown(status),
+            "conditions": conditions(status, before, generation, self._now()),
+        }
+        path = self._collection.one(item["metadata"]["name"], "status")
+        return self._client.call("PUT", path, {**item, "status": written})
+
+    def _put_rest(self, item: Object, endpoint: ModelEndpoint) -> Object:
+        changed = {
+            **item,
+            "metadata": {**item["metadata"], "annotations": endpoint.metadata.annotations},
+        }
+        if endpoint.spec != endpoints.read(item).spec:
+            changed["spec"] = endpoint.spec.model_dump(mode="json", by_alias=True)
+        return self._client.call("PUT", self._collection.one(endpoint.name), changed)
+
+
+def _new(endpoint: ModelEndpoint) -> Object:
+    """The resource of an endpoint that is not stored yet; defaults are the API server's to fill."""
+    return {
+        "apiVersion": endpoint.api_version,
+        "kind": endpoint.kind,
+        "metadata": {"name": endpoint.name, "annotations": endpoint.metadata.annotations},
+        "spec": endpoint.spec.model_dump(mode="json", by_alias=True, exclude_defaults=True),
+    }

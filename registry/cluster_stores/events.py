@@ -1,0 +1,96 @@
+"""Tells each transition of an endpoint as a Kubernetes Event, for ``kubectl describe mep``.
+
+Called by ``endpoints.py`` after a status was written. An Event's name follows from what it tells,
+so that telling it twice does nothing. One that can't be told is named in the log: the endpoint's
+own history is the record.
+"""
+
+import hashlib
+import logging
+from collections.abc import Iterator
+
+from contracts.endpoint import EndpointStatus, Phase, Transition
+from registry.cluster_stores.shown import moment
+from service.cluster.client import KubernetesClient, Object
+from service.cluster.collection import Collection
+from service.cluster.errors import ConflictError, KubernetesError
+
+log = logging.getLogger(__name__)
+
+_COMPONENT = "headrace-controller"
+_WARNINGS = frozenset({Phase.BLOCKED, Phase.REJECTED, Phase.ROLLED_BACK})
+_MOST_MESSAGE = 1024
+
+
+class Events:
+    """The Events of one namespace."""
+
+    def __init__(self, client: KubernetesClient, namespace: str) -> None:
+        self._client = client
+        self._path = Collection("v1", "events", namespace).path
+
+    def tell(self, item: Object, before: EndpointStatus, after: EndpointStatus) -> None:
+        """Tells the transitions that ``after`` has beyond ``before``.
+
+        Args:
+            item: the endpoint's resource, as it was stored.
+            before: its status as it was read.
+            after: its status as it was written.
+        """
+        for transition in new(before, after):
+            try:
+                self._client.call("POST", self._path, event(item, transition))
+            except ConflictError:
+                continue  # told already, by this process or the one before
+            except KubernetesError as error:
+                log.warning("an Event can't be told: %s", error)
+                return
+
+
+def new(before: EndpointStatus, after: EndpointStatus) -> Iterator[Transition]:
+    """The transitions in one history and not in the other, oldest first."""
+    known = {_mark(line) for line in before.history}
+    found = [line for line in after.history if _mark(line) not in known]
+    yield from sorted(found, key=lambda line: line.at)
+
+
+def event(item: Object, transition: Transition) -> Object:
+    """The Event of one transition."""
+    metadata = item["metadata"]
+    digest = hashlib.sha256(repr(_mark(transition)).encode()).hexdigest()[:16]
+    at = moment(transition.at)
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {
+            "name": f"{metadata['name']}.{digest}",
+            "namespace": metadata["namespace"],
+        },
+        "involvedObject": {
+            "apiVersion": item["apiVersion"],
+            "kind": item["kind"],
+            "name": metadata["name"],
+            "namespace": metadata["namespace"],
+            "uid": metadata["uid"],
+        },
+        "type": "Warning" if transition.phase in _WARNINGS else "Normal",
+        "reason": transition.phase.value,
+        "message": _message(transition),
+        "source": {"component": _COMPONENT},
+        "firstTimestamp": at,
+        "lastTimestamp": at,
+        "count": 1,
+    }
+
+
+def _message(transition: Transition) -> str:
+    said = f"version {transition.version} is {transition.phase.value}"
+    if transition.reason:
+        said += f": {transition.reason}"
+    if transition.by:
+        said += f" (by {transition.by})"
+    return said[:_MOST_MESSAGE]
+
+
+def _mark(line: Transition) -> tuple[float, str, Phase]:
+    return line.at, line.version, line.phase

@@ -1,0 +1,144 @@
+"""Loaders' reports as Leases: light, made for signs of life, and gone with the pod that owns them.
+
+The ``Reports`` of the loader and the controller in a cluster (``docs/decisions/`` says why not an
+annotation of the pod). A loader writes its own Lease alone, so that nothing it writes can conflict.
+"""
+
+import logging
+import threading
+from dataclasses import dataclass
+
+from contracts.loading import LoaderReport
+from registry.cluster_stores.shown import moment
+from service.cluster import reports
+from service.cluster.client import KubernetesClient, Object
+from service.cluster.errors import ApiUnavailableError, KubernetesError, MissingError
+from service.cluster.mirror import Mirror
+from service.cluster.watch import WatchPace
+
+log = logging.getLogger(__name__)
+
+_FIRST_LIST_SECONDS = 5.0
+_LEASE_SECONDS = 15
+_MERGE = "application/merge-patch+json"
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """The pod that a loader runs in; its Lease is collected with it."""
+
+    pod: str
+    uid: str
+
+
+class KubernetesReports:
+    """The reports of one namespace.
+
+    Args:
+        client: the API server.
+        namespace: of the Leases.
+        owner: of what this process writes; None where it only reads.
+        pace: of the watch.
+    """
+
+    def __init__(
+        self,
+        client: KubernetesClient,
+        namespace: str,
+        *,
+        owner: Owner | None = None,
+        pace: WatchPace | None = None,
+    ) -> None:
+        self._client = client
+        self._collection = reports.collection(namespace)
+        self._mirror = Mirror(client, self._collection, reports.read, pace)
+        self._owner = owner
+        self._lock = threading.Lock()  # of the next
+        self._watching = False
+
+    def close(self) -> None:
+        """Stops watching."""
+        self._mirror.close()
+
+    def list(self) -> tuple[LoaderReport, ...]:
+        """The last report of every loader; the first call begins to watch them.
+
+        Raises:
+            ApiUnavailableError: they could not be listed even once.
+        """
+        with self._lock:
+            if not self._watching:
+                self._mirror.start()
+                self._watching = True
+        if not self._mirror.wait(_FIRST_LIST_SECONDS):
+            raise ApiUnavailableError("the loaders' reports could not be listed yet")
+        return self._mirror.values()
+
+    @property
+    def deaf(self) -> bool:
+        """Whether the API server is away."""
+        return self._mirror.deaf
+
+    def get(self, loader: str) -> LoaderReport | None:
+        """One loader's last report, read now; None where it can't be had."""
+        try:
+            return reports.read(self._client.call("GET", self._collection.one(_name(loader))))
+        except MissingError:
+            return None
+        except (KubernetesError, ValueError) as error:
+            log.warning("the report of %s can't be read: %s", loader, error)
+            return None
+
+    def put(self, report: LoaderReport) -> None:
+        """Replaces the loader's report.
+
+        Raises:
+            KubernetesError: it can't be written.
+        """
+        lease = self._lease(report)
+        name = _name(report.loader)
+        try:
+            self._client.call("PATCH", self._collection.one(name), lease, content_type=_MERGE)
+        except MissingError:
+            self._client.call("POST", self._collection.path, lease)
+
+    def leave(self, loader: str) -> None:
+        """Takes the report away: this loader goes, and the Triton beside it goes as well.
+
+        Raises:
+            KubernetesError: it can't be.
+        """
+        try:
+            self._client.call("DELETE", self._collection.one(_name(loader)))
+        except MissingError:
+            return
+
+    def _lease(self, report: LoaderReport) -> Object:
+        metadata: Object = {
+            "name": _name(report.loader),
+            "labels": {reports.LABEL: reports.LABEL_VALUE},
+            "annotations": reports.written(report),
+        }
+        if self._owner is not None:
+            metadata["ownerReferences"] = [
+                {
+                    "apiVersion": "v1",
+                    "kind": "Pod",
+                    "name": self._owner.pod,
+                    "uid": self._owner.uid,
+                }
+            ]
+        return {
+            "apiVersion": reports.VERSION,
+            "kind": "Lease",
+            "metadata": metadata,
+            "spec": {
+                "holderIdentity": report.loader,
+                "leaseDurationSeconds": _LEASE_SECONDS,
+                "renewTime": f"{moment(report.at)[:-1]}.000000Z",
+            },
+        }
+
+
+def _name(loader: str) -> str:
+    return f"{reports.PREFIX}{loader}"

@@ -1,0 +1,1 @@
+"""Conversions as Kubernetes Jobs, behind the Protocol that local subprocesses satisfy."""

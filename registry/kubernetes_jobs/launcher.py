@@ -1,0 +1,167 @@
+"""Runs a conversion as a Job, and reads how it goes from its pod.
+
+The ``ConversionLauncher`` of a controller in a cluster. A Job's name follows from what it converts:
+a controller that was killed and comes back finds the Job that it had started and goes on watching.
+A Job that nobody wants any more is deleted with its pod; one that could not be ends by its own
+deadline and is collected. It never decides whether to convert.
+"""
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+
+from contracts.endpoint import Phase
+from registry.cluster_stores.reports import Owner
+from registry.job import ConversionRequest, Failed, Progress, Published
+from registry.kubernetes_jobs import manifest
+from registry.kubernetes_jobs.outcome import Limits, Waiting, Word, word
+from registry.launcher import OnProgress
+from service.cluster.client import KubernetesClient, Object
+from service.cluster.collection import Collection
+from service.cluster.errors import (
+    ApiRefusedError,
+    ApiUnavailableError,
+    ConflictError,
+    KubernetesError,
+    MissingError,
+)
+
+log = logging.getLogger(__name__)
+
+_LOG_LINES = 200
+_ENDED = frozenset({"Failed", "Succeeded"})
+_DELETION = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Background"}
+
+
+@dataclass(frozen=True, slots=True)
+class JobOptions:
+    """How conversions run. ``stuck_seconds``: a pod that has not started by then is given up.
+
+    So is one that has not ended after ``timeout_seconds`` more, whatever its node says of it.
+    """
+
+    namespace: str
+    template: Object
+    owner: Owner | None = None
+    timeout_seconds: float = 1800.0
+    stuck_seconds: float = 300.0
+    poll_seconds: float = 1.0
+
+
+class JobLauncher:
+    """Conversions as Jobs of one namespace."""
+
+    def __init__(self, client: KubernetesClient, options: JobOptions) -> None:
+        self._client = client
+        self._options = options
+        self._jobs = Collection("batch/v1", "jobs", options.namespace)
+        memory = manifest.memory_limit(options.template)
+        self._limits = Limits(memory, options.timeout_seconds)
+
+    async def run(
+        self,
+        request: ConversionRequest,
+        progress: OnProgress,
+        *,
+        python_path: tuple[Path, ...] = (),
+    ) -> Published | Failed:
+        """Runs a conversion to its end; see the Protocol."""
+        del python_path  # the image holds all that a conversion needs
+        name = manifest.name_of(request)
+        try:
+            await asyncio.to_thread(self._begin, request)
+            return await self._watched(name, progress)
+        except ApiRefusedError as error:
+            return Failed(reason=f"its Job is refused: {error}", by_version=False)
+        finally:
+            # Shielded: being cancelled once more must not leave the Job behind.
+            await asyncio.shield(asyncio.to_thread(self._remove, name))
+
+    def _begin(self, request: ConversionRequest) -> None:
+        """Makes the Job, or finds that of a controller that was killed."""
+        options = self._options
+        made = manifest.job(
+            options.template, request, owner=options.owner, timeout_seconds=options.timeout_seconds
+        )
+        try:
+            self._client.call("POST", self._jobs.path, made)
+        except ConflictError:
+            log.info("the Job %s is there already, and is watched", made["metadata"]["name"])
+
+    async def _watched(self, name: str, progress: OnProgress) -> Published | Failed:
+        loop = asyncio.get_running_loop()
+        options = self._options
+        began = loop.time()
+        waits_since: float | None = began
+        told: Progress | None = None
+        while True:
+            seen = await asyncio.to_thread(self._look, name)
+            if isinstance(seen, Published | Failed):
+                return seen
+            if isinstance(seen, Waiting):
+                waits_since = loop.time() if waits_since is None else waits_since
+                if loop.time() - waits_since >= options.stuck_seconds:
+                    reason = f"its conversion could not start in time: {seen.reason}"
+                    return Failed(reason=reason, by_version=False)
+                seen = Progress(phase=Phase.CONVERTING, message=seen.reason)
+            elif seen is not None:
+                waits_since = None
+            if seen is not None and seen != told:
+                progress(seen)
+                told = seen
+            # The pod's own deadline is its node's to keep, which may be lost.
+            if loop.time() - began >= options.stuck_seconds + options.timeout_seconds:
+                reason = "its conversion is given up: its Job did not end in time"
+                return Failed(reason=reason, by_version=False)
+            await asyncio.sleep(options.poll_seconds)
+
+    def _look(self, name: str) -> Word | None:
+        """How the conversion is now; None where that can't be known."""
+        try:
+            job = self._client.call("GET", self._jobs.one(name))
+            pod = self._pod(name)
+            return word(job, pod, self._log(pod), self._limits)
+        except MissingError:
+            return Failed(reason="its Job was deleted by someone else", by_version=False)
+        except ApiUnavailableError as error:
+            log.info("the Job %s can't be looked at now: %s", name, error)
+            return None
+        except KubernetesError as error:
+            return Failed(reason=f"its Job can't be watched: {error}", by_version=False)
+
+    def _pod(self, name: str) -> Object | None:
+        pods = Collection("v1", "pods", self._options.namespace, f"{manifest.LABEL}={name}")
+        found: list[Object] = self._client.call("GET", pods.path, query=pods.query)["items"] or []
+        return max(found, key=_made, default=None)
+
+    def _log(self, pod: Object | None) -> str:
+        """The end of a pod's log; empty where it has none."""
+        phase = ((pod or {}).get("status") or {}).get("phase")
+        if pod is None or phase in {None, "Pending"}:
+            return ""
+        path = Collection("v1", "pods", self._options.namespace).one(pod["metadata"]["name"], "log")
+        try:
+            return self._client.text(path, query={"tailLines": str(_LOG_LINES)})
+        except ApiRefusedError as error:
+            log.info("a conversion's log can't be read: %s", error)
+            return ""
+        except ApiUnavailableError as error:
+            # The API server has just answered for the pod: it is the pod's node that does not.
+            if phase not in _ENDED and not pod["metadata"].get("deletionTimestamp"):
+                raise
+            log.info("the node of a conversion that ended does not give its log: %s", error)
+            return ""
+
+    def _remove(self, name: str) -> None:
+        """Deletes the Job and its pod."""
+        try:
+            self._client.call("DELETE", self._jobs.one(name), _DELETION)
+        except MissingError:
+            return
+        except KubernetesError as error:
+            log.warning("the Job %s is left to its own deadline: %s", name, error)
+
+
+def _made(pod: Object) -> str:
+    return str(pod["metadata"].get("creationTimestamp", ""))

@@ -1,0 +1,51 @@
+"""How endpoints lie in a cluster: custom resources whose status is ``EndpointStatus`` and more.
+
+Read by gateways, loaders, the controller and the evaluate role. The controller writes them
+(``registry/cluster_stores/endpoints.py``). Pure.
+"""
+
+from contracts.endpoint import API_VERSION, KIND, EndpointStatus, ModelEndpoint
+from service.cluster.client import Object
+from service.cluster.collection import Collection
+
+PLURAL = "modelendpoints"
+
+
+def collection(namespace: str) -> Collection:
+    """The endpoints of a namespace."""
+    return Collection(API_VERSION, PLURAL, namespace)
+
+
+def read(item: Object) -> ModelEndpoint:
+    """The endpoint that a resource holds; its revision is the resource's version.
+
+    What the status holds for people alone, such as conditions, is left out.
+
+    Raises:
+        ValueError: it is none.
+    """
+    metadata = item["metadata"]
+    status = item.get("status") or {}
+    return ModelEndpoint.model_validate(
+        {
+            "apiVersion": item.get("apiVersion", API_VERSION),
+            "kind": item.get("kind", KIND),
+            "metadata": {
+                "name": metadata["name"],
+                "revision": metadata["resourceVersion"],
+                "annotations": metadata.get("annotations") or {},
+            },
+            "spec": item.get("spec") or {},
+            "status": {
+                name: value for name, value in status.items() if name in EndpointStatus.model_fields
+            }
+            | {"outdated": _outdated(item)},
+        }
+    )
+
+
+def _outdated(item: Object) -> bool:
+    """Whether the conditions are about an earlier spec, so that nobody can wait for them."""
+    generation = item["metadata"].get("generation", 0)
+    conditions = (item.get("status") or {}).get("conditions") or ()
+    return any(condition.get("observedGeneration", 0) != generation for condition in conditions)

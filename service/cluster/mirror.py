@@ -1,0 +1,103 @@
+"""A collection as our own objects, always at hand.
+
+Made by the Kubernetes edges of gateway, registry and stats. An object that can't be read keeps its
+last good value and is named in the log once; one that never could be is named in ``unreadable``.
+"""
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+from service.cluster.client import KubernetesClient, Object
+from service.cluster.collection import Collection
+from service.cluster.watch import Watch, WatchPace
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class Mirror(Generic[T]):
+    """What a collection holds, read.
+
+    Args:
+        client: the API server.
+        collection: what to keep at hand.
+        read: makes a value of an object; raises ValueError where it is none.
+        pace: of the watch.
+    """
+
+    def __init__(
+        self,
+        client: KubernetesClient,
+        collection: Collection,
+        read: Callable[[Object], T],
+        pace: WatchPace | None = None,
+    ) -> None:
+        self._read = read
+        self._plural = collection.plural
+        self._watch = Watch(client, collection, self._take, pace)
+        self._lock = threading.Lock()  # of what follows
+        self._known: dict[str, tuple[Object, T | None]] = {}
+        self._listeners: tuple[Callable[[], None], ...] = ()
+
+    def start(self) -> None:
+        """Begins to watch; ``close`` ends it."""
+        self._watch.start()
+
+    def close(self) -> None:
+        """Stops; what was known stays."""
+        self._watch.close()
+
+    def wait(self, seconds: float) -> bool:
+        """Whether the collection was listed once, waiting for it so long."""
+        return self._watch.wait(seconds)
+
+    def listen(self, listener: Callable[[], None]) -> None:
+        """Has a function called after each change, from the watch's thread."""
+        with self._lock:
+            self._listeners = (*self._listeners, listener)
+
+    def learn(self, item: Object) -> None:
+        """Takes note of what a write was answered with."""
+        self._watch.learn(item)
+
+    def values(self) -> tuple[T, ...]:
+        """The last good value of each object, by name; none before the first list."""
+        with self._lock:
+            return tuple(value for _, value in self._known.values() if value is not None)
+
+    @property
+    def deaf(self) -> bool:
+        """Whether the API server is away, so that nothing that changes is seen."""
+        return self._watch.deaf
+
+    @property
+    def unreadable(self) -> frozenset[str]:
+        """Names of the objects that never could be read."""
+        with self._lock:
+            return frozenset(name for name, (_, value) in self._known.items() if value is None)
+
+    def _take(self, items: tuple[Object, ...]) -> None:
+        with self._lock:
+            known = self._known
+        fresh = {item["metadata"]["name"]: (item, self._value(item, known)) for item in items}
+        with self._lock:
+            self._known = fresh
+            listeners = self._listeners
+        for listener in listeners:
+            listener()
+
+    def _value(self, item: Object, known: dict[str, tuple[Object, T | None]]) -> T | None:
+        name = item["metadata"]["name"]
+        before, last = known.get(name, (None, None))
+        if before is item:
+            return last
+        try:
+            return self._read(item)
+        except ValueError as error:
+            log.warning(
+                "%s %s can't be read; its last good state stays: %s", self._plural, name, error
+            )
+            return last

@@ -1,0 +1,178 @@
+"""Keeps a copy of a collection current: lists it, watches it, and begins again when that ends.
+
+One thread a collection, owned by ``mirror.py``. While the API server is away the copy stays as it
+is, and the thread asks again with growing pauses; a revision that has become too old (410) only
+means to list anew. It writes nothing.
+"""
+
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from service.cluster.client import KubernetesClient, Object, Stream
+from service.cluster.collection import Collection
+from service.cluster.errors import ApiUnavailableError, ExpiredError, KubernetesError, of_status
+from service.cluster.listing import Listing
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class WatchPace:
+    """How long things take. A watch that stays silent is ended by the server, and by us."""
+
+    watch_seconds: float = 60.0
+    silence_seconds: float = 75.0
+    first_pause_seconds: float = 0.25
+    longest_pause_seconds: float = 10.0
+
+
+class Watch:
+    """A copy of a collection.
+
+    Args:
+        client: the API server.
+        collection: what to copy.
+        changed: called, in the watch's thread, with all objects after the first list and after
+            every change.
+        pace: how long things take.
+    """
+
+    def __init__(
+        self,
+        client: KubernetesClient,
+        collection: Collection,
+        changed: Callable[[tuple[Object, ...]], None],
+        pace: WatchPace | None = None,
+    ) -> None:
+        self._client = client
+        self._collection = collection
+        self._changed = changed
+        self._pace = pace or WatchPace()
+        self._lock = threading.RLock()  # of the listing, and of the order in which changes are told
+        self._listing = Listing()
+        self._listed = threading.Event()
+        self._stop = threading.Event()
+        self._untold = True
+        self._stream: Stream | None = None
+        self._failures = 0
+        self._thread = threading.Thread(
+            target=self._run, name=f"watch {collection.plural}", daemon=True
+        )
+
+    def start(self) -> None:
+        """Begins; ``close`` ends it."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Ends the watch and waits for its thread."""
+        self._stop.set()
+        with self._lock:
+            if self._stream is not None:
+                self._stream.close()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def wait(self, seconds: float) -> bool:
+        """Whether the collection was listed once, waiting for it so long."""
+        return self._listed.wait(seconds)
+
+    @property
+    def deaf(self) -> bool:
+        """Whether the API server did not answer when it was last asked."""
+        return self._failures > 0
+
+    def learn(self, item: Object) -> None:
+        """Takes note of what a write was answered with, so that it is read at once."""
+        with self._lock:
+            if self._listing.learn(item) and self._listed.is_set():
+                self._tell()
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            began = time.monotonic()
+            try:
+                if not self._listing.revision:
+                    self._list()
+                self._follow()
+            except ExpiredError:
+                self._listing.begin_again()
+            except KubernetesError as error:
+                self._failed(error)
+                continue
+            except Exception:
+                log.exception("a bug: the watch of %s begins again", self._collection.plural)
+                self._listing.begin_again()
+                self._stop.wait(self._pace.longest_pause_seconds)
+            # A server that ends every watch at once must not be asked without pause.
+            if time.monotonic() - began < self._pace.first_pause_seconds:
+                self._stop.wait(self._pace.first_pause_seconds)
+
+    def _failed(self, error: KubernetesError) -> None:
+        """Says so once for each outage, and waits."""
+        if self._stop.is_set():
+            return
+        if self._failures == 0:
+            log.warning("%s can't be watched, the last stay: %s", self._collection.plural, error)
+        grown = self._pace.first_pause_seconds * 2.0 ** min(self._failures, 16)
+        self._failures += 1
+        self._stop.wait(min(self._pace.longest_pause_seconds, grown))
+
+    def _answered(self) -> None:
+        if self._failures:
+            log.info("%s are watched again", self._collection.plural)
+        self._failures = 0
+
+    def _list(self) -> None:
+        answer = self._client.call("GET", self._collection.path, query=self._collection.query)
+        try:
+            items, revision = answer["items"] or [], answer["metadata"]["resourceVersion"]
+        except (KeyError, TypeError) as error:
+            raise ApiUnavailableError(f"{self._collection.path} is no list: {error!r}") from error
+        self._answered()
+        with self._lock:
+            changed = self._listing.replace(items, revision)
+            if changed or self._untold:
+                self._tell()
+            self._listed.set()
+
+    def _follow(self) -> None:
+        """Takes events until the server ends the watch."""
+        query = {
+            **self._collection.query,
+            "watch": "true",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": self._listing.revision,
+            "timeoutSeconds": str(max(1, round(self._pace.watch_seconds))),
+        }
+        stream = self._client.stream(
+            self._collection.path, query=query, silence_seconds=self._pace.silence_seconds
+        )
+        with self._lock:
+            self._stream = stream
+            if self._stop.is_set():
+                stream.close()
+        self._answered()
+        for line in stream.lines():
+            self._take(line)
+
+    def _take(self, line: bytes) -> None:
+        try:
+            event = json.loads(line)
+            kind, item = event["type"], event["object"]
+            if kind == "ERROR":
+                raise of_status(int(item.get("code", 500)), str(item.get("message", item)))
+            with self._lock:
+                if self._listing.apply(kind, item):
+                    self._tell()
+        except (ValueError, KeyError, TypeError) as error:
+            self._listing.begin_again()  # rather than with half of it
+            raise ApiUnavailableError(f"an event that can't be read: {error!r}") from error
+
+    def _tell(self) -> None:
+        self._untold = True
+        self._changed(tuple(item for _, item in sorted(self._listing.items.items())))
+        self._untold = False

@@ -1,0 +1,190 @@
+"""What only a cluster has: a status apart, Events, fields of others, an API server that goes."""
+
+from collections.abc import Iterator
+
+import pytest
+from fake_kubernetes import NAMESPACE, Fake, fake_kubernetes
+from registry_fakes import endpoint
+
+from contracts.endpoint import EndpointSpec, EndpointStatus, ModelEndpoint, Phase, Transition
+from registry.cluster_stores.endpoints import KubernetesEndpointStore
+from registry.errors import EndpointConflictError
+from service.cluster import endpoints
+from service.cluster.errors import ApiRefusedError, ApiUnavailableError
+from service.cluster.watch import WatchPace
+
+PATH = endpoints.collection(NAMESPACE).path
+PACE = WatchPace(first_pause_seconds=0.01, longest_pause_seconds=0.05)
+LINE = Transition(at=5.0, version="1", phase=Phase.SERVING)
+
+
+@pytest.fixture
+def fake() -> Iterator[Fake]:
+    with fake_kubernetes() as server:
+        yield server
+
+
+@pytest.fixture
+def store(fake: Fake) -> Iterator[KubernetesEndpointStore]:
+    made = KubernetesEndpointStore(fake.client(), NAMESPACE, pace=PACE, now=lambda: 1000.0)
+    made.start()
+    yield made
+    made.close()
+
+
+def with_status(item: ModelEndpoint, status: EndpointStatus) -> ModelEndpoint:
+    return item.model_copy(update={"status": status})
+
+
+def without_annotations(item: ModelEndpoint) -> ModelEndpoint:
+    metadata = item.metadata.model_copy(update={"annotations": {}})
+    return item.model_copy(update={"metadata": metadata})
+
+
+def writes(fake: Fake) -> list[str]:
+    return [asked for asked in fake.world.asked if not asked.startswith("GET")]
+
+
+def test_fields_that_are_not_ours_stay(fake: Fake, store: KubernetesEndpointStore) -> None:
+    store.put(endpoint())
+    (item,) = fake.all("modelendpoints")
+    item["metadata"]["labels"] = {"team": "a"}
+    item["metadata"]["finalizers"] = ["theirs"]
+    fake.write(PATH, item)
+    found = store.get("e")
+    assert found is not None
+    store.put(with_status(found, EndpointStatus(generation=1)))
+    (item,) = fake.all("modelendpoints")
+    assert item["metadata"]["labels"] == {"team": "a"}
+    assert item["metadata"]["finalizers"] == ["theirs"]
+    assert item["metadata"]["uid"]
+
+
+def test_a_status_is_written_to_the_status_alone_with_what_kubectl_shows(
+    fake: Fake, store: KubernetesEndpointStore
+) -> None:
+    first = store.put(endpoint())
+    fake.world.asked.clear()
+    store.put(with_status(first, EndpointStatus(generation=1)))
+    assert writes(fake) == [f"PUT {PATH}/e/status"]
+    (item,) = fake.all("modelendpoints")
+    assert [condition["type"] for condition in item["status"]["conditions"]] == [
+        "Ready",
+        "Progressing",
+    ]
+
+
+def generations(fake: Fake) -> set[int]:
+    """Of which specs the stored status says that it is about them."""
+    (item,) = fake.all("modelendpoints")
+    status = item["status"]
+    return {status["observedGeneration"]} | {
+        condition["observedGeneration"] for condition in status["conditions"]
+    }
+
+
+def test_a_status_says_of_which_spec_it_is(fake: Fake, store: KubernetesEndpointStore) -> None:
+    first = store.put(endpoint())
+    second = store.put(with_status(first, EndpointStatus(generation=7)))
+    assert generations(fake) == {1}
+    assert not second.status.outdated
+    edited = store.put(second.model_copy(update={"spec": EndpointSpec(model="other")}))
+    assert generations(fake) == {1}
+    assert edited.status.outdated
+    seen = edited.status.model_copy(update={"outdated": False})
+    last = store.put(with_status(edited, seen))
+    assert generations(fake) == {2}
+    assert last.status == seen
+
+
+def test_who_only_edits_the_spec_does_not_say_that_it_was_seen(
+    fake: Fake, store: KubernetesEndpointStore
+) -> None:
+    first = store.put(endpoint())
+    item = store.put(with_status(first, EndpointStatus(generation=7)))
+    for model in ("other", "another"):
+        item = store.put(item.model_copy(update={"spec": EndpointSpec(model=model)}))
+    assert generations(fake) == {1}
+    assert item.status.outdated
+
+
+def test_an_answer_is_on_record_before_its_command_is_taken_away(
+    fake: Fake, store: KubernetesEndpointStore
+) -> None:
+    made = endpoint()
+    metadata = made.metadata.model_copy(update={"annotations": {"command.headrace.dev/1": "{}"}})
+    first = store.put(made.model_copy(update={"metadata": metadata}))
+    fake.world.asked.clear()
+    store.put(without_annotations(with_status(first, EndpointStatus(generation=1))))
+    assert writes(fake) == [f"PUT {PATH}/e/status", f"PUT {PATH}/e"]
+
+
+def test_a_write_between_the_two_is_a_conflict_and_the_status_stands(
+    fake: Fake, store: KubernetesEndpointStore
+) -> None:
+    first = store.put(endpoint())
+    metadata = first.metadata.model_copy(update={"annotations": {"a": "1"}})
+    changed = with_status(first, EndpointStatus(generation=1)).model_copy(
+        update={"metadata": metadata}
+    )
+    fake.refuse(f"PUT {PATH}/e", 409, "the object has been modified")
+    with pytest.raises(EndpointConflictError):
+        store.put(changed)
+    found = store.get("e")
+    assert found is not None
+    assert found.status.generation == 1
+
+
+def test_a_transition_is_told_as_an_event_and_a_refused_one_stops_nothing(
+    fake: Fake, store: KubernetesEndpointStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = store.put(endpoint())
+    second = store.put(with_status(first, EndpointStatus(history=(LINE,))))
+    assert [told["reason"] for told in fake.all("events")] == ["Serving"]
+    later = Transition(at=6.0, version="2", phase=Phase.REJECTED)
+    fake.refuse(f"POST /api/v1/namespaces/{NAMESPACE}/events", 403, "events is forbidden")
+    third = store.put(with_status(second, EndpointStatus(history=(LINE, later))))
+    assert third.status.history == (LINE, later)
+    assert "events is forbidden" in caplog.text
+
+
+def test_an_event_told_before_is_no_fault(
+    fake: Fake, store: KubernetesEndpointStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = store.put(endpoint())
+    second = store.put(with_status(first, EndpointStatus(history=(LINE,))))
+    third = store.put(with_status(second, EndpointStatus()))
+    store.put(with_status(third, EndpointStatus(history=(LINE,))))
+    assert len(fake.all("events")) == 1
+    assert "Event" not in caplog.text
+
+
+def test_an_outage_keeps_what_is_listed_and_refuses_to_write(
+    fake: Fake, store: KubernetesEndpointStore
+) -> None:
+    first = store.put(endpoint())
+    while store.list() != (first,):
+        pass
+    fake.go_away()
+    assert store.list() == (first,)
+    with pytest.raises(ApiUnavailableError):
+        store.put(with_status(first, EndpointStatus(generation=1)))
+    with pytest.raises(OSError, match="does not answer"):
+        store.get("e")
+
+
+def test_what_the_api_server_refuses_is_an_error_with_its_words(
+    fake: Fake, store: KubernetesEndpointStore
+) -> None:
+    first = store.put(endpoint())
+    fake.refuse(f"PUT {PATH}/e/status", 422, "status.generation is invalid")
+    with pytest.raises(ApiRefusedError, match="is invalid"):
+        store.put(with_status(first, EndpointStatus(generation=1)))
+
+
+def test_only_what_a_person_said_is_written_of_a_new_spec(
+    fake: Fake, store: KubernetesEndpointStore
+) -> None:
+    store.put(endpoint())
+    (item,) = fake.all("modelendpoints")
+    assert item["spec"] == {"model": "m"}

@@ -1,0 +1,80 @@
+"""What people see of an endpoint with kubectl: columns, conditions, Events."""
+
+from typing import Any
+
+from registry_fakes import ref
+
+from contracts.endpoint import Arm, Candidate, EndpointStatus, Phase, Route, Transition
+from registry.cluster_stores.events import event, new
+from registry.cluster_stores.shown import conditions, shown
+
+STABLE = Route(arm=Arm.STABLE, ref=ref("7"), weight=95)
+SERVING = EndpointStatus(routes=(STABLE,))
+CANARY = EndpointStatus(
+    routes=(STABLE, Route(arm=Arm.CANARY, ref=ref("8"), weight=5)),
+    candidate=Candidate(version="8", phase=Phase.CANARY, ref=ref("8")),
+)
+BLOCKED = EndpointStatus(
+    candidate=Candidate(version="1", phase=Phase.BLOCKED, reason="the store is away")
+)
+ITEM = {
+    "apiVersion": "headrace.dev/v1alpha1",
+    "kind": "ModelEndpoint",
+    "metadata": {"name": "e", "namespace": "models", "uid": "u"},
+}
+
+
+def by_kind(status: EndpointStatus, before: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    return {item["type"]: item for item in conditions(status, before, 3, 1000.0)}
+
+
+def test_the_columns_say_who_serves_and_who_comes() -> None:
+    assert shown(EndpointStatus()) == {}
+    assert shown(SERVING) == {"stable": "7", "phase": "Serving", "weights": "7: 95 %"}
+    assert shown(CANARY) == {
+        "stable": "7",
+        "candidate": "8",
+        "phase": "Canary",
+        "weights": "7: 95 %, 8: 5 %",
+    }
+
+
+def test_an_endpoint_is_ready_once_a_version_serves() -> None:
+    assert by_kind(CANARY, [])["Ready"]["status"] == "True"
+    waiting = by_kind(BLOCKED, [])["Ready"]
+    assert waiting["status"] == "False"
+    assert waiting["message"].endswith("the store is away")
+
+
+def test_progressing_says_which_version_and_why() -> None:
+    assert by_kind(SERVING, [])["Progressing"]["status"] == "False"
+    assert by_kind(CANARY, [])["Progressing"]["reason"] == "Canary"
+    blocked = by_kind(BLOCKED, [])["Progressing"]
+    assert blocked["status"] == "False"
+    assert "the store is away" in blocked["message"]
+
+
+def test_a_conditions_time_is_that_of_its_last_change() -> None:
+    before = conditions(SERVING, [], 1, 5.0)
+    after = {item["type"]: item for item in conditions(CANARY, before, 2, 1000.0)}
+    assert after["Ready"]["lastTransitionTime"] == "1970-01-01T00:00:05Z"
+    assert after["Progressing"]["lastTransitionTime"] == "1970-01-01T00:16:40Z"
+    assert after["Ready"]["observedGeneration"] == 2
+
+
+def test_each_transition_is_one_event_however_often_it_is_told() -> None:
+    lines = (
+        Transition(at=2.0, version="8", phase=Phase.ROLLED_BACK, reason="errors", by="ada"),
+        Transition(at=1.0, version="8", phase=Phase.CANARY),
+    )
+    after = EndpointStatus(history=lines)
+    assert [line.at for line in new(EndpointStatus(), after)] == [1.0, 2.0]
+    assert list(new(after, after)) == []
+    told = event(ITEM, lines[0])
+    assert told == event(ITEM, lines[0])
+    assert told["metadata"]["name"] != event(ITEM, lines[1])["metadata"]["name"]
+    assert told["type"] == "Warning"
+    assert told["reason"] == "RolledBack"
+    assert told["message"] == "version 8 is RolledBack: errors (by ada)"
+    assert told["involvedObject"]["uid"] == "u"
+    assert event(ITEM, lines[1])["type"] == "Normal"

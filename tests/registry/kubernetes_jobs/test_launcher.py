@@ -1,0 +1,193 @@
+"""Conversions as Jobs go their whole way, are found again, and leave nothing behind."""
+
+import asyncio
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from conversion_template import BASE, request
+from fake_kubernetes import NAMESPACE, Fake, fake_kubernetes
+from registry_fakes import ref
+
+from contracts.endpoint import Phase
+from registry.job import Failed, Progress, Published
+from registry.kubernetes_jobs import manifest
+from registry.kubernetes_jobs.launcher import JobLauncher, JobOptions
+
+PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
+JOBS = f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs"
+NAME = manifest.name_of(request())
+STEP = Progress(phase=Phase.VERIFYING, message="compares")
+PUBLISHED = Published(ref=ref())
+
+
+@pytest.fixture
+def fake() -> Iterator[Fake]:
+    with fake_kubernetes() as server:
+        yield server
+
+
+class House:
+    """A launcher on a cluster whose pods a test moves."""
+
+    def __init__(self, fake: Fake, **options: Any) -> None:
+        self.fake = fake
+        self.told: list[Progress] = []
+        self.heard = asyncio.Event()
+        base = json.loads(json.dumps(BASE))
+        self.launcher = JobLauncher(
+            fake.client(), JobOptions(NAMESPACE, base, poll_seconds=0.01, **options)
+        )
+
+    def start(self) -> "asyncio.Task[Published | Failed]":
+        return asyncio.create_task(self.launcher.run(request(), self._tell))
+
+    def _tell(self, progress: Progress) -> None:
+        self.told.append(progress)
+        self.heard.set()
+
+    def pod(self, phase: str, log: str = "", *, deleted_at: str = "", **status: Any) -> None:
+        self.fake.world.logs["p"] = log
+        metadata = {"name": "p", "labels": {manifest.LABEL: NAME}}
+        if deleted_at:
+            metadata["deletionTimestamp"] = deleted_at
+        self.fake.write(PODS, {"metadata": metadata, "status": {"phase": phase, **status}})
+
+    def lose_the_node(self) -> None:
+        """From now on the API server asks a kubelet that is gone for logs."""
+        self.fake.refuse(f"GET {PODS}/p/log", 502, "dial tcp: no route to host")
+
+    async def until(self, there: Callable[[], bool]) -> None:
+        async with asyncio.timeout(60):
+            while not there():  # noqa: ASYNC110 - another thread's doing
+                await asyncio.sleep(0.005)
+
+    async def made(self) -> None:
+        await self.until(lambda: bool(self.fake.all("jobs")))
+
+
+async def test_a_conversion_is_told_step_by_step_and_its_job_is_removed(fake: Fake) -> None:
+    house = House(fake)
+    running = house.start()
+    await house.made()
+    house.pod("Running", STEP.model_dump_json())
+    await house.until(lambda: STEP in house.told)
+    house.pod("Succeeded", PUBLISHED.model_dump_json())
+    assert await running == PUBLISHED
+    assert fake.all("jobs") == []
+
+
+async def test_a_conversion_that_is_not_wanted_any_more_takes_its_job_along(fake: Fake) -> None:
+    house = House(fake)
+    running = house.start()
+    await house.made()
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert fake.all("jobs") == []
+
+
+async def test_a_new_controller_finds_the_job_that_the_one_before_started(fake: Fake) -> None:
+    house = House(fake)
+    job = manifest.job(BASE, request(), owner=None, timeout_seconds=9)
+    fake.write(JOBS, job)
+    house.pod("Succeeded", PUBLISHED.model_dump_json())
+    assert await house.start() == PUBLISHED
+
+
+async def test_a_pod_that_never_starts_is_given_up_with_the_clusters_words(fake: Fake) -> None:
+    house = House(fake, stuck_seconds=0.05)
+    waiting = {"reason": "ImagePullBackOff", "message": "no such image"}
+    house.pod("Pending", containerStatuses=[{"state": {"waiting": waiting}}])
+    result = await house.start()
+    assert isinstance(result, Failed)
+    assert "no such image" in result.reason
+    assert not result.by_version
+    assert "no such image" in house.told[0].message
+
+
+async def test_an_api_server_that_is_away_for_a_while_ends_nothing(fake: Fake) -> None:
+    house = House(fake)
+    running = house.start()
+    await house.made()
+    fake.go_away()
+    asked = len(fake.world.asked)
+    await house.until(lambda: len(fake.world.asked) > asked + 3)
+    fake.come_back()
+    house.pod("Succeeded", PUBLISHED.model_dump_json())
+    assert await running == PUBLISHED
+
+
+async def test_a_job_that_is_refused_says_so_and_blames_no_version(fake: Fake) -> None:
+    fake.refuse(f"POST {JOBS}", 403, "exceeded quota")
+    result = await House(fake).start()
+    assert isinstance(result, Failed)
+    assert "exceeded quota" in result.reason
+    assert not result.by_version
+
+
+async def test_a_job_that_someone_deletes_is_tried_again(fake: Fake) -> None:
+    house = House(fake)
+    running = house.start()
+    await house.made()
+    fake.remove(JOBS, NAME)
+    result = await running
+    assert isinstance(result, Failed)
+    assert not result.by_version
+
+
+async def test_a_log_that_may_not_be_read_still_ends(fake: Fake) -> None:
+    house = House(fake)
+    fake.refuse(f"GET {PODS}/p/log", 403, "pods/log is forbidden")
+    house.pod("Succeeded")
+    result = await house.start()
+    assert isinstance(result, Failed)
+    assert not result.by_version
+
+
+async def test_a_pod_that_a_lost_node_leaves_behind_ends_as_its_job_says(fake: Fake) -> None:
+    house = House(fake)
+    running = house.start()
+    await house.made()
+    house.lose_the_node()
+    house.pod("Running", deleted_at="2026-01-01T00:00:00Z")
+    (job,) = fake.all("jobs")
+    condition = {"type": "Failed", "status": "True", "reason": "BackoffLimitExceeded"}
+    fake.write(JOBS, {**job, "status": {"conditions": [condition]}})
+    result = await running
+    assert isinstance(result, Failed)
+    assert "BackoffLimitExceeded" in result.reason
+    assert not result.by_version
+
+
+async def test_a_pod_that_ended_on_a_lost_node_ends_its_conversion(fake: Fake) -> None:
+    house = House(fake)
+    house.lose_the_node()
+    house.pod("Failed", reason="NodeLost")
+    result = await house.start()
+    assert isinstance(result, Failed)
+    assert "NodeLost" in result.reason
+    assert not result.by_version
+
+
+async def test_a_pod_of_which_nothing_can_be_known_is_given_up_in_the_end(fake: Fake) -> None:
+    house = House(fake, timeout_seconds=0.05, stuck_seconds=0.05)
+    house.lose_the_node()
+    house.pod("Running")
+    result = await house.start()
+    assert isinstance(result, Failed)
+    assert not result.by_version
+    assert fake.all("jobs") == []
+
+
+async def test_a_log_that_can_not_be_read_for_a_while_ends_nothing(fake: Fake) -> None:
+    house = House(fake)
+    house.lose_the_node()
+    house.pod("Running")
+    running = house.start()
+    log = f"GET {PODS}/p/log"
+    await house.until(lambda: fake.world.asked.count(log) > 2)
+    fake.world.refusals.clear()
+    house.pod("Succeeded", PUBLISHED.model_dump_json())
+    assert await running == PUBLISHED

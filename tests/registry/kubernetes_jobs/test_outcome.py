@@ -1,0 +1,146 @@
+"""What a Job, its pod and its log say is told apart: the version's own fault, or the cluster's."""
+
+from typing import Any
+
+import pytest
+from registry_fakes import ref
+
+from contracts.endpoint import Phase
+from registry.job import Failed, Progress, Published
+from registry.kubernetes_jobs.outcome import Limits, Waiting, word
+
+LIMITS = Limits("4Gi", 1800.0)
+JOB: dict[str, Any] = {"metadata": {"name": "j"}, "status": {}}
+PUBLISHED = Published(ref=ref())
+NOISE = '{"level": "info", "message": "a library speaks"}\nTraceback of something\n'
+
+
+def pod(phase: str, **status: Any) -> dict[str, Any]:
+    return {"metadata": {"name": "p"}, "status": {"phase": phase, **status}}
+
+
+def ended(code: int, reason: str = "Error", **status: Any) -> dict[str, Any]:
+    state = {"terminated": {"exitCode": code, "reason": reason}}
+    return pod("Failed", containerStatuses=[{"state": state}], **status)
+
+
+def failed(found: object) -> Failed:
+    assert isinstance(found, Failed)
+    return found
+
+
+def test_the_last_word_in_the_log_counts_whatever_stands_around_it() -> None:
+    log = f"{NOISE}{PUBLISHED.model_dump_json()}\n{NOISE}"
+    assert word(JOB, pod("Running"), log, LIMITS) == PUBLISHED
+    assert word(JOB, ended(137), log, LIMITS) == PUBLISHED
+
+
+def test_the_newest_progress_is_told() -> None:
+    steps = [
+        Progress(phase=Phase.CONVERTING, message="one"),
+        Progress(phase=Phase.VERIFYING, message="two"),
+    ]
+    log = NOISE.join(step.model_dump_json() + "\n" for step in steps)
+    assert word(JOB, pod("Running"), log, LIMITS) == steps[1]
+    silent = word(JOB, pod("Running"), "", LIMITS)
+    assert isinstance(silent, Progress)
+
+
+def test_too_little_memory_is_the_versions_fault_and_names_the_limit() -> None:
+    found = failed(word(JOB, ended(137, "OOMKilled"), NOISE, LIMITS))
+    assert found.by_version
+    assert "4Gi" in found.reason
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        word(JOB, pod("Failed", reason="DeadlineExceeded"), "", LIMITS),
+        word(
+            {
+                "status": {
+                    "conditions": [
+                        {"type": "Failed", "status": "True", "reason": "DeadlineExceeded"}
+                    ]
+                }
+            },
+            None,
+            "",
+            LIMITS,
+        ),
+    ],
+)
+def test_too_much_time_is_the_versions_fault(found: object) -> None:
+    assert failed(found).by_version
+    assert "1800 s" in failed(found).reason
+
+
+def test_a_crash_is_the_versions_fault_and_keeps_its_last_line() -> None:
+    found = failed(word(JOB, ended(1), NOISE, LIMITS))
+    assert found.by_version
+    assert "status 1: Traceback of something" in found.reason
+
+
+@pytest.mark.parametrize(
+    "taken",
+    [
+        pod("Failed", reason="Evicted", message="The node was low on resource: memory."),
+        pod("Failed", reason="Shutdown"),
+        ended(143),
+        ended(137, conditions=[{"type": "DisruptionTarget", "status": "True"}]),
+    ],
+)
+def test_what_the_cluster_ends_is_tried_again(taken: dict[str, Any]) -> None:
+    assert not failed(word(JOB, taken, NOISE, LIMITS)).by_version
+
+
+def test_a_full_scratch_folder_of_its_own_is_the_versions_fault() -> None:
+    taken = pod(
+        "Failed", reason="Evicted", message='Usage of EmptyDir volume "work" exceeds the limit'
+    )
+    assert failed(word(JOB, taken, "", LIMITS)).by_version
+
+
+def test_a_good_end_whose_log_is_gone_is_not_blamed_on_the_version() -> None:
+    assert not failed(word(JOB, pod("Succeeded"), "", LIMITS)).by_version
+
+
+def test_a_job_that_failed_without_a_pod_says_why() -> None:
+    condition = {
+        "type": "Failed",
+        "status": "True",
+        "reason": "BackoffLimitExceeded",
+        "message": "m",
+    }
+    found = failed(word({"status": {"conditions": [condition]}}, None, "", LIMITS))
+    assert not found.by_version
+    assert found.reason.endswith(": m")
+
+
+@pytest.mark.parametrize(
+    ("waiting", "why"),
+    [
+        (None, "not there yet"),
+        (
+            pod(
+                "Pending",
+                containerStatuses=[
+                    {"state": {"waiting": {"reason": "ImagePullBackOff", "message": "no image"}}}
+                ],
+            ),
+            "ImagePullBackOff no image",
+        ),
+        (
+            pod(
+                "Pending",
+                conditions=[{"type": "PodScheduled", "status": "False", "message": "0/1 nodes"}],
+            ),
+            "no node takes it: 0/1 nodes",
+        ),
+        ({"metadata": {"name": "p", "deletionTimestamp": "now"}, "status": {}}, "not there yet"),
+    ],
+)
+def test_what_has_not_begun_says_why(waiting: dict[str, Any] | None, why: str) -> None:
+    found = word(JOB, waiting, "", LIMITS)
+    assert isinstance(found, Waiting)
+    assert why in found.reason

@@ -1,0 +1,201 @@
+"""A copy stays current through every way in which watches end, and stays as it is in an outage."""
+
+import queue
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from fake_kubernetes import NAMESPACE, Fake, fake_kubernetes
+
+from service.cluster.collection import Collection
+from service.cluster.watch import Watch, WatchPace
+
+PACE = WatchPace(first_pause_seconds=0.01, longest_pause_seconds=0.05)
+LEASES = Collection("coordination.k8s.io/v1", "leases", NAMESPACE)
+
+Seen = tuple[tuple[str, int], ...]
+
+
+@pytest.fixture
+def fake() -> Iterator[Fake]:
+    with fake_kubernetes() as server:
+        yield server
+
+
+class Told:
+    """What a watch told, oldest first; each as names and values."""
+
+    def __init__(self) -> None:
+        self.all: queue.Queue[Seen] = queue.Queue()
+
+    def __call__(self, items: tuple[dict[str, Any], ...]) -> None:
+        self.all.put(tuple((item["metadata"]["name"], item["value"]) for item in items))
+
+    def until(self, expected: Seen) -> None:
+        """Waits for a state; those before it are passed over."""
+        while (seen := self.all.get(timeout=60)) != expected:
+            assert seen is not None
+
+
+@pytest.fixture
+def told() -> Told:
+    return Told()
+
+
+@pytest.fixture
+def watch(fake: Fake, told: Told) -> Iterator[Watch]:
+    made = Watch(fake.client(), LEASES, told, PACE)
+    yield made
+    made.close()
+
+
+def write(fake: Fake, name: str, value: int) -> None:
+    fake.write(LEASES.path, {"metadata": {"name": name}, "value": value})
+
+
+def lists(fake: Fake) -> int:
+    """How often the collection was listed or watched."""
+    return fake.world.asked.count(f"GET {LEASES.path}")
+
+
+def test_what_is_there_and_what_comes_changes_and_goes_is_told(
+    fake: Fake, watch: Watch, told: Told
+) -> None:
+    write(fake, "a", 1)
+    watch.start()
+    told.until((("a", 1),))
+    write(fake, "b", 1)
+    told.until((("a", 1), ("b", 1)))
+    write(fake, "a", 2)
+    told.until((("a", 2), ("b", 1)))
+    fake.remove(LEASES.path, "a")
+    told.until((("b", 1),))
+
+
+def test_that_nothing_is_there_is_told_once(fake: Fake, watch: Watch, told: Told) -> None:
+    assert not watch.wait(0)
+    watch.start()
+    told.until(())
+    assert watch.wait(60)
+    write(fake, "a", 1)
+    assert told.all.get(timeout=60) == (("a", 1),)
+
+
+def test_a_watch_that_ends_goes_on_where_it_was(fake: Fake, watch: Watch, told: Told) -> None:
+    write(fake, "a", 1)
+    watch.start()
+    told.until((("a", 1),))
+    for value in (2, 3, 4):
+        fake.break_watches()
+        write(fake, "a", value)
+        told.until((("a", value),))
+    assert fake.world.watched_from == sorted(fake.world.watched_from)
+    assert fake.world.watched_from[0] == 101  # the list's own revision
+    assert fake.world.watched_from[-1] > 101
+
+
+def test_an_outage_keeps_what_is_known_and_ends_by_itself(
+    fake: Fake, watch: Watch, told: Told, caplog: pytest.LogCaptureFixture
+) -> None:
+    write(fake, "a", 1)
+    watch.start()
+    told.until((("a", 1),))
+    fake.go_away()
+    write(fake, "a", 2)
+    before = lists(fake)
+    while lists(fake) < before + 3:  # asked again and again
+        assert watch.wait(0)
+    assert told.all.empty()
+    fake.come_back()
+    told.until((("a", 2),))
+    warnings = [record for record in caplog.records if "can't be watched" in record.message]
+    assert len(warnings) == 1
+
+
+def test_a_revision_that_expired_is_listed_anew(fake: Fake, watch: Watch, told: Told) -> None:
+    write(fake, "a", 1)
+    write(fake, "gone", 1)
+    watch.start()
+    told.until((("a", 1), ("gone", 1)))
+    fake.go_away()
+    fake.remove(LEASES.path, "gone")
+    write(fake, "b", 1)
+    fake.expire()
+    fake.come_back()
+    told.until((("a", 1), ("b", 1)))
+
+
+def test_a_revision_that_expires_within_a_watch_is_listed_anew(
+    fake: Fake, watch: Watch, told: Told
+) -> None:
+    write(fake, "a", 1)
+    watch.start()
+    told.until((("a", 1),))
+    fake.expire()
+    write(fake, "a", 2)
+    told.until((("a", 2),))
+
+
+def test_an_api_server_that_refuses_is_asked_again(
+    fake: Fake, watch: Watch, told: Told, caplog: pytest.LogCaptureFixture
+) -> None:
+    fake.refuse(f"GET {LEASES.path}", 403, "leases is forbidden")
+    watch.start()
+    while lists(fake) < 3:
+        assert not watch.wait(0)
+    fake.world.refusals.clear()
+    told.until(())
+    assert "leases is forbidden" in caplog.text
+
+
+def test_what_this_process_wrote_is_known_before_the_event_comes(
+    fake: Fake, watch: Watch, told: Told
+) -> None:
+    write(fake, "a", 1)
+    watch.start()
+    told.until((("a", 1),))
+    assert watch.wait(60)
+    watch.learn({"metadata": {"name": "a", "resourceVersion": "900"}, "value": 9})
+    told.until((("a", 9),))
+
+
+def test_what_was_written_before_the_first_list_is_not_forgotten_by_an_older_list(
+    fake: Fake, watch: Watch, told: Told
+) -> None:
+    write(fake, "a", 1)
+    watch.learn({"metadata": {"name": "b", "resourceVersion": "900"}, "value": 9})
+    assert told.all.empty()
+    watch.start()
+    assert told.all.get(timeout=60) == (("a", 1), ("b", 9))
+
+
+def test_whoever_is_told_may_fail_and_is_told_again(
+    fake: Fake, caplog: pytest.LogCaptureFixture
+) -> None:
+    told = Told()
+    faults = iter([None, ValueError("a bug of ours")])
+
+    def failing(items: tuple[dict[str, Any], ...]) -> None:
+        if fault := next(faults, None):
+            raise fault
+        told(items)
+
+    write(fake, "a", 1)
+    watch = Watch(fake.client(), LEASES, failing, PACE)
+    watch.start()
+    told.until((("a", 1),))
+    write(fake, "a", 2)
+    told.until((("a", 2),))
+    watch.close()
+    assert "a bug of ours" in caplog.text
+
+
+def test_a_watch_can_be_closed_at_any_moment(fake: Fake, told: Told) -> None:
+    Watch(fake.client(), LEASES, told, PACE).close()
+    quick = Watch(fake.client(), LEASES, told, PACE)
+    quick.start()
+    quick.close()
+    long = Watch(fake.client(), LEASES, told, PACE)
+    long.start()
+    told.until(())
+    long.close()
