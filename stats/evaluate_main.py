@@ -18,9 +18,9 @@ from contracts.endpoint import ModelEndpoint
 from contracts.events import TOPIC as PREDICTIONS
 from contracts.windows import TOPIC as WINDOWS
 from service import flags, kafka_login, logs
+from service.cluster.errors import AccessError
 from service.flags import option
 from service.kafka_login import KafkaLoginError
-from service.cluster.errors import AccessError
 from stats.evaluation.app import application
 from stats.evaluation.drift import DriftSettings
 from stats.evaluation.evaluation import Evaluation, Pace

@@ -13,9 +13,9 @@ from pydantic import ValidationError
 
 from contracts.endpoint import ModelEndpoint
 from service import json_files
-from service.json_files import Stamp
 from service.cluster import endpoints, place
 from service.cluster.mirror import Mirror
+from service.json_files import Stamp
 
 log = logging.getLogger(__name__)
 
