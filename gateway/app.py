@@ -47,6 +47,7 @@ from gateway.http.openapi import document, page
 from gateway.http.replies import error_reply, headers_of
 from gateway.http.router import ErrorForm, Route, Router
 from gateway.http.server import BODY_TIMEOUT, CLIENT_GONE
+from gateway.inference.feedback import FeedbackDesk
 from gateway.request_context import RequestContext, new_request_id
 
 log = logging.getLogger(__name__)
@@ -157,8 +158,10 @@ def _error_form(route: Route | None, path: str) -> ErrorForm:
     return ErrorForm.SENTENCE if path.startswith("/v2") else ErrorForm.OBJECT
 
 
-def create_app(front: Front, limits: HttpLimits | None = None) -> Application:
-    """The application over a front."""
+def create_app(
+    front: Front, limits: HttpLimits | None = None, feedback: FeedbackDesk | None = None
+) -> Application:
+    """The application over a front; None for ``feedback`` switches feedback off."""
     bodies = BodyReader(limits or HttpLimits())
     version = package_version("headrace")
     described, as_json, as_page = _described(version)
@@ -167,7 +170,7 @@ def create_app(front: Front, limits: HttpLimits | None = None) -> Application:
         OpenInferenceHttp(front, bodies, version),
         KServeV1(front, bodies),
         OpenAI(front, bodies),
-        FeedbackRoute(front, bodies),
+        FeedbackRoute(front, bodies, feedback),
         Listing(front),
         Operations(front, as_json, as_page),
     )

@@ -27,7 +27,6 @@ import uvloop
 from contracts.events import StatisticSpec
 from gateway.admission.front import Front
 from gateway.admission.keys import KeyRing
-from gateway.admission.peers import follow, peer_source
 from gateway.admission.rate_limits import RateLimits
 from gateway.admission.token_budget import TokenBudget
 from gateway.app import create_app
@@ -36,18 +35,20 @@ from gateway.engine.echo import EchoEngine, SimulatedCost
 from gateway.engine.fleet import Fleet
 from gateway.engine.protocol import Engine
 from gateway.engine.triton import TritonEngine
+from gateway.events.outbox import declared_by
 from gateway.events.stream import EventStream, NoEvents, open_events
 from gateway.http.limits import HttpLimits
 from gateway.http.server import uvicorn_options
 from gateway.http.tls import Tls, TlsFileError
 from gateway.inference.feedback import FeedbackDesk
 from gateway.inference.handler import Handler
-from gateway.inference.observations import declared_by, find_hooks
+from gateway.inference.observations import find_hooks
 from gateway.inference.receipts import ReceiptKeyError, Receipts, read_keys
 from gateway.mirroring.shadow import Shadows
+from gateway.packages import StorePackages
 from gateway.settings import Settings
 from gateway.state import sources
-from gateway.state.packages import StorePackages
+from gateway.state.peers import follow, peer_source
 from gateway.state.reconcile import Reconciler
 from gateway.telemetry.metrics import Metrics, Read, Reading
 from gateway.telemetry.tracing import TracingUnavailableError, open_tracer
@@ -126,13 +127,13 @@ class Gateway:
         )
         recorder = self._events.recorder
         desk = None if receipts is None else FeedbackDesk(receipts, recorder)
-        front = Front(self._handler, self._keys, recorder, self._metrics, desk)
+        front = Front(self._handler, self._keys, recorder, self._metrics)
         limits = HttpLimits(
             max_body_bytes=settings.max_body_bytes,
             max_connections=settings.max_connections,
             body_seconds=settings.body_seconds,
         )
-        app = create_app(front, limits)
+        app = create_app(front, limits, desk)
         self._tls = open_tls(settings)
         config = uvicorn.Config(
             app,

@@ -17,7 +17,6 @@ from gateway.errors import (
     UnknownEndpointError,
 )
 from gateway.events.recorder import Recorder
-from gateway.inference.feedback import FeedbackDesk
 from gateway.request_context import RequestContext
 
 # A request that would wait longer than this to be begun is refused when it comes.
@@ -69,7 +68,6 @@ class Front:
     keys: Keys
     recorder: Recorder
     metrics: RequestMetrics
-    feedback: FeedbackDesk | None = None  # None: feedback is off
     scheduler: RequestScheduler = field(default_factory=RequestScheduler)  # of all dialects
 
     def open(self, context: RequestContext, endpoint: str) -> tuple[EndpointView, str | None]:

@@ -31,7 +31,7 @@ from gateway.engine.errors import (
 from gateway.engine.fleet import Fleet, Flight, Replica
 from gateway.engine.protocol import Work
 from gateway.errors import ModelFailedError, no_triton, too_late
-from gateway.state.packages import ServedModel
+from gateway.packages import ServedModel
 from preprocess.encoder import Encoded
 from preprocess.errors import EngineOutputError
 

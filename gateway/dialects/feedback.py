@@ -17,6 +17,7 @@ from gateway.http.body import BodyReader
 from gateway.http.json_body import decode, encode
 from gateway.http.messages import Reply, Request
 from gateway.http.router import Route
+from gateway.inference.feedback import FeedbackDesk
 from gateway.inference.receipts import MOST_CHARACTERS
 
 
@@ -35,11 +36,18 @@ _decoder = msgspec.json.Decoder(FeedbackRequest)
 
 
 class FeedbackRoute:
-    """The route."""
+    """The route.
 
-    def __init__(self, front: Front, bodies: BodyReader) -> None:
+    Args:
+        front: admits.
+        bodies: reads.
+        desk: takes the labels; None where feedback is off.
+    """
+
+    def __init__(self, front: Front, bodies: BodyReader, desk: FeedbackDesk | None) -> None:
         self._front = front
         self._bodies = bodies
+        self._desk = desk
 
     def routes(self) -> list[Route]:
         """What the application serves here."""
@@ -50,7 +58,7 @@ class FeedbackRoute:
 
         The endpoint is not set in the context: refused feedback is no refused prediction.
         """
-        desk = self._front.feedback
+        desk = self._desk
         if desk is None:
             raise UnsupportedError("Feedback is off: this gateway has no --receipt-key-file.")
         await self._front.scheduler.take(_QUEUE)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from contracts.endpoint import ModelEndpoint
 from contracts.events import (
     EventBatch,
     Feedback,
@@ -22,6 +23,16 @@ from contracts.events import (
 )
 from gateway.events.buffer import EventBuffer, Item, records_of
 from gateway.events.errors import DropReason
+
+Declared = Callable[[str], list[StatisticSpec]]  # what an endpoint of that name declares
+
+
+def declared_by(endpoint: ModelEndpoint) -> list[StatisticSpec]:
+    """The endpoint's own statistics as events carry them."""
+    return [
+        StatisticSpec(each.name, each.kind.value, list(each.edges), list(each.values))
+        for each in endpoint.spec.statistics
+    ]
 
 
 @dataclass(slots=True)
@@ -67,7 +78,7 @@ class Outbox:
         max_events: int = 500,
         max_records: int = 4000,
         max_bytes: int = 900_000,
-        declared: Callable[[str], list[StatisticSpec]] | None = None,
+        declared: Declared | None = None,
     ) -> None:
         self._buffer = buffer
         self._gateway = gateway

@@ -10,10 +10,9 @@ from typing import Literal, cast
 from contracts.events import Feedback, PredictionEvent
 from gateway.events.buffer import EventBuffer
 from gateway.events.kafka_sink import KafkaSettings, KafkaSink, Topic
-from gateway.events.outbox import Outbox
+from gateway.events.outbox import Declared, Outbox
 from gateway.events.publisher import Publisher
 from gateway.events.recorder import Recorder
-from gateway.inference.observations import Declared
 from gateway.settings import Settings
 from gateway.telemetry.metrics import Read, Reading
 from service import kafka_login

@@ -1,18 +1,34 @@
 """One try of a call on one version, and the event that is left of it.
 
-``attempts.py`` makes tries for callers, ``copies.py`` those that no caller waits for. No I/O.
+Callers wait for most attempts; for those of mirrored requests nobody does. No I/O.
 """
 
 from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
 
 from contracts.events import Latency, Pairing, PredictionEvent, TextRecord
 from gateway.batching.jobs import Job
 from gateway.calls import Call
 from gateway.inference import unknown
 from gateway.inference.caller import caller_hash
+from gateway.packages import ServedModel
 from gateway.routing.routes import RouteTarget
 from gateway.telemetry.tracing import trace_id
 from preprocess.encoder import Encoded
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """A request that stable has answered, with what a mirrored copy of it needs."""
+
+    call: Call
+    model: ServedModel
+    encoded: Encoded
+    values: NDArray[np.float32]
+    tokenise: float  # seconds
+    seconds: float  # tokenise + wait + infer
 
 
 @dataclass(slots=True)

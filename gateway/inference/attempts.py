@@ -20,12 +20,10 @@ from gateway.batching.batcher import Batcher
 from gateway.calls import Answer, Call
 from gateway.errors import CLIENT_GONE_STATUS, GatewayError
 from gateway.events.recorder import Recorder
-from gateway.inference.attempt import Attempt, event_of
+from gateway.inference.attempt import Answered, Attempt, event_of
 from gateway.inference.encoding import Encoding
 from gateway.inference.fallback_deadline import first_deadline, usual_seconds
 from gateway.inference.receipts import Receipts
-from gateway.mirroring.mirrored import Answered
-from gateway.mirroring.shadow import Shadows
 from gateway.routing.routes import EndpointRoutes, RouteTarget, Shadow
 from gateway.telemetry.metrics import Metrics
 from preprocess.observe import answered as answered_records
@@ -37,6 +35,20 @@ class Tracer(Protocol):
 
     def attempt(self, call: Call, event: PredictionEvent) -> None:
         """One attempt with the time of its stages."""
+        ...
+
+
+class Mirror(Protocol):
+    """Who copies answered requests for versions on trial."""
+
+    def offer(
+        self,
+        shadow: Shadow,
+        answered: Answered,
+        batchers: Mapping[str, Batcher],
+        timeout_seconds: float,
+    ) -> None:
+        """Takes a copy, or drops it and counts that; never waits, never raises."""
         ...
 
 
@@ -59,7 +71,7 @@ class Attempts:
         encoding: Encoding,
         *,
         tracer: Tracer | None = None,
-        shadows: Shadows | None = None,
+        shadows: Mirror | None = None,
         receipts: Receipts | None = None,
     ) -> None:
         self._recorder = recorder

@@ -10,7 +10,7 @@ from time import monotonic
 
 from gateway.calls import Call
 from gateway.errors import RETRY_AFTER_SECONDS, InvalidInputError, OverloadedError, too_late
-from gateway.state.packages import ServedModel
+from gateway.packages import ServedModel
 from preprocess.encoder import Encoded
 from preprocess.errors import InvalidTextError
 

@@ -33,11 +33,10 @@ from gateway.errors import (
 )
 from gateway.events.recorder import Recorder
 from gateway.inference.attempt import Attempt
-from gateway.inference.attempts import Attempts, Tracer
+from gateway.inference.attempts import Attempts, Mirror, Tracer
 from gateway.inference.encoding import Encoding
 from gateway.inference.observations import Hooks
 from gateway.inference.receipts import Receipts
-from gateway.mirroring.shadow import Shadows
 from gateway.routing.routes import EndpointRoutes, RouteTarget, RoutingTable
 from gateway.telemetry.metrics import Metrics
 
@@ -93,7 +92,7 @@ class Handler:
         budget: TokenBudget,
         tracer: Tracer | None = None,
         *,
-        shadows: Shadows | None = None,
+        shadows: Mirror | None = None,
         receipts: Receipts | None = None,
         hooks: Hooks | None = None,
     ) -> None:

@@ -11,15 +11,13 @@ never wait.
 
 import logging
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
 from typing import Protocol
 
 import msgspec
 
-from contracts.endpoint import ModelEndpoint
-from contracts.events import StatisticSpec
 from gateway.calls import Call
 
 log = logging.getLogger(__name__)
@@ -135,14 +133,3 @@ def find_hooks(metrics: HookMetrics, found: Iterable[EntryPoint] | None = None) 
         else:
             log.info("preprocessor", extra={"endpoint": point.name, "entry_point": point.value})
     return Hooks(by_endpoint, metrics) if by_endpoint else None
-
-
-Declared = Callable[[str], list[StatisticSpec]]
-
-
-def declared_by(endpoint: ModelEndpoint) -> list[StatisticSpec]:
-    """The endpoint's statistics as events carry them."""
-    return [
-        StatisticSpec(each.name, each.kind.value, list(each.edges), list(each.values))
-        for each in endpoint.spec.statistics
-    ]

@@ -5,7 +5,7 @@ wait: a list of the most frequent words needs a sample, not each.
 """
 
 from gateway.calls import Call
-from gateway.state.packages import ServedModel
+from gateway.packages import ServedModel
 from preprocess.encoder import Encoded
 
 MOST_WORDS = 32  # of one request

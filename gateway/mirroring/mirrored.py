@@ -1,49 +1,30 @@
 """One copy of a request on its way to a version on trial: infer, compare, record.
 
-``shadow.py`` decides which copies go, and when; this is what becomes of one that went. It ends in
-one event, whatever the candidate does, and its answer goes nowhere.
+``shadow.py`` decides which copies are sent, and when. Each one that is sent ends in one event,
+whatever the candidate does; its answer is compared with stable's and dropped.
 """
 
 import asyncio
 import logging
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from http import HTTPStatus
 from time import monotonic
 
-import numpy as np
-from numpy.typing import NDArray
-
 from gateway.batching.batcher import Batcher
-from gateway.calls import Call
 from gateway.errors import GatewayError
 from gateway.events.recorder import Recorder
-from gateway.inference.attempt import Attempt, event_of
+from gateway.inference.attempt import Answered, Attempt, event_of
 from gateway.mirroring.pairing import pair
 from gateway.routing.routes import RouteTarget
-from gateway.state.packages import ServedModel
 from gateway.telemetry.metrics import Metrics
-from preprocess.encoder import Encoded
 from preprocess.observe import answered as answered_records
 from preprocess.observe import unanswered as unanswered_records
 
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Answered:
-    """A request that stable has answered, with what a copy of it needs."""
-
-    call: Call
-    model: ServedModel
-    encoded: Encoded
-    values: NDArray[np.float32]
-    tokenise: float  # seconds
-    seconds: float  # tokenise + wait + infer
-
-
-class Copies:
-    """Runs the copies of one process.
+class MirroredRequests:
+    """Runs the mirrored requests of one process.
 
     Args:
         recorder: hears of each copy's attempt.

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from contracts.events import Pairing
 from contracts.tasks import Task
-from gateway.state.packages import ServedModel
+from gateway.packages import ServedModel
 from preprocess.heads import best
 
 _DIGITS = 6  # of a distance in an event

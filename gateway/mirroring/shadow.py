@@ -1,13 +1,13 @@
 """Shadow traffic: copies of answered requests for a version on trial, out of spare capacity alone.
 
-``attempts.py`` offers each request that stable has answered. A copy waits here until neither the
-engine nor this process has anything better to do, then it is sent (``copies.py``). Whatever is
-short, copies are what is dropped, and counted by reason. Nothing here is awaited by a request, and
-nothing that goes wrong here reaches a caller.
+Each request that stable has answered is offered here. Its copy waits until an engine idles and this
+process has time for it, then it is sent (``mirrored.py``). Where anything is short, copies are
+dropped and counted by reason. No request waits for anything here, and no failure here reaches a
+caller.
 
-How it stays out of the callers' way: a copy is sent only while an engine idles and nobody waits; no
-more copies are out than there are engines; and all together they get a fixed share of the engines'
-time and of the event loop's, for a batch that has begun cannot be stopped when a caller comes.
+A copy is sent only while an engine idles and no caller waits, and no more copies are out than there
+are engines. All copies together get a fixed share of the engines' time and of the event loop's,
+because a batch that has begun cannot be stopped when a caller comes.
 """
 
 import asyncio
@@ -22,8 +22,9 @@ from gateway.admission.token_budget import TokenBudget
 from gateway.batching.batcher import Batcher
 from gateway.batching.lag import LoopLag
 from gateway.events.recorder import Recorder
-from gateway.mirroring.mirrored import Answered, Copies
-from gateway.mirroring.token_bucket import EngineShares, Pace, Share
+from gateway.inference.attempt import Answered
+from gateway.mirroring.mirrored import MirroredRequests
+from gateway.mirroring.token_bucket import EngineBuckets, MirrorLimits, TokenBucket
 from gateway.routing.routes import Shadow
 from gateway.telemetry.metrics import Metrics
 
@@ -64,7 +65,7 @@ class Shadows:
         recorder: hears of each copy's attempt.
         metrics: counts copies and drops.
         budget: tokens of requests in flight, read here and never taken.
-        pace: what copies may take.
+        limits: what copies may take.
     """
 
     def __init__(
@@ -72,17 +73,19 @@ class Shadows:
         recorder: Recorder,
         metrics: Metrics,
         budget: TokenBudget,
-        pace: Pace | None = None,
+        limits: MirrorLimits | None = None,
     ) -> None:
-        self._copies = Copies(recorder, metrics)
+        self._mirrored = MirroredRequests(recorder, metrics)
         self._metrics = metrics
         self._budget = budget
-        self._pace = pace = pace or Pace()
+        self._limits = limits = limits or MirrorLimits()
         self._lag = LoopLag()
         self._waiting: deque[_Copy] = deque()
         self._tokens = 0
-        self._engines = EngineShares(pace.engine_share, pace.burst_seconds)
-        self._texts = Share(pace.texts_per_second, pace.texts_per_second * pace.burst_seconds)
+        self._engines = EngineBuckets(limits.engine_share, limits.burst_seconds)
+        self._texts = TokenBucket(
+            limits.texts_per_second, limits.texts_per_second * limits.burst_seconds
+        )
         self._tasks: dict[asyncio.Task[None], str] = {}  # and the package that each is for
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
@@ -102,7 +105,7 @@ class Shadows:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._copies.close()
+        self._mirrored.close()
 
     @property
     def waiting(self) -> int:
@@ -139,8 +142,8 @@ class Shadows:
 
     def _take(self, copy: _Copy) -> None:
         full = (
-            len(self._waiting) >= self._pace.waiting
-            or self._tokens + copy.tokens > self._pace.waiting_tokens
+            len(self._waiting) >= self._limits.waiting
+            or self._tokens + copy.tokens > self._limits.waiting_tokens
         )
         if self._waiting and full:
             self._metrics.shadow_dropped(copy.answered.call.endpoint, Drop.FULL)
@@ -154,7 +157,7 @@ class Shadows:
         while self._waiting:
             now = monotonic()
             copy = self._waiting[0]
-            late = now >= copy.offered + self._pace.patience_seconds
+            late = now >= copy.offered + self._limits.patience_seconds
             reason = self._obstacle(copy, now)
             if reason is None:
                 self._send(self._pop())
@@ -163,7 +166,7 @@ class Shadows:
             else:
                 if self._timer is None:
                     loop = asyncio.get_running_loop()
-                    self._timer = loop.call_later(self._pace.look_seconds, self._look)
+                    self._timer = loop.call_later(self._limits.look_seconds, self._look)
                 return
 
     def _look(self) -> None:
@@ -175,7 +178,7 @@ class Shadows:
         candidate = copy.batchers.get(copy.shadow.target.model.ref.package)
         if candidate is None or not candidate.serves:
             return Drop.NOT_LOADED
-        if self._lag.seconds() > self._pace.most_lag_seconds or not self._budget.half_empty:
+        if self._lag.seconds() > self._limits.most_lag_seconds or not self._budget.half_empty:
             return Drop.GATEWAY_BUSY
         stable = copy.batchers.get(copy.answered.model.ref.package)
         engines = _engines(candidate)
@@ -215,7 +218,9 @@ class Shadows:
 
     async def _run(self, copy: _Copy, batcher: Batcher) -> None:
         try:
-            await self._copies.run(copy.answered, copy.shadow.target, batcher, copy.timeout_seconds)
+            await self._mirrored.run(
+                copy.answered, copy.shadow.target, batcher, copy.timeout_seconds
+            )
         except asyncio.CancelledError:
             self._metrics.shadow_dropped(copy.answered.call.endpoint, Drop.STOPPING)
             raise

@@ -1,6 +1,6 @@
-"""What copies of requests may take of the engines' time and of this process's.
+"""What mirrored requests may take of the engines' time and of this process's.
 
-``shadow.py`` asks before it sends one. Pure: the time is passed in.
+Pure: the time is passed in.
 """
 
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ _MOST_PACKAGES = 64  # what is beyond are rollouts long gone
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class MirrorLimits:
     """What copies may take.
 
     Attributes:
@@ -33,8 +33,8 @@ class Pace:
     look_seconds: float = 0.005
 
 
-class Share:
-    """A leaky bucket: who has overdrawn it waits until it has filled up again.
+class TokenBucket:
+    """A token bucket that may be overdrawn once: nothing more is taken until it is positive again.
 
     Args:
         rate: units a second.
@@ -54,11 +54,11 @@ class Share:
         return self._level > 0
 
     def take(self, units: float) -> None:
-        """Takes units, if need be those of the future."""
+        """Takes units, below zero if need be."""
         self._level -= units
 
 
-class EngineShares:
+class EngineBuckets:
     """A share of the time of each engine that holds a package, however many there are by now.
 
     Args:
@@ -69,7 +69,7 @@ class EngineShares:
     def __init__(self, share: float, burst_seconds: float) -> None:
         self._share = share
         self._burst = share * burst_seconds
-        self._of_one: dict[str, Share] = {}  # engine, by package
+        self._of_one: dict[str, TokenBucket] = {}  # engine, by package
 
     def open(self, package: str, now: float) -> bool:
         """Whether a package's engines have time for a copy."""
@@ -79,10 +79,10 @@ class EngineShares:
         """Takes engine time from so many engines alike."""
         self._of(package).take(seconds / engines)
 
-    def _of(self, package: str) -> Share:
+    def _of(self, package: str) -> TokenBucket:
         share = self._of_one.get(package)
         if share is None:
             if len(self._of_one) >= _MOST_PACKAGES:
                 self._of_one.clear()
-            share = self._of_one[package] = Share(self._share, self._burst)
+            share = self._of_one[package] = TokenBucket(self._share, self._burst)
         return share

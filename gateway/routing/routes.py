@@ -24,10 +24,10 @@ from gateway.errors import (
     UnknownEndpointError,
     UnknownVersionError,
 )
+from gateway.packages import ServedModel
 from gateway.routing.split import Split, below
-from gateway.state.controller_heartbeat import CANDIDATES
-from gateway.state.packages import ServedModel
 
+CANDIDATES = (Arm.CANARY, Arm.SHADOW)
 _SPLIT_ORDER = (Arm.CANARY, Arm.STABLE, Arm.CONTROL)
 # Who answers where one failed. A version that was promoted is on trial until its bake is over.
 _STANDS_IN = {Arm.CANARY: Arm.STABLE, Arm.STABLE: Arm.CONTROL, Arm.CONTROL: Arm.STABLE}

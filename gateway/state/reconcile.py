@@ -25,11 +25,11 @@ from gateway.batching.lag import LoopLag
 from gateway.calls import EndpointView
 from gateway.engine.fleet import Fleet
 from gateway.inference.handler import Serving
+from gateway.packages import PackageError, PackageSource, ServedModel
 from gateway.routing.routes import EndpointRoutes, RoutingTable, build_table
 from gateway.state.controller_heartbeat import ControllerSigns, has_candidate, withheld
 from gateway.state.kept import Keeper
 from gateway.state.load_backoff import Opening
-from gateway.state.packages import PackageError, PackageSource, ServedModel
 from gateway.state.sources import Sources
 
 log = logging.getLogger(__name__)

@@ -29,7 +29,7 @@ from gateway.errors import (
     RateLimitedError,
     TooLargeError,
 )
-from gateway.state.packages import ServedModel
+from gateway.packages import ServedModel
 from gateway.telemetry.instruments import Cell, Counter, Histogram, HistogramCell
 
 _SECONDS = (

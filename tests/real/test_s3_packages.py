@@ -12,7 +12,7 @@ from real_object_store import BUCKET, ObjectStore
 from registry_fakes import manifest
 
 from contracts.manifest import MODEL_ONNX, Manifest, PackageFile
-from gateway.state.packages import PackageError, StorePackages
+from gateway.packages import PackageError, StorePackages
 from registry.conversions import ConversionIndex
 from registry.gc import collect
 from registry.store import PackageStore, StoreUnavailableError, digest

@@ -30,8 +30,8 @@ class Behind:
     def app(self) -> Application:
         """The application; made once, with its documentation."""
         desk = None if self.receipts is None else FeedbackDesk(self.receipts, self.recorder)
-        front = Front(self.predictor, self.keys, self.recorder, self.metrics, desk)
-        return create_app(front, self.limits)
+        front = Front(self.predictor, self.keys, self.recorder, self.metrics)
+        return create_app(front, self.limits, desk)
 
 
 @asynccontextmanager

@@ -34,7 +34,7 @@ from gateway.engine.errors import (
     EngineUnavailableError,
 )
 from gateway.engine.protocol import Work
-from gateway.state.packages import ServedModel, open_package
+from gateway.packages import ServedModel, open_package
 
 LABELS = ("negative", "positive")
 WORDS = tuple(f"w{number}" for number in range(50))

@@ -18,9 +18,9 @@ from gateway.inference.handler import Handler, Serving
 from gateway.inference.observations import Hooks, Preprocessor
 from gateway.inference.receipts import Receipts
 from gateway.mirroring.shadow import Shadows
-from gateway.mirroring.token_bucket import Pace
+from gateway.mirroring.token_bucket import MirrorLimits
+from gateway.packages import ServedModel
 from gateway.routing.routes import RoutingTable, build_table
-from gateway.state.packages import ServedModel
 from gateway.telemetry.metrics import Metrics
 
 ONE, TWO = model_of("1"), model_of("2")
@@ -60,7 +60,7 @@ class World:
 async def world_of(
     endpoint: ModelEndpoint,
     engine: ObedientEngine | None = None,
-    pace: Pace | None = None,
+    limits: MirrorLimits | None = None,
     *,
     more: tuple[ServedModel, ...] = (),
     receipts: Receipts | None = None,
@@ -71,7 +71,7 @@ async def world_of(
     fleet = Fleet(lambda _: engine, ahead=2)
     fleet.set_addresses(["t:1"])
     recorder, metrics, budget, spans = MemoryRecorder(), Metrics(), TokenBudget(100_000), Spans()
-    shadows = Shadows(recorder, metrics, budget, pace)
+    shadows = Shadows(recorder, metrics, budget, limits)
     handler = Handler(
         recorder,
         metrics,

@@ -17,8 +17,8 @@ from contracts.loading import CostPoint, LoadedModel, LoaderReport
 from contracts.model import ModelRef
 from gateway.engine.fleet import Fleet
 from gateway.inference.handler import Serving
+from gateway.packages import PackageError, ServedModel
 from gateway.state.kept import Keeper
-from gateway.state.packages import PackageError, ServedModel
 from gateway.state.reconcile import Reconciler
 from gateway.state.sources import Sources
 

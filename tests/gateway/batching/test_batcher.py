@@ -19,7 +19,7 @@ from gateway.engine.errors import EngineModelError, EngineProcessGoneError
 from gateway.engine.fleet import Fleet
 from gateway.engine.protocol import Work
 from gateway.errors import DeadlineExceededError, ModelFailedError, ModelUnavailableError
-from gateway.state.packages import ServedModel
+from gateway.packages import ServedModel
 
 
 class Meter:

@@ -13,8 +13,8 @@ from contracts.events import Latency, PredictionEvent, StatisticSpec, decode
 from contracts.rollout import StatisticKind
 from contracts.rollout import StatisticSpec as Declaration
 from gateway.events.buffer import EventBuffer
-from gateway.events.outbox import Outbox
-from gateway.inference.observations import GROUP, MOST_VALUES, State, declared_by, find_hooks
+from gateway.events.outbox import Outbox, declared_by
+from gateway.inference.observations import GROUP, MOST_VALUES, State, find_hooks
 from gateway.telemetry.metrics import Metrics
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from contracts.tasks import Task
 from gateway.mirroring.pairing import pair
-from gateway.state.packages import ServedModel
+from gateway.packages import ServedModel
 
 ONE, TWO = model_of("1"), model_of("2")
 

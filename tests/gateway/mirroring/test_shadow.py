@@ -12,12 +12,14 @@ from contracts.endpoint import Arm
 from contracts.events import PredictionEvent
 from gateway.engine.errors import EngineModelError
 from gateway.errors import ModelFailedError
-from gateway.mirroring.mirrored import Answered
-from gateway.mirroring.token_bucket import Pace
+from gateway.inference.attempt import Answered
+from gateway.mirroring.token_bucket import MirrorLimits
 
 SHADOWED = endpoint_of(ONE.ref, shadow=TWO.ref, rollout="r")
 # No share is ever used up, and the timers of a busy machine are no lag.
-EAGER = Pace(engine_share=1e6, texts_per_second=1e6, most_lag_seconds=60, patience_seconds=60)
+EAGER = MirrorLimits(
+    engine_share=1e6, texts_per_second=1e6, most_lag_seconds=60, patience_seconds=60
+)
 
 
 async def at_rest(world: World) -> None:
@@ -38,7 +40,7 @@ def dropped(world: World) -> dict[str, float]:
 
 
 async def test_a_copy_is_answered_by_the_candidate_compared_and_told() -> None:
-    async with world_of(SHADOWED, pace=EAGER) as world:
+    async with world_of(SHADOWED, limits=EAGER) as world:
         call = call_of("w1 w2", "w3", sticky_key="ann")
         answer = await world.handler.predict(call)
         await at_rest(world)
@@ -57,7 +59,7 @@ async def test_a_copy_is_answered_by_the_candidate_compared_and_told() -> None:
 
 
 async def test_callers_figures_are_of_callers_alone() -> None:
-    async with world_of(SHADOWED, pace=EAGER) as world:
+    async with world_of(SHADOWED, limits=EAGER) as world:
         await world.handler.predict(call_of("w1"))
         await at_rest(world)
         text = world.metrics.render().decode()
@@ -115,7 +117,7 @@ async def test_only_what_stable_answered_is_copied() -> None:
 
 async def test_the_share_of_copies_is_by_request_id() -> None:
     endpoint = endpoint_of(ONE.ref, shadow=TWO.ref, shadowed=30, rollout="r")
-    async with world_of(endpoint, pace=EAGER) as world:
+    async with world_of(endpoint, limits=EAGER) as world:
         for number in range(200):
             await world.handler.predict(call_of("w1", request_id=f"request-{number}"))
             await at_rest(world)
@@ -153,7 +155,7 @@ def offer(world: World, request_id: str) -> None:
 
 
 async def test_copies_are_dropped_first_when_the_gateway_has_enough_to_do() -> None:
-    async with world_of(SHADOWED, pace=EAGER) as world:
+    async with world_of(SHADOWED, limits=EAGER) as world:
         world.budget.reserve("other", 50_001, 100_000)
         await world.handler.predict(call_of("w1"))
         assert dropped(world) == {"gateway_busy": 1.0}
@@ -169,8 +171,8 @@ async def test_copies_for_a_candidate_that_nobody_holds_are_dropped() -> None:
 async def test_what_waits_is_bounded_in_copies_and_in_tokens() -> None:
     held = ObedientEngine(held=asyncio.Event())
     engine = ObedientEngine(others={TWO.name: held})
-    pace = replace(EAGER, waiting=3, waiting_tokens=20)
-    async with world_of(SHADOWED, engine, pace) as world:
+    limits = replace(EAGER, waiting=3, waiting_tokens=20)
+    async with world_of(SHADOWED, engine, limits) as world:
         for number in range(5):  # one is out, three wait, one is too many
             await world.handler.predict(call_of("w1", request_id=f"a{number}"))
         assert dropped(world) == {"sent": 1.0, "full": 1.0}
@@ -197,11 +199,11 @@ async def test_a_copy_that_finds_no_idle_engine_in_time_is_dropped() -> None:
 
 
 @pytest.mark.parametrize(
-    "pace", [replace(EAGER, engine_share=1e-6), replace(EAGER, texts_per_second=1e-3)]
+    "limits", [replace(EAGER, engine_share=1e-6), replace(EAGER, texts_per_second=1e-3)]
 )
-async def test_copies_get_their_share_and_no_more(pace: Pace) -> None:
-    pace = replace(pace, patience_seconds=0)
-    async with world_of(SHADOWED, pace=pace) as world:
+async def test_copies_get_their_share_and_no_more(limits: MirrorLimits) -> None:
+    limits = replace(limits, patience_seconds=0)
+    async with world_of(SHADOWED, limits=limits) as world:
         for number in range(10):
             await world.handler.predict(call_of("w1", request_id=str(number)))
             await at_rest(world)
@@ -226,7 +228,7 @@ async def test_what_waits_or_is_out_at_the_end_is_counted() -> None:
 async def test_a_candidate_with_another_tokeniser_gets_its_own_tokens() -> None:
     short = model_of("3", buckets=(4,))
     endpoint = endpoint_of(ONE.ref, shadow=short.ref, rollout="r")
-    async with world_of(endpoint, pace=EAGER, more=(short,)) as world:
+    async with world_of(endpoint, limits=EAGER, more=(short,)) as world:
         await world.handler.predict(call_of(text_of(9)))
         await at_rest(world)
     primary, copy = world.recorder.events

@@ -8,8 +8,8 @@ from gateway_world import endpoint_of, model_of
 from contracts.endpoint import Arm, ModelEndpoint
 from contracts.model import ModelRef
 from gateway.errors import ModelUnavailableError, UnknownEndpointError, UnknownVersionError
+from gateway.packages import ServedModel
 from gateway.routing.routes import RoutingTable, build_table
-from gateway.state.packages import ServedModel
 
 ONE, TWO = model_of("1"), model_of("2")
 

@@ -20,7 +20,7 @@ from gateway.app import create_app
 from gateway.engine.fleet import Fleet
 from gateway.http.limits import HttpLimits
 from gateway.inference.handler import Handler, Serving
-from gateway.state.packages import ServedModel, open_package
+from gateway.packages import ServedModel, open_package
 from gateway.state.reconcile import Reconciler
 from gateway.state.sources import Sources
 from gateway.telemetry.metrics import Metrics
@@ -81,7 +81,7 @@ async def gateway() -> AsyncIterator[httpx.AsyncClient]:
         meter=metrics,
         serve=serve,
     )
-    front = Front(handler, FakeKeys(), FakeRecorder(), FakeMetrics(), None)
+    front = Front(handler, FakeKeys(), FakeRecorder(), FakeMetrics())
     transport = httpx.ASGITransport(create_app(front, HttpLimits()))
     reconciler.start()
     async with (

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from fake_kubernetes import NAMESPACE, fake_kubernetes
 
-from gateway.admission.peers import LIVE_SECONDS, HeartbeatFolder, ReadyPods, follow, peer_source
 from gateway.admission.rate_limits import RateLimits
 from gateway.settings import Settings
 from gateway.state.cluster import ClusterSource
+from gateway.state.peers import LIVE_SECONDS, HeartbeatFolder, ReadyPods, follow, peer_source
 from service.cluster import slices
 from service.cluster.client import KubernetesClient
 from service.cluster.errors import AccessError

@@ -1,4 +1,4 @@
-"""How many gateways there are, for what they share: the rates of keys (``rates.py``).
+"""How many gateways there are, for what they share: the rates of keys.
 
 In a cluster these are the ready pods of the gateways' Service, as Kubernetes' EndpointSlices list
 them; on one machine, the files in a folder that each gateway touches every two seconds. A source

@@ -8,7 +8,7 @@ from gateway_world import manifest_of, model_of, tokenizer_json
 
 from contracts.manifest import MANIFEST, TOKENIZER, Manifest
 from contracts.model import ModelRef
-from gateway.state.packages import PackageError, StorePackages, open_package
+from gateway.packages import PackageError, StorePackages, open_package
 from preprocess.errors import EngineOutputError
 
 
