@@ -112,6 +112,9 @@ class Arm(StrEnum):
     CONTROL = "control"  # the version before, which keeps a few callers through the bake
 
 
+CANDIDATES = (Arm.CANARY, Arm.SHADOW)  # arms of a version that is not promoted yet
+
+
 class Route(_Part):
     """One arm of the routing table; the weights of stable, canary and control sum to 100.
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from contracts.endpoint import Arm, ModelEndpoint, Route
+from contracts.endpoint import CANDIDATES, Arm, ModelEndpoint, Route
 from contracts.model import ModelRef
 from gateway.errors import (
     RETRY_AFTER_SECONDS,
@@ -27,7 +27,6 @@ from gateway.errors import (
 from gateway.packages import ServedModel
 from gateway.routing.split import Split, below
 
-CANDIDATES = (Arm.CANARY, Arm.SHADOW)
 _SPLIT_ORDER = (Arm.CANARY, Arm.STABLE, Arm.CONTROL)
 # Who answers where one failed. A version that was promoted is on trial until its bake is over.
 _STANDS_IN = {Arm.CANARY: Arm.STABLE, Arm.STABLE: Arm.CONTROL, Arm.CONTROL: Arm.STABLE}

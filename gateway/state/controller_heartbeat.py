@@ -10,8 +10,7 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
 from contracts.controller import LEAST_PATIENCE_SECONDS, ControllerBeat
-from contracts.endpoint import ModelEndpoint
-from gateway.routing.routes import CANDIDATES
+from contracts.endpoint import CANDIDATES, ModelEndpoint
 
 _WRONG_SECONDS = 60.0  # that two machines' clocks may be apart
 
