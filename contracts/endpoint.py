@@ -125,6 +125,11 @@ class Route(_Part):
     ref: ModelRef
     weight: float = Field(ge=0, le=100, description="percent of callers")
 
+    @classmethod
+    def all_callers(cls, ref: ModelRef) -> "Route":
+        """The one route of a version that has all callers."""
+        return cls(arm=Arm.STABLE, ref=ref, weight=100)
+
 
 class Phase(StrEnum):
     """Where the endpoint's newest version is on its way."""

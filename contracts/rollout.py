@@ -277,6 +277,15 @@ class RolloutState(_Part):
     outcome: Outcome | None = None
     reason: str = ""
 
+    @property
+    def figures(self) -> dict[str, float]:
+        """The figures of the checks under ``<check>.<figure>``, for a line of history."""
+        return {
+            f"{check.name}.{name}": value
+            for check in self.checks
+            for name, value in check.figures.items()
+        }
+
 
 # What a person asks of a rollout
 

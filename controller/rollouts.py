@@ -1,7 +1,7 @@
 """Joins the rollout machine, its judge and the statistics into what the registry asks for.
 
-Called by the registry's controller in each pass, for each endpoint, in a thread. It gathers what
-the machine must see and hands on what it says; it decides nothing and keeps nothing.
+It gathers what the machine must see and hands on what it says; it decides nothing and keeps
+nothing. Both calls may block, and are made in a thread.
 """
 
 import json
@@ -21,8 +21,7 @@ from measures.counting import Counting
 from registry.rollouts import Surroundings
 from registry.store import PackageStore, StoreError, StoreUnavailableError
 from rollout import machine, report
-from rollout.judging import Judge
-from rollout.seen import Seen
+from rollout.context import Judge, Observation
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +53,7 @@ class JoinedRollouts:
 
     def advance(self, endpoint: ModelEndpoint, around: Surroundings, now: float) -> ModelEndpoint:
         """The endpoint with its next status, and without the commands that were answered."""
-        seen = Seen(
+        observed = Observation(
             loaded=around.loaded,
             failures=around.failures,
             target=around.target,
@@ -63,7 +62,7 @@ class JoinedRollouts:
             commands=commands.waiting(endpoint.metadata.annotations),
         )
         spec, before = endpoint.spec.rollout, endpoint.status
-        status = machine.advance(spec, before, seen, now, self._judge)
+        status = machine.advance(spec, before, observed, now, self._judge)
         if status != before:
             _refuse_unreadable(status)
         return commands.without_answered(endpoint.model_copy(update={"status": status}))

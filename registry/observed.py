@@ -1,6 +1,6 @@
 """What the controller sees of an endpoint's surroundings, and what a plan makes of it.
 
-Values alone: gathered by ``controller.py``, read by ``plan.py`` and ``transitions.py``.
+Values alone.
 """
 
 from collections.abc import Mapping

@@ -1,6 +1,6 @@
 """The endpoint's next status, as a pure function of what is: no clock, no network, no file.
 
-Called by the controller in each pass, for each endpoint. It brings the newest good version as far
+It brings the newest good version as far
 as ``Loaded`` on every Triton. The first one gets all traffic then, and so does each under the
 strategy ``direct``; from there on all others are a rollout's (``rollouts.py``), and while one goes
 on before its promotion nothing here moves. A version at fault is rejected and never tried again
@@ -8,7 +8,6 @@ under the same options; a fault of the environment blocks and is tried again. Be
 two calls changes nothing: everything it needs to go on is in the status and in what is observed.
 """
 
-from contracts import rejections
 from contracts.endpoint import (
     AliasVersion,
     Candidate,
@@ -20,8 +19,15 @@ from contracts.endpoint import (
 )
 from contracts.loading import LoaderReport
 from contracts.model import ModelRef
-from contracts.rollout import Strategy
-from registry import transitions
+from contracts.rollout import Outcome, Strategy
+from contracts.status_events import (
+    Prepared,
+    Rejected,
+    Served,
+    applied,
+    is_passed_over,
+    rejection_of,
+)
 from registry.job import Failed, Progress, Signature
 from registry.observed import Decision, Observed, Package, Version
 
@@ -38,6 +44,9 @@ _PREPARING = frozenset(
     }
 )
 _ENDED = frozenset({Phase.REJECTED, Phase.ROLLED_BACK})
+
+FIRST_RETRY_SECONDS = 5.0
+LAST_RETRY_SECONDS = 300.0
 
 
 def plan(
@@ -57,7 +66,7 @@ def plan(
         now: unix time, seconds.
         keep_seconds: how long the previous stable version stays loaded.
     """
-    return _next(spec, transitions.retired(status, now, keep_seconds), seen, now)
+    return _next(spec, _retired(status, now, keep_seconds), seen, now)
 
 
 def chosen(spec: EndpointSpec, status: EndpointStatus, seen: Observed) -> Version | None:
@@ -75,6 +84,11 @@ def chosen(spec: EndpointSpec, status: EndpointStatus, seen: Observed) -> Versio
         return next((item for item in newer if _may_follow(status, item)), None)
     named = _wanted(spec, seen)
     return named if named is not None and _good(status, named) else None
+
+
+def retry_seconds(attempts: int) -> float:
+    """The wait after so many faults of the environment in a row: doubles from 5 s to 5 minutes."""
+    return min(LAST_RETRY_SECONDS, FIRST_RETRY_SECONDS * 2.0 ** min(attempts - 1, 16))
 
 
 def numbered(seen: Observed, number: str) -> Version | None:
@@ -132,11 +146,11 @@ def _lost(status: EndpointStatus, seen: Observed) -> Version | None:
 
 def _good(status: EndpointStatus, version: Version) -> bool:
     options = filter(None, (version.options, version.earlier))
-    return all(rejections.of(status, version.number, item) is None for item in options)
+    return all(rejection_of(status, version.number, item) is None for item in options)
 
 
 def _may_follow(status: EndpointStatus, version: Version) -> bool:
-    return _good(status, version) and not rejections.is_passed_over(status, version.number)
+    return _good(status, version) and not is_passed_over(status, version.number)
 
 
 def _settled(status: EndpointStatus, target: Version, seen: Observed) -> bool:
@@ -173,13 +187,13 @@ def _idle(spec: EndpointSpec, status: EndpointStatus, seen: Observed) -> Endpoin
     if shown is not None and status.rollout is not None and shown.phase not in _PREPARING:
         return status  # the version that is in its bake
     if newest is None:
-        return transitions.showing(status, None)
-    rejection = rejections.of(status, newest.number, newest.options)
+        return _showing(status, None)
+    rejection = rejection_of(status, newest.number, newest.options)
     if rejection is None:
-        return transitions.showing(status, None)
+        return _showing(status, None)
     if shown is not None and shown.version == newest.number and shown.phase in _ENDED:
         return status
-    return transitions.showing(
+    return _showing(
         status,
         Candidate(
             version=newest.number,
@@ -197,27 +211,23 @@ def _converting(
     waits = candidate.retry_at is not None and now < candidate.retry_at
     if isinstance(job, Failed) and (job.by_version or not waits):  # else it is on record already
         return Decision(
-            transitions.rejected(status, target, job.reason, now)
+            _rejected(status, target, job.reason, now)
             if job.by_version
-            else transitions.blocked(status, candidate, job.reason, now)
+            else _blocked(status, candidate, job.reason, now)
         )
     if isinstance(job, Progress):
         moved = candidate.model_copy(update={"phase": job.phase, "reason": job.message})
         moved = moved.model_copy(update={"retry_at": None})
-        return Decision(transitions.with_candidate(status, moved, now), convert=target)
+        return Decision(_prepared(status, moved, now), convert=target)
     if waits:
-        return Decision(transitions.with_candidate(status, candidate, now))
+        return Decision(_prepared(status, candidate, now))
     if seen.fault:
-        return Decision(transitions.blocked(status, candidate, seen.fault, now))
+        return Decision(_blocked(status, candidate, seen.fault, now))
     if seen.busy:
         reason = "waits for the conversion of another version"
-        return Decision(
-            transitions.with_candidate(
-                status, transitions.in_phase(candidate, Phase.WAITING, reason), now
-            )
-        )
-    begun = transitions.in_phase(candidate, Phase.CONVERTING).model_copy(update={"retry_at": None})
-    return Decision(transitions.with_candidate(status, begun, now), convert=target)
+        return Decision(_prepared(status, _in_phase(candidate, Phase.WAITING, reason), now))
+    begun = _in_phase(candidate, Phase.CONVERTING).model_copy(update={"retry_at": None})
+    return Decision(_prepared(status, begun, now), convert=target)
 
 
 def _loading(
@@ -232,11 +242,9 @@ def _loading(
 ) -> EndpointStatus:
     if status.stable is not None and seen.stable is None and (seen.fault or not seen.stable_gone):
         reason = seen.fault or "the stable version's package can't be read"
-        return transitions.with_candidate(
-            status, transitions.in_phase(candidate, Phase.BLOCKED, reason), now
-        )
+        return _prepared(status, _in_phase(candidate, Phase.BLOCKED, reason), now)
     if clash := incompatible(_relied_on(status, seen, package), package.signature):
-        return transitions.rejected(status, target, clash, now)
+        return _rejected(status, target, clash, now)
     failures = [
         failure
         for loader in seen.loaders
@@ -246,22 +254,18 @@ def _loading(
     at_fault = next((failure for failure in failures if failure.by_version), None)
     if at_fault is not None:
         reason = f"Triton refused it: {at_fault.reason}"
-        return transitions.rejected(status, target, reason, now, refused=package.ref)
-    named = transitions.named(status, package)
+        return _rejected(status, target, reason, now, refused=package.ref)
+    named = _named(status, package)
     update = {"ref": package.ref, "attempts": 0, "retry_at": None}
     candidate = candidate.model_copy(update=update)
     if held_by_all(seen.loaders, package.ref):
         return _loaded(spec, named, candidate, package, now)
     if failures:
-        return transitions.with_candidate(
-            named, transitions.in_phase(candidate, Phase.BLOCKED, failures[0].reason), now
-        )
+        return _prepared(named, _in_phase(candidate, Phase.BLOCKED, failures[0].reason), now)
     reason = (
         "" if seen.loaders else "no loader has given a sign of life: is Triton's loader running?"
     )
-    return transitions.with_candidate(
-        named, transitions.in_phase(candidate, Phase.LOADING, reason), now
-    )
+    return _prepared(named, _in_phase(candidate, Phase.LOADING, reason), now)
 
 
 def _relied_on(status: EndpointStatus, seen: Observed, package: Package) -> Signature | None:
@@ -284,12 +288,10 @@ def _loaded(
     """
     at_once = status.stable is None or spec.rollout.strategy is Strategy.DIRECT
     if at_once and status.rollout is None:
-        return transitions.promoted(status, package, now)
+        return applied(status, Served(now, package.ref, package.signature.task))
     baking = status.rollout
     reason = f"waits for the end of version {baking.candidate.version}'s bake" if baking else ""
-    return transitions.with_candidate(
-        status, transitions.in_phase(candidate, Phase.LOADED, reason), now
-    )
+    return _prepared(status, _in_phase(candidate, Phase.LOADED, reason), now)
 
 
 def held_by_all(loaders: tuple[LoaderReport, ...], ref: ModelRef) -> bool:
@@ -310,3 +312,74 @@ def incompatible(stable: Signature | None, new: Signature) -> str:
     if stable.dimension != new.dimension:
         return f"its dimension is {new.dimension}, the stable version's is {stable.dimension}"
     return ""
+
+
+# The status of a version on its way
+
+
+def _named(status: EndpointStatus, package: Package) -> EndpointStatus:
+    """With the package among those that every Triton must hold."""
+    if package.ref in status.packages:
+        return status
+    return status.model_copy(update={"packages": (*status.packages, package.ref)})
+
+
+def _prepared(status: EndpointStatus, candidate: Candidate, now: float) -> EndpointStatus:
+    return applied(status, Prepared(now, candidate))
+
+
+def _rejected(
+    status: EndpointStatus,
+    target: Version,
+    reason: str,
+    now: float,
+    *,
+    refused: ModelRef | None = None,
+) -> EndpointStatus:
+    return applied(status, Rejected(now, target.number, target.options, reason, refused=refused))
+
+
+def _blocked(
+    status: EndpointStatus, candidate: Candidate, reason: str, now: float
+) -> EndpointStatus:
+    """With a candidate that waits longer after each fault of the environment in a row."""
+    attempts = candidate.attempts + 1
+    update = {"attempts": attempts, "retry_at": now + retry_seconds(attempts)}
+    return _prepared(
+        status, _in_phase(candidate, Phase.BLOCKED, reason).model_copy(update=update), now
+    )
+
+
+def _in_phase(candidate: Candidate, phase: Phase, reason: str = "") -> Candidate:
+    """The candidate in another phase."""
+    return candidate.model_copy(update={"phase": phase, "reason": reason})
+
+
+def _showing(status: EndpointStatus, shown: Candidate | None) -> EndpointStatus:
+    """With what to show where nothing is on its way: a rejected version, or nothing."""
+    return status if status.candidate == shown else status.model_copy(update={"candidate": shown})
+
+
+def _retired(status: EndpointStatus, now: float, keep_seconds: float) -> EndpointStatus:
+    """Without the packages that nothing needs and whose time to stay has passed."""
+    serving = [line.at for line in status.history if line.phase is Phase.SERVING]
+    if serving and now - serving[-1] < keep_seconds:
+        return status
+    needed = _needed(status, now, keep_seconds)
+    packages = tuple(ref for ref in status.packages if ref in needed)
+    return status.model_copy(update={"packages": packages})
+
+
+def _needed(status: EndpointStatus, now: float, keep_seconds: float) -> set[ModelRef]:
+    """What is routed, on its way, judged, or may be gone back to."""
+    needed = {route.ref for route in status.routes}
+    if status.candidate is not None and status.candidate.ref is not None:
+        needed.add(status.candidate.ref)
+    if status.rollout is not None:
+        needed |= {status.rollout.candidate, status.rollout.stable}
+    last = status.last_rollout
+    if last is not None and last.outcome is Outcome.SETTLED:
+        settled_at = last.ended_at or 0.0
+        if now - settled_at < keep_seconds:  # for an undo
+            needed.add(last.stable)
+    return needed

@@ -1,13 +1,12 @@
 """Answers what people ask of a rollout: does it, or refuses with a reason.
 
-Called by ``machine.py`` at the start of each pass. Each command is answered once, known by its id
+Each command is answered once, known by its id
 in ``status.commands``; the oldest comes first. It never waits: what can't be done now is refused.
 """
 
 from collections.abc import Callable, Iterable
 
-from contracts import rejections
-from contracts.endpoint import EndpointStatus, Phase, Transition
+from contracts.endpoint import EndpointStatus, Phase
 from contracts.model import ModelRef
 from contracts.rollout import (
     COMMANDS_LIMIT,
@@ -17,8 +16,16 @@ from contracts.rollout import (
     RolloutState,
     Verb,
 )
-from rollout import history, moves
-from rollout.seen import Moment
+from contracts.status_events import (
+    Answered,
+    Noted,
+    RetryAllowed,
+    applied,
+    is_passed_over,
+    is_rejected,
+)
+from rollout import status_updates
+from rollout.context import ReconcileContext
 
 
 class _RefusedError(Exception):
@@ -26,14 +33,14 @@ class _RefusedError(Exception):
 
 
 _Done = tuple[EndpointStatus, str]
-_Handler = Callable[[EndpointStatus, Command, Moment], _Done]
+_Handler = Callable[[EndpointStatus, Command, ReconcileContext], _Done]
 
 
-def answered(status: EndpointStatus, moment: Moment) -> EndpointStatus:
+def answered(status: EndpointStatus, context: ReconcileContext) -> EndpointStatus:
     """With each command that waits done or refused, and the answer noted."""
-    for command in _waiting(status, moment.seen.commands):
+    for command in _waiting(status, context.observed.commands):
         try:
-            status, said = _HANDLERS[command.verb](status, command, moment)
+            status, said = _HANDLERS[command.verb](status, command, context)
         except _RefusedError as refusal:
             accepted, said = False, str(refusal)
         else:
@@ -46,7 +53,7 @@ def answered(status: EndpointStatus, moment: Moment) -> EndpointStatus:
             accepted=accepted,
             said=said,
         )
-        status = history.with_answer(status, outcome)
+        status = applied(status, Answered(outcome))
     return status
 
 
@@ -70,20 +77,20 @@ def _waiting(status: EndpointStatus, commands: Iterable[Command]) -> list[Comman
 # One verb a function
 
 
-def _promote(status: EndpointStatus, command: Command, moment: Moment) -> _Done:
+def _promote(status: EndpointStatus, command: Command, context: ReconcileContext) -> _Done:
     state = status.rollout
     if state is not None and state.promoted_at is not None:
         raise _RefusedError(f"version {state.candidate.version} is promoted already")
     if state is None:
-        status, state = _begun(status, command, moment)
+        status, state = _begun(status, command, context)
     _check_version(command, state.candidate.version)
-    if state.candidate not in moment.seen.loaded:
+    if state.candidate not in context.observed.loaded:
         raise _RefusedError(
             f"version {state.candidate.version} is not loaded on every Triton: "
             "callers would get no answer"
         )
     reason = _reason("promoted", command)
-    status = moves.promoted(status, state, moment, reason=reason, by=command.by)
+    status = status_updates.promoted(status, state, context, reason=reason, by=command.by)
     return status, (
         f"version {state.candidate.version} is promoted: it has all callers but the hold-back, "
         "and is watched until the end of its bake"
@@ -91,64 +98,66 @@ def _promote(status: EndpointStatus, command: Command, moment: Moment) -> _Done:
 
 
 def _begun(
-    status: EndpointStatus, command: Command, moment: Moment
+    status: EndpointStatus, command: Command, context: ReconcileContext
 ) -> tuple[EndpointStatus, RolloutState]:
     """A rollout that had not begun yet, for its version waited, e.g. for statistics."""
     candidate = status.candidate
     if candidate is None or candidate.phase in (Phase.REJECTED, Phase.ROLLED_BACK):
         raise _RefusedError("no version is on its way")
     _check_version(command, candidate.version)
-    waiting = moves.waiting(status)
+    waiting = status_updates.waiting(status)
     if waiting is None:
         raise _RefusedError(
             f"version {candidate.version} is {candidate.phase.value}, and its rollout begins "
             "once every Triton holds it; to stay on another one, pin that"
         )
-    status = moves.begun(status, waiting, moment)
+    status = status_updates.begun(status, waiting, context)
     if status.rollout is None:
         raise AssertionError("a rollout that has begun is on")
     return status, status.rollout
 
 
-def _pause(status: EndpointStatus, command: Command, moment: Moment) -> _Done:
+def _pause(status: EndpointStatus, command: Command, context: ReconcileContext) -> _Done:
     state = _going_on(status, command)
     if state.paused_at is not None:
         raise _RefusedError(f"version {state.candidate.version} is paused already")
-    status = moves.with_state(status, moves.paused(state, moment.now))
-    status = _noted(status, state.candidate.version, _reason("paused", command), command, moment)
+    status = status_updates.with_state(status, status_updates.paused(state, context.now))
+    status = _noted(status, state.candidate.version, _reason("paused", command), command, context)
     return status, (
         f"version {state.candidate.version} is paused: weights and deadline stand still; "
         "a check that fails still takes it back"
     )
 
 
-def _resume(status: EndpointStatus, command: Command, moment: Moment) -> _Done:
+def _resume(status: EndpointStatus, command: Command, context: ReconcileContext) -> _Done:
     state = _going_on(status, command)
     if state.paused_at is None:
         raise _RefusedError(f"version {state.candidate.version} is not paused")
-    status = moves.with_state(status, moves.resumed(state, moment.now))
-    status = _noted(status, state.candidate.version, _reason("resumed", command), command, moment)
+    status = status_updates.with_state(status, status_updates.resumed(state, context.now))
+    status = _noted(status, state.candidate.version, _reason("resumed", command), command, context)
     return status, f"version {state.candidate.version} goes on"
 
 
-def _abort(status: EndpointStatus, command: Command, moment: Moment) -> _Done:
+def _abort(status: EndpointStatus, command: Command, context: ReconcileContext) -> _Done:
     state = status.rollout
     if state is None:
-        status, state = _begun(status, command, moment)  # given up before its first step
+        status, state = _begun(status, command, context)  # given up before its first step
     _check_version(command, state.candidate.version)
     if state.promoted_at is not None:
         raise _RefusedError(
             f"version {state.candidate.version} is promoted already: undo takes it back"
         )
     reason = _reason("aborted", command)
-    status = moves.ended(status, state, Outcome.ROLLED_BACK, moment, reason=reason, by=command.by)
+    status = status_updates.ended(
+        status, state, Outcome.ROLLED_BACK, context, reason=reason, by=command.by
+    )
     return status, (
         f"version {state.candidate.version} is rolled back and not tried again; "
         f"all callers are on version {state.stable.version}"
     )
 
 
-def _undo(status: EndpointStatus, command: Command, moment: Moment) -> _Done:
+def _undo(status: EndpointStatus, command: Command, context: ReconcileContext) -> _Done:
     state = status.rollout or status.last_rollout
     if state is None:
         raise _RefusedError("no version was promoted by a rollout: pin the version that you want")
@@ -159,34 +168,36 @@ def _undo(status: EndpointStatus, command: Command, moment: Moment) -> _Done:
         state.outcome is not Outcome.SETTLED or status.stable != state.candidate
     ):
         raise _RefusedError("the last rollout promoted nothing that still serves")
-    if not _is_held(status, state.stable, moment):
+    if not _is_held(status, state.stable, context):
         raise _RefusedError(
             f"version {state.stable.version} is not loaded any more: pin it to bring it back"
         )
     reason = _reason("undone", command)
-    status = moves.ended(status, state, Outcome.REVERTED, moment, reason=reason, by=command.by)
+    status = status_updates.ended(
+        status, state, Outcome.REVERTED, context, reason=reason, by=command.by
+    )
     return status, (
         f"all callers are on version {state.stable.version} again; "
         f"version {state.candidate.version} is not tried again"
     )
 
 
-def _pin(status: EndpointStatus, command: Command, moment: Moment) -> _Done:
+def _pin(status: EndpointStatus, command: Command, context: ReconcileContext) -> _Done:
     if command.version is None:
         raise _RefusedError("pin needs the number of a version")
     said = f"pinned to version {command.version}"
-    status = _noted_on_endpoint(status, said, command, moment)
-    if any(item.version == command.version for item in status.rejected):
+    status = _noted_on_endpoint(status, said, command, context)
+    if is_rejected(status, command.version):
         said += ", which was rejected or rolled back: it gets callers only after retry"
     return status, said
 
 
-def _unpin(status: EndpointStatus, command: Command, moment: Moment) -> _Done:
+def _unpin(status: EndpointStatus, command: Command, context: ReconcileContext) -> _Done:
     said = "not pinned any more"
-    return _noted_on_endpoint(status, said, command, moment), said
+    return _noted_on_endpoint(status, said, command, context), said
 
 
-def _retry(status: EndpointStatus, command: Command, moment: Moment) -> _Done:
+def _retry(status: EndpointStatus, command: Command, context: ReconcileContext) -> _Done:
     if status.rollout is not None:
         raise _RefusedError(
             f"version {status.rollout.candidate.version} is on its way: retry when it has ended"
@@ -194,24 +205,15 @@ def _retry(status: EndpointStatus, command: Command, moment: Moment) -> _Done:
     if not status.rejected:
         raise _RefusedError("no version is rejected")
     version = command.version or status.rejected[-1].version
-    cleared = rejections.cleared(status, version)
-    if cleared == status and rejections.is_passed_over(status, version):
-        raise _RefusedError(
-            f"version {version} is older than the versions whose rejections are on record: "
-            "pin it to try it"
-        )
-    if cleared == status:
+    if not is_rejected(status, version):
+        if is_passed_over(status, version):
+            raise _RefusedError(
+                f"version {version} is older than the versions whose rejections are on record: "
+                "pin it to try it"
+            )
         raise _RefusedError(f"version {version} is not rejected")
-    if status.candidate is not None and status.candidate.version == version:
-        cleared = cleared.model_copy(update={"candidate": None})  # it begins anew
-    line = Transition(
-        at=moment.now,
-        version=version,
-        phase=Phase.WAITING,
-        reason=_reason("may be tried again", command),
-        by=command.by,
-    )
-    status = history.with_line(cleared, line)
+    reason = _reason("may be tried again", command)
+    status = applied(status, RetryAllowed(context.now, version, reason, by=command.by))
     return status, f"version {version} may be tried again, as far as the spec wants it"
 
 
@@ -243,8 +245,8 @@ def _check_version(command: Command, version: str) -> None:
         raise _RefusedError(f"it is version {version} that this is about, not {command.version}")
 
 
-def _is_held(status: EndpointStatus, ref: ModelRef, moment: Moment) -> bool:
-    return ref in status.packages and ref in moment.seen.loaded
+def _is_held(status: EndpointStatus, ref: ModelRef, context: ReconcileContext) -> bool:
+    return ref in status.packages and ref in context.observed.loaded
 
 
 def _reason(done: str, command: Command) -> str:
@@ -253,23 +255,16 @@ def _reason(done: str, command: Command) -> str:
 
 
 def _noted(
-    status: EndpointStatus, version: str, reason: str, command: Command, moment: Moment
+    status: EndpointStatus, version: str, reason: str, command: Command, context: ReconcileContext
 ) -> EndpointStatus:
     """With a line of history that changes no phase."""
-    line = Transition(
-        at=moment.now,
-        version=version,
-        phase=history.last_phase(status, version),
-        reason=reason,
-        by=command.by,
-        step=status.rollout.step if status.rollout else None,
-    )
-    return history.with_line(status, line)
+    step = status.rollout.step if status.rollout else None
+    return applied(status, Noted(context.now, version, reason, by=command.by, step=step))
 
 
 def _noted_on_endpoint(
-    status: EndpointStatus, done: str, command: Command, moment: Moment
+    status: EndpointStatus, done: str, command: Command, context: ReconcileContext
 ) -> EndpointStatus:
     """A note about the endpoint, kept on the version that serves."""
     version = status.stable.version if status.stable else command.version or ""
-    return _noted(status, version, _reason(done, command), command, moment)
+    return _noted(status, version, _reason(done, command), command, context)

@@ -1,12 +1,12 @@
 """What ends a rollout, and what holds one where it is: one question a function. Pure.
 
-Called by ``machine.py`` and ``commands.py``, which decide what follows. Sentences name no figure
-that moves by itself, so that a status is written only when something happened.
+It never decides what follows. Sentences name no figure
+that status_updates by itself, so that a status is written only when something happened.
 """
 
 from contracts.durations import written
 from contracts.rollout import CheckResult, RolloutState, ShadowStep, Strategy, Verdict
-from rollout.seen import Moment, Seen
+from rollout.context import Observation, ReconcileContext
 from rollout.steps import HISTORY_WINDOWS, arm, current, following
 
 
@@ -20,41 +20,41 @@ def required(state: RolloutState) -> tuple[CheckResult, ...]:
     return tuple(check for check in state.checks if check.gate and check.required)
 
 
-def is_over_deadline(state: RolloutState, moment: Moment) -> bool:
+def is_over_deadline(state: RolloutState, context: ReconcileContext) -> bool:
     """Whether its time is up; the time for which it was paused does not count."""
     if state.paused_at is not None:
         return False
-    return moment.now - state.began - state.paused_seconds >= moment.spec.deadline
+    return context.now - state.began - state.paused_seconds >= context.spec.deadline
 
 
-def may_have_callers(state: RolloutState, moment: Moment) -> bool:
+def may_have_callers(state: RolloutState, context: ReconcileContext) -> bool:
     """Whether enough is known of stable to judge a candidate that callers meet."""
-    return moment.judge.history_windows(state) >= HISTORY_WINDOWS
+    return context.judge.history_windows(state) >= HISTORY_WINDOWS
 
 
-def hold(state: RolloutState, moment: Moment) -> str:
+def hold(state: RolloutState, context: ReconcileContext) -> str:
     """Why a rollout stays in its step, in a sentence; empty where it may go on."""
     if state.paused_at is not None:
         return "paused"
-    return _by_surroundings(state, moment) or _by_evidence(state, moment)
+    return _by_surroundings(state, context) or _by_evidence(state, context)
 
 
-def settling(state: RolloutState, moment: Moment) -> str:
+def settling(state: RolloutState, context: ReconcileContext) -> str:
     """Why a promoted version does not settle yet, in a sentence; empty where it may."""
     if state.paused_at is not None:
         return "paused"
-    if state.promoted_at is None or moment.now < state.promoted_at + moment.spec.bake:
-        return f"is watched for {written(moment.spec.bake)} after its promotion"
+    if state.promoted_at is None or context.now < state.promoted_at + context.spec.bake:
+        return f"is watched for {written(context.spec.bake)} after its promotion"
     if failed := failing(state):
         return f"{told(failed)}; version {state.stable.version} is not loaded to go back to"
-    return _by_surroundings(state, moment)
+    return _by_surroundings(state, context)
 
 
-def is_over_bake(state: RolloutState, moment: Moment) -> bool:
+def is_over_bake(state: RolloutState, context: ReconcileContext) -> bool:
     """Whether a bake that could not settle has waited long enough for what it lacks."""
     if state.promoted_at is None or state.paused_at is not None:
         return False
-    return moment.now >= state.promoted_at + moment.spec.bake + moment.spec.deadline
+    return context.now >= state.promoted_at + context.spec.bake + context.spec.deadline
 
 
 def told(checks: tuple[CheckResult, ...]) -> str:
@@ -67,59 +67,59 @@ def open_checks(state: RolloutState) -> tuple[CheckResult, ...]:
     return tuple(check for check in required(state) if check.verdict is not Verdict.PASS)
 
 
-def absence(state: RolloutState, moment: Moment) -> str:
+def absence(state: RolloutState, context: ReconcileContext) -> str:
     """That the candidate is not loaded, in a sentence; empty where it is."""
-    if state.candidate in moment.seen.loaded:
+    if state.candidate in context.observed.loaded:
         return ""
     return f"version {state.candidate.version} is not loaded on every Triton"
 
 
-def uncounted(seen: Seen) -> str:
+def uncounted(observed: Observation) -> str:
     """Why windows do not tell what the traffic is, in a sentence; empty where they do."""
-    if seen.counting.holds:
-        return f"waits for statistics: {seen.counting.said()}"
-    if seen.windows is None:
+    if observed.counting.holds:
+        return f"waits for statistics: {observed.counting.said()}"
+    if observed.windows is None:
         return "waits for statistics: window records can't be read"
     return ""
 
 
-def _by_surroundings(state: RolloutState, moment: Moment) -> str:
-    stable, seen = state.stable, moment.seen
-    if absent := absence(state, moment):
+def _by_surroundings(state: RolloutState, context: ReconcileContext) -> str:
+    stable, observed = state.stable, context.observed
+    if absent := absence(state, context):
         return absent
     # In the bake the old version is a mere control, and may have gone.
-    if state.promoted_at is None and stable not in seen.loaded:
+    if state.promoted_at is None and stable not in observed.loaded:
         return f"version {stable.version}, the stable one, is not loaded on every Triton"
-    return uncounted(seen)
+    return uncounted(observed)
 
 
-def _by_evidence(state: RolloutState, moment: Moment) -> str:
-    spec = moment.spec
+def _by_evidence(state: RolloutState, context: ReconcileContext) -> str:
+    spec = context.spec
     next_step = following(spec, state)
     if spec.strategy is Strategy.SHADOW and next_step is None:
         return "stays in shadow until someone promotes or aborts it"
-    if moment.now < state.step_began + spec.minimum_step:
+    if context.now < state.step_began + spec.minimum_step:
         return f"the step lasts at least {written(spec.minimum_step)}"
-    if not isinstance(next_step, ShadowStep) and not may_have_callers(state, moment):
-        known = moment.judge.history_windows(state)
+    if not isinstance(next_step, ShadowStep) and not may_have_callers(state, context):
+        known = context.judge.history_windows(state)
         return f"{known} of {HISTORY_WINDOWS} windows with traffic of the stable version are known"
-    if not _is_at_work(state, moment):
+    if not _is_at_work(state, context):
         return "no traffic has reached it in this step"
     if waiting := open_checks(state):
         return f"not yet known: {', '.join(check.name for check in waiting)}"
     return ""
 
 
-def _is_at_work(state: RolloutState, moment: Moment) -> bool:
+def _is_at_work(state: RolloutState, context: ReconcileContext) -> bool:
     """Whether the candidate was seen at work since the step began, by windows that are judged.
 
     A step that no check is required in would be over without any request, and one that traffic has
     left would go on by what was true an hour ago.
     """
-    wanted = arm(current(moment.spec, state))
+    wanted = arm(current(context.spec, state))
     return any(
         cell.package == state.candidate.package and cell.arm is wanted and cell.judged.requests > 0
-        for window in moment.seen.windows or ()
+        for window in context.observed.windows or ()
         if state.step_began < window.start + window.seconds <= state.looked_through
         for cell in window.cells
     )

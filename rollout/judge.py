@@ -1,6 +1,6 @@
 """The judge that the machine gets: windows of an endpoint in, evidence and verdicts out.
 
-Satisfies ``rollout.judging.Judge``. It picks the arms of the stage from each window, by package and
+Satisfies ``rollout.context.Judge``. It picks the arms of the stage from each window, by package and
 arm, and keeps the rollout's evidence, results and plot in its state. Pure: it has no memory of its
 own; profiles come from a function that it was given.
 """

@@ -1,7 +1,6 @@
 """The steps of a rollout: which one it is in, and the routes that follow. Pure.
 
-Called by the machine and by the checks (which stage is it?). It never decides whether a step is
-over.
+It never decides whether a step is over.
 """
 
 from collections.abc import Set as AbstractSet
@@ -86,25 +85,20 @@ def routes(
     """
     if state.promoted_at is not None:
         if state.stable not in loaded:
-            return (alone(state.candidate),)
+            return (Route.all_callers(state.candidate),)
         return (
             Route(arm=Arm.STABLE, ref=state.candidate, weight=100 - spec.hold_back),
             Route(arm=Arm.CONTROL, ref=state.stable, weight=spec.hold_back),
         )
     if state.candidate not in loaded:
-        return (alone(state.stable),)
+        return (Route.all_callers(state.stable),)
     step = current(spec, state)
     if isinstance(step, ShadowStep):
         shadow = Route(arm=Arm.SHADOW, ref=state.candidate, weight=step.shadow)
-        return (alone(state.stable), shadow)
+        return (Route.all_callers(state.stable), shadow)
     if not callers:
-        return (alone(state.stable),)
+        return (Route.all_callers(state.stable),)
     return (
         Route(arm=Arm.CANARY, ref=state.candidate, weight=step.weight),
         Route(arm=Arm.STABLE, ref=state.stable, weight=100 - step.weight),
     )
-
-
-def alone(ref: ModelRef) -> Route:
-    """The route of a version that has all callers."""
-    return Route(arm=Arm.STABLE, ref=ref, weight=100)

@@ -26,8 +26,7 @@ from contracts.rollout import Outcome, RolloutSpec, RolloutState, Strategy
 from contracts.tasks import Task
 from registry.job import Failed, Progress, Signature
 from registry.observed import Decision, Observed, Package, Version
-from registry.plan import chosen, plan
-from registry.transitions import retry_seconds
+from registry.plan import chosen, plan, retry_seconds
 
 SPEC = EndpointSpec(model="m")
 DIRECT = EndpointSpec(model="m", rollout=RolloutSpec(strategy=Strategy.DIRECT))

@@ -14,7 +14,9 @@ def command(number: int, verb: Verb, at: float = 0.0, version: str | None = None
 
 def commanded(walk: Walk, *commands: Command) -> EndpointStatus:
     """One pass in which these commands wait."""
-    seen = walk.seen.__class__(loaded=walk.seen.loaded, target="2", windows=(), commands=commands)
+    seen = walk.observed.__class__(
+        loaded=walk.observed.loaded, target="2", windows=(), commands=commands
+    )
     return advance(walk.spec, walk.status, seen, walk.now, walk.judge)
 
 

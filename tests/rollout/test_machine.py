@@ -143,7 +143,7 @@ def test_each_rollout_has_a_salt_of_its_own() -> None:
 
 def test_a_version_waits_while_statistics_cannot_be_read() -> None:
     walk = Walk()
-    walk.seen = replace(walk.seen, windows=None)
+    walk.observed = replace(walk.observed, windows=None)
     walk.step()
     assert walk.status.rollout is None
     assert walk.why == "waits for statistics: window records can't be read"
@@ -202,7 +202,7 @@ def test_only_the_arm_of_the_step_counts_as_traffic() -> None:
     late = window(walk.status.routes, int(walk.now))
     for cell in late.cells:
         cell.arm = Arm.SHADOW if cell.arm is Arm.CANARY else cell.arm
-    walk.seen = replace(walk.seen, windows=(*(walk.seen.windows or ()), late))
+    walk.observed = replace(walk.observed, windows=(*(walk.observed.windows or ()), late))
     assert walk.step(SECONDS).state.step == 1
     assert walk.why == "no traffic has reached it in this step"
 
@@ -213,7 +213,7 @@ def test_a_clock_behind_the_events_does_not_pass_a_step_twice() -> None:
     for cell in tuple(ahead.cells):
         if cell.arm is Arm.SHADOW:
             ahead.cells.append(structs.replace(cell, arm=Arm.CANARY))
-    walk.seen = replace(walk.seen, windows=(*(walk.seen.windows or ()), ahead))
+    walk.observed = replace(walk.observed, windows=(*(walk.observed.windows or ()), ahead))
     assert walk.step().state.step == 1
     assert walk.step(1).state.step == 1
 
@@ -269,11 +269,11 @@ def test_a_clock_set_back_puts_the_deadline_off_by_no_more_than_itself() -> None
 
 def test_without_statistics_it_holds() -> None:
     walk = Walk().through(1)
-    known = walk.seen.windows
-    walk.seen = replace(walk.seen, windows=None)
+    known = walk.observed.windows
+    walk.observed = replace(walk.observed, windows=None)
     assert walk.step(1000).state.step == 1
     assert walk.why == "waits for statistics: window records can't be read"
-    walk.seen = replace(walk.seen, windows=known)
+    walk.observed = replace(walk.observed, windows=known)
     assert walk.traffic("pass").state.step == 2
 
 
@@ -286,22 +286,22 @@ UNCOUNTED = (
 
 def test_traffic_that_is_not_counted_is_not_taken_for_no_traffic() -> None:
     walk = Walk().through(1)
-    walk.seen = replace(walk.seen, counting=STALLED)
+    walk.observed = replace(walk.observed, counting=STALLED)
     assert walk.traffic("pass", 3).state.step == 1
     assert walk.why == UNCOUNTED
-    walk.seen = replace(walk.seen, counting=Counting(CountingState.COUNTED))
+    walk.observed = replace(walk.observed, counting=Counting(CountingState.COUNTED))
     assert walk.traffic("pass").state.step == 2
 
 
 def test_a_fault_that_was_counted_before_a_standstill_still_ends_the_rollout() -> None:
     walk = Walk().through(1)
-    walk.seen = replace(walk.seen, counting=STALLED)
+    walk.observed = replace(walk.observed, counting=STALLED)
     assert walk.traffic("fail").last.outcome is Outcome.ROLLED_BACK
 
 
 def test_a_version_waits_for_its_rollout_while_traffic_is_not_counted() -> None:
     walk = Walk()
-    walk.seen = replace(walk.seen, counting=STALLED)
+    walk.observed = replace(walk.observed, counting=STALLED)
     assert walk.step().status.rollout is None
     assert walk.why == UNCOUNTED
 
@@ -336,7 +336,7 @@ def test_an_unloaded_stable_version_holds_and_keeps_its_callers() -> None:
 
 def test_a_package_that_triton_refuses_is_rolled_back_and_not_loaded_again() -> None:
     walk = Walk().through(1).sees(ONE)
-    walk.seen = replace(walk.seen, failures={TWO: "Triton refused it: out of memory"})
+    walk.observed = replace(walk.observed, failures={TWO: "Triton refused it: out of memory"})
     walk.step()
     assert walk.last.reason == "Triton refused it: out of memory"
     assert walk.status.packages == (ONE,)
@@ -367,7 +367,7 @@ def test_a_bad_promoted_version_stays_until_the_old_one_can_answer() -> None:
 
 def test_a_bake_without_statistics_is_longer_and_ends() -> None:
     walk = Walk().through(4)
-    walk.seen = replace(walk.seen, windows=None)
+    walk.observed = replace(walk.observed, windows=None)
     assert walk.step(HOUR).why == "waits for statistics: window records can't be read"
     walk.step(SPEC.deadline - 1)
     assert walk.status.rollout is not None

@@ -46,7 +46,7 @@ def begun(traffic: Traffic, spec: RolloutSpec = SPEC, history: int = HISTORY_WIN
     walk = Walk(spec, judge=Judge())
     first = int(walk.now) - history * SECONDS
     past = tuple(traffic.on(STABLE_ALONE, first + i * SECONDS) for i in range(history))
-    walk.seen = replace(walk.seen, windows=past)
+    walk.observed = replace(walk.observed, windows=past)
     return walk.step()
 
 
@@ -56,7 +56,7 @@ def passed(walk: Walk, traffic: Traffic, windows: int) -> Walk:
         if walk.status.rollout is None:
             break
         made = traffic.on(walk.status.routes, int(walk.now))
-        walk.seen = replace(walk.seen, windows=(*(walk.seen.windows or ()), made))
+        walk.observed = replace(walk.observed, windows=(*(walk.observed.windows or ()), made))
         walk.step(SECONDS)
         walk.status = EndpointStatus.model_validate_json(walk.status.model_dump_json())
     return walk
@@ -178,6 +178,6 @@ def test_a_rollout_survives_being_stored_at_every_pass() -> None:
     traffic = Traffic(11)
     for _ in range(40):
         made = traffic.on(kept.status.routes, int(kept.now))
-        kept.seen = replace(kept.seen, windows=(*(kept.seen.windows or ()), made))
+        kept.observed = replace(kept.observed, windows=(*(kept.observed.windows or ()), made))
         kept.step(SECONDS)
     assert kept.status == stored.status

@@ -38,7 +38,8 @@ from contracts.rollout import (
 )
 from contracts.windows import EndpointWindow
 from rollout import steps
-from rollout.machine import Seen, advance
+from rollout.context import Observation
+from rollout.machine import advance
 from rollout.steps import HISTORY_WINDOWS
 
 DEADLINE, BAKE = 3000.0, 500.0
@@ -103,9 +104,9 @@ class World:
         rejected = {item.version for item in status.rejected}
         return next((number for number in wanted if number not in rejected), None)
 
-    def seen(self, status: EndpointStatus) -> Seen:
+    def observed(self, status: EndpointStatus) -> Observation:
         """What a pass observes."""
-        return Seen(
+        return Observation(
             loaded=self.loaded,
             failures=dict(self.failures),
             target=self.target(status),
@@ -235,7 +236,9 @@ class Weather(RuleBasedStateMachine):
     @rule()
     def a_pass_is_lost(self) -> None:
         before = self.world.planned(self.status)
-        advance(self.world.spec, before, self.world.seen(before), self.world.now + 5, self.judge)
+        advance(
+            self.world.spec, before, self.world.observed(before), self.world.now + 5, self.judge
+        )
 
     @rule()
     def the_controller_is_killed(self) -> None:
@@ -262,25 +265,25 @@ class Weather(RuleBasedStateMachine):
 
     def one_pass(self) -> None:
         before = self.world.planned(self.status)
-        seen = self.world.seen(before)
-        after = advance(self.world.spec, before, seen, self.world.now, self.judge)
-        assert advance(self.world.spec, after, seen, self.world.now, self.judge) == after
+        observed = self.world.observed(before)
+        after = advance(self.world.spec, before, observed, self.world.now, self.judge)
+        assert advance(self.world.spec, after, observed, self.world.now, self.judge) == after
         assert after.generation == before.generation
-        self._routes_are_served(after, seen)
-        self._steps_forward_have_a_reason(before, after, seen)
-        self._commands_are_answered_once(before, after, seen)
+        self._routes_are_served(after, observed)
+        self._steps_forward_have_a_reason(before, after, observed)
+        self._commands_are_answered_once(before, after, observed)
         self._ends_are_kept(before, after)
         self.status = after
 
-    def _routes_are_served(self, after: EndpointStatus, seen: Seen) -> None:
+    def _routes_are_served(self, after: EndpointStatus, observed: Observation) -> None:
         for route in after.routes:
-            assert route.arm is Arm.STABLE or route.ref in seen.loaded
+            assert route.arm is Arm.STABLE or route.ref in observed.loaded
             assert route.ref in after.packages
         if after.rollout is not None:
             assert {after.rollout.stable, after.rollout.candidate} <= set(after.packages)
 
     def _steps_forward_have_a_reason(
-        self, before: EndpointStatus, after: EndpointStatus, seen: Seen
+        self, before: EndpointStatus, after: EndpointStatus, observed: Observation
     ) -> None:
         then, now = before.rollout, after.rollout or after.last_rollout
         if then is None or now is None or now.id != then.id or not _is_further(then, now):
@@ -295,20 +298,20 @@ class Weather(RuleBasedStateMachine):
             return
         if _place(self.world.spec, before, then) >= now.step and now.promoted_at is None:
             return  # the same step, which stands elsewhere among edited ones
-        assert seen.windows is not None
-        assert then.candidate in seen.loaded
-        assert then.stable in seen.loaded
+        assert observed.windows is not None
+        assert then.candidate in observed.loaded
+        assert then.stable in observed.loaded
         assert then.paused_at is None or any(c.verb is Verb.RESUME for c in after.commands)
         assert self.world.now >= min(then.step_began, self.world.now) + (
             self.world.spec.minimum_step if self.world.now >= then.step_began else 0.0
         )
         edited = then.model_copy(update={"step": _place(self.world.spec, before, then)})
-        looked = self.judge.look(self.world.spec, edited, seen.windows)
+        looked = self.judge.look(self.world.spec, edited, observed.windows)
         assert [check.verdict for check in looked.checks] == [Verdict.PASS]
         assert now.step <= edited.step + 1
 
     def _commands_are_answered_once(
-        self, before: EndpointStatus, after: EndpointStatus, seen: Seen
+        self, before: EndpointStatus, after: EndpointStatus, observed: Observation
     ) -> None:
         known = {item.id for item in before.commands}
         new = [item.id for item in after.commands if item.id not in known]
@@ -316,7 +319,7 @@ class Weather(RuleBasedStateMachine):
         for item in new:
             assert item not in self.answered
             self.answered.add(item)
-        for command in seen.commands:
+        for command in observed.commands:
             assert command.id in self.answered
 
     def _ends_are_kept(self, before: EndpointStatus, after: EndpointStatus) -> None:
@@ -349,7 +352,7 @@ class Weather(RuleBasedStateMachine):
         state = self.status.rollout
         if state is None or state.promoted_at is not None or state.paused_at is not None:
             return
-        # After the clock was set back there was no pass yet that could have seen it.
+        # After the clock was set back there was no pass yet that could have observed it.
         assert self.world.now - state.began - state.paused_seconds < DEADLINE
         assert state.began <= self.world.now
 

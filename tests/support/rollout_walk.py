@@ -7,8 +7,8 @@ from rollout_fakes import SECONDS, FakeJudge, ref, window
 from contracts.endpoint import Arm, Candidate, EndpointStatus, Phase, Route
 from contracts.model import ModelRef
 from contracts.rollout import Command, RolloutSpec, RolloutState, Verb
-from rollout.judging import Judge
-from rollout.machine import Seen, advance
+from rollout.context import Judge, Observation
+from rollout.machine import advance
 from rollout.steps import HISTORY_WINDOWS
 
 ONE, TWO, THREE = ref("1"), ref("2"), ref("3")
@@ -34,15 +34,15 @@ class Walk:
     status: EndpointStatus = field(default_factory=loaded_candidate)
     now: float = 10_000.0
     judge: Judge = field(default_factory=FakeJudge)
-    seen: Seen = field(
-        default_factory=lambda: Seen(loaded=frozenset({ONE, TWO}), target="2", windows=())
+    observed: Observation = field(
+        default_factory=lambda: Observation(loaded=frozenset({ONE, TWO}), target="2", windows=())
     )
 
     def step(self, seconds: float = 0.0) -> "Walk":
         """One pass, and once more: nothing new changes nothing."""
         self.now += seconds
-        self.status = advance(self.spec, self.status, self.seen, self.now, self.judge)
-        assert advance(self.spec, self.status, self.seen, self.now, self.judge) == self.status
+        self.status = advance(self.spec, self.status, self.observed, self.now, self.judge)
+        assert advance(self.spec, self.status, self.observed, self.now, self.judge) == self.status
         return self
 
     def traffic(self, verdict: str = "unknown", windows: int = 1, requests: int = 100) -> "Walk":
@@ -50,7 +50,7 @@ class Walk:
         for _ in range(windows):
             start = int(self.now // SECONDS) * SECONDS
             made = window(self.status.routes, start, verdict=verdict, requests=requests)
-            self.seen = replace(self.seen, windows=(*(self.seen.windows or ()), made))
+            self.observed = replace(self.observed, windows=(*(self.observed.windows or ()), made))
             self.step(SECONDS)
         return self
 
@@ -59,29 +59,29 @@ class Walk:
         first = int(self.now // SECONDS) * SECONDS - windows * SECONDS
         stable = (Route(arm=Arm.STABLE, ref=ONE, weight=100),)
         made = tuple(window(stable, first + index * SECONDS) for index in range(windows))
-        self.seen = replace(self.seen, windows=made)
+        self.observed = replace(self.observed, windows=made)
         return self
 
     def sees(self, *loaded: ModelRef) -> "Walk":
         """Other packages loaded."""
-        self.seen = replace(self.seen, loaded=frozenset(loaded))
+        self.observed = replace(self.observed, loaded=frozenset(loaded))
         return self
 
     def without_statistics(self) -> "Walk":
         """Windows that can't be read."""
-        self.seen = replace(self.seen, windows=None)
+        self.observed = replace(self.observed, windows=None)
         return self
 
     def wants(self, target: str | None) -> "Walk":
         """Another version that the spec wants."""
-        self.seen = replace(self.seen, target=target)
+        self.observed = replace(self.observed, target=target)
         return self
 
     def told(self, verb: Verb, **more: str) -> "Walk":
         """A person's command, and a pass."""
-        number = len(self.seen.commands)
+        number = len(self.observed.commands)
         command = Command(id=f"c{number}", verb=verb, by="ann", at=self.now, **more)
-        self.seen = replace(self.seen, commands=(*self.seen.commands, command))
+        self.observed = replace(self.observed, commands=(*self.observed.commands, command))
         return self.step()
 
     def through(self, count: int) -> "Walk":

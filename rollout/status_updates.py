@@ -1,0 +1,235 @@
+"""How a rollout changes an endpoint's status, one change a function. Values alone.
+
+It makes a rollout's next state and says what happened as an event of ``contracts.status_events``,
+which writes it. It never decides which change it is. Routes of a rollout that goes on follow from
+its state at the end of each pass (``routed``), so that no other change here needs to set them.
+"""
+
+from hashlib import blake2b
+from typing import NamedTuple
+
+from contracts.endpoint import EndpointStatus, Phase, Route
+from contracts.model import ModelRef
+from contracts.rollout import Outcome, RolloutState
+from contracts.status_events import Ended, Noted, Promoted, StepEntered, applied, is_own
+from rollout import gates, steps
+from rollout.context import ReconcileContext
+
+_FELL_BACK = "fell back to version "
+
+
+class Waiting(NamedTuple):
+    """A version that every Triton holds, and the one that it will be compared with."""
+
+    ref: ModelRef
+    options: str
+    stable: ModelRef
+
+
+def waiting(status: EndpointStatus) -> Waiting | None:
+    """The version that waits for its rollout, if one does."""
+    candidate, stable = status.candidate, status.stable
+    if status.rollout is not None or candidate is None or candidate.phase is not Phase.LOADED:
+        return None
+    if candidate.ref is None or stable is None or stable == candidate.ref:
+        return None
+    return Waiting(candidate.ref, candidate.options, stable)
+
+
+def begun(status: EndpointStatus, waiting: Waiting, context: ReconcileContext) -> EndpointStatus:
+    """With a rollout in its first step."""
+    ref, options, stable = waiting
+    name = blake2b(f"{ref.package}:{context.now!r}".encode(), digest_size=6).hexdigest()
+    through = context.observed.newest_end
+    state = RolloutState(
+        id=f"v{ref.version}-{name}",
+        candidate=ref,
+        options=options,
+        stable=stable,
+        began=context.now,
+        step_began=max(context.now, through),
+        looked_through=through,
+    )
+    state = context.judge.begin(context.spec, state, context.observed.windows or ())
+    return _in_step(status, state, context, reason=f"compared with version {stable.version}")
+
+
+def entered(
+    status: EndpointStatus,
+    state: RolloutState,
+    step: int,
+    context: ReconcileContext,
+    *,
+    reason: str,
+) -> EndpointStatus:
+    """With the rollout in another step. Only what is seen from now on lets it pass."""
+    figures = state.figures
+    began = max(context.now, state.looked_through)
+    state = state.model_copy(update={"step": step, "step_began": began, "checks": ()})
+    state = context.judge.next_stage(context.spec, state)
+    return _in_step(status, state, context, reason=reason, figures=figures)
+
+
+def promoted(
+    status: EndpointStatus,
+    state: RolloutState,
+    context: ReconcileContext,
+    *,
+    reason: str,
+    by: str = "",
+) -> EndpointStatus:
+    """With the candidate as the stable version, watched for the time of the bake."""
+    figures = state.figures
+    state = resumed(state, context.now).model_copy(
+        update={
+            "promoted_at": context.now,
+            "step_began": max(context.now, state.looked_through),
+            "checks": (),
+        }
+    )
+    state = context.judge.next_stage(context.spec, state)
+    return applied(status, Promoted(context.now, state, reason, by=by, figures=figures))
+
+
+def ended(
+    status: EndpointStatus,
+    state: RolloutState,
+    outcome: Outcome,
+    context: ReconcileContext,
+    *,
+    reason: str,
+    by: str = "",
+    reject: bool = True,
+) -> EndpointStatus:
+    """With the rollout at its end: all callers on the version that came out of it.
+
+    Args:
+        status: as it was.
+        state: the rollout; it may be one that settled earlier and is undone now.
+        outcome: how it ends.
+        context: of the pass.
+        reason: for people.
+        by: who decided; empty for Headrace itself.
+        reject: not to try the version again, unless a person asks for it.
+    """
+    event = Ended(
+        context.now,
+        resumed(state, context.now),
+        outcome,
+        reason,
+        by=by,
+        refused=context.observed.failures.keys(),
+        reject=reject,
+    )
+    return applied(status, event)
+
+
+def paused(state: RolloutState, now: float) -> RolloutState:
+    """With the deadline stopped."""
+    return state.model_copy(update={"paused_at": now})
+
+
+def resumed(state: RolloutState, now: float) -> RolloutState:
+    """With the deadline running, and the time of the pause counted."""
+    if state.paused_at is None:
+        return state
+    seconds = state.paused_seconds + max(0.0, now - state.paused_at)
+    return state.model_copy(update={"paused_at": None, "paused_seconds": seconds})
+
+
+def with_state(status: EndpointStatus, state: RolloutState) -> EndpointStatus:
+    """With the rollout's state."""
+    return status.model_copy(update={"rollout": state})
+
+
+def in_the_past(state: RolloutState, now: float) -> RolloutState:
+    """With no time ahead of the clock, so that one set back can't put off the deadline for long."""
+    update: dict[str, object] = {
+        "began": min(state.began, now),
+        "step_began": min(state.step_began, max(now, state.looked_through)),
+    }
+    if state.paused_at is not None:
+        update["paused_at"] = min(state.paused_at, now)
+    if state.promoted_at is not None:
+        update["promoted_at"] = min(state.promoted_at, now)
+    return state.model_copy(update=update)
+
+
+def waits(status: EndpointStatus, reason: str) -> EndpointStatus:
+    """With the reason why a candidate's rollout does not begin."""
+    if status.candidate is None:
+        return status
+    candidate = status.candidate.model_copy(update={"reason": reason})
+    return status.model_copy(update={"candidate": candidate})
+
+
+def phase(status: EndpointStatus, state: RolloutState) -> Phase | None:
+    """The phase that the rollout was last shown in, None where that can't be told."""
+    candidate = status.candidate
+    if candidate is None or not is_own(candidate, state):
+        return None
+    return candidate.phase if candidate.phase in (Phase.SHADOW, Phase.CANARY) else None
+
+
+def routed(status: EndpointStatus, context: ReconcileContext) -> EndpointStatus:
+    """With the routes that follow from the rollout that goes on, and what they need loaded."""
+    state = status.rollout
+    if state is None:
+        return status
+    callers = gates.may_have_callers(state, context)
+    routes = steps.routes(context.spec, state, context.observed.loaded, callers=callers)
+    needed = (*status.packages, state.stable, state.candidate)
+    update = {"routes": routes, "packages": tuple(dict.fromkeys(needed))}
+    return _fallback_noted(status, state, routes, context).model_copy(update=update)
+
+
+def _in_step(
+    status: EndpointStatus,
+    state: RolloutState,
+    context: ReconcileContext,
+    *,
+    reason: str,
+    figures: dict[str, float] | None = None,
+) -> EndpointStatus:
+    step = steps.current(context.spec, state)
+    figures = {"percent": steps.percent(step), **(figures or {})}
+    return applied(
+        status, StepEntered(context.now, state, steps.phase(step), reason, figures=figures)
+    )
+
+
+def _fallback_noted(
+    status: EndpointStatus,
+    state: RolloutState,
+    routes: tuple[Route, ...],
+    context: ReconcileContext,
+) -> EndpointStatus:
+    """With a note where the candidate loses its traffic for want of a Triton, or has it again.
+
+    The step is kept through it, and no check hears of it.
+    """
+    version = state.candidate.version
+    had, has = (any(r.ref == state.candidate for r in table) for table in (status.routes, routes))
+    absent = gates.absence(state, context)
+    back = f"version {version} is loaded on every Triton again"
+    if had and not has and absent:
+        reason = f"{_FELL_BACK}{state.stable.version}: {absent}"
+    elif has and not had and _is_back_from(status, state, back):
+        reason = back
+    else:
+        return status
+    shown_as = steps.phase(steps.current(context.spec, state))
+    note = Noted(context.now, version, reason, step=state.step, phase=shown_as)
+    return applied(status, note)
+
+
+def _is_back_from(status: EndpointStatus, state: RolloutState, back: str) -> bool:
+    """Whether the last that was noted of this rollout's traffic is that it fell back."""
+    turns = [
+        line.reason
+        for line in status.history
+        if line.version == state.candidate.version
+        and line.at >= state.began
+        and (line.reason == back or line.reason.startswith(_FELL_BACK))
+    ]
+    return bool(turns) and turns[-1] != back
