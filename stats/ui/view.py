@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from urllib.parse import quote
 
 from contracts.endpoint import Arm, EndpointStatus, ModelEndpoint
-from measures.counting import clock_time
+from measures.counting import CountingState, clock_time
 from stats.evaluation.board import Board, EndpointBoard, Origin, VersionDrift
 from stats.ui import drifts, journey, series
 from stats.ui.columns import per_second, rounded, span
@@ -118,8 +118,8 @@ def health(board: Board, now: float) -> Health:
 def counted_until(board: Board, now: float) -> float:
     """Time up to which windows are closed, unix seconds.
 
-    Without events nobody knows whether there are none or they are late: after a minute they count
-    as none.
+    Where all traffic is counted and no window ended for a minute, there was none. Where it is not,
+    or nobody knows, what came since is unknown, and no rate of 0.
     """
     ends = [
         series.windows[-1].start + series.windows[-1].seconds
@@ -128,7 +128,13 @@ def counted_until(board: Board, now: float) -> float:
         if series.windows
     ]
     until = max(ends, default=0.0)
-    return until if now - until < IDLE_SECONDS else now
+    return until if now - until < IDLE_SECONDS or not _all_is_counted(board) else now
+
+
+def _all_is_counted(board: Board) -> bool:
+    """False where the board knows better; one that does not yet know is no news."""
+    waits = board.counting.since and board.counting.state is not CountingState.COUNTED
+    return board.connected and not waits
 
 
 # The list
@@ -139,9 +145,12 @@ def _summary(endpoint: ModelEndpoint, board: Board, now: float) -> Summary:
     found = [item for item in board.series(endpoint.name) if item.arm is not Arm.SHADOW]
     every, failed = attempts(found, over)
     # The last columns are being counted still.
-    whole = over.column(counted_until(board, now)) or over.count - 1
+    until = counted_until(board, now)
+    whole = over.column(until) or over.count - 1
     latest = slice(whole - RATE_COLUMNS, whole)
     requests = int(every[latest].sum())
+    # Long after the last window nobody can tell how many there are now.
+    known = board.through and (_all_is_counted(board) or now - until < IDLE_SECONDS)
     tone, said = standing(endpoint.status, _routed(endpoint, board))
     return Summary(
         name=endpoint.name,
@@ -149,9 +158,9 @@ def _summary(endpoint: ModelEndpoint, board: Board, now: float) -> Summary:
         tone=tone,
         said=said,
         routes=_routes(endpoint.status),
-        rate=rounded(requests / (RATE_COLUMNS * over.seconds)) if board.through else None,
+        rate=rounded(requests / (RATE_COLUMNS * over.seconds)) if known else None,
         errors=rounded(int(failed[latest].sum()) / requests) if requests else None,
-        spark=per_second(every, over, counted_until(board, now)),
+        spark=per_second(every, over, until),
     )
 
 

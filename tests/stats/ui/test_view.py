@@ -13,6 +13,7 @@ from ui_world import HOSTILE
 
 from contracts.endpoint import Arm, Candidate, EndpointStatus, Phase
 from contracts.rollout import Outcome, Verdict
+from measures.counting import Counting, CountingState
 from stats.evaluation.board import Board
 from stats.ui.document import Tone, View
 from stats.ui.series import MOST_LABELS, MOST_VERSIONS
@@ -261,6 +262,17 @@ def test_traffic_that_stopped_falls_to_zero_after_a_minute() -> None:
     assert later is not None
     assert stopped.series[0].rate[-1] is None
     assert later.series[0].rate[-2] == 0
+
+
+@pytest.mark.parametrize("state", [CountingState.STALLED, CountingState.BEHIND])
+def test_traffic_that_is_not_counted_is_never_shown_as_none(state: CountingState) -> None:
+    world = world_of("quiet")
+    uncounted = replace(world.board, counting=Counting(state, since=NOW, messages=9))
+    made = seen(replace(world, board=uncounted), now=NOW + 120)
+    assert made.detail is not None
+    assert made.detail.series[0].rate[-2] is None
+    assert made.endpoints[0].rate is None
+    assert made.endpoints[0].spark[-2] is None
 
 
 def test_statistics_of_the_users_own_and_unknown_words_are_shown() -> None:
