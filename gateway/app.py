@@ -19,10 +19,10 @@ import fastapi
 from starlette.exceptions import HTTPException
 from starlette.types import Receive, Scope, Send
 
-from gateway.admission.front import Front
-from gateway.admission.shedding import Shedding
+from gateway.admission.early_refusals import EarlyRefusals
 from gateway.dialects.described import operations
 from gateway.dialects.feedback import FeedbackRoute
+from gateway.dialects.front import Front
 from gateway.dialects.huggingface import HuggingFace
 from gateway.dialects.kserve_v1 import KServeV1
 from gateway.dialects.listing import Listing
@@ -33,7 +33,6 @@ from gateway.dialects.schemas import schemas
 from gateway.errors import (
     CLIENT_GONE_STATUS,
     GatewayError,
-    OverloadedError,
     RequestTimeoutError,
     ShuttingDownError,
     mistake,
@@ -62,9 +61,10 @@ class Application(fastapi.FastAPI):
     def __init__(self, routes: list[Route], front: Front, described: dict[str, Any]) -> None:
         super().__init__(docs_url=None, redoc_url=None, openapi_url=None)
         self._paths = Router(routes)
-        self._front = front
+        self._admission = front.admission
+        self._metrics = front.metrics
         self._described = described
-        self.shedding = Shedding(self._paths, front)
+        self.early_refusals = EarlyRefusals(self._paths, front.admission, front.metrics)
         for route in routes:
             self.add_api_route(
                 route.pattern, self._hand_over, methods=[route.method], response_model=None
@@ -100,9 +100,7 @@ class Application(fastapi.FastAPI):
             request = Request(scope["method"], path, params, headers, receive, context)
             reply = await route.handle(request)
         except GatewayError as error:
-            if isinstance(error, OverloadedError):
-                self.shedding.said_no()
-            self._front.refused(context, error)
+            self._admission.refused(context, error)
             reply = error_reply(error, context.request_id, _error_form(route, path))
         except ClientGoneError:
             self._finished(route, CLIENT_GONE_STATUS, context)
@@ -112,12 +110,12 @@ class Application(fastapi.FastAPI):
                 self._finished(route, CLIENT_GONE_STATUS, context)
                 return
             stopped = _why_stopped(cancelled)
-            self._front.refused(context, stopped)
+            self._admission.refused(context, stopped)
             reply = error_reply(stopped, context.request_id, _error_form(route, path))
         except Exception:
             log.exception("a bug: unexpected error", extra={"request_id": context.request_id})
             bug = mistake()
-            self._front.refused(context, bug)
+            self._admission.refused(context, bug)
             reply = error_reply(bug, context.request_id, _error_form(route, path))
         await _send(reply, context.request_id, send)
         self._finished(route, int(reply.status), context)
@@ -125,7 +123,7 @@ class Application(fastapi.FastAPI):
     def _finished(self, route: Route | None, status: int, context: RequestContext) -> None:
         dialect = route.dialect if route else "none"
         seconds = time.monotonic() - context.started
-        self._front.metrics.request_finished(dialect, status, seconds)
+        self._metrics.request_finished(dialect, status, seconds)
 
 
 class _Answered(fastapi.Response):

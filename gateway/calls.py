@@ -1,8 +1,8 @@
 """One request and its answer, as every dialect of HTTP and gRPC sees them.
 
-The dialects parse into a ``Call`` and render an ``Answer``; nothing else passes between them and
-the handler. No transport type appears here. What is made for every request is a ``msgspec.Struct``:
-a frozen dataclass takes ten times as long to fill.
+The dialects parse into a ``Query`` and render an ``Answer``; nothing else passes between them and
+the pipeline, which works on a ``Call``. No transport type appears here. What is made for every
+request is a ``msgspec.Struct``: a frozen dataclass takes ten times as long to fill.
 """
 
 from dataclasses import dataclass, field
@@ -15,6 +15,14 @@ from numpy.typing import NDArray
 from contracts.endpoint import Arm
 from contracts.model import ModelRef
 from contracts.tasks import Task
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """What a dialect has read from a body. ``pairs`` is as long as ``texts`` where it is set."""
+
+    texts: list[str]
+    pairs: list[str] | None = None
 
 
 class Call(msgspec.Struct, frozen=True, eq=False):
@@ -40,18 +48,6 @@ class Call(msgspec.Struct, frozen=True, eq=False):
     trace_parent: str | None = None
     observed: dict[str, list[float | str]] | None = None
     unk_words: bool = False
-
-
-class Arrival(msgspec.Struct, frozen=True, eq=False):
-    """What is known of a request before its body.
-
-    ``key`` is whom to keep on one arm. ``ahead``: requests of the endpoint that were let in before
-    this one and are not begun yet.
-    """
-
-    key: str = ""
-    forced_version: str | None = None
-    ahead: int = 0
 
 
 class Answer(msgspec.Struct, frozen=True, eq=False):
@@ -84,6 +80,7 @@ class EndpointView:
     dimension: int | None
     max_tokens: int
     max_texts: int
+    max_tokens_in_flight: int
     timeout_seconds: float
     ready: bool
     multi_label: bool = False
@@ -91,20 +88,15 @@ class EndpointView:
 
 
 class Predictor(Protocol):
-    """What the dialects may ask of the gateway."""
+    """Who answers calls."""
 
     async def predict(self, call: Call) -> Answer:
         """Answers the call whole and in order, or raises a ``GatewayError``."""
         ...
 
-    def check_room(self, endpoint: str, arrival: Arrival) -> None:
-        """Refuses, before a body is read, what would be refused whatever is in it.
 
-        Raises:
-            UnknownEndpointError: no such endpoint.
-            OverloadedError, ShuttingDownError: come back later.
-        """
-        ...
+class Catalogue(Protocol):
+    """What is served, and whether this process should get traffic."""
 
     def describe(self, endpoint: str) -> EndpointView:
         """The endpoint as it is now.
@@ -114,13 +106,18 @@ class Predictor(Protocol):
         """
         ...
 
-    def endpoints(self) -> tuple[str, ...]:
+    def names(self) -> tuple[str, ...]:
         """Names of all endpoints that have a version to serve."""
         ...
 
     @property
     def ready(self) -> bool:
         """Whether this process should get traffic."""
+        ...
+
+    @property
+    def draining(self) -> bool:
+        """Whether this process is about to end: callers should connect to another one."""
         ...
 
     @property

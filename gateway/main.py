@@ -25,11 +25,12 @@ import uvicorn
 import uvloop
 
 from contracts.events import StatisticSpec
-from gateway.admission.front import Front
+from gateway.admission.controller import AdmissionController
 from gateway.admission.keys import KeyRing
 from gateway.admission.rate_limits import RateLimits
 from gateway.admission.token_budget import TokenBudget
 from gateway.app import create_app
+from gateway.dialects.front import Front
 from gateway.dialects.oip_grpc import OpenInferenceGrpc, create_server
 from gateway.engine.echo import EchoEngine, SimulatedCost
 from gateway.engine.fleet import Fleet
@@ -41,9 +42,10 @@ from gateway.http.limits import HttpLimits
 from gateway.http.server import uvicorn_options
 from gateway.http.tls import Tls, TlsFileError
 from gateway.inference.feedback import FeedbackDesk
-from gateway.inference.handler import Handler
 from gateway.inference.observations import find_hooks
+from gateway.inference.pipeline import Pipeline
 from gateway.inference.receipts import ReceiptKeyError, Receipts, read_keys
+from gateway.inference.serving import ServedEndpoints
 from gateway.mirroring.shadow import Shadows
 from gateway.packages import StorePackages
 from gateway.settings import Settings
@@ -104,13 +106,22 @@ class Gateway:
         self._peers = peer_source(settings, environment, instance)
         receipts = open_receipts(settings)
         self._shadows = Shadows(self._events.recorder, self._metrics, self._budget)
-        self._handler = Handler(
+        self._endpoints = ServedEndpoints()
+        admission = AdmissionController(
+            endpoints=self._endpoints,
+            keys=self._keys,
+            rates=self._rates,
+            budget=self._budget,
+            recorder=self._events.recorder,
+            metrics=self._metrics,
+        )
+        self._pipeline = Pipeline(
+            self._endpoints,
+            admission,
             self._events.recorder,
             self._metrics,
-            self._rates,
-            self._budget,
             self._tracer,
-            shadows=self._shadows,
+            mirror=self._shadows,
             receipts=receipts,
             hooks=find_hooks(self._metrics),
         )
@@ -123,11 +134,10 @@ class Gateway:
             if settings.engine == "triton"
             else (_SIMULATED_ADDRESS,),
             meter=self._metrics,
-            serve=self._handler.serve,
+            serve=self._endpoints.serve,
         )
-        recorder = self._events.recorder
-        desk = None if receipts is None else FeedbackDesk(receipts, recorder)
-        front = Front(self._handler, self._keys, recorder, self._metrics)
+        desk = None if receipts is None else FeedbackDesk(receipts, self._events.recorder)
+        front = Front(self._endpoints, admission, self._pipeline, self._metrics)
         limits = HttpLimits(
             max_body_bytes=settings.max_body_bytes,
             max_connections=settings.max_connections,
@@ -139,9 +149,8 @@ class Gateway:
             app,
             timeout_graceful_shutdown=int(settings.drain_seconds),
             ssl_context_factory=_context_of(self._tls),
-            **uvicorn_options(limits, app.shedding),
+            **uvicorn_options(limits, app.early_refusals),
         )
-        self._shedding = app.shedding
         self._http = HttpServer(config)
         self._open_inference = OpenInferenceGrpc(front, package_version("headrace"))
         oldest = settings.linger_seconds * _CONNECTION_SHARE or math.inf
@@ -221,15 +230,14 @@ class Gateway:
     async def _go_away(self, http: "asyncio.Task[None]") -> None:
         settings = self._settings
         log.info("gateway stops")
-        self._handler.stop_being_ready()
-        self._shedding.leave()
+        self._endpoints.drain()
         if settings.linger_seconds and not http.done():
             await asyncio.sleep(settings.linger_seconds)
         self._http.should_exit = True
         await asyncio.gather(http, self._stop_grpc())
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(settings.drain_seconds):
-                await self._handler.drained()
+                await self._pipeline.drained()
         await self._shadows.close()
         await self._events.close(settings.flush_seconds)
         await self._reconciler.close()
@@ -243,17 +251,17 @@ class Gateway:
 
     def _declared(self, endpoint: str) -> list[StatisticSpec]:
         """What an endpoint declares of users' own statistics. The events' thread asks."""
-        routes = self._handler.serving.table.endpoints.get(endpoint)
+        routes = self._endpoints.serving.table.endpoints.get(endpoint)
         return [] if routes is None else declared_by(routes.endpoint)
 
     def _readings(self) -> Iterable[Reading]:
-        yield Reading(Read.READY, (), float(self._handler.ready))
+        yield Reading(Read.READY, (), float(self._endpoints.ready))
         yield Reading(Read.CONTROLLER_SILENT, (), self._reconciler.silent_seconds)
         yield Reading(Read.ENDPOINTS_KEPT, (), self._reconciler.kept_seconds)
         for endpoint, withheld in self._reconciler.withheld.items():
             yield Reading(Read.WITHHELD, (endpoint,), float(withheld))
         yield Reading(Read.PEERS, (), self._rates.gateways)
-        for endpoint, tokens in self._handler.tokens_in_flight().items():
+        for endpoint, tokens in self._pipeline.tokens_in_flight().items():
             yield Reading(Read.TOKENS_IN_FLIGHT, (endpoint,), tokens)
         for batcher in self._reconciler.batchers:
             yield Reading(Read.QUEUED_ROWS, (batcher.model.name,), batcher.queued_rows)

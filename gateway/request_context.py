@@ -1,7 +1,6 @@
 """What the headers of a request (or the metadata of a gRPC call) say about it.
 
-Both fronts make one for every request before they know its dialect. It never reads a body and
-knows no endpoint until a handler has found one.
+One is made for every request of HTTP and gRPC before its dialect is known. It never reads a body.
 """
 
 import math
@@ -23,10 +22,8 @@ class RequestContext:
     """One request's identity, clock and wishes.
 
     ``received`` is unix time, ``started`` the event loop's clock at the same moment, both seconds.
-    ``endpoint`` is set as soon as a handler knows it, ``handed_over`` once the predictor has the
-    request: from then on the predictor records what happens to it, before that the front does.
-    ``crowded``: it came when the process had more new requests than it could look at. ``ahead``:
-    how many requests of its endpoint wait to be begun before it.
+    ``endpoint`` is set as soon as admission knows it, ``handed_over`` once the pipeline has the
+    request: the pipeline records what comes of it from then on.
     """
 
     request_id: str
@@ -39,8 +36,6 @@ class RequestContext:
     api_key: str | None = None
     endpoint: str | None = None
     handed_over: bool = False
-    crowded: bool = False
-    ahead: int = 0
 
     def deadline(self, limit_seconds: float) -> float:
         """The loop's clock by which to answer: the caller's timeout, at most the endpoint's."""

@@ -1,5 +1,5 @@
-"""Who may come in, and when: keys, rates, the request scheduler, the budget of tokens.
+"""Who may come in, and when: one controller, and what it decides by.
 
-Dialects come in by ``front``, the HTTP server by ``shedding``. Nothing here knows a dialect or a
-Triton.
+``controller`` answers, for every dialect and gRPC. It holds keys, rates, the budget of tokens and
+the request scheduler; ``early_refusals`` asks it from within HTTP connections.
 """

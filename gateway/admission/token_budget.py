@@ -1,33 +1,22 @@
-"""Who comes in: rates, sizes, tokens in flight with fair shares, and the hope of an answer in time.
+"""Tokens in flight: a bound for the process, and a fair share of it for each endpoint.
 
-``handler.py`` asks when a request arrives, before its texts are tokenised, and once its tokens are
-counted. Each time a little less room is kept back, so that what was let in is nearly always
-answered: a refusal after tokenising has cost as much as an answer. A refusal is told at once;
-nothing waits here. Pure: the time is passed in.
+Three questions, from a request's arrival until its tokens are counted. Each time a little less room
+is kept back, so that a request that was let in is nearly always answered. Nothing waits here.
 """
 
-from collections.abc import Sequence
-
-from contracts.endpoint import Limits
-from gateway.errors import OverloadedError, TooLargeError
+from gateway.errors import RETRY_AFTER_SECONDS, OverloadedError, TooLargeError
 
 # An endpoint may hold this many times what is left of the common budget: one busy endpoint gets
 # 80 %, two 44 % each, and there is always room for one that was quiet (Choudhury and Hahne,
 # "Dynamic queue length thresholds for shared-memory packet switches", 1998).
 _SHARE_OF_FREE = 4.0
 
-# Share of the time to the deadline that a new request's predicted wait may fill. The rest is what
-# a prediction may be wrong by before an admitted request is too late.
-_HOPE = 0.7
-
-# Share of its room that an endpoint is let in to on arrival, when only the number of requests is
-# known. What is kept back takes up what they turn out longer than usual.
+# Share of its room that an endpoint may fill on arrival, when only the number of requests is known.
+# The rest is for requests that turn out longer than usual.
 _SHARE_ON_ARRIVAL = 0.85
 # How much longer than estimated a request may turn out, before its tokens are counted.
 _ESTIMATE_MARGIN = 1.1
-_TYPICAL_RATE = 0.05  # share of a new request's length in what is taken for typical
-
-_RETRY_SECONDS = 1.0
+_TYPICAL_RATE = 0.05  # weight of a new request in the moving average of their lengths
 
 
 class TokenBudget:
@@ -125,38 +114,5 @@ class TokenBudget:
 
 def _too_many_tokens() -> OverloadedError:
     return OverloadedError(
-        "Too many tokens are in flight for this endpoint.", retry_after_seconds=_RETRY_SECONDS
+        "Too many tokens are in flight for this endpoint.", retry_after_seconds=RETRY_AFTER_SECONDS
     )
-
-
-def check_size(texts: Sequence[str], limits: Limits) -> None:
-    """Refuses more texts than the endpoint takes.
-
-    Raises:
-        TooLargeError: too many.
-    """
-    if len(texts) > limits.max_texts_per_request:
-        raise TooLargeError(
-            f"The request has {len(texts)} texts; this endpoint takes "
-            f"{limits.max_texts_per_request} at once."
-        )
-
-
-def check_wait(wait_seconds: float, work_seconds: float, left_seconds: float) -> None:
-    """Refuses what can't be answered in time, before it takes anybody's place.
-
-    Args:
-        wait_seconds: until an engine takes the request up; 0 admits whatever its own work is, so
-            that an estimate that was learnt wrong never locks the door.
-        work_seconds: the engine's time for the request itself.
-        left_seconds: to the deadline.
-
-    Raises:
-        OverloadedError: come back when the queue is shorter.
-    """
-    if wait_seconds > 0 and wait_seconds + work_seconds > _HOPE * left_seconds:
-        excess = wait_seconds + work_seconds - _HOPE * left_seconds
-        raise OverloadedError(
-            "The queue is too long to answer within the time limit.",
-            retry_after_seconds=max(_RETRY_SECONDS, excess),
-        )

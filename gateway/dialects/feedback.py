@@ -11,7 +11,7 @@ from typing import Annotated
 
 import msgspec
 
-from gateway.admission.front import Front
+from gateway.dialects.front import Front
 from gateway.errors import InvalidInputError, UnsupportedError
 from gateway.http.body import BodyReader
 from gateway.http.json_body import decode, encode
@@ -61,12 +61,12 @@ class FeedbackRoute:
         desk = self._desk
         if desk is None:
             raise UnsupportedError("Feedback is off: this gateway has no --receipt-key-file.")
-        await self._front.scheduler.take(_QUEUE)
+        await self._front.admission.scheduler.take(_QUEUE)
         body = decode(_decoder, await self._bodies.read(request))
         now = time.time()
         receipt = desk.receipts.read(body.receipt, now)
-        self._front.keys.authorise(request.context.api_key, receipt.endpoint)
-        view = self._front.predictor.describe(receipt.endpoint)
+        self._front.admission.authorise(request.context, receipt.endpoint)
+        view = self._front.endpoints.describe(receipt.endpoint)
         taken = desk.take(receipt, _labels(body), view.labels, now)
         counts = {
             "accepted": taken.accepted,

@@ -15,9 +15,9 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from contracts.tasks import Task
-from gateway.admission.front import Front
 from gateway.calls import Answer, EndpointView
 from gateway.dialects.answers import answer_headers, best
+from gateway.dialects.front import Front
 from gateway.dialects.pairs import TextOrPair, Texts, query
 from gateway.errors import InvalidInputError
 from gateway.http.body import BodyReader
@@ -59,13 +59,14 @@ class HuggingFace:
 
     async def predict(self, request: Request) -> Reply:
         """Answers texts."""
-        view, caller = await self._front.enter(request.context, request.params["endpoint"])
+        context, name = request.context, request.params["endpoint"]
+        view, caller = await self._front.admission.enter(context, name)
         body = decode(_decoder, await self._bodies.read(request))
         check_parameters(body.parameters, view)
         inputs = body.inputs
         one = not isinstance(inputs, list)
         texts = query("inputs", inputs if isinstance(inputs, list) else [inputs])
-        answer = await self._front.predict(request.context, view, caller, texts)
+        answer = await self._front.predict(context, view, caller, texts)
         result = render(answer, one=one, top_k=body.parameters.top_k)
         return Reply(encode(result), headers=answer_headers(answer))
 

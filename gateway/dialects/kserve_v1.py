@@ -9,9 +9,9 @@ hold the fields of both.
 import msgspec
 
 from contracts.tasks import Task
-from gateway.admission.front import Front
 from gateway.calls import Answer, EndpointView
 from gateway.dialects.answers import answer_headers, best
+from gateway.dialects.front import Front
 from gateway.dialects.listing import allowed_views
 from gateway.dialects.pairs import Texts, query
 from gateway.http.body import BodyReader
@@ -48,10 +48,11 @@ class KServeV1:
 
     async def predict(self, request: Request) -> Reply:
         """Answers texts."""
-        view, caller = await self._front.enter(request.context, request.params["endpoint"])
+        context, name = request.context, request.params["endpoint"]
+        view, caller = await self._front.admission.enter(context, name)
         body = decode(_decoder, await self._bodies.read(request))
         texts = query("instances", body.instances)
-        answer = await self._front.predict(request.context, view, caller, texts)
+        answer = await self._front.predict(context, view, caller, texts)
         return Reply(encode({"predictions": predictions(answer)}), headers=answer_headers(answer))
 
     async def models(self, request: Request) -> Reply:
@@ -66,7 +67,7 @@ class KServeV1:
 
     async def model(self, request: Request) -> Reply:
         """One endpoint: 200 while it answers, else 503."""
-        view, _ = self._front.open(request.context, request.params["endpoint"])
+        view, _ = self._front.admission.identify(request.context, request.params["endpoint"])
         body = encode({"name": view.name, "ready": view.ready, **_model(view)})
         return Reply(body, status=200 if view.ready else 503)
 

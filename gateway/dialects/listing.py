@@ -1,7 +1,7 @@
 """``GET /endpoints`` and ``/endpoints/{endpoint}``: what this gateway serves, and to whom."""
 
-from gateway.admission.front import Front
 from gateway.calls import EndpointView
+from gateway.dialects.front import Front
 from gateway.dialects.oip import versions
 from gateway.errors import ForbiddenError, UnknownEndpointError
 from gateway.http.json_body import encode
@@ -30,7 +30,7 @@ class Listing:
 
     async def one(self, request: Request) -> Reply:
         """One endpoint."""
-        view, _ = self._front.open(request.context, request.params["endpoint"])
+        view, _ = self._front.admission.identify(request.context, request.params["endpoint"])
         return Reply(encode(_describe(view)))
 
 
@@ -41,10 +41,10 @@ def allowed_views(front: Front, context: RequestContext) -> list[EndpointView]:
         UnauthenticatedError: keys are on and the caller has none.
     """
     views: list[EndpointView] = []
-    for name in front.predictor.endpoints():
+    for name in front.endpoints.names():
         try:
-            front.keys.authorise(context.api_key, name)
-            views.append(front.predictor.describe(name))
+            front.admission.authorise(context, name)
+            views.append(front.endpoints.describe(name))
         except (ForbiddenError, UnknownEndpointError):
             continue  # not this caller's, or gone since the names were read
     return views

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from contracts.tasks import PUBLIC_OUTPUTS, TEXT, TEXT_PAIR, Task
 from contracts.tensors import Datatype
-from gateway.admission.front import Query
-from gateway.calls import Answer, EndpointView
+from gateway.calls import Answer, EndpointView, Query
 from gateway.dialects.answers import best
 from gateway.errors import BadRequestError, InvalidInputError, UnknownVersionError, UnsupportedError
 from gateway.request_context import RequestContext

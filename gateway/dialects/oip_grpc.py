@@ -21,10 +21,10 @@ from google.protobuf import json_format
 from tritonclient.grpc import model_config_pb2, service_pb2_grpc
 from tritonclient.grpc import service_pb2 as pb
 
-from gateway.admission.front import Front, Query
-from gateway.calls import Answer, EndpointView
+from gateway.calls import Answer, EndpointView, Query
 from gateway.dialects import oip, oip_binary
 from gateway.dialects.answers import answer_headers, truncated_texts
+from gateway.dialects.front import Front
 from gateway.errors import (
     CLIENT_GONE_STATUS,
     BadRequestError,
@@ -150,7 +150,7 @@ class OpenInferenceGrpc(service_pb2_grpc.GRPCInferenceServiceServicer):
     ) -> pb.ServerReadyResponse:
         """Whether this gateway should get traffic."""
         del request, context
-        return pb.ServerReadyResponse(ready=self._front.predictor.ready)
+        return pb.ServerReadyResponse(ready=self._front.endpoints.ready)
 
     async def ServerMetadata(
         self, request: pb.ServerMetadataRequest, context: grpc.aio.ServicerContext
@@ -208,7 +208,7 @@ class OpenInferenceGrpc(service_pb2_grpc.GRPCInferenceServiceServicer):
 
         async def answer(call: RequestContext) -> pb.ModelInferResponse:
             version = request.model_version or None
-            view, caller = await self._front.enter(
+            view, caller = await self._front.admission.enter(
                 call, request.model_name, version, one_by_one=True
             )
             wanted = [(one.name, _parameters(one.parameters)) for one in request.outputs]
@@ -233,7 +233,7 @@ class OpenInferenceGrpc(service_pb2_grpc.GRPCInferenceServiceServicer):
         await refusal(None, context)
 
     def _view(self, call: RequestContext, request: pb.ModelMetadataRequest) -> EndpointView:
-        view, _ = self._front.open(call, request.name)
+        view, _ = self._front.admission.identify(call, request.name)
         oip.check_version(view, request.version or None)
         return view
 
@@ -274,7 +274,7 @@ class OpenInferenceGrpc(service_pb2_grpc.GRPCInferenceServiceServicer):
         else:
             self._finished(call, HTTPStatus.OK)
             return result
-        self._front.refused(call, failure)
+        self._front.admission.refused(call, failure)
         self._finished(call, failure.status)
         return await _abort(context, call, failure)
 

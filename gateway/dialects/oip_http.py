@@ -12,10 +12,10 @@ import numpy as np
 
 from contracts.tasks import TEXT, TEXT_PAIR
 from contracts.tensors import Datatype
-from gateway.admission.front import Front, Query
-from gateway.calls import Answer, EndpointView
+from gateway.calls import Answer, EndpointView, Query
 from gateway.dialects import oip, oip_binary
 from gateway.dialects.answers import answer_headers, truncated_texts
+from gateway.dialects.front import Front
 from gateway.errors import BadRequestError, InvalidInputError, UnsupportedError
 from gateway.http.body import BodyReader
 from gateway.http.json_body import decode, encode
@@ -118,7 +118,7 @@ class OpenInferenceHttp:
         """Answers texts."""
         context = request.context
         named, version = request.params["endpoint"], request.params.get("version")
-        view, caller = await self._front.enter(context, named, version)
+        view, caller = await self._front.admission.enter(context, named, version)
         body = await self._bodies.read(request)
         header, blob = oip_binary.split_header(body, request.headers.get(_HEADER_LENGTH))
         if blob and not header:
@@ -142,7 +142,7 @@ class OpenInferenceHttp:
 
     async def ready(self, _: Request) -> Reply:
         """Whether this gateway should get traffic: 200 or 503."""
-        ready = self._front.predictor.ready
+        ready = self._front.endpoints.ready
         return Reply(encode({"ready": ready}), status=200 if ready else 503)
 
     async def model_metadata(self, request: Request) -> Reply:
@@ -161,7 +161,7 @@ class OpenInferenceHttp:
         return Reply(encode(oip.config(self._view(request))))
 
     def _view(self, request: Request) -> EndpointView:
-        view, _ = self._front.open(request.context, request.params["endpoint"])
+        view, _ = self._front.admission.identify(request.context, request.params["endpoint"])
         oip.check_version(view, request.params.get("version"))
         return view
 

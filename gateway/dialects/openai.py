@@ -12,9 +12,9 @@ import msgspec
 import numpy as np
 
 from contracts.tasks import Task
-from gateway.admission.front import Front, Query
-from gateway.calls import Answer, EndpointView
+from gateway.calls import Answer, EndpointView, Query
 from gateway.dialects.answers import answer_headers
+from gateway.dialects.front import Front
 from gateway.errors import InvalidInputError
 from gateway.http.body import BodyReader
 from gateway.http.json_body import decode, encode
@@ -66,7 +66,7 @@ class OpenAI:
         """Embeds texts."""
         encoded = await self._bodies.read(request)
         name = decode(_name_decoder, encoded).model
-        view, caller = await self._front.enter(request.context, name)
+        view, caller = await self._front.admission.enter(request.context, name)
         body = decode(_decoder, encoded)
         check(body, view)
         answer = await self._front.predict(request.context, view, caller, query(body))

@@ -5,7 +5,7 @@ They take no key, for probes and scrapers have none; they tell nothing of any re
 
 from prometheus_client import CONTENT_TYPE_LATEST
 
-from gateway.admission.front import Front
+from gateway.dialects.front import Front
 from gateway.http.json_body import encode
 from gateway.http.messages import Reply, Request
 from gateway.http.router import Route
@@ -35,10 +35,10 @@ class Operations:
 
     async def ready(self, _: Request) -> Reply:
         """200 while this gateway should get traffic, else 503; and what an operator should know."""
-        predictor = self._front.predictor
-        ready = predictor.ready
-        said = {"ready": ready, "notes": list(predictor.notes)}
-        return Reply(encode(said), status=200 if ready else 503)
+        endpoints = self._front.endpoints
+        ready = endpoints.ready
+        body = {"ready": ready, "notes": list(endpoints.notes)}
+        return Reply(encode(body), status=200 if ready else 503)
 
     async def metrics(self, _: Request) -> Reply:
         """Prometheus's text format."""

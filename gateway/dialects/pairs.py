@@ -5,7 +5,7 @@ from typing import Annotated
 
 import msgspec
 
-from gateway.admission.front import Query
+from gateway.calls import Query
 from gateway.errors import InvalidInputError
 
 

@@ -1,4 +1,4 @@
-"""How a reply and an error become status, headers and body. ``app.py`` and ``shedding.py`` ask."""
+"""How a reply and an error become status, headers and body."""
 
 import math
 

@@ -31,8 +31,8 @@ class Route:
     """One method and pattern. ``dialect`` is the metrics' label for it.
 
     ``predicts``: it brings texts for the ``{endpoint}`` of its path, or for the one that
-    ``endpoint_in`` finds in its body, and its handler begins with ``Front.enter``. Such a request
-    may be refused before its handler is asked.
+    ``endpoint_in`` finds in its body, and its handler begins with ``AdmissionController.enter``.
+    Such a request may be refused before its handler is asked.
     """
 
     method: str

@@ -1,4 +1,4 @@
-"""One request from its texts to its answer: encode, infer, decode, sign, record.
+"""One request from its texts to its answer: ``pipeline`` reads downward.
 
-Dialects come in through admission; nothing here knows how a request was sent.
+``serving`` is what it serves from, swapped in whole. Nothing here knows how a request was sent.
 """

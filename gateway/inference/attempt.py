@@ -1,7 +1,4 @@
-"""One try of a call on one version, and the event that is left of it.
-
-Callers wait for most attempts; for those of mirrored requests nobody does. No I/O.
-"""
+"""One attempt at a call on one version, and the event that tells of it. No I/O."""
 
 from dataclasses import dataclass
 
@@ -11,12 +8,17 @@ from numpy.typing import NDArray
 from contracts.events import Latency, Pairing, PredictionEvent, TextRecord
 from gateway.batching.jobs import Job
 from gateway.calls import Call
-from gateway.inference import unknown
-from gateway.inference.caller import caller_hash
 from gateway.packages import ServedModel
 from gateway.routing.routes import RouteTarget
+from gateway.routing.split import position
 from gateway.telemetry.tracing import trace_id
 from preprocess.encoder import Encoded
+
+# Bounds on the unknown words of one event, so that no request can hold up the event loop: a list of
+# the most frequent words needs a sample of them, not each.
+MOST_WORDS = 32
+MOST_CHARACTERS = 8_192  # of the texts that are looked at; those without an unknown word are not
+LONGEST_WORD = 40  # characters; the rest of a word is cut off
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +35,7 @@ class Answered:
 
 @dataclass(slots=True)
 class Attempt:
-    """One try of a call on one version, with what its event needs."""
+    """One attempt at a call on one version, with what its event needs."""
 
     call: Call
     target: RouteTarget
@@ -83,5 +85,40 @@ def event_of(
         repeated=attempt.repeated,
         pairing=pairing,
         observations=call.observed or {},
-        unk_words=unknown.words_of(call, model, attempt.encoded),
+        unk_words=_unknown_words(call, model, attempt.encoded),
     )
+
+
+def caller_hash(endpoint: str, sticky_key: str | None) -> int:
+    """64 bits that tell callers apart and name nobody; 0 where no sticky key was sent.
+
+    Requests without ``x-headrace-key`` are spread over the arms one by one, so that none of them
+    weighs more than another: whoever sent them, under whatever API key, need not be known. The
+    hash of a caller is the same in every rollout of an endpoint, and another one in each endpoint.
+    """
+    if sticky_key is None:
+        return 0
+    return position(f"{endpoint}/caller", sticky_key)
+
+
+def _unknown_words(call: Call, model: ServedModel, encoded: Encoded) -> list[str]:
+    """Some of the words that became UNK, as they were written, where the endpoint asks for them.
+
+    Args:
+        call: says whether its endpoint asks.
+        model: whose tokeniser made ``encoded``.
+        encoded: the call's texts.
+    """
+    if not call.unk_words:
+        return []
+    found: list[str] = []
+    left = MOST_CHARACTERS
+    for row, unk in enumerate(encoded.unk):
+        if len(found) >= MOST_WORDS:
+            break
+        text, pair = call.texts[row], None if call.pairs is None else call.pairs[row]
+        characters = len(text) + len(pair or "")
+        if unk and characters <= left:
+            left -= characters
+            found += model.encoder.unknown_words(text, pair)
+    return [word[:LONGEST_WORD] for word in found[:MOST_WORDS]]

@@ -1,7 +1,7 @@
 """The routing table: for each endpoint, which version answers which caller.
 
 ``reconcile.py`` builds a table from endpoint objects and the packages at hand and swaps it in
-whole; ``handler.py`` reads it. Tables never change once built. A version that can't be served yet
+whole. Tables never change once built. A version that can't be served yet
 does not push out one that can.
 
 During a rollout the candidate's callers are the first interval of the hash space, and stable's the

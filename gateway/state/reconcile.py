@@ -24,7 +24,7 @@ from gateway.batching.batcher import Batcher, BatchMeter
 from gateway.batching.lag import LoopLag
 from gateway.calls import EndpointView
 from gateway.engine.fleet import Fleet
-from gateway.inference.handler import Serving
+from gateway.inference.serving import Serving
 from gateway.packages import PackageError, PackageSource, ServedModel
 from gateway.routing.routes import EndpointRoutes, RoutingTable, build_table
 from gateway.state.controller_heartbeat import ControllerSigns, has_candidate, withheld
@@ -377,6 +377,7 @@ def _view(routes: EndpointRoutes) -> EndpointView:
             dimension=None,
             max_tokens=endpoint.spec.serving.max_tokens,
             max_texts=limits.max_texts_per_request,
+            max_tokens_in_flight=limits.max_tokens_in_flight,
             timeout_seconds=limits.timeout_seconds,
             ready=False,
         )
@@ -393,8 +394,9 @@ def _view(routes: EndpointRoutes) -> EndpointView:
         dimension=manifest.dimension,
         max_tokens=manifest.tokenizer.max_tokens,
         max_texts=limits.max_texts_per_request,
+        max_tokens_in_flight=limits.max_tokens_in_flight,
         timeout_seconds=limits.timeout_seconds,
-        ready=True,  # as the handler finds it when asked
+        ready=True,  # as ``ServedEndpoints`` finds it when asked
         multi_label=manifest.multi_label,
         metadata={"model": endpoint.spec.model, "precision": manifest.precision.value},
     )

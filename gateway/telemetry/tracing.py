@@ -35,7 +35,7 @@ class SpanTracer:
         self._draw = draw
 
     def attempt(self, call: Call, event: PredictionEvent) -> None:
-        """See ``gateway.inference.handler.Tracer``."""
+        """See ``gateway.inference.pipeline.Tracer``."""
         parent = call.trace_parent
         # The last field of a traceparent says whether its sender keeps the trace.
         wanted = int(parent[53:55], 16) & 1 if parent else self._draw() < self._share

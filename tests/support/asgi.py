@@ -6,9 +6,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 import httpx
-from front_fakes import FakeKeys, FakeMetrics, FakePredictor, FakeRecorder
+from front_fakes import FakeKeys, FakeMetrics, FakePredictor, FakeRecorder, front_of
 
-from gateway.admission.front import Front
 from gateway.app import Application, create_app
 from gateway.http.limits import HttpLimits
 from gateway.inference.feedback import FeedbackDesk
@@ -30,7 +29,12 @@ class Behind:
     def app(self) -> Application:
         """The application; made once, with its documentation."""
         desk = None if self.receipts is None else FeedbackDesk(self.receipts, self.recorder)
-        front = Front(self.predictor, self.keys, self.recorder, self.metrics)
+        front = front_of(
+            self.predictor,
+            keys=self.keys,
+            recorder=self.recorder,
+            metrics=self.metrics,
+        )
         return create_app(front, self.limits, desk)
 
 

@@ -8,7 +8,12 @@ from contracts.endpoint import Arm
 from contracts.events import Feedback, PredictionEvent
 from contracts.model import ModelRef
 from contracts.tasks import Task
-from gateway.calls import Answer, Arrival, Call, EndpointView
+from gateway.admission.controller import AdmissionController, Capacity
+from gateway.admission.rate_limits import RateLimits
+from gateway.admission.request_scheduler import RequestScheduler
+from gateway.admission.token_budget import TokenBudget
+from gateway.calls import Answer, Call, EndpointView
+from gateway.dialects.front import Front
 from gateway.errors import (
     ForbiddenError,
     GatewayError,
@@ -16,6 +21,7 @@ from gateway.errors import (
     UnknownEndpointError,
     UnknownVersionError,
 )
+from gateway.events.recorder import Recorder
 
 LABELS = ("negative", "neutral", "positive")
 MAX_CHARACTERS = 1000
@@ -38,6 +44,7 @@ def view(name: str, task: Task, versions: tuple[str, ...] = ("3", "2")) -> Endpo
         dimension=4 if embeds else None,
         max_tokens=128,
         max_texts=64,
+        max_tokens_in_flight=10_000,
         timeout_seconds=2.0,
         ready=True,
     )
@@ -64,6 +71,7 @@ class FakePredictor:
     full: GatewayError | None = None
     calls: list[Call] = field(default_factory=list)
     ready: bool = True
+    draining: bool = False
     notes: tuple[str, ...] = ()
     keep_calls: bool = True
 
@@ -76,10 +84,11 @@ class FakePredictor:
         )
         return cls({endpoint.name: endpoint for endpoint in endpoints})
 
-    def check_room(self, endpoint: str, arrival: Arrival) -> None:
-        """There is always room, but where it is said that there is none."""
+    def arms(self, endpoint: str, key: str, forced_version: str | None) -> list[Capacity]:
+        """None with a queue, so that there is room; but where it is said that there is none."""
         if self.full is not None:
             raise self.full
+        return []
 
     async def predict(self, call: Call) -> Answer:
         """The answer for each text."""
@@ -116,7 +125,7 @@ class FakePredictor:
         except KeyError:
             raise UnknownEndpointError(f"There is no endpoint {endpoint!r}.") from None
 
-    def endpoints(self) -> tuple[str, ...]:
+    def names(self) -> tuple[str, ...]:
         """All names."""
         return tuple(self.views)
 
@@ -176,3 +185,26 @@ class FakeMetrics:
     def render(self) -> bytes:
         """One metric."""
         return b"# TYPE requests counter\nrequests_total 1.0\n"
+
+
+def front_of(
+    predictor: FakePredictor,
+    *,
+    keys: FakeKeys | None = None,
+    recorder: Recorder | None = None,
+    metrics: FakeMetrics | None = None,
+    budget: TokenBudget | None = None,
+    scheduler: RequestScheduler | None = None,
+) -> Front:
+    """Real admission before a predictor that is all endpoints and the pipeline at once."""
+    metrics = metrics or FakeMetrics()
+    admission = AdmissionController(
+        endpoints=predictor,
+        keys=keys or FakeKeys(),
+        rates=RateLimits(),
+        budget=budget or TokenBudget(100_000),
+        recorder=recorder or FakeRecorder(),
+        metrics=metrics,
+        scheduler=scheduler,
+    )
+    return Front(predictor, admission, predictor, metrics)

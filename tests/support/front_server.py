@@ -8,9 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import uvicorn
-from front_fakes import FakeKeys, FakeMetrics, FakePredictor, FakeRecorder
+from front_fakes import FakeKeys, FakeMetrics, FakePredictor, FakeRecorder, front_of
 
-from gateway.admission.front import Front
 from gateway.app import create_app
 from gateway.dialects.oip_grpc import OpenInferenceGrpc, create_server
 from gateway.http.limits import HttpLimits
@@ -54,9 +53,11 @@ def serving(served: Served) -> Iterator[Served]:
     holder: list[uvicorn.Server] = []
 
     async def run() -> None:
-        front = Front(served.predictor, served.keys, served.recorder, served.metrics)
+        front = front_of(
+            served.predictor, keys=served.keys, recorder=served.recorder, metrics=served.metrics
+        )
         app = create_app(front, served.limits)
-        config = uvicorn.Config(app, **uvicorn_options(served.limits, app.shedding))
+        config = uvicorn.Config(app, **uvicorn_options(served.limits, app.early_refusals))
         server = _TellingServer(config, ready)
         holder.append(server)
         rpc = create_server(OpenInferenceGrpc(front, "0"), served.limits)

@@ -16,7 +16,7 @@ from contracts.endpoint import ModelEndpoint
 from contracts.loading import CostPoint, LoadedModel, LoaderReport
 from contracts.model import ModelRef
 from gateway.engine.fleet import Fleet
-from gateway.inference.handler import Serving
+from gateway.inference.serving import Serving
 from gateway.packages import PackageError, ServedModel
 from gateway.state.kept import Keeper
 from gateway.state.reconcile import Reconciler

@@ -9,12 +9,11 @@ from time import monotonic
 import grpc
 import httpx
 import pytest
-from front_fakes import FakeKeys, FakeMetrics, FakePredictor, FakeRecorder, view
+from front_fakes import FakePredictor, front_of, view
 from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc import service_pb2_grpc
 
 from contracts.tasks import Task
-from gateway.admission.front import Front
 from gateway.admission.request_scheduler import RequestScheduler
 from gateway.app import create_app
 from gateway.calls import Answer, Call
@@ -91,7 +90,7 @@ async def fronts_with(seconds: float) -> AsyncIterator[Fronts]:
     views = [view(name, Task.TEXT_CLASSIFICATION) for name in CLASSIFIERS]
     views += [view(name, Task.TEXT_EMBEDDING) for name in EMBEDDERS]
     predictor = BusyPredictor({one.name: one for one in views}, seconds=seconds)
-    front = Front(predictor, FakeKeys(), FakeRecorder(), FakeMetrics())
+    front = front_of(predictor)
     limits = HttpLimits()
     server = create_server(OpenInferenceGrpc(front, "0"), limits)
     port = server.add_insecure_port("127.0.0.1:0")
@@ -148,12 +147,12 @@ async def test_over_grpc_nobody_overtakes_those_who_wait_over_http() -> None:
 async def test_what_would_find_no_room_is_refused_before_it_waits() -> None:
     scheduler = RequestScheduler()
     predictor = FakePredictor.with_endpoints()
-    front = Front(predictor, FakeKeys(), FakeRecorder(), FakeMetrics(), scheduler=scheduler)
-    await front.enter(RequestContext("first", 0.0, 0.0), "sentiment")
+    admission = front_of(predictor, scheduler=scheduler).admission
+    await admission.enter(RequestContext("first", 0.0, 0.0), "sentiment")
     busy_until = monotonic() + 0.02
     while monotonic() < busy_until:  # this turn of the loop is used up
         pass
     predictor.full = OverloadedError("Full.", retry_after_seconds=1)
     with pytest.raises(OverloadedError):
-        await front.enter(RequestContext("second", 0.0, 0.0), "sentiment")
+        await admission.enter(RequestContext("second", 0.0, 0.0), "sentiment")
     assert scheduler.waiting == 0

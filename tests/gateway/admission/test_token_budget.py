@@ -1,4 +1,4 @@
-"""Nobody takes the room of others, and what has no hope of an answer is told at once."""
+"""No endpoint takes the room of others, and what has none is refused at once."""
 
 from contextlib import suppress
 
@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contracts.endpoint import Limits
-from gateway.admission.token_budget import TokenBudget, check_size, check_wait
+from gateway.admission.token_budget import TokenBudget
 from gateway.errors import OverloadedError, TooLargeError
 
 
@@ -97,20 +96,3 @@ def test_tokens_are_never_lost_nor_made(steps: list[tuple[str, int, bool]]) -> N
         budget.release(name, tokens)
     assert budget.used == 0
     assert budget.by_endpoint() == {}
-
-
-def test_too_many_texts_are_too_large() -> None:
-    check_size(["a"] * 256, Limits())
-    with pytest.raises(TooLargeError, match="256"):
-        check_size(["a"] * 257, Limits())
-
-
-def test_what_can_not_be_answered_in_time_is_refused_with_the_time_to_wait() -> None:
-    check_wait(0.5, 0.1, 1.0)
-    with pytest.raises(OverloadedError) as refused:
-        check_wait(5.0, 0.1, 1.0)
-    assert refused.value.retry_after_seconds == pytest.approx(4.4)
-
-
-def test_an_empty_queue_admits_whatever_the_estimate() -> None:
-    check_wait(0.0, 1e6, 1.0)

@@ -3,12 +3,12 @@
 import asyncio
 
 import grpc
-from front_fakes import FakeKeys, FakeMetrics, FakePredictor, FakeRecorder, view
+from front_fakes import FakePredictor, front_of, view
 from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc import service_pb2_grpc
 
 from contracts.tasks import Task
-from gateway.admission.front import Front
+from gateway.dialects.front import Front
 from gateway.dialects.oip_grpc import OpenInferenceGrpc, create_server
 from gateway.http.limits import HttpLimits
 
@@ -17,7 +17,7 @@ ENDPOINT = "sentiment"
 
 def front() -> Front:
     predictor = FakePredictor({ENDPOINT: view(ENDPOINT, Task.TEXT_CLASSIFICATION)})
-    return Front(predictor, FakeKeys(), FakeRecorder(), FakeMetrics())
+    return front_of(predictor)
 
 
 class _PeersSeen(OpenInferenceGrpc):

@@ -13,7 +13,8 @@ import pytest
 from front_fakes import FakeKeys, FakePredictor
 from front_server import Served, serving
 
-from gateway.calls import Answer, Arrival, Call
+from gateway.admission.controller import Capacity
+from gateway.calls import Answer, Call
 from gateway.errors import OverloadedError
 from gateway.http.limits import HttpLimits
 
@@ -305,10 +306,10 @@ class CountingPredictor(FakePredictor):
 
     asked = 0
 
-    def check_room(self, endpoint: str, arrival: Arrival) -> None:
+    def arms(self, endpoint: str, key: str, forced_version: str | None) -> list[Capacity]:
         """Counts."""
         self.asked += 1
-        super().check_room(endpoint, arrival)
+        return super().arms(endpoint, key, forced_version)
 
 
 @contextmanager

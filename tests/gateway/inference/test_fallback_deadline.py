@@ -5,15 +5,15 @@ import asyncio
 import numpy as np
 import pytest
 from gateway_world import ObedientEngine, call_of, endpoint_of, turns
-from handler_world import ONE, TWO, World, world_of
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from pipeline_world import ONE, TWO, World, world_of
 
 from contracts.endpoint import Arm, ModelEndpoint
 from gateway.engine.errors import EngineMissingModelError, EngineModelError
 from gateway.errors import DeadlineExceededError, ModelFailedError
-from gateway.inference.fallback_deadline import first_deadline
+from gateway.inference.pipeline import fallback_deadline
 
 ON_TRIAL = endpoint_of(ONE.ref, canary=TWO.ref, weight=100, rollout="r")
 IN_BAKE = endpoint_of(TWO.ref, control=ONE.ref, weight=0.001, rollout="r")
@@ -63,7 +63,7 @@ async def test_a_failed_attempt_of_a_version_on_trial_is_made_good_and_told(
     endpoint: ModelEndpoint, arms: tuple[Arm, Arm], candidate: ObedientEngine, status: int
 ) -> None:
     async with world_of(endpoint, second_version(candidate)) as world:
-        answer = await world.handler.predict(call_of("w1", sticky_key="somebody"))
+        answer = await world.pipeline.predict(call_of("w1", sticky_key="somebody"))
     assert (answer.ref, answer.arm) == (ONE.ref, arms[1])
     assert told(world) == [
         ("2", arms[0], status, False, False),
@@ -76,7 +76,7 @@ async def test_a_mistake_of_ours_that_only_the_candidate_meets_costs_its_caller_
     raised: list[object] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: raised.append(context))
     async with world_of(ON_TRIAL, engine) as world:
-        answer = await world.handler.predict(call_of("w1"))
+        answer = await world.pipeline.predict(call_of("w1"))
     assert answer.ref == ONE.ref
     assert told(world)[0] == ("2", Arm.CANARY, 500, False, False)
 
@@ -86,7 +86,7 @@ async def test_a_slow_candidate_is_cut_off_early_enough_for_stable() -> None:
     slow = ObedientEngine(held=asyncio.Event())
     async with world_of(ON_TRIAL, second_version(slow)) as world:
         call = call_of("w1", timeout=4.0)
-        answer = await world.handler.predict(call)
+        answer = await world.pipeline.predict(call)
         assert answer.ref == ONE.ref
         assert told(world) == [
             ("2", Arm.CANARY, 504, False, False),
@@ -100,7 +100,7 @@ async def test_where_both_fail_the_caller_hears_of_the_second() -> None:
     engine = ObedientEngine(error=EngineModelError("both are broken"))
     async with world_of(ON_TRIAL, engine) as world:
         with pytest.raises(ModelFailedError):
-            await world.handler.predict(call_of("w1"))
+            await world.pipeline.predict(call_of("w1"))
     assert told(world) == [
         ("2", Arm.CANARY, 502, False, False),
         ("1", Arm.STABLE, 502, True, True),
@@ -112,7 +112,7 @@ async def test_stable_is_never_made_good_by_a_candidate() -> None:
     engine = ObedientEngine(error=EngineModelError("broken"), others={TWO.name: ObedientEngine()})
     async with world_of(endpoint, engine) as world:
         with pytest.raises(ModelFailedError):
-            await world.handler.predict(call_of("w1"))
+            await world.pipeline.predict(call_of("w1"))
     assert told(world) == [("1", Arm.STABLE, 502, True, False)]
 
 
@@ -120,7 +120,7 @@ async def test_a_caller_that_hangs_up_during_the_second_attempt_is_recorded_once
     engine = second_version(ObedientEngine(error=EngineModelError("broken")))
     engine.held = asyncio.Event()
     async with world_of(ON_TRIAL, engine) as world:
-        request = asyncio.create_task(world.handler.predict(call_of("w1")))
+        request = asyncio.create_task(world.pipeline.predict(call_of("w1")))
         while not engine.works:
             await turns(1)
         request.cancel()
@@ -135,11 +135,11 @@ async def test_a_caller_that_hangs_up_during_the_second_attempt_is_recorded_once
 async def test_a_candidate_without_time_to_spare_gets_all_of_it() -> None:
     slow = ObedientEngine(held=asyncio.Event())
     async with world_of(ON_TRIAL, second_version(slow)) as world:
-        stable = world.handler.serving.batchers[ONE.ref.package]
+        stable = world.endpoints.serving.batchers[ONE.ref.package]
         for _ in range(60):
             stable.cost.observe("t:1", 4, 1, 0.1)
         with pytest.raises(DeadlineExceededError):
-            await world.handler.predict(call_of("w1", timeout=0.2))
+            await world.pipeline.predict(call_of("w1", timeout=0.2))
         assert slow.held is not None
         slow.held.set()
     assert told(world) == [("2", Arm.CANARY, 504, True, False)]
@@ -150,7 +150,7 @@ def test_a_first_attempt_gets_at_least_half_of_the_time_and_leaves_what_it_must(
     now: float, left: float, usual: float
 ) -> None:
     deadline = now + left
-    until = first_deadline(now, deadline, usual)
+    until = fallback_deadline(now, deadline, usual)
     assert now + left / 2 - 1e-6 <= until <= deadline
     assert until == deadline or deadline - until >= 2 * usual - 1e-6
 
@@ -158,13 +158,13 @@ def test_a_first_attempt_gets_at_least_half_of_the_time_and_leaves_what_it_must(
 async def test_a_candidate_with_too_long_a_queue_is_passed_over_for_stable() -> None:
     held = ObedientEngine(held=asyncio.Event())
     async with world_of(ON_TRIAL, second_version(held)) as world:
-        candidate = world.handler.serving.batchers[TWO.ref.package]
+        candidate = world.endpoints.serving.batchers[TWO.ref.package]
         for _ in range(60):
             candidate.cost.observe("t:1", 4, 1, 0.5)
         calls = [call_of("w1", request_id=str(number)) for number in range(3)]
-        first = [asyncio.create_task(world.handler.predict(call)) for call in calls]
+        first = [asyncio.create_task(world.pipeline.predict(call)) for call in calls]
         await turns()
-        answer = await world.handler.predict(call_of("w1", timeout=0.4))
+        answer = await world.pipeline.predict(call_of("w1", timeout=0.4))
         assert (answer.ref, answer.arm) == (ONE.ref, Arm.STABLE)
         assert held.held is not None
         held.held.set()
@@ -174,5 +174,5 @@ async def test_a_candidate_with_too_long_a_queue_is_passed_over_for_stable() -> 
 
 async def test_a_version_that_no_triton_holds_is_passed_over_in_the_bake_too() -> None:
     async with world_of(IN_BAKE, ObedientEngine(holds={ONE.name})) as world:
-        answer = await world.handler.predict(call_of("w1"))
+        answer = await world.pipeline.predict(call_of("w1"))
     assert (answer.ref, answer.arm) == (ONE.ref, Arm.CONTROL)

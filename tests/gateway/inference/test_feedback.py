@@ -2,7 +2,7 @@
 
 import pytest
 from gateway_world import MemoryRecorder, call_of, endpoint_of
-from handler_world import ONE, TWO, world_of
+from pipeline_world import ONE, TWO, world_of
 
 from contracts.endpoint import Arm
 from contracts.events import Feedback, Latency, PredictionEvent, TextRecord
@@ -100,7 +100,7 @@ def test_vectors_have_no_labels_to_correct() -> None:
 async def test_an_answers_receipt_says_what_its_event_says() -> None:
     endpoint = endpoint_of(ONE.ref, canary=TWO.ref, weight=100, rollout="r")
     async with world_of(endpoint, receipts=RECEIPTS) as world:
-        answer = await world.handler.predict(call_of("w1", "w2", sticky_key="ann"))
+        answer = await world.pipeline.predict(call_of("w1", "w2", sticky_key="ann"))
     (event,) = world.recorder.events
     receipt = RECEIPTS.read(answer.receipt, event.time)
     assert (receipt.version, receipt.arm, receipt.caller) == ("2", Arm.CANARY, event.caller)
@@ -109,5 +109,5 @@ async def test_an_answers_receipt_says_what_its_event_says() -> None:
 
 async def test_without_keys_an_answer_has_no_receipt() -> None:
     async with world_of(endpoint_of(ONE.ref)) as world:
-        answer = await world.handler.predict(call_of("w1"))
+        answer = await world.pipeline.predict(call_of("w1"))
     assert answer.receipt == ""

@@ -6,7 +6,7 @@ from importlib.metadata import EntryPoint
 
 import pytest
 from gateway_world import call_of, endpoint_of, text_of
-from handler_world import ONE, TWO, World, world_of
+from pipeline_world import ONE, TWO, World, world_of
 
 from contracts.endpoint import Arm, EndpointSpec
 from contracts.events import Latency, PredictionEvent, StatisticSpec, decode
@@ -48,7 +48,7 @@ def failures(world: World) -> list[str]:
 
 async def test_the_model_sees_what_the_hook_leaves_and_the_event_what_it_observed() -> None:
     async with world_of(endpoint_of(ONE.ref), hook=Shouting()) as world:
-        answer = await world.handler.predict(call_of(text_of(4), "w1"))
+        answer = await world.pipeline.predict(call_of(text_of(4), "w1"))
     assert answer.tokens == [1, 1]
     (event,) = world.recorder.events
     assert event.observations == {"words": [4.0, 1.0], "kind": ["long", "short"]}
@@ -58,13 +58,13 @@ async def test_a_second_attempt_and_a_copy_carry_the_same_observations() -> None
     endpoint = endpoint_of(ONE.ref, canary=TWO.ref, weight=100, rollout="r")
     async with world_of(endpoint, hook=Shouting()) as world:
         world.engine.holds = {ONE.name}
-        await world.handler.predict(call_of("w1"))
+        await world.pipeline.predict(call_of("w1"))
     assert [event.observations["words"] for event in world.recorder.events] == [[1.0], [1.0]]
 
 
 async def test_a_hook_that_leaves_the_texts_alone_costs_nothing() -> None:
     async with world_of(endpoint_of(ONE.ref), hook=Returning(None)) as world:
-        answer = await world.handler.predict(call_of(text_of(4)))
+        answer = await world.pipeline.predict(call_of(text_of(4)))
     assert answer.tokens == [4]
     assert failures(world) == []
 
@@ -83,7 +83,7 @@ async def test_a_hook_that_fails_is_counted_and_its_request_answered(
     given: object, reason: str
 ) -> None:
     async with world_of(endpoint_of(ONE.ref), hook=Returning(given)) as world:
-        answer = await world.handler.predict(call_of(text_of(4)))
+        answer = await world.pipeline.predict(call_of(text_of(4)))
     assert answer.tokens == [4]
     assert world.recorder.events[0].observations == {"seen": [1.0]}
     (line,) = failures(world)

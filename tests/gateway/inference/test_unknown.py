@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 from gateway_world import call_of, endpoint_of, text_of, turns
-from handler_world import ONE, TWO, world_of
+from pipeline_world import ONE, TWO, world_of
 
 from contracts.endpoint import Arm, ModelEndpoint, UnkWords
-from gateway.inference.unknown import LONGEST_WORD, MOST_CHARACTERS, MOST_WORDS
+from gateway.inference.attempt import LONGEST_WORD, MOST_CHARACTERS, MOST_WORDS
 
 
 def asking(endpoint: ModelEndpoint) -> ModelEndpoint:
@@ -17,7 +17,7 @@ def asking(endpoint: ModelEndpoint) -> ModelEndpoint:
 
 async def test_by_default_no_word_leaves_the_gateway() -> None:
     async with world_of(endpoint_of(ONE.ref)) as world:
-        await world.handler.predict(call_of("secret w1"))
+        await world.pipeline.predict(call_of("secret w1"))
     (event,) = world.recorder.events
     assert event.texts[0].unk == 1
     assert event.unk_words == []
@@ -25,7 +25,7 @@ async def test_by_default_no_word_leaves_the_gateway() -> None:
 
 async def test_where_they_are_asked_for_they_are_in_the_event() -> None:
     async with world_of(asking(endpoint_of(ONE.ref))) as world:
-        await world.handler.predict(call_of("corona w1", text_of(3), "w2 Zoom corona"))
+        await world.pipeline.predict(call_of("corona w1", text_of(3), "w2 Zoom corona"))
     (event,) = world.recorder.events
     assert event.unk_words == ["corona", "Zoom", "corona"]
 
@@ -33,7 +33,7 @@ async def test_where_they_are_asked_for_they_are_in_the_event() -> None:
 async def test_copies_carry_them_too() -> None:
     endpoint = asking(endpoint_of(ONE.ref, shadow=TWO.ref, rollout="r"))
     async with world_of(endpoint) as world:
-        await world.handler.predict(call_of("corona w1"))
+        await world.pipeline.predict(call_of("corona w1"))
         async with asyncio.timeout(60):
             while world.shadows.waiting or world.shadows.out:
                 await turns(1)
@@ -55,5 +55,5 @@ async def test_copies_carry_them_too() -> None:
 )
 async def test_what_is_looked_at_is_bounded(texts: list[str], found: list[str]) -> None:
     async with world_of(asking(endpoint_of(ONE.ref))) as world:
-        await world.handler.predict(call_of(*texts))
+        await world.pipeline.predict(call_of(*texts))
     assert world.recorder.events[0].unk_words == found

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from gateway_world import ObedientEngine, call_of, endpoint_of, model_of, text_of, turns
-from handler_world import ONE, TWO, World, world_of
+from pipeline_world import ONE, TWO, World, world_of
 
 from contracts.endpoint import Arm
 from contracts.events import PredictionEvent
@@ -42,7 +42,7 @@ def dropped(world: World) -> dict[str, float]:
 async def test_a_copy_is_answered_by_the_candidate_compared_and_told() -> None:
     async with world_of(SHADOWED, limits=EAGER) as world:
         call = call_of("w1 w2", "w3", sticky_key="ann")
-        answer = await world.handler.predict(call)
+        answer = await world.pipeline.predict(call)
         await at_rest(world)
     assert answer.ref == ONE.ref
     primary, copy = world.recorder.events
@@ -60,7 +60,7 @@ async def test_a_copy_is_answered_by_the_candidate_compared_and_told() -> None:
 
 async def test_callers_figures_are_of_callers_alone() -> None:
     async with world_of(SHADOWED, limits=EAGER) as world:
-        await world.handler.predict(call_of("w1"))
+        await world.pipeline.predict(call_of("w1"))
         await at_rest(world)
         text = world.metrics.render().decode()
     assert 'stage_seconds_count{endpoint="sentiment",stage="infer"} 1.0' in text
@@ -72,7 +72,7 @@ async def test_a_copy_never_delays_its_caller() -> None:
     engine = ObedientEngine(others={TWO.name: held})
     async with world_of(SHADOWED, engine, EAGER) as world:
         for number in range(5):
-            await world.handler.predict(call_of("w1", request_id=str(number)))
+            await world.pipeline.predict(call_of("w1", request_id=str(number)))
         await turns()
         # One engine: one copy is out, the others wait for it.
         assert len(held.works) == 1
@@ -96,7 +96,7 @@ async def test_a_candidate_that_fails_on_copies_is_told_and_no_caller_notices(
 ) -> None:
     engine = ObedientEngine(others={TWO.name: candidate})
     async with world_of(SHADOWED, engine, EAGER) as world:
-        await world.handler.predict(call_of("w1"))
+        await world.pipeline.predict(call_of("w1"))
         await at_rest(world)
     (copy,) = shadows_of(world)
     assert (copy.status, copy.answered, copy.pairing) == (status, False, None)
@@ -107,10 +107,10 @@ async def test_only_what_stable_answered_is_copied() -> None:
     endpoint = endpoint_of(ONE.ref, shadow=TWO.ref, packages=[ONE.ref, TWO.ref], rollout="r")
     engine = ObedientEngine()
     async with world_of(endpoint, engine, EAGER) as world:
-        await world.handler.predict(call_of("w1", forced_version="1"))
+        await world.pipeline.predict(call_of("w1", forced_version="1"))
         engine.error = EngineModelError("broken")
         with pytest.raises(ModelFailedError):
-            await world.handler.predict(call_of("w1"))
+            await world.pipeline.predict(call_of("w1"))
         await at_rest(world)
     assert dropped(world) == {}
 
@@ -119,11 +119,11 @@ async def test_the_share_of_copies_is_by_request_id() -> None:
     endpoint = endpoint_of(ONE.ref, shadow=TWO.ref, shadowed=30, rollout="r")
     async with world_of(endpoint, limits=EAGER) as world:
         for number in range(200):
-            await world.handler.predict(call_of("w1", request_id=f"request-{number}"))
+            await world.pipeline.predict(call_of("w1", request_id=f"request-{number}"))
             await at_rest(world)
     once = {copy.request_id for copy in shadows_of(world)}
     assert 30 < len(once) < 90
-    shadow = world.handler.serving.table["sentiment"].shadow
+    shadow = world.endpoints.serving.table["sentiment"].shadow
     assert shadow is not None
     assert once == {f"request-{n}" for n in range(200) if shadow.takes(f"request-{n}")}
 
@@ -131,7 +131,7 @@ async def test_the_share_of_copies_is_by_request_id() -> None:
 async def test_copies_wait_while_callers_do() -> None:
     engine = ObedientEngine(held=asyncio.Event(), others={TWO.name: ObedientEngine()})
     async with world_of(SHADOWED, engine, EAGER) as world:
-        caller = asyncio.create_task(world.handler.predict(call_of("w1", request_id="a")))
+        caller = asyncio.create_task(world.pipeline.predict(call_of("w1", request_id="a")))
         await turns()
         offer(world, "b")
         await turns()
@@ -144,27 +144,27 @@ async def test_copies_wait_while_callers_do() -> None:
 
 
 def offer(world: World, request_id: str) -> None:
-    """Offers a request as the handler does once it is answered."""
+    """Offers a request as the pipeline does once it is answered."""
     call = call_of("w1", request_id=request_id)
-    shadow = world.handler.serving.table["sentiment"].shadow
+    shadow = world.endpoints.serving.table["sentiment"].shadow
     assert shadow is not None
     answered = Answered(
         call, ONE, ONE.encoder.encode(call.texts), np.array([[0.5, 0.5]], np.float32), 0.0, 0.0
     )
-    world.shadows.offer(shadow, answered, world.handler.serving.batchers, 2.0)
+    world.shadows.offer(shadow, answered, world.endpoints.serving.batchers, 2.0)
 
 
 async def test_copies_are_dropped_first_when_the_gateway_has_enough_to_do() -> None:
     async with world_of(SHADOWED, limits=EAGER) as world:
         world.budget.reserve("other", 50_001, 100_000)
-        await world.handler.predict(call_of("w1"))
+        await world.pipeline.predict(call_of("w1"))
         assert dropped(world) == {"gateway_busy": 1.0}
         world.budget.release("other", 50_001)
 
 
 async def test_copies_for_a_candidate_that_nobody_holds_are_dropped() -> None:
     async with world_of(SHADOWED, ObedientEngine(holds={ONE.name}), EAGER) as world:
-        await world.handler.predict(call_of("w1"))
+        await world.pipeline.predict(call_of("w1"))
         assert dropped(world) == {"not_loaded": 1.0}
 
 
@@ -174,14 +174,14 @@ async def test_what_waits_is_bounded_in_copies_and_in_tokens() -> None:
     limits = replace(EAGER, waiting=3, waiting_tokens=20)
     async with world_of(SHADOWED, engine, limits) as world:
         for number in range(5):  # one is out, three wait, one is too many
-            await world.handler.predict(call_of("w1", request_id=f"a{number}"))
+            await world.pipeline.predict(call_of("w1", request_id=f"a{number}"))
         assert dropped(world) == {"sent": 1.0, "full": 1.0}
         assert held.held is not None
         held.held.set()
         await at_rest(world)
         held.held.clear()
         for number in range(3):  # one is out, one waits, two have more tokens than may wait
-            await world.handler.predict(call_of(text_of(15), request_id=f"b{number}"))
+            await world.pipeline.predict(call_of(text_of(15), request_id=f"b{number}"))
         assert dropped(world)["full"] == 2.0
         held.held.set()
 
@@ -190,9 +190,9 @@ async def test_a_copy_that_finds_no_idle_engine_in_time_is_dropped() -> None:
     held = ObedientEngine(held=asyncio.Event())
     engine = ObedientEngine(others={TWO.name: held})
     async with world_of(SHADOWED, engine, replace(EAGER, patience_seconds=0)) as world:
-        await world.handler.predict(call_of("w1", request_id="a"))
+        await world.pipeline.predict(call_of("w1", request_id="a"))
         await turns()
-        await world.handler.predict(call_of("w1", request_id="b"))
+        await world.pipeline.predict(call_of("w1", request_id="b"))
         assert dropped(world) == {"engine_busy": 1.0, "sent": 1.0}
         assert held.held is not None
         held.held.set()
@@ -205,7 +205,7 @@ async def test_copies_get_their_share_and_no_more(limits: MirrorLimits) -> None:
     limits = replace(limits, patience_seconds=0)
     async with world_of(SHADOWED, limits=limits) as world:
         for number in range(10):
-            await world.handler.predict(call_of("w1", request_id=str(number)))
+            await world.pipeline.predict(call_of("w1", request_id=str(number)))
             await at_rest(world)
     assert dropped(world) == {"sent": 1.0, "paced": 9.0}
 
@@ -215,11 +215,11 @@ async def test_what_waits_or_is_out_at_the_end_is_counted() -> None:
     engine = ObedientEngine(others={TWO.name: held})
     async with world_of(SHADOWED, engine, EAGER) as world:
         for number in range(3):
-            await world.handler.predict(call_of("w1", request_id=str(number)))
+            await world.pipeline.predict(call_of("w1", request_id=str(number)))
         await turns()
         await world.shadows.close()
         assert dropped(world) == {"sent": 1.0, "stopping": 3.0}
-        await world.handler.predict(call_of("w1", request_id="late"))
+        await world.pipeline.predict(call_of("w1", request_id="late"))
         assert world.shadows.waiting == 0
         assert held.held is not None
         held.held.set()
@@ -229,7 +229,7 @@ async def test_a_candidate_with_another_tokeniser_gets_its_own_tokens() -> None:
     short = model_of("3", buckets=(4,))
     endpoint = endpoint_of(ONE.ref, shadow=short.ref, rollout="r")
     async with world_of(endpoint, limits=EAGER, more=(short,)) as world:
-        await world.handler.predict(call_of(text_of(9)))
+        await world.pipeline.predict(call_of(text_of(9)))
         await at_rest(world)
     primary, copy = world.recorder.events
     assert [(text.tokens, text.truncated) for text in primary.texts] == [(9, False)]

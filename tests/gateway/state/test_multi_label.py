@@ -7,19 +7,21 @@ from contextlib import asynccontextmanager
 import httpx
 import numpy as np
 import pytest
-from front_fakes import FakeKeys, FakeMetrics, FakeRecorder
+from front_fakes import FakeKeys, FakeMetrics
 from gateway_world import MemoryRecorder, ObedientEngine, endpoint_of, manifest_of, tokenizer_json
 from numpy.typing import NDArray
 from reconciler_world import Told
 
 from contracts.model import ModelRef
-from gateway.admission.front import Front
+from gateway.admission.controller import AdmissionController
 from gateway.admission.rate_limits import RateLimits
 from gateway.admission.token_budget import TokenBudget
 from gateway.app import create_app
+from gateway.dialects.front import Front
 from gateway.engine.fleet import Fleet
 from gateway.http.limits import HttpLimits
-from gateway.inference.handler import Handler, Serving
+from gateway.inference.pipeline import Pipeline
+from gateway.inference.serving import ServedEndpoints, Serving
 from gateway.packages import ServedModel, open_package
 from gateway.state.reconcile import Reconciler
 from gateway.state.sources import Sources
@@ -60,28 +62,37 @@ def same_logits(ids: NDArray[np.int64]) -> NDArray[np.float32]:
 
 @asynccontextmanager
 async def gateway() -> AsyncIterator[httpx.AsyncClient]:
-    """HTTP, handler and reconciler as in a gateway, over an engine that obeys."""
+    """HTTP, pipeline and reconciler as in a gateway, over an engine that obeys."""
     one_label = ObedientEngine(answer=lambda ids: same_logits(ids)[:, :1])
     engine = ObedientEngine(answer=same_logits, others={TOXIC.name: one_label})
     metrics, recorder, served = Metrics(), MemoryRecorder(), asyncio.Event()
-    handler = Handler(recorder, metrics, RateLimits(), TokenBudget(10_000))
+    endpoints = ServedEndpoints()
+    admission = AdmissionController(
+        endpoints=endpoints,
+        keys=FakeKeys(),
+        rates=RateLimits(),
+        budget=TokenBudget(10_000),
+        recorder=recorder,
+        metrics=metrics,
+    )
+    pipeline = Pipeline(endpoints, admission, recorder, metrics)
 
     def serve(state: Serving) -> None:
-        handler.serve(state)
+        endpoints.serve(state)
         batchers = state.batchers.values()
         if len(batchers) == len(MODELS) and all(batcher.serves for batcher in batchers):
             served.set()
 
-    endpoints = (endpoint_of(model.ref, name=model.ref.model) for model in MODELS)
+    wanted = (endpoint_of(model.ref, name=model.ref.model) for model in MODELS)
     reconciler = Reconciler(
-        sources=Sources(Told(*endpoints), Told(), Told()),
+        sources=Sources(Told(*wanted), Told(), Told()),
         packages=Shelf(),
         fleet=Fleet(lambda _: engine, ahead=2),
         addresses=("t:1",),
         meter=metrics,
         serve=serve,
     )
-    front = Front(handler, FakeKeys(), FakeRecorder(), FakeMetrics())
+    front = Front(endpoints, admission, pipeline, FakeMetrics())
     transport = httpx.ASGITransport(create_app(front, HttpLimits()))
     reconciler.start()
     async with (

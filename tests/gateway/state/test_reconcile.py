@@ -12,7 +12,7 @@ from reconciler_world import Shelf, report_of, world_of
 from contracts.loading import CostPoint
 from gateway.batching.batcher import Batcher
 from gateway.engine.protocol import Work
-from gateway.inference.handler import Serving
+from gateway.inference.serving import Serving
 
 pytestmark = pytest.mark.slow
 

@@ -11,7 +11,7 @@ from reconciler_world import Shelf, World, report_of, world_of
 
 from contracts.controller import ControllerBeat
 from contracts.endpoint import ModelEndpoint
-from gateway.inference.handler import Serving
+from gateway.inference.serving import Serving
 from gateway.state.kept import Keeper, KeeperPace, Kept
 
 pytestmark = pytest.mark.slow

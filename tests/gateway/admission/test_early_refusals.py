@@ -6,14 +6,15 @@ from time import monotonic
 
 import httpx
 import pytest
-from front_fakes import FakeKeys, FakeMetrics
+from front_fakes import FakeMetrics, FakePredictor, front_of
 from gateway_world import endpoint_of
-from handler_world import ONE, TWO, World, world_of
+from pipeline_world import ONE, TWO, World, world_of
 
 from contracts.endpoint import Arm, ModelEndpoint
 from contracts.model import ModelRef
-from gateway.admission.front import Front
 from gateway.app import create_app
+from gateway.dialects.front import Front
+from gateway.errors import OverloadedError
 
 URL = "/endpoints/sentiment"
 
@@ -22,7 +23,7 @@ URL = "/endpoints/sentiment"
 async def asked(endpoint: ModelEndpoint) -> AsyncIterator[tuple[World, httpx.AsyncClient]]:
     """A client of the whole application over one engine."""
     async with world_of(endpoint) as world:
-        app = create_app(Front(world.handler, FakeKeys(), world.recorder, FakeMetrics()))
+        app = create_app(Front(world.endpoints, world.admission, world.pipeline, FakeMetrics()))
         transport = httpx.ASGITransport(app)
         async with httpx.AsyncClient(transport=transport, base_url="http://gateway") as client:
             yield world, client
@@ -30,14 +31,14 @@ async def asked(endpoint: ModelEndpoint) -> AsyncIterator[tuple[World, httpx.Asy
 
 def fill(world: World, ref: ModelRef) -> None:
     """Gives every replica of a version batches that will not end before any deadline."""
-    for replica in world.handler.serving.batchers[ref.package].replicas:
+    for replica in world.endpoints.serving.batchers[ref.package].replicas:
         while replica.idle:
             replica.depart(monotonic(), 1000.0, 16)
 
 
 def callers(world: World, arm: Arm, count: int = 3) -> list[str]:
     """Keys of callers that belong to an arm."""
-    routes = world.handler.serving.table["sentiment"]
+    routes = world.endpoints.serving.table["sentiment"]
     keys = (f"user-{number}" for number in range(10_000))
     found = (key for key in keys if routes.choose(key).arm is arm)
     return [next(found) for _ in range(count)]
@@ -88,3 +89,17 @@ async def test_with_every_version_full_nobody_is_let_in() -> None:
         keys = [*callers(world, Arm.CANARY), *callers(world, Arm.STABLE)]
         assert await statuses(client, keys) == [503] * 6
     assert world.recorder.events == []
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+async def test_the_endpoint_is_read_from_a_body_that_lies_there_whole(method: str) -> None:
+    predictor = FakePredictor.with_endpoints()
+    predictor.full = OverloadedError("Full.", retry_after_seconds=1)
+    refusal = create_app(front_of(predictor)).early_refusals.refusal
+    path, body = "/v1/embeddings", b'{"input": ["a", "b"], "model": "minilm"}'
+    answer = refusal(method, path, {}, body)
+    assert (answer is not None) == (method == "POST")
+    # What can't be told from the headers is the handler's to say.
+    assert refusal(method, path, {}) is None
+    for unreadable in (b"{}", b"\xff", b'{"model": 3}', b'{"model": "minilm"', b"[" * 5000):
+        assert refusal(method, path, {}, unreadable) is None

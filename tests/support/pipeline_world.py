@@ -1,22 +1,25 @@
-"""A handler with batchers, a fleet and shadows over one engine that obeys."""
+"""A pipeline with admission, batchers, a fleet and shadows over one engine that obeys."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
+from front_fakes import FakeKeys
 from gateway_world import LABELS, MemoryRecorder, ObedientEngine, model_of
 
 from contracts.endpoint import ModelEndpoint
 from contracts.events import PredictionEvent
+from gateway.admission.controller import AdmissionController
 from gateway.admission.rate_limits import RateLimits
 from gateway.admission.token_budget import TokenBudget
 from gateway.batching.batcher import Batcher
 from gateway.calls import Call, EndpointView
 from gateway.engine.fleet import Fleet
-from gateway.inference.handler import Handler, Serving
 from gateway.inference.observations import Hooks, Preprocessor
+from gateway.inference.pipeline import Pipeline
 from gateway.inference.receipts import Receipts
+from gateway.inference.serving import ServedEndpoints, Serving
 from gateway.mirroring.shadow import Shadows
 from gateway.mirroring.token_bucket import MirrorLimits
 from gateway.packages import ServedModel
@@ -39,10 +42,12 @@ class Spans:
 
 @dataclass
 class World:
-    """A handler over one engine."""
+    """A pipeline over one engine."""
 
     engine: ObedientEngine
-    handler: Handler
+    endpoints: ServedEndpoints
+    admission: AdmissionController
+    pipeline: Pipeline
     recorder: MemoryRecorder
     metrics: Metrics
     budget: TokenBudget
@@ -72,13 +77,22 @@ async def world_of(
     fleet.set_addresses(["t:1"])
     recorder, metrics, budget, spans = MemoryRecorder(), Metrics(), TokenBudget(100_000), Spans()
     shadows = Shadows(recorder, metrics, budget, limits)
-    handler = Handler(
+    endpoints = ServedEndpoints()
+    admission = AdmissionController(
+        endpoints=endpoints,
+        keys=FakeKeys(),
+        rates=RateLimits(),
+        budget=budget,
+        recorder=recorder,
+        metrics=metrics,
+    )
+    pipeline = Pipeline(
+        endpoints,
+        admission,
         recorder,
         metrics,
-        RateLimits(),
-        budget,
         spans,
-        shadows=shadows,
+        mirror=shadows,
         receipts=receipts,
         hooks=None if hook is None else Hooks({endpoint.name: hook}, metrics),
     )
@@ -93,7 +107,7 @@ async def world_of(
 
     def serve(endpoint: ModelEndpoint) -> None:
         table = build_table([endpoint], opened, RoutingTable(), lambda _: True)
-        stable = endpoint.status.stable
+        stable, limits = endpoint.status.stable, endpoint.spec.limits
         view = EndpointView(
             name=endpoint.name,
             task=ONE.task,
@@ -101,15 +115,18 @@ async def world_of(
             labels=LABELS,
             dimension=None,
             max_tokens=16,
-            max_texts=256,
-            timeout_seconds=2.0,
+            max_texts=limits.max_texts_per_request,
+            max_tokens_in_flight=limits.max_tokens_in_flight,
+            timeout_seconds=limits.timeout_seconds,
             ready=True,
         )
-        handler.serve(Serving(table, batchers, {endpoint.name: view}, complete=True))
+        endpoints.serve(Serving(table, batchers, {endpoint.name: view}, complete=True))
 
     serve(endpoint)
     async with asyncio.timeout(60):
-        yield World(engine, handler, recorder, metrics, budget, spans, shadows, serve)
+        yield World(
+            engine, endpoints, admission, pipeline, recorder, metrics, budget, spans, shadows, serve
+        )
     await shadows.close()
     if engine.held is not None:
         engine.held.set()

@@ -6,19 +6,16 @@ from http import HTTPStatus
 import pytest
 from gateway_world import (
     LABELS,
-    MemoryRecorder,
     ObedientEngine,
     call_of,
     endpoint_of,
     text_of,
     turns,
 )
-from handler_world import ONE, TWO, World, world_of
+from pipeline_world import ONE, TWO, World, world_of
 
 from contracts.endpoint import Arm, Limits
-from gateway.admission.rate_limits import RateLimits
-from gateway.admission.token_budget import TokenBudget
-from gateway.calls import Answer, Arrival, Call
+from gateway.calls import Answer, Call
 from gateway.engine.errors import EngineModelError
 from gateway.errors import (
     DeadlineExceededError,
@@ -34,20 +31,22 @@ from gateway.errors import (
     UnknownVersionError,
 )
 from gateway.inference.encoding import INLINE_CHARACTERS
-from gateway.inference.handler import Handler, Serving
-from gateway.routing.routes import RoutingTable
-from gateway.telemetry.metrics import Metrics
+from gateway.request_context import RequestContext
 
 
 async def refused(world: World, call: Call, kind: type[GatewayError]) -> GatewayError:
     with pytest.raises(kind) as caught:
-        await world.handler.predict(call)
+        await world.pipeline.predict(call)
     return caught.value
+
+
+def arriving() -> RequestContext:
+    return RequestContext("r1", received=0.0, started=0.0)
 
 
 async def test_an_answer_and_its_event_agree() -> None:
     async with world_of(endpoint_of(ONE.ref)) as world:
-        answer = await world.handler.predict(call_of(text_of(3), "w0 nothing"))
+        answer = await world.pipeline.predict(call_of(text_of(3), "w0 nothing"))
     assert answer.ref == ONE.ref
     assert answer.arm is Arm.STABLE
     assert answer.labels == LABELS
@@ -64,7 +63,7 @@ async def test_an_answer_and_its_event_agree() -> None:
 
 async def test_a_truncated_text_is_said_to_be() -> None:
     async with world_of(endpoint_of(ONE.ref)) as world:
-        answer = await world.handler.predict(call_of(text_of(40), text_of(2)))
+        answer = await world.pipeline.predict(call_of(text_of(40), text_of(2)))
     assert answer.truncated == [True, False]
     assert answer.tokens == [16, 2]
 
@@ -72,8 +71,8 @@ async def test_a_truncated_text_is_said_to_be() -> None:
 async def test_a_long_text_is_tokenised_off_the_loop_with_the_same_answer() -> None:
     long = text_of(2) + " " * INLINE_CHARACTERS
     async with world_of(endpoint_of(ONE.ref)) as world:
-        here = await world.handler.predict(call_of(text_of(2)))
-        there = await world.handler.predict(call_of(long))
+        here = await world.pipeline.predict(call_of(text_of(2)))
+        there = await world.pipeline.predict(call_of(long))
         assert there.values.tolist() == here.values.tolist()
 
 
@@ -102,9 +101,9 @@ async def test_what_is_refused_before_an_attempt_is_counted_with_its_reason() ->
 async def test_a_caller_over_its_rate_is_refused() -> None:
     limits = Limits(requests_per_second_per_key=1)
     async with world_of(endpoint_of(ONE.ref, limits=limits)) as world:
-        await world.handler.predict(call_of("a", caller="ann"))
+        await world.pipeline.predict(call_of("a", caller="ann"))
         await refused(world, call_of("a", caller="ann"), RateLimitedError)
-        await world.handler.predict(call_of("a", caller="bob"))
+        await world.pipeline.predict(call_of("a", caller="bob"))
     assert world.recorder.refusals == [("sentiment", 429, "rate_limited")]
 
 
@@ -112,7 +111,7 @@ async def test_more_tokens_than_may_be_in_flight_are_refused_at_once() -> None:
     engine = ObedientEngine(held=asyncio.Event())
     limits = Limits(max_tokens_in_flight=10)
     async with world_of(endpoint_of(ONE.ref, limits=limits), engine) as world:
-        first = asyncio.create_task(world.handler.predict(call_of(text_of(8))))
+        first = asyncio.create_task(world.pipeline.predict(call_of(text_of(8))))
         await turns()
         error = await refused(world, call_of(text_of(8)), OverloadedError)
         assert error.retry_after_seconds
@@ -125,10 +124,10 @@ async def test_more_tokens_than_may_be_in_flight_are_refused_at_once() -> None:
 async def test_a_queue_without_hope_is_refused_at_once() -> None:
     engine = ObedientEngine(held=asyncio.Event())
     async with world_of(endpoint_of(ONE.ref), engine) as world:
-        batcher = world.handler.serving.batchers[ONE.ref.package]
+        batcher = world.endpoints.serving.batchers[ONE.ref.package]
         for _ in range(60):
             batcher.cost.observe("t:1", 4, 1, 0.5)
-        first = [asyncio.create_task(world.handler.predict(call_of("w1"))) for _ in range(3)]
+        first = [asyncio.create_task(world.pipeline.predict(call_of("w1"))) for _ in range(3)]
         await turns()
         error = await refused(world, call_of("w1", timeout=0.4), OverloadedError)
         assert error.retry_after_seconds is not None
@@ -186,7 +185,7 @@ async def test_a_candidate_that_is_lost_costs_its_caller_nothing() -> None:
     endpoint = endpoint_of(ONE.ref, canary=TWO.ref, weight=100)
     async with world_of(endpoint) as world:
         world.engine.holds = {ONE.name}
-        answer = await world.handler.predict(call_of("w1"))
+        answer = await world.pipeline.predict(call_of("w1"))
         assert (answer.ref, answer.arm) == (ONE.ref, Arm.STABLE)
         events = [(e.version, e.arm, e.status, e.answered) for e in world.recorder.events]
         assert events == [
@@ -194,7 +193,7 @@ async def test_a_candidate_that_is_lost_costs_its_caller_nothing() -> None:
             ("1", Arm.STABLE, 200, True),
         ]
         # From now on the candidate is not even tried.
-        await world.handler.predict(call_of("w1"))
+        await world.pipeline.predict(call_of("w1"))
         assert world.recorder.events[-1].version == "1"
         assert len(world.recorder.events) == 3
 
@@ -202,7 +201,7 @@ async def test_a_candidate_that_is_lost_costs_its_caller_nothing() -> None:
 async def test_a_forced_version_answers_or_fails_alone() -> None:
     endpoint = endpoint_of(ONE.ref, packages=[ONE.ref, TWO.ref])
     async with world_of(endpoint) as world:
-        answer = await world.handler.predict(call_of("w1", forced_version="2"))
+        answer = await world.pipeline.predict(call_of("w1", forced_version="2"))
         assert (answer.ref, answer.arm) == (TWO.ref, Arm.FORCED)
         world.engine.holds = {ONE.name}
         await refused(world, call_of("w1", forced_version="2"), ModelUnavailableError)
@@ -212,7 +211,7 @@ async def test_a_forced_version_answers_or_fails_alone() -> None:
 async def test_a_caller_that_hangs_up_is_recorded_and_leaves_the_queue() -> None:
     engine = ObedientEngine(held=asyncio.Event())
     async with world_of(endpoint_of(ONE.ref), engine) as world:
-        request = asyncio.create_task(world.handler.predict(call_of("w1")))
+        request = asyncio.create_task(world.pipeline.predict(call_of("w1")))
         await turns()
         request.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -223,10 +222,10 @@ async def test_a_caller_that_hangs_up_is_recorded_and_leaves_the_queue() -> None
 async def test_a_new_version_answers_without_a_failed_request() -> None:
     engine = ObedientEngine(held=asyncio.Event())
     async with world_of(endpoint_of(ONE.ref), engine) as world:
-        before = [asyncio.create_task(world.handler.predict(call_of("w1"))) for _ in range(20)]
+        before = [asyncio.create_task(world.pipeline.predict(call_of("w1"))) for _ in range(20)]
         await turns()
         world.serve(endpoint_of(TWO.ref, packages=[ONE.ref, TWO.ref]))
-        after = [asyncio.create_task(world.handler.predict(call_of("w1"))) for _ in range(20)]
+        after = [asyncio.create_task(world.pipeline.predict(call_of("w1"))) for _ in range(20)]
         await turns()
         assert engine.held is not None
         engine.held.set()
@@ -237,13 +236,13 @@ async def test_a_new_version_answers_without_a_failed_request() -> None:
 async def test_a_gateway_that_goes_away_answers_what_it_began_and_refuses_the_rest() -> None:
     engine = ObedientEngine(held=asyncio.Event())
     async with world_of(endpoint_of(ONE.ref), engine) as world:
-        begun = asyncio.create_task(world.handler.predict(call_of("w1")))
+        begun = asyncio.create_task(world.pipeline.predict(call_of("w1")))
         await turns()
-        world.handler.stop_being_ready()
-        assert not world.handler.ready
-        late = asyncio.create_task(world.handler.predict(call_of("w1")))
+        world.endpoints.drain()
+        assert not world.endpoints.ready
+        late = asyncio.create_task(world.pipeline.predict(call_of("w1")))
         await turns()
-        drained = asyncio.create_task(world.handler.drained())
+        drained = asyncio.create_task(world.pipeline.drained())
         await turns()
         assert not drained.done()
         error = await refused(world, call_of("w1"), ShuttingDownError)
@@ -254,38 +253,9 @@ async def test_a_gateway_that_goes_away_answers_what_it_began_and_refuses_the_re
     assert sorted(world.statuses) == [200, 200, 503]
 
 
-async def test_views_say_whether_a_triton_serves_now() -> None:
-    async with world_of(endpoint_of(ONE.ref)) as world:
-        handler = world.handler
-        assert handler.describe("sentiment").ready
-        assert handler.endpoints() == ("sentiment",)
-        for replica in handler.serving.batchers[ONE.ref.package].replicas:
-            replica.breaker.fail(0.0)
-        assert not handler.describe("sentiment").ready
-        assert handler.ready  # another gateway would have no other Triton
-        with pytest.raises(UnknownEndpointError):
-            handler.describe("other")
-
-
-def handler_that_has_read_nothing() -> Handler:
-    return Handler(MemoryRecorder(), Metrics(), RateLimits(), TokenBudget(1000))
-
-
-def test_a_gateway_that_has_read_no_endpoints_yet_says_so_and_not_that_there_is_none() -> None:
-    handler = handler_that_has_read_nothing()
-    with pytest.raises(UnknownEndpointError) as caught:
-        handler.describe("sentiment")
-    assert (caught.value.status, caught.value.code) == (503, "starting")
-    assert caught.value.retry_after_seconds
-    handler.serve(Serving(RoutingTable(), {}, {}))  # it has read that there are none
-    with pytest.raises(UnknownEndpointError) as caught:
-        handler.describe("sentiment")
-    assert (caught.value.status, caught.value.code) == (404, "unknown_endpoint")
-
-
 async def test_every_attempt_is_traced_and_counted() -> None:
     async with world_of(endpoint_of(ONE.ref)) as world:
-        await world.handler.predict(call_of("w1"))
+        await world.pipeline.predict(call_of("w1"))
         await refused(world, call_of("w1", forced_version="9"), UnknownVersionError)
     assert len(world.spans.seen) == 1
     text = world.metrics.render().decode()
@@ -300,41 +270,41 @@ async def test_tokens_in_flight_are_told_at_0_too_and_until_the_last_is_back() -
     engine = ObedientEngine(held=asyncio.Event())
     async with world_of(endpoint_of(ONE.ref), engine) as world:
         # Without a series at 0 an autoscaler by this metric knows of no pod that idles.
-        assert world.handler.tokens_in_flight() == {"sentiment": 0}
-        request = asyncio.create_task(world.handler.predict(call_of(text_of(8))))
+        assert world.pipeline.tokens_in_flight() == {"sentiment": 0}
+        request = asyncio.create_task(world.pipeline.predict(call_of(text_of(8))))
         await turns()
-        assert world.handler.tokens_in_flight() == {"sentiment": 8}
+        assert world.pipeline.tokens_in_flight() == {"sentiment": 8}
         world.serve(endpoint_of(ONE.ref, name="other"))
-        assert world.handler.tokens_in_flight() == {"sentiment": 8, "other": 0}
+        assert world.pipeline.tokens_in_flight() == {"sentiment": 8, "other": 0}
         assert engine.held is not None
         engine.held.set()
         await request
-        assert world.handler.tokens_in_flight() == {"other": 0}
+        assert world.pipeline.tokens_in_flight() == {"other": 0}
 
 
 async def test_without_room_a_request_is_refused_before_its_body_is_read() -> None:
     engine = ObedientEngine(held=asyncio.Event())
     limits = Limits(max_tokens_in_flight=8)
     async with world_of(endpoint_of(ONE.ref, limits=limits), engine) as world:
-        world.handler.check_room("sentiment", Arrival())
-        first = asyncio.create_task(world.handler.predict(call_of(text_of(8))))
+        await world.admission.enter(arriving(), "sentiment")
+        first = asyncio.create_task(world.pipeline.predict(call_of(text_of(8))))
         await turns()
         with pytest.raises(OverloadedError) as caught:
-            world.handler.check_room("sentiment", Arrival())
+            await world.admission.enter(arriving(), "sentiment")
         assert caught.value.retry_after_seconds
         with pytest.raises(UnknownEndpointError):
-            world.handler.check_room("other", Arrival())
+            await world.admission.enter(arriving(), "other")
         assert engine.held is not None
         engine.held.set()
         await first
-        world.handler.check_room("sentiment", Arrival())
+        await world.admission.enter(arriving(), "sentiment")
 
 
 async def test_however_many_arrive_together_each_ends_once() -> None:
     text = " ".join(f"word{number}" for number in range(900))
     async with world_of(endpoint_of(ONE.ref)) as world:
         calls = [call_of(text, timeout=1.0, request_id=str(number)) for number in range(400)]
-        ends = await asyncio.gather(*map(world.handler.predict, calls), return_exceptions=True)
+        ends = await asyncio.gather(*map(world.pipeline.predict, calls), return_exceptions=True)
         kinds = (Answer, OverloadedError, DeadlineExceededError)
         assert all(isinstance(end, kinds) for end in ends)
         assert any(isinstance(end, Answer) for end in ends)

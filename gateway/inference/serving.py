@@ -1,0 +1,120 @@
+"""What this gateway serves now: endpoints with routes, batchers and views, swapped in whole."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from gateway.batching.batcher import Batcher
+from gateway.calls import EndpointView
+from gateway.errors import (
+    RETRY_AFTER_SECONDS,
+    ModelUnavailableError,
+    StartingError,
+    UnknownEndpointError,
+    UnknownVersionError,
+)
+from gateway.routing.routes import RoutingTable
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """One state of what is served.
+
+    ``batchers`` are by package id. ``complete``: every stable version's package was opened, or was
+    tried for so long that no gateway waits for it any more. ``notes``: what is not as it should be,
+    in sentences.
+    """
+
+    table: RoutingTable
+    batchers: Mapping[str, Batcher]
+    views: Mapping[str, EndpointView]
+    complete: bool = False
+    notes: tuple[str, ...] = ()
+
+
+_NOTHING = Serving(RoutingTable(), {}, {})  # before the endpoints were read for the first time
+
+
+class ServedEndpoints:
+    """The endpoints of this process, as the last ``serve`` gave them."""
+
+    def __init__(self) -> None:
+        self._serving = _NOTHING
+        self._was_complete = False
+        self._draining = False
+
+    @property
+    def serving(self) -> Serving:
+        """What is served now. A request keeps the one that it began with."""
+        return self._serving
+
+    def serve(self, serving: Serving) -> None:
+        """Takes a new state."""
+        self._serving = serving
+        self._was_complete = self._was_complete or serving.complete
+
+    def drain(self) -> None:
+        """Asks load balancers and callers to go elsewhere; requests that come are answered."""
+        self._draining = True
+
+    @property
+    def draining(self) -> bool:
+        """See ``Catalogue.draining``."""
+        return self._draining
+
+    @property
+    def ready(self) -> bool:
+        """See ``Catalogue.ready``: what should be served has been complete once.
+
+        A Triton that is away does not make a gateway unready: another one would have none either.
+        """
+        return self._was_complete and not self._draining
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """See ``Catalogue.notes``."""
+        return self._serving.notes
+
+    def names(self) -> tuple[str, ...]:
+        """See ``Catalogue.names``."""
+        return tuple(name for name, view in self._serving.views.items() if view.refs)
+
+    def describe(self, endpoint: str) -> EndpointView:
+        """See ``Catalogue.describe``."""
+        view = self._serving.views.get(endpoint)
+        if view is None and self._serving is _NOTHING:
+            raise StartingError(
+                "This gateway has just started and has yet to read which endpoints there are.",
+                retry_after_seconds=RETRY_AFTER_SECONDS,
+            )
+        if view is None:
+            raise UnknownEndpointError(f"There is no endpoint {endpoint[:80]!r}.")
+        ready = self._answers(endpoint)
+        return view if view.ready == ready else replace(view, ready=ready)
+
+    def arms(self, endpoint: str, key: str, forced_version: str | None) -> list[Batcher]:
+        """The batchers of all versions that may answer a caller and have a Triton.
+
+        None of a version that can't be had: the pipeline refuses such a request and records it.
+
+        Args:
+            endpoint: its name.
+            key: whom to keep on one arm.
+            forced_version: the version that the caller insists on.
+
+        Raises:
+            UnknownEndpointError: no such endpoint.
+        """
+        serving = self._serving
+        try:
+            targets = serving.table[endpoint].targets_of(key, forced_version)
+        except (UnknownVersionError, ModelUnavailableError):
+            return []
+        found = [serving.batchers.get(target.model.ref.package) for target in targets]
+        return [batcher for batcher in found if batcher is not None and batcher.serves]
+
+    def _answers(self, endpoint: str) -> bool:
+        stable = self._serving.table[endpoint].stable
+        if stable is None or self._draining:
+            return False
+        batcher = self._serving.batchers.get(stable.model.ref.package)
+        return batcher is not None and batcher.serves

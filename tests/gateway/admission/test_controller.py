@@ -1,0 +1,317 @@
+"""Who comes in, by numbers alone: no batcher, no Triton and no socket is behind these arms."""
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from time import monotonic
+
+import pytest
+from front_fakes import FakeKeys, FakeMetrics, FakeRecorder, view
+from hypothesis import given
+from hypothesis import strategies as st
+
+from contracts.endpoint import Limits
+from contracts.tasks import Task
+from gateway.admission.controller import AdmissionController
+from gateway.admission.rate_limits import RateLimits
+from gateway.admission.token_budget import TokenBudget
+from gateway.calls import Call, EndpointView
+from gateway.errors import (
+    DeadlineExceededError,
+    ForbiddenError,
+    GatewayError,
+    InvalidInputError,
+    ModelUnavailableError,
+    OverloadedError,
+    RateLimitedError,
+    ShuttingDownError,
+    TooLargeError,
+    UnauthenticatedError,
+    UnknownEndpointError,
+)
+from gateway.request_context import RequestContext
+
+NAME = "sentiment"
+
+
+@dataclass
+class Arm:
+    """An arm in numbers."""
+
+    wait: float = 0.0
+    work: float = 0.0
+    tokens: int = 1
+    serves: bool = True
+
+    def wait_seconds(self, flow: str) -> float:
+        assert flow == NAME
+        return self.wait
+
+    def work_seconds(self, tokens: Iterable[int]) -> float:
+        return self.work * len(list(tokens))
+
+    def likely_tokens(self, texts: int, characters: int) -> int:
+        return self.tokens
+
+
+@dataclass
+class OneEndpoint:
+    """The endpoint, and the arms that may answer its callers."""
+
+    found: list[Arm] = field(default_factory=list)
+    most_tokens: int = 1000
+    draining: bool = False
+
+    def describe(self, endpoint: str) -> EndpointView:
+        if endpoint != NAME:
+            raise UnknownEndpointError("There is none.")
+        described = view(NAME, Task.TEXT_CLASSIFICATION)
+        return replace(described, max_tokens_in_flight=self.most_tokens, timeout_seconds=1.0)
+
+    def arms(self, endpoint: str, key: str, forced_version: str | None) -> list[Arm]:
+        return self.found
+
+
+@dataclass
+class Door:
+    """A controller with what it is built on."""
+
+    endpoints: OneEndpoint = field(default_factory=OneEndpoint)
+    keys: FakeKeys = field(default_factory=FakeKeys)
+    budget: TokenBudget = field(default_factory=lambda: TokenBudget(100_000))
+    recorder: FakeRecorder = field(default_factory=FakeRecorder)
+
+    def __post_init__(self) -> None:
+        self.admission = AdmissionController(
+            endpoints=self.endpoints,
+            keys=self.keys,
+            rates=RateLimits(),
+            budget=self.budget,
+            recorder=self.recorder,
+            metrics=FakeMetrics(),
+        )
+
+    def usual(self, tokens: int) -> None:
+        """From now on a request is expected to have so many tokens."""
+        self.budget.reserve(NAME, tokens, tokens)
+        self.budget.release(NAME, tokens)
+
+
+def arriving(
+    key: str | None = None, version: str | None = None, endpoint: str | None = None
+) -> RequestContext:
+    context = RequestContext("r1", received=0.0, started=monotonic())
+    context.api_key, context.forced_version, context.endpoint = key, version, endpoint
+    return context
+
+
+def comes_in_early(door: "Door") -> bool:
+    try:
+        door.admission.check_early(arriving(), NAME, None)
+    except OverloadedError:
+        return False
+    return True
+
+
+def call_of(*texts: str, seconds: float = 1.0, caller: str | None = None) -> Call:
+    now = monotonic()
+    return Call(NAME, list(texts), "r1", 0.0, now, now + seconds, caller=caller)
+
+
+# Headers or metadata are there.
+
+
+async def test_whoever_may_ask_is_told_the_endpoint_and_its_own_name() -> None:
+    door = Door(keys=FakeKeys({"ann": {NAME}}))
+    described, caller = await door.admission.enter(arriving("ann"), NAME)
+    assert (described.name, caller) == (NAME, "ann")
+
+
+@pytest.mark.parametrize(
+    ("context", "endpoint", "version", "kind"),
+    [
+        (arriving(), NAME, None, UnauthenticatedError),
+        (arriving("bob"), NAME, None, ForbiddenError),
+        (arriving("bob"), "other", None, UnknownEndpointError),
+        (arriving("ann", version="2"), NAME, "3", InvalidInputError),
+    ],
+)
+async def test_a_key_goes_before_the_endpoint_and_both_before_any_talk_of_room(
+    context: RequestContext, endpoint: str, version: str | None, kind: type[GatewayError]
+) -> None:
+    keys = FakeKeys({"ann": {NAME}, "bob": {"other"}})
+    door = Door(OneEndpoint([Arm(wait=60)]), keys)
+    with pytest.raises(kind):
+        await door.admission.enter(context, endpoint, version)
+    with pytest.raises(kind):
+        door.admission.check_early(context, endpoint, version)
+
+
+async def test_a_queue_counts_only_where_every_arm_has_one() -> None:
+    door = Door(OneEndpoint([Arm(wait=60), Arm(wait=0.1)]))
+    await door.admission.enter(arriving(), NAME)
+    door.endpoints.found = [Arm(wait=5.7), Arm(wait=60)]
+    with pytest.raises(OverloadedError) as refused:
+        await door.admission.enter(arriving(), NAME)
+    assert refused.value.retry_after_seconds == pytest.approx(5.0)
+    door.endpoints.found = []  # who can answer at all is not known from the headers
+    await door.admission.enter(arriving(), NAME)
+
+
+async def test_requests_read_in_one_iteration_of_the_loop_do_not_find_the_same_room() -> None:
+    door = Door(OneEndpoint(most_tokens=40))
+    door.usual(10)  # three times 10 is within 85 % of 40
+    assert [comes_in_early(door) for _ in range(5)] == [True, True, True, False, False]
+    await asyncio.sleep(0)  # the tasks of those that were let in begin
+    assert comes_in_early(door)
+
+
+async def test_connections_ask_early_for_a_moment_after_a_refusal_for_want_of_room() -> None:
+    admission, errors = Door().admission, (InvalidInputError("Odd."), OverloadedError("Full."))
+    seen = [admission.checks_early]
+    for error in errors:
+        admission.refused(arriving(), error)
+        seen.append(admission.checks_early)
+    await asyncio.sleep(0.06)
+    assert [*seen, admission.checks_early] == [False, False, True, False]
+
+
+# The body is read.
+
+
+def test_too_many_texts_are_too_large() -> None:
+    admission = Door().admission
+    admission.check_body(call_of(*["a"] * 256), Limits(), 0.0)
+    with pytest.raises(TooLargeError, match="256"):
+        admission.check_body(call_of(*["a"] * 257), Limits(), 0.0)
+
+
+def test_a_caller_over_its_rate_is_told_when_to_come_back() -> None:
+    admission, limits = Door().admission, Limits(requests_per_second_per_key=1)
+    admission.check_body(call_of("a", caller="ann"), limits, 0.0)
+    with pytest.raises(RateLimitedError) as refused:
+        admission.check_body(call_of("a", caller="ann"), limits, 0.25)
+    assert refused.value.retry_after_seconds == pytest.approx(0.75)
+
+
+# Its versions are known.
+
+
+def test_the_first_arm_with_room_is_taken() -> None:
+    admission, call = Door().admission, call_of("a")
+    idle, busy, away = Arm(), Arm(wait=60), Arm(serves=False)
+    for arms, place in (([idle], 0), ([busy, idle], 1), ([None, away, idle], 2)):
+        assert admission.arm_with_room(call, Limits(), arms, monotonic()) == (place, idle)
+
+
+def test_without_room_on_any_arm_the_last_one_says_why() -> None:
+    admission, call = Door().admission, call_of("a")
+    with pytest.raises(OverloadedError):
+        admission.arm_with_room(call, Limits(), [None, Arm(wait=60)], monotonic())
+    with pytest.raises(ModelUnavailableError) as refused:
+        admission.arm_with_room(call, Limits(), [Arm(wait=60), None], monotonic())
+    assert refused.value.retry_after_seconds
+
+
+def test_what_can_not_be_answered_in_time_is_refused_with_the_time_to_wait() -> None:
+    admission = Door().admission
+    call = call_of("a", seconds=1.0)
+    admission.arm_with_room(call, Limits(), [Arm(wait=0.5, work=0.1)], call.started)
+    with pytest.raises(OverloadedError) as refused:
+        admission.arm_with_room(call, Limits(), [Arm(wait=5.0, work=0.1)], call.started)
+    assert refused.value.retry_after_seconds == pytest.approx(4.4)
+    with pytest.raises(DeadlineExceededError):
+        admission.arm_with_room(call, Limits(), [Arm()], call.deadline)
+
+
+def test_an_empty_queue_admits_whatever_the_estimate() -> None:
+    Door().admission.arm_with_room(call_of("a"), Limits(), [Arm(work=1e6)], monotonic())
+
+
+def test_an_estimate_without_room_is_refused_before_anything_is_tokenised() -> None:
+    door, limits = Door(), Limits(max_tokens_in_flight=100)
+    door.admission.reserve(call_of("a"), 50, limits)
+    arms = [Arm(tokens=20)]
+    door.admission.arm_with_room(call_of("a", "b"), limits, arms, monotonic())
+    with pytest.raises(OverloadedError):
+        door.admission.arm_with_room(call_of("a", "b", "c"), limits, arms, monotonic())
+
+
+_seconds = st.floats(0, 10)
+_arms = st.lists(st.none() | st.builds(Arm, _seconds, _seconds, st.integers(1, 512), st.booleans()))
+
+
+@given(_arms.filter(bool))
+def test_an_arm_that_is_taken_serves_and_answers_in_time_or_has_no_queue(
+    arms: list[Arm | None],
+) -> None:
+    call = call_of("a", seconds=5.0)
+    try:
+        place, arm = Door().admission.arm_with_room(call, Limits(), arms, call.started)
+    except (ModelUnavailableError, OverloadedError):
+        chosen = len(arms)
+    else:
+        assert arm is arms[place]
+        chosen = place
+    for index, each in enumerate(arms):
+        has_room = each is not None and each.serves
+        if each is not None and each.wait > 0:
+            has_room &= each.wait + each.work <= 0.7 * (call.deadline - call.started)
+        if index < chosen:
+            assert not has_room
+        elif index == chosen:
+            assert has_room
+
+
+# The tokens are counted.
+
+
+def test_tokens_are_taken_and_given_back_and_none_past_the_deadline() -> None:
+    door, call = Door(), call_of("a")
+    door.admission.reserve(call, 30, Limits())
+    assert door.admission.tokens_in_flight() == {NAME: 30}
+    door.admission.release(call, 30)
+    assert door.admission.tokens_in_flight() == {}
+    with pytest.raises(DeadlineExceededError):
+        door.admission.reserve(call_of("a", seconds=-1), 30, Limits())
+    assert door.admission.tokens_in_flight() == {}
+
+
+# Refusals, and the end.
+
+
+def test_a_refusal_is_recorded_once_and_never_for_a_name_that_a_caller_made_up() -> None:
+    door = Door()
+    context = arriving(endpoint=NAME)
+    door.admission.refused(context, OverloadedError("Full."))
+    context.handed_over = True  # what comes of it now is the pipeline's to record
+    door.admission.refused(context, OverloadedError("Full."))
+    door.admission.refused(arriving(endpoint="made up"), UnknownEndpointError("There is none."))
+    door.admission.refused(arriving(), InvalidInputError("Odd."))
+    assert door.recorder.refusals == [(NAME, 503, "overloaded")]
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "reason"),
+    [
+        (TooLargeError("Much."), 413, "too_large"),
+        (asyncio.CancelledError(), 499, "client_gone"),
+        (ZeroDivisionError(), 500, "internal"),
+    ],
+)
+def test_what_ends_a_call_before_any_attempt_is_recorded(
+    error: BaseException, status: int, reason: str
+) -> None:
+    door = Door()
+    door.admission.refused_call(call_of("a"), error)
+    assert door.recorder.refusals == [(NAME, status, reason)]
+
+
+async def test_a_closed_controller_refuses_at_every_moment_that_begins_something() -> None:
+    door = Door()
+    door.admission.close()
+    with pytest.raises(ShuttingDownError) as refused:
+        await door.admission.enter(arriving(), NAME)
+    assert refused.value.retry_after_seconds
+    with pytest.raises(ShuttingDownError):
+        door.admission.check_body(call_of("a"), Limits(), 0.0)
