@@ -47,12 +47,14 @@ from registry.store import PackageStore, StoreUnavailableError
 from registry.webhook import WebhookListener
 from registry.write_back import WriteBack
 from rollout.judge import Judge
-from service import flags, kafka_login, logs, pages
+from service import flags, logs, pages
 from service.cluster import place
 from service.cluster.errors import AccessError
-from service.kafka_login import KafkaLoginError
+from service.kafka import KafkaAddress, KafkaLoginError
 from service.turning import Turning
+from stats.reading.published import KafkaPublished
 from stats.reading.reader import WindowsReader
+from stats.reading.record_log import KafkaRecordLog
 
 log = logging.getLogger(__name__)
 
@@ -85,7 +87,7 @@ def main() -> int:
     try:
         endpoints = places.endpoints(settings.endpoints, environment)
         launcher = _launcher(settings, environment)
-        login = kafka_login.options(settings.kafka_login)
+        kafka = KafkaAddress.of(settings.kafka_bootstrap, login=settings.kafka_login)
     except (AccessError, BadTemplateError, KafkaLoginError) as error:
         log.error("%s", error)
         return 1
@@ -94,10 +96,8 @@ def main() -> int:
         REGISTRY.register(RolloutCollector(endpoints.list))
         pages.serve(settings.metrics_host, settings.metrics_port, {"/livez": loops.fault})
     statistics = WindowsReader(
-        settings.kafka_bootstrap,
-        login=login,
-        topic=settings.windows_topic,
-        predictions_topic=settings.predictions_topic,
+        lambda since: KafkaRecordLog(kafka, since, settings.windows_topic),
+        KafkaPublished(kafka, settings.predictions_topic),
     )
     try:
         asyncio.run(

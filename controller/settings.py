@@ -30,7 +30,7 @@ class ControllerSettings:
         "127.0.0.1:9092", "Kafka's bootstrap servers, whence the windows of statistics come."
     )
     kafka_login: str = option(
-        "", "Folder of what signs in to Kafka, see service/kafka_login.py; empty: nothing does."
+        "", "Folder of what signs in to Kafka, see service/kafka.py; empty: nothing does."
     )
     predictions_topic: str = option(
         PREDICTIONS, "Topic of prediction events; its ends tell what there is to be counted."

@@ -56,7 +56,7 @@ from gateway.telemetry.metrics import Metrics, Read, Reading
 from gateway.telemetry.tracing import TracingUnavailableError, open_tracer
 from service import flags, logs
 from service.cluster.errors import AccessError
-from service.kafka_login import KafkaLoginError
+from service.kafka import KafkaLoginError
 
 log = logging.getLogger("gateway")
 

@@ -75,7 +75,7 @@ class Settings:
         (), "host:port of Kafka brokers, comma-separated; empty: no events."
     )
     kafka_login: str = option(
-        "", "Folder of what signs in to Kafka, see service/kafka_login.py; empty: nothing does."
+        "", "Folder of what signs in to Kafka, see service/kafka.py; empty: nothing does."
     )
     kafka_compression: str = option("lz4", "Codec of event messages.", choices=("lz4", "zstd"))
     predictions_topic: str = option(TOPIC, "The events' topic; fold workers read it.")

@@ -1,25 +1,19 @@
-"""What can go wrong between the statistics and Kafka. None of it is for callers of predictions."""
+"""What can go wrong while a topic is read or written, beyond a Kafka that is away.
+
+``StreamError`` is the base of all, ``KafkaAwayError`` and ``TopicMissingError`` included: whoever
+catches it connects anew, and goes on from what is committed.
+"""
+
+from service.kafka import StreamError
 
 
-class StatsError(Exception):
-    """Base of all: go on by connecting anew, from what is committed."""
-
-
-class KafkaAwayError(StatsError):
-    """Kafka can't be reached, did not answer in time, or refused."""
-
-
-class TopicMissingError(StatsError):
-    """The topic does not exist (yet)."""
-
-
-class LogReplacedError(StatsError):
+class LogReplacedError(StreamError):
     """The topic was deleted and made again: offsets of before mean nothing now."""
 
 
-class RecordTooLargeError(StatsError):
+class RecordTooLargeError(StreamError):
     """A window record is larger than a message may be."""
 
 
-class StalledError(StatsError):
+class StalledError(StreamError):
     """Kafka answers, and reading does not go on: messages wait, or the group does not hold us."""

@@ -8,7 +8,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,10 +17,10 @@ import uvicorn
 from contracts.endpoint import ModelEndpoint
 from contracts.events import TOPIC as PREDICTIONS
 from contracts.windows import TOPIC as WINDOWS
-from service import flags, kafka_login, logs
+from service import flags, logs
 from service.cluster.errors import AccessError
 from service.flags import option
-from service.kafka_login import KafkaLoginError
+from service.kafka import KafkaAddress, KafkaLoginError
 from stats.evaluation.app import application
 from stats.evaluation.drift import DriftSettings
 from stats.evaluation.evaluation import Evaluation, Pace
@@ -28,7 +28,6 @@ from stats.evaluation.evaluator import EvaluatePace, Evaluator
 from stats.evaluation.learnt import Forgetful, Learnt, LearntFile
 from stats.evaluation.references import StoredReferences
 from stats.reading.endpoints import opened
-from stats.reading.kafka_clients import KafkaAddress
 from stats.reading.published import KafkaPublished
 from stats.reading.record_log import KafkaWindowLog
 from stats.ui.app import router
@@ -49,7 +48,7 @@ class EvaluateSettings:
     store_url: str = field(metadata={"help": "Package store, any fsspec URL."})
     kafka_bootstrap: str = option("127.0.0.1:9092", "host:port of Kafka brokers, comma-separated.")
     kafka_login: str = option(
-        "", "Folder of what signs in to Kafka, see service/kafka_login.py; empty: nothing does."
+        "", "Folder of what signs in to Kafka, see service/kafka.py; empty: nothing does."
     )
     predictions_topic: str = option(
         PREDICTIONS, "Topic of prediction events; its ends tell what there is to be counted."
@@ -88,11 +87,15 @@ def main() -> int:
     references = StoredReferences(settings.store_url)
     try:
         endpoints = opened(settings.endpoints, os.environ)
-        login = kafka_login.options(settings.kafka_login)
+        address = KafkaAddress.of(
+            settings.kafka_bootstrap,
+            login=settings.kafka_login,
+            request_seconds=settings.request_seconds,
+        )
     except (AccessError, KafkaLoginError) as error:
         log.error("%s", error)
         return 1
-    evaluator = _evaluator(settings, references, endpoints, login)
+    evaluator = _evaluator(settings, references, endpoints, address)
     links = Links(settings.gateway_url, settings.mlflow_url)
     app = application(evaluator, router(endpoints, evaluator.board, links))
     server = uvicorn.Server(
@@ -129,13 +132,8 @@ def _evaluator(
     settings: EvaluateSettings,
     references: StoredReferences,
     endpoints: Callable[[], Sequence[ModelEndpoint]],
-    login: Mapping[str, object],
+    address: KafkaAddress,
 ) -> Evaluator:
-    address = KafkaAddress(
-        tuple(settings.kafka_bootstrap.split(",")),
-        request_seconds=settings.request_seconds,
-        options=login,
-    )
     drift = DriftSettings(
         window_seconds=settings.drift_window_seconds,
         window_texts=settings.drift_window_texts,

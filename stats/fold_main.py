@@ -9,20 +9,19 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from contracts.events import TOPIC as PREDICTIONS
 from contracts.windows import TOPIC as WINDOWS
 from contracts.windows import WINDOW_SECONDS
-from service import flags, kafka_login, logs, pages
+from service import flags, logs, pages
 from service.flags import option
+from service.kafka import KafkaAddress, KafkaLoginError, Topic
 from service.turning import Turning
 from stats.folding.fold import FoldCounts, FoldPace, run
 from stats.folding.metrics import register
 from stats.folding.prediction_log import GroupSettings, KafkaPredictionLog
-from stats.folding.record_sink import KafkaRecordSink
-from stats.reading.kafka_clients import KafkaAddress, Topic
+from stats.folding.record_sink import MAX_RECORD_BYTES, KafkaRecordSink
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +35,7 @@ class FoldSettings:
 
     kafka_bootstrap: str = option("127.0.0.1:9092", "host:port of Kafka brokers, comma-separated.")
     kafka_login: str = option(
-        "", "Folder of what signs in to Kafka, see service/kafka_login.py; empty: nothing does."
+        "", "Folder of what signs in to Kafka, see service/kafka.py; empty: nothing does."
     )
     group: str = option("headrace.fold", "Consumer group; its members share the partitions.")
     predictions_topic: str = option(PREDICTIONS, "Topic of prediction events; gateways make it.")
@@ -60,8 +59,12 @@ def main() -> int:
         sys.exit("stats.fold_main: window-seconds must be at least 1")
     logs.configure("fold", settings.log_level)
     try:
-        login = kafka_login.options(settings.kafka_login)
-    except kafka_login.KafkaLoginError as error:
+        address = KafkaAddress.of(
+            settings.kafka_bootstrap,
+            login=settings.kafka_login,
+            request_seconds=settings.request_seconds,
+        )
+    except KafkaLoginError as error:
         log.error("%s", error)
         return 1
     stop = threading.Event()
@@ -73,19 +76,14 @@ def main() -> int:
         pages.serve(settings.metrics_host, settings.metrics_port, {"/livez": turning.fault})
     log.info("the fold role starts", extra={"bootstrap": settings.kafka_bootstrap})
     pace = FoldPace(settings.window_seconds, settings.write_seconds)
-    run(lambda: _connect(settings, login), pace, counts, stop, turning.turned)
+    run(lambda: _connect(settings, address), pace, counts, stop, turning.turned)
     log.info("the fold role ends")
     return 0
 
 
 def _connect(
-    settings: FoldSettings, login: Mapping[str, object]
+    settings: FoldSettings, address: KafkaAddress
 ) -> tuple[KafkaPredictionLog, KafkaRecordSink]:
-    address = KafkaAddress(
-        tuple(settings.kafka_bootstrap.split(",")),
-        request_seconds=settings.request_seconds,
-        options=login,
-    )
     source = KafkaPredictionLog(
         address, GroupSettings(settings.group, settings.session_seconds, settings.predictions_topic)
     )
@@ -94,6 +92,7 @@ def _connect(
         settings.windows_partitions,
         settings.windows_replication,
         settings.windows_retention_hours,
+        MAX_RECORD_BYTES,
     )
     try:
         sink = KafkaRecordSink(address, windows)

@@ -9,13 +9,13 @@ from typing import Literal, cast
 
 from contracts.events import Feedback, PredictionEvent
 from gateway.events.buffer import EventBuffer
-from gateway.events.kafka_sink import KafkaSettings, KafkaSink, Topic
+from gateway.events.kafka_sink import KafkaSettings, KafkaSink
 from gateway.events.outbox import Declared, Outbox
 from gateway.events.publisher import Publisher
 from gateway.events.recorder import Recorder
 from gateway.settings import Settings
 from gateway.telemetry.metrics import Read, Reading
-from service import kafka_login
+from service.kafka import KafkaAddress, Topic, login_options
 
 _WAKE_EVENTS = 250  # half a message: its other half comes while the thread wakes up
 
@@ -29,7 +29,7 @@ class EventStream:
         )
         self._outbox = Outbox(self._buffer, gateway=instance, declared=declared)
         kafka = KafkaSettings(
-            bootstrap=settings.kafka_bootstrap,
+            KafkaAddress(settings.kafka_bootstrap, options=login_options(settings.kafka_login)),
             topic=Topic(
                 name=settings.predictions_topic,
                 partitions=settings.topic_partitions,
@@ -37,7 +37,6 @@ class EventStream:
                 retention_hours=settings.topic_retention_hours,
             ),
             compression=cast("Literal['lz4', 'zstd']", settings.kafka_compression),
-            options=kafka_login.options(settings.kafka_login),
         )
         self._publisher = Publisher(self._buffer, self._outbox, KafkaSink(kafka))
 

@@ -15,7 +15,7 @@ from headrace.commands.output import console, print_json
 from headrace.errors import NotRunningError, RefusedError
 from headrace.stack.state import Home, read_record
 from measures.recounting import Difference
-from stats.errors import StatsError
+from service.kafka import StreamError
 from stats.recounting.counters import CounterRecount, recount_counters_kafka
 from stats.recounting.recount import Asked, Recount, recount_kafka
 
@@ -48,7 +48,7 @@ def run(
             found = recount_kafka(brokers, asked, said=status.update)
             status.update("adding up what the exporter shows")
             counters = _counters(exporter, brokers) if exporter else None
-        except StatsError as error:
+        except StreamError as error:
             raise NotRunningError(f"Nothing can be counted: {error}.") from error
     tell(asked, found, counters, as_json=as_json)
 

@@ -15,8 +15,7 @@ from headrace.endpoints import edits
 from headrace.errors import NotRunningError
 from measures.frequent import ranked_words, summed
 from measures.merging import Windows
-from stats.errors import StatsError
-from stats.reading.kafka_clients import KafkaAddress
+from service.kafka import KafkaAddress, StreamError
 from stats.reading.record_log import KafkaRecordLog, written
 
 
@@ -40,7 +39,7 @@ def show(
     asked = edits.existing(homes.store(homes.opened(root)), endpoint).spec.unk_words
     try:
         found = read(bootstrap(root, kafka), endpoint, begin)
-    except StatsError as error:
+    except StreamError as error:
         raise NotRunningError(f"No windows can be read: {error}.") from error
     if not asked.enabled and not as_json:
         console.print(
@@ -69,7 +68,7 @@ def by_version(windows: Windows, endpoint: str, begin: float) -> dict[str, UnkWo
 def read(
     bootstrap: str, endpoint: str, begin: float, *, topic: str = TOPIC
 ) -> dict[str, UnkWordCounts]:
-    """The same out of a Kafka; raises ``StatsError``.
+    """The same out of a Kafka; raises ``StreamError``.
 
     Args:
         bootstrap: ``host:port``, comma-separated.
@@ -77,7 +76,7 @@ def read(
         begin: unix seconds.
         topic: of the window records.
     """
-    log = KafkaRecordLog(KafkaAddress(tuple(bootstrap.split(","))), begin, topic)
+    log = KafkaRecordLog(KafkaAddress.of(bootstrap), begin, topic)
     try:
         return by_version(written(log), endpoint, begin)
     finally:

@@ -21,7 +21,7 @@ from contracts.endpoint import ModelEndpoint
 from contracts.events import UnknownSchemaError
 from contracts.windows import head
 from measures.counting import Counting, CountingState
-from stats.errors import StatsError, TopicMissingError
+from service.kafka import StreamError, TopicMissingError
 from stats.evaluation.board import Board
 from stats.evaluation.evaluation import Evaluation
 from stats.evaluation.exposition import Exposed, Health, families
@@ -84,7 +84,7 @@ class Evaluator:
 
         Args:
             evaluation: belongs to this object from now on.
-            connect: opens the log of records from a time onwards; raises ``StatsError``.
+            connect: opens the log of records from a time onwards; raises ``StreamError``.
             published: whoever knows how much there is to be counted; this object closes it.
             endpoints: as stored now.
             learnt: where what drift learnt is kept.
@@ -217,7 +217,7 @@ class Evaluator:
                 # Nothing was ever folded: whatever comes is new, and is counted.
                 self._answered(self._clock())
                 self._begin(Progress())
-            except StatsError as error:
+            except StreamError as error:
                 self._failed(error)
             else:
                 if self._read(source):
@@ -247,7 +247,7 @@ class Evaluator:
                         had_all, self._whole_at = True, now
                         self._begin(source.progress())
                 self._look()
-        except StatsError as error:
+        except StreamError as error:
             self._failed(error)
         finally:
             source.close()
@@ -283,7 +283,7 @@ class Evaluator:
             log.info("window records can be read again")
         self._away = False
 
-    def _failed(self, error: StatsError) -> None:
+    def _failed(self, error: StreamError) -> None:
         with self._lock:
             self._health = replace(self._health, failures=self._health.failures + 1)
         if not self._away:  # once, not at every try

@@ -16,7 +16,8 @@ import msgspec
 
 from contracts.windows import RANGE_MESSAGES, WindowRecord
 from measures.ranges import OutOfOrderError, PartitionFold, range_start, read_from
-from stats.errors import RecordTooLargeError, StalledError, StatsError, TopicMissingError
+from service.kafka import StreamError, TopicMissingError
+from stats.errors import RecordTooLargeError, StalledError
 from stats.folding.prediction_log import Assignment, Message, Place, PredictionLog
 from stats.folding.record_sink import RecordSink
 from stats.reading.stall import PATIENCE_SECONDS, EmptyPolls, Look, Stall, look_on
@@ -118,7 +119,7 @@ class Folder:
         self._empty_polls = EmptyPolls(_POLL_SECONDS)
 
     def step(self) -> None:
-        """Polls once, and does what is due; raises ``StatsError`` and ``OutOfOrderError``."""
+        """Polls once, and does what is due; raises ``StreamError`` and ``OutOfOrderError``."""
         began = self._clock()
         polled = self._source.poll(_POLL_SECONDS)
         if isinstance(polled, Assignment):
@@ -155,11 +156,11 @@ class Folder:
 
     def _look(self) -> None:
         """Asks the broker where we stand; raises ``StalledError`` where we stand still."""
-        standing = self._source.standing()
+        membership = self._source.membership()
         now = self._clock()
         self._look_at = now + self._pace.look_seconds
         spans = {
-            number: standing.spans[number] for number in self._folds if number in standing.spans
+            number: membership.spans[number] for number in self._folds if number in membership.spans
         }
         ends = {partition: end for partition, (_, end) in spans.items()}
         # What Kafka deleted of an idle partition will never be read.
@@ -167,9 +168,9 @@ class Folder:
             partition: max(begin, self._folds[partition].next)
             for partition, (begin, _) in spans.items()
         }
-        self._stall = look_on(self._stall, Look(ends, positions, standing.fault), now)
+        self._stall = look_on(self._stall, Look(ends, positions, membership.fault), now)
         counts = self._counts
-        counts.connected = standing.member
+        counts.connected = membership.member
         counts.checked = time()
         counts.ends, counts.positions = ends, positions
         counts.lag = {
@@ -281,7 +282,7 @@ def run(
     """Folds until ``stop``; after any failure it connects anew, after a pause that grows.
 
     Args:
-        connect: both ends of Kafka; raises ``StatsError``.
+        connect: both ends of Kafka; raises ``StreamError``.
         pace: how windows are cut and written.
         counts: is kept up to date.
         stop: ends it, after a last write.
@@ -292,7 +293,7 @@ def run(
         turned()
         try:
             source, sink = connect()
-        except StatsError as error:
+        except StreamError as error:
             # Only Kafka itself can say that a topic is not there yet: there is nothing to read.
             counts.connected = isinstance(error, TopicMissingError)
             if counts.connected:
@@ -323,7 +324,7 @@ def _fold(
             folder.step()
             turned()
         folder.write()
-    except (StatsError, OutOfOrderError) as error:
+    except (StreamError, OutOfOrderError) as error:
         counts.stalls += isinstance(error, StalledError)
         _note_failure(counts, error)
     finally:

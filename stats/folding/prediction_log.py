@@ -20,8 +20,17 @@ from kafka.errors import (
 )
 
 from contracts.events import TOPIC
-from stats.errors import KafkaAwayError, LogReplacedError
-from stats.reading.kafka_clients import KafkaAddress, Topics, consumer, keep_rejoining, speaking
+from service.kafka import (
+    KafkaAddress,
+    KafkaAwayError,
+    Topics,
+    close,
+    consumer,
+    kafka_errors,
+    keep_rejoining,
+)
+from stats.errors import LogReplacedError
+from stats.reading.stall import membership_fault
 
 log = logging.getLogger(__name__)
 
@@ -68,8 +77,8 @@ class Assignment:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """What the broker says of us, asked just now.
+class Membership:
+    """What the broker knows of this worker, asked just now.
 
     Attributes:
         member: whether the group holds us as a member.
@@ -83,7 +92,7 @@ class Standing:
 
 
 class PredictionLog(Protocol):
-    """What the fold role reads. All methods raise ``StatsError``."""
+    """What the fold role reads. All methods raise ``StreamError``."""
 
     def poll(self, seconds: float) -> Sequence[Message] | Assignment:
         """Messages in the order of each partition, none within ``seconds``, or a new assignment."""
@@ -97,8 +106,8 @@ class PredictionLog(Protocol):
     def verify(self) -> None:
         """Raises ``LogReplacedError`` unless all that was polled is of the assignment's topic."""
 
-    def standing(self) -> Standing:
-        """Asks the broker, by a connection of its own, where we stand."""
+    def membership(self) -> Membership:
+        """Asks the broker, by a connection of its own, what it knows of us."""
 
     def close(self) -> None:
         """Leaves the group."""
@@ -155,7 +164,7 @@ class KafkaPredictionLog:
 
     def poll(self, seconds: float) -> Sequence[Message] | Assignment:
         """See ``PredictionLog``."""
-        with speaking():
+        with kafka_errors():
             polled = self._consumer.poll(timeout_ms=int(seconds * 1000))
         # Positions of a new assignment are not where a range begins: what was polled is left.
         if self._rebalances.assignments != self._known_assignments:
@@ -180,7 +189,7 @@ class KafkaPredictionLog:
             for partition, offset in offsets.items()
         }
         try:
-            with speaking():
+            with kafka_errors():
                 self._consumer.commit(wanted, timeout_ms=self._address.request_ms)
         except KafkaAwayError as error:
             if not isinstance(error.__cause__, _NOT_A_MEMBER):
@@ -193,26 +202,26 @@ class KafkaPredictionLog:
         if topic_id != self._topic_id:
             raise LogReplacedError(f"topic {self._topic} was made anew")
 
-    def standing(self) -> Standing:
+    def membership(self) -> Membership:
         """See ``PredictionLog``."""
         member = self._consumer.group_metadata().member_id
         held = {part.partition for part in self._consumer.assignment()}
         group = self._topics.group(self._group, self._topic)
-        return Standing(
+        return Membership(
             member in group.members,
-            group.fault(member, held, self._partitions),
+            membership_fault(group, member, held, self._partitions),
             self._topics.spans(self._topic, sorted(held)),
         )
 
     def close(self) -> None:
         """Leaves the group."""
-        self._consumer.close(autocommit=False, timeout_ms=2000)
+        close(self._consumer)
         self._topics.close()
 
     def _assignment(self) -> Assignment:
         parts = sorted(self._consumer.assignment())
         patience = self._address.request_ms
-        with speaking():
+        with kafka_errors():
             beginnings = self._consumer.beginning_offsets(parts, timeout_ms=patience)
             committed = {
                 part: self._consumer.committed(part, metadata=True, timeout_ms=patience)

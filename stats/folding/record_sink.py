@@ -5,13 +5,16 @@ a new sink.
 """
 
 from collections.abc import Sequence
+from contextlib import closing
 from typing import Protocol
 
 from kafka.errors import MessageSizeTooLargeError, RecordListTooLargeError
 
 from contracts.windows import WindowRecord, encode
-from stats.errors import KafkaAwayError, RecordTooLargeError
-from stats.reading.kafka_clients import KafkaAddress, Topic, Topics, discard, producer, speaking
+from service.kafka import KafkaAddress, KafkaAwayError, Topic, Topics, close, kafka_errors, producer
+from stats.errors import RecordTooLargeError
+
+MAX_RECORD_BYTES = 8_000_000  # of a window record, in the topic that is made for them
 
 _TOO_LARGE = (MessageSizeTooLargeError, RecordListTooLargeError)
 
@@ -36,29 +39,22 @@ class KafkaRecordSink:
 
     def __init__(self, address: KafkaAddress, topic: Topic) -> None:
         """Connects; raises ``KafkaAwayError``."""
-        topics = Topics(address)
-        try:
+        with closing(Topics(address)) as topics:
             topics.ensure(topic)
             _, self._partitions = topics.describe(topic.name)
-        finally:
-            topics.close()
         self._topic = topic
         self._seconds = address.request_seconds * 2
         self._producer = producer(
             address,
-            acks="all",
-            enable_idempotence=True,
-            compression_type="lz4",
-            linger_ms=0,
-            max_request_size=topic.max_message_bytes,
+            max_request_bytes=topic.max_message_bytes or MAX_RECORD_BYTES,
+            delivery_seconds=self._seconds,
             max_block_ms=address.request_ms,
-            delivery_timeout_ms=int(self._seconds * 1000),
         )
 
     def write(self, records: Sequence[WindowRecord]) -> None:
         """See ``RecordSink``. All records of one partition of events go to one partition."""
         try:
-            with speaking():
+            with kafka_errors():
                 sent = [
                     self._producer.send(
                         self._topic.name,
@@ -76,4 +72,4 @@ class KafkaRecordSink:
 
     def close(self) -> None:
         """Ends the producer."""
-        discard(self._producer)
+        close(self._producer, 1.0)

@@ -15,8 +15,15 @@ from kafka import KafkaConsumer, TopicPartition
 from contracts.events import TOPIC
 from contracts.windows import WindowRecord
 from measures.counting import Counting, CountingState, CountingWatch
-from stats.errors import KafkaAwayError, StatsError, TopicMissingError
-from stats.reading.kafka_clients import KafkaAddress, Topics, consumer, speaking
+from service.kafka import (
+    KafkaAddress,
+    StreamError,
+    TopicMissingError,
+    Topics,
+    close,
+    consumer,
+    kafka_errors,
+)
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +47,7 @@ class Published(Protocol):
     """Whoever knows how much was published; used by one thread."""
 
     def ends(self) -> Ends:
-        """The ends now; raises ``StatsError`` where nobody answers."""
+        """The ends now; raises ``StreamError`` where nobody answers."""
         ...
 
     def close(self) -> None:
@@ -74,14 +81,10 @@ class KafkaPublished:
         """See ``Published``."""
         client, topics = self._consumer, self._topics
         self._consumer = self._topics = None
-        try:
-            with speaking():
-                if client is not None:
-                    client.close(autocommit=False, timeout_ms=2000)
-                if topics is not None:
-                    topics.close()
-        except KafkaAwayError as error:  # it must not end the thread that only wanted to ask anew
-            log.info("a connection to Kafka did not end in order", extra={"reason": str(error)})
+        if client is not None:
+            close(client)
+        if topics is not None:
+            topics.close()
 
     def _ends(self) -> Ends:
         if self._topics is None:
@@ -93,7 +96,7 @@ class KafkaPublished:
         if self._consumer is None:
             self._consumer = consumer(self._address)
         parts = [TopicPartition(self._topic, number) for number in numbers]
-        with speaking():
+        with kafka_errors():
             found = self._consumer.end_offsets(parts, timeout_ms=self._address.request_ms)
         return Ends(topic_id, {part.partition: end for part, end in found.items()})
 
@@ -124,7 +127,7 @@ class Counted:
         self._ask_at = now + ASK_SECONDS
         try:
             told = self._published.ends()
-        except StatsError:
+        except StreamError:
             return  # the state says since when nobody answers
         self._watch.published(told.topic_id, told.ends, now)
 

@@ -7,17 +7,15 @@ known; it is never a sign of no traffic. It never judges and never writes.
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from contracts.events import TOPIC as PREDICTIONS
-from contracts.windows import TOPIC, EndpointWindow
+from contracts.windows import EndpointWindow
 from measures.counting import Counting, CountingState
 from measures.merging import Windows
-from stats.errors import StatsError, TopicMissingError
-from stats.reading.kafka_clients import KafkaAddress
-from stats.reading.published import Counted, KafkaPublished, Published
-from stats.reading.record_log import KafkaRecordLog, RecordLog, largest
+from service.kafka import StreamError, TopicMissingError
+from stats.reading.published import Counted, Published
+from stats.reading.record_log import RecordLog, largest
 
 log = logging.getLogger(__name__)
 
@@ -52,33 +50,23 @@ class WindowsReader:
 
     def __init__(
         self,
-        bootstrap: str,
+        connect: Connect,
+        published: Published,
         *,
-        login: Mapping[str, object] | None = None,
-        topic: str = TOPIC,
-        predictions_topic: str = PREDICTIONS,
         pace: ReaderPace | None = None,
-        connect: Connect | None = None,
-        published: Published | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Takes Kafka's brokers; connects in its own thread, as often as it must.
+        """Takes its parts; connects in its own thread, as often as it must.
 
         Args:
-            bootstrap: ``host:port``, comma-separated.
-            login: options of kafka-python's clients that sign in.
-            topic: of window records.
-            predictions_topic: of what they count.
-            pace: with what patience.
-            connect: makes a log from a time onwards, in place of Kafka's.
-            published: knows how much there is to be counted, in place of Kafka.
+            connect: opens the log of window records from a time onwards; raises ``StreamError``.
+            published: knows how much there is to be counted; this object closes it.
+            pace: how often what is done.
             clock: unix seconds.
         """
         self._pace = pace or ReaderPace()
-        address = KafkaAddress(tuple(bootstrap.split(",")), options=login or {})
-        self._connect: Connect = connect or (lambda since: KafkaRecordLog(address, since, topic))
+        self._connect = connect
         self._clock = clock
-        published = published or KafkaPublished(address, predictions_topic)
         self._counted = Counted(published, clock())  # the reading thread's alone
         self._lock = threading.Lock()  # of the next three
         self._windows = Windows()
@@ -141,7 +129,7 @@ class WindowsReader:
         while not self._stop.is_set():
             try:
                 source = self._connect(self._clock() - self._pace.keep_seconds - _MARGIN_SECONDS)
-            except StatsError as error:
+            except StreamError as error:
                 log.warning("window records can't be read", extra={"reason": str(error)})
                 self._never_folded = isinstance(error, TopicMissingError)
             else:
@@ -177,7 +165,7 @@ class WindowsReader:
                         had_all = True
                         self._known(now)
                     self._ask(now)
-        except StatsError as error:
+        except StreamError as error:
             log.warning("window records can't be read", extra={"reason": str(error)})
         finally:
             source.close()

@@ -16,8 +16,8 @@ from kafka import TopicPartition
 from contracts.events import UnknownSchemaError
 from contracts.windows import TOPIC, WindowRecord, decode, head
 from measures.merging import Windows
-from stats.errors import KafkaAwayError, LogReplacedError
-from stats.reading.kafka_clients import KafkaAddress, Topics, consumer, speaking
+from service.kafka import KafkaAddress, KafkaAwayError, Topics, close, consumer, kafka_errors
+from stats.errors import LogReplacedError
 from stats.reading.stall import PATIENCE_SECONDS, Look, Stall, look_on
 
 log = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ class Progress:
 
 
 class RecordLog(Protocol):
-    """Messages of ``headrace.windows``. All methods but ``close`` raise ``StatsError``."""
+    """Messages of ``headrace.windows``. All methods but ``close`` raise ``StreamError``."""
 
     def poll(self, seconds: float) -> Sequence[bytes]:
         """The next messages, none within ``seconds``. Kafka being away is none too: see below."""
@@ -62,7 +62,7 @@ class WindowLog(RecordLog, Protocol):
     """``RecordLog``, and how far it got."""
 
     def progress(self) -> Progress:
-        """Up to the last poll; asks nobody. Raises ``StatsError``."""
+        """Up to the last poll; asks nobody. Raises ``StreamError``."""
 
 
 class KafkaRecordLog:
@@ -115,7 +115,7 @@ class KafkaRecordLog:
 
     def poll(self, seconds: float) -> Sequence[bytes]:
         """See ``RecordLog``."""
-        with speaking():
+        with kafka_errors():
             polled = self._consumer.poll(timeout_ms=int(seconds * 1000))
         return [record.value or b"" for records in polled.values() for record in records]
 
@@ -123,7 +123,7 @@ class KafkaRecordLog:
         """See ``RecordLog``; a topic that was made anew, or has new partitions, is another log."""
         if self._topics.describe(self._topic) != self._described:
             raise LogReplacedError(f"topic {self._topic} is not what it was")
-        with speaking():
+        with kafka_errors():
             ends = self._consumer.end_offsets(self._parts, timeout_ms=self._patience)
         positions = self._positions()
         self._note(ends, positions)
@@ -133,13 +133,13 @@ class KafkaRecordLog:
 
     def close(self) -> None:
         """See ``RecordLog``."""
-        self._consumer.close(autocommit=False, timeout_ms=2000)
+        close(self._consumer)
         self._topics.close()
 
     def _positions(self) -> dict[TopicPartition, int]:
         """Where the next records are; raises ``KafkaAwayError`` where that can't be found out."""
         found = {}
-        with speaking():
+        with kafka_errors():
             for part in self._parts:
                 position = self._consumer.position(part, timeout_ms=self._patience)
                 if position is None:
@@ -161,7 +161,7 @@ class KafkaRecordLog:
 
     def _go_to(self, since: float) -> None:
         times = dict.fromkeys(self._parts, int(since * 1000))
-        with speaking():
+        with kafka_errors():
             self._consumer.assign(self._parts)
             found = self._consumer.offsets_for_times(times, timeout_ms=self._patience)
             ends = self._consumer.end_offsets(self._parts, timeout_ms=self._patience)
@@ -186,7 +186,7 @@ class KafkaWindowLog(KafkaRecordLog):
 
     def _go_to(self, since: float) -> None:
         super()._go_to(since)
-        with speaking():
+        with kafka_errors():
             begins = self._consumer.beginning_offsets(self._parts, timeout_ms=self._patience)
             ends = self._consumer.end_offsets(self._parts, timeout_ms=self._patience)
             for part in self._parts:
@@ -223,7 +223,7 @@ def _note(error: Exception) -> None:
 
 
 def written(source: RecordLog) -> Windows:
-    """All window records of a log, up to its present end; raises ``StatsError``."""
+    """All window records of a log, up to its present end; raises ``StreamError``."""
     windows = Windows()
     while True:
         for record in largest(source.poll(_POLL_SECONDS)):

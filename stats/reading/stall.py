@@ -8,41 +8,11 @@ functions of values; the times are those of one clock, in seconds, and are passe
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
+from service.kafka import Group
 from stats.errors import StalledError
 
 PATIENCE_SECONDS = 15.0
 _STABLE = "Stable"
-
-
-@dataclass(frozen=True, slots=True)
-class Group:
-    """A consumer group as its coordinator describes it.
-
-    Attributes:
-        state: in Kafka's words, or the error that was the answer.
-        members: member id -> the partitions of our topic that the group gave it.
-    """
-
-    state: str = ""
-    members: Mapping[str, frozenset[int]] = field(default_factory=dict)
-
-    def fault(self, member: str, held: Collection[int], topic: Collection[int]) -> str:
-        """What is wrong with a member's place in the group; empty where nothing is.
-
-        Args:
-            member: the id that the member has by its own account.
-            held: the partitions that it reads.
-            topic: all partitions of the topic.
-        """
-        if member not in self.members:
-            return f"the group does not hold this worker as a member (its state: {self.state})"
-        if self.state != _STABLE:
-            return f"the group is {self.state}"
-        given = self.members[member]
-        if given != frozenset(held):
-            return f"the group gave this worker {_named(given)}, and it reads {_named(held)}"
-        unowned = frozenset(topic).difference(*self.members.values())
-        return f"the group gave {_named(unowned)} to nobody" if unowned else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +72,28 @@ class Stall:
         longest = self.longest
         if longest is not None and self.seconds(now) >= patience_seconds:
             raise StalledError(f"for {self.seconds(now):.0f} s, {longest.why}")
+
+
+def membership_fault(
+    group: Group, member: str, held: Collection[int], topic: Collection[int]
+) -> str:
+    """What is wrong with a member's place in its consumer group; empty where nothing is.
+
+    Args:
+        group: as its coordinator describes it.
+        member: the id that the member has by its own account.
+        held: the partitions that it reads.
+        topic: all partitions of the topic.
+    """
+    if member not in group.members:
+        return f"the group does not hold this worker as a member (its state: {group.state})"
+    if group.state != _STABLE:
+        return f"the group is {group.state}"
+    given = group.members[member]
+    if given != frozenset(held):
+        return f"the group gave this worker {_named(given)}, and it reads {_named(held)}"
+    unowned = frozenset(topic).difference(*group.members.values())
+    return f"the group gave {_named(unowned)} to nobody" if unowned else ""
 
 
 def look_on(before: Stall, look: Look, now: float) -> Stall:

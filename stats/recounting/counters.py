@@ -12,7 +12,7 @@ from contracts.windows import TOPIC
 from measures.counters import differing, exposed, gained
 from measures.merging import Windows
 from measures.recounting import Difference
-from stats.reading.kafka_clients import KafkaAddress
+from service.kafka import KafkaAddress
 from stats.reading.record_log import largest
 from stats.recounting.raw_log import KafkaRawLog, RawLog
 
@@ -45,7 +45,7 @@ def recount_counters(counters: Mapping[str, Any], log: RawLog) -> CounterRecount
         log: the topic of window records.
 
     Raises:
-        StatsError: Kafka is away, or did not go on.
+        StreamError: Kafka is away, or did not go on.
         msgspec.ValidationError: it is no such document.
     """
     found = CounterRecount(since=counters["since"])
@@ -77,14 +77,14 @@ def recount_counters(counters: Mapping[str, Any], log: RawLog) -> CounterRecount
 def recount_counters_kafka(
     bootstrap: str, counters: Mapping[str, Any], *, topic: str = TOPIC
 ) -> CounterRecount:
-    """The same over a Kafka; raises ``StatsError``.
+    """The same over a Kafka; raises ``StreamError``.
 
     Args:
         bootstrap: ``host:port``, comma-separated.
         counters: the exporter's document.
         topic: of the window records.
     """
-    log = KafkaRawLog(KafkaAddress(tuple(bootstrap.split(","))), topic)
+    log = KafkaRawLog(KafkaAddress.of(bootstrap), topic)
     try:
         return recount_counters(counters, log)
     finally:

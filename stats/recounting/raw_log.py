@@ -5,14 +5,14 @@ For one thread. It commits nothing and changes nothing.
 
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from typing import Protocol
 
 from kafka import TopicPartition
 
 from contracts.events import TOPIC as PREDICTIONS
 from measures.recounting import RawMessage
-from stats.errors import KafkaAwayError
-from stats.reading.kafka_clients import KafkaAddress, Topics, consumer, speaking
+from service.kafka import KafkaAddress, KafkaAwayError, Topics, close, consumer, kafka_errors
 
 _POLL_SECONDS = 0.5
 
@@ -41,11 +41,8 @@ class KafkaRawLog:
         """Connects; raises ``KafkaAwayError`` and ``TopicMissingError``."""
         self._patience = address.request_ms
         self._silence_seconds = address.request_seconds * 2
-        topics = Topics(address)
-        try:
+        with closing(Topics(address)) as topics:
             self._topic_id, partitions = topics.describe(topic)
-        finally:
-            topics.close()
         self._consumer = consumer(address, auto_offset_reset="none", max_poll_records=100)
         self._parts = {number: TopicPartition(topic, number) for number in partitions}
 
@@ -56,7 +53,7 @@ class KafkaRawLog:
 
     def beginnings(self) -> Mapping[int, int]:
         """See ``RawLog``."""
-        with speaking():
+        with kafka_errors():
             found = self._consumer.beginning_offsets(
                 list(self._parts.values()), timeout_ms=self._patience
             )
@@ -65,7 +62,7 @@ class KafkaRawLog:
     def spans(self, begin: float, end: float) -> Mapping[int, tuple[int, int]]:
         """See ``RawLog``."""
         parts = list(self._parts.values())
-        with speaking():
+        with kafka_errors():
             ends = self._consumer.end_offsets(parts, timeout_ms=self._patience)
             found = [
                 self._consumer.offsets_for_times(
@@ -84,12 +81,12 @@ class KafkaRawLog:
     def messages(self, partition: int, first: int, end: int) -> Iterator[RawMessage]:
         """See ``RawLog``; raises ``KafkaAwayError`` when nothing comes for long."""
         part = self._parts[partition]
-        with speaking():
+        with kafka_errors():
             self._consumer.assign([part])
             self._consumer.seek(part, first)
         position, heard_at = first, time.monotonic()
         while position < end:
-            with speaking():
+            with kafka_errors():
                 polled = self._consumer.poll(timeout_ms=int(_POLL_SECONDS * 1000)).get(part, [])
             for record in polled:
                 position, heard_at = record.offset + 1, time.monotonic()
@@ -100,4 +97,4 @@ class KafkaRawLog:
 
     def close(self) -> None:
         """Ends the connection."""
-        self._consumer.close(autocommit=False, timeout_ms=2000)
+        close(self._consumer)

@@ -16,7 +16,7 @@ from contracts.windows import TOPIC as WINDOWS
 from measures.merging import Windows
 from measures.ranges import read_from
 from measures.recounting import Difference, RawMessage, differences, numbers, recounted
-from stats.reading.kafka_clients import KafkaAddress
+from service.kafka import KafkaAddress
 from stats.reading.record_log import KafkaRecordLog, written
 from stats.recounting.raw_log import KafkaRawLog, RawLog
 
@@ -70,7 +70,7 @@ def recount(records: Windows, raw: RawLog, asked: Asked) -> Recount:
     A range is found by its messages too, for a record that lost its cells has no window.
 
     Raises:
-        StatsError: Kafka is away, or did not go on.
+        StreamError: Kafka is away, or did not go on.
     """
     found = Recount()
     beginnings = raw.beginnings()
@@ -153,9 +153,9 @@ def recount_kafka(
         said: is told what is done now, for people who wait.
 
     Raises:
-        StatsError: Kafka is away, or a topic is missing.
+        StreamError: Kafka is away, or a topic is missing.
     """
-    address = KafkaAddress(tuple(bootstrap.split(",")))
+    address = KafkaAddress.of(bootstrap)
     said("reading window records")
     # A record is written after the events in it.
     records_log = KafkaRecordLog(address, asked.begin, windows)

@@ -10,8 +10,7 @@ import httpx
 
 from contracts.events import TOPIC as PREDICTIONS
 from contracts.windows import TOPIC as WINDOWS
-from stats.errors import StatsError
-from stats.reading.kafka_clients import KafkaAddress
+from service.kafka import KafkaAddress, StreamError
 from stats.reading.record_log import KafkaRecordLog, largest
 from stats.recounting.raw_log import KafkaRawLog
 
@@ -54,7 +53,7 @@ class Counted:
         while True:
             try:
                 return ends(self._kafka, PREDICTIONS)
-            except StatsError as error:
+            except StreamError as error:
                 _pause(deadline, f"Kafka does not tell what was published: {error}")
 
     def _until_in_windows(
@@ -65,7 +64,7 @@ class Counted:
             said = f"messages by partition that are in no window: {lacks} of {dict(published)}"
             try:
                 self._read(topic_id, published, deadline)
-            except StatsError as error:
+            except StreamError as error:
                 said = f"{said}; {error}"
             if missing(published, topic_id, self._counted):
                 _pause(deadline, said)
@@ -94,7 +93,7 @@ class Counted:
                 if all(read.get(partition, 0) >= end for partition, end in wanted.items()):
                     return
                 said = f"the exporter has read {read}, and there is {dict(wanted)}"
-            except (StatsError, httpx.HTTPError, ValueError) as error:
+            except (StreamError, httpx.HTTPError, ValueError) as error:
                 said = f"the exporter can't be asked: {error!r}"
             _pause(deadline, said)
 
@@ -103,7 +102,7 @@ def ends(kafka: str, topic: str) -> tuple[str, Mapping[int, int]]:
     """A topic's id, and how many messages each of its partitions ever had.
 
     Raises:
-        StatsError: Kafka is away, or there is no such topic.
+        StreamError: Kafka is away, or there is no such topic.
     """
     log = KafkaRawLog(KafkaAddress((kafka,)), topic)
     try:

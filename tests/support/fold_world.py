@@ -20,8 +20,8 @@ from contracts.events import TOPIC, EventBatch, encode
 from contracts.windows import WindowRecord, decode
 from measures.merging import Windows
 from measures.ranges import PartitionFold
-from stats.errors import KafkaAwayError, LogReplacedError, TopicMissingError
-from stats.reading.kafka_clients import KafkaAddress
+from service.kafka import KafkaAddress, KafkaAwayError, TopicMissingError
+from stats.errors import LogReplacedError
 from stats.reading.record_log import KafkaRecordLog, largest
 from stats.recounting.recount import Asked, Recount, recount_kafka
 

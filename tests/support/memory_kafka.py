@@ -9,8 +9,9 @@ from contracts.windows import decode as decode_record
 from contracts.windows import encode as encode_record
 from measures.merging import Windows
 from measures.ranges import PartitionFold
-from stats.errors import KafkaAwayError, LogReplacedError, RecordTooLargeError
-from stats.folding.prediction_log import Assignment, Message, Place, Standing
+from service.kafka import KafkaAwayError
+from stats.errors import LogReplacedError, RecordTooLargeError
+from stats.folding.prediction_log import Assignment, Membership, Message, Place
 
 NOWHERE = 10**9
 
@@ -103,12 +104,12 @@ class MemoryLog:
         if self.kafka.topic_id != self._topic_id:
             raise LogReplacedError("made anew")
 
-    def standing(self) -> Standing:
+    def membership(self) -> Membership:
         spans = {
             number: (self.kafka.beginning.get(number, 0), len(self.kafka.log.get(number, [])))
             for number in self._positions
         }
-        return Standing(not self.fault, self.fault, spans)
+        return Membership(not self.fault, self.fault, spans)
 
     def close(self) -> None:
         self.closed = True

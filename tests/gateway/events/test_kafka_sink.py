@@ -15,10 +15,11 @@ from running_stack import until
 from contracts.events import EventBatch, PredictionEvent, decode, encode
 from gateway.events.buffer import EventBuffer
 from gateway.events.errors import MessageRefusedError
-from gateway.events.kafka_sink import KafkaSettings, KafkaSink, Topic
+from gateway.events.kafka_sink import KafkaSettings, KafkaSink
 from gateway.events.outbox import Outbox
 from gateway.events.publisher import Pace, Publisher
 from headrace.stack.kafka import KafkaProcess
+from service.kafka import KafkaAddress, Topic
 
 pytestmark = pytest.mark.real
 
@@ -41,7 +42,7 @@ def admin(kafka: KafkaProcess) -> Iterator[KafkaAdminClient]:
 
 def settings_for(kafka: KafkaProcess, topic: Topic) -> KafkaSettings:
     return KafkaSettings(
-        bootstrap=(kafka.bootstrap,), topic=topic, request_seconds=1.5, delivery_seconds=2.0
+        KafkaAddress((kafka.bootstrap,), request_seconds=1.5), topic=topic, delivery_seconds=2.0
     )
 
 

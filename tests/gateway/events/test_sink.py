@@ -9,9 +9,10 @@ from kafka import KafkaConsumer, TopicPartition
 from memory_sink import MemorySink
 
 from gateway.events.errors import MessageRefusedError, SinkUnavailableError
-from gateway.events.kafka_sink import KafkaSettings, KafkaSink, Topic
+from gateway.events.kafka_sink import KafkaSettings, KafkaSink
 from gateway.events.sink import EventSink
 from headrace.stack.kafka import KafkaProcess
+from service.kafka import KafkaAddress, Topic
 
 PATIENCE = 60.0
 
@@ -57,11 +58,9 @@ class KafkaWorld:
         self.topic = f"events-{uuid.uuid4().hex}"
         self.sink = KafkaSink(
             KafkaSettings(
-                bootstrap=(kafka.bootstrap,),
+                KafkaAddress((kafka.bootstrap,), request_seconds=2.0),
                 topic=Topic(name=self.topic, partitions=1),
                 max_message_bytes=100_000,
-                connect_seconds=2.0,
-                request_seconds=2.0,
                 delivery_seconds=3.0,
             )
         )
@@ -160,7 +159,7 @@ def test_a_full_memory_is_unavailable() -> None:
 
 
 def test_no_kafka_at_all_is_told_at_once() -> None:
-    sink = KafkaSink(KafkaSettings(bootstrap=("127.0.0.1:1",), connect_seconds=0.5))
+    sink = KafkaSink(KafkaSettings(KafkaAddress(("127.0.0.1:1",), connect_seconds=0.5)))
     with pytest.raises(SinkUnavailableError, match=r"no Kafka at 127\.0\.0\.1:1"):
         sink.submit(0, b"x")
     sink.close(0.1)

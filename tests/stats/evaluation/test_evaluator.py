@@ -13,7 +13,8 @@ from contracts import metrics
 from contracts.endpoint import Arm, EndpointStatus, Route
 from contracts.windows import Cell, WindowRecord, encode
 from measures.counting import CountingState
-from stats.errors import KafkaAwayError, StalledError, StatsError, TopicMissingError
+from service.kafka import KafkaAwayError, StreamError, TopicMissingError
+from stats.errors import StalledError
 from stats.evaluation.drift import DriftSettings
 from stats.evaluation.evaluation import Evaluation, Pace
 from stats.evaluation.evaluator import EvaluatePace, Evaluator
@@ -86,7 +87,7 @@ class FakeLog:
 class World:
     """Kafka as it is at each connection, in order; the last one stays."""
 
-    logs: list[FakeLog | StatsError]
+    logs: list[FakeLog | StreamError]
     now: float = NOW
     since: list[float] = field(default_factory=list)
     connected: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
@@ -97,7 +98,7 @@ class World:
         self.since.append(since)
         found = self.logs[0] if len(self.logs) == 1 else self.logs.pop(0)
         self.connected.release()
-        if isinstance(found, StatsError):
+        if isinstance(found, StreamError):
             raise found
         return found
 

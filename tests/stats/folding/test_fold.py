@@ -13,13 +13,8 @@ from prediction_batches import batch_of
 
 from contracts.events import EventBatch
 from contracts.windows import RANGE_MESSAGES
-from stats.errors import (
-    KafkaAwayError,
-    LogReplacedError,
-    StalledError,
-    StatsError,
-    TopicMissingError,
-)
+from service.kafka import KafkaAwayError, StreamError, TopicMissingError
+from stats.errors import LogReplacedError, StalledError
 from stats.folding.fold import FoldCounts, Folder, FoldPace, first_range, run
 from stats.folding.prediction_log import Assignment, Message, Place
 
@@ -110,7 +105,7 @@ def test_whatever_fails_the_windows_are_those_of_a_recount(doing: list[str], see
             workers[at].log.failing = action == "cut off"
             try:
                 workers[at].folder.step()
-            except StatsError:
+            except StreamError:
                 workers[at] = worker_of(kafka, at)
     worker_of(kafka, 0, 1).until_all()
     agree(kafka)

@@ -9,8 +9,8 @@ from kafka.admin import MemberToRemove
 from kafka_proxy import SYNC_GROUP, KafkaProxy
 
 from headrace.stack.kafka import KafkaProcess
+from service.kafka import KafkaAddress
 from stats.folding.prediction_log import Assignment, GroupSettings, KafkaPredictionLog
-from stats.reading.kafka_clients import KafkaAddress
 
 pytestmark = pytest.mark.real
 
@@ -90,20 +90,20 @@ def test_a_join_that_ends_between_two_polls_is_taken_up_by_a_later_poll(
 def test_members_know_from_the_broker_that_they_are_in_the_group_and_what_is_theirs(
     topics: Topics, log: KafkaPredictionLog
 ) -> None:
-    before = log.standing()
+    before = log.membership()
     assert not before.member
     assert "does not hold this worker as a member" in before.fault
     assert assigned(log, 0, 1)
     topics.produce(7, events=1)
-    alone = log.standing()
+    alone = log.membership()
     assert (alone.member, alone.fault) == (True, "")
     assert alone.spans == {0: (0, 4), 1: (0, 3)}
     second = joining(topics.bootstrap, topics)
     shares = share_out(log, second)
     assert sorted(map(list, shares)) == [[0], [1]]
     for member, share in zip((log, second), shares, strict=True):
-        standing = member.standing()
-        assert (standing.member, standing.fault, set(standing.spans)) == (True, "", share)
+        ours = member.membership()
+        assert (ours.member, ours.fault, set(ours.spans)) == (True, "", share)
     second.close()
 
 
@@ -112,8 +112,8 @@ def test_a_member_that_left_the_group_unknowingly_is_told_so_by_the_broker(
 ) -> None:
     assert assigned(log, 0, 1)
     put_out(kafka.bootstrap, f"fold-{topics.suffix}")
-    standing = log.standing()
-    assert not standing.member
-    assert "does not hold this worker as a member" in standing.fault
+    ours = log.membership()
+    assert not ours.member
+    assert "does not hold this worker as a member" in ours.fault
     assert assigned(log, 0, 1)
-    assert log.standing().member
+    assert log.membership().member

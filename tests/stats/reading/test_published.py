@@ -3,8 +3,7 @@
 import pytest
 from kafka.errors import KafkaConnectionError
 
-from stats.errors import KafkaAwayError
-from stats.reading.kafka_clients import KafkaAddress
+from service.kafka import KafkaAddress, KafkaAwayError
 from stats.reading.published import KafkaPublished
 
 

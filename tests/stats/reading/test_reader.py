@@ -10,7 +10,8 @@ from fake_published import FakePublished
 from contracts.endpoint import Arm
 from contracts.windows import Cell, EndpointWindow, WindowRecord, encode
 from measures.counting import CountingState
-from stats.errors import KafkaAwayError, StalledError, TopicMissingError
+from service.kafka import KafkaAwayError, TopicMissingError
+from stats.errors import StalledError
 from stats.reading.published import Ends
 from stats.reading.reader import ReaderPace, WindowsReader
 
@@ -72,10 +73,9 @@ class World:
     def __post_init__(self) -> None:
         self.published = FakePublished()
         self.reader = WindowsReader(
-            "k:1",
+            self._connect,
+            self.published,
             pace=PACE,
-            connect=self._connect,
-            published=self.published,
             clock=lambda: self.now,
         )
         self.log = FakeLog()

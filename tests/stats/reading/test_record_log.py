@@ -15,15 +15,10 @@ from running_stack import until
 from contracts.windows import WindowRecord
 from headrace.stack.kafka import KafkaProcess
 from measures.folding import Fold
-from stats.errors import (
-    KafkaAwayError,
-    LogReplacedError,
-    RecordTooLargeError,
-    StalledError,
-    TopicMissingError,
-)
+from service.kafka import KafkaAddress, KafkaAwayError, Topic, TopicMissingError
+from stats.errors import LogReplacedError, RecordTooLargeError, StalledError
 from stats.folding.record_sink import KafkaRecordSink
-from stats.reading.kafka_clients import KafkaAddress, Topic
+from stats.reading.published import KafkaPublished
 from stats.reading.reader import ReaderPace, WindowsReader
 from stats.reading.record_log import KafkaRecordLog
 
@@ -155,9 +150,9 @@ def test_the_reader_knows_the_windows_and_knows_when_it_can_not_know(
 ) -> None:
     sink.write([record(0), record(64)])
     reader = WindowsReader(
-        kafka.bootstrap,
+        lambda since: KafkaRecordLog(address, since, topic.name),
+        KafkaPublished(address),
         pace=PACE,
-        connect=lambda since: KafkaRecordLog(address, since, topic.name),
     )
 
     def known() -> int:
