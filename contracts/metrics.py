@@ -1,9 +1,9 @@
 """Every metric of traffic, drift and rollouts: name, kind, labels, help, buckets.
 
-The ``evaluate`` role (``stats/evaluation``) and the controller (``controller``) expose
-them; dashboards and rules read the same constants, so that a query can't name what nobody exposes.
-The gateway's, the fold role's and the registry's own metrics are declared beside those who count
-them; the few that rules watch are repeated at the end. No I/O.
+The evaluate role (``stats/evaluation``), the fold role and the controller expose them. Dashboards
+and rules read the same constants, so that a query can't name what nobody exposes. A gateway's are
+in ``contracts.gateway_metrics``, the registry's and the loaders' in ``contracts.registry_metrics``.
+No I/O.
 
 Names follow Prometheus: ``headrace_``, base units, ``_total`` for what only grows. What each family
 may cost at most stands in ``docs/statistics.md``.
@@ -73,41 +73,44 @@ OTHER: Final = "other"  # value of a label whose own values are past their bound
 LATENCY_BUCKETS: Final = LATENCY_EDGES.upper[::5]
 
 
-def _counter(name: str, help_text: str, *labels: str) -> Metric:
+def counter(name: str, help_text: str, *labels: str) -> Metric:
+    """A counter, by its name without ``headrace_`` and ``_total``."""
     return Metric(f"headrace_{name}_total", Kind.COUNTER, help_text, labels)
 
 
-def _gauge(name: str, help_text: str, *labels: str) -> Metric:
+def gauge(name: str, help_text: str, *labels: str) -> Metric:
+    """A gauge, by its name without ``headrace_``."""
     return Metric(f"headrace_{name}", Kind.GAUGE, help_text, labels)
 
 
-def _histogram(
+def histogram(
     name: str, help_text: str, labels: tuple[str, ...], buckets: tuple[float, ...]
 ) -> Metric:
+    """A histogram, by its name without ``headrace_``."""
     return Metric(f"headrace_{name}", Kind.HISTOGRAM, help_text, labels, buckets)
 
 
 # Traffic, by the evaluate role: what the merged windows gained since the process started.
 
-ATTEMPTS: Final = _counter("attempts", "Attempts on a version, by HTTP status.", *SLOT, "status")
-ANSWERED: Final = _counter("answered_attempts", "Attempts that became the caller's answer.", *SLOT)
-REPEATED: Final = _counter(
+ATTEMPTS: Final = counter("attempts", "Attempts on a version, by HTTP status.", *SLOT, "status")
+ANSWERED: Final = counter("answered_attempts", "Attempts that became the caller's answer.", *SLOT)
+REPEATED: Final = counter(
     "repeated_attempts", "Second attempts, after another version failed the request.", *SLOT
 )
-TEXTS: Final = _counter("texts", "Texts in attempts.", *SLOT)
-TRUNCATED: Final = _counter("truncated_texts", "Texts longer than the model can read.", *SLOT)
-LABELS: Final = _counter("labels", "Texts by predicted label.", *SLOT, "label")
-FEEDBACK: Final = _counter(
+TEXTS: Final = counter("texts", "Texts in attempts.", *SLOT)
+TRUNCATED: Final = counter("truncated_texts", "Texts longer than the model can read.", *SLOT)
+LABELS: Final = counter("labels", "Texts by predicted label.", *SLOT, "label")
+FEEDBACK: Final = counter(
     "feedback_texts", "Texts whose truth was told later: right or wrong.", *SLOT, "outcome"
 )
-PAIRS: Final = _counter(
+PAIRS: Final = counter(
     "shadow_pairs",
     "Texts answered by shadow and stable alike: equal labels or not.",
     ENDPOINT,
     VERSION,
     "outcome",
 )
-REFUSALS: Final = _counter(
+REFUSALS: Final = counter(
     "refusals",
     "Requests that an endpoint refused before any attempt.",
     ENDPOINT,
@@ -116,7 +119,7 @@ REFUSALS: Final = _counter(
 )
 
 TEXT_HISTOGRAMS: Final[dict[Statistic, Metric]] = {
-    statistic: _histogram(name, text, SLOT, EDGES[statistic].upper)
+    statistic: histogram(name, text, SLOT, EDGES[statistic].upper)
     for statistic, name, text in (
         (Statistic.TOKENS, "text_tokens", "Tokens a text, special ones included."),
         (Statistic.WORDS, "text_words", "Words a text."),
@@ -126,19 +129,19 @@ TEXT_HISTOGRAMS: Final[dict[Statistic, Metric]] = {
         (Statistic.VECTOR_NORM, "vector_norm", "Length of an embedding."),
     )
 }
-SCORES: Final = _histogram(
+SCORES: Final = histogram(
     "label_score_ratio",
     "Score of the predicted label.",
     (*SLOT, "label"),
     EDGES[Statistic.SCORE].upper,
 )
-LATENCY: Final = _histogram(
+LATENCY: Final = histogram(
     "attempt_seconds",
     "Time of an attempt in each stage: queue, tokenise, wait, infer, total.",
     (*SLOT, "stage"),
     LATENCY_BUCKETS,
 )
-PAIR_DISTANCE: Final = _histogram(
+PAIR_DISTANCE: Final = histogram(
     "shadow_distance_ratio",
     "Distance of a shadow's answer from the one that the caller got, 0 to 1.",
     (ENDPOINT, VERSION),
@@ -146,85 +149,85 @@ PAIR_DISTANCE: Final = _histogram(
 )
 
 # Users' own statistics
-OWN_HISTOGRAM: Final = _histogram(
+OWN_HISTOGRAM: Final = histogram(
     "own_histogram", "A declared histogram of the users' own.", (*SLOT, "statistic"), ()
 )
-OWN_CATEGORY: Final = _counter(
+OWN_CATEGORY: Final = counter(
     "own_category", "A declared category of the users' own.", *SLOT, "statistic", "value"
 )
-OWN_COUNTER: Final = _counter(
+OWN_COUNTER: Final = counter(
     "own_counter", "A declared counter of the users' own.", *SLOT, "statistic"
 )
-OWN_UNFIT: Final = _counter(
+OWN_UNFIT: Final = counter(
     "own_unfit_observations",
     "Observations that the declaration does not allow.",
     *SLOT,
     "statistic",
 )
-OWN_UNDECLARED: Final = _counter(
+OWN_UNDECLARED: Final = counter(
     "own_undeclared_observations", "Observations of names that nobody declared.", *SLOT
 )
 
 # Drift, by the evaluate role. Statistics are those of contracts.statistics, ``truncated``,
 # ``labels``, and ``own:NAME``. Lambda 1 is the last window alone, 0.01 about the last hundred.
 DRIFT: Final = (ENDPOINT, VERSION, "statistic")
-DRIFT_PSI: Final = _gauge(
+DRIFT_PSI: Final = gauge(
     "drift_psi",
     "Population stability index against the reference, less what equal samples would show.",
     *DRIFT,
     "lambda",
 )
-DRIFT_SIGNIFICANCE: Final = _gauge(
+DRIFT_SIGNIFICANCE: Final = gauge(
     "drift_significance_ratio",
     "Chi-square over its threshold at the endpoint's false-alarm budget; above 1 is significant.",
     *DRIFT,
     "lambda",
 )
-DRIFT_LEVEL: Final = _gauge(
+DRIFT_LEVEL: Final = gauge(
     "drift_level", "0: quiet; 1: significant and PSI above 0.1; 2: and above 0.2.", *DRIFT
 )
-DRIFT_ALARM: Final = _gauge(
+DRIFT_ALARM: Final = gauge(
     "drift_alarm", "1 while the level is 2 and the null is calibrated.", *DRIFT
 )
-DRIFT_CALIBRATED: Final = _gauge(
+DRIFT_CALIBRATED: Final = gauge(
     "drift_calibrated",
     "1 once a full day of stable traffic has told how this statistic moves without drift.",
     *DRIFT,
 )
-DRIFT_CALIBRATION: Final = _gauge(
+DRIFT_CALIBRATION: Final = gauge(
     "drift_calibration_ratio", "How much of that day has been seen, 0 to 1.", ENDPOINT, VERSION
 )
-DRIFT_REFERENCE: Final = _gauge(
+DRIFT_REFERENCE: Final = gauge(
     "drift_reference_info",
     "1; what a version is compared with: profile, traffic (its first day), or none yet.",
     ENDPOINT,
     VERSION,
     "kind",
 )
-DRIFT_REFERENCE_TEXTS: Final = _gauge(
+DRIFT_REFERENCE_TEXTS: Final = gauge(
     "drift_reference_texts", "Texts in the reference.", ENDPOINT, VERSION
 )
-DRIFT_FALSE_ALARM_SECONDS: Final = _gauge(
+DRIFT_FALSE_ALARM_SECONDS: Final = gauge(
     "drift_false_alarm_interval_seconds",
     "Expected time between false alarms of an endpoint, as it is set.",
     ENDPOINT,
 )
 
 # Accuracy over the last hour, by the evaluate role
-ACCURACY_ESTIMATED: Final = _gauge(
+ACCURACY_ESTIMATED: Final = gauge(
     "accuracy_estimated_ratio",
     "Mean score of the predicted labels, which is the accuracy if scores are calibrated.",
     *SLOT,
 )
-ACCURACY_MEASURED: Final = _gauge(
+ACCURACY_MEASURED: Final = gauge(
     "accuracy_measured_ratio", "Share of right answers among those with feedback.", *SLOT
 )
-ACCURACY_FEEDBACK: Final = _gauge(
+ACCURACY_FEEDBACK: Final = gauge(
     "accuracy_feedback_texts", "Texts with feedback that the measured accuracy rests on.", *SLOT
 )
 
 # Where a version comes from, by the evaluate role
-VERSION_INFO: Final = _gauge(
+VERSION_INFO: Final = gauge(
     "version_info",
     "1; the model version behind an endpoint's version, its MLflow run and data set.",
     ENDPOINT,
@@ -238,47 +241,45 @@ VERSION_INFO: Final = _gauge(
 )
 
 # The evaluate role itself
-EVALUATE_CONNECTED: Final = _gauge("evaluate_connected", "1 while Kafka answers.")
-EVALUATE_LAG: Final = _gauge(
+EVALUATE_CONNECTED: Final = gauge("evaluate_connected", "1 while Kafka answers.")
+EVALUATE_LAG: Final = gauge(
     "evaluate_lag_records", "Window records in Kafka that are not read yet."
 )
-EVALUATE_SINCE: Final = _gauge(
+EVALUATE_SINCE: Final = gauge(
     "evaluate_since_timestamp_seconds", "When the counters of traffic began at 0, unix time."
 )
-EVALUATE_THROUGH: Final = _gauge(
+EVALUATE_THROUGH: Final = gauge(
     "evaluate_known_through_timestamp_seconds",
     "Up to when events are in the windows, of the slowest partition, unix time.",
 )
-EVALUATE_RECORDS: Final = _counter("evaluate_records", "Window records taken.")
-EVALUATE_SKIPPED: Final = _counter(
+EVALUATE_RECORDS: Final = counter("evaluate_records", "Window records taken.")
+EVALUATE_SKIPPED: Final = counter(
     "evaluate_skipped_records", "Window records that are none, or of an unknown schema."
 )
-EVALUATE_FAILURES: Final = _counter("evaluate_failures", "Times that reading began anew.")
-EVALUATE_OVERFLOW: Final = _counter(
+EVALUATE_FAILURES: Final = counter("evaluate_failures", "Times that reading began anew.")
+EVALUATE_OVERFLOW: Final = counter(
     "evaluate_overflow",
     "Amounts counted under the label value other, or not at all, for a bound was reached.",
     "what",
 )
-UNCOUNTED_MESSAGES: Final = _gauge(
+UNCOUNTED_MESSAGES: Final = gauge(
     "uncounted_messages", "Messages of events in Kafka that are in no window yet."
 )
-COUNTING_STATE: Final = _gauge(
+COUNTING_STATE: Final = gauge(
     "counting_state",
     "1 for what is known of the traffic: counted, behind, stalled (nobody counts it), silent"
     " (no gateway publishes) or unknown (Kafka does not answer).",
     "state",
 )
-COUNTED_THROUGH: Final = _gauge(
+COUNTED_THROUGH: Final = gauge(
     "counted_through_timestamp_seconds",
     "While traffic is not counted: since when, unix time; else now.",
 )
-EVENTS_SKIPPED: Final = _counter(
+EVENTS_SKIPPED: Final = counter(
     "skipped_messages", "Messages of events that no fold worker understood."
 )
-EVENTS_COPIED: Final = _counter(
-    "copied_messages", "Messages of events that were in the log before."
-)
-EVENTS_MISTIMED: Final = _counter(
+EVENTS_COPIED: Final = counter("copied_messages", "Messages of events that were in the log before.")
+EVENTS_MISTIMED: Final = counter(
     "mistimed_messages", "Messages of events from a clock that was minutes off Kafka's."
 )
 
@@ -296,36 +297,36 @@ EVALUATE: Final[tuple[Metric, ...]] = (
 
 # Rollouts, by the controller: what the endpoint's status says.
 
-ROUTE_WEIGHT: Final = _gauge(
+ROUTE_WEIGHT: Final = gauge(
     "route_weight_ratio",
     "Share of callers that an arm's version answers; of a shadow, of requests copied to it.",
     *SLOT,
 )
-ROLLOUT_PHASE: Final = _gauge(
+ROLLOUT_PHASE: Final = gauge(
     "rollout_phase",
     "1 for the phase that the newest version is in, 0 for all others.",
     ENDPOINT,
     VERSION,
     "phase",
 )
-ROLLOUT_STEP: Final = _gauge(
+ROLLOUT_STEP: Final = gauge(
     "rollout_step", "Step of the rollout that goes on, from 0.", ENDPOINT, VERSION
 )
-ROLLOUT_PAUSED: Final = _gauge("rollout_paused", "1 while a person holds it.", ENDPOINT, VERSION)
-CHECK_VERDICT: Final = _gauge(
+ROLLOUT_PAUSED: Final = gauge("rollout_paused", "1 while a person holds it.", ENDPOINT, VERSION)
+CHECK_VERDICT: Final = gauge(
     "rollout_check_verdict",
     "What a check says of the newest version: -1 fail, 0 unknown, 1 pass.",
     ENDPOINT,
     VERSION,
     "check",
 )
-ROLLOUT_TRANSITIONS: Final = _counter(
+ROLLOUT_TRANSITIONS: Final = counter(
     "rollout_transitions",
     "Times that a version entered a phase, since the controller started.",
     ENDPOINT,
     "phase",
 )
-WRITE_BACK_FAILURES: Final = _counter(
+WRITE_BACK_FAILURES: Final = counter(
     "registry_write_back_failures", "Failed tries to tell MLflow what became of a version."
 )
 
@@ -334,46 +335,61 @@ CONTROLLER: Final[tuple[Metric, ...]] = (
     WRITE_BACK_FAILURES,
 )  # fmt: skip
 
-# Declared where they are counted: stats/folding/metrics.py. Repeated for rules.
-FOLD_CONNECTED: Final = _gauge(
+# The fold role: what one worker did. The traffic's own numbers are in the merged windows.
+
+FOLD_CONNECTED: Final = gauge(
     "fold_connected",
     "1 while Kafka says that this worker is a member of its group, or that there is no topic yet.",
 )
-FOLD_STALLED: Final = _gauge(
+FOLD_STALLED: Final = gauge(
     "fold_stalled_seconds",
     "Time since this worker was last where it should be: in its group, with no message that waits"
     " and is not read. A few seconds at most while all is well.",
 )
-FOLD_LAST_READ: Final = _gauge(
+FOLD_LAST_READ: Final = gauge(
     "fold_last_read_timestamp_seconds", "When a message was last read, unix time; 0: never."
 )
-FOLD_CHECKED: Final = _gauge(
+FOLD_CHECKED: Final = gauge(
     "fold_checked_timestamp_seconds",
     "When Kafka last said where this worker stands, unix time; 0: never.",
 )
-FOLD_END: Final = _gauge(
+FOLD_END: Final = gauge(
     "fold_end_offset",
     "Offset behind the last message of a partition that is this worker's, as Kafka says.",
     "partition",
 )
-FOLD_POSITION: Final = _gauge(
+FOLD_POSITION: Final = gauge(
     "fold_position_offset",
     "Offset of the next message that this worker reads of a partition of its own.",
     "partition",
 )
-FOLD_STALLS: Final = _counter(
+FOLD_STALLS: Final = counter(
     "fold_stalls", "New connections because messages waited unread, or the group had lost us."
 )
-FOLD_EMPTY_POLLS: Final = _counter(
+FOLD_EMPTY_POLLS: Final = counter(
     "fold_empty_polls",
     "Pauses because Kafka's client gave nothing, again and again, without waiting for it.",
 )
-FOLD_LAG: Final = _gauge(
+FOLD_LAG: Final = gauge(
     "fold_lag_messages",
     "Messages between what is folded and the end of a partition.",
     "partition",
 )
-FOLD_MISSING: Final = _counter("fold_missing", "Messages deleted before they were folded.")
-FOLD_OVERSIZED: Final = _counter(
+FOLD_MISSING: Final = counter("fold_missing", "Messages deleted before they were folded.")
+FOLD_OVERSIZED: Final = counter(
     "fold_oversized", "Window records written without their counts, for they were too large."
 )
+FOLD_MESSAGES: Final = counter(
+    "fold_messages", "Messages read, those read again after a rebalance included."
+)
+FOLD_EVENTS: Final = counter(
+    "fold_events", "Prediction events in complete ranges that were folded here."
+)
+FOLD_SKIPPED: Final = counter("fold_skipped", "Messages that were no batches of a known schema.")
+FOLD_COPIES: Final = counter("fold_copies", "Messages that a gateway had written before.")
+FOLD_MISTIMED: Final = counter(
+    "fold_mistimed", "Messages of a gateway whose clock is off, or that waited long for Kafka."
+)
+FOLD_RECORDS: Final = counter("fold_records", "Window records written.")
+FOLD_FAILURES: Final = counter("fold_failures", "Times that folding had to begin anew.")
+FOLD_ASSIGNMENTS: Final = counter("fold_assignments", "Times that partitions were assigned.")

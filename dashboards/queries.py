@@ -1,9 +1,9 @@
 """Every PromQL expression of the dashboards and the rules, written once.
 
-The dashboards' modules place them on panels, ``rules.py`` puts them under alerts. Names of metrics
-come from ``contracts.metrics``; those that other processes declare beside their counting code are
-named here, and a test holds them to what these processes expose. Nothing here knows of Grafana but
-its variables: ``$endpoint``, ``$version``, ``$arm``, ``$package`` and ``$__rate_interval``.
+The dashboards' modules place them on panels, ``rules.py`` puts them under alerts. The names of
+Headrace's metrics come from ``contracts``, where every process declares its own; only Triton's and
+the process collector's are written here. Nothing here knows of Grafana but its variables:
+``$endpoint``, ``$version``, ``$arm``, ``$package`` and ``$__rate_interval``.
 
 No expression hides an absence with ``or vector(0)``: where a thing is counted at all, its counter
 starts at 0; where it isn't, an empty panel is the truth.
@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from contracts import gateway_metrics as g
 from contracts import metrics as m
+from contracts import registry_metrics as r
 from contracts.metrics import Metric
 from contracts.statistics import Stage, Statistic
 
@@ -43,17 +45,6 @@ class Query:
     legend: str = ""
     shape: Shape = Shape.SERIES
 
-
-# Metrics that are declared beside those who count them.
-
-GATEWAY: Final = "headrace_gateway_"
-G_ATTEMPTS: Final = GATEWAY + "attempts_total"
-G_REFUSALS: Final = GATEWAY + "refusals_total"
-G_ROWS: Final = GATEWAY + "batch_rows_total"
-G_BATCHES: Final = GATEWAY + "batches_total"
-G_BATCH_TOKENS: Final = GATEWAY + "batch_tokens_total"
-G_LOST: Final = GATEWAY + "events_lost_total"
-G_SERVES: Final = GATEWAY + "replica_serves"
 
 # Selections
 
@@ -101,7 +92,7 @@ def _rows(expr: str) -> Query:
 # Variables of the dashboards: the values of a label, of series that a dashboard shows.
 
 ENDPOINTS_OF_TRAFFIC: Final = f"label_values({m.ATTEMPTS.name}, endpoint)"
-ENDPOINTS_AT_GATEWAYS: Final = f"label_values({G_ATTEMPTS}, endpoint)"
+ENDPOINTS_AT_GATEWAYS: Final = f"label_values({g.ATTEMPTS.name}, endpoint)"
 ENDPOINTS_OF_ROUTES: Final = f"label_values({m.ROUTE_WEIGHT.name}, endpoint)"
 VERSIONS_OF_TRAFFIC: Final = f"label_values({m.ATTEMPTS.name}{{{_ENDPOINT}}}, version)"
 ARMS: Final = f"label_values({m.ATTEMPTS.name}{{{_VERSIONS}}}, arm)"
@@ -149,19 +140,18 @@ LATENCY_STAGES: Final = Query(
     _mean(m.LATENCY, f'{_OF},stage!="{Stage.TOTAL}"', "stage"), "{{stage}}"
 )
 ROWS_A_BATCH: Final = Query(
-    _share(_rate(G_ROWS, _PACKAGE), _rate(G_BATCHES, _PACKAGE), "model"), "{{model}}"
+    _share(_rate(g.BATCH_ROWS.name, _PACKAGE), _rate(g.BATCHES.name, _PACKAGE), "model"),
+    "{{model}}",
 )
 PADDING_SHARE: Final = Query(
     _share(
-        _rate(G_BATCH_TOKENS, f'{_PACKAGE},kind="padding"'),
-        _rate(G_BATCH_TOKENS, _PACKAGE),
+        _rate(g.BATCH_TOKENS.name, f'{_PACKAGE},kind="padding"'),
+        _rate(g.BATCH_TOKENS.name, _PACKAGE),
         "model",
     ),
     "{{model}}",
 )
-ENGINE_BUSY: Final = Query(
-    _by("model", _rate(GATEWAY + "engine_seconds_total", _PACKAGE)), "{{model}}"
-)
+ENGINE_BUSY: Final = Query(_by("model", _rate(g.ENGINE_SECONDS.name, _PACKAGE)), "{{model}}")
 TRITON_QUEUE: Final = Query(
     _by("model", _rate("nv_inference_queue_duration_us", _PACKAGE))
     + " / 1e6 / "
@@ -310,71 +300,70 @@ SHADOW_AGREEMENT: Final = Query(
     "{{version}}",
 )
 SHADOW_DISTANCE: Final = _buckets(m.PAIR_DISTANCE.bucket, _VERSIONS)
-SHADOW_COPIES: Final = Query(
-    _by("outcome", _rate(GATEWAY + "shadows_total", _ENDPOINT)), "{{outcome}}"
-)
+SHADOW_COPIES: Final = Query(_by("outcome", _rate(g.SHADOWS.name, _ENDPOINT)), "{{outcome}}")
 SECOND_ATTEMPTS: Final = Query(_by("version, arm", _rate(m.REPEATED.name, _OF)), _ARMS)
 CONVERSIONS: Final = Query(
-    "sum by (outcome) (increase(headrace_registry_conversions_total[$__range]))",
+    f"sum by (outcome) (increase({r.CONVERSIONS.name}[$__range]))",
     "{{outcome}}",
     Shape.NOW,
 )
 LOAD_SECONDS: Final = Query(
-    "sum(increase(headrace_loader_load_seconds_sum[$__range])) / "
-    "sum(increase(headrace_loader_load_seconds_count[$__range]))",
+    f"sum(increase({r.LOAD_SECONDS.sum}[$__range])) / "
+    f"sum(increase({r.LOAD_SECONDS.count}[$__range]))",
     shape=Shape.NOW,
 )
 
 # Gateway
 
-READY: Final = _now(f"sum({GATEWAY}ready)")
-ANSWERS: Final = Query(
-    _by("dialect, status", _rate(GATEWAY + "requests_total")), "{{dialect}} {{status}}"
-)
+READY: Final = _now(f"sum({g.READY.name})")
+ANSWERS: Final = Query(_by("dialect, status", _rate(g.REQUESTS.name)), "{{dialect}} {{status}}")
 ANSWER_HEATMAP: Final = Query(
-    _by("le", f"increase({GATEWAY}request_seconds_bucket[{RANGE}])"), "{{le}}", Shape.BUCKETS
+    _by("le", f"increase({g.REQUEST_SECONDS.bucket}[{RANGE}])"), "{{le}}", Shape.BUCKETS
 )
 ADMITTED_TOKENS: Final = Query(
-    _by("endpoint", f"{GATEWAY}tokens_in_flight{{{_ENDPOINT}}}"), "{{endpoint}}"
+    _by("endpoint", f"{g.TOKENS_IN_FLIGHT.name}{{{_ENDPOINT}}}"), "{{endpoint}}"
 )
 G_REFUSED: Final = Query(
-    _by("endpoint, reason", _rate(G_REFUSALS, _ENDPOINT)), "{{endpoint}} {{reason}}"
+    _by("endpoint, reason", _rate(g.REFUSALS.name, _ENDPOINT)), "{{endpoint}} {{reason}}"
 )
 REFUSAL_P99: Final = _quantile(
-    0.99, GATEWAY + "refusal_seconds_bucket", _ENDPOINT, "endpoint", "{{endpoint}}"
+    0.99, g.REFUSAL_SECONDS.bucket, _ENDPOINT, "endpoint", "{{endpoint}}"
 )
-QUEUED_ROWS: Final = Query(_by("model", GATEWAY + "lane_rows"), "{{model}}")
+QUEUED_ROWS: Final = Query(_by("model", g.QUEUED_ROWS.name), "{{model}}")
 WAIT_P95: Final = _quantile(
     0.95,
-    GATEWAY + "stage_seconds_bucket",
+    g.STAGE_SECONDS.bucket,
     f'{_ENDPOINT},stage="{Stage.WAIT}"',
     "endpoint",
     "{{endpoint}}",
 )
-ALL_ROWS_A_BATCH: Final = Query(_share(_rate(G_ROWS), _rate(G_BATCHES), "model"), "{{model}}")
-TOKENS_BY_KIND: Final = Query(_by("kind", _rate(G_BATCH_TOKENS)), "{{kind}}")
-ALL_PADDING: Final = Query(
-    _share(_rate(G_BATCH_TOKENS, 'kind="padding"'), _rate(G_BATCH_TOKENS), "model"), "{{model}}"
+ALL_ROWS_A_BATCH: Final = Query(
+    _share(_rate(g.BATCH_ROWS.name), _rate(g.BATCHES.name), "model"), "{{model}}"
 )
-SERVING: Final = Query(f"min by (triton, model) ({G_SERVES})", "{{triton}} {{model}}")
-TRITON_TOKENS: Final = Query(_by("triton", GATEWAY + "replica_tokens"), "{{triton}}")
-EVENTS_MADE: Final = Query(f"sum({_rate(GATEWAY + 'events_total')})", "made")
-EVENTS_SENT: Final = Query(f"sum({_rate(GATEWAY + 'events_published_total')})", "acknowledged")
-EVENTS_LOST: Final = Query(f"sum({_rate(G_LOST)})", "lost")
-EVENTS_WAITING: Final = Query(f"sum({GATEWAY}event_records)", "waiting")
-LOST_BY_REASON: Final = _rows(_by("endpoint, status, reason", GATEWAY + "events_dropped_total"))
-EVENTS_CONNECTED: Final = _now(f"min({GATEWAY}events_connected)")
-KAFKA_FAILURES: Final = Query(f"sum({_rate(GATEWAY + 'event_failures_total')})", "failed tries")
+TOKENS_BY_KIND: Final = Query(_by("kind", _rate(g.BATCH_TOKENS.name)), "{{kind}}")
+ALL_PADDING: Final = Query(
+    _share(_rate(g.BATCH_TOKENS.name, 'kind="padding"'), _rate(g.BATCH_TOKENS.name), "model"),
+    "{{model}}",
+)
+SERVING: Final = Query(f"min by (triton, model) ({g.REPLICA_SERVES.name})", "{{triton}} {{model}}")
+TRITON_TOKENS: Final = Query(_by("triton", g.REPLICA_TOKENS.name), "{{triton}}")
+EVENTS_MADE: Final = Query(f"sum({_rate(g.EVENTS.name)})", "made")
+EVENTS_SENT: Final = Query(f"sum({_rate(g.EVENTS_PUBLISHED.name)})", "acknowledged")
+EVENTS_LOST: Final = Query(f"sum({_rate(g.EVENTS_LOST.name)})", "lost")
+EVENTS_WAITING: Final = Query(f"sum({g.EVENTS_WAITING.name})", "waiting")
+LOST_BY_REASON: Final = _rows(_by("endpoint, status, reason", g.EVENTS_DROPPED.name))
+EVENTS_CONNECTED: Final = _now(f"min({g.EVENTS_CONNECTED.name})")
+KAFKA_FAILURES: Final = Query(f"sum({_rate(g.EVENT_FAILURES.name)})", "failed tries")
 HOOK_FAILURES: Final = Query(
-    _by("endpoint, reason", _rate(GATEWAY + "preprocessor_failures_total", _ENDPOINT)),
+    _by("endpoint, reason", _rate(g.PREPROCESSOR_FAILURES.name, _ENDPOINT)),
     "{{endpoint}} {{reason}}",
 )
 GATEWAY_CPU: Final = Query(
-    f"rate(process_cpu_seconds_total[{RANGE}]) and on (job, instance) {GATEWAY}ready",
+    f"rate(process_cpu_seconds_total[{RANGE}]) and on (job, instance) {g.READY.name}",
     "{{instance}}",
 )
 FOLD_LAG: Final = Query(f"max by (partition) ({m.FOLD_LAG.name})", "partition {{partition}}")
-FOLD_EVENTS: Final = Query(f"sum({_rate('headrace_fold_events_total')})", "folded")
+FOLD_EVENTS: Final = Query(f"sum({_rate(m.FOLD_EVENTS.name)})", "folded")
 EVALUATE_LAG: Final = Query(f"max({m.EVALUATE_LAG.name})", "records")
 EVALUATE_AGE: Final = Query(f"time() - min({m.EVALUATE_THROUGH.name})", "behind")
 
@@ -383,26 +372,26 @@ EVALUATE_AGE: Final = Query(f"time() - min({m.EVALUATE_THROUGH.name})", "behind"
 
 _CALLERS = 'arm=~"stable|control"'
 STABLE_ERROR_SHARE: Final = (
-    f'sum by (endpoint) (rate({G_ATTEMPTS}{{{_CALLERS},status=~"5.."}}[5m]))'
-    f" / sum by (endpoint) (rate({G_ATTEMPTS}{{{_CALLERS}}}[5m]))"
+    f'sum by (endpoint) (rate({g.ATTEMPTS.name}{{{_CALLERS},status=~"5.."}}[5m]))'
+    f" / sum by (endpoint) (rate({g.ATTEMPTS.name}{{{_CALLERS}}}[5m]))"
 )
 ANSWER_SECONDS_P95: Final = (
     "histogram_quantile(0.95, sum by (endpoint, le) "
-    f'(rate({GATEWAY}stage_seconds_bucket{{stage="{Stage.TOTAL}"}}[5m])))'
+    f'(rate({g.STAGE_SECONDS.bucket}{{stage="{Stage.TOTAL}"}}[5m])))'
 )
 REFUSED_SHARE: Final = (  # of all that asked; a canary's second attempt is not asked for
-    f'sum by (endpoint) (rate({G_REFUSALS}{{status=~"429|503"}}[5m])) / sum by (endpoint) '
-    f'(rate({{__name__=~"{G_REFUSALS}|{G_ATTEMPTS}",arm!="shadow"}}[5m]))'
+    f'sum by (endpoint) (rate({g.REFUSALS.name}{{status=~"429|503"}}[5m])) / sum by (endpoint) '
+    f'(rate({{__name__=~"{g.REFUSALS.name}|{g.ATTEMPTS.name}",arm!="shadow"}}[5m]))'
 )
 CALIBRATED_ALARM: Final = (
     f"max by (endpoint, version, statistic) ({m.DRIFT_ALARM.name}) == 1 and "
     f"min by (endpoint, version, statistic) ({m.DRIFT_CALIBRATED.name}) == 1"
 )
-GATEWAY_AWAY: Final = f"absent({GATEWAY}ready == 1)"
-ENDPOINTS_KEPT: Final = f"max by (instance) ({GATEWAY}kept_endpoints_seconds) > 0"
-CANDIDATE_WITHHELD: Final = f"max by (endpoint) ({GATEWAY}candidate_withheld) > 0"
-TRITON_AWAY: Final = f"max by (triton) ({G_SERVES}) == 0"
-EVENTS_DROPPED: Final = f"sum by (instance) (increase({G_LOST}[10m])) > 0"
+GATEWAY_AWAY: Final = f"absent({g.READY.name} == 1)"
+ENDPOINTS_KEPT: Final = f"max by (instance) ({g.ENDPOINTS_KEPT.name}) > 0"
+CANDIDATE_WITHHELD: Final = f"max by (endpoint) ({g.WITHHELD.name}) > 0"
+TRITON_AWAY: Final = f"max by (triton) ({g.REPLICA_SERVES.name}) == 0"
+EVENTS_DROPPED: Final = f"sum by (instance) (increase({g.EVENTS_LOST.name}[10m])) > 0"
 EVENTS_DELETED: Final = " or ".join(
     f"sum(increase({name}[1h])) > 0" for name in (m.FOLD_MISSING.name, m.FOLD_OVERSIZED.name)
 )
@@ -422,7 +411,6 @@ ROLLED_BACK: Final = (
 )
 WRITE_BACK_FAILING: Final = f"sum(increase({m.WRITE_BACK_FAILURES.name}[15m])) > 0"
 MLFLOW_AWAY: Final = (  # or the loop that asks it, which says nothing where it hangs
-    "max(headrace_registry_source_up) == 0"
-    " or time() - max(headrace_registry_source_round_timestamp_seconds) > 300"
+    f"max({r.SOURCE_UP.name}) == 0 or time() - max({r.SOURCE_ROUND.name}) > 300"
 )
-CONTROLLER_AWAY: Final = "absent(rate(headrace_registry_passes_total[5m]) > 0)"
+CONTROLLER_AWAY: Final = f"absent(rate({r.PASSES.name}[5m]) > 0)"

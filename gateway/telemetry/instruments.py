@@ -6,16 +6,18 @@ event loop's thread. They are only ever written and read there.
 """
 
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
-from itertools import accumulate
+from collections.abc import Iterable
 
-from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.core import Metric as Family
+
+from contracts.metrics import Metric
+from service.families import histograms, numbers
 
 Labels = tuple[str, ...]
 
 
-class Cell:
-    """One number."""
+class CounterChild:
+    """The number of one set of label values."""
 
     __slots__ = ("value",)
 
@@ -23,8 +25,11 @@ class Cell:
         self.value = 0.0
 
 
-class HistogramCell:
-    """Counts between edges; a value goes to the first bucket whose upper edge is not below it."""
+class HistogramChild:
+    """The counts between edges of one set of label values.
+
+    A value goes to the first bucket whose upper edge is not below it.
+    """
 
     __slots__ = ("_edges", "counts", "sum")
 
@@ -42,55 +47,49 @@ class HistogramCell:
 class Counter:
     """A number that only grows, for each set of label values."""
 
-    def __init__(self, name: str, help_text: str, labels: Sequence[str]) -> None:
-        self._name, self._help, self._labels = name, help_text, tuple(labels)
-        self._cells: dict[Labels, Cell] = {}
+    def __init__(self, metric: Metric) -> None:
+        self._metric = metric
+        self._children: dict[Labels, CounterChild] = {}
 
-    def cell(self, labels: Labels) -> "Cell":
+    def child(self, labels: Labels) -> "CounterChild":
         """The number of these label values, to be kept by who counts often."""
-        cell = self._cells.get(labels)
-        if cell is None:
-            cell = self._cells[labels] = Cell()
-        return cell
+        child = self._children.get(labels)
+        if child is None:
+            child = self._children[labels] = CounterChild()
+        return child
 
     def add(self, labels: Labels, amount: float = 1) -> None:
         """Counts."""
-        self.cell(labels).value += amount
+        self.child(labels).value += amount
 
-    def read(self) -> Iterable[Metric]:
+    def read(self) -> Iterable[Family]:
         """For Prometheus."""
-        family = CounterMetricFamily(self._name, self._help, labels=self._labels)
-        for labels, cell in self._cells.items():
-            family.add_metric(labels, cell.value)
-        yield family
+        amounts = ((labels, child.value) for labels, child in self._children.items())
+        yield numbers(self._metric, amounts)
 
 
 class Histogram:
     """Observations counted between fixed edges, for each set of label values."""
 
-    def __init__(
-        self, name: str, help_text: str, labels: Sequence[str], edges: Sequence[float]
-    ) -> None:
-        self._name, self._help, self._labels = name, help_text, tuple(labels)
-        self._edges = tuple(edges)
-        self._cells: dict[Labels, HistogramCell] = {}
+    def __init__(self, metric: Metric) -> None:
+        self._metric = metric
+        self._children: dict[Labels, HistogramChild] = {}
 
-    def cell(self, labels: Labels) -> "HistogramCell":
+    def child(self, labels: Labels) -> "HistogramChild":
         """The counts of these label values, to be kept by who observes often."""
-        cell = self._cells.get(labels)
-        if cell is None:
-            cell = self._cells[labels] = HistogramCell(self._edges)
-        return cell
+        child = self._children.get(labels)
+        if child is None:
+            child = self._children[labels] = HistogramChild(self._metric.buckets)
+        return child
 
     def observe(self, labels: Labels, value: float) -> None:
         """Counts a value."""
-        self.cell(labels).observe(value)
+        self.child(labels).observe(value)
 
-    def read(self) -> Iterable[Metric]:
+    def read(self) -> Iterable[Family]:
         """For Prometheus."""
-        family = HistogramMetricFamily(self._name, self._help, labels=self._labels)
-        edges = [*(f"{edge:g}" for edge in self._edges), "+Inf"]
-        for labels, cell in self._cells.items():
-            buckets = list(zip(edges, map(float, accumulate(cell.counts)), strict=True))
-            family.add_metric(labels, buckets, cell.sum)
-        yield family
+        counted = (
+            (labels, self._metric.buckets, child.counts, child.sum)
+            for labels, child in self._children.items()
+        )
+        yield histograms(self._metric, counted)

@@ -1,7 +1,7 @@
-"""Every metric of the gateway, declared once: name with its unit, help, labels.
+"""What a gateway counts; the metrics are declared in ``contracts.gateway_metrics``.
 
-``main.py`` makes one ``Metrics``; the front, the handler and the batchers count into it, and
-``/metrics`` renders it. Gauges are asked for at that moment, from whoever holds the truth.
+One ``Metrics`` a process, whose event loop alone counts into it; ``/metrics`` renders it. Gauges
+are asked for at that moment, from whoever holds the truth.
 """
 
 from collections.abc import Callable, Iterable
@@ -10,14 +10,10 @@ from enum import Enum
 from http import HTTPStatus
 
 from prometheus_client import GC_COLLECTOR, PLATFORM_COLLECTOR, PROCESS_COLLECTOR, generate_latest
-from prometheus_client.core import (
-    CollectorRegistry,
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    Metric,
-)
+from prometheus_client.core import CollectorRegistry, Metric
 from prometheus_client.registry import Collector
 
+from contracts import gateway_metrics as m
 from contracts.endpoint import Arm
 from contracts.events import PredictionEvent
 from contracts.statistics import Stage
@@ -30,12 +26,8 @@ from gateway.errors import (
     TooLargeError,
 )
 from gateway.packages import ServedModel
-from gateway.telemetry.instruments import Cell, Counter, Histogram, HistogramCell
-
-_SECONDS = (
-    0.0005, 0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.05, 0.075, 0.1,
-    0.15, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0, 60.0,
-)  # fmt: skip
+from gateway.telemetry.instruments import Counter, CounterChild, Histogram, HistogramChild
+from service.families import Labels, numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,46 +40,27 @@ class Reading:
 
 
 class Read(Enum):
-    """Metrics that are read from those who keep the truth: name, help, labels; counter or gauge."""
+    """Counters and gauges that are read from those who keep the numbers."""
 
-    TOKENS_IN_FLIGHT = ("tokens_in_flight", "Tokens of requests on their way.", ("endpoint",))
-    QUEUED_ROWS = ("lane_rows", "Texts that wait for an engine.", ("model",))
-    REPLICA_SERVES = ("replica_serves", "1 while a Triton serves a package.", ("triton", "model"))
-    REPLICA_TOKENS = ("replica_tokens", "Padded tokens in flight.", ("triton", "model"))
-    READY = ("ready", "1 while this gateway should get traffic.", ())
-    CONTROLLER_SILENT = (
-        "controller_silent_seconds",
-        "Time since this gateway saw a sign of the controller.",
-        (),
-    )
-    WITHHELD = (
-        "candidate_withheld",
-        "1 while stable takes a candidate's callers, because the controller gives no sign.",
-        ("endpoint",),
-    )
-    ENDPOINTS_KEPT = (
-        "kept_endpoints_seconds",
-        "Age of the endpoints while they are from this gateway's disk; 0 from their source.",
-        (),
-    )
-    PEERS = ("peers", "Gateways that share the rates of keys, this one among them.", ())
-    EVENTS_WAITING = ("event_records", "Events, texts and values that wait for Kafka.", ())
-    EVENTS_CONNECTED = ("events_connected", "1 while Kafka takes messages.", ())
-    EVENTS = ("events_total", "Attempts left for the event stream.", ())
-    EVENTS_PUBLISHED = ("events_published_total", "Attempts that Kafka acknowledged.", ())
-    EVENTS_DROPPED = ("events_dropped_total", "Events lost.", ("endpoint", "status", "reason"))
-    EVENTS_LOST = ("events_lost_total", "Events lost, all in one, from 0 on.", ())
-    FEEDBACK = ("feedback_total", "True labels left for the event stream.", ())
-    FEEDBACK_PUBLISHED = ("feedback_published_total", "True labels that Kafka acknowledged.", ())
-    EVENT_MESSAGES = ("event_messages_total", "Messages that Kafka acknowledged.", ())
-    EVENT_FAILURES = ("event_failures_total", "Failed tries to reach Kafka.", ())
-
-    def family(self) -> GaugeMetricFamily | CounterMetricFamily:
-        """An empty family for ``prometheus_client``."""
-        name, text, labels = self.value
-        if name.endswith("_total"):
-            return CounterMetricFamily(f"headrace_gateway_{name}", text, labels=labels)
-        return GaugeMetricFamily(f"headrace_gateway_{name}", text, labels=labels)
+    TOKENS_IN_FLIGHT = m.TOKENS_IN_FLIGHT
+    QUEUED_ROWS = m.QUEUED_ROWS
+    REPLICA_SERVES = m.REPLICA_SERVES
+    REPLICA_TOKENS = m.REPLICA_TOKENS
+    READY = m.READY
+    CONTROLLER_SILENT = m.CONTROLLER_SILENT
+    WITHHELD = m.WITHHELD
+    ENDPOINTS_KEPT = m.ENDPOINTS_KEPT
+    PEERS = m.PEERS
+    EVENTS_WAITING = m.EVENTS_WAITING
+    EVENTS_CONNECTED = m.EVENTS_CONNECTED
+    EVENTS = m.EVENTS
+    EVENTS_PUBLISHED = m.EVENTS_PUBLISHED
+    EVENTS_DROPPED = m.EVENTS_DROPPED
+    EVENTS_LOST = m.EVENTS_LOST
+    FEEDBACK = m.FEEDBACK
+    FEEDBACK_PUBLISHED = m.FEEDBACK_PUBLISHED
+    EVENT_MESSAGES = m.EVENT_MESSAGES
+    EVENT_FAILURES = m.EVENT_FAILURES
 
 
 Source = Callable[[], Iterable[Reading]]
@@ -97,75 +70,22 @@ class Metrics(Collector):
     """The gateway's counters and histograms."""
 
     def __init__(self) -> None:
-        self._requests = Counter(
-            "headrace_gateway_requests", "Requests answered or refused.", ("dialect", "status")
-        )
-        self._request_seconds = Histogram(
-            "headrace_gateway_request_seconds",
-            "Time from a request's headers to its answer.",
-            ("dialect", "status"),
-            _SECONDS,
-        )
-        self._attempts = Counter(
-            "headrace_gateway_attempts",
-            "Attempts on a version.",
-            ("endpoint", "version", "arm", "status"),
-        )
-        self._refusals = Counter(
-            "headrace_gateway_refusals",
-            "Requests that an endpoint refused before any attempt.",
-            ("endpoint", "status", "reason"),
-        )
-        self._refusal_seconds = Histogram(
-            "headrace_gateway_refusal_seconds",
-            "Time from a request's arrival to its refusal.",
-            ("endpoint",),
-            _SECONDS,
-        )
-        self._shadows = Counter(
-            "headrace_gateway_shadows",
-            "Copies of requests for a candidate, by what became of them: sent, or why not.",
-            ("endpoint", "outcome"),
-        )
-        self._hook_failures = Counter(
-            "headrace_gateway_preprocessor_failures",
-            "Requests whose own preprocessor failed; they went on without it.",
-            ("endpoint", "reason"),
-        )
-        self._stage_seconds = Histogram(
-            "headrace_gateway_stage_seconds",
-            "Time that answered attempts spent in each stage.",
-            ("endpoint", "stage"),
-            _SECONDS,
-        )
-        self._texts = Counter(
-            "headrace_gateway_texts", "Texts of answered attempts.", ("endpoint", "version")
-        )
-        self._tokens = Counter(
-            "headrace_gateway_tokens", "Tokens of answered attempts.", ("endpoint", "version")
-        )
-        self._batches = Counter("headrace_gateway_batches", "Batches answered.", ("model",))
-        self._batch_rows = Counter(
-            "headrace_gateway_batch_rows", "Rows of answered batches.", ("model",)
-        )
-        self._batch_tokens = Counter(
-            "headrace_gateway_batch_tokens",
-            "Tokens of answered batches, by whether they are of a text or padding.",
-            ("model", "kind"),
-        )
-        self._engine_seconds = Counter(
-            "headrace_gateway_engine_seconds", "Engine time of answered batches.", ("model",)
-        )
-        self._split_batches = Counter(
-            "headrace_gateway_split_batches",
-            "Batches that a model failed at and whose callers were tried in halves.",
-            ("model",),
-        )
-        self._failed_texts = Counter(
-            "headrace_gateway_failed_texts",
-            "Texts that a model failed at, alone or in a batch that was not split any further.",
-            ("model",),
-        )
+        self._requests = Counter(m.REQUESTS)
+        self._request_seconds = Histogram(m.REQUEST_SECONDS)
+        self._attempts = Counter(m.ATTEMPTS)
+        self._refusals = Counter(m.REFUSALS)
+        self._refusal_seconds = Histogram(m.REFUSAL_SECONDS)
+        self._shadows = Counter(m.SHADOWS)
+        self._hook_failures = Counter(m.PREPROCESSOR_FAILURES)
+        self._stage_seconds = Histogram(m.STAGE_SECONDS)
+        self._texts = Counter(m.TEXTS)
+        self._tokens = Counter(m.TOKENS)
+        self._batches = Counter(m.BATCHES)
+        self._batch_rows = Counter(m.BATCH_ROWS)
+        self._batch_tokens = Counter(m.BATCH_TOKENS)
+        self._engine_seconds = Counter(m.ENGINE_SECONDS)
+        self._split_batches = Counter(m.SPLIT_BATCHES)
+        self._failed_texts = Counter(m.FAILED_TEXTS)
         self._answered: dict[tuple[str, str, Arm], _Answered] = {}
         self._begun: set[tuple[str, str, Arm]] = set()
         self._sources: list[Source] = []
@@ -189,18 +109,18 @@ class Metrics(Collector):
             self._attempts.add((endpoint, version, event.arm.value, _status(event.status)))
             return
         key = (endpoint, version, event.arm)
-        cells = self._answered.get(key)
-        if cells is None:
-            cells = self._answered[key] = self._answered_cells(endpoint, version, event.arm)
+        children = self._answered.get(key)
+        if children is None:
+            children = self._answered[key] = self._answered_children(endpoint, version, event.arm)
         latency = event.latency
-        cells.attempts.value += 1
-        cells.texts.value += texts
-        cells.tokens.value += tokens
-        cells.queue.observe(latency.queue)
-        cells.tokenise.observe(latency.tokenise)
-        cells.wait.observe(latency.wait)
-        cells.infer.observe(latency.infer)
-        cells.total.observe(latency.total)
+        children.attempts.value += 1
+        children.texts.value += texts
+        children.tokens.value += tokens
+        children.queue.observe(latency.queue)
+        children.tokenise.observe(latency.tokenise)
+        children.wait.observe(latency.wait)
+        children.infer.observe(latency.infer)
+        children.total.observe(latency.total)
 
     def _begin(self, endpoint: str, version: str, arm: Arm) -> None:
         """Shows what may come at 0: a first failure must be a rise, or no alert sees it."""
@@ -208,19 +128,19 @@ class Metrics(Collector):
             return
         self._begun.add((endpoint, version, arm))
         for status in _FAILURES:
-            self._attempts.cell((endpoint, version, arm.value, _status(status)))
+            self._attempts.child((endpoint, version, arm.value, _status(status)))
         for error in _REFUSALS:
-            self._refusals.cell((endpoint, _status(int(error.status)), error.code))
+            self._refusals.child((endpoint, _status(int(error.status)), error.code))
 
-    def _answered_cells(self, endpoint: str, version: str, arm: Arm) -> "_Answered":
+    def _answered_children(self, endpoint: str, version: str, arm: Arm) -> "_Answered":
         self._begin(endpoint, version, arm)
         queue, tokenise, wait, infer, total = (
-            self._stage_seconds.cell((endpoint, stage.value)) for stage in Stage
+            self._stage_seconds.child((endpoint, stage.value)) for stage in Stage
         )
         return _Answered(
-            attempts=self._attempts.cell((endpoint, version, arm.value, _status(HTTPStatus.OK))),
-            texts=self._texts.cell((endpoint, version)),
-            tokens=self._tokens.cell((endpoint, version)),
+            attempts=self._attempts.child((endpoint, version, arm.value, _status(HTTPStatus.OK))),
+            texts=self._texts.child((endpoint, version)),
+            tokens=self._tokens.child((endpoint, version)),
             queue=queue,
             tokenise=tokenise,
             wait=wait,
@@ -256,7 +176,7 @@ class Metrics(Collector):
         self._batch_tokens.add((model.name, "padding"), padded - tokens)
         self._engine_seconds.add(labels, seconds)
         for failures in (self._split_batches, self._failed_texts):
-            failures.cell(labels)  # at 0: a first failure must be a rise
+            failures.child(labels)  # at 0: a first failure must be a rise
 
     def batch_split(self, model: ServedModel) -> None:
         """One batch that the model failed at, whose callers are tried in halves."""
@@ -279,11 +199,11 @@ class Metrics(Collector):
             self._hook_failures, self._split_batches, self._failed_texts,
         ):  # fmt: skip
             yield from instrument.read()
-        families = {metric: metric.family() for metric in Read}
+        found: dict[Read, list[tuple[Labels, float]]] = {metric: [] for metric in Read}
         for source in self._sources:
             for reading in source():
-                families[reading.metric].add_metric(reading.labels, reading.value)
-        yield from families.values()
+                found[reading.metric].append((reading.labels, reading.value))
+        yield from (numbers(metric.value, values) for metric, values in found.items())
 
     def render(self) -> bytes:
         """Prometheus' text format."""
@@ -292,16 +212,16 @@ class Metrics(Collector):
 
 @dataclass(frozen=True, slots=True)
 class _Answered:
-    """The cells that every answered attempt of one endpoint, version and arm counts into."""
+    """What every answered attempt of one endpoint, version and arm counts into."""
 
-    attempts: Cell
-    texts: Cell
-    tokens: Cell
-    queue: HistogramCell
-    tokenise: HistogramCell
-    wait: HistogramCell
-    infer: HistogramCell
-    total: HistogramCell
+    attempts: CounterChild
+    texts: CounterChild
+    tokens: CounterChild
+    queue: HistogramChild
+    tokenise: HistogramChild
+    wait: HistogramChild
+    infer: HistogramChild
+    total: HistogramChild
 
 
 _FAILURES = (

@@ -1,4 +1,4 @@
-"""What Prometheus can ask the fold role. Declared here, counted in ``stats.folding.fold``.
+"""The fold role's counts for Prometheus, as ``contracts.metrics`` declares them.
 
 These count the work of this process, not the traffic: an at-least-once reader counts some of it
 twice. The traffic's own numbers are in the merged windows.
@@ -7,38 +7,26 @@ twice. The traffic's own numbers are in the merged windows.
 import time
 from collections.abc import Callable, Iterator
 
-from prometheus_client.core import CounterMetricFamily, Metric
+from prometheus_client.core import Metric
 from prometheus_client.registry import REGISTRY, Collector, CollectorRegistry
 
-from contracts.metrics import (
-    FOLD_CHECKED,
-    FOLD_CONNECTED,
-    FOLD_EMPTY_POLLS,
-    FOLD_END,
-    FOLD_LAG,
-    FOLD_LAST_READ,
-    FOLD_MISSING,
-    FOLD_OVERSIZED,
-    FOLD_POSITION,
-    FOLD_STALLED,
-    FOLD_STALLS,
-)
+from contracts import metrics as m
 from service.families import numbers
 from stats.folding.fold import FoldCounts
 
 _COUNTERS = {
-    "messages": "Messages read, those read again after a rebalance included.",
-    "events": "Prediction events in complete ranges that were folded here.",
-    "skipped": "Messages that were no batches of a known schema.",
-    "copies": "Messages that a gateway had written before.",
-    "mistimed": "Messages of a gateway whose clock is off, or that waited long for Kafka.",
-    "missing": FOLD_MISSING.help,
-    "records": "Window records written.",
-    "oversized": FOLD_OVERSIZED.help,
-    "failures": "Times that folding had to begin anew.",
-    "stalls": FOLD_STALLS.help,
-    "empty_polls": FOLD_EMPTY_POLLS.help,
-    "assignments": "Times that partitions were assigned.",
+    m.FOLD_MESSAGES: "messages",
+    m.FOLD_EVENTS: "events",
+    m.FOLD_SKIPPED: "skipped",
+    m.FOLD_COPIES: "copies",
+    m.FOLD_MISTIMED: "mistimed",
+    m.FOLD_MISSING: "missing",
+    m.FOLD_RECORDS: "records",
+    m.FOLD_OVERSIZED: "oversized",
+    m.FOLD_FAILURES: "failures",
+    m.FOLD_STALLS: "stalls",
+    m.FOLD_EMPTY_POLLS: "empty_polls",
+    m.FOLD_ASSIGNMENTS: "assignments",
 }
 
 
@@ -51,22 +39,20 @@ class FoldCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """All metrics as they are now."""
-        for name, text in _COUNTERS.items():
-            yield CounterMetricFamily(
-                f"headrace_fold_{name}", text, value=getattr(self._counts, name)
-            )
         counts = self._counts
+        for metric, name in _COUNTERS.items():
+            yield numbers(metric, [((), getattr(counts, name))])
         for metric, value in (
-            (FOLD_CONNECTED, counts.connected),
-            (FOLD_STALLED, max(0.0, self._clock() - counts.well)),
-            (FOLD_LAST_READ, counts.last_read),
-            (FOLD_CHECKED, counts.checked),
+            (m.FOLD_CONNECTED, counts.connected),
+            (m.FOLD_STALLED, max(0.0, self._clock() - counts.well)),
+            (m.FOLD_LAST_READ, counts.last_read),
+            (m.FOLD_CHECKED, counts.checked),
         ):
             yield numbers(metric, [((), value)])
         for metric, amounts in (
-            (FOLD_END, counts.ends),
-            (FOLD_POSITION, counts.positions),
-            (FOLD_LAG, counts.lag),
+            (m.FOLD_END, counts.ends),
+            (m.FOLD_POSITION, counts.positions),
+            (m.FOLD_LAG, counts.lag),
         ):
             yield numbers(metric, [((str(number),), value) for number, value in amounts.items()])
 

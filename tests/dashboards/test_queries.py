@@ -2,20 +2,21 @@
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable
 
-from prometheus_client.core import Metric
+from prometheus_client.core import Metric as Family
+from prometheus_client.metrics import MetricWrapperBase
 
+from contracts import gateway_metrics, registry_metrics
 from contracts import metrics as contract
 from contracts.endpoint import Arm
-from contracts.metrics import Kind
+from contracts.metrics import Kind, Metric
 from dashboards import queries, rules
 from dashboards.__main__ import GENERATED
 from dashboards.generate import DASHBOARDS
 from dashboards.queries import Query
-from gateway.telemetry import metrics as gateway_metrics
-from gateway.telemetry.metrics import Metrics, Read
-from registry import metrics as registry
+from gateway.telemetry.metrics import _REFUSALS, Metrics, Read
+from registry import metrics as registry_counts
 from stats.evaluation.evaluation import KNOWN_REASONS
 from stats.folding.fold import FoldCounts
 from stats.folding.metrics import FoldCollector
@@ -48,41 +49,71 @@ def expressions() -> dict[str, str]:
     return found
 
 
-def exposed() -> dict[str, set[str]]:
-    """Name of a series -> its labels, as the processes declare them."""
+def declared() -> set[Metric]:
+    """Every metric of ``contracts``."""
+    modules = (contract, gateway_metrics, registry_metrics)
+    found = {
+        each for module in modules for each in vars(module).values() if isinstance(each, Metric)
+    }
+    return found | {*contract.EVALUATE, *contract.CONTROLLER}
+
+
+def series() -> dict[str, set[str]]:
+    """Name of a series -> its labels, as they are declared."""
     known: dict[str, set[str]] = {}
-    for metric in (*contract.EVALUATE, *contract.CONTROLLER):
-        suffixes = ("_bucket", "_sum", "_count") if metric.kind is Kind.HISTOGRAM else ("",)
-        for suffix in suffixes:
-            known[metric.name + suffix] = {*metric.labels, *(["le"] if suffix == "_bucket" else [])}
-    for family in _families():
-        labels = set(getattr(family, "_labelnames", ()))
-        if family.type == "histogram":
-            known |= {f"{family.name}{end}": labels for end in ("_sum", "_count")}
-            known[f"{family.name}_bucket"] = labels | {"le"}
+    for metric in declared():
+        if metric.kind is Kind.HISTOGRAM:
+            known |= {name: {*metric.labels} for name in (metric.sum, metric.count)}
+            known[metric.bucket] = {*metric.labels, "le"}
         else:
-            known[family.name + ("_total" if family.type == "counter" else "")] = labels
+            known[metric.name] = {*metric.labels}
     return known
 
 
-def _families() -> Iterator[Metric]:
-    yield from (family for family in Metrics().collect() if family.name.startswith("headrace"))
-    yield from FoldCollector(FoldCounts()).collect()
-    for made in vars(registry).values():
-        if hasattr(made, "_labelnames"):
-            for family in made.collect():
-                family._labelnames = made._labelnames
-                yield family
+def names(families: Iterable[Family]) -> dict[str, str]:
+    """Name of each family of ours -> its help."""
+    return {
+        family.name: family.documentation
+        for family in families
+        if family.name.startswith("headrace")
+    }
 
 
-def test_every_metric_is_one_that_somebody_exposes() -> None:
-    known = exposed().keys() | TRITON | PROCESS
+def test_every_metric_is_one_that_somebody_declares() -> None:
+    known = series().keys() | TRITON | PROCESS
     for name, expr in expressions().items():
         assert set(NAME.findall(expr)) <= known, name
 
 
+def test_the_generated_files_name_no_metric_that_nobody_declares() -> None:
+    known = series().keys() | TRITON | PROCESS
+    recorded = {record.record for record in rules.RECORDS}
+    for path in GENERATED.iterdir():
+        text = path.read_text()
+        for record in recorded:
+            text = text.replace(record, "")
+        assert set(NAME.findall(text)) <= known, path.name
+
+
+def test_every_process_exposes_what_is_declared_for_it() -> None:
+    of = {each.family: each.help for each in declared()}
+    gateway = names(Metrics().collect())
+    assert gateway == {name: text for name, text in of.items() if "_gateway_" in name}
+    folding = names(FoldCollector(FoldCounts()).collect())
+    assert folding == {name: text for name, text in of.items() if "_fold_" in name}
+    registry = names(
+        family
+        for made in vars(registry_counts).values()
+        if isinstance(made, MetricWrapperBase)
+        for family in made.collect()
+    )
+    assert registry == {
+        name: text for name, text in of.items() if "_registry_" in name or "_loader_" in name
+    }
+
+
 def test_every_label_is_one_that_its_metric_has() -> None:
-    known = exposed()
+    known = series()
     for name, expr in expressions().items():
         for metric, selection in SELECTION.findall(expr):
             labels = set(re.findall(r'(\w+)(?:=|!=|=~|!~)"', selection))
@@ -120,17 +151,12 @@ def test_rules_rest_on_written_queries_and_their_own_records() -> None:
         assert alert.expr in written or first in recorded, alert.name
 
 
-def test_the_fold_roles_metrics_are_named_as_it_names_them() -> None:
-    known = exposed()
-    for metric in (contract.FOLD_CONNECTED, contract.FOLD_LAG, contract.FOLD_MISSING):
-        assert metric.name in known
-
-
 def test_the_gateway_declares_what_it_reads_from_others() -> None:
-    assert {read.value[0] for read in Read} >= {"events_lost_total", "replica_serves", "ready"}
+    wanted = {gateway_metrics.EVENTS_LOST, gateway_metrics.REPLICA_SERVES, gateway_metrics.READY}
+    assert {read.value for read in Read} >= wanted
     assert {"stable", "control"} <= {arm.value for arm in Arm}
 
 
 def test_the_gateway_and_the_evaluate_role_begin_the_same_refusals_at_0() -> None:
-    known = {f"{int(error.status)} {error.code}" for error in gateway_metrics._REFUSALS}
+    known = {f"{int(error.status)} {error.code}" for error in _REFUSALS}
     assert known == set(KNOWN_REASONS)

@@ -1,0 +1,129 @@
+"""Every metric of a gateway: name, kind, labels, help, buckets.
+
+They count as requests pass, whatever becomes of Kafka: alerts on traffic read them. No I/O.
+"""
+
+from typing import Final
+
+from contracts.metrics import ARM, ENDPOINT, VERSION, counter, gauge, histogram
+
+_SECONDS: Final = (
+    0.0005, 0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.05, 0.075, 0.1,
+    0.15, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0, 60.0,
+)  # fmt: skip
+
+# Counted in the gateway, request by request.
+
+REQUESTS: Final = counter("gateway_requests", "Requests answered or refused.", "dialect", "status")
+REQUEST_SECONDS: Final = histogram(
+    "gateway_request_seconds",
+    "Time from a request's headers to its answer.",
+    (
+        "dialect",
+        "status",
+    ),
+    _SECONDS,
+)
+ATTEMPTS: Final = counter(
+    "gateway_attempts", "Attempts on a version.", ENDPOINT, VERSION, ARM, "status"
+)
+REFUSALS: Final = counter(
+    "gateway_refusals",
+    "Requests that an endpoint refused before any attempt.",
+    ENDPOINT,
+    "status",
+    "reason",
+)
+REFUSAL_SECONDS: Final = histogram(
+    "gateway_refusal_seconds",
+    "Time from a request's arrival to its refusal.",
+    (ENDPOINT,),
+    _SECONDS,
+)
+SHADOWS: Final = counter(
+    "gateway_shadows",
+    "Copies of requests for a candidate, by what became of them: sent, or why not.",
+    ENDPOINT,
+    "outcome",
+)
+PREPROCESSOR_FAILURES: Final = counter(
+    "gateway_preprocessor_failures",
+    "Requests whose own preprocessor failed; they went on without it.",
+    ENDPOINT,
+    "reason",
+)
+STAGE_SECONDS: Final = histogram(
+    "gateway_stage_seconds",
+    "Time that answered attempts spent in each stage.",
+    (
+        ENDPOINT,
+        "stage",
+    ),
+    _SECONDS,
+)
+TEXTS: Final = counter("gateway_texts", "Texts of answered attempts.", ENDPOINT, VERSION)
+TOKENS: Final = counter("gateway_tokens", "Tokens of answered attempts.", ENDPOINT, VERSION)
+BATCHES: Final = counter("gateway_batches", "Batches answered.", "model")
+BATCH_ROWS: Final = counter("gateway_batch_rows", "Rows of answered batches.", "model")
+BATCH_TOKENS: Final = counter(
+    "gateway_batch_tokens",
+    "Tokens of answered batches, by whether they are of a text or padding.",
+    "model",
+    "kind",
+)
+ENGINE_SECONDS: Final = counter(
+    "gateway_engine_seconds", "Engine time of answered batches.", "model"
+)
+SPLIT_BATCHES: Final = counter(
+    "gateway_split_batches",
+    "Batches that a model failed at and whose callers were tried in halves.",
+    "model",
+)
+FAILED_TEXTS: Final = counter(
+    "gateway_failed_texts",
+    "Texts that a model failed at, alone or in a batch that was not split any further.",
+    "model",
+)
+
+# Read from those who keep the numbers, when Prometheus asks.
+
+TOKENS_IN_FLIGHT: Final = gauge(
+    "gateway_tokens_in_flight", "Tokens of requests on their way.", ENDPOINT
+)
+QUEUED_ROWS: Final = gauge("gateway_lane_rows", "Texts that wait for an engine.", "model")
+REPLICA_SERVES: Final = gauge(
+    "gateway_replica_serves", "1 while a Triton serves a package.", "triton", "model"
+)
+REPLICA_TOKENS: Final = gauge(
+    "gateway_replica_tokens", "Padded tokens in flight.", "triton", "model"
+)
+READY: Final = gauge("gateway_ready", "1 while this gateway should get traffic.")
+CONTROLLER_SILENT: Final = gauge(
+    "gateway_controller_silent_seconds", "Time since this gateway saw a sign of the controller."
+)
+WITHHELD: Final = gauge(
+    "gateway_candidate_withheld",
+    "1 while stable takes a candidate's callers, because the controller gives no sign.",
+    ENDPOINT,
+)
+ENDPOINTS_KEPT: Final = gauge(
+    "gateway_kept_endpoints_seconds",
+    "Age of the endpoints while they are from this gateway's disk; 0 from their source.",
+)
+PEERS: Final = gauge("gateway_peers", "Gateways that share the rates of keys, this one among them.")
+EVENTS_WAITING: Final = gauge(
+    "gateway_event_records", "Events, texts and values that wait for Kafka."
+)
+EVENTS_CONNECTED: Final = gauge("gateway_events_connected", "1 while Kafka takes messages.")
+EVENTS: Final = counter("gateway_events", "Attempts left for the event stream.")
+EVENTS_PUBLISHED: Final = counter("gateway_events_published", "Attempts that Kafka acknowledged.")
+EVENTS_DROPPED: Final = counter(
+    "gateway_events_dropped", "Events lost.", ENDPOINT, "status", "reason"
+)
+EVENTS_LOST: Final = counter("gateway_events_lost", "Events lost, all in one, from 0 on.")
+FEEDBACK: Final = counter("gateway_feedback", "True labels left for the event stream.")
+FEEDBACK_PUBLISHED: Final = counter(
+    "gateway_feedback_published", "True labels that Kafka acknowledged."
+)
+EVENT_MESSAGES: Final = counter("gateway_event_messages", "Messages that Kafka acknowledged.")
+EVENT_FAILURES: Final = counter("gateway_event_failures", "Failed tries to reach Kafka.")

@@ -1,0 +1,57 @@
+"""Every metric of the registry's controller and of the loaders: name, kind, labels, help, buckets.
+
+No I/O.
+"""
+
+from typing import Final
+
+from contracts.metrics import ENDPOINT, counter, gauge, histogram
+
+_SECONDS: Final = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 900)
+
+CONVERSIONS: Final = counter(
+    "registry_conversions",
+    "Conversions that ended, by how: published, version (its own fault), environment.",
+    "outcome",
+)
+CONVERSION_SECONDS: Final = histogram(
+    "registry_conversion_seconds",
+    "Time of a conversion, from its start to the package in the store.",
+    (),
+    _SECONDS,
+)
+PROMOTIONS: Final = counter("registry_promotions", "Versions that became stable.", ENDPOINT)
+ROLLOUT_FAULTS: Final = counter(
+    "registry_rollout_faults", "Passes in which an endpoint's rollout broke and held.", ENDPOINT
+)
+BLOCKED: Final = gauge(
+    "registry_blocked_endpoints", "Endpoints whose newest version waits for a retry."
+)
+SOURCE_UP: Final = gauge("registry_source_up", "1 where MLflow answered the last question.")
+SOURCE_ROUND: Final = gauge(
+    "registry_source_round_timestamp_seconds",
+    "When MLflow was last asked for all and told all that it lacked, unix time; 0: never.",
+)
+PASSES: Final = counter("registry_passes", "Passes of the controller's loop.", "outcome")
+PACKAGES_REMOVED: Final = counter(
+    "registry_packages_removed", "Packages removed, for nothing needed them."
+)
+WEBHOOKS: Final = counter(
+    "registry_webhooks", "Webhooks received, by what became of them.", "outcome"
+)
+LOAD_SECONDS: Final = histogram(
+    "loader_load_seconds",
+    "Time to load a model: fetch, verify, load into Triton, warm up.",
+    (),
+    _SECONDS,
+)
+LOAD_FAILURES: Final = counter(
+    "loader_load_failures", "Loads that failed, by who is at fault.", "fault"
+)
+MISSING_STABLE: Final = gauge(
+    "loader_missing_stable_packages",
+    "Stable packages that Triton does not hold: their requests go to other Tritons, or fail.",
+)
+TRITON_RESTARTS: Final = counter(
+    "loader_triton_restarts", "Times that Triton was found without its models."
+)
