@@ -1,12 +1,12 @@
 """Sends texts at an even pace, whatever the answers do, and counts what came of them.
 
-Called by ``headrace replay``. The loop is open: a request is due at its time and not when another
+The loop is open: a request is due at its time and not when another
 is answered, and its latency counts from then. At most ``concurrency`` requests are on their way;
-one that finds no room for ``LATEST_SECONDS`` is skipped and counted, never queued.
+one that finds no room for ``LATEST_SECONDS`` is skipped and counted, never queued. It follows no
+redirect, and sends no request twice.
 """
 
 import asyncio
-import json
 import math
 import random
 from collections.abc import Sequence
@@ -15,13 +15,19 @@ from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote
 
-from headrace.replay.connection import Answer, ConnectionFailedError, Connections
+import httpx
+
 from headrace.replay.tally import Tally
 from headrace.replay.texts import Text
 
 LATEST_SECONDS = 1.0
 DRAIN_SECONDS = 10.0
 NO_ANSWER = "none"  # instead of a status
+_KEPT_SECONDS = 2.0  # less than servers keep an idle connection, so that none ends as it is used
+
+
+class NoAnswerError(Exception):
+    """No whole answer came: refused, cut off, too late, or no HTTP."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +64,14 @@ class Replay:
         self.began = 0.0  # of the event loop's clock
         self._plan = plan
         self._texts = texts
-        headers = {} if plan.api_key is None else {"authorization": f"Bearer {plan.api_key}"}
         self._fault: asyncio.Future[None]  # of a request, where the program is wrong
-        self._connections = Connections(plan.url, plan.timeout_seconds, headers)
+        self._client = httpx.AsyncClient(
+            base_url=plan.url,
+            headers={} if plan.api_key is None else {"authorization": f"Bearer {plan.api_key}"},
+            limits=httpx.Limits(keepalive_expiry=_KEPT_SECONDS),  # ``concurrency`` is the bound
+            timeout=plan.timeout_seconds,  # of each step; ``_post`` has one of the whole
+            trust_env=False,
+        )
         self._room = asyncio.Semaphore(plan.concurrency)
         self._on_their_way: set[asyncio.Task[None]] = set()
         self._callers = random.Random(plan.seed)  # noqa: S311 - repeatable, not secret
@@ -92,7 +103,7 @@ class Replay:
                 task.cancel()
             everything = (sending, stopping, *self._on_their_way)
             await asyncio.gather(*everything, return_exceptions=True)
-            await self._connections.close()
+            await self._client.aclose()
         return took
 
     async def _send(self) -> None:
@@ -135,14 +146,14 @@ class Replay:
         path = f"/endpoints/{quote(self._plan.endpoint, safe='')}"
         try:
             answer = await self._post(path, {"inputs": text.text}, self._key(text))
-        except ConnectionFailedError as error:
+        except NoAnswerError as error:
             tally.statuses[NO_ANSWER] += 1
             tally.failed(f"no answer: {error}")
             return
         tally.latencies.add(asyncio.get_running_loop().time() - due)
-        tally.statuses[str(answer.status)] += 1
-        if answer.status != HTTPStatus.OK:
-            tally.failed(f"{answer.status}: {_sentence(answer)}")
+        tally.statuses[str(answer.status_code)] += 1
+        if answer.status_code != HTTPStatus.OK:
+            tally.failed(f"{answer.status_code}: {_sentence(answer)}")
             return
         tally.versions[answer.headers.get("x-headrace-version", "?")] += 1
         if text.label is not None:
@@ -151,7 +162,7 @@ class Replay:
             if self._plan.feedback:
                 await self._tell(answer, text.label)
 
-    async def _tell(self, answer: Answer, label: str) -> None:
+    async def _tell(self, answer: httpx.Response, label: str) -> None:
         """Tells the truth about an answer."""
         tally = self.tally
         receipt = answer.headers.get("x-headrace-receipt")
@@ -160,16 +171,22 @@ class Replay:
             return
         try:
             told = await self._post("/feedback", {"receipt": receipt, "labels": [label]}, {})
-        except ConnectionFailedError as error:
+        except NoAnswerError as error:
             tally.feedback[NO_ANSWER] += 1
             tally.failed(f"feedback: no answer: {error}")
             return
-        tally.feedback[str(told.status)] += 1
-        if told.status >= HTTPStatus.BAD_REQUEST:
-            tally.failed(f"feedback: {told.status}: {_sentence(told)}")
+        tally.feedback[str(told.status_code)] += 1
+        if told.status_code >= HTTPStatus.BAD_REQUEST:
+            tally.failed(f"feedback: {told.status_code}: {_sentence(told)}")
 
-    async def _post(self, path: str, body: object, headers: dict[str, str]) -> Answer:
-        return await self._connections.post(path, json.dumps(body).encode(), headers)
+    async def _post(self, path: str, body: object, headers: dict[str, str]) -> httpx.Response:
+        try:
+            async with asyncio.timeout(self._plan.timeout_seconds):
+                return await self._client.post(path, json=body, headers=headers)
+        except TimeoutError:
+            raise NoAnswerError("timeout") from None
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise NoAnswerError(str(error) or type(error).__name__) from error
 
     def _key(self, text: Text) -> dict[str, str]:
         if text.key is not None:
@@ -180,17 +197,17 @@ class Replay:
         return {}
 
 
-def _sentence(answer: Answer) -> str:
+def _sentence(answer: httpx.Response) -> str:
     try:
-        return str(json.loads(answer.body)["error"]["message"])
+        return str(answer.json()["error"]["message"])
     except (ValueError, KeyError, TypeError):
-        return answer.body[:200].decode(errors="replace")
+        return answer.content[:200].decode(errors="replace")
 
 
-def _label(answer: Answer) -> str | None:
+def _label(answer: httpx.Response) -> str | None:
     """The label of an answer to one text, None where it has none."""
     try:
-        first = json.loads(answer.body)[0]
+        first = answer.json()[0]
         label = first["label"]
     except (ValueError, LookupError, TypeError):
         return None

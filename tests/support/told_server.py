@@ -22,12 +22,16 @@ def answer(status: int, body: object, **headers: str) -> Raw:
 
 @dataclass
 class Server:
-    """Answers by ``answers``; b"" closes the connection without a word."""
+    """Answers by ``answers``; b"" closes the connection without a word.
+
+    ``keeps``: whether a connection stays open after an answer.
+    """
 
     answers: Answers
     url: str = ""
     asked: list[tuple[str, Any, Headers]] = field(default_factory=list)
     connections: int = 0
+    keeps: bool = True
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
@@ -40,10 +44,10 @@ class Server:
                 body = json.loads(await reader.readexactly(int(headers["content-length"])))
                 self.asked.append((path, body, headers))
                 said = await self.answers(path, body, headers)
-                if not said:
-                    return
                 writer.write(said)
                 await writer.drain()
+                if not (said and self.keeps):
+                    return
         except (asyncio.IncompleteReadError, ConnectionError):
             return
         finally:

@@ -6,14 +6,13 @@ from typing import Any
 import pytest
 from told_server import Headers, Raw, Server, answer, positive, serving
 
-from headrace.replay.connection import ConnectionFailedError, Connections
 from headrace.replay.sender import Plan, Replay
 from headrace.replay.texts import Text
 
 
 async def replayed(server: Server, texts: list[Text], **plan: Any) -> Replay:
-    known = {"endpoint": "tone", "rate": 1000.0, "timeout_seconds": 5.0}
-    replay = Replay(Plan(url=server.url, **{**known, **plan}), texts)
+    known = {"url": server.url, "endpoint": "tone", "rate": 1000.0, "timeout_seconds": 20.0}
+    replay = Replay(Plan(**{**known, **plan}), texts)
     await replay.run(asyncio.Event())
     return replay
 
@@ -128,35 +127,26 @@ async def test_stopping_waits_for_what_is_on_its_way() -> None:
     assert replay.tally.unfinished == 0
 
 
-async def test_a_kept_connection_that_was_closed_is_replaced() -> None:
-    async def once(path: str, body: Any, headers: Headers) -> Raw:
-        # Says that it keeps the connection, and closes it when asked again.
-        return b"" if body else await positive(path, body, headers)
-
-    async with serving(once) as server:
-        kept = Connections(server.url, 5.0)
-        for _ in range(2):
-            assert (await kept.post("/x", b"0", {})).status == 200
-        assert server.connections == 1
-        with pytest.raises(ConnectionFailedError, match="closed"):
-            await kept.post("/x", b"1", {})
-        assert server.connections == 2
-        await kept.close()
+async def test_a_connection_that_the_server_closed_meanwhile_is_replaced() -> None:
+    async with serving(positive) as server:
+        server.keeps = False
+        replay = await replayed(server, [Text("a")], requests=3, concurrency=1)
+    assert replay.tally.statuses == {"200": 3}
+    assert server.connections == 3
 
 
-async def test_a_chunked_answer_is_read_whole_and_the_connection_kept() -> None:
+async def test_a_chunked_answer_is_read_whole_under_the_urls_path_and_the_connection_kept() -> None:
     async def chunked(path: str, body: Any, headers: Headers) -> Raw:
         return (
             b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
-            b"3;x=y\r\n[1,\r\n2\r\n2]\r\n0\r\n\r\n"
+            b'D;x=y\r\n[{"label": "a\r\n3\r\n"}]\r\n0\r\n\r\n'
         )
 
     async with serving(chunked) as server:
-        kept = Connections(f"{server.url}/under/", 5.0)
-        for _ in range(2):
-            assert (await kept.post("/x", b"1", {})).body == b"[1,2]"
-        assert (server.connections, server.asked[0][0]) == (1, "/under/x")
-        await kept.close()
+        plan = {"url": f"{server.url}/under/", "requests": 2, "concurrency": 1}
+        replay = await replayed(server, [Text("x", label="a")], **plan)
+    assert (replay.tally.right, replay.tally.statuses) == (2, {"200": 2})
+    assert (server.connections, server.asked[0][0]) == (1, "/under/endpoints/tone")
 
 
 @pytest.mark.parametrize(
@@ -174,5 +164,6 @@ async def test_what_is_no_answer_is_a_failed_connection(said: bytes) -> None:
         return said
 
     async with serving(says) as server:
-        with pytest.raises(ConnectionFailedError):
-            await Connections(server.url, 5.0).post("/x", b"1", {})
+        server.keeps = False
+        replay = await replayed(server, [Text("a")], requests=1)
+    assert replay.tally.statuses == {"none": 1}
