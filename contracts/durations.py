@@ -41,6 +41,21 @@ def written(value: float) -> str:
     return "".join(pieces) or "0s"
 
 
+def about(value: float) -> str:
+    """A duration in its two largest units, for people; below 0 it is ``0s``.
+
+    >>> about(86399.0)
+    '23h59m'
+    """
+    left = max(0, int(value))
+    pieces: list[str] = []
+    for unit, size in (("d", 86400), ("h", 3600), ("m", 60), ("s", 1)):
+        count, left = divmod(left, size)
+        if count or pieces:
+            pieces.append(f"{count}{unit}" if count else "")
+    return "".join(pieces[:2]) or "0s"
+
+
 def _read(value: object) -> object:
     """A number is seconds already, and what else there is is left to pydantic."""
     return seconds(value) if isinstance(value, str) else value

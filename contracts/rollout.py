@@ -7,7 +7,7 @@ from it, people read its checks.
 
 from enum import StrEnum
 from itertools import pairwise
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -237,6 +237,9 @@ class Outcome(StrEnum):
     ROLLED_BACK = "RolledBack"
     SUPERSEDED = "Superseded"
     REVERTED = "Reverted"  # in the bake, or by undo
+
+
+LOST: Final = frozenset({Outcome.ROLLED_BACK, Outcome.REVERTED})  # the candidate was taken back
 
 
 class SeriesPoint(_Part):

@@ -1,23 +1,23 @@
 """One rollout as a page that explains its verdict, and as the JSON that it rests on. Pure.
 
-Called where a verdict is written back to MLflow (``controller/rollouts.py``). The page is
-self-contained: no script, no font, no picture from elsewhere. Everything that a user named is
-escaped.
+The page is self-contained: no script, no font, no picture from elsewhere. Everything that a user
+named is escaped.
 """
 
 import json
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from html import escape
 from typing import Any
 
 from contracts.durations import written
 from contracts.endpoint import ModelEndpoint, Phase, Transition
-from contracts.rollout import CheckResult, RolloutState, SeriesPoint, ShadowStep, Step, Verdict
+from contracts.rollout import CheckResult, RolloutState, SeriesPoint, Verdict
 from rollout import plots
 from rollout.plots import Line, Mark, number
-from rollout.series import joined
+from rollout.series import gathered
+from rollout.view import FULL, of_rollout
 
 SCHEMA_VERSION = 1
 
@@ -63,13 +63,15 @@ def document(endpoint: ModelEndpoint, state: RolloutState) -> dict[str, Any]:
         "compared_with": state.stable.version,
         "spec": endpoint.spec.rollout.model_dump(mode="json", by_alias=True),
         "rollout": json.loads(state.model_dump_json(by_alias=True)),
-        "history": [json.loads(line.model_dump_json()) for line in _history(endpoint, state)],
+        "history": [
+            json.loads(line.model_dump_json()) for line in of_rollout(endpoint, state).lines
+        ],
     }
 
 
 def page(endpoint: ModelEndpoint, state: RolloutState) -> str:
     """The report as one HTML document."""
-    lines = tuple(_history(endpoint, state))
+    lines = of_rollout(endpoint, state).lines
     title = f"{endpoint.name}: version {state.candidate.version} of {endpoint.spec.model}"
     body = [
         f"<h1>{escape(title)}</h1>",
@@ -103,16 +105,6 @@ def page(endpoint: ModelEndpoint, state: RolloutState) -> str:
     )
 
 
-def _history(endpoint: ModelEndpoint, state: RolloutState) -> Iterable[Transition]:
-    """The version's lines, from its conversion for this rollout to the rollout's end."""
-    lines = [line for line in endpoint.status.history if line.version == state.candidate.version]
-    ended = state.ended_at
-    kept = [line for line in lines if ended is None or line.at <= ended]
-    ends = {Phase.ROLLED_BACK, Phase.REJECTED, Phase.SUPERSEDED, Phase.SETTLED}
-    before = [i for i, line in enumerate(kept) if line.phase in ends and line.at < state.began]
-    return kept[before[-1] + 1 :] if before else kept
-
-
 # The head
 
 
@@ -137,7 +129,7 @@ def _facts(endpoint: ModelEndpoint, state: RolloutState) -> str:
         facts.append(("took", written(round(max(0.0, state.ended_at - state.began)))))
     if state.paused_seconds:
         facts.append(("paused for", written(round(state.paused_seconds))))
-    steps = ", ".join(_step(step) for step in endpoint.spec.rollout.planned)
+    steps = ", ".join(map(FULL.step, endpoint.spec.rollout.planned))
     candidate = _total(state.series, lambda point: point.candidate_requests)
     stable = _total(state.series, lambda point: point.stable_requests)
     facts += [
@@ -155,7 +147,7 @@ def _facts(endpoint: ModelEndpoint, state: RolloutState) -> str:
 
 
 def _plots(state: RolloutState, lines: Iterable[Transition]) -> str:
-    series = gathered(state.series)
+    series = gathered(state.series, _MOST_POINTS)
     marks = [Mark(line.at, _mark(line)) for line in lines if line.phase in _MARKED]
     candidate = f"candidate, version {state.candidate.version}"
     stable = f"stable, version {state.stable.version}"
@@ -196,12 +188,6 @@ def _plots(state: RolloutState, lines: Iterable[Transition]) -> str:
         )
         drawn.append(plots.plot("Wrong, of the answers with feedback", " %", wrong, marks))
     return "\n".join(drawn)
-
-
-def gathered(series: Sequence[SeriesPoint], most: int = _MOST_POINTS) -> list[SeriesPoint]:
-    """The same counts in at most so many points, so that small numbers don't jump."""
-    size = math.ceil(len(series) / most) or 1
-    return [joined(series[first : first + size]) for first in range(0, len(series), size)]
 
 
 def _percent(part: int, whole: int) -> float | None:
@@ -301,12 +287,6 @@ def _figures(figures: dict[str, float]) -> str:
 
 
 # Words
-
-
-def _step(step: Step) -> str:
-    if isinstance(step, ShadowStep):
-        return f"shadow {step.shadow:g} %"
-    return f"{step.weight:g} %"
 
 
 def _words(name: str) -> str:

@@ -1,8 +1,9 @@
 """Both arms over time, for plots: points that grow coarser, never more than a bounded number.
 
-Called by ``rollout.judge``, and by the report, which draws fewer points. Nothing is decided by it.
+Nothing is decided by it.
 """
 
+import math
 from collections.abc import Sequence
 
 from contracts.rollout import SERIES_LIMIT, SeriesPoint
@@ -27,3 +28,9 @@ def joined(points: Sequence[SeriesPoint]) -> SeriesPoint:
     first, last = points[0], points[-1]
     counts = {name: sum(getattr(point, name) for point in points) for name in _COUNTS}
     return SeriesPoint(start=first.start, seconds=last.start + last.seconds - first.start, **counts)
+
+
+def gathered(series: Sequence[SeriesPoint], most: int) -> list[SeriesPoint]:
+    """The same counts in at most so many points, so that small numbers don't jump."""
+    size = math.ceil(len(series) / most) or 1
+    return [joined(series[first : first + size]) for first in range(0, len(series), size)]

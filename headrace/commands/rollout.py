@@ -18,13 +18,13 @@ from headrace.commands.home import Site, Where
 from headrace.commands.layout import Sentence
 from headrace.commands.output import console, print_json
 from headrace.commands.rollout_history import history as drawn_history
-from headrace.commands.rollout_picture import picture
+from headrace.commands.rollout_picture import document, picture
 from headrace.endpoints import edits
 from headrace.errors import RefusedError
 from headrace.rollouts import pins, wishes
 from headrace.rollouts.care import care
-from headrace.rollouts.view import view
 from registry.endpoint_store import EndpointStore
+from rollout.view import newest
 
 ANSWER_SECONDS = 10.0
 _REFRESH_SECONDS = 0.5
@@ -43,7 +43,7 @@ def show(where: Where, name: str, *, watch: bool, as_json: bool, details: bool =
     store = site.store
     if not watch:
         if as_json:
-            print_json(view(edits.existing(store, name), time.time()).document())
+            print_json(document(newest(edits.existing(store, name)), time.time()))
         else:
             console.print(_shown(site, name, details=details))
         return
@@ -65,7 +65,7 @@ def _live(site: Site, name: str, *, details: bool) -> None:
 
 def _shown(site: Site, name: str, *, details: bool) -> Group:
     endpoint, now = edits.existing(site.store, name), time.time()
-    drawn = picture(view(endpoint, now), details=details)
+    drawn = picture(newest(endpoint), now, details=details)
     said = "No stack runs on this home: nothing moves until headrace up."
     if not site.asleep:
         said = care(endpoint, site.beats.get(), now)
@@ -78,7 +78,7 @@ def _print_changes(store: EndpointStore, name: str) -> None:
         endpoint = edits.existing(store, name)
         if endpoint.metadata.revision != told:
             told = endpoint.metadata.revision
-            line = json.dumps(view(endpoint, time.time()).document(), ensure_ascii=False)
+            line = json.dumps(document(newest(endpoint), time.time()), ensure_ascii=False)
             sys.stdout.write(f"{line}\n")
             sys.stdout.flush()
         time.sleep(_REFRESH_SECONDS)

@@ -1,13 +1,16 @@
-"""Draws a rollout on a terminal: at a glance, and its figures where they are asked for. Pure."""
+"""A rollout for a terminal: at a glance or with its figures, in a table, and as JSON. Pure."""
+
+from dataclasses import asdict
+from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from contracts.durations import about
 from contracts.rollout import CheckResult, Verdict
-from contracts.way import Mark, Stage
 from headrace.commands.layout import Pieces, Row, Sentence, rows, sentences
 from headrace.commands.rollout_history import check_figures
-from headrace.rollouts.view import View, about
+from rollout.view import Mark, Stage, View
 
 _STYLE = {
     Mark.DONE: "green",
@@ -22,20 +25,62 @@ _VERDICT = {Verdict.PASS: "pass", Verdict.FAIL: "fail", Verdict.UNKNOWN: "not ye
 _VERDICT_STYLE = {Verdict.PASS: "green", Verdict.FAIL: "red", Verdict.UNKNOWN: ""}
 
 
-def picture(seen: View, *, details: bool = False) -> Group:
+def document(seen: View, now: float) -> dict[str, Any]:
+    """The rollout as JSON, at this unix time."""
+    return {
+        "endpoint": seen.endpoint,
+        "version": seen.version,
+        "against": seen.against,
+        "phase": seen.phase,
+        "reason": seen.reason,
+        "stages": [asdict(stage) for stage in seen.stages],
+        "arms": [asdict(arm) for arm in seen.arms],
+        "checks": [check.model_dump(mode="json", by_alias=True) for check in seen.checks],
+        "paused": seen.paused_at is not None,
+        "deadline_seconds": seen.deadline_seconds(now),
+        "bake_seconds": seen.bake_seconds(now),
+        "next_version": seen.next_version,
+        "commands_waiting": seen.commands_waiting,
+        "answers": [answer.model_dump(mode="json") for answer in seen.answers],
+    }
+
+
+def in_brief(seen: View, now: float) -> str:
+    """The rollout in a few words, for a table; empty where none is on."""
+    deadline, bake = seen.deadline_seconds(now), seen.bake_seconds(now)
+    if deadline is None and bake is None:
+        return ""
+    passed = sum(check.verdict is Verdict.PASS for check in seen.checks)
+    stage = next((stage.name for stage in seen.stages if stage.mark is Mark.NOW), seen.phase)
+    words = [f"version {seen.version} at {stage}"]
+    if seen.paused_at is not None:
+        words.append("paused")
+    if seen.checks:
+        words.append(f"{passed} of {len(seen.checks)} checks pass")
+    return ", ".join((*words, *_time_left(seen, now)))
+
+
+def _time_left(seen: View, now: float) -> list[str]:
+    deadline, bake = seen.deadline_seconds(now), seen.bake_seconds(now)
+    told = [] if deadline is None else [f"{about(deadline)} to the deadline"]
+    return told if bake is None else [*told, f"{about(bake)} of its bake left"]
+
+
+def picture(seen: View, now: float, *, details: bool = False) -> Group:
     """A rollout for people: its way, who gets what, its checks.
 
     Args:
         seen: the rollout.
+        now: unix time, seconds.
         details: with the sentence of every check, and all figures. Without, a check that passes or
             whose sentence is the reason that is told already is its verdict alone.
     """
-    parts: list[RenderableType] = [*_headline(seen)]
+    parts: list[RenderableType] = [*_headline(seen, now)]
     if seen.stages:
         parts.append(way(seen.stages))
     if seen.arms:
         parts.append(_arms(seen))
-    if seen.bake_seconds is not None:
+    if seen.bake_ends_at is not None:
         parts.append(Sentence("In its bake no check need pass; one that fails takes it back."))
     if seen.checks:
         parts += [
@@ -60,21 +105,16 @@ def way(stages: tuple[Stage, ...]) -> Pieces:
     return Pieces(tuple(pieces), between=" > ")
 
 
-def _headline(seen: View) -> list[Sentence]:
+def _headline(seen: View, now: float) -> list[Sentence]:
     if seen.version is None:
         return [Sentence(f"{seen.endpoint}: no version yet", style="bold")]
     title = f"{seen.endpoint}: version {seen.version}"
     if seen.against is not None and seen.against != seen.version:
         title += f" against version {seen.against}"
-    now = [seen.phase]
-    if seen.paused:
-        now.append("paused")
-    if seen.deadline_seconds is not None:
-        now.append(f"{about(seen.deadline_seconds)} to the deadline")
-    if seen.bake_seconds is not None:
-        now.append(f"{about(seen.bake_seconds)} of its bake left")
-    style = "yellow" if seen.paused else ""
-    told = [Sentence(title, style="bold", rest=2), Sentence(", ".join(now), style=style, rest=2)]
+    is_paused = seen.paused_at is not None
+    where = ", ".join((seen.phase, *(["paused"] if is_paused else []), *_time_left(seen, now)))
+    style = "yellow" if is_paused else ""
+    told = [Sentence(title, style="bold", rest=2), Sentence(where, style=style, rest=2)]
     return [*told, *sentences(seen.reason)]
 
 

@@ -7,10 +7,11 @@ from rich.console import Group, RenderableType
 
 from contracts.endpoint import REASONS_LIMIT, EndpointStatus, ModelEndpoint, Phase
 from headrace.commands.layout import Row, Sentence, rows, sentences
-from headrace.rollouts.view import in_brief, view
+from headrace.commands.rollout_picture import in_brief
 from headrace.stack import answers
 from headrace.stack.counting import Told
 from headrace.stack.state import StackRecord, TritonRecord
+from rollout.view import newest
 
 _WRONG = {Phase.BLOCKED: "yellow", Phase.REJECTED: "red", Phase.ROLLED_BACK: "red"}
 
@@ -90,14 +91,14 @@ def _statistics(told: Told | None) -> list[Sentence]:
 
 def _endpoint(endpoint: ModelEndpoint, now: float, *, details: bool) -> Row:
     status = endpoint.status
-    stable, (newest, reason) = status.stable, answers.newest(status)
-    brief = in_brief(view(endpoint, now))
+    stable, (at, reason) = status.stable, answers.newest(status)
+    brief = in_brief(newest(endpoint), now)
     below = sentences(brief, reason)
     if details and stable is not None:
         below += sentences(f"version {stable.version} is package {stable.package}")
     serves = "-" if stable is None else f"version {stable.version}"
     below += _rejected(status, reason, details=details)
-    return Row((endpoint.name, serves, newest), below, _style(status))
+    return Row((endpoint.name, serves, at), below, _style(status))
 
 
 def _rejected(status: EndpointStatus, told: str, *, details: bool) -> tuple[Sentence, ...]:

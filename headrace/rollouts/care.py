@@ -5,9 +5,9 @@ Gateways decide by their own clocks (``gateway/state/controller_heartbeat.py``).
 """
 
 from contracts.controller import BEAT_SECONDS, ControllerBeat
+from contracts.durations import about
 from contracts.endpoint import CANDIDATES, ModelEndpoint
 from gateway.state.controller_heartbeat import has_candidate, patience_seconds
-from headrace.rollouts.view import about
 
 _LATE_SECONDS = 3 * BEAT_SECONDS
 

@@ -8,7 +8,7 @@ from enum import StrEnum
 
 import msgspec
 
-from contracts.way import Stage
+from rollout.view import Stage
 
 SCHEMA_VERSION = 1
 
@@ -275,7 +275,7 @@ class Check(msgspec.Struct, frozen=True):
     needs: int | None
 
 
-class Moment(msgspec.Struct, frozen=True):
+class HistoryLine(msgspec.Struct, frozen=True):
     """One line of the endpoint's history."""
 
     at: float
@@ -331,7 +331,7 @@ class Rollout(msgspec.Struct, frozen=True):
     steps: list[Step]
     checks: list[Check]
     points: Points
-    moments: list[Moment]
+    moments: list[HistoryLine]
     next_version: str
 
 
@@ -369,7 +369,7 @@ class Detail(msgspec.Struct, frozen=True):
     counted_since: float
     rollout: Rollout | None
     preparing: Preparing | None
-    history: list[Moment]
+    history: list[HistoryLine]
     try_it: str
 
 

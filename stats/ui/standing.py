@@ -6,9 +6,9 @@ Called by ``view.py`` for the list and the head of the page.
 from collections.abc import Iterable
 
 from contracts.endpoint import Arm, Candidate, EndpointStatus, Phase
-from contracts.rollout import Outcome, RolloutState
+from contracts.rollout import LOST, RolloutState
 from stats.evaluation.board import VersionDrift
-from stats.ui import journey
+from stats.ui import rollout_view
 from stats.ui.document import Tone
 
 Standing = tuple[Tone, str]
@@ -23,7 +23,6 @@ _AT_REST = frozenset(
         Phase.SUPERSEDED,
     }
 )
-_LOST = frozenset({Outcome.ROLLED_BACK, Outcome.REVERTED})
 
 
 def standing(status: EndpointStatus, drift: Iterable[VersionDrift]) -> Standing:
@@ -36,7 +35,7 @@ def standing(status: EndpointStatus, drift: Iterable[VersionDrift]) -> Standing:
     if candidate is not None and candidate.phase is Phase.BLOCKED:
         return Tone.WARN, f"version {candidate.version} is blocked"
     if status.rollout is not None:
-        return journey.tone(status.rollout), _on_its_way(status, status.rollout)
+        return rollout_view.tone(status.rollout), _on_its_way(status, status.rollout)
     if candidate is not None and candidate.phase not in _AT_REST:
         return Tone.BUSY, f"version {candidate.version}: {candidate.phase.value.lower()}"
     stable = status.stable
@@ -75,6 +74,6 @@ def _at_rest(status: EndpointStatus, stable: str) -> Standing:
     if last is not None and last.phase is Phase.REJECTED:
         return Tone.WARN, f"{serving}; version {last.version} was rejected"
     ended = status.last_rollout
-    if ended is not None and ended.outcome in _LOST:
+    if ended is not None and ended.outcome in LOST:
         return Tone.WARN, f"{serving}; version {ended.candidate.version} was rolled back"
     return Tone.QUIET, serving

@@ -12,7 +12,7 @@ from urllib.parse import quote
 from contracts.endpoint import Arm, EndpointStatus, ModelEndpoint
 from measures.counting import CountingState, clock_time
 from stats.evaluation.board import Board, EndpointBoard, Origin, VersionDrift
-from stats.ui import drifts, journey, series
+from stats.ui import drifts, rollout_view, series
 from stats.ui.columns import per_second, rounded, span
 from stats.ui.document import (
     Columns,
@@ -211,9 +211,11 @@ def _detail(endpoint: ModelEndpoint, board: Board, links: Links, zoom: Zoom, now
         accuracy=[drifts.accuracy(item) for item in known.accuracy],
         refusals=dict(known.refusals),
         counted_since=board.since,
-        rollout=journey.rollout(endpoint.spec, status),
-        preparing=journey.coming(endpoint.spec, status),
-        history=[journey.moment(line) for line in reversed(status.history[-HISTORY_LINES:])],
+        rollout=rollout_view.rollout(endpoint),
+        preparing=rollout_view.coming(endpoint),
+        history=[
+            rollout_view.history_line(line) for line in reversed(status.history[-HISTORY_LINES:])
+        ],
         try_it=_try_it(endpoint.name) if status.stable is not None else "",
     )
 

@@ -14,6 +14,7 @@ from contracts.endpoint import (
 from contracts.model import ModelRef
 from contracts.rollout import CheckResult, Outcome, RolloutState, SeriesPoint, Verdict
 from rollout import report
+from rollout.series import gathered
 
 OLD = ModelRef(model="m", version="1", package="a" * 64)
 NEW = ModelRef(model="m", version="2", package="b" * 64)
@@ -189,8 +190,8 @@ def test_the_document_is_json_and_holds_the_state_as_it_is() -> None:
 
 def test_many_windows_are_gathered_without_losing_a_request() -> None:
     series = [point(100.0 + 10 * index, requests=index) for index in range(239)]
-    few = report.gathered(series)
+    few = gathered(series, 60)
     assert len(few) <= 60
     assert sum(item.candidate_requests for item in few) == sum(range(239))
     assert (few[0].start, few[-1].start + few[-1].seconds) == (100.0, 2490.0)
-    assert report.gathered([]) == []
+    assert gathered([], 60) == []

@@ -15,9 +15,9 @@ from shown_endpoints import HISTORY, NOW, REFUSED, collapsed, sentiment, settled
 from contracts.endpoint import Rejection
 from headrace.commands import rollout_history, rollout_picture, status_picture
 from headrace.commands.status_picture import Running
-from headrace.rollouts.view import view
 from headrace.stack.counting import Told
 from headrace.stack.state import GatewayRecord, StackRecord, TritonRecord
+from rollout.view import newest
 
 GOLDEN = Path(__file__).parent / "golden"
 WIDTHS = (80, 120)
@@ -63,7 +63,7 @@ FIGURE = re.compile(r"\d+ of \d+|\d[\d.]* (?:%|times|points?)|version \d+")
 def pictures(*, details: bool) -> dict[str, Group]:
     drawn = {
         f"rollout-status-{endpoint.name.split('-')[0]}": rollout_picture.picture(
-            view(endpoint, NOW), details=details
+            newest(endpoint), NOW, details=details
         )
         for endpoint in ENDPOINTS
     }
