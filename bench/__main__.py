@@ -17,7 +17,15 @@ from pathlib import Path
 from bench import machine
 from bench.figures import Report, table
 from bench.plan import Plan
-from bench.suites import endtoend, fold, gateway, invariance, overload, shadow
+from bench.suites import (
+    endtoend,
+    fold,
+    gateway,
+    invariance,
+    kubernetes_client,
+    overload,
+    shadow,
+)
 
 SUITES: dict[str, Callable[[Plan], Report]] = {
     "gateway": gateway.run,
@@ -26,6 +34,7 @@ SUITES: dict[str, Callable[[Plan], Report]] = {
     "invariance": invariance.run,
     "shadow": shadow.run,
     "fold": fold.run,
+    "kubernetes-client": kubernetes_client.run,
 }
 
 

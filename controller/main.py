@@ -48,7 +48,7 @@ from registry.webhook import WebhookListener
 from registry.write_back import WriteBack
 from rollout.judge import Judge
 from service import flags, logs, pages
-from service.cluster import place
+from service.cluster import access
 from service.cluster.errors import AccessError
 from service.kafka import KafkaAddress, KafkaLoginError
 from service.turning import Turning
@@ -230,16 +230,16 @@ def _launcher(settings: ControllerSettings, environment: Mapping[str, str]) -> C
 
 
 def _jobs(settings: ControllerSettings, environment: Mapping[str, str]) -> JobLauncher:
-    if not place.in_cluster(settings.endpoints):
+    if not access.in_cluster(settings.endpoints):
         raise BadTemplateError("conversions are Jobs only where the endpoints lie in a cluster")
-    opened = place.opened(settings.endpoints, environment)
+    opened = access.opened(settings.endpoints, environment)
     file = Path(settings.conversion_job_template)
     try:
         template = manifest.template(file.read_text(encoding="utf-8"))
     except (OSError, BadTemplateError) as error:
         raise BadTemplateError(f"the conversion's template {file}: {error}") from error
     options = JobOptions(
-        opened.namespace,
+        opened.name,
         template,
         owner=places.own_pod(environment),
         timeout_seconds=settings.conversion_timeout_seconds,

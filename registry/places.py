@@ -12,7 +12,7 @@ from registry.cluster_stores.endpoints import KubernetesEndpointStore
 from registry.cluster_stores.reports import KubernetesReports, Owner
 from registry.endpoint_store import EndpointStore, FileEndpointStore
 from registry.reports import FileReports, Reports
-from service.cluster import place
+from service.cluster import access
 
 
 def endpoints(flag: str, environment: Mapping[str, str], *, watch: bool = True) -> EndpointStore:
@@ -26,10 +26,10 @@ def endpoints(flag: str, environment: Mapping[str, str], *, watch: bool = True) 
     Raises:
         AccessError: no API server is known, or how to sign in.
     """
-    if not place.in_cluster(flag):
+    if not access.in_cluster(flag):
         return FileEndpointStore(_folder(flag))
-    opened = place.opened(flag, environment)
-    store = KubernetesEndpointStore(opened.client, opened.namespace)
+    opened = access.opened(flag, environment)
+    store = KubernetesEndpointStore(opened.client, opened.name)
     if watch:
         store.start()
     return store
@@ -41,10 +41,10 @@ def reports(flag: str, environment: Mapping[str, str]) -> Reports:
     Raises:
         AccessError: no API server is known, or how to sign in.
     """
-    if not place.in_cluster(flag):
+    if not access.in_cluster(flag):
         return FileReports(_folder(flag))
-    opened = place.opened(flag, environment)
-    return KubernetesReports(opened.client, opened.namespace, owner=own_pod(environment))
+    opened = access.opened(flag, environment)
+    return KubernetesReports(opened.client, opened.name, owner=own_pod(environment))
 
 
 def beats(flag: str, environment: Mapping[str, str]) -> Beats:
@@ -53,10 +53,10 @@ def beats(flag: str, environment: Mapping[str, str]) -> Beats:
     Raises:
         AccessError: no API server is known, or how to sign in.
     """
-    if not place.in_cluster(flag):
+    if not access.in_cluster(flag):
         return FileBeats(_folder(flag))
-    opened = place.opened(flag, environment)
-    return KubernetesBeats(opened.client, opened.namespace)
+    opened = access.opened(flag, environment)
+    return KubernetesBeats(opened.client, opened.name)
 
 
 def own_pod(environment: Mapping[str, str]) -> Owner | None:

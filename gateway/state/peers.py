@@ -15,8 +15,10 @@ from pathlib import Path
 from typing import Protocol
 
 from gateway.settings import Settings
+from gateway.state import cluster
 from gateway.state.cluster import ClusterSource
-from service.cluster import place, slices
+from service.cluster import access
+from service.cluster.collection import Collection, Object
 from service.cluster.errors import AccessError
 from service.cluster.mirror import Mirror
 
@@ -27,6 +29,7 @@ BEAT_SECONDS = 2.0
 LIVE_SECONDS = 5 * BEAT_SECONDS
 _FORGOTTEN_SECONDS = 600.0
 _SUFFIX = ".beat"
+SERVICE = "kubernetes.io/service-name"  # a slice's label
 
 
 class PeerSource(Protocol):
@@ -129,26 +132,47 @@ class ReadyPods:
                     yield count
 
 
-def peer_source(settings: Settings, environment: Mapping[str, str], name: str) -> PeerSource:
+def peer_source(settings: Settings, environment: Mapping[str, str], own_name: str) -> PeerSource:
     """Where the number of gateways comes from.
 
     Args:
         settings: ``peers`` says where.
         environment: of the process.
-        name: this gateway's own, unlike any other's.
+        own_name: this gateway's, unlike any other's.
 
     Raises:
         AccessError: no API server is known, how to sign in, or which Service.
     """
     flag = settings.peers
-    if not place.in_cluster(flag):
-        return HeartbeatFolder(settings.peers_folder, name)
-    namespace, _, service = flag.removeprefix(place.SCHEME).strip("/").partition("/")
+    if not access.in_cluster(flag):
+        return HeartbeatFolder(settings.peers_folder, own_name)
+    name, _, service = access.named(flag).partition("/")
     if not service:
         raise AccessError(f"--peers={flag} names no Service: kubernetes://NAMESPACE/SERVICE")
-    opened = place.opened(place.SCHEME + namespace, environment)
-    collection = slices.collection(opened.namespace, service)
-    return ReadyPods(ClusterSource(Mirror(opened.client, collection, slices.read)))
+    found = cluster.opened(access.SCHEME + name, environment)
+    return ReadyPods(ClusterSource(Mirror(found.reader, slices(found.name, service), ready_pods)))
+
+
+def slices(namespace: str, service: str) -> Collection:
+    """The EndpointSlices of one Service: one for each family of addresses, more for many pods."""
+    return Collection("discovery.k8s.io/v1", "endpointslices", namespace, f"{SERVICE}={service}")
+
+
+def ready_pods(item: Object) -> frozenset[str]:
+    """The pods of a slice that are ready, each by a name that is the same in every slice.
+
+    Raises:
+        ValueError: it is no slice.
+    """
+    try:
+        return frozenset(
+            (each.get("targetRef") or {}).get("uid") or each["addresses"][0]
+            for each in item.get("endpoints") or []
+            # Not said means ready, by the API's own words.
+            if (each.get("conditions") or {}).get("ready") is not False
+        )
+    except (AttributeError, IndexError, KeyError, TypeError) as error:
+        raise ValueError(f"no EndpointSlice: {error!r}") from error
 
 
 async def follow(source: PeerSource, share: Callable[[int], None]) -> None:

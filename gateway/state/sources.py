@@ -7,11 +7,12 @@ from contracts.controller import BEAT_FOLDER, ControllerBeat
 from contracts.endpoint import ModelEndpoint
 from contracts.loading import LoaderReport
 from gateway.settings import Settings
+from gateway.state import cluster
 from gateway.state.cluster import ClusterSource
 from gateway.state.files import FolderSource
 from gateway.state.kept import Keeper
 from gateway.state.protocol import BeatSource, EndpointSource, ReportSource
-from service.cluster import beats, endpoints, place, reports
+from service.cluster import access, endpoints, leases
 from service.cluster.mirror import Mirror
 
 _KEPT_FILE = "last-told.json"
@@ -38,7 +39,7 @@ def opened(settings: Settings, environment: Mapping[str, str]) -> Sources:
         AccessError: no API server is known, or how to sign in.
     """
     keeper = None
-    if place.in_cluster(settings.endpoints):
+    if access.in_cluster(settings.endpoints):
         keeper = Keeper(settings.cache_folder / _KEPT_FILE, settings.endpoints)
     return Sources(
         endpoints=endpoint_source(settings, environment),
@@ -54,11 +55,10 @@ def endpoint_source(settings: Settings, environment: Mapping[str, str]) -> Endpo
     Raises:
         AccessError: no API server is known, or how to sign in.
     """
-    if not place.in_cluster(settings.endpoints):
+    if not access.in_cluster(settings.endpoints):
         return FolderSource(settings.endpoints_folder, ModelEndpoint)
-    opened = place.opened(settings.endpoints, environment)
-    collection = endpoints.collection(opened.namespace)
-    return ClusterSource(Mirror(opened.client, collection, endpoints.read))
+    found = cluster.opened(settings.endpoints, environment)
+    return ClusterSource(Mirror(found.reader, endpoints.collection(found.name), endpoints.read))
 
 
 def report_source(settings: Settings, environment: Mapping[str, str]) -> ReportSource:
@@ -68,12 +68,12 @@ def report_source(settings: Settings, environment: Mapping[str, str]) -> ReportS
         AccessError: no API server is known, or how to sign in.
     """
     flag = settings.reports
-    if not flag and place.in_cluster(settings.endpoints):
+    if not flag and access.in_cluster(settings.endpoints):
         flag = settings.endpoints
-    if not place.in_cluster(flag):
+    if not access.in_cluster(flag):
         return FolderSource(settings.reports_folder, LoaderReport)
-    opened = place.opened(flag, environment)
-    return ClusterSource(Mirror(opened.client, reports.collection(opened.namespace), reports.read))
+    found = cluster.opened(flag, environment)
+    return ClusterSource(Mirror(found.reader, leases.reports(found.name), leases.read_report))
 
 
 def beat_source(settings: Settings, environment: Mapping[str, str]) -> BeatSource:
@@ -82,8 +82,8 @@ def beat_source(settings: Settings, environment: Mapping[str, str]) -> BeatSourc
     Raises:
         AccessError: no API server is known, or how to sign in.
     """
-    if not place.in_cluster(settings.endpoints):
+    if not access.in_cluster(settings.endpoints):
         folder = settings.endpoints_folder / BEAT_FOLDER
         return FolderSource(folder, ControllerBeat, poll_seconds=_BEAT_POLL_SECONDS)
-    opened = place.opened(settings.endpoints, environment)
-    return ClusterSource(Mirror(opened.client, beats.collection(opened.namespace), beats.read))
+    found = cluster.opened(settings.endpoints, environment)
+    return ClusterSource(Mirror(found.reader, leases.beats(found.name), leases.read_beat))

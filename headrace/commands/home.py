@@ -10,8 +10,8 @@ from headrace.stack.state import Home
 from registry import places
 from registry.beats import Beats, FileBeats
 from registry.endpoint_store import EndpointStore, FileEndpointStore
+from service.cluster.access import SCHEME
 from service.cluster.errors import AccessError
-from service.cluster.place import SCHEME
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,13 +4,12 @@ import logging
 
 from contracts.controller import BEAT_SECONDS, ControllerBeat
 from registry.cluster_stores.shown import moment
-from service.cluster import beats
-from service.cluster.client import KubernetesClient, Object
+from service.cluster import leases
+from service.cluster.client import ClusterClient
+from service.cluster.collection import Object
 from service.cluster.errors import KubernetesError, MissingError
 
 log = logging.getLogger(__name__)
-
-_MERGE = "application/merge-patch+json"
 
 
 class KubernetesBeats:
@@ -21,9 +20,9 @@ class KubernetesBeats:
         namespace: of the endpoints that the controller looks after.
     """
 
-    def __init__(self, client: KubernetesClient, namespace: str) -> None:
+    def __init__(self, client: ClusterClient, namespace: str) -> None:
         self._client = client
-        self._collection = beats.collection(namespace)
+        self._collection = leases.beats(namespace)
 
     def put(self, beat: ControllerBeat) -> None:
         """Replaces it.
@@ -32,16 +31,15 @@ class KubernetesBeats:
             KubernetesError: it can't be written.
         """
         lease = _lease(beat)
-        one = self._collection.one(beats.NAME)
         try:
-            self._client.call("PATCH", one, lease, content_type=_MERGE)
+            self._client.merge(self._collection, leases.BEAT_NAME, lease)
         except MissingError:
-            self._client.call("POST", self._collection.path, lease)
+            self._client.create(self._collection, lease)
 
     def get(self) -> ControllerBeat | None:
         """The last one; None where there is none, or it can't be read now."""
         try:
-            return beats.read(self._client.call("GET", self._collection.one(beats.NAME)))
+            return leases.read_beat(self._client.get(self._collection, leases.BEAT_NAME))
         except MissingError:
             return None
         except (KubernetesError, ValueError) as error:
@@ -51,12 +49,12 @@ class KubernetesBeats:
 
 def _lease(beat: ControllerBeat) -> Object:
     return {
-        "apiVersion": beats.VERSION,
+        "apiVersion": leases.VERSION,
         "kind": "Lease",
         "metadata": {
-            "name": beats.NAME,
-            "labels": {beats.LABEL: beats.LABEL_VALUE},
-            "annotations": {beats.ANNOTATION: beat.model_dump_json()},
+            "name": leases.BEAT_NAME,
+            "labels": {leases.BEAT: leases.BEAT_LABEL},
+            "annotations": {leases.BEAT: beat.model_dump_json()},
         },
         "spec": {
             "holderIdentity": beat.instance,

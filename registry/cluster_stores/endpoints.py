@@ -16,7 +16,8 @@ from registry.cluster_stores.events import Events
 from registry.cluster_stores.shown import conditions, shown
 from registry.errors import EndpointConflictError, EndpointUnreadableError
 from service.cluster import endpoints
-from service.cluster.client import KubernetesClient, Object
+from service.cluster.client import ClusterClient
+from service.cluster.collection import Object
 from service.cluster.errors import ApiUnavailableError, ConflictError, MissingError
 from service.cluster.mirror import Mirror
 from service.cluster.watch import WatchPace
@@ -38,7 +39,7 @@ class KubernetesEndpointStore:
 
     def __init__(
         self,
-        client: KubernetesClient,
+        client: ClusterClient,
         namespace: str,
         *,
         pace: WatchPace | None = None,
@@ -77,7 +78,7 @@ class KubernetesEndpointStore:
     def get(self, name: str) -> ModelEndpoint | None:
         """One endpoint, read now; see the Protocol."""
         try:
-            item = self._client.call("GET", self._collection.one(name))
+            item = self._client.get(self._collection, name)
         except MissingError:
             return None
         try:
@@ -107,14 +108,14 @@ class KubernetesEndpointStore:
     def delete(self, name: str) -> None:
         """Removes the endpoint's resource."""
         try:
-            self._client.call("DELETE", self._collection.one(name))
+            self._client.delete(self._collection, name)
         except MissingError:
             return
 
     def _listed_now(self) -> tuple[ModelEndpoint, ...]:
-        answer = self._client.call("GET", self._collection.path)
+        items, _ = self._client.list(self._collection)
         found: dict[str, ModelEndpoint | None] = {}
-        for item in answer.get("items") or ():
+        for item in items:
             name = item["metadata"]["name"]
             try:
                 found[name] = endpoints.read(item)
@@ -128,10 +129,10 @@ class KubernetesEndpointStore:
         """The resource as it is, of just the revision that was read; made where there is none."""
         revision = endpoint.metadata.revision
         if not revision:
-            item = self._client.call("POST", self._collection.path, _new(endpoint))
+            item = self._client.create(self._collection, _new(endpoint))
             self._mirror.learn(item)
             return item
-        item = self._client.call("GET", self._collection.one(endpoint.name))
+        item = self._client.get(self._collection, endpoint.name)
         stored = item["metadata"]["resourceVersion"]
         if stored != revision:
             raise ConflictError(f"it is at revision {stored}, not {revision}", 409)
@@ -146,8 +147,8 @@ class KubernetesEndpointStore:
             "shown": shown(status),
             "conditions": conditions(status, before, generation, self._now()),
         }
-        path = self._collection.one(item["metadata"]["name"], "status")
-        return self._client.call("PUT", path, {**item, "status": written})
+        name = item["metadata"]["name"]
+        return self._client.replace_status(self._collection, name, {**item, "status": written})
 
     def _put_rest(self, item: Object, endpoint: ModelEndpoint) -> Object:
         changed = {
@@ -156,7 +157,7 @@ class KubernetesEndpointStore:
         }
         if endpoint.spec != endpoints.read(item).spec:
             changed["spec"] = endpoint.spec.model_dump(mode="json", by_alias=True)
-        return self._client.call("PUT", self._collection.one(endpoint.name), changed)
+        return self._client.replace(self._collection, endpoint.name, changed)
 
 
 def _new(endpoint: ModelEndpoint) -> Object:

@@ -1,6 +1,6 @@
 """Tells each transition of an endpoint as a Kubernetes Event, for ``kubectl describe mep``.
 
-Called by ``endpoints.py`` after a status was written. An Event's name follows from what it tells,
+An Event's name follows from what it tells,
 so that telling it twice does nothing. One that can't be told is named in the log: the endpoint's
 own history is the record.
 """
@@ -11,8 +11,8 @@ from collections.abc import Iterator
 
 from contracts.endpoint import EndpointStatus, Phase, Transition
 from registry.cluster_stores.shown import moment
-from service.cluster.client import KubernetesClient, Object
-from service.cluster.collection import Collection
+from service.cluster.client import ClusterClient
+from service.cluster.collection import Object
 from service.cluster.errors import ConflictError, KubernetesError
 
 log = logging.getLogger(__name__)
@@ -25,9 +25,9 @@ _MOST_MESSAGE = 1024
 class Events:
     """The Events of one namespace."""
 
-    def __init__(self, client: KubernetesClient, namespace: str) -> None:
+    def __init__(self, client: ClusterClient, namespace: str) -> None:
         self._client = client
-        self._path = Collection("v1", "events", namespace).path
+        self._namespace = namespace
 
     def tell(self, item: Object, before: EndpointStatus, after: EndpointStatus) -> None:
         """Tells the transitions that ``after`` has beyond ``before``.
@@ -39,7 +39,8 @@ class Events:
         """
         for transition in new(before, after):
             try:
-                self._client.call("POST", self._path, event(item, transition))
+                create = self._client.core.create_namespaced_event
+                self._client.ask(create, self._namespace, event(item, transition))
             except ConflictError:
                 continue  # told already, by this process or the one before
             except KubernetesError as error:

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 
 from contracts.loading import LoaderReport
 from registry.cluster_stores.shown import moment
-from service.cluster import reports
-from service.cluster.client import KubernetesClient, Object
+from service.cluster import leases
+from service.cluster.client import ClusterClient
+from service.cluster.collection import Object
 from service.cluster.errors import ApiUnavailableError, KubernetesError, MissingError
 from service.cluster.mirror import Mirror
 from service.cluster.watch import WatchPace
@@ -20,7 +21,6 @@ log = logging.getLogger(__name__)
 
 _FIRST_LIST_SECONDS = 5.0
 _LEASE_SECONDS = 15
-_MERGE = "application/merge-patch+json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,15 +43,15 @@ class KubernetesReports:
 
     def __init__(
         self,
-        client: KubernetesClient,
+        client: ClusterClient,
         namespace: str,
         *,
         owner: Owner | None = None,
         pace: WatchPace | None = None,
     ) -> None:
         self._client = client
-        self._collection = reports.collection(namespace)
-        self._mirror = Mirror(client, self._collection, reports.read, pace)
+        self._collection = leases.reports(namespace)
+        self._mirror = Mirror(client, self._collection, leases.read_report, pace)
         self._owner = owner
         self._lock = threading.Lock()  # of the next
         self._watching = False
@@ -82,7 +82,7 @@ class KubernetesReports:
     def get(self, loader: str) -> LoaderReport | None:
         """One loader's last report, read now; None where it can't be had."""
         try:
-            return reports.read(self._client.call("GET", self._collection.one(_name(loader))))
+            return leases.read_report(self._client.get(self._collection, _name(loader)))
         except MissingError:
             return None
         except (KubernetesError, ValueError) as error:
@@ -98,9 +98,9 @@ class KubernetesReports:
         lease = self._lease(report)
         name = _name(report.loader)
         try:
-            self._client.call("PATCH", self._collection.one(name), lease, content_type=_MERGE)
+            self._client.merge(self._collection, name, lease)
         except MissingError:
-            self._client.call("POST", self._collection.path, lease)
+            self._client.create(self._collection, lease)
 
     def leave(self, loader: str) -> None:
         """Takes the report away: this loader goes, and the Triton beside it goes as well.
@@ -109,15 +109,15 @@ class KubernetesReports:
             KubernetesError: it can't be.
         """
         try:
-            self._client.call("DELETE", self._collection.one(_name(loader)))
+            self._client.delete(self._collection, _name(loader))
         except MissingError:
             return
 
     def _lease(self, report: LoaderReport) -> Object:
         metadata: Object = {
             "name": _name(report.loader),
-            "labels": {reports.LABEL: reports.LABEL_VALUE},
-            "annotations": reports.written(report),
+            "labels": {leases.REPORT: leases.REPORT_LABEL},
+            "annotations": leases.written_report(report),
         }
         if self._owner is not None:
             metadata["ownerReferences"] = [
@@ -129,7 +129,7 @@ class KubernetesReports:
                 }
             ]
         return {
-            "apiVersion": reports.VERSION,
+            "apiVersion": leases.VERSION,
             "kind": "Lease",
             "metadata": metadata,
             "spec": {
@@ -141,4 +141,4 @@ class KubernetesReports:
 
 
 def _name(loader: str) -> str:
-    return f"{reports.PREFIX}{loader}"
+    return f"{leases.REPORT_PREFIX}{loader}"

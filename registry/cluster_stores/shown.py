@@ -1,6 +1,6 @@
 """What an endpoint's status says to people who look at it with kubectl: a few words, conditions.
 
-Called by ``endpoints.py`` with each status that is written. Pure; readers leave it out again.
+Pure; readers leave it out again.
 """
 
 from collections.abc import Iterable, Mapping

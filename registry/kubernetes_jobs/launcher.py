@@ -17,8 +17,8 @@ from registry.job import ConversionRequest, Failed, Progress, Published
 from registry.kubernetes_jobs import manifest
 from registry.kubernetes_jobs.outcome import Limits, Waiting, Word, word
 from registry.launcher import OnProgress
-from service.cluster.client import KubernetesClient, Object
-from service.cluster.collection import Collection
+from service.cluster.client import ClusterClient
+from service.cluster.collection import Collection, Object
 from service.cluster.errors import (
     ApiRefusedError,
     ApiUnavailableError,
@@ -31,7 +31,6 @@ log = logging.getLogger(__name__)
 
 _LOG_LINES = 200
 _ENDED = frozenset({"Failed", "Succeeded"})
-_DELETION = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Background"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +51,9 @@ class JobOptions:
 class JobLauncher:
     """Conversions as Jobs of one namespace."""
 
-    def __init__(self, client: KubernetesClient, options: JobOptions) -> None:
+    def __init__(self, client: ClusterClient, options: JobOptions) -> None:
         self._client = client
+        self._core = client.core  # here, for its import is large
         self._options = options
         self._jobs = Collection("batch/v1", "jobs", options.namespace)
         memory = manifest.memory_limit(options.template)
@@ -85,7 +85,7 @@ class JobLauncher:
             options.template, request, owner=options.owner, timeout_seconds=options.timeout_seconds
         )
         try:
-            self._client.call("POST", self._jobs.path, made)
+            self._client.create(self._jobs, made)
         except ConflictError:
             log.info("the Job %s is there already, and is watched", made["metadata"]["name"])
 
@@ -119,7 +119,7 @@ class JobLauncher:
     def _look(self, name: str) -> Word | None:
         """How the conversion is now; None where that can't be known."""
         try:
-            job = self._client.call("GET", self._jobs.one(name))
+            job = self._client.get(self._jobs, name)
             pod = self._pod(name)
             return word(job, pod, self._log(pod), self._limits)
         except MissingError:
@@ -131,18 +131,25 @@ class JobLauncher:
             return Failed(reason=f"its Job can't be watched: {error}", by_version=False)
 
     def _pod(self, name: str) -> Object | None:
-        pods = Collection("v1", "pods", self._options.namespace, f"{manifest.LABEL}={name}")
-        found: list[Object] = self._client.call("GET", pods.path, query=pods.query)["items"] or []
-        return max(found, key=_made, default=None)
+        answer = self._client.ask(
+            self._core.list_namespaced_pod,
+            self._options.namespace,
+            label_selector=f"{manifest.LABEL}={name}",
+        )
+        return max(answer["items"] or (), key=_made, default=None)
 
     def _log(self, pod: Object | None) -> str:
         """The end of a pod's log; empty where it has none."""
         phase = ((pod or {}).get("status") or {}).get("phase")
         if pod is None or phase in {None, "Pending"}:
             return ""
-        path = Collection("v1", "pods", self._options.namespace).one(pod["metadata"]["name"], "log")
         try:
-            return self._client.text(path, query={"tailLines": str(_LOG_LINES)})
+            return self._client.text(
+                self._core.read_namespaced_pod_log,
+                pod["metadata"]["name"],
+                self._options.namespace,
+                tail_lines=_LOG_LINES,
+            )
         except ApiRefusedError as error:
             log.info("a conversion's log can't be read: %s", error)
             return ""
@@ -156,7 +163,7 @@ class JobLauncher:
     def _remove(self, name: str) -> None:
         """Deletes the Job and its pod."""
         try:
-            self._client.call("DELETE", self._jobs.one(name), _DELETION)
+            self._client.delete(self._jobs, name, propagation_policy="Background")
         except MissingError:
             return
         except KubernetesError as error:

@@ -1,6 +1,6 @@
 """The Job of one conversion, out of the chart's template. Pure.
 
-Called by ``conversions.py``. The chart says what a conversion's pod is: its image, resources,
+The chart says what a conversion's pod is: its image, resources,
 credentials, nodes. Here it gets a name, what it is to convert, and what no template may leave out:
 no token of the API server, no second try, a longest time.
 """
@@ -11,7 +11,7 @@ import json
 
 from registry.cluster_stores.reports import Owner
 from registry.job import ConversionRequest
-from service.cluster.client import Object
+from service.cluster.collection import Object
 
 LABEL = "headrace.dev/conversion"
 REQUEST = "headrace.dev/request"  # annotation of the pod, mounted into it as a file

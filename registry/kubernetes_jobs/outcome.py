@@ -1,6 +1,6 @@
 """What a conversion's Job, pod and log say of it. Pure.
 
-Called by ``conversions.py`` at each look. What the version caused by itself, such as needing more
+What the version caused by itself, such as needing more
 memory or time than there is, is its fault; what the cluster did, such as taking the node away, is
 not, and is tried again.
 """

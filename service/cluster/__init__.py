@@ -1,6 +1,7 @@
-"""The Kubernetes API as far as Headrace's services need it, on the standard library alone.
+"""The Kubernetes API as far as Headrace's services need it.
 
-``client.py`` makes one call, ``watch.py`` keeps a copy of what is stored current, ``mirror.py``
-reads it as our own objects. ``endpoints.py`` and ``reports.py`` say how these lie in a cluster.
-Used by the Kubernetes edges of gateway, registry and stats. It never writes by itself.
+``access.py`` finds the API server and signs in, ``client.py`` makes one call, both through the
+official client. ``watch.py`` keeps a copy of what is stored current through every way in which a
+watch ends, ``mirror.py`` reads it as our own objects. ``endpoints.py`` and ``leases.py`` say how
+these lie in a cluster.
 """

@@ -1,207 +1,240 @@
-"""Calls of the Kubernetes API over the standard library's HTTP, one connection a call.
+"""Calls of the Kubernetes API through the official client, each with a deadline and our errors.
 
-The official client would bring 30 packages and models of every Kubernetes object into the lean
-image of a gateway, for a list, a watch and four writes. Every call blocks and has a deadline; a
-stream ends when it stays silent. It retries nothing and knows no kind of object.
+The official client signs in, keeps connections, and knows the API's paths; objects stay as the API
+server gives them. Its typed APIs would check and rewrite what is sent: they refuse a field of a Job
+that is newer than they are, and take the microseconds from a Lease's time, without which an API
+server refuses it. So kinds of API groups go through ``CustomObjectsApi``, and answers are not made
+into models. Nothing is retried here: whoever calls knows what a second try may do.
 """
 
-import http.client
 import json
-import socket
-import urllib.parse
-from collections.abc import Iterator, Mapping
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager, suppress
+from types import ModuleType
 from typing import Any
 
 from service.cluster import errors
-from service.cluster.access import Access
-from service.cluster.errors import ApiUnavailableError
+from service.cluster.collection import Collection, Object
+from service.cluster.errors import AccessError, ApiUnavailableError, UnreadableEventError
 
-Object = dict[str, Any]
-
-_SENTENCE_BYTES = 2000
-# So that a peer that went without a word is noticed in a stream within half a minute.
-_KEEPALIVE = (
-    (socket.IPPROTO_TCP, "TCP_KEEPIDLE", 10),
-    (socket.IPPROTO_TCP, "TCP_KEEPINTVL", 5),
-    (socket.IPPROTO_TCP, "TCP_KEEPCNT", 3),
-)
+_MERGE_PATCH = "application/merge-patch+json"
+# So that a peer that went without a word is noticed within half a minute.
+_KEEPALIVE = {"idle": 10, "interval": 5, "count": 3}
 
 
-@dataclass(frozen=True, slots=True)
-class _Answer:
-    """An answer whose body was not read yet."""
+def official() -> ModuleType:
+    """The official client: imported when it is first needed, for it costs most of a second.
 
-    connection: http.client.HTTPConnection
-    response: http.client.HTTPResponse
-    socket: socket.socket
-
-    def close(self) -> None:
-        self.response.close()
-        self.connection.close()
-
-
-class Stream:
-    """The lines of one answer, as they come. ``close`` may be called from any thread."""
-
-    def __init__(self, answer: _Answer) -> None:
-        self._answer = answer
-
-    def lines(self) -> Iterator[bytes]:
-        """Each line, until the server ends the answer or ``close`` is called.
-
-        Raises:
-            ApiUnavailableError: the connection broke, or stayed silent for too long.
-        """
-        try:
-            while line := self._answer.response.readline():
-                yield line
-        except (OSError, ValueError, http.client.HTTPException) as error:
-            raise ApiUnavailableError(f"the stream broke: {error!r}") from error
-        finally:
-            self._answer.close()
-
-    def close(self) -> None:
-        """Ends the answer for whoever reads it."""
-        with suppress(OSError):
-            self._answer.socket.shutdown(socket.SHUT_RDWR)
+    Raises:
+        AccessError: it is not installed.
+    """
+    try:
+        import kubernetes  # noqa: PLC0415
+    except ImportError as error:
+        raise AccessError(
+            f"a cluster needs the package kubernetes, as headrace[cli] brings it: {error}"
+        ) from error
+    found: ModuleType = kubernetes
+    return found
 
 
-class KubernetesClient:
+class ClusterClient:
     """One API server. Threads may share it.
 
     Args:
-        access: where it is and how to sign in.
+        configuration: the official client's; where the server is and how to sign in.
+        namespace: this process's own.
         timeout_seconds: deadline of connecting, and of each answer's next bytes.
     """
 
-    def __init__(self, access: Access, *, timeout_seconds: float = 5.0) -> None:
-        parts = urllib.parse.urlsplit(access.server)
-        self._access = access
-        self._host = parts.hostname or ""
-        self._port = parts.port or (443 if access.tls else 80)
-        self._prefix = parts.path.rstrip("/")
+    def __init__(
+        self,
+        configuration: Any,  # noqa: ANN401 - kubernetes.client.Configuration, imported late
+        *,
+        namespace: str = "default",
+        timeout_seconds: float = 5.0,
+    ) -> None:
+        self._kubernetes = official()
+        # A second try of its own would double each deadline.
+        configuration.retries = False
+        keepalive = self._kubernetes.utils.keepalive.tcp_keepalive_socket_options
+        configuration.socket_options = keepalive(**_KEEPALIVE)
+        self.namespace = namespace
+        self._server = configuration.host
         self._timeout = timeout_seconds
+        self._api = self._kubernetes.client.ApiClient(configuration)
+        self._api.user_agent = "headrace"
+        self._custom = self._kubernetes.client.CustomObjectsApi(self._api)
 
     @property
-    def namespace(self) -> str:
-        """This process's own namespace."""
-        return self._access.namespace
+    def core(self) -> Any:  # noqa: ANN401 - kubernetes.client.CoreV1Api
+        """The API of pods and Events, for ``ask`` and ``text``. Its import is large."""
+        return self._kubernetes.client.CoreV1Api(self._api)
 
-    def call(
-        self,
-        method: str,
-        path: str,
-        body: Mapping[str, Any] | None = None,
-        *,
-        query: Mapping[str, str] | None = None,
-        content_type: str = "application/json",
-    ) -> Object:
-        """One call; returns the object that the server answers with.
+    def ask(self, method: Callable[..., Any], *arguments: object, **options: object) -> Object:
+        """What a method of the official client is answered with.
 
         Raises:
             ApiUnavailableError: no answer in time, or the server can't serve now.
             ApiRefusedError: the server will not; a subclass for 404, 409 and 410.
-            AccessError: the token can't be read.
+            AccessError: this process can't sign in.
         """
-        sent = None if body is None else json.dumps(body, allow_nan=False).encode()
-        data = self._whole(method, path, sent, query, content_type)
-        try:
-            answer = json.loads(data)
-        except ValueError as error:
-            raise ApiUnavailableError(f"{method} {path} was answered by no JSON") from error
-        if not isinstance(answer, dict):
-            raise ApiUnavailableError(f"{method} {path} was answered by no object")
-        return answer
+        data = self._data(method.__name__, method, *arguments, **options)
+        return _object(data, method.__name__)
 
-    def text(self, path: str, *, query: Mapping[str, str] | None = None) -> str:
-        """The answer of a GET as text; raises as ``call``."""
-        data = self._whole("GET", path, None, query, "")
-        return data.decode(errors="replace")
+    def text(self, method: Callable[..., Any], *arguments: object, **options: object) -> str:
+        """As ``ask``, for what is no object."""
+        return self._data(method.__name__, method, *arguments, **options).decode(errors="replace")
 
-    def stream(self, path: str, *, query: Mapping[str, str], silence_seconds: float) -> Stream:
-        """Begins a GET whose answer goes on; raises as ``call``.
+    def get(self, collection: Collection, name: str) -> Object:
+        """One object, read now; raises as ``ask``."""
+        method = self._custom.get_namespaced_custom_object
+        return self._on(collection, "GET", method, name=name)
 
-        Args:
-            path: of the API.
-            query: its parameters.
-            silence_seconds: without a byte for so long the stream breaks.
-        """
-        answer = self._asked("GET", path, None, query, "")
-        answer.socket.settimeout(silence_seconds)
-        _keep_alive(answer.socket)
-        return Stream(answer)
+    def create(self, collection: Collection, body: Object, **options: object) -> Object:
+        """Stores an object that was not there, and returns it as stored; raises as ``ask``."""
+        method = self._custom.create_namespaced_custom_object
+        return self._on(collection, "POST", method, body=body, **options)
 
-    def _whole(
-        self,
-        method: str,
-        path: str,
-        sent: bytes | None,
-        query: Mapping[str, str] | None,
-        content_type: str,
-    ) -> bytes:
-        answer = self._asked(method, path, sent, query, content_type)
-        try:
-            return answer.response.read()
-        except (OSError, http.client.HTTPException) as error:
-            sentence = f"{method} {path}: the answer broke off: {error!r}"
-            raise ApiUnavailableError(sentence) from error
-        finally:
-            answer.close()
+    def replace(self, collection: Collection, name: str, body: Object) -> Object:
+        """Writes all but the status of an object, of the resourceVersion that ``body`` says."""
+        method = self._custom.replace_namespaced_custom_object
+        return self._on(collection, "PUT", method, name=name, body=body)
 
-    def _asked(
-        self,
-        method: str,
-        path: str,
-        sent: bytes | None,
-        query: Mapping[str, str] | None,
-        content_type: str,
-    ) -> _Answer:
-        """An answer of status 2xx."""
-        headers = {"Accept": "application/json, text/plain", "User-Agent": "headrace"}
-        if authorization := self._access.authorization():
-            headers["Authorization"] = authorization
-        if sent is not None:
-            headers["Content-Type"] = content_type
-        target = f"{self._prefix}{path}"
-        if query:
-            target += f"?{urllib.parse.urlencode(query)}"
-        connection = self._connection()
-        try:
-            connection.request(method, target, sent, headers)
-            sock = connection.sock  # the response may take it over
-            answer = _Answer(connection, connection.getresponse(), sock)
-            if answer.response.status < 300:
-                return answer
-            said = answer.response.read(_SENTENCE_BYTES)
-        except (OSError, http.client.HTTPException) as error:
-            connection.close()
-            sentence = f"the API server {self._access.server} does not answer: {error}"
-            raise ApiUnavailableError(sentence) from error
-        answer.close()
-        status = answer.response.status
-        raise errors.of_status(status, f"{method} {path}: {_sentence(said, status)}")
+    def replace_status(self, collection: Collection, name: str, body: Object) -> Object:
+        """Writes the status alone, of the resourceVersion that ``body`` says."""
+        method = self._custom.replace_namespaced_custom_object_status
+        return self._on(collection, "PUT status of", method, name=name, body=body)
 
-    def _connection(self) -> http.client.HTTPConnection:
-        if self._access.tls is None:
-            return http.client.HTTPConnection(self._host, self._port, timeout=self._timeout)
-        return http.client.HTTPSConnection(
-            self._host, self._port, timeout=self._timeout, context=self._access.tls
+    def merge(self, collection: Collection, name: str, patch: Object) -> Object:
+        """Writes what a patch says, whatever else is there; raises as ``ask``."""
+        method = self._custom.patch_namespaced_custom_object
+        return self._on(
+            collection, "PATCH", method, name=name, body=patch, _content_type=_MERGE_PATCH
         )
 
+    def delete(self, collection: Collection, name: str, **options: object) -> None:
+        """Removes an object; raises as ``ask``."""
+        method = self._custom.delete_namespaced_custom_object
+        self._on(collection, "DELETE", method, name=name, **options)
 
-def _sentence(said: bytes, status: int) -> str:
-    """The server's own words, of a Status object where it sent one."""
+    def list(self, collection: Collection) -> tuple[list[Object], str]:
+        """All objects, and the revision from which a watch goes on; see ``Reader``."""
+        method = self._custom.list_namespaced_custom_object
+        answer = self._on(collection, "GET", method, **_selected(collection))
+        try:
+            return answer["items"] or [], answer["metadata"]["resourceVersion"]
+        except (KeyError, TypeError) as error:
+            raise ApiUnavailableError(f"{collection.path} is no list: {error!r}") from error
+
+    def watch(
+        self, collection: Collection, revision: str, *, seconds: int, silence_seconds: float
+    ) -> "Watching":
+        """Begins a watch; see ``Reader``."""
+        with self.asking(f"watch {collection.path}"):
+            response = self._custom.list_namespaced_custom_object(
+                **_names(collection),
+                **_selected(collection),
+                watch=True,
+                allow_watch_bookmarks=True,
+                resource_version=revision,
+                timeout_seconds=seconds,
+                _preload_content=False,
+                _request_timeout=self._timeout,
+            )
+            if response.connection.sock is not None:  # else each silence ends it: a proxy's doing
+                response.connection.sock.settimeout(silence_seconds)
+        return Watching(self, collection, response)
+
+    @contextmanager
+    def asking(self, what: str) -> Iterator[None]:
+        """Gives what the official client raises within as our errors."""
+        from urllib3.exceptions import HTTPError  # noqa: PLC0415
+
+        try:
+            yield
+        except self._kubernetes.client.ApiException as error:
+            if not error.status:  # TLS that can't be agreed on
+                raise self._silent(error.reason) from error
+            body = error.body or error.reason or ""
+            raise errors.of_answer(error.status, what, body) from error
+        except HTTPError as error:
+            raise self._silent(error) from error
+        except (OSError, self._kubernetes.config.ConfigException) as error:
+            # A connection's own are HTTPErrors by now.
+            raise AccessError(f"this process can't sign in to {self._server}: {error}") from error
+
+    def _silent(self, error: object) -> ApiUnavailableError:
+        return ApiUnavailableError(f"the API server {self._server} does not answer: {error}")
+
+    def _on(
+        self, collection: Collection, verb: str, method: Callable[..., Any], **options: object
+    ) -> Object:
+        """A call on a collection, or on one object of it."""
+        name = options.get("name")
+        what = f"{verb} {collection.one(str(name)) if name else collection.path}"
+        return _object(self._data(what, method, **_names(collection), **options), what)
+
+    def _data(
+        self, what: str, method: Callable[..., Any], *arguments: object, **options: object
+    ) -> bytes:
+        with self.asking(what):
+            response = method(
+                *arguments, **options, _preload_content=False, _request_timeout=self._timeout
+            )
+            data: bytes = response.data
+            return data
+
+
+class Watching:
+    """A watch that has begun; see ``EventStream``."""
+
+    def __init__(
+        self,
+        client: ClusterClient,
+        collection: Collection,
+        response: Any,  # noqa: ANN401 - urllib3.HTTPResponse
+    ) -> None:
+        self._client = client
+        self._collection = collection
+        self._response = response
+
+    def events(self) -> Generator[tuple[str, Object], None, None]:
+        """See ``EventStream``."""
+        watch = official().watch.Watch(return_type="object")
+        try:
+            with self._client.asking(f"watch {self._collection.path}"):
+                # With a time given it begins no watch by itself when this one ends.
+                for event in watch.stream(lambda **_: self._response, timeout_seconds=1):
+                    yield event["type"], event["raw_object"]
+        except (KeyError, TypeError, ValueError) as error:
+            raise UnreadableEventError(f"an event that can't be read: {error!r}") from error
+
+    def close(self) -> None:
+        """See ``EventStream``."""
+        with suppress(OSError, RuntimeError, ValueError):  # it has ended meanwhile
+            self._response.shutdown()
+
+
+def _names(collection: Collection) -> dict[str, str]:
+    group, _, version = collection.version.partition("/")
+    return {
+        "group": group,
+        "version": version,
+        "namespace": collection.namespace,
+        "plural": collection.plural,
+    }
+
+
+def _selected(collection: Collection) -> dict[str, str]:
+    return {"label_selector": collection.selector} if collection.selector else {}
+
+
+def _object(data: bytes, what: str) -> Object:
     try:
-        return str(json.loads(said)["message"])
-    except (ValueError, KeyError, TypeError):
-        return f"{status} {said.decode(errors='replace')[:200]}".strip()
-
-
-def _keep_alive(sock: socket.socket) -> None:
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for level, name, seconds in _KEEPALIVE:
-        option = getattr(socket, name, None)
-        if option is not None:  # not on every system
-            sock.setsockopt(level, option, seconds)
+        answer = json.loads(data)
+    except ValueError as error:
+        raise ApiUnavailableError(f"{what} was answered by no JSON") from error
+    if not isinstance(answer, dict):
+        raise ApiUnavailableError(f"{what} was answered by no object")
+    return answer

@@ -1,14 +1,22 @@
-"""All objects of one kind in one namespace, as paths of the API. Pure."""
+"""All objects of one kind in one namespace, and what it takes to keep a copy of them current.
 
+``ClusterClient`` (``client.py``) is a ``Reader`` on the official client; a gateway in a pod has a
+light one of its own (``gateway/state/pod_reader.py``). Both pass the same contract tests.
+"""
+
+from collections.abc import Generator
 from dataclasses import dataclass
+from typing import Any, Protocol
+
+Object = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Collection:
-    """One kind in one namespace.
+    """One kind of an API group in one namespace.
 
     Attributes:
-        version: ``v1``, or a group and its version.
+        version: a group and its version, such as ``coordination.k8s.io/v1``.
         plural: the kind's name in URLs.
         namespace: of the objects.
         selector: labels that an object must have; empty: any.
@@ -22,14 +30,53 @@ class Collection:
     @property
     def path(self) -> str:
         """Where they are listed, watched and created."""
-        root = "/apis" if "/" in self.version else "/api"
-        return f"{root}/{self.version}/namespaces/{self.namespace}/{self.plural}"
-
-    @property
-    def query(self) -> dict[str, str]:
-        """The parameters of a list."""
-        return {"labelSelector": self.selector} if self.selector else {}
+        return f"/apis/{self.version}/namespaces/{self.namespace}/{self.plural}"
 
     def one(self, name: str, part: str = "") -> str:
         """Where one object is, or a part of it such as ``status``."""
         return f"{self.path}/{name}/{part}" if part else f"{self.path}/{name}"
+
+
+class EventStream(Protocol):
+    """A watch that has begun."""
+
+    def events(self) -> Generator[tuple[str, Object], None, None]:
+        """Each event's type and object, until the server ends the watch or ``close`` is called.
+
+        Raises:
+            ApiUnavailableError: the connection broke, or stayed silent for too long.
+            UnreadableEventError: an event is not what the API promises.
+            ApiRefusedError: the server said so in an event, such as ``ExpiredError``.
+        """
+        ...
+
+    def close(self) -> None:
+        """Ends the watch for whoever reads it. May be called from any thread, and twice."""
+        ...
+
+
+class Reader(Protocol):
+    """Reads collections of one API server. Threads may share it."""
+
+    def list(self, collection: Collection) -> tuple[list[Object], str]:
+        """All objects, and the revision from which a watch goes on.
+
+        Raises:
+            ApiUnavailableError: no answer in time, or the server can't serve now.
+            ApiRefusedError: the server will not.
+            AccessError: this process can't sign in.
+        """
+        ...
+
+    def watch(
+        self, collection: Collection, revision: str, *, seconds: int, silence_seconds: float
+    ) -> EventStream:
+        """Begins a watch with bookmarks; raises as ``list``.
+
+        Args:
+            collection: what to watch.
+            revision: events after it are told.
+            seconds: time after which the server ends the watch.
+            silence_seconds: without a byte for so long the stream breaks.
+        """
+        ...

@@ -1,12 +1,10 @@
 """How endpoints lie in a cluster: custom resources whose status is ``EndpointStatus`` and more.
 
-Read by gateways, loaders, the controller and the evaluate role. The controller writes them
-(``registry/cluster_stores/endpoints.py``). Pure.
+Pure.
 """
 
 from contracts.endpoint import API_VERSION, KIND, EndpointStatus, ModelEndpoint
-from service.cluster.client import Object
-from service.cluster.collection import Collection
+from service.cluster.collection import Collection, Object
 
 PLURAL = "modelendpoints"
 

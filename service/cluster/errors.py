@@ -4,6 +4,8 @@ All of it is an ``OSError``, as what a folder that is away raises: whoever reads
 with the last ones, wherever they lie.
 """
 
+import json
+
 
 class KubernetesError(OSError):
     """The root; its message is a sentence for whoever reads the log."""
@@ -15,6 +17,10 @@ class AccessError(KubernetesError):
 
 class ApiUnavailableError(KubernetesError):
     """The API server does not answer, not in time, or can't serve now."""
+
+
+class UnreadableEventError(ApiUnavailableError):
+    """A watch told what can't be read: all must be listed anew."""
 
 
 class ApiRefusedError(KubernetesError):
@@ -50,3 +56,18 @@ def of_status(status: int, sentence: str) -> KubernetesError:
     if status in _NOT_NOW:
         return ApiUnavailableError(sentence)
     return _BY_STATUS.get(status, ApiRefusedError)(sentence, status)
+
+
+def of_answer(status: int, what: str, body: str) -> KubernetesError:
+    """The error of an answer, with the server's own words, of a Status object where it sent one.
+
+    Args:
+        status: HTTP's.
+        what: was asked.
+        body: of the answer.
+    """
+    try:
+        sentence = str(json.loads(body)["message"])
+    except (ValueError, KeyError, TypeError):
+        sentence = f"{status} {body[:200]}".strip()
+    return of_status(status, f"{what}: {sentence}")

@@ -1,6 +1,6 @@
 """A collection as our own objects, always at hand.
 
-Made by the Kubernetes edges of gateway, registry and stats. An object that can't be read keeps its
+An object that can't be read keeps its
 last good value and is named in the log once; one that never could be is named in ``unreadable``.
 """
 
@@ -9,8 +9,7 @@ import threading
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from service.cluster.client import KubernetesClient, Object
-from service.cluster.collection import Collection
+from service.cluster.collection import Collection, Object, Reader
 from service.cluster.watch import Watch, WatchPace
 
 log = logging.getLogger(__name__)
@@ -22,7 +21,7 @@ class Mirror(Generic[T]):
     """What a collection holds, read.
 
     Args:
-        client: the API server.
+        reader: of the API server.
         collection: what to keep at hand.
         read: makes a value of an object; raises ValueError where it is none.
         pace: of the watch.
@@ -30,14 +29,14 @@ class Mirror(Generic[T]):
 
     def __init__(
         self,
-        client: KubernetesClient,
+        reader: Reader,
         collection: Collection,
         read: Callable[[Object], T],
         pace: WatchPace | None = None,
     ) -> None:
         self._read = read
         self._plural = collection.plural
-        self._watch = Watch(client, collection, self._take, pace)
+        self._watch = Watch(reader, collection, self._take, pace)
         self._lock = threading.Lock()  # of what follows
         self._known: dict[str, tuple[Object, T | None]] = {}
         self._listeners: tuple[Callable[[], None], ...] = ()

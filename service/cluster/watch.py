@@ -1,20 +1,19 @@
 """Keeps a copy of a collection current: lists it, watches it, and begins again when that ends.
 
-One thread a collection, owned by ``mirror.py``. While the API server is away the copy stays as it
+One thread a collection. While the API server is away the copy stays as it
 is, and the thread asks again with growing pauses; a revision that has become too old (410) only
 means to list anew. It writes nothing.
 """
 
-import json
 import logging
 import threading
 import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 
-from service.cluster.client import KubernetesClient, Object, Stream
-from service.cluster.collection import Collection
-from service.cluster.errors import ApiUnavailableError, ExpiredError, KubernetesError, of_status
+from service.cluster.collection import Collection, EventStream, Object, Reader
+from service.cluster.errors import ExpiredError, KubernetesError, UnreadableEventError
 from service.cluster.listing import Listing
 
 log = logging.getLogger(__name__)
@@ -34,7 +33,7 @@ class Watch:
     """A copy of a collection.
 
     Args:
-        client: the API server.
+        reader: of the API server.
         collection: what to copy.
         changed: called, in the watch's thread, with all objects after the first list and after
             every change.
@@ -43,12 +42,12 @@ class Watch:
 
     def __init__(
         self,
-        client: KubernetesClient,
+        reader: Reader,
         collection: Collection,
         changed: Callable[[tuple[Object, ...]], None],
         pace: WatchPace | None = None,
     ) -> None:
-        self._client = client
+        self._reader = reader
         self._collection = collection
         self._changed = changed
         self._pace = pace or WatchPace()
@@ -57,7 +56,7 @@ class Watch:
         self._listed = threading.Event()
         self._stop = threading.Event()
         self._untold = True
-        self._stream: Stream | None = None
+        self._stream: EventStream | None = None
         self._failures = 0
         self._thread = threading.Thread(
             target=self._run, name=f"watch {collection.plural}", daemon=True
@@ -101,6 +100,8 @@ class Watch:
             except ExpiredError:
                 self._listing.begin_again()
             except KubernetesError as error:
+                if isinstance(error, UnreadableEventError):
+                    self._listing.begin_again()  # rather than with half of it
                 self._failed(error)
                 continue
             except Exception:
@@ -127,11 +128,7 @@ class Watch:
         self._failures = 0
 
     def _list(self) -> None:
-        answer = self._client.call("GET", self._collection.path, query=self._collection.query)
-        try:
-            items, revision = answer["items"] or [], answer["metadata"]["resourceVersion"]
-        except (KeyError, TypeError) as error:
-            raise ApiUnavailableError(f"{self._collection.path} is no list: {error!r}") from error
+        items, revision = self._reader.list(self._collection)
         self._answered()
         with self._lock:
             changed = self._listing.replace(items, revision)
@@ -141,36 +138,28 @@ class Watch:
 
     def _follow(self) -> None:
         """Takes events until the server ends the watch."""
-        query = {
-            **self._collection.query,
-            "watch": "true",
-            "allowWatchBookmarks": "true",
-            "resourceVersion": self._listing.revision,
-            "timeoutSeconds": str(max(1, round(self._pace.watch_seconds))),
-        }
-        stream = self._client.stream(
-            self._collection.path, query=query, silence_seconds=self._pace.silence_seconds
+        stream = self._reader.watch(
+            self._collection,
+            self._listing.revision,
+            seconds=max(1, round(self._pace.watch_seconds)),
+            silence_seconds=self._pace.silence_seconds,
         )
         with self._lock:
             self._stream = stream
             if self._stop.is_set():
                 stream.close()
         self._answered()
-        for line in stream.lines():
-            self._take(line)
+        with closing(stream.events()) as events:
+            for kind, item in events:
+                self._take(kind, item)
 
-    def _take(self, line: bytes) -> None:
+    def _take(self, kind: str, item: Object) -> None:
         try:
-            event = json.loads(line)
-            kind, item = event["type"], event["object"]
-            if kind == "ERROR":
-                raise of_status(int(item.get("code", 500)), str(item.get("message", item)))
             with self._lock:
                 if self._listing.apply(kind, item):
                     self._tell()
-        except (ValueError, KeyError, TypeError) as error:
-            self._listing.begin_again()  # rather than with half of it
-            raise ApiUnavailableError(f"an event that can't be read: {error!r}") from error
+        except (KeyError, TypeError) as error:
+            raise UnreadableEventError(f"an event that can't be read: {error!r}") from error
 
     def _tell(self) -> None:
         self._untold = True

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from contracts.endpoint import ModelEndpoint
 from service import json_files
-from service.cluster import endpoints, place
+from service.cluster import access, endpoints
 from service.cluster.mirror import Mirror
 from service.json_files import Stamp
 
@@ -26,10 +26,10 @@ def opened(flag: str, environment: Mapping[str, str]) -> Callable[[], tuple[Mode
     Raises:
         AccessError: no API server is known, or how to sign in.
     """
-    if not place.in_cluster(flag):
+    if not access.in_cluster(flag):
         return EndpointFiles(Path(flag).expanduser().absolute())
-    found = place.opened(flag, environment)
-    mirror = Mirror(found.client, endpoints.collection(found.namespace), endpoints.read)
+    found = access.opened(flag, environment)
+    mirror = Mirror(found.client, endpoints.collection(found.name), endpoints.read)
     mirror.start()
     return mirror.values
 

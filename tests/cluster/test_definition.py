@@ -24,9 +24,8 @@ def api() -> Iterator[RealApi]:
 def create(api: RealApi, spec: dict[str, Any], name: str = "e") -> dict[str, Any]:
     """As it would be stored; nothing is."""
     item = {"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": name}, "spec": spec}
-    path = endpoints.collection(api.namespace).path
-    query = {"dryRun": "All", "fieldValidation": "Strict"}
-    return api.client.call("POST", path, item, query=query)
+    collection = endpoints.collection(api.namespace)
+    return api.client.create(collection, item, dry_run="All", field_validation="Strict")
 
 
 def read(item: dict[str, Any]) -> EndpointSpec:

@@ -35,7 +35,7 @@ async def test_it_follows_the_cluster_and_goes_on_without_its_api_server(
 ) -> None:
     one, two = lay_out(tmp_path, "1", "2")
     with fake_kubernetes() as fake:
-        monkeypatch.setenv("KUBECONFIG", str(write_kubeconfig(tmp_path, fake.access.server)))
+        monkeypatch.setenv("KUBECONFIG", str(write_kubeconfig(tmp_path, fake.server)))
         fake.write(PATH, resource(endpoint_of(one)))
         async with gateway_at(tmp_path, FLAG) as running, asyncio.timeout(120):
             assert await answered_by(running) == "1"

@@ -36,7 +36,7 @@ def store(fake: Fake) -> KubernetesEndpointStore:
 
 @pytest.fixture
 def config(fake: Fake, tmp_path: Path) -> Path:
-    return write_kubeconfig(tmp_path, fake.access.server)
+    return write_kubeconfig(tmp_path, fake.server)
 
 
 def run(config: Path, *words: str) -> Result:

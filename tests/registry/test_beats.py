@@ -11,7 +11,7 @@ from fake_kubernetes import NAMESPACE, fake_kubernetes
 from contracts.controller import ControllerBeat
 from registry.beats import Beats, FileBeats, Heart
 from registry.cluster_stores.beats import KubernetesBeats
-from service.cluster import beats as leases
+from service.cluster import leases
 
 
 def in_files(stack: ExitStack, folder: Path) -> Beats:
@@ -89,13 +89,13 @@ def test_a_folder_of_endpoints_that_is_away_does_not_come_back_empty(tmp_path: P
 def test_gateways_watch_the_lease_by_its_label() -> None:
     with fake_kubernetes() as fake:
         KubernetesBeats(fake.client(), NAMESPACE).put(sign(3, "one"))
-        collection = leases.collection(NAMESPACE)
-        answer = fake.client().call("GET", collection.path, query=collection.query)
-        (item,) = answer["items"]
-        assert leases.read(item) == sign(3, "one")
+        collection = leases.beats(NAMESPACE)
+        items, _ = fake.client().list(collection)
+        (item,) = items
+        assert leases.read_beat(item) == sign(3, "one")
         assert item["metadata"]["labels"] == {"headrace.dev/beat": "controller"}
         with pytest.raises(ValueError, match="JSON"):
-            leases.read({"metadata": {"name": "another"}})
+            leases.read_beat({"metadata": {"name": "another"}})
 
 
 async def test_the_first_sign_comes_with_the_first_pass_and_none_without() -> None:

@@ -88,7 +88,7 @@ def in_a_cluster_unwatched(stack: ExitStack, folder: Path) -> World:
 def in_a_real_cluster(stack: ExitStack, folder: Path) -> World:
     del folder
     api = stack.enter_context(real_api_server())
-    path = endpoints.collection(api.namespace)
+    collection = endpoints.collection(api.namespace)
 
     def opened() -> KubernetesEndpointStore:
         store = KubernetesEndpointStore(api.client, api.namespace)
@@ -100,12 +100,12 @@ def in_a_real_cluster(stack: ExitStack, folder: Path) -> World:
         """As far as a real one can be: what the schema can't say is wrong."""
         spec = {"model": "m", "serving": {"lengthBuckets": "short"}}
         try:
-            found = api.client.call("GET", path.one(name))
+            found = api.client.get(collection, name)
         except MissingError:
             item = {"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": name}}
-            api.client.call("POST", path.path, {**item, "spec": spec})
+            api.client.create(collection, {**item, "spec": spec})
         else:
-            api.client.call("PUT", path.one(name), {**found, "spec": spec})
+            api.client.replace(collection, name, {**found, "spec": spec})
 
     return World(opened, broken)
 

@@ -6,16 +6,20 @@ revisions that expire, merge patches, logs. It validates nothing and owns no con
 
 import copy
 import json
+import ssl
 import threading
 import urllib.parse
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
-from service.cluster.access import Access
-from service.cluster.client import KubernetesClient
+import kubernetes
+
+from gateway.state.pod_reader import PodReader
+from service.cluster.client import ClusterClient
 
 Object = dict[str, Any]
 NAMESPACE = "models"
@@ -48,8 +52,10 @@ class World:
     oldest: int = 0
     away: bool = False
     broken: int = 0  # watches begun before this many breaks have ended
+    said: list[tuple[int, bytes]] = field(default_factory=list)
     logs: dict[str, str] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)
+    signed_in: list[str] = field(default_factory=list)  # as, for each of the same
     watched_from: list[int] = field(default_factory=list)
     refusals: dict[str, Refused] = field(default_factory=dict)
 
@@ -80,12 +86,19 @@ class World:
 class Fake:
     """The server, as tests hold it."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, scheme: str) -> None:
         self.world = World()
-        self.access = Access(f"http://127.0.0.1:{port}", namespace=NAMESPACE)
+        self.port = port
+        self.server = f"{scheme}://127.0.0.1:{port}"
 
-    def client(self) -> KubernetesClient:
-        return KubernetesClient(self.access, timeout_seconds=5)
+    def client(self) -> ClusterClient:
+        """Through the official client."""
+        configuration = kubernetes.client.Configuration(host=self.server)
+        return ClusterClient(configuration, namespace=NAMESPACE)
+
+    def pod_reader(self) -> PodReader:
+        """As a gateway in a pod reads."""
+        return PodReader("127.0.0.1", self.port)
 
     def go_away(self) -> None:
         """Answers nothing from now on, and ends every watch."""
@@ -100,6 +113,13 @@ class Fake:
     def break_watches(self) -> None:
         with self.world.changed:
             self.world.broken += 1
+            self.world.changed.notify_all()
+
+    def say(self, line: bytes) -> None:
+        """Says a line in every watch, whatever it is."""
+        with self.world.changed:
+            self.world.number += 1
+            self.world.said.append((self.world.number, line))
             self.world.changed.notify_all()
 
     def expire(self) -> None:
@@ -166,6 +186,7 @@ class Handler(BaseHTTPRequestHandler):
         request = f"{self.command} {url.path}"
         with world.changed:
             world.asked.append(request)
+            world.signed_in.append(self.headers["Authorization"] or "")
             if world.away:
                 self.close_connection = True
                 return
@@ -179,7 +200,7 @@ class Handler(BaseHTTPRequestHandler):
             with world.changed:
                 answer = self._done(url.path, query, body)
         except Refused as refused:
-            answer = {"kind": "Status", "code": refused.status, "message": str(refused)}
+            answer = status_of(refused.status, str(refused))
             self._send(refused.status, json.dumps(answer).encode())
             return
         self._send(200, answer if isinstance(answer, bytes) else json.dumps(answer).encode())
@@ -210,6 +231,8 @@ class Handler(BaseHTTPRequestHandler):
         if self.command == "DELETE":
             return world.store(collection, copy.deepcopy(stored), "DELETED")
         if self.command == "PATCH":
+            if self.headers["Content-Type"] != "application/merge-patch+json":
+                raise Refused(415, "this patch is not supported")
             body = merged(stored, body)
         revision = body["metadata"].get("resourceVersion", stored["metadata"]["resourceVersion"])
         if revision != stored["metadata"]["resourceVersion"]:
@@ -245,6 +268,7 @@ class Handler(BaseHTTPRequestHandler):
             with world.changed:
                 world.await_more(seen, broken)
                 fresh = [event for event in world.events if event.number > seen]
+                said = [line for number, line in world.said if number > seen]
                 expired = world.oldest > seen
                 ended = expired or world.away or world.broken > broken
                 seen = world.number
@@ -253,15 +277,34 @@ class Handler(BaseHTTPRequestHandler):
             for event in fresh:
                 if event.collection == collection and selected(event.item, query):
                     self._chunk(event.kind, event.item)
+            for line in said:
+                self._line(line)
             if expired:
-                self._chunk("ERROR", {"code": 410, "message": "too old"})
+                self._chunk("ERROR", status_of(410, "too old resource version"))
+                continue
             self._chunk("BOOKMARK", {"metadata": {"resourceVersion": str(seen)}})
         self.close_connection = True
 
     def _chunk(self, kind: str, item: Object) -> None:
-        line = json.dumps({"type": kind, "object": item}).encode() + b"\n"
-        self.wfile.write(f"{len(line):x}\r\n".encode() + line + b"\r\n")
+        self._line(json.dumps({"type": kind, "object": item}).encode())
+
+    def _line(self, line: bytes) -> None:
+        """One of a watch, in a chunk of its own."""
+        self.wfile.write(f"{len(line) + 1:x}\r\n".encode() + line + b"\n\r\n")
         self.wfile.flush()
+
+
+def status_of(code: int, message: str) -> Object:
+    """What the API server answers, or says in a watch, in place of an object."""
+    return {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Failure",
+        "reason": "Expired" if code == 410 else "Unknown",
+        "message": message,
+        "code": code,
+    }
 
 
 def selected(item: Object, query: dict[str, str]) -> bool:
@@ -308,11 +351,18 @@ class Server(ThreadingHTTPServer):
 
 
 @contextmanager
-def fake_kubernetes() -> Iterator[Fake]:
-    """A server on a free port."""
+def fake_kubernetes(certificate: tuple[Path, Path] | None = None) -> Iterator[Fake]:
+    """A server on a free port; with a certificate and its key it speaks TLS."""
     handler = type("BoundHandler", (Handler,), {})
     server = Server(("127.0.0.1", 0), handler)
-    fake = handler.fake = Fake(server.server_address[1])  # type: ignore[attr-defined]
+    if certificate is not None:
+        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        tls.load_cert_chain(*certificate)
+        server.socket = tls.wrap_socket(
+            server.socket, server_side=True, do_handshake_on_connect=False
+        )
+    scheme = "https" if certificate else "http"
+    fake = handler.fake = Fake(server.server_address[1], scheme)  # type: ignore[attr-defined]
     thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
     thread.start()
     try:

@@ -6,71 +6,78 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from typing import Any
 
+import kubernetes
 import pytest
+from kubernetes.client import ApiException
 
 from headrace.crd import definition as crd
 from service.cluster import access
-from service.cluster.client import KubernetesClient
-from service.cluster.errors import ApiRefusedError, KubernetesError, MissingError
+from service.cluster.client import ClusterClient
+from service.cluster.errors import AccessError
 
-DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-DEFINITION = f"{DEFINITIONS}/{crd.PLURAL}.{crd.GROUP}"
+DEFINITIONS = ("apiextensions.k8s.io", "v1", "customresourcedefinitions")
+DEFINITION = f"{crd.PLURAL}.{crd.GROUP}"
 ESTABLISHED_SECONDS = 30.0
+CALL_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
 class RealApi:
-    client: KubernetesClient
+    client: ClusterClient
     namespace: str
 
 
 @contextmanager
 def real_api_server() -> Iterator[RealApi]:
     """A client and a namespace of its own; skips with a reason where there is no cluster."""
-    if not os.environ.get("KUBECONFIG"):
+    config = os.environ.get("KUBECONFIG")
+    if not config:
         pytest.skip("KUBECONFIG names no cluster")
-    client = KubernetesClient(access.found(os.environ), timeout_seconds=10)
     try:
-        client.call("GET", "/version")
-    except KubernetesError as error:
+        api = kubernetes.config.new_client_from_config(config)
+        kubernetes.client.VersionApi(api).get_code(_request_timeout=CALL_SECONDS)
+        client = access.connected(os.environ)
+    except (ApiException, kubernetes.config.ConfigException, AccessError, OSError) as error:
         pytest.skip(f"the cluster that KUBECONFIG names can't be used: {error}")
+    core, definitions = kubernetes.client.CoreV1Api(api), kubernetes.client.CustomObjectsApi(api)
     name = f"headrace-edges-{uuid.uuid4().hex[:8]}"
-    client.call(
-        "POST",
-        "/api/v1/namespaces",
-        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}},
-    )
+    core.create_namespace({"metadata": {"name": name}}, _request_timeout=CALL_SECONDS)
     try:
-        define(client)
+        define(definitions)
         yield RealApi(client, name)
     finally:
-        with suppress(MissingError):
-            client.call("DELETE", f"/api/v1/namespaces/{name}")
+        core.delete_namespace(name, _request_timeout=CALL_SECONDS)
+        api.close()
 
 
-def define(client: KubernetesClient) -> None:
+def define(api: Any) -> None:
     """Gives the cluster the definition as it is now."""
     wanted = crd.definition()
     try:
-        found = client.call("GET", DEFINITION)
-    except MissingError:
-        client.call("POST", DEFINITIONS, wanted)
+        found = api.get_cluster_custom_object(*DEFINITIONS, DEFINITION)
+    except ApiException as error:
+        if error.status != 404:
+            raise
+        api.create_cluster_custom_object(*DEFINITIONS, wanted)
     else:
         if found["spec"]["versions"][0]["schema"] != wanted["spec"]["versions"][0]["schema"]:
-            client.call("PUT", DEFINITION, {**found, "spec": wanted["spec"]})
+            changed = {**found, "spec": wanted["spec"]}
+            api.replace_cluster_custom_object(*DEFINITIONS, DEFINITION, changed)
     deadline = time.monotonic() + ESTABLISHED_SECONDS
-    while not _is_served(client):
+    while not _is_served(api):
         assert time.monotonic() < deadline, "the definition is not served in time"
         time.sleep(0.1)
 
 
-def _is_served(client: KubernetesClient) -> bool:
-    conditions = client.call("GET", DEFINITION).get("status", {}).get("conditions") or ()
+def _is_served(api: Any) -> bool:
+    found = api.get_cluster_custom_object(*DEFINITIONS, DEFINITION)
+    conditions = found.get("status", {}).get("conditions") or ()
     established = {each["type"]: each["status"] for each in conditions}.get("Established")
     if established != "True":
         return False
-    with suppress(ApiRefusedError):
-        client.call("GET", f"/apis/{crd.GROUP}/{crd.VERSION}/{crd.PLURAL}")
+    with suppress(ApiException):
+        api.list_cluster_custom_object(crd.GROUP, crd.VERSION, crd.PLURAL)
         return True
     return False

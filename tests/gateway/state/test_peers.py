@@ -9,16 +9,23 @@ from typing import Any
 import pytest
 from fake_kubernetes import NAMESPACE, fake_kubernetes
 
+from gateway.state.peers import (
+    LIVE_SECONDS,
+    SERVICE,
+    HeartbeatFolder,
+    ReadyPods,
+    follow,
+    peer_source,
+    ready_pods,
+    slices,
+)
 from gateway.admission.rate_limits import RateLimits
 from gateway.settings import Settings
 from gateway.state.cluster import ClusterSource
-from gateway.state.peers import LIVE_SECONDS, HeartbeatFolder, ReadyPods, follow, peer_source
-from service.cluster import slices
-from service.cluster.client import KubernetesClient
 from service.cluster.errors import AccessError
 from service.cluster.mirror import Mirror
 
-SLICES = slices.collection(NAMESPACE, "headrace-gateway")
+SLICES = slices(NAMESPACE, "headrace-gateway")
 
 
 class Clock:
@@ -93,7 +100,7 @@ async def test_a_gateway_that_stops_leaves_nothing_behind(tmp_path: Path) -> Non
 
 def slice_of(name: str, *pods: tuple[str, bool | None], service: str = "headrace-gateway") -> Any:
     return {
-        "metadata": {"name": name, "labels": {slices.LABEL: service}},
+        "metadata": {"name": name, "labels": {SERVICE: service}},
         "addressType": "IPv4",
         "endpoints": [
             {
@@ -111,7 +118,7 @@ async def test_ready_pods_of_the_service_are_counted_once_each() -> None:
         fake.write(SLICES.path, slice_of("v4", ("a", True), ("b", None), ("c", False)))
         fake.write(SLICES.path, slice_of("v6", ("a", True), ("b", True)))
         fake.write(SLICES.path, slice_of("other", ("x", True), service="mlflow"))
-        mirror = Mirror(KubernetesClient(fake.access), SLICES, slices.read)
+        mirror = Mirror(fake.pod_reader(), SLICES, ready_pods)
         async with (
             asyncio.timeout(60),
             aclosing(ReadyPods(ClusterSource(mirror)).watch()) as watch,
@@ -124,9 +131,9 @@ async def test_ready_pods_of_the_service_are_counted_once_each() -> None:
 
 
 def test_what_is_no_slice_is_said_to_be_none() -> None:
-    assert slices.read({"metadata": {"name": "empty"}, "endpoints": None}) == frozenset()
+    assert ready_pods({"metadata": {"name": "empty"}, "endpoints": None}) == frozenset()
     with pytest.raises(ValueError, match="no EndpointSlice"):
-        slices.read({"metadata": {"name": "odd"}, "endpoints": [{"addresses": []}]})
+        ready_pods({"metadata": {"name": "odd"}, "endpoints": [{"addresses": []}]})
 
 
 def test_a_place_in_a_cluster_needs_a_service() -> None:

@@ -86,7 +86,7 @@ def in_a_cluster(stack: ExitStack, folder: Path) -> World:
         return fake.come_back
 
     return World(
-        ClusterSource(Mirror(fake.client(), COLLECTION, endpoints.read, PACE)),
+        ClusterSource(Mirror(fake.pod_reader(), COLLECTION, endpoints.read, PACE)),
         write,
         lambda name: fake.remove(COLLECTION.path, name),
         outage,
@@ -149,7 +149,7 @@ async def test_an_outage_changes_nothing_and_what_came_meanwhile_is_told(world: 
 async def test_a_cluster_that_was_never_reached_tells_nothing() -> None:
     with fake_kubernetes() as fake:
         fake.go_away()
-        source = ClusterSource(Mirror(fake.client(), COLLECTION, endpoints.read, PACE))
+        source = ClusterSource(Mirror(fake.pod_reader(), COLLECTION, endpoints.read, PACE))
         async with aclosing(source.watch()) as states:
             waiting = asyncio.ensure_future(anext(states))
             while len(fake.world.asked) < 3:

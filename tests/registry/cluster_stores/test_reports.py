@@ -9,7 +9,7 @@ from fake_kubernetes import NAMESPACE, Fake, fake_kubernetes
 from contracts.loading import LoadedModel, LoaderReport
 from contracts.model import ModelRef
 from registry.cluster_stores.reports import KubernetesReports, Owner
-from service.cluster import reports as lease
+from service.cluster import leases
 from service.cluster.watch import WatchPace
 
 REPORT = LoaderReport(loader="triton-0", triton_grpc="10.0.0.1:8001", at=1.5, ready=True)
@@ -30,7 +30,7 @@ def test_a_lease_is_collected_with_its_pod_and_shows_signs_of_life(fake: Fake) -
     (found,) = fake.all("leases")
     assert found["metadata"]["ownerReferences"][0]["uid"] == "u1"
     assert found["spec"]["renewTime"] == "1970-01-01T00:00:01.000000Z"
-    assert found["metadata"]["labels"] == {lease.LABEL: lease.LABEL_VALUE}
+    assert found["metadata"]["labels"] == {leases.REPORT: leases.REPORT_LABEL}
 
 
 def test_a_new_pod_of_the_same_name_takes_the_lease_over(fake: Fake) -> None:
@@ -50,10 +50,10 @@ def test_copies_lie_beside_the_report_which_readers_of_earlier_releases_still_re
     reports.put(report)
     assert reports.get(REPORT.loader) == report
     (found,) = fake.all("leases")
-    told = json.loads(found["metadata"]["annotations"][lease.ANNOTATION])
+    told = json.loads(found["metadata"]["annotations"][leases.REPORT])
     assert [set(model) for model in told["loaded"]] == [{"ref", "costs"}] * 2
-    del found["metadata"]["annotations"][lease.INSTANCES]  # as a loader of an earlier release
-    assert [model.instances for model in lease.read(found).loaded] == [0, 0]
+    del found["metadata"]["annotations"][leases.INSTANCES]  # as a loader of an earlier release
+    assert [model.instances for model in leases.read_report(found).loaded] == [0, 0]
 
 
 def test_a_lease_that_was_collected_meanwhile_is_made_anew(fake: Fake) -> None:
@@ -76,7 +76,7 @@ def test_an_own_report_that_can_not_be_had_is_none(
 
 
 def test_leases_of_others_are_not_looked_at(fake: Fake) -> None:
-    path = lease.collection(NAMESPACE).path
+    path = leases.reports(NAMESPACE).path
     fake.write(path, {"metadata": {"name": "leader-election"}, "spec": {}})
     reports = of_pod(fake, "u1")
     reports.put(REPORT)

@@ -1,32 +1,51 @@
 """A process finds its API server by what it was given, or says what is missing."""
 
 import base64
-import ssl
+import datetime as dt
+import json
+import sys
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
+import certificates
 import pytest
 import yaml
+from fake_kubernetes import NAMESPACE, Fake, fake_kubernetes
 
-from service.cluster import access, place
-from service.cluster.errors import AccessError
+from gateway.state import cluster, pod_reader
+from gateway.state.pod_reader import PodReader
+from service.cluster import access, leases
+from service.cluster.client import ClusterClient
+from service.cluster.collection import Reader
+from service.cluster.errors import AccessError, ApiUnavailableError
 
-CERTIFICATE = ssl.get_default_verify_paths().cafile
+LEASES = leases.reports(NAMESPACE)
+Connected = Callable[..., Reader]
+
+BOTH = pytest.mark.parametrize("connected", [access.connected, pod_reader.connected])
 
 
-def account(folder: Path, authority: str) -> Path:
-    (folder / "ca.crt").write_text(authority)
-    (folder / "token").write_text("first\n")
+@pytest.fixture
+def fake(tmp_path: Path) -> Iterator[Fake]:
+    with fake_kubernetes(certificates.write(tmp_path, "the API server")) as server:
+        yield server
+
+
+@pytest.fixture
+def account(tmp_path: Path) -> Path:
+    """As the kubelet mounts it."""
+    folder = tmp_path / "account"
+    folder.mkdir()
+    (folder / "ca.crt").write_bytes((tmp_path / "tls.crt").read_bytes())
+    (folder / "token").write_text("first")
     (folder / "namespace").write_text("models")
     return folder
 
 
-@pytest.fixture
-def authority() -> str:
-    if CERTIFICATE is None or not Path(CERTIFICATE).exists():
-        pytest.skip("this machine has no file of certificates")
-    text = Path(CERTIFICATE).read_text(encoding="utf-8")
-    end = "-----END CERTIFICATE-----"
-    return text[: text.index(end) + len(end)] + "\n"
+def of_pod(fake: Fake) -> dict[str, str]:
+    return {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": str(fake.port)}
 
 
 def config(folder: Path, **changed: object) -> dict[str, str]:
@@ -42,70 +61,166 @@ def config(folder: Path, **changed: object) -> dict[str, str]:
     return {"KUBECONFIG": str(path)}
 
 
+def a_minute_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So long the official client keeps what it read of the account's token."""
+    later = dt.datetime.now() + dt.timedelta(seconds=61)  # noqa: DTZ005 - as there
+    fake_datetime = SimpleNamespace(now=lambda: later)
+    monkeypatch.setattr(
+        "kubernetes.config.incluster_config.datetime",
+        SimpleNamespace(datetime=fake_datetime, timedelta=dt.timedelta),
+    )
+
+
+def trusted(fake: Fake, folder: Path) -> list[dict[str, object]]:
+    """The cluster of the server, whose certificate the kubeconfig holds."""
+    data = base64.b64encode((folder / "tls.crt").read_bytes()).decode()
+    cluster = {"server": fake.server, "certificate-authority-data": data}
+    return [{"name": "k", "cluster": cluster}]
+
+
+@BOTH
 def test_a_pod_signs_in_by_its_service_account_and_a_renewed_token_counts(
-    tmp_path: Path, authority: str
+    fake: Fake, account: Path, monkeypatch: pytest.MonkeyPatch, connected: Connected
 ) -> None:
-    environment = {"KUBERNETES_SERVICE_HOST": "10.96.0.1", "KUBERNETES_SERVICE_PORT": "6443"}
-    found = access.found(environment, account=account(tmp_path, authority))
-    assert (found.server, found.namespace) == ("https://10.96.0.1:6443", "models")
-    assert found.authorization() == "Bearer first"
-    (tmp_path / "token").write_text("second")
-    assert found.authorization() == "Bearer second"
-    (tmp_path / "token").unlink()
-    with pytest.raises(AccessError, match="token"):
-        found.authorization()
+    found = connected(of_pod(fake), account=account)
+    assert found.list(LEASES) == ([], str(fake.world.number))
+    (account / "token").write_text("second")
+    a_minute_later(monkeypatch)
+    found.list(LEASES)
+    assert [said.lower() for said in fake.world.signed_in] == ["bearer first", "bearer second"]
 
 
-def test_an_address_of_ip_6_stands_in_brackets(tmp_path: Path, authority: str) -> None:
-    found = access.in_pod("fd00::1", "443", account(tmp_path, authority))
-    assert found.server == "https://[fd00::1]:443"
+@BOTH
+def test_a_watch_over_tls_ends_for_its_reader_when_it_is_closed(
+    fake: Fake, account: Path, connected: Connected
+) -> None:
+    stream = connected(of_pod(fake), account=account).watch(
+        LEASES, str(fake.world.number), seconds=60, silence_seconds=60
+    )
+    reading = threading.Event()
+    ended: list[str] = []
+
+    def read() -> None:
+        reading.set()
+        try:
+            ended.extend(kind for kind, _ in stream.events())
+        except ApiUnavailableError:
+            ended.append("broken")
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    reading.wait()
+    while reader.is_alive():
+        stream.close()
+        reader.join(0.1)
+    assert ended in ([], ["broken"])
 
 
-def test_a_pod_without_an_account_is_told_so(tmp_path: Path) -> None:
+@BOTH
+def test_who_is_not_who_the_account_says_is_not_spoken_to(
+    fake: Fake, account: Path, connected: Connected
+) -> None:
+    other = account / "other"
+    other.mkdir()
+    (account / "ca.crt").write_bytes(certificates.write(other, "another")[0].read_bytes())
+    with pytest.raises(ApiUnavailableError, match=r"(?i)certificate"):
+        connected(of_pod(fake), account=account).list(LEASES)
+    assert fake.world.asked == []
+
+
+@BOTH
+def test_a_pod_asks_its_own_api_server_past_every_proxy(
+    fake: Fake, account: Path, monkeypatch: pytest.MonkeyPatch, connected: Connected
+) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:1")
+    connected(of_pod(fake), account=account).list(LEASES)
+    assert fake.world.asked == [f"GET {LEASES.path}"]
+
+
+@BOTH
+def test_a_pod_without_an_account_is_told_so(tmp_path: Path, connected: Connected) -> None:
+    environment = {"KUBERNETES_SERVICE_HOST": "10.96.0.1", "KUBERNETES_SERVICE_PORT": "443"}
     with pytest.raises(AccessError, match="automountServiceAccountToken"):
-        access.found({"KUBERNETES_SERVICE_HOST": "10.96.0.1"}, account=tmp_path)
+        connected(environment, account=tmp_path)
 
 
-def test_a_kubeconfig_wins_over_the_pods_account(tmp_path: Path) -> None:
-    environment = {**config(tmp_path), "KUBERNETES_SERVICE_HOST": "10.96.0.1"}
-    found = access.found(environment)
-    assert (found.server, found.namespace) == ("http://10.0.0.1:6443", "default")
-    assert found.authorization() == "Bearer t"
+@BOTH
+def test_an_account_that_is_taken_away_is_an_error_that_says_so(
+    fake: Fake, account: Path, connected: Connected, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = connected(of_pod(fake), account=account)
+    (account / "token").unlink()
+    a_minute_later(monkeypatch)
+    with pytest.raises(AccessError, match="token"):
+        found.list(LEASES)
+
+
+def test_a_gateway_in_a_pod_has_a_reader_of_its_own_and_elsewhere_the_official_client(
+    fake: Fake, account: Path, tmp_path: Path
+) -> None:
+    inside = cluster.opened("kubernetes://", of_pod(fake), account=account)
+    assert isinstance(inside.reader, PodReader)
+    assert inside.name == "models"
+    outside = cluster.opened("kubernetes://a", {**of_pod(fake), **config(tmp_path)})
+    assert isinstance(outside.reader, ClusterClient)
+    assert outside.name == "a"
+
+
+def test_a_kubeconfig_wins_over_the_pods_account(fake: Fake, tmp_path: Path) -> None:
+    environment = {**config(tmp_path, clusters=trusted(fake, tmp_path)), **of_pod(fake)}
+    found = access.connected(environment)
+    found.list(LEASES)
+    assert found.namespace == "default"
+    assert fake.world.signed_in == ["Bearer t"]
 
 
 def test_without_any_it_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(AccessError, match="set KUBECONFIG"):
-        access.found({"HOME": str(tmp_path)})
+        access.connected({"HOME": str(tmp_path)})
 
 
 @pytest.mark.parametrize(
     ("changed", "why"),
     [
         ({"current-context": "other"}, "other"),
-        ({"users": []}, "no user is called u"),
-        ({"users": [{"name": "u", "user": {"exec": {"command": "aws"}}}]}, "by a program"),
-        ({"clusters": [{"name": "k", "cluster": {}}]}, "server"),
+        ({"clusters": []}, "k"),
     ],
 )
 def test_a_kubeconfig_that_can_not_be_used_says_why(
     tmp_path: Path, changed: dict[str, object], why: str
 ) -> None:
-    with pytest.raises(AccessError, match=why):
-        access.found(config(tmp_path, **changed))
+    with pytest.raises(AccessError, match=f"kubeconfig .* can't be used: .*{why}"):
+        access.connected(config(tmp_path, **changed))
 
 
-def test_certificates_may_be_in_the_kubeconfig(tmp_path: Path, authority: str) -> None:
-    data = base64.b64encode(authority.encode()).decode()
-    cluster = {"server": "https://10.0.0.1:6443", "certificate-authority-data": data}
-    found = access.found(config(tmp_path, clusters=[{"name": "k", "cluster": cluster}]))
-    assert found.tls is not None
-    assert found.tls.verify_mode is ssl.CERT_REQUIRED
-    assert len(found.tls.get_ca_certs()) == 1
+@pytest.mark.parametrize("said", ["", "a: [", "just words"])
+def test_what_is_no_kubeconfig_is_said_to_be_none(tmp_path: Path, said: str) -> None:
+    path = tmp_path / "config"
+    path.write_text(said)
+    with pytest.raises(AccessError, match="can't be used"):
+        access.connected({"KUBECONFIG": str(path)})
+    with pytest.raises(AccessError, match="can't be used"):
+        access.connected({"KUBECONFIG": str(tmp_path / "none")})
+
+
+def test_a_program_may_give_the_credentials(fake: Fake, tmp_path: Path) -> None:
+    version = "client.authentication.k8s.io/v1"
+    credentials = {"apiVersion": version, "kind": "ExecCredential", "status": {"token": "made"}}
+    program = tmp_path / "program.py"
+    program.write_text(f"print({json.dumps(json.dumps(credentials))})")
+    user = {
+        "exec": {"apiVersion": version, "command": sys.executable, "args": [str(program)]},
+    }
+    environment = config(
+        tmp_path, clusters=trusted(fake, tmp_path), users=[{"name": "u", "user": user}]
+    )
+    access.connected(environment).list(LEASES)
+    assert fake.world.signed_in == ["Bearer made"]
 
 
 def test_a_flag_names_a_namespace_or_a_folder(tmp_path: Path) -> None:
     environment = config(tmp_path)
-    assert place.in_cluster("kubernetes://models")
-    assert not place.in_cluster("/var/lib/endpoints")
-    assert place.opened("kubernetes://models", environment).namespace == "models"
-    assert place.opened("kubernetes://", environment).namespace == "default"
+    assert access.in_cluster("kubernetes://models")
+    assert not access.in_cluster("/var/lib/endpoints")
+    assert access.opened("kubernetes://models", environment).name == "models"
+    assert access.opened("kubernetes://", environment).name == "default"

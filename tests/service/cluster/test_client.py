@@ -1,20 +1,30 @@
-"""Every answer, and the lack of one, becomes a value or an error that says what happened."""
+"""Every answer, and the lack of one, becomes a value or an error that says what happened.
 
-from collections.abc import Iterator
+What reads is the official client or a gateway's own reader: the first tests hold both to the same.
+"""
 
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+
+import kubernetes
 import pytest
 from fake_kubernetes import NAMESPACE, Fake, fake_kubernetes
 
-from service.cluster.collection import Collection
+from gateway.state.pod_reader import PodReader
+from service.cluster.client import ClusterClient
+from service.cluster.collection import Collection, EventStream, Reader
 from service.cluster.errors import (
     ApiRefusedError,
     ApiUnavailableError,
     ConflictError,
     ExpiredError,
     MissingError,
+    UnreadableEventError,
 )
 
-PODS = Collection("v1", "pods", NAMESPACE, "app=a")
+LEASES = Collection("coordination.k8s.io/v1", "leases", NAMESPACE, "app=a")
+PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 
 
 @pytest.fixture
@@ -23,17 +33,22 @@ def fake() -> Iterator[Fake]:
         yield server
 
 
+@pytest.fixture(params=[Fake.client, Fake.pod_reader], ids=["official", "pod"])
+def reader(request: pytest.FixtureRequest, fake: Fake) -> Reader:
+    open_reader: Callable[[Fake], Reader] = request.param
+    return open_reader(fake)
+
+
 def test_a_collection_knows_its_paths() -> None:
-    assert PODS.path == "/api/v1/namespaces/models/pods"
-    assert PODS.one("p", "log") == "/api/v1/namespaces/models/pods/p/log"
-    assert PODS.query == {"labelSelector": "app=a"}
-    leases = Collection("coordination.k8s.io/v1", "leases", "n")
-    assert leases.path == "/apis/coordination.k8s.io/v1/namespaces/n/leases"
+    path = "/apis/coordination.k8s.io/v1/namespaces/models/leases"
+    assert LEASES.path == path
+    assert LEASES.one("l", "status") == f"{path}/l/status"
 
 
-@pytest.mark.parametrize(
+STATUSES = pytest.mark.parametrize(
     ("status", "kind"),
     [
+        (401, ApiRefusedError),
         (403, ApiRefusedError),
         (404, MissingError),
         (409, ConflictError),
@@ -44,29 +59,112 @@ def test_a_collection_knows_its_paths() -> None:
         (503, ApiUnavailableError),
     ],
 )
+
+
+@STATUSES
 def test_a_refusal_is_an_error_with_the_servers_own_words(
-    fake: Fake, status: int, kind: type[Exception]
+    fake: Fake, reader: Reader, status: int, kind: type[Exception]
 ) -> None:
-    fake.refuse(f"GET {PODS.path}", status, "because of this")
+    fake.refuse(f"GET {LEASES.path}", status, "because of this")
     with pytest.raises(kind, match="because of this"):
-        fake.client().call("GET", PODS.path)
+        reader.list(LEASES)
+    with pytest.raises(kind, match="because of this"):
+        watch(reader)
 
 
-def test_a_server_that_is_away_is_an_error_of_its_own(fake: Fake) -> None:
+def test_a_list_holds_what_was_asked_for_and_its_revision(fake: Fake, reader: Reader) -> None:
+    fake.write(LEASES.path, {"metadata": {"name": "l", "labels": {"app": "a"}}, "odd": {"n": 1}})
+    fake.write(LEASES.path, {"metadata": {"name": "other"}})
+    (found,), revision = reader.list(LEASES)
+    assert found["odd"] == {"n": 1}
+    assert revision == str(fake.world.number)
+
+
+def test_a_server_that_is_away_is_an_error_of_its_own(fake: Fake, reader: Reader) -> None:
     fake.go_away()
     with pytest.raises(ApiUnavailableError, match="does not answer"):
-        fake.client().call("GET", PODS.path)
+        reader.list(LEASES)
+
+
+def mute(port: int) -> dict[str, Reader]:
+    configuration = kubernetes.client.Configuration(host=f"http://127.0.0.1:{port}")
+    return {
+        "official": ClusterClient(configuration, timeout_seconds=0.1),
+        "pod": PodReader("127.0.0.1", port, timeout_seconds=0.1),
+    }
+
+
+@pytest.mark.parametrize("name", ["official", "pod"])
+def test_a_server_that_says_nothing_is_asked_once_and_given_up(name: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        reader = mute(server.getsockname()[1])[name]
+        with pytest.raises(ApiUnavailableError, match="does not answer"):
+            reader.list(LEASES)
+        with pytest.raises(ApiUnavailableError, match="does not answer"):
+            watch(reader, "7")
+        server.settimeout(0.05)
+        for _ in range(2):
+            server.accept()[0].close()
+        with pytest.raises(TimeoutError):
+            server.accept()
+
+
+def watch(reader: Reader, revision: str = "1", *, silence_seconds: float = 60) -> EventStream:
+    return reader.watch(LEASES, revision, seconds=60, silence_seconds=silence_seconds)
+
+
+def test_a_watch_that_stays_silent_breaks(fake: Fake, reader: Reader) -> None:
+    stream = watch(reader, str(fake.world.number), silence_seconds=0.05)
+    with pytest.raises(ApiUnavailableError):
+        list(stream.events())
+
+
+def test_a_watch_that_is_closed_before_it_is_read_ends(fake: Fake, reader: Reader) -> None:
+    stream = watch(reader, str(fake.world.number))
+    stream.close()
+    with suppress(ApiUnavailableError):
+        assert list(stream.events()) == []
+    stream.close()
+
+
+@pytest.mark.parametrize(
+    "line", [b"plain text", b"[1]", b'{"type": "ADDED"}', b'{"type": "ERROR", "object": 7}']
+)
+def test_an_event_that_can_not_be_read_is_said_to_be_so(
+    fake: Fake, reader: Reader, line: bytes
+) -> None:
+    stream = watch(reader, str(fake.world.number))
+    fake.say(line)
+    with pytest.raises(UnreadableEventError):
+        list(stream.events())
 
 
 def test_an_answer_that_is_no_object_is_no_answer(fake: Fake) -> None:
     fake.world.logs["p"] = "plain text"
-    assert fake.client().text(PODS.one("p", "log")) == "plain text"
+    client = fake.client()
+    assert client.text(client.core.read_namespaced_pod_log, "p", NAMESPACE) == "plain text"
     with pytest.raises(ApiUnavailableError, match="no JSON"):
-        fake.client().call("GET", PODS.one("p", "log"))
+        client.ask(client.core.read_namespaced_pod_log, "p", NAMESPACE)
 
 
-def test_a_stream_that_stays_silent_breaks(fake: Fake) -> None:
-    query = {"watch": "true", "resourceVersion": str(fake.world.number)}
-    stream = fake.client().stream(PODS.path, query=query, silence_seconds=0.05)
-    with pytest.raises(ApiUnavailableError, match="stream broke"):
-        list(stream.lines())
+def test_a_refusal_names_what_was_asked(fake: Fake) -> None:
+    fake.refuse(f"GET {LEASES.one('l')}", 403)
+    fake.refuse(f"GET {PODS}", 403)
+    client = fake.client()
+    with pytest.raises(ApiRefusedError, match=r"GET .*/leases/l: no"):
+        client.get(LEASES, "l")
+    with pytest.raises(ApiRefusedError, match="list_namespaced_pod: no"):
+        client.ask(client.core.list_namespaced_pod, NAMESPACE)
+
+
+def test_what_is_written_arrives_as_it_was_said(fake: Fake) -> None:
+    """The official client's models would refuse the field, and write the time otherwise."""
+    client = fake.client()
+    lease = {
+        "metadata": {"name": "l"},
+        "spec": {"renewTime": "1970-01-01T00:00:01.000000Z", "newer": {"than": ["it"]}},
+    }
+    client.create(LEASES, lease)
+    assert client.get(LEASES, "l")["spec"] == lease["spec"]
+    client.merge(LEASES, "l", {"spec": {"newer": None}})
+    assert client.get(LEASES, "l")["spec"] == {"renewTime": "1970-01-01T00:00:01.000000Z"}

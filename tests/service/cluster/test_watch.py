@@ -1,13 +1,13 @@
 """A copy stays current through every way in which watches end, and stays as it is in an outage."""
 
 import queue
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 from fake_kubernetes import NAMESPACE, Fake, fake_kubernetes
 
-from service.cluster.collection import Collection
+from service.cluster.collection import Collection, Reader
 from service.cluster.watch import Watch, WatchPace
 
 PACE = WatchPace(first_pause_seconds=0.01, longest_pause_seconds=0.05)
@@ -42,9 +42,16 @@ def told() -> Told:
     return Told()
 
 
+@pytest.fixture(params=[Fake.client, Fake.pod_reader], ids=["official", "pod"])
+def reader(request: pytest.FixtureRequest, fake: Fake) -> Reader:
+    """The contract of ``Reader``: the official client and a gateway's own pass the same tests."""
+    open_reader: Callable[[Fake], Reader] = request.param
+    return open_reader(fake)
+
+
 @pytest.fixture
-def watch(fake: Fake, told: Told) -> Iterator[Watch]:
-    made = Watch(fake.client(), LEASES, told, PACE)
+def watch(reader: Reader, told: Told) -> Iterator[Watch]:
+    made = Watch(reader, LEASES, told, PACE)
     yield made
     made.close()
 
@@ -170,7 +177,7 @@ def test_what_was_written_before_the_first_list_is_not_forgotten_by_an_older_lis
 
 
 def test_whoever_is_told_may_fail_and_is_told_again(
-    fake: Fake, caplog: pytest.LogCaptureFixture
+    fake: Fake, reader: Reader, caplog: pytest.LogCaptureFixture
 ) -> None:
     told = Told()
     faults = iter([None, ValueError("a bug of ours")])
@@ -181,7 +188,7 @@ def test_whoever_is_told_may_fail_and_is_told_again(
         told(items)
 
     write(fake, "a", 1)
-    watch = Watch(fake.client(), LEASES, failing, PACE)
+    watch = Watch(reader, LEASES, failing, PACE)
     watch.start()
     told.until((("a", 1),))
     write(fake, "a", 2)
@@ -190,12 +197,12 @@ def test_whoever_is_told_may_fail_and_is_told_again(
     assert "a bug of ours" in caplog.text
 
 
-def test_a_watch_can_be_closed_at_any_moment(fake: Fake, told: Told) -> None:
-    Watch(fake.client(), LEASES, told, PACE).close()
-    quick = Watch(fake.client(), LEASES, told, PACE)
+def test_a_watch_can_be_closed_at_any_moment(reader: Reader, told: Told) -> None:
+    Watch(reader, LEASES, told, PACE).close()
+    quick = Watch(reader, LEASES, told, PACE)
     quick.start()
     quick.close()
-    long = Watch(fake.client(), LEASES, told, PACE)
+    long = Watch(reader, LEASES, told, PACE)
     long.start()
     told.until(())
     long.close()

@@ -1,0 +1,72 @@
+"""How signs of life lie in a cluster: in annotations of Leases. Pure.
+
+A loader's report has a Lease of its own; the controller's sign of life has one for the namespace.
+"""
+
+import json
+
+from pydantic import TypeAdapter
+
+from contracts.controller import ControllerBeat
+from contracts.loading import LoaderReport
+from service.cluster.collection import Collection, Object
+
+VERSION = "coordination.k8s.io/v1"
+
+REPORT = "headrace.dev/report"  # a label of the Lease, and the annotation that holds the report
+REPORT_LABEL = "loader"
+REPORT_PREFIX = "headrace-loader-"
+# Beside the report, whose readers of earlier releases refuse it with a field that they don't know:
+# in an upgrade old gateways and new loaders run together.
+INSTANCES = "headrace.dev/instances"
+
+BEAT = "headrace.dev/beat"  # a label of the Lease, and the annotation that holds the sign
+BEAT_LABEL = "controller"
+BEAT_NAME = "headrace-controller"
+
+_INSTANCES: TypeAdapter[dict[str, int]] = TypeAdapter(dict[str, int])  # by package
+
+
+def reports(namespace: str) -> Collection:
+    """The Leases of a namespace that hold reports."""
+    return Collection(VERSION, "leases", namespace, f"{REPORT}={REPORT_LABEL}")
+
+
+def beats(namespace: str) -> Collection:
+    """The Leases of a namespace that hold the controller's sign of life; there is one at most."""
+    return Collection(VERSION, "leases", namespace, f"{BEAT}={BEAT_LABEL}")
+
+
+def written_report(report: LoaderReport) -> dict[str, str]:
+    """The annotations that hold a report."""
+    instances = {model.ref.package: model.instances for model in report.loaded}
+    return {
+        REPORT: report.model_dump_json(exclude={"loaded": {"__all__": {"instances"}}}),
+        INSTANCES: json.dumps(instances),
+    }
+
+
+def read_report(item: Object) -> LoaderReport:
+    """The report that a Lease holds.
+
+    Raises:
+        ValueError: it holds none.
+    """
+    annotations = item["metadata"].get("annotations") or {}
+    report = LoaderReport.model_validate_json(annotations.get(REPORT, ""))
+    instances = _INSTANCES.validate_json(annotations.get(INSTANCES, "{}"))
+    loaded = tuple(
+        model.model_copy(update={"instances": instances.get(model.ref.package, model.instances)})
+        for model in report.loaded
+    )
+    return report.model_copy(update={"loaded": loaded})
+
+
+def read_beat(item: Object) -> ControllerBeat:
+    """The controller's sign of life that a Lease holds.
+
+    Raises:
+        ValueError: it holds none.
+    """
+    annotations = item["metadata"].get("annotations") or {}
+    return ControllerBeat.model_validate_json(annotations.get(BEAT, ""))
