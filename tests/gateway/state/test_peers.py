@@ -9,6 +9,9 @@ from typing import Any
 import pytest
 from fake_kubernetes import NAMESPACE, fake_kubernetes
 
+from gateway.admission.rate_limits import RateLimits
+from gateway.settings import Settings
+from gateway.state.cluster import ClusterSource
 from gateway.state.peers import (
     LIVE_SECONDS,
     SERVICE,
@@ -19,9 +22,6 @@ from gateway.state.peers import (
     ready_pods,
     slices,
 )
-from gateway.admission.rate_limits import RateLimits
-from gateway.settings import Settings
-from gateway.state.cluster import ClusterSource
 from service.cluster.errors import AccessError
 from service.cluster.mirror import Mirror
 

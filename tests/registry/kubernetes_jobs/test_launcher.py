@@ -97,7 +97,7 @@ async def test_a_new_controller_finds_the_job_that_the_one_before_started(fake: 
 
 
 async def test_a_pod_that_never_starts_is_given_up_with_the_clusters_words(fake: Fake) -> None:
-    house = House(fake, stuck_seconds=0.05)
+    house = House(fake, stuck_seconds=0.5)
     waiting = {"reason": "ImagePullBackOff", "message": "no such image"}
     house.pod("Pending", containerStatuses=[{"state": {"waiting": waiting}}])
     result = await house.start()

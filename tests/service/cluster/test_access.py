@@ -3,6 +3,7 @@
 import base64
 import datetime as dt
 import json
+import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -164,6 +165,12 @@ def test_a_gateway_in_a_pod_has_a_reader_of_its_own_and_elsewhere_the_official_c
     outside = cluster.opened("kubernetes://a", {**of_pod(fake), **config(tmp_path)})
     assert isinstance(outside.reader, ClusterClient)
     assert outside.name == "a"
+
+
+@pytest.mark.slow
+def test_a_gateway_does_not_pay_for_the_official_client() -> None:
+    said = "import gateway.main, sys; sys.exit('kubernetes' in sys.modules)"
+    assert subprocess.run([sys.executable, "-P", "-c", said], check=False).returncode == 0
 
 
 def test_a_kubeconfig_wins_over_the_pods_account(fake: Fake, tmp_path: Path) -> None:
