@@ -108,7 +108,7 @@ class RateLimitedError(GatewayError):
 
 
 class OverloadedError(GatewayError):
-    """No room, or no hope of answering before the deadline; come back later."""
+    """No room, or no answer possible before the deadline; come back later."""
 
     status, code = HTTPStatus.SERVICE_UNAVAILABLE, "overloaded"
 

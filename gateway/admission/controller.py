@@ -263,7 +263,7 @@ class AdmissionController:
             context.force(version)
         if wait_seconds > _LONGEST_WAIT_SECONDS:
             raise OverloadedError(
-                "This gateway has more to do than it can.", retry_after_seconds=1.0
+                "More requests wait than this gateway can begin in time.", retry_after_seconds=1.0
             )
         self._check_open()
         self._budget.check_arrival(endpoint, ahead, view.max_tokens_in_flight)

@@ -1,13 +1,12 @@
 """API keys: who calls, and which endpoints they may ask.
 
-The fronts ask ``KeyRing`` before anything else; ``headrace keys create`` uses ``issue`` and
-``append``. Keys lie in a file, one JSON object a line, hashed: the file alone opens nothing. The
-file is read again when it changes; one that can't be read changes nothing. A key itself is never
-stored, logged or shown after it was made.
+Keys lie in a file, one JSON object a line, and only as hashes: whoever reads the file gets no key.
+The file is read again when it changes. While it can't be read, the keys that were read last stay in
+force. A key itself is never stored, never logged, and shown once, when it is made.
 
-Keys are hashed with plain SHA-256. A slow hash (scrypt, bcrypt) protects secrets that people can
-think of; these are 256 random bits, which nobody guesses at any speed, and a slow hash on every
-request would let anybody exhaust the gateway with wrong keys.
+Keys are hashed with plain SHA-256. A slow hash (scrypt, bcrypt) protects secrets that people think
+up; these are 256 random bits, which nobody guesses at any speed, and a slow hash on every request
+would let anybody exhaust the gateway with wrong keys.
 """
 
 import hashlib
@@ -136,7 +135,7 @@ class KeyRing:
         self._by_digest: dict[str, KeyRecord] = {}
         self._by_name: dict[str, KeyRecord] = {}
         self._stamp: tuple[int, int, int] | None = None
-        self._said: str | None = None
+        self._reason: str | None = None
         self._next_look = clock()
         self._refresh()
 
@@ -148,7 +147,7 @@ class KeyRing:
     @property
     def broken(self) -> bool:
         """Whether the file can't be read now, so that older keys, or none, are in force."""
-        return self._said is not None
+        return self._reason is not None
 
     def __len__(self) -> int:
         """Keys in force."""
@@ -157,8 +156,8 @@ class KeyRing:
     def authorise(self, presented: str | None, endpoint: str) -> str | None:
         """The caller's name, None where keys are off.
 
-        A key is looked up by its hash, whose bytes nobody can choose: the time that takes tells
-        nothing about the keys there are.
+        A key is looked up by its hash, whose bytes nobody can choose, so that the time of a look-up
+        tells nothing about the keys in force.
 
         Raises:
             UnauthenticatedError: no key, or an unknown one.
@@ -197,14 +196,14 @@ class KeyRing:
             records = parse(self._path.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             self._stamp = None
-            if str(error) != self._said:
-                self._said = str(error)
+            if str(error) != self._reason:
+                self._reason = str(error)
                 log.error(
                     "the key file can't be read, keys stay as they were",
-                    extra={"file": str(self._path), "reason": self._said},
+                    extra={"file": str(self._path), "reason": self._reason},
                 )
             return
-        self._stamp, self._said = stamp, None
+        self._stamp, self._reason = stamp, None
         self._by_digest = {record.sha256: record for record in records}
         self._by_name = {record.name: record for record in records}
         log.info("keys read", extra={"file": str(self._path), "keys": len(records)})

@@ -1,9 +1,8 @@
-"""Requests a second: token buckets, each gateway's a share of the limit.
+"""Requests a second: token buckets, of which each gateway fills its share.
 
 A key's own limit is one bucket over all endpoints; an endpoint's limit for each key is one bucket
-for each (key, endpoint). Several gateways share a limit in equal parts, by how many there are
-(``peers.py``). ``handler.py`` asks as it admits a request. Pure: the time is passed in. It waits
-for nothing and never holds more than a fixed number of buckets.
+for each (key, endpoint). Several gateways share a limit in equal parts. Pure: the time is passed
+in. It waits for nothing and never holds more than a fixed number of buckets.
 """
 
 from collections import OrderedDict
@@ -18,11 +17,11 @@ _ALL_ENDPOINTS = ""  # no endpoint has this name
 
 
 @dataclass(slots=True)
-class _Bucket:
-    """In the form of GCRA: of a bucket only the time at which it will be full again."""
+class _TokenBucket:
+    """In the form of GCRA, which keeps of a bucket only the time at which it will be full again."""
 
     full_at: float
-    sent_away: bool = False  # since it last let a request in
+    sent_away: bool = False  # whether a caller was sent elsewhere since a request was let in
 
 
 class RateLimits:
@@ -34,7 +33,7 @@ class RateLimits:
     Args:
         own_limit: a caller's own requests a second, over all endpoints, which go in place of the
             endpoints' limits; None where the key sets none.
-        max_buckets: beyond it the bucket not asked for longest is forgotten, that is: full.
+        max_buckets: beyond it the bucket that was used longest ago is dropped, and counts as full.
     """
 
     def __init__(
@@ -46,7 +45,7 @@ class RateLimits:
         self._own_limit = own_limit
         self._max_buckets = max_buckets
         self._gateways = 1
-        self._buckets: OrderedDict[tuple[str | None, str], _Bucket] = OrderedDict()
+        self._buckets: OrderedDict[tuple[str | None, str], _TokenBucket] = OrderedDict()
 
     @property
     def gateways(self) -> int:
@@ -60,7 +59,7 @@ class RateLimits:
     def check(
         self, caller: str | None, endpoint: str, per_second: float | None, now: float
     ) -> None:
-        """Counts a request, unless it is one too many: a refused one costs its caller nothing.
+        """Counts a request, or refuses it; a refused one is not counted.
 
         Args:
             caller: name of the API key, None without keys.
@@ -69,7 +68,7 @@ class RateLimits:
             now: seconds of any clock that only goes forward.
 
         Raises:
-            RateLimitedError: says when the next request will be taken here.
+            RateLimitedError: says when this gateway will take the next request.
         """
         own = self._own_limit(caller) if self._own_limit is not None and caller else None
         limit = per_second if own is None else own
@@ -82,13 +81,14 @@ class RateLimits:
         excess = full_at - now - max(BURST_SECONDS, 1.0 / share)
         if excess > 1e-9 and bucket is not None:  # sums of 1/share are not exact
             raise self._refused(bucket, limit, excess)
-        self._buckets[key] = _Bucket(full_at)
+        self._buckets[key] = _TokenBucket(full_at)
         self._buckets.move_to_end(key)
         if len(self._buckets) > self._max_buckets:
             self._buckets.popitem(last=False)
 
-    def _refused(self, bucket: _Bucket, limit: float, excess: float) -> RateLimitedError:
-        # Once for each request that was let in: a flood must not make a connection for each no.
+    def _refused(self, bucket: _TokenBucket, limit: float, excess: float) -> RateLimitedError:
+        # Once after each request that was let in: in a flood, a connection for each refusal would
+        # cost more than the refusals.
         elsewhere = self._gateways > 1 and not bucket.sent_away
         bucket.sent_away = bucket.sent_away or elsewhere
         shared = f" in equal parts over {self._gateways} gateways" if self._gateways > 1 else ""

@@ -1,6 +1,5 @@
-"""A call's texts into a version's tokens: at once where they are short, in a thread where not.
+"""Encodes a call's texts into a version's tokens: short ones at once, long ones in a thread.
 
-The handler asks for every call, and an attempt whose version has another tokeniser than the first.
 It never keeps a text.
 """
 
@@ -14,8 +13,8 @@ from gateway.packages import ServedModel
 from preprocess.encoder import Encoded
 from preprocess.errors import InvalidTextError
 
-# Characters of a request above which tokenising leaves the event loop: below, the way to a thread
-# and back costs more than it spares the others.
+# Characters of a request above which tokenising leaves the event loop. For fewer, the way to a
+# thread and back costs more time than the other requests gain.
 INLINE_CHARACTERS = 8_192
 _MOST_THREADED_CHARACTERS = 32 * 1024 * 1024  # that wait for the thread or are in it
 
@@ -54,8 +53,8 @@ class Encoding:
 
         Raises:
             InvalidInputError: a text that no tokeniser can read.
-            OverloadedError: too much of it waits already.
-            DeadlineExceededError: it did not get done in time.
+            OverloadedError: too many characters wait already.
+            DeadlineExceededError: it was not done in time.
         """
         characters = sum(map(len, call.texts)) + sum(map(len, call.pairs or ()))
         if self._characters + characters > _MOST_THREADED_CHARACTERS:
@@ -65,7 +64,7 @@ class Encoding:
         start = monotonic()
         self._characters += characters
         work = self._threads.submit(model.encoder.encode, call.texts, call.pairs)
-        # Counted until the thread is done with it, not until the caller has lost patience.
+        # Counted until the thread is done with it, even if the caller does not wait so long.
         loop = asyncio.get_running_loop()
         work.add_done_callback(lambda _: loop.call_soon_threadsafe(self._thread_done, characters))
         try:

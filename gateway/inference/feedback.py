@@ -1,9 +1,9 @@
 """The truth about answers, told later: receipts and labels in, feedback records out.
 
-``dialects/feedback.py`` asks. Records go the way of events: through the bounded buffer to Kafka, or
-into the counted losses. Nothing is stored here but a bounded memory of what was told already, so
-that a caller who repeats itself to one gateway is counted once; to two gateways, or after a
-restart, it is counted twice.
+Records go the way of events: through the bounded buffer to Kafka, or into the counted losses. All
+that is stored here is a bounded memory of the labels that were told already. So a label that is
+sent twice to one gateway is counted once; sent to two gateways, or again after a restart, it is
+counted twice.
 """
 
 from collections import OrderedDict

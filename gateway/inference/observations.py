@@ -1,9 +1,9 @@
 """Users' own preprocessing, and the statistics that it observes.
 
 A package that is installed beside the gateway names a class under the entry point group
-``headrace.preprocessors``; the entry point's name is the endpoint that it is for. ``main.py`` finds
-them at start, the handler asks for every call of such an endpoint; others pay one look-up. A hook
-that fails is counted and said once: its request goes on with the texts as they came.
+``headrace.preprocessors``; the entry point's name is the endpoint that it is for. They are found at
+the start of the process. An endpoint without one costs a look-up for each call. A hook that fails
+is counted, and logged once for each kind of error; its request goes on with the texts as they came.
 
 Hooks run on the event loop, between a request's arrival and its tokenising. They must be quick, and
 never wait.
@@ -87,7 +87,7 @@ class Hooks:
     def __init__(self, by_endpoint: Mapping[str, Preprocessor], metrics: HookMetrics) -> None:
         self._by_endpoint = dict(by_endpoint)
         self._metrics = metrics
-        self._said: set[tuple[str, str]] = set()
+        self._logged: set[tuple[str, str]] = set()
 
     def run(self, call: Call) -> Call:
         """The call as its endpoint's hook leaves it: other texts, observations beside them."""
@@ -101,8 +101,8 @@ class Hooks:
             texts = call.texts
             reason = type(error).__name__
             self._metrics.hook_failed(call.endpoint, reason)
-            if (call.endpoint, reason) not in self._said:
-                self._said.add((call.endpoint, reason))
+            if (call.endpoint, reason) not in self._logged:
+                self._logged.add((call.endpoint, reason))
                 log.exception("a preprocessor failed", extra={"endpoint": call.endpoint})
         return msgspec.structs.replace(call, texts=texts, observed=state.observed or None)
 
@@ -118,7 +118,7 @@ def _checked(texts: Sequence[str] | None, came: list[str]) -> list[str]:
 
 
 def find_hooks(metrics: HookMetrics, found: Iterable[EntryPoint] | None = None) -> Hooks | None:
-    """The hooks that are installed, None where there are none; a broken one is said and left out.
+    """The hooks that are installed, None where there are none; a broken one is logged and left out.
 
     Args:
         metrics: counts failures.

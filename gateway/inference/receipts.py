@@ -1,8 +1,8 @@
 """Receipts: what an answer was, signed, so that feedback days later needs nothing kept here.
 
-``attempts.py`` issues one with each answer, ``feedback.py`` reads what comes back. A receipt is
-opaque to callers and no secret: it holds which version said what of a request, never a text nor a
-key. Its one purpose is that nobody can tell us the truth about an answer that was never given.
+Each answer carries one, and feedback on the answer sends it back. A receipt is opaque to callers
+and no secret: it holds which version answered what to a request, never a text nor a key. The
+signature keeps out feedback on answers that were never given.
 
 Form: base64url without padding of ``payload + first 16 bytes of HMAC-SHA256(key, payload)``; the
 payload is the number of this form in one byte, then msgpack of ``Receipt``.

@@ -1,8 +1,7 @@
 """The routing table: for each endpoint, which version answers which caller.
 
-``reconcile.py`` builds a table from endpoint objects and the packages at hand and swaps it in
-whole. Tables never change once built. A version that can't be served yet
-does not push out one that can.
+A table is built from endpoint objects and the packages at hand, and swapped in whole. Tables never
+change once built. A version that can't be served yet does not replace one that can.
 
 During a rollout the candidate's callers are the first interval of the hash space, and stable's the
 rest; after promotion the new version keeps that interval and grows, and the version before it, the

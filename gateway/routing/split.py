@@ -1,8 +1,8 @@
 """Which arm a caller gets: ordered half-open intervals of one 64-bit hash.
 
-``routing.py`` builds a ``Split`` for each endpoint. The choice depends on nothing but the salt and
-the caller's key, so that every gateway makes the same one; a weight that grows moves one boundary
-and only adds callers. It never draws at random and never sees an API key.
+The choice depends on the salt and the caller's key alone, so that every gateway makes the same one.
+A weight that grows moves one boundary and only adds callers. Nothing is drawn at random, and no API
+key is seen here.
 """
 
 from bisect import bisect_right

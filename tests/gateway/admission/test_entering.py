@@ -1,4 +1,4 @@
-"""Every dialect goes through the request scheduler: in rotation, refused where it is too long."""
+"""Every dialect goes through the request scheduler: in rotation, and no wait is too long."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine

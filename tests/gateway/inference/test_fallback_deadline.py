@@ -1,4 +1,4 @@
-"""What a version on trial fails at, another one makes good: its caller is answered, it is told."""
+"""Where a version on trial fails, the one that stands in answers; both attempts are recorded."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""The truth about an answer becomes one record a text, told twice or not."""
+"""Each label of an answer becomes one record, and one that is sent twice no second one."""
 
 import pytest
 from gateway_world import MemoryRecorder, call_of, endpoint_of

@@ -1,4 +1,4 @@
-"""Users' own preprocessing: it changes texts and observes, and its failure is nobody's error."""
+"""Users' own preprocessing: it changes texts and observes, and fails no request."""
 
 import math
 from collections.abc import Sequence

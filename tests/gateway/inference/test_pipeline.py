@@ -1,4 +1,4 @@
-"""One request's way: each ends in one answer or one error, recorded once, whatever happens."""
+"""Each request ends in one answer or one error and is recorded once, whatever happens."""
 
 import asyncio
 from http import HTTPStatus
@@ -121,7 +121,7 @@ async def test_more_tokens_than_may_be_in_flight_are_refused_at_once() -> None:
     assert sorted(world.statuses) == [200, 503]
 
 
-async def test_a_queue_without_hope_is_refused_at_once() -> None:
+async def test_a_request_that_its_queue_would_make_too_late_is_refused_at_once() -> None:
     engine = ObedientEngine(held=asyncio.Event())
     async with world_of(endpoint_of(ONE.ref), engine) as world:
         batcher = world.endpoints.serving.batchers[ONE.ref.package]

@@ -1,4 +1,4 @@
-"""A receipt says what was answered, to us alone, and nobody else can make one."""
+"""A receipt says what was answered, and only gateways with the key can make one."""
 
 import stat
 from pathlib import Path

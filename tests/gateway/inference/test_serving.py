@@ -1,4 +1,4 @@
-"""What is served is told as it is now: ready or not, there or not, or not read yet."""
+"""Endpoints are described as they are now: ready or not, unknown, or not read yet."""
 
 import pytest
 from gateway_world import endpoint_of
