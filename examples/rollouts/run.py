@@ -33,7 +33,7 @@ TEXTS = HERE.parent / "sentiment" / "texts"
 ENDPOINT = "sentiment-rollouts"
 HEADRACE = str(Path(sys.executable).with_name("headrace"))
 ENDS = ("Settled", "RolledBack", "Rejected", "Reverted", "Superseded")
-NO_ROOM = "503: This gateway has more to do than it can."
+NO_ROOM = "503: More requests wait than this gateway can begin in time."
 POLL_SECONDS = 1.0
 
 console = Console()
