@@ -20,7 +20,6 @@ from starlette.exceptions import HTTPException
 from starlette.types import Receive, Scope, Send
 
 from gateway.admission.early_refusals import EarlyRefusals
-from gateway.dialects.described import operations
 from gateway.dialects.feedback import FeedbackRoute
 from gateway.dialects.front import Front
 from gateway.dialects.huggingface import HuggingFace
@@ -29,7 +28,6 @@ from gateway.dialects.listing import Listing
 from gateway.dialects.oip_http import OpenInferenceHttp
 from gateway.dialects.openai import OpenAI
 from gateway.dialects.operations import Operations
-from gateway.dialects.schemas import schemas
 from gateway.errors import (
     CLIENT_GONE_STATUS,
     GatewayError,
@@ -42,9 +40,9 @@ from gateway.http.errors import ClientGoneError
 from gateway.http.json_body import encode
 from gateway.http.limits import HttpLimits
 from gateway.http.messages import Reply, Request
-from gateway.http.openapi import document, page
-from gateway.http.replies import error_reply, headers_of
-from gateway.http.router import ErrorForm, Route, Router
+from gateway.http.openapi import Described, document, page
+from gateway.http.replies import ErrorForm, error_reply, headers_of
+from gateway.http.router import Route, Router
 from gateway.http.server import BODY_TIMEOUT, CLIENT_GONE
 from gateway.inference.feedback import FeedbackDesk
 from gateway.request_context import RequestContext, new_request_id
@@ -53,17 +51,27 @@ log = logging.getLogger(__name__)
 
 
 class Application(fastapi.FastAPI):
-    """The application. ``described`` is its OpenAPI document, which FastAPI gives out as its own.
+    """The application.
 
     FastAPI's pages of documentation load scripts from another host, so ``/docs`` is ours.
     """
 
-    def __init__(self, routes: list[Route], front: Front, described: dict[str, Any]) -> None:
-        super().__init__(docs_url=None, redoc_url=None, openapi_url=None)
+    def __init__(self, routes: list[Route], front: Front, version: str) -> None:
+        super().__init__(
+            title="Headrace gateway",
+            version=version,
+            docs_url=None,
+            redoc_url=None,
+            openapi_url=None,
+        )
         self._paths = Router(routes)
         self._admission = front.admission
         self._metrics = front.metrics
-        self._described = described
+        self.described = [
+            Described(route.method, route.pattern, route.errors, route.operation)
+            for route in routes
+            if route.operation is not None
+        ]
         self.early_refusals = EarlyRefusals(self._paths, front.admission, front.metrics)
         for route in routes:
             self.add_api_route(
@@ -72,8 +80,15 @@ class Application(fastapi.FastAPI):
         self.add_exception_handler(HTTPException, self._no_such_route)
 
     def openapi(self) -> dict[str, Any]:
-        """The OpenAPI document."""
-        return self._described
+        """The OpenAPI document of all routes but those that refuse whatever is sent."""
+        if self.openapi_schema is None:
+            self.openapi_schema = document(self.described, title=self.title, version=self.version)
+        return self.openapi_schema
+
+    @functools.cached_property
+    def documentation(self) -> tuple[bytes, bytes]:
+        """The document as JSON and as a page."""
+        return encode(self.openapi()), page(self.openapi()).encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """ASGI's entry: predictions go to their handler at once, all else through FastAPI."""
@@ -162,7 +177,7 @@ def create_app(
     """The application over a front; None for ``feedback`` switches feedback off."""
     bodies = BodyReader(limits or HttpLimits())
     version = package_version("headrace")
-    described, as_json, as_page = _described(version)
+    operations = Operations(front)
     dialects = (
         HuggingFace(front, bodies),
         OpenInferenceHttp(front, bodies, version),
@@ -170,14 +185,9 @@ def create_app(
         OpenAI(front, bodies),
         FeedbackRoute(front, bodies, feedback),
         Listing(front),
-        Operations(front, as_json, as_page),
+        operations,
     )
     routes = [route for dialect in dialects for route in dialect.routes()]
-    return Application(routes, front, described)
-
-
-@functools.cache
-def _described(version: str) -> tuple[dict[str, Any], bytes, bytes]:
-    """What the gateway speaks: as OpenAPI, the same encoded, and as a page."""
-    described = document(operations(), schemas(), title="Headrace gateway", version=version)
-    return described, encode(described), page(described).encode()
+    app = Application(routes, front, version)
+    operations.describe(lambda: app.documentation)
+    return app

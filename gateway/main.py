@@ -144,6 +144,7 @@ class Gateway:
             body_seconds=settings.body_seconds,
         )
         app = create_app(front, limits, desk)
+        _ = app.documentation  # made now: it would hold up the requests beside its first reader
         self._tls = open_tls(settings)
         config = uvicorn.Config(
             app,

@@ -10,12 +10,15 @@ from http import HTTPStatus
 from typing import Annotated
 
 import msgspec
+from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
+from gateway.dialects.described import ASKING, READ_ERRORS
 from gateway.dialects.front import Front
 from gateway.errors import InvalidInputError, UnsupportedError
 from gateway.http.body import BodyReader
 from gateway.http.json_body import decode, encode
 from gateway.http.messages import Reply, Request
+from gateway.http.openapi import Operation
 from gateway.http.router import Route
 from gateway.inference.feedback import FeedbackDesk
 from gateway.inference.receipts import MOST_CHARACTERS
@@ -31,6 +34,40 @@ class FeedbackRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     label: str | msgspec.UnsetType = msgspec.UNSET
 
 
+class FeedbackCounts(TypedDict):
+    """What became of the labels, each counted once."""
+
+    accepted: int
+    repeated: int
+    unknown: int
+
+
+_OPERATION = Operation(
+    "Feedback",
+    "Tell the true labels of an answer",
+    FeedbackCounts,
+    request=FeedbackRequest,
+    description=(
+        "With the receipt that came with the answer in x-headrace-receipt. One label a text, null "
+        "where it is not known; repeated says how many had been told before. Off (501) without a "
+        "--receipt-key-file."
+    ),
+    examples={
+        "one text": {"receipt": "AZmpc2VudGltZW50...", "label": "positive"},
+        "as a list": {"receipt": "AZmpc2VudGltZW50...", "labels": ["positive"]},
+    },
+    parameters=ASKING,
+    errors=(
+        *READ_ERRORS,
+        HTTPStatus.REQUEST_TIMEOUT,
+        HTTPStatus.GONE,
+        HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+        HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+        HTTPStatus.UNPROCESSABLE_ENTITY,
+        HTTPStatus.NOT_IMPLEMENTED,
+    ),
+    success=HTTPStatus.ACCEPTED,
+)
 _QUEUE = "/feedback"  # where it waits for its turn; no endpoint has such a name
 _decoder = msgspec.json.Decoder(FeedbackRequest)
 
@@ -51,7 +88,7 @@ class FeedbackRoute:
 
     def routes(self) -> list[Route]:
         """What the application serves here."""
-        return [Route("POST", "/feedback", self.take, "feedback")]
+        return [Route("POST", "/feedback", self.take, "feedback", _OPERATION)]
 
     async def take(self, request: Request) -> Reply:
         """Takes labels.
@@ -68,7 +105,7 @@ class FeedbackRoute:
         self._front.admission.authorise(request.context, receipt.endpoint)
         view = self._front.endpoints.describe(receipt.endpoint)
         taken = desk.take(receipt, _labels(body), view.labels, now)
-        counts = {
+        counts: FeedbackCounts = {
             "accepted": taken.accepted,
             "repeated": taken.repeated,
             "unknown": taken.unknown,

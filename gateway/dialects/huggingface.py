@@ -13,10 +13,13 @@ For text embedding: one text ``[0.1, ...]``, many a list of vectors. A text is a
 from typing import Annotated, Any, Literal
 
 import msgspec
+from pydantic import Field
+from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
 from contracts.tasks import Task
 from gateway.calls import Answer, EndpointView
 from gateway.dialects.answers import answer_headers, best
+from gateway.dialects.described import predicting
 from gateway.dialects.front import Front
 from gateway.dialects.pairs import TextOrPair, Texts, query
 from gateway.errors import InvalidInputError
@@ -43,6 +46,26 @@ class HuggingFaceRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     options: dict[str, Any] = {}
 
 
+class LabelScore(TypedDict):
+    """A class and its probability."""
+
+    label: str
+    score: float
+
+
+HuggingFaceResponse = Annotated[
+    list[LabelScore] | list[list[LabelScore]] | list[float] | list[list[float]],
+    Field(description="By task, and by whether one text was sent or a list."),
+]
+
+_PATH = "/endpoints/{endpoint}"
+_EXAMPLES = {
+    "one text": {"inputs": "A film that stays with you."},
+    "many texts, all labels": {"inputs": ["Dull.", "Great."], "parameters": {"top_k": None}},
+    "a pair": {"inputs": {"text": "Is it good?", "text_pair": "It is."}},
+}
+_PREDICT = predicting(_PATH, "Hugging Face", HuggingFaceRequest, HuggingFaceResponse, _EXAMPLES)
+
 _decoder = msgspec.json.Decoder(HuggingFaceRequest)
 
 
@@ -55,7 +78,7 @@ class HuggingFace:
 
     def routes(self) -> list[Route]:
         """What the application serves for this dialect."""
-        return [Route("POST", "/endpoints/{endpoint}", self.predict, "huggingface", predicts=True)]
+        return [Route("POST", _PATH, self.predict, "huggingface", _PREDICT, predicts=True)]
 
     async def predict(self, request: Request) -> Reply:
         """Answers texts."""
@@ -89,15 +112,20 @@ def check_parameters(parameters: HuggingFaceParameters, view: EndpointView) -> N
         )
 
 
-def render(answer: Answer, *, one: bool, top_k: int | msgspec.UnsetType | None) -> object:
+def render(
+    answer: Answer, *, one: bool, top_k: int | msgspec.UnsetType | None
+) -> HuggingFaceResponse:
     """The pipeline's result for an answer, ready for JSON."""
     if answer.task is Task.TEXT_EMBEDDING:
-        vectors = answer.values.tolist()
+        vectors: list[list[float]] = answer.values.tolist()
         return vectors[0] if one else vectors
     if top_k is msgspec.UNSET:
-        pairs = zip(*best(answer), strict=True)
-        return [{"label": label, "score": score} for label, score in pairs]
-    ranked = [
+        labels, scores = best(answer)
+        found: list[LabelScore] = [
+            {"label": label, "score": score} for label, score in zip(labels, scores, strict=True)
+        ]
+        return found
+    ranked: list[list[LabelScore]] = [
         [{"label": label, "score": score} for label, score in row]
         for row in heads.top_k(answer.values, answer.labels, top_k)
     ]

@@ -6,11 +6,15 @@ An instance is a string or ``{"text", "text_pair"}``. The prediction of each is 
 hold the fields of both.
 """
 
+from typing import Literal
+
 import msgspec
+from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
 from contracts.tasks import Task
 from gateway.calls import Answer, EndpointView
 from gateway.dialects.answers import answer_headers, best
+from gateway.dialects.described import predicting, reading
 from gateway.dialects.front import Front
 from gateway.dialects.listing import allowed_views
 from gateway.dialects.pairs import Texts, query
@@ -26,6 +30,51 @@ class KServeRequest(msgspec.Struct, frozen=True):
     instances: Texts
 
 
+class LabelScores(TypedDict):
+    """The best class of a text, and the probability of each."""
+
+    label: str
+    score: float
+    scores: dict[str, float]
+
+
+class KServeResponse(TypedDict):
+    """One prediction a text: its classes, or its vector."""
+
+    predictions: list[LabelScores | list[float]]
+
+
+class OpenAIModel(TypedDict):
+    """An endpoint as OpenAI's clients read a model."""
+
+    id: str
+    object: Literal["model"]
+    created: int
+    owned_by: str
+
+
+class Models(TypedDict):
+    """All endpoints, for KServe's clients by name and for OpenAI's as models."""
+
+    models: list[str]
+    object: Literal["list"]
+    data: list[OpenAIModel]
+
+
+class Model(OpenAIModel):
+    """One endpoint, for the clients of both."""
+
+    name: str
+    ready: bool
+
+
+_PREDICT = "/v1/models/{endpoint}:predict"
+_MODELS, _MODEL = "/v1/models", "/v1/models/{endpoint}"
+_EXAMPLES = {"two texts": {"instances": ["Dull.", "Great."]}}
+_PREDICTS = predicting(_PREDICT, "KServe v1", KServeRequest, KServeResponse, _EXAMPLES)
+_ALL = reading(_MODELS, "OpenAI", "All endpoints, for OpenAI's and KServe's clients", Models)
+_ONE = reading(_MODEL, "OpenAI", "One endpoint", Model, unready=True)
+
 _decoder = msgspec.json.Decoder(KServeRequest)
 
 
@@ -39,11 +88,9 @@ class KServeV1:
     def routes(self) -> list[Route]:
         """What the application serves for this dialect."""
         return [
-            Route(
-                "POST", "/v1/models/{endpoint}:predict", self.predict, "kserve_v1", predicts=True
-            ),
-            Route("GET", "/v1/models", self.models, "kserve_v1"),
-            Route("GET", "/v1/models/{endpoint}", self.model, "kserve_v1"),
+            Route("POST", _PREDICT, self.predict, "kserve_v1", _PREDICTS, predicts=True),
+            Route("GET", _MODELS, self.models, "kserve_v1", _ALL),
+            Route("GET", _MODEL, self.model, "kserve_v1", _ONE),
         ]
 
     async def predict(self, request: Request) -> Reply:
@@ -53,12 +100,13 @@ class KServeV1:
         body = decode(_decoder, await self._bodies.read(request))
         texts = query("instances", body.instances)
         answer = await self._front.predict(context, view, caller, texts)
-        return Reply(encode({"predictions": predictions(answer)}), headers=answer_headers(answer))
+        result: KServeResponse = {"predictions": predictions(answer)}
+        return Reply(encode(result), headers=answer_headers(answer))
 
     async def models(self, request: Request) -> Reply:
         """All endpoints that the caller may ask, for KServe's clients and for OpenAI's."""
         views = allowed_views(self._front, request.context)
-        listing = {
+        listing: Models = {
             "models": [view.name for view in views],
             "object": "list",
             "data": [_model(view) for view in views],
@@ -68,11 +116,11 @@ class KServeV1:
     async def model(self, request: Request) -> Reply:
         """One endpoint: 200 while it answers, else 503."""
         view, _ = self._front.admission.identify(request.context, request.params["endpoint"])
-        body = encode({"name": view.name, "ready": view.ready, **_model(view)})
-        return Reply(body, status=200 if view.ready else 503)
+        model: Model = {"name": view.name, "ready": view.ready, **_model(view)}
+        return Reply(encode(model), status=200 if view.ready else 503)
 
 
-def predictions(answer: Answer) -> list[object]:
+def predictions(answer: Answer) -> list[LabelScores | list[float]]:
     """One object or vector a text, ready for JSON."""
     rows = answer.values.tolist()
     if answer.task is Task.TEXT_EMBEDDING:
@@ -84,6 +132,6 @@ def predictions(answer: Answer) -> list[object]:
     ]
 
 
-def _model(view: EndpointView) -> dict[str, object]:
+def _model(view: EndpointView) -> OpenAIModel:
     """An endpoint as OpenAI's clients read a model; when it was made is not known here."""
     return {"id": view.name, "object": "model", "created": 0, "owned_by": "headrace"}

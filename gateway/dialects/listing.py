@@ -1,6 +1,13 @@
 """``GET /endpoints`` and ``/endpoints/{endpoint}``: what this gateway serves, and to whom."""
 
+from typing import Annotated
+
+from pydantic import Field
+from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
+
+from contracts.tasks import Task
 from gateway.calls import EndpointView
+from gateway.dialects.described import reading
 from gateway.dialects.front import Front
 from gateway.dialects.oip import versions
 from gateway.errors import ForbiddenError, UnknownEndpointError
@@ -8,6 +15,32 @@ from gateway.http.json_body import encode
 from gateway.http.messages import Reply, Request
 from gateway.http.router import Route
 from gateway.request_context import RequestContext
+
+
+class Endpoint(TypedDict):
+    """What a caller may know of an endpoint."""
+
+    name: str
+    task: Task
+    ready: bool
+    versions: Annotated[list[str], Field(description="stable first")]
+    labels: list[str]
+    dimension: Annotated[int | None, Field(description="of a vector")]
+    max_tokens: Annotated[int, Field(description="of a text; longer ones are cut")]
+    max_texts: Annotated[int, Field(description="of a request")]
+    timeout_seconds: float
+    metadata: dict[str, str]
+
+
+class Endpoints(TypedDict):
+    """All endpoints that the caller's key is for."""
+
+    endpoints: list[Endpoint]
+
+
+_ALL, _ONE = "/endpoints", "/endpoints/{endpoint}"
+_READ_ALL = reading(_ALL, "Endpoints", "All endpoints", Endpoints)
+_READ_ONE = reading(_ONE, "Endpoints", "One endpoint", Endpoint)
 
 
 class Listing:
@@ -19,14 +52,15 @@ class Listing:
     def routes(self) -> list[Route]:
         """What the application serves here."""
         return [
-            Route("GET", "/endpoints", self.all, "listing"),
-            Route("GET", "/endpoints/{endpoint}", self.one, "listing"),
+            Route("GET", _ALL, self.all, "listing", _READ_ALL),
+            Route("GET", _ONE, self.one, "listing", _READ_ONE),
         ]
 
     async def all(self, request: Request) -> Reply:
         """Every endpoint that the caller's key is for."""
         views = allowed_views(self._front, request.context)
-        return Reply(encode({"endpoints": [_describe(view) for view in views]}))
+        listing: Endpoints = {"endpoints": [_describe(view) for view in views]}
+        return Reply(encode(listing))
 
     async def one(self, request: Request) -> Reply:
         """One endpoint."""
@@ -50,7 +84,7 @@ def allowed_views(front: Front, context: RequestContext) -> list[EndpointView]:
     return views
 
 
-def _describe(view: EndpointView) -> dict[str, object]:
+def _describe(view: EndpointView) -> Endpoint:
     return {
         "name": view.name,
         "task": view.task,

@@ -5,22 +5,32 @@ and with the binary tensor data extension. What Triton offers and Headrace does 
 the model repository's control, statistics, tracing, logging) is answered by a sentence.
 """
 
-from typing import Annotated, Any
+from collections.abc import Sequence
+from typing import (
+    Annotated,
+    Any,
+    NotRequired,  # pydantic reads no other before Python 3.12
+)
 
 import msgspec
 import numpy as np
+from typing_extensions import TypedDict
 
 from contracts.tasks import TEXT, TEXT_PAIR
 from contracts.tensors import Datatype
 from gateway.calls import Answer, EndpointView, Query
 from gateway.dialects import oip, oip_binary
 from gateway.dialects.answers import answer_headers, truncated_texts
+from gateway.dialects.described import BOUNDS, predicting, probing, reading
 from gateway.dialects.front import Front
+from gateway.dialects.operations import Live
 from gateway.errors import BadRequestError, InvalidInputError, UnsupportedError
 from gateway.http.body import BodyReader
 from gateway.http.json_body import decode, encode
 from gateway.http.messages import BINARY, Handler, Reply, Request
-from gateway.http.router import ErrorForm, Route
+from gateway.http.openapi import Operation
+from gateway.http.replies import ErrorForm
+from gateway.http.router import Route
 
 _HEADER_LENGTH = b"inference-header-content-length"
 _UNSUPPORTED = {
@@ -56,6 +66,29 @@ def _one_of(*values: str) -> msgspec.Meta:
 
 
 _Size = Annotated[int, msgspec.Meta(ge=1)]
+# For the documentation as well: these are read as anything, to be refused with a better sentence.
+_TEXT_OR_ROW = msgspec.Meta(
+    extra_json_schema={
+        "anyOf": [
+            {"type": "string"},
+            {"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": 1},
+        ]
+    }
+)
+_ARRAY = msgspec.Meta(extra_json_schema={"type": "array"})
+_INFER_PARAMETERS = msgspec.Meta(
+    extra_json_schema={
+        "properties": {
+            "timeout": {
+                "type": ["integer", "null"],
+                "minimum": 0,
+                "maximum": 600_000_000,
+                "description": "microseconds; 0 for the endpoint's own",
+            },
+            "binary_data_output": {"type": "boolean"},
+        }
+    }
+)
 
 
 class InputTensor(msgspec.Struct, frozen=True):
@@ -65,7 +98,7 @@ class InputTensor(msgspec.Struct, frozen=True):
     shape: Annotated[list[_Size], msgspec.Meta(min_length=1, max_length=2)]
     datatype: Annotated[str, _one_of(Datatype.BYTES)]
     parameters: dict[str, Any] = {}
-    data: list[Any] | None = None
+    data: Annotated[list[Annotated[Any, _TEXT_OR_ROW]] | None, _ARRAY] = None
 
 
 class RequestedOutput(msgspec.Struct, frozen=True):
@@ -80,9 +113,51 @@ class InferRequest(msgspec.Struct, frozen=True):
 
     inputs: Annotated[list[InputTensor], msgspec.Meta(min_length=1, max_length=2)]
     id: str = ""
-    parameters: dict[str, Any] = {}
+    parameters: Annotated[dict[str, Any], _INFER_PARAMETERS] = {}
     outputs: list[RequestedOutput] = []
 
+
+class Tensor(TypedDict):
+    """One output; ``data`` is missing where it follows as bytes."""
+
+    name: str
+    datatype: str
+    shape: Sequence[int]
+    data: NotRequired[list[Any]]
+    parameters: NotRequired[dict[str, Any]]
+
+
+class InferResponse(TypedDict):
+    """The outputs for all texts; ``parameters.truncated`` says which were cut."""
+
+    model_name: str
+    model_version: str
+    outputs: list[Tensor]
+    id: NotRequired[str]
+    parameters: NotRequired[dict[str, Any]]
+
+
+class Ready(TypedDict):
+    """Whether this gateway should get traffic."""
+
+    ready: bool
+
+
+class ModelReady(TypedDict):
+    """Whether an endpoint answers."""
+
+    name: str
+    ready: bool
+
+
+_TAG = "Open Inference Protocol"
+_INFER_DESCRIPTION = (
+    f"{BOUNDS} The binary tensor data extension is offered both ways, as Triton has it "
+    "(Inference-Header-Content-Length); such bodies and answers are application/octet-stream."
+)
+_EXAMPLES = {
+    "one text": {"inputs": [{"name": TEXT, "shape": [1], "datatype": "BYTES", "data": ["A film."]}]}
+}
 
 _decoder = msgspec.json.Decoder(InferRequest)
 
@@ -101,18 +176,43 @@ class OpenInferenceHttp:
         """What the application serves for this dialect."""
         model = "/v2/models/{endpoint}"
         served = [
-            _route("GET", "/v2", self.server_metadata),
-            _route("GET", "/v2/health/live", self.live),
-            _route("GET", "/v2/health/ready", self.ready),
+            _route(
+                "GET",
+                "/v2",
+                self.server_metadata,
+                probing(_TAG, "Name, version and extensions", dict[str, Any]),
+            ),
+            _route("GET", "/v2/health/live", self.live, probing(_TAG, "Alive", Live)),
+            _route(
+                "GET",
+                "/v2/health/ready",
+                self.ready,
+                probing(_TAG, "Ready for traffic", Ready, unready=True),
+            ),
         ]
         for base in (model, f"{model}/versions/{{version}}"):
-            served += [
-                _route("POST", f"{base}/infer", self.infer, predicts=True),
-                _route("GET", base, self.model_metadata),
-                _route("GET", f"{base}/ready", self.model_ready),
-                _route("GET", f"{base}/config", self.model_config),
-            ]
+            served += self._of_model(base)
         return served + [_refusal(*key, what) for key, what in _UNSUPPORTED.items()]
+
+    def _of_model(self, path: str) -> list[Route]:
+        infer = predicting(
+            path,
+            _TAG,
+            InferRequest,
+            InferResponse,
+            _EXAMPLES,
+            description=_INFER_DESCRIPTION,
+            binary=True,
+        )
+        metadata = reading(path, _TAG, "Inputs, outputs and versions", dict[str, Any])
+        ready = reading(path, _TAG, "Ready", ModelReady, unready=True)
+        config = reading(path, _TAG, "Triton's model configuration", dict[str, Any])
+        return [
+            _route("POST", f"{path}/infer", self.infer, infer, predicts=True),
+            _route("GET", path, self.model_metadata, metadata),
+            _route("GET", f"{path}/ready", self.model_ready, ready),
+            _route("GET", f"{path}/config", self.model_config, config),
+        ]
 
     async def infer(self, request: Request) -> Reply:
         """Answers texts."""
@@ -138,12 +238,13 @@ class OpenInferenceHttp:
 
     async def live(self, _: Request) -> Reply:
         """The process answers."""
-        return Reply(encode({"live": True}))
+        alive: Live = {"live": True}
+        return Reply(encode(alive))
 
     async def ready(self, _: Request) -> Reply:
         """Whether this gateway should get traffic: 200 or 503."""
-        ready = self._front.endpoints.ready
-        return Reply(encode({"ready": ready}), status=200 if ready else 503)
+        ready: Ready = {"ready": self._front.endpoints.ready}
+        return Reply(encode(ready), status=200 if ready["ready"] else 503)
 
     async def model_metadata(self, request: Request) -> Reply:
         """Inputs, outputs, versions and labels."""
@@ -153,8 +254,8 @@ class OpenInferenceHttp:
     async def model_ready(self, request: Request) -> Reply:
         """Whether the endpoint answers: 200 or 503."""
         view = self._view(request)
-        body = encode({"name": view.name, "ready": view.ready})
-        return Reply(body, status=200 if view.ready else 503)
+        ready: ModelReady = {"name": view.name, "ready": view.ready}
+        return Reply(encode(ready), status=200 if view.ready else 503)
 
     async def model_config(self, request: Request) -> Reply:
         """The configuration as Triton would tell it."""
@@ -166,8 +267,15 @@ class OpenInferenceHttp:
         return view
 
 
-def _route(method: str, pattern: str, handle: Handler, *, predicts: bool = False) -> Route:
-    return Route(method, pattern, handle, "oip_http", ErrorForm.SENTENCE, predicts)
+def _route(
+    method: str,
+    pattern: str,
+    handle: Handler,
+    operation: Operation | None = None,
+    *,
+    predicts: bool = False,
+) -> Route:
+    return Route(method, pattern, handle, "oip_http", operation, ErrorForm.SENTENCE, predicts)
 
 
 def _refusal(method: str, pattern: str, what: str) -> Route:
@@ -259,16 +367,17 @@ def _flag(parameters: dict[str, Any], name: str, *, default: bool) -> bool:
 def _render(
     answer: Answer, view: EndpointView, body: InferRequest, binary: _BinaryOutputs
 ) -> Reply:
-    described: list[dict[str, object]] = []
+    described: list[Tensor] = []
     blobs: list[bytes] = []
     for tensor in oip.outputs(answer, list(binary.wanted)):
-        one = {"name": tensor.name, "datatype": tensor.datatype, "shape": tensor.shape}
+        one: Tensor = {"name": tensor.name, "datatype": tensor.datatype, "shape": tensor.shape}
         if tensor.name in binary:
             blobs.append(oip_binary.pack(tensor))
-            described.append({**one, "parameters": {"binary_data_size": len(blobs[-1])}})
+            one["parameters"] = {"binary_data_size": len(blobs[-1])}
         else:
-            described.append({**one, "data": _json_data(tensor)})
-    result: dict[str, object] = {
+            one["data"] = _json_data(tensor)
+        described.append(one)
+    result: InferResponse = {
         "model_name": view.name,
         "model_version": answer.ref.version,
         "outputs": described,

@@ -10,10 +10,12 @@ from typing import Annotated, Literal
 
 import msgspec
 import numpy as np
+from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
 from contracts.tasks import Task
 from gateway.calls import Answer, EndpointView, Query
 from gateway.dialects.answers import answer_headers
+from gateway.dialects.described import predicting
 from gateway.dialects.front import Front
 from gateway.errors import InvalidInputError
 from gateway.http.body import BodyReader
@@ -21,15 +23,52 @@ from gateway.http.json_body import decode, encode
 from gateway.http.messages import Reply, Request
 from gateway.http.router import Route
 
+# Tokens are read only to be refused with a sentence, so the document names texts alone.
+_TextOrTokens = Annotated[str | int | list[int], msgspec.Meta(extra_json_schema={"type": "string"})]
+
 
 class EmbeddingsRequest(msgspec.Struct, frozen=True):
     """The request; other fields, ``user`` among them, have no meaning here."""
 
     model: str
-    # Tokens are read only to be refused with a sentence.
-    input: str | Annotated[list[str | int | list[int]], msgspec.Meta(min_length=1)]
+    input: str | Annotated[list[_TextOrTokens], msgspec.Meta(min_length=1)]
     encoding_format: Literal["float", "base64"] | None = None
     dimensions: Annotated[int, msgspec.Meta(ge=1)] | None = None
+
+
+class Embedding(TypedDict):
+    """The vector of one text; base64 of little-endian float32 where that was asked for."""
+
+    object: Literal["embedding"]
+    index: int
+    embedding: list[float] | str
+
+
+class Usage(TypedDict):
+    """Tokens of all texts."""
+
+    prompt_tokens: int
+    total_tokens: int
+
+
+class EmbeddingsResponse(TypedDict):
+    """A vector for each text, in their order."""
+
+    object: Literal["list"]
+    data: list[Embedding]
+    model: str
+    usage: Usage
+
+
+_PATH = "/v1/embeddings"
+_EMBED = predicting(
+    _PATH,
+    "OpenAI",
+    EmbeddingsRequest,
+    EmbeddingsResponse,
+    {"one text": {"model": "minilm", "input": "A film."}},
+    summary="Embed texts",
+)
 
 
 class _Name(msgspec.Struct, frozen=True):
@@ -54,9 +93,10 @@ class OpenAI:
         return [
             Route(
                 "POST",
-                "/v1/embeddings",
+                _PATH,
                 self.embeddings,
                 "openai",
+                _EMBED,
                 predicts=True,
                 endpoint_in=endpoint_in,
             )
@@ -115,9 +155,9 @@ def check(body: EmbeddingsRequest, view: EndpointView) -> None:
         )
 
 
-def render(answer: Answer, model: str, *, base64_vectors: bool) -> dict[str, object]:
+def render(answer: Answer, model: str, *, base64_vectors: bool) -> EmbeddingsResponse:
     """The list of embeddings, ready for JSON; base64 is of little-endian float32."""
-    vectors: list[object] = (
+    vectors: list[list[float] | str] = (
         [base64.b64encode(row.astype("<f4").tobytes()).decode() for row in answer.values]
         if base64_vectors
         else answer.values.astype(np.float64).tolist()

@@ -1,8 +1,9 @@
-"""The OpenAPI document of the HTTP front, and the same as a page for people.
+"""What a route says of itself, and the OpenAPI document and the page that are made of it.
 
-``gateway.dialects.described`` says what each route takes and gives; here that becomes OpenAPI 3.1.
-Pure functions, called once at start. The page needs no script and nothing from another host, so it
-is there on a machine without a network too.
+Each dialect's routes carry an ``Operation``. FastAPI's own generator makes the document of them:
+requests come from the structs that read them, answers from the types that their handlers return.
+It takes a tenth of a second, once. The page needs no script and nothing from another host, so that
+it can be read on a machine without a network.
 """
 
 import html
@@ -10,158 +11,139 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import Any
+from typing import Any, NamedTuple
 
-from gateway.http.router import ErrorForm
+import msgspec
+from fastapi.openapi.utils import get_openapi
+from fastapi.responses import JSONResponse, Response
+from fastapi.routing import APIRoute
+
+from gateway.http.replies import ERRORS, ErrorForm
 
 Schema = dict[str, Any]
+_REF = "#/components/schemas/{name}"
 
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One method of one path.
+    """What the document says of a route beside its method and path.
 
-    ``examples`` are request bodies by name, each a valid one. ``errors`` are the statuses beside
-    the success that a caller may see. ``parameters`` are OpenAPI's, the path's included.
+    ``request`` is the struct that reads the body, ``examples`` are valid bodies by name.
+    ``response`` is the type of the answer. ``errors`` are the statuses beside the success that a
+    caller may see. ``parameters`` are OpenAPI's, the path's included. ``unready``: the same body
+    may come with 503, for a probe's "no" is an answer and no error.
     """
 
-    method: str
-    path: str
     tag: str
     summary: str
-    response: Schema
+    response: object
     description: str = ""
-    request: Schema | None = None
+    request: type[msgspec.Struct] | None = None
     examples: Mapping[str, object] = field(default_factory=dict)
     parameters: Sequence[Schema] = ()
     headers: Mapping[str, Schema] = field(default_factory=dict)
     errors: Sequence[HTTPStatus] = ()
-    # The same body with 503: a probe's "no" is an answer, not an error.
     unready: bool = False
-    content_types: Sequence[str] = ("application/json",)
-    form: ErrorForm = ErrorForm.OBJECT
+    binary: bool = False  # the answer may be bytes too
+    response_class: type[Response] = JSONResponse
     success: HTTPStatus = HTTPStatus.OK
     open_to_all: bool = False
 
 
-_ERROR_DETAIL: Schema = {
-    "code": {"type": "string", "description": "stable, for programs"},
-    "request_id": {"type": "string", "description": "as in x-request-id and in the log"},
-}
-_ERRORS: dict[ErrorForm, tuple[str, Schema]] = {
-    ErrorForm.OBJECT: (
-        "Error",
-        {
-            "type": "object",
-            "required": ["error"],
-            "properties": {
-                "error": {
-                    "type": "object",
-                    "required": ["code", "message", "request_id"],
-                    "properties": {
-                        "message": {"type": "string", "description": "a sentence for people"},
-                        **_ERROR_DETAIL,
-                    },
-                }
-            },
-        },
-    ),
-    ErrorForm.SENTENCE: (
-        "OpenInferenceError",
-        {
-            "type": "object",
-            "required": ["error", "code", "request_id"],
-            "properties": {
-                "error": {"type": "string", "description": "a sentence for people"},
-                **_ERROR_DETAIL,
-            },
-        },
-    ),
-}
-_BYTES = "application/octet-stream"
 _REQUEST_ID = {"x-request-id": {"schema": {"type": "string"}, "required": True}}
 _RETRY_AFTER = {"retry-after": {"schema": {"type": "integer"}, "description": "seconds"}}
 
 
-def document(
-    operations: Sequence[Operation], schemas: Mapping[str, Schema], *, title: str, version: str
-) -> dict[str, Any]:
-    """The whole document; ``schemas`` are what the operations refer to."""
-    paths: dict[str, dict[str, Any]] = {}
-    for operation in operations:
-        paths.setdefault(operation.path, {})[operation.method.lower()] = _operation(operation)
-    return {
-        "openapi": "3.1.0",
-        "info": {
-            "title": title,
-            "version": version,
-            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
-        },
-        "paths": paths,
-        "components": {
-            "schemas": {**dict(_ERRORS.values()), **schemas},
-            "securitySchemes": {
-                "bearer": {"type": "http", "scheme": "bearer"},
-                "apiKey": {"type": "apiKey", "in": "header", "name": "x-api-key"},
-            },
-        },
-        # Keys are off unless the operator has a file of them.
-        "security": [{}, {"bearer": []}, {"apiKey": []}],
+class Described(NamedTuple):
+    """A route's operation, where it is found and how it writes its errors."""
+
+    method: str
+    path: str
+    form: ErrorForm
+    operation: Operation
+
+
+def document(described: Sequence[Described], *, title: str, version: str) -> Schema:
+    """The OpenAPI document of these routes, for a gateway of a version."""
+    made = get_openapi(
+        title=title,
+        version=version,
+        routes=[
+            APIRoute(one.path, _unserved, methods=[one.method], **_options(one))
+            for one in described
+        ],
+        license_info={"name": "Apache-2.0", "identifier": "Apache-2.0"},
+    )
+    structs: dict[str, type[msgspec.Struct]] = {}
+    for one in described:
+        request = one.operation.request
+        if request is None:
+            continue
+        structs[request.__name__] = request
+        media = {
+            "schema": {"$ref": _REF.format(name=request.__name__)},
+            # Put in here and not by FastAPI, which leaves out what is null.
+            "examples": {name: {"value": body} for name, body in one.operation.examples.items()},
+        }
+        made["paths"][one.path][one.method.lower()]["requestBody"] = {
+            "required": True,
+            "content": {"application/json": media},
+        }
+    _, requests = msgspec.json.schema_components(structs.values(), ref_template=_REF)
+    made["components"]["schemas"] |= requests
+    made["components"]["securitySchemes"] = {
+        "bearer": {"type": "http", "scheme": "bearer"},
+        "apiKey": {"type": "apiKey", "in": "header", "name": "x-api-key"},
     }
+    # Keys are off unless the operator has a file of them.
+    made["security"] = [{}, {"bearer": []}, {"apiKey": []}]
+    return made
 
 
-def _operation(operation: Operation) -> dict[str, Any]:
+def _unserved() -> None:
+    """The routes that FastAPI describes are not those that serve: nobody ever asks this."""
+
+
+def _options(described: Described) -> dict[str, Any]:
+    """What FastAPI is told of a route."""
+    operation = described.operation
     headers = _REQUEST_ID | {
         name: {"schema": schema, "required": False} for name, schema in operation.headers.items()
     }
-    content = {
-        name: {"schema": operation.response if name != _BYTES else {}}
-        for name in operation.content_types
-    }
-    responses: dict[str, Any] = {
-        str(operation.success.value): {
-            "description": "The answer.",
-            "headers": headers,
-            "content": content,
-        }
-    }
+    responses: dict[int, dict[str, Any]] = {int(operation.success): {"headers": headers}}
+    if operation.binary:
+        responses[int(operation.success)]["content"] = {"application/octet-stream": {}}
     if operation.unready:
-        responses["503"] = {"description": "Not ready.", "headers": headers, "content": content}
+        responses[int(HTTPStatus.SERVICE_UNAVAILABLE)] = {
+            "description": "Not ready.",
+            "headers": headers,
+            "model": operation.response,
+        }
     for status in operation.errors:
-        responses[str(status.value)] = _error(status, operation.form, unready=operation.unready)
-    body: dict[str, Any] = {}
-    if operation.request is not None:
-        examples = {name: {"value": value} for name, value in operation.examples.items()}
-        media = {"schema": operation.request, "examples": examples}
-        body["requestBody"] = {"required": True, "content": {"application/json": media}}
-    if operation.open_to_all:
-        body["security"] = []
+        later = status in (HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.TOO_MANY_REQUESTS)
+        responses[int(status)] = {
+            "description": f"{status.phrase}{', or not ready' if operation.unready else ''}.",
+            "headers": _REQUEST_ID | (_RETRY_AFTER if later else {}),
+            "model": ERRORS[described.form],
+        }
+    # A name made of method and path, as OpenAPI's tools want one.
+    words = "".join(c if c.isalnum() else " " for c in described.path).split()
     return {
         "tags": [operation.tag],
         "summary": operation.summary,
         "description": operation.description,
-        "operationId": operation_id(operation),
-        "parameters": list(operation.parameters),
-        **body,
+        "operation_id": "_".join([described.method.lower(), *words]),
+        "status_code": int(operation.success),
+        "response_description": "The answer.",
+        "response_class": operation.response_class,
+        "response_model": operation.response,
         "responses": responses,
-    }
-
-
-def operation_id(operation: Operation) -> str:
-    """A name made of method and path, as OpenAPI's tools want one."""
-    words = "".join(c if c.isalnum() else " " for c in operation.path).split()
-    return "_".join([operation.method.lower(), *words])
-
-
-def _error(status: HTTPStatus, form: ErrorForm, *, unready: bool) -> dict[str, Any]:
-    name, _ = _ERRORS[form]
-    schema: Schema = {"$ref": f"#/components/schemas/{name}"}
-    later = status in (HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.TOO_MANY_REQUESTS)
-    description = status.phrase + ("." if not unready else ", or not ready.")
-    return {
-        "description": description,
-        "headers": _REQUEST_ID | (_RETRY_AFTER if later else {}),
-        "content": {"application/json": {"schema": schema}},
+        # What FastAPI can't know, for the handlers read their requests themselves.
+        "openapi_extra": {
+            "description": operation.description,
+            "parameters": [*operation.parameters],
+            **({"security": []} if operation.open_to_all else {}),
+        },
     }
 
 

@@ -1,7 +1,11 @@
 """How a reply and an error become status, headers and body."""
 
 import math
+from enum import StrEnum
+from typing import Annotated
 
+from pydantic import Field
+from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from gateway.errors import (
@@ -13,9 +17,51 @@ from gateway.errors import (
 from gateway.http.errors import MethodNotAllowedError
 from gateway.http.json_body import encode
 from gateway.http.messages import Reply
-from gateway.http.router import ErrorForm
 
 Headers = list[tuple[bytes, bytes]]
+
+
+class ErrorForm(StrEnum):
+    """How a route writes its errors.
+
+    ``OBJECT`` is ``{"error": {"code", "message", "request_id"}}``. ``SENTENCE`` is the Open
+    Inference Protocol's ``{"error": "<sentence>"}`` with ``code`` and ``request_id`` beside it:
+    clients of that protocol, tritonclient among them, join the value of ``error`` to a string, so
+    an object there turns every refusal into a ``TypeError`` on the caller's side.
+    """
+
+    OBJECT = "object"
+    SENTENCE = "sentence"
+
+
+_Code = Annotated[str, Field(description="stable, for programs")]
+_Message = Annotated[str, Field(description="a sentence for people")]
+_RequestId = Annotated[str, Field(description="as in x-request-id and in the log")]
+
+
+class ErrorDetail(TypedDict):
+    """What went wrong."""
+
+    code: _Code
+    message: _Message
+    request_id: _RequestId
+
+
+class Error(TypedDict):
+    """An error of the form ``OBJECT``."""
+
+    error: ErrorDetail
+
+
+class OpenInferenceError(TypedDict):
+    """An error of the form ``SENTENCE``."""
+
+    error: _Message
+    code: _Code
+    request_id: _RequestId
+
+
+ERRORS = {ErrorForm.OBJECT: Error, ErrorForm.SENTENCE: OpenInferenceError}
 
 
 def headers_of(reply: Reply, request_id: str) -> Headers:
@@ -48,9 +94,9 @@ def error_reply(error: GatewayError, request_id: str, form: ErrorForm) -> Reply:
         isinstance(error, RateLimitedError) and error.elsewhere
     ):
         headers.append((b"connection", b"close"))
-    detail: dict[str, object] = {"code": error.code, "message": error.message}
+    said: Error | OpenInferenceError
     if form is ErrorForm.SENTENCE:
-        detail = {"error": error.message, "code": error.code, "request_id": request_id}
+        said = {"error": error.message, "code": error.code, "request_id": request_id}
     else:
-        detail = {"error": {**detail, "request_id": request_id}}
-    return Reply(encode(detail), status=error.status, headers=headers)
+        said = {"error": {"code": error.code, "message": error.message, "request_id": request_id}}
+    return Reply(encode(said), status=error.status, headers=headers)

@@ -7,28 +7,18 @@ pattern is a literal, a parameter (``{endpoint}``) or a parameter with a verb af
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from enum import StrEnum
 
 from gateway.http.errors import MethodNotAllowedError, UnknownRouteError
 from gateway.http.messages import Handler
-
-
-class ErrorForm(StrEnum):
-    """How a route writes its errors.
-
-    ``OBJECT`` is ``{"error": {"code", "message", "request_id"}}``. ``SENTENCE`` is the Open
-    Inference Protocol's ``{"error": "<sentence>"}`` with ``code`` and ``request_id`` beside it:
-    clients of that protocol, tritonclient among them, join the value of ``error`` to a string, so
-    an object there turns every refusal into a ``TypeError`` on the caller's side.
-    """
-
-    OBJECT = "object"
-    SENTENCE = "sentence"
+from gateway.http.openapi import Operation
+from gateway.http.replies import ErrorForm
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
     """One method and pattern. ``dialect`` is the metrics' label for it.
+
+    ``operation`` describes it to callers; None for a route that refuses whatever is sent.
 
     ``predicts``: it brings texts for the ``{endpoint}`` of its path, or for the one that
     ``endpoint_in`` finds in its body, and its handler begins with ``AdmissionController.enter``.
@@ -39,6 +29,7 @@ class Route:
     pattern: str
     handle: Handler
     dialect: str
+    operation: Operation | None = None
     errors: ErrorForm = ErrorForm.OBJECT
     predicts: bool = False
     endpoint_in: Callable[[bytes], str | None] | None = None
