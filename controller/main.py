@@ -51,7 +51,7 @@ from service import flags, logs, pages
 from service.cluster import access
 from service.cluster.errors import AccessError
 from service.kafka import KafkaAddress, KafkaLoginError
-from service.turning import Turning
+from service.loop_heartbeat import LoopHeartbeat
 from stats.reading.published import KafkaPublished
 from stats.reading.reader import WindowsReader
 from stats.reading.record_log import KafkaRecordLog
@@ -68,8 +68,8 @@ _PASS_SECONDS = 600.0
 class _Loops:
     """Whether what must turn in here turns."""
 
-    events: Turning = field(default_factory=Turning)
-    passes: Turning = field(default_factory=lambda: Turning(_PASS_SECONDS))
+    events: LoopHeartbeat = field(default_factory=LoopHeartbeat)
+    passes: LoopHeartbeat = field(default_factory=lambda: LoopHeartbeat(_PASS_SECONDS))
 
     def fault(self) -> str:
         """Why the process should be started anew; empty where it should not."""
@@ -143,13 +143,13 @@ async def _run(
     )
     statistics.start()
     beside = (
-        asyncio.create_task(loops.events.run(), name="turning"),
+        asyncio.create_task(loops.events.run(), name="heartbeat"),
         asyncio.create_task(collecting.run(), name="collecting"),
     )
     try:
         heart = Heart(places.beats(settings.endpoints, environment))
         await _until_told(
-            settings, source, lambda: controller.run(stop, heart, turned=loops.passes.turned)
+            settings, source, lambda: controller.run(stop, heart, turned=loops.passes.beat)
         )
     finally:
         for task in beside:

@@ -56,7 +56,7 @@ class Counting:
         """Whether windows that do not come say nothing about the traffic."""
         return self.state in {CountingState.STALLED, CountingState.SILENT, CountingState.UNKNOWN}
 
-    def said(self) -> str:
+    def sentence(self) -> str:
         """A sentence for people, without figures that change while the state lasts."""
         if not self.since and self.state is not CountingState.COUNTED:
             return "it is not known yet whether traffic is counted"

@@ -14,7 +14,7 @@ import msgspec
 
 from contracts.windows import RANGE_MESSAGES, Cell, OwnCounts, WindowRecord
 from measures.own_statistics import declaration_of
-from measures.through import Through
+from measures.watermark import Watermark
 
 _IDENTITY = {"endpoint", "version", "package", "arm", "start"}
 _Key = tuple[str, int, int]  # topic id, partition, start
@@ -55,7 +55,7 @@ class Ledger:
 
     def __init__(self) -> None:
         self._held: dict[_Key, _Held] = {}
-        self._through = Through()
+        self._watermark = Watermark()
         self._newest: dict[tuple[str, int], int] = {}  # topic id, partition -> last range's start
         self._horizon = 0.0
 
@@ -72,7 +72,7 @@ class Ledger:
         self._newest[log] = max(newest, record.start)
         complete = record.end - record.start >= RANGE_MESSAGES
         self._held[key] = _Held(record.end, seen, None if complete else record)
-        self._through.take(record.topic_id, record.partition, record.through)
+        self._watermark.take(record.topic_id, record.partition, record.through)
         return growth(None if held is None else held.record, record)
 
     def forget_before(self, time: float) -> None:
@@ -86,11 +86,11 @@ class Ledger:
             for key, held in self._held.items()
             if held.seen >= time or key[2] == self._newest[key[0], key[1]]
         }
-        self._through.forget_before(time)
+        self._watermark.forget_before(time)
 
     def known_through(self) -> float:
-        """The time up to which every partition has been folded: see ``Through.known``."""
-        return self._through.known()
+        """The time up to which every partition has been folded: see ``Watermark.known``."""
+        return self._watermark.known()
 
     def __len__(self) -> int:
         return len(self._held)

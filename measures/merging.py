@@ -14,7 +14,7 @@ import msgspec
 from contracts.endpoint import Arm
 from contracts.windows import Cell, EndpointWindow, OwnCounts, WindowRecord
 from measures.own_statistics import declaration_of
-from measures.through import Through
+from measures.watermark import Watermark
 
 RangeKey = tuple[str, int, int]  # topic id, partition, start
 _WindowKey = tuple[int, int]  # start, seconds
@@ -92,7 +92,7 @@ class Windows:
 
     def __init__(self) -> None:
         self._records: dict[RangeKey, WindowRecord] = {}
-        self._through = Through()
+        self._watermark = Watermark()
         self._sums: dict[tuple[str, _WindowKey], EndpointWindow] = {}
         # endpoint -> window -> range -> its cells there
         self._cells: defaultdict[str, dict[_WindowKey, dict[RangeKey, list[Cell]]]] = defaultdict(
@@ -111,7 +111,7 @@ class Windows:
         for place in before.keys() | after.keys():
             if before.get(place) != after.get(place):
                 self._place(place, key, after.get(place, []))
-        self._through.take(record.topic_id, record.partition, record.through)
+        self._watermark.take(record.topic_id, record.partition, record.through)
         return True
 
     def forget_before(self, time: float) -> None:
@@ -121,11 +121,11 @@ class Windows:
                 del self._records[key]
                 for place in _by_window(record):
                     self._place(place, key, [])
-        self._through.forget_before(time)
+        self._watermark.forget_before(time)
 
     def known_through(self) -> float:
-        """The time up to which every partition has been folded: see ``Through.known``."""
-        return self._through.known()
+        """The time up to which every partition has been folded: see ``Watermark.known``."""
+        return self._watermark.known()
 
     def closed(
         self, endpoint: str, *, after: float, now: float, lateness_seconds: float

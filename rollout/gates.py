@@ -77,7 +77,7 @@ def absence(state: RolloutState, context: ReconcileContext) -> str:
 def uncounted(observed: Observation) -> str:
     """Why windows do not tell what the traffic is, in a sentence; empty where they do."""
     if observed.counting.holds:
-        return f"waits for statistics: {observed.counting.said()}"
+        return f"waits for statistics: {observed.counting.sentence()}"
     if observed.windows is None:
         return "waits for statistics: window records can't be read"
     return ""

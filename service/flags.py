@@ -48,8 +48,8 @@ def parse(
     for item in fields(settings):  # argparse does not hold what is no flag to the choices
         choices = item.metadata.get("choices")
         if choices and values[item.name] not in choices:
-            said = f"{_variable(item)} is {values[item.name]!r}"
-            parser.error(f"{said}, not one of {', '.join(choices)}")
+            given = f"{_variable(item)} is {values[item.name]!r}"
+            parser.error(f"{given}, not one of {', '.join(choices)}")
     return settings(**values)
 
 

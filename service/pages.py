@@ -59,8 +59,8 @@ class _Handler(BaseHTTPRequestHandler):
         elif fault is None:
             self._say(404, "text/plain", b"not found\n")
         else:
-            said = fault()
-            self._say(503 if said else 200, "text/plain", f"{said or 'ok'}\n".encode())
+            reason = fault()
+            self._say(503 if reason else 200, "text/plain", f"{reason or 'ok'}\n".encode())
 
     def log_message(self, *args: object) -> None:
         """Probes are not worth a line."""

@@ -17,7 +17,7 @@ from contracts.windows import WINDOW_SECONDS
 from service import flags, logs, pages
 from service.flags import option
 from service.kafka import KafkaAddress, KafkaLoginError, Topic
-from service.turning import Turning
+from service.loop_heartbeat import LoopHeartbeat
 from stats.folding.fold import FoldCounts, FoldPace, run
 from stats.folding.metrics import register
 from stats.folding.prediction_log import GroupSettings, KafkaPredictionLog
@@ -25,8 +25,8 @@ from stats.folding.record_sink import MAX_RECORD_BYTES, KafkaRecordSink
 
 log = logging.getLogger(__name__)
 
-# One turn asks Kafka a dozen things at most, each with a deadline of seconds.
-_TURN_SECONDS = 180.0
+# One round asks Kafka a dozen things at most, each with a deadline of seconds.
+_ROUND_SECONDS = 180.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +70,13 @@ def main() -> int:
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
-    counts, turning = FoldCounts(), Turning(_TURN_SECONDS)
+    counts, heartbeat = FoldCounts(), LoopHeartbeat(_ROUND_SECONDS)
     register(counts)
     if settings.metrics_port:
-        pages.serve(settings.metrics_host, settings.metrics_port, {"/livez": turning.fault})
+        pages.serve(settings.metrics_host, settings.metrics_port, {"/livez": heartbeat.fault})
     log.info("the fold role starts", extra={"bootstrap": settings.kafka_bootstrap})
     pace = FoldPace(settings.window_seconds, settings.write_seconds)
-    run(lambda: _connect(settings, address), pace, counts, stop, turning.turned)
+    run(lambda: _connect(settings, address), pace, counts, stop, heartbeat.beat)
     log.info("the fold role ends")
     return 0
 

@@ -45,7 +45,7 @@ def run(
     progress = Console(stderr=True)
     with progress.status("") as status:
         try:
-            found = recount_kafka(brokers, asked, said=status.update)
+            found = recount_kafka(brokers, asked, progress=status.update)
             status.update("adding up what the exporter shows")
             counters = _counters(exporter, brokers) if exporter else None
         except StreamError as error:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from contracts.endpoint import EndpointSpec
-from headrace.endpoints.mistakes import shown
+from headrace.endpoints.validation_errors import shown
 
 _SHOWN = 200
 

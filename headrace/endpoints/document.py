@@ -12,15 +12,15 @@ from pydantic import ValidationError
 
 from contracts.endpoint import ModelEndpoint
 from contracts.rollout import COMMAND_PREFIX
-from headrace.endpoints.mistakes import Mistake, mistakes, whole_numbers
+from headrace.endpoints.validation_errors import FieldError, validation_errors, whole_numbers
 from headrace.errors import BadDocumentError
 
-_MISTAKES_SHOWN = 10
+_ERRORS_SHOWN = 10
 _DOMAIN = "headrace.dev"
 
 
 class _Loader(yaml.SafeLoader):
-    """Safe YAML in which a field that is written twice is a mistake, not the last one's."""
+    """Safe YAML in which a field that is written twice is an error, not the last one's."""
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Hashable, Any]:  # noqa: ANN401, FBT001, FBT002 - as in yaml
         seen: set[str] = set()
@@ -67,30 +67,32 @@ def read(text: str, source: str) -> tuple[ModelEndpoint, ...]:
 def _endpoint(document: object, where: str) -> ModelEndpoint:
     if not isinstance(document, dict):
         raise BadDocumentError(f"{where}: an endpoint begins with apiVersion, kind and metadata.")
-    said = {name: value for name, value in document.items() if name != "status"}
+    given = {name: value for name, value in document.items() if name != "status"}
     try:
-        endpoint = ModelEndpoint.model_validate(said)
+        endpoint = ModelEndpoint.model_validate(given)
     except ValidationError as error:
-        raise _refused(where, mistakes(said, error)) from None
-    found = _beyond_shape(said, endpoint)
+        raise _refused(where, validation_errors(given, error)) from None
+    found = _beyond_shape(given, endpoint)
     if found:
         raise _refused(where, found)
     return endpoint
 
 
-def _beyond_shape(said: dict[Any, Any], endpoint: ModelEndpoint) -> tuple[Mistake, ...]:
+def _beyond_shape(given: dict[Any, Any], endpoint: ModelEndpoint) -> tuple[FieldError, ...]:
     """What the models let pass, and yet can't be meant."""
-    found = [Mistake((name,), "is needed") for name in ("apiVersion", "kind") if name not in said]
+    found = [
+        FieldError((name,), "is needed") for name in ("apiVersion", "kind") if name not in given
+    ]
     found += [
-        Mistake(("metadata", "annotations", key), "is written by headrace rollout alone")
+        FieldError(("metadata", "annotations", key), "is written by headrace rollout alone")
         for key in endpoint.metadata.annotations
         if key.startswith(COMMAND_PREFIX)
     ]
     declared = {statistic.name for statistic in endpoint.spec.statistics}
     if len(declared) < len(endpoint.spec.statistics):
-        found.append(Mistake(("spec", "statistics"), "two of them have one name"))
+        found.append(FieldError(("spec", "statistics"), "two of them have one name"))
     found += [
-        Mistake(
+        FieldError(
             ("spec", "rollout", "checks", "statistics", number, "name"),
             f"spec.statistics declares no statistic {check.name}",
         )
@@ -100,16 +102,16 @@ def _beyond_shape(said: dict[Any, Any], endpoint: ModelEndpoint) -> tuple[Mistak
     try:
         same = ModelEndpoint.model_validate_json(endpoint.model_dump_json(by_alias=True))
     except ValidationError as error:  # JSON knows no .inf and no .nan
-        return (*found, *mistakes(endpoint.model_dump(mode="json", by_alias=True), error))
+        return (*found, *validation_errors(endpoint.model_dump(mode="json", by_alias=True), error))
     if same != endpoint:
-        found.append(Mistake(("spec",), "holds a number that can't be stored"))
+        found.append(FieldError(("spec",), "holds a number that can't be stored"))
     return tuple(found)
 
 
-def _refused(where: str, found: tuple[Mistake, ...]) -> BadDocumentError:
-    lines = [f"  {mistake}." for mistake in found[:_MISTAKES_SHOWN]]
-    if len(found) > _MISTAKES_SHOWN:
-        lines.append(f"  and {len(found) - _MISTAKES_SHOWN} more.")
+def _refused(where: str, found: tuple[FieldError, ...]) -> BadDocumentError:
+    lines = [f"  {item}." for item in found[:_ERRORS_SHOWN]]
+    if len(found) > _ERRORS_SHOWN:
+        lines.append(f"  and {len(found) - _ERRORS_SHOWN} more.")
     return BadDocumentError("\n".join([f"{where} was refused:", *lines]))
 
 

@@ -47,7 +47,7 @@ def newest(status: EndpointStatus) -> tuple[str, str]:
     return Phase.WAITING.value, ""
 
 
-def standing(status: EndpointStatus) -> str:
+def in_words(status: EndpointStatus) -> str:
     """Where an endpoint's newest version is on its way, with the reason."""
     where, why = newest(status)
     return f"{where}: {why}" if why else where
@@ -86,8 +86,8 @@ async def wait(
                 if not silent[name]:
                     del left[name]
                 elif name in endpoints:
-                    left[name] = standing(endpoints[name].status)
-            if all(_hopeless(endpoints.get(name)) for name in left):
+                    left[name] = in_words(endpoints[name].status)
+            if all(_can_not_serve(endpoints.get(name)) for name in left):
                 break
             if time.monotonic() >= deadline:
                 break
@@ -96,7 +96,7 @@ async def wait(
     return left
 
 
-def _hopeless(endpoint: ModelEndpoint | None) -> bool:
+def _can_not_serve(endpoint: ModelEndpoint | None) -> bool:
     """Whether waiting is vain: its only version was rejected."""
     if endpoint is None:
         return False

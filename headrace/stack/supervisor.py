@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Protocol
 
 from headrace.errors import ServiceFailedError
-from headrace.stack import backoff, lineage, logs, watchdog
+from headrace.stack import backoff, logs, orphan_reaper, watchdog
 
 Probe = Callable[[], Awaitable[bool]]
 
@@ -95,7 +95,7 @@ class Supervisor:
 
     async def __aenter__(self) -> "Supervisor":
         """Starts the watchdog; no service yet."""
-        lineage.adopt_orphans(adopt=True)
+        orphan_reaper.adopt_orphans(adopt=True)
         await self._start_watchdog()
         self._watchdog_keeper = asyncio.create_task(self._keep_watchdog(), name="keep-watchdog")
         return self
@@ -110,7 +110,7 @@ class Supervisor:
             if self._watchdog.stdin is not None:
                 self._watchdog.stdin.close()
             await self._watchdog.wait()
-        lineage.adopt_orphans(adopt=False)
+        orphan_reaper.adopt_orphans(adopt=False)
 
     @property
     def pids(self) -> dict[str, int]:
@@ -218,7 +218,7 @@ class Supervisor:
         finally:
             _signal_group(process, signal.SIGKILL)  # what the service left behind in its group
             self._tell_watchdog(f"-{process.pid}")
-            lineage.end_orphans(service.name)
+            orphan_reaper.end_orphans(service.name)
         if first and not running.ready.is_set():
             how = f"{_how_it_ended(process)}, {time.monotonic() - started:.0f} s after its start"
             raise ServiceFailedError(
@@ -249,7 +249,7 @@ class Supervisor:
                     stdin=DEVNULL,
                     stdout=log,
                     stderr=STDOUT,
-                    env=lineage.marked(service.env, service.name),
+                    env=orphan_reaper.marked(service.env, service.name),
                     cwd=service.cwd,
                     start_new_session=True,
                 )

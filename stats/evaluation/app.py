@@ -90,7 +90,7 @@ def application(evaluated: Evaluated, *routers: APIRouter) -> FastAPI:
                 "state": found.state.value,
                 "since": found.since,
                 "messages": found.messages,
-                "said": found.said(),
+                "said": found.sentence(),
             }
         )
 
@@ -115,7 +115,7 @@ def _probes(evaluated: Evaluated) -> APIRouter:
         seconds = evaluated.stood_still_seconds()
         if seconds > STILL_SECONDS:
             return _text(f"the reading of windows has stood still for {seconds:.0f} s", 503)
-        return _text(f"ready: {evaluated.counting().said()}", 200)
+        return _text(f"ready: {evaluated.counting().sentence()}", 200)
 
     return probes
 

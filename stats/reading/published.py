@@ -113,7 +113,7 @@ class Counted:
         self._published = published
         self._watch = CountingWatch(now)
         self._ask_at = now
-        self._said = CountingState.UNKNOWN
+        self._logged = CountingState.UNKNOWN
 
     def take(self, records: Iterable[WindowRecord], now: float) -> None:
         """Takes records as they are read; ``now`` in unix seconds."""
@@ -134,10 +134,10 @@ class Counted:
     def state(self, now: float) -> Counting:
         """What is known now. A change between good and bad is logged."""
         found = self._watch.look(now)
-        if found.state is not self._said:
+        if found.state is not self._logged:
             level = logging.WARNING if found.holds else logging.INFO
-            log.log(level, "%s", found.said(), extra={"messages": found.messages})
-            self._said = found.state
+            log.log(level, "%s", found.sentence(), extra={"messages": found.messages})
+            self._logged = found.state
         return found
 
     def close(self) -> None:

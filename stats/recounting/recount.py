@@ -141,7 +141,7 @@ def recount_kafka(
     *,
     predictions: str = PREDICTIONS,
     windows: str = WINDOWS,
-    said: Callable[[str], None] = lambda _: None,
+    progress: Callable[[str], None] = lambda _: None,
 ) -> Recount:
     """Counts again what a Kafka holds; the whole of ``headrace recount`` but its words.
 
@@ -150,13 +150,13 @@ def recount_kafka(
         asked: which time, and whose.
         predictions: topic of the raw events.
         windows: topic of the window records.
-        said: is told what is done now, for people who wait.
+        progress: is told what is done now, for people who wait.
 
     Raises:
         StreamError: Kafka is away, or a topic is missing.
     """
     address = KafkaAddress.of(bootstrap)
-    said("reading window records")
+    progress("reading window records")
     # A record is written after the events in it.
     records_log = KafkaRecordLog(address, asked.begin, windows)
     try:
@@ -165,7 +165,7 @@ def recount_kafka(
         records_log.close()
     raw = KafkaRawLog(address, predictions)
     try:
-        said("counting raw events")
+        progress("counting raw events")
         return recount(records, raw, asked)
     finally:
         raw.close()

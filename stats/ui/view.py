@@ -23,7 +23,7 @@ from stats.ui.document import (
     Version,
     View,
 )
-from stats.ui.standing import standing
+from stats.ui.endpoint_health import endpoint_health
 from stats.ui.tables import Slot, Table, added, attempts, tables
 
 
@@ -105,7 +105,7 @@ def health(board: Board, now: float) -> Health:
         said = "Kafka does not answer, so statistics stand still. The gateways go on serving."
         return Health(known=False, through=through, said=said)
     if board.counting.holds and board.counting.since:
-        said = f"{board.counting.said()[:1].upper()}{board.counting.said()[1:]}."
+        said = f"{board.counting.sentence()[:1].upper()}{board.counting.sentence()[1:]}."
         return Health(known=False, through=through, said=said)
     if board.at and now - board.at > STILL_SECONDS:
         said = f"Statistics have stood still since {clock_time(board.at)}: nothing reads them."
@@ -151,7 +151,7 @@ def _summary(endpoint: ModelEndpoint, board: Board, now: float) -> Summary:
     requests = int(every[latest].sum())
     # Long after the last window nobody can tell how many there are now.
     known = board.through and (_all_is_counted(board) or now - until < IDLE_SECONDS)
-    tone, said = standing(endpoint.status, _routed(endpoint, board))
+    tone, said = endpoint_health(endpoint.status, _routed(endpoint, board))
     return Summary(
         name=endpoint.name,
         model=endpoint.spec.model,
@@ -182,7 +182,7 @@ def _detail(endpoint: ModelEndpoint, board: Board, links: Links, zoom: Zoom, now
     over = span(now, max(zoom.column_seconds, _longest(known)), zoom.columns)
     found = tables(known.series, over)
     by_version, called = _by_version(found, over.count), _called(found, over.count)
-    tone, said = standing(status, _routed(endpoint, board))
+    tone, said = endpoint_health(status, _routed(endpoint, board))
     routed = {(route.ref.version, route.arm) for route in status.routes}
     return Detail(
         name=endpoint.name,

@@ -1,4 +1,4 @@
-"""Plan and rollout together through random weather: what is stored is right at every moment."""
+"""Plan and rollout together through random events: what is stored is right at every moment."""
 
 import pytest
 from hypothesis import event, settings

@@ -16,7 +16,7 @@ def watch() -> CountingWatch:
 def test_nothing_is_known_where_kafka_does_not_answer() -> None:
     looked = watch().look(START + 16)
     assert looked == Counting(CountingState.UNKNOWN, START)
-    assert "Kafka has not told since 1970-01-12 13:46:40 UTC" in looked.said()
+    assert "Kafka has not told since 1970-01-12 13:46:40 UTC" in looked.sentence()
 
 
 def test_what_is_folded_in_time_is_counted() -> None:
@@ -39,7 +39,7 @@ def test_one_of_two_partitions_that_nobody_reads_is_a_standstill_since_it_began(
     looked = seen.look(START + 59)
     assert looked == Counting(CountingState.STALLED, START + 21, 39)
     assert looked.holds
-    assert "traffic since 1970-01-12 13:47:01 UTC is not counted" in looked.said()
+    assert "traffic since 1970-01-12 13:47:01 UTC is not counted" in looked.sentence()
 
 
 def test_a_standstill_from_before_the_first_look_is_dated_by_the_last_counted_message() -> None:

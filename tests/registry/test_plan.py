@@ -1,4 +1,4 @@
-"""The endpoint's next status, step by step and through random weather."""
+"""The endpoint's next status, step by step and through random events."""
 
 from dataclasses import replace
 from typing import Any
@@ -523,7 +523,7 @@ jobs = st.sampled_from(
 
 
 @st.composite
-def weather(draw: st.DrawFn) -> list[tuple[Observed, float]]:
+def events(draw: st.DrawFn) -> list[tuple[Observed, float]]:
     """A history of what may be seen: versions come, conversions end, loaders come and go."""
     versions = tuple(Version(str(number), f"o{number}") for number in (4, 3, 2, 1))
     seen: list[tuple[Observed, float]] = []
@@ -558,7 +558,7 @@ def weather(draw: st.DrawFn) -> list[tuple[Observed, float]]:
 
 @pytest.mark.slow
 @settings(max_examples=60)
-@given(st.sampled_from([SPEC, DIRECT]), weather())
+@given(st.sampled_from([SPEC, DIRECT]), events())
 def test_whatever_happens_the_invariants_hold(
     spec: EndpointSpec, history: list[tuple[Observed, float]]
 ) -> None:

@@ -47,7 +47,7 @@ def home_with(root: Path, name: str, status: EndpointStatus) -> Home:
     ],
 )
 def test_where_the_newest_version_is_takes_a_few_words(status: EndpointStatus, said: str) -> None:
-    assert answers.standing(status) == said
+    assert answers.in_words(status) == said
 
 
 def test_only_endpoints_with_a_version_are_expected_to_answer(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from service.turning import Turning
+from service.loop_heartbeat import LoopHeartbeat
 
 
 class Clock:
@@ -14,26 +14,26 @@ class Clock:
 
 async def test_a_loop_that_turns_has_no_fault() -> None:
     clock = Clock()
-    turning = Turning(60, clock=clock)
+    heartbeat = LoopHeartbeat(60, clock=clock)
     clock.now += 61  # before its task began
-    task = asyncio.create_task(turning.run())
+    task = asyncio.create_task(heartbeat.run())
     await asyncio.sleep(0)
-    assert turning.fault() == ""
+    assert heartbeat.fault() == ""
     task.cancel()
 
 
 async def test_a_loop_that_stands_still_says_for_how_long() -> None:
     clock = Clock()
-    turning = Turning(60, clock=clock)
+    heartbeat = LoopHeartbeat(60, clock=clock)
     clock.now += 60
-    assert turning.fault() == ""
+    assert heartbeat.fault() == ""
     clock.now += 5
-    assert turning.fault() == "nothing has turned for 65 s"
+    assert heartbeat.fault() == "the loop has not come round for 65 s"
 
 
 async def test_a_loop_without_an_event_loop_says_by_itself_that_it_has_turned() -> None:
     clock = Clock()
-    turning = Turning(60, clock=clock)
+    heartbeat = LoopHeartbeat(60, clock=clock)
     clock.now += 65
-    turning.turned()
-    assert turning.fault() == ""
+    heartbeat.beat()
+    assert heartbeat.fault() == ""

@@ -1,10 +1,10 @@
 """Up to when events are in the windows, from the time that Kafka gave the last message of each log.
 
-Kept by ``measures.merging`` and ``measures.increments`` from the records that they take. Pure.
+The smallest over partitions of the largest time in each. Pure.
 """
 
 
-class Through:
+class Watermark:
     """How far each partition has been folded, of every topic whose records were seen."""
 
     def __init__(self) -> None:

@@ -1,6 +1,6 @@
 """What is wrong with a document, as people can use it: the path of the bad field, and a sentence.
 
-Called by ``headrace.endpoints.document`` with what pydantic found. Pure; it never decides whether
+It words what pydantic found. Pure; it never decides whether
 a document is right.
 """
 
@@ -25,7 +25,7 @@ _SUBJECT = re.compile(r"^(Input|String|Tuple) should")
 
 
 @dataclass(frozen=True, slots=True)
-class Mistake:
+class FieldError:
     """One bad field."""
 
     path: Path
@@ -43,8 +43,8 @@ def dotted(path: Iterable[str | int]) -> str:
     return text.removeprefix(".") or "the document"
 
 
-def mistakes(document: object, error: ValidationError) -> tuple[Mistake, ...]:
-    """What pydantic found, one mistake a field, in the order of the document.
+def validation_errors(document: object, error: ValidationError) -> tuple[FieldError, ...]:
+    """What pydantic found, one error a field, in the order of the document.
 
     Args:
         document: what was validated.
@@ -56,14 +56,14 @@ def mistakes(document: object, error: ValidationError) -> tuple[Mistake, ...]:
             continue
         path, union, member = _taken_apart(document, detail)
         by_place.setdefault(union, {}).setdefault(member, []).append((path, detail))
-    found: list[Mistake] = []
+    found: list[FieldError] = []
     for place, members in by_place.items():
         meant = min(members.values(), key=_distance)
         # Members of a union of forms that all miss by form: what was meant is unknown.
         if place and len(members) > 1 and _distance(meant)[0]:
-            found.append(Mistake(place[:-1], _forms(place[:-1], _value(document, place[:-1]))))
+            found.append(FieldError(place[:-1], _forms(place[:-1], _value(document, place[:-1]))))
         else:
-            found += [Mistake(path, _sentence(path, detail)) for path, detail in meant]
+            found += [FieldError(path, _sentence(path, detail)) for path, detail in meant]
     return tuple(found)
 
 
@@ -97,7 +97,7 @@ def _taken_apart(document: object, detail: ErrorDetails) -> tuple[Path, Path, Pa
 
 
 def _of_others(detail: ErrorDetails) -> bool:
-    """Whether it only follows from other mistakes: a list is too short without its bad items."""
+    """Whether it only follows from other errors: a list is too short without its bad items."""
     least = detail.get("ctx", {}).get("min_length", 0)
     value = detail["input"]
     return detail["type"] == "too_short" and isinstance(value, list) and len(value) >= least

@@ -1,4 +1,4 @@
-"""The machine through random weather: what must hold after every pass, whatever happens.
+"""The machine through random events: what must hold after every pass, whatever happens.
 
 A small planner stands in for the registry: it brings the wanted version to ``Loaded`` and forgets
 packages that nothing needs. Passes are dropped, repeated, and read back from JSON, as they are when

@@ -1,7 +1,4 @@
-"""An endpoint's standing in a few words, the most urgent first. Pure.
-
-Called by ``view.py`` for the list and the head of the page.
-"""
+"""An endpoint's health in a few words, the most urgent first. Pure."""
 
 from collections.abc import Iterable
 
@@ -11,7 +8,7 @@ from stats.evaluation.board import VersionDrift
 from stats.ui import rollout_view
 from stats.ui.document import Tone
 
-Standing = tuple[Tone, str]
+EndpointHealth = tuple[Tone, str]
 
 _AT_REST = frozenset(
     {
@@ -25,7 +22,7 @@ _AT_REST = frozenset(
 )
 
 
-def standing(status: EndpointStatus, drift: Iterable[VersionDrift]) -> Standing:
+def endpoint_health(status: EndpointStatus, drift: Iterable[VersionDrift]) -> EndpointHealth:
     """How much attention an endpoint asks for, and why."""
     changed = [item.statistic for found in drift for item in found.statistics if item.alarm]
     if changed:
@@ -52,23 +49,23 @@ def _on_its_way(status: EndpointStatus, rollout: RolloutState) -> str:
     version = rollout.candidate.version
     mine = next((route for route in status.routes if route.ref == rollout.candidate), None)
     if rollout.promoted_at is not None:
-        said = f"version {version} is promoted, and watched"
+        words = f"version {version} is promoted, and watched"
     elif mine is None:
-        said = f"version {version} waits"
+        words = f"version {version} waits"
     elif mine.arm is Arm.SHADOW:
-        said = f"version {version} in shadow"
+        words = f"version {version} in shadow"
     else:
-        said = f"version {version} at {mine.weight:g} %"
-    return said if rollout.paused_at is None else f"{said}, paused"
+        words = f"version {version} at {mine.weight:g} %"
+    return words if rollout.paused_at is None else f"{words}, paused"
 
 
-def _unserved(candidate: Candidate | None) -> Standing:
+def _unserved(candidate: Candidate | None) -> EndpointHealth:
     if candidate is None:
         return Tone.IDLE, "waits for a version"
     return Tone.BAD, f"version {candidate.version} was rejected, nothing serves"
 
 
-def _at_rest(status: EndpointStatus, stable: str) -> Standing:
+def _at_rest(status: EndpointStatus, stable: str) -> EndpointHealth:
     serving = f"serving version {stable}"
     last = status.history[-1] if status.history else None
     if last is not None and last.phase is Phase.REJECTED:

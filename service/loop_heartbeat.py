@@ -1,7 +1,7 @@
-"""Shows that a loop turns, for a liveness probe that is answered from another thread.
+"""Shows that a loop goes round, for a liveness probe that is answered from another thread.
 
-An event loop's runs beside a service's own work; a loop that does one thing after the other says by
-itself when it has turned. It ends nothing by itself.
+An event loop's heartbeat is a task of its own; a loop that does one thing after the other beats
+once a round. It ends nothing by itself.
 """
 
 import asyncio
@@ -11,11 +11,11 @@ from collections.abc import Callable
 EVERY_SECONDS = 1.0
 
 
-class Turning:
-    """One loop's sign of life.
+class LoopHeartbeat:
+    """The heartbeat of one loop.
 
     Args:
-        silence_seconds: a loop that did not turn for so long is stuck: far above the longest piece
+        silence_seconds: a loop without a beat for so long is stuck: far above the longest piece
             of work that is done on it at once.
         clock: seconds.
     """
@@ -28,16 +28,16 @@ class Turning:
         self._at = clock()
 
     async def run(self) -> None:
-        """Turns with the loop until it is cancelled."""
+        """Beats with the loop until it is cancelled."""
         while True:
-            self.turned()
+            self.beat()
             await asyncio.sleep(EVERY_SECONDS)
 
-    def turned(self) -> None:
-        """The loop has come round. From one thread."""
+    def beat(self) -> None:
+        """Says that the loop has come round. From one thread."""
         self._at = self._clock()
 
     def fault(self) -> str:
         """Why the process should be started anew; empty where it should not. For any thread."""
         silent = self._clock() - self._at
-        return f"nothing has turned for {silent:.0f} s" if silent > self._silence else ""
+        return f"the loop has not come round for {silent:.0f} s" if silent > self._silence else ""
