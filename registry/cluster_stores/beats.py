@@ -3,10 +3,8 @@
 import logging
 
 from contracts.controller import BEAT_SECONDS, ControllerBeat
-from registry.cluster_stores.shown import moment
 from service.cluster import leases
 from service.cluster.client import ClusterClient
-from service.cluster.collection import Object
 from service.cluster.errors import KubernetesError, MissingError
 
 log = logging.getLogger(__name__)
@@ -30,11 +28,15 @@ class KubernetesBeats:
         Raises:
             KubernetesError: it can't be written.
         """
-        lease = _lease(beat)
-        try:
-            self._client.merge(self._collection, leases.BEAT_NAME, lease)
-        except MissingError:
-            self._client.create(self._collection, lease)
+        lease = leases.written(
+            leases.BEAT_NAME,
+            {leases.BEAT: leases.BEAT_LABEL},
+            {leases.BEAT: beat.model_dump_json()},
+            holder=beat.instance,
+            seconds=round(3 * BEAT_SECONDS),
+            at=beat.at,
+        )
+        self._client.put(self._collection, lease)
 
     def get(self) -> ControllerBeat | None:
         """The last one; None where there is none, or it can't be read now."""
@@ -45,20 +47,3 @@ class KubernetesBeats:
         except (KubernetesError, ValueError) as error:
             log.warning("the controller's sign of life can't be read: %s", error)
             return None
-
-
-def _lease(beat: ControllerBeat) -> Object:
-    return {
-        "apiVersion": leases.VERSION,
-        "kind": "Lease",
-        "metadata": {
-            "name": leases.BEAT_NAME,
-            "labels": {leases.BEAT: leases.BEAT_LABEL},
-            "annotations": {leases.BEAT: beat.model_dump_json()},
-        },
-        "spec": {
-            "holderIdentity": beat.instance,
-            "leaseDurationSeconds": round(3 * BEAT_SECONDS),
-            "renewTime": f"{moment(beat.at)[:-1]}.000000Z",
-        },
-    }

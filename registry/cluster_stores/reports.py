@@ -9,10 +9,8 @@ import threading
 from dataclasses import dataclass
 
 from contracts.loading import LoaderReport
-from registry.cluster_stores.shown import moment
 from service.cluster import leases
 from service.cluster.client import ClusterClient
-from service.cluster.collection import Object
 from service.cluster.errors import ApiUnavailableError, KubernetesError, MissingError
 from service.cluster.mirror import Mirror
 from service.cluster.watch import WatchPace
@@ -95,12 +93,18 @@ class KubernetesReports:
         Raises:
             KubernetesError: it can't be written.
         """
-        lease = self._lease(report)
-        name = _name(report.loader)
-        try:
-            self._client.merge(self._collection, name, lease)
-        except MissingError:
-            self._client.create(self._collection, lease)
+        lease = leases.written(
+            _name(report.loader),
+            {leases.REPORT: leases.REPORT_LABEL},
+            leases.written_report(report),
+            holder=report.loader,
+            seconds=_LEASE_SECONDS,
+            at=report.at,
+        )
+        if self._owner is not None:
+            owner = {"apiVersion": "v1", "kind": "Pod", "name": self._owner.pod}
+            lease["metadata"]["ownerReferences"] = [{**owner, "uid": self._owner.uid}]
+        self._client.put(self._collection, lease)
 
     def leave(self, loader: str) -> None:
         """Takes the report away: this loader goes, and the Triton beside it goes as well.
@@ -112,32 +116,6 @@ class KubernetesReports:
             self._client.delete(self._collection, _name(loader))
         except MissingError:
             return
-
-    def _lease(self, report: LoaderReport) -> Object:
-        metadata: Object = {
-            "name": _name(report.loader),
-            "labels": {leases.REPORT: leases.REPORT_LABEL},
-            "annotations": leases.written_report(report),
-        }
-        if self._owner is not None:
-            metadata["ownerReferences"] = [
-                {
-                    "apiVersion": "v1",
-                    "kind": "Pod",
-                    "name": self._owner.pod,
-                    "uid": self._owner.uid,
-                }
-            ]
-        return {
-            "apiVersion": leases.VERSION,
-            "kind": "Lease",
-            "metadata": metadata,
-            "spec": {
-                "holderIdentity": report.loader,
-                "leaseDurationSeconds": _LEASE_SECONDS,
-                "renewTime": f"{moment(report.at)[:-1]}.000000Z",
-            },
-        }
 
 
 def _name(loader: str) -> str:

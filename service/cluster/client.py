@@ -15,7 +15,12 @@ from typing import Any
 
 from service.cluster import errors
 from service.cluster.collection import Collection, Object
-from service.cluster.errors import AccessError, ApiUnavailableError, UnreadableEventError
+from service.cluster.errors import (
+    AccessError,
+    ApiUnavailableError,
+    MissingError,
+    UnreadableEventError,
+)
 
 _MERGE_PATCH = "application/merge-patch+json"
 # So that a peer that went without a word is noticed within half a minute.
@@ -112,6 +117,13 @@ class ClusterClient:
         return self._on(
             collection, "PATCH", method, name=name, body=patch, _content_type=_MERGE_PATCH
         )
+
+    def put(self, collection: Collection, body: Object) -> None:
+        """Writes what ``body`` says, whatever else is there, and makes the object if need be."""
+        try:
+            self.merge(collection, body["metadata"]["name"], body)
+        except MissingError:
+            self.create(collection, body)
 
     def delete(self, collection: Collection, name: str, **options: object) -> None:
         """Removes an object; raises as ``ask``."""

@@ -4,6 +4,7 @@ A loader's report has a Lease of its own; the controller's sign of life has one 
 """
 
 import json
+from datetime import UTC, datetime
 
 from pydantic import TypeAdapter
 
@@ -35,6 +36,39 @@ def reports(namespace: str) -> Collection:
 def beats(namespace: str) -> Collection:
     """The Leases of a namespace that hold the controller's sign of life; there is one at most."""
     return Collection(VERSION, "leases", namespace, f"{BEAT}={BEAT_LABEL}")
+
+
+def written(
+    name: str,
+    labels: dict[str, str],
+    annotations: dict[str, str],
+    *,
+    holder: str,
+    seconds: int,
+    at: float,
+) -> Object:
+    """A Lease.
+
+    Args:
+        name: of the Lease.
+        labels: by which it is found.
+        annotations: what it holds.
+        holder: who wrote it.
+        seconds: for how long it is good, for people who look at it.
+        at: unix time, seconds.
+    """
+    # A time of Leases has microseconds, all six digits; an API server takes no other.
+    renewed = datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%S.000000Z")
+    return {
+        "apiVersion": VERSION,
+        "kind": "Lease",
+        "metadata": {"name": name, "labels": labels, "annotations": annotations},
+        "spec": {
+            "holderIdentity": holder,
+            "leaseDurationSeconds": seconds,
+            "renewTime": renewed,
+        },
+    }
 
 
 def written_report(report: LoaderReport) -> dict[str, str]:
