@@ -1,7 +1,6 @@
 """What all four dashboards have in common: name, variables, links to each other, versions' table.
 
-Called by the dashboards' modules. Every dashboard reads the data source that its variable names, so
-that an import asks for nothing.
+Every dashboard reads the data source that its variable names, so that an import asks for nothing.
 """
 
 from collections.abc import Sequence

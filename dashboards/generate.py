@@ -1,7 +1,6 @@
 """The files of ``dashboards/generated``, as bytes: four dashboards and the rules.
 
-Called by ``python -P -m dashboards``, and by the test that they are current. The same code gives
-the same bytes.
+The same code gives the same bytes.
 """
 
 import json

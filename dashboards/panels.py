@@ -1,8 +1,8 @@
 """Grafana's core panels in the form that all our dashboards use.
 
-Called by the dashboards' modules. Each function takes what differs (title, what it shows and what
-to do about it, queries, unit) and sets what doesn't, so that a panel is a few lines. Nothing here
-is newer than Grafana 10, and no panel needs a plugin that does not come with it.
+Each function takes what differs (title, what it shows and what to do about it, queries, unit) and
+sets what doesn't, so that a panel is a few lines. Nothing here is newer than Grafana 10, and no
+panel needs a plugin that does not come with it.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,1 +1,1 @@
-"""Replays real texts against an endpoint, at a pace. Used by ``headrace replay``."""
+"""Replays real texts against an endpoint, at a pace."""

@@ -1,7 +1,6 @@
 """Counts what came of a replay: statuses, versions, latencies, feedback. Pure.
 
-Called by ``headrace.replay.sender`` for each answer and by the command for what it shows. Its size
-does not grow with the length of a replay.
+Its size does not grow with the length of a replay.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""Reads texts, true labels and callers' keys from a file. Called by ``headrace replay``.
+"""Reads texts, true labels and callers' keys from a file.
 
 Formats by the file's name: ``.txt`` (a text a line), ``.csv`` and ``.tsv`` (the first line names
 the columns), ``.jsonl`` (an object, or a text, a line); each also with ``.gz``.

@@ -1,9 +1,9 @@
 """The fold role: messages of our partitions into window records, and only then commits.
 
-For one thread. What is read, written and committed here can be lost
-or done twice at any instant: a record is a function of the log, readers keep the largest end of a
-range, and a new owner begins at the start of the range that the commit lies in. It never keeps
-state on disk and never decides what a window means.
+For one thread. What is read, written and committed here can be lost or done twice at any instant: a
+record is a function of the log, readers keep the largest end of a range, and a new owner begins at
+the start of the range that the commit lies in. It never keeps state on disk and never decides what
+a window means.
 """
 
 import logging
@@ -155,7 +155,7 @@ class Folder:
             self._written |= grown
 
     def _look(self) -> None:
-        """Asks the broker where we stand; raises ``StalledError`` where we stand still."""
+        """Asks the broker for our membership and offsets; raises ``StalledError`` on a stall."""
         membership = self._source.membership()
         now = self._clock()
         self._look_at = now + self._pace.look_seconds

@@ -1,4 +1,4 @@
-"""Whether reading stands still: messages wait that nobody reads, or the group does not hold us.
+"""Whether reading has stalled: messages wait that nobody reads, or the group does not hold us.
 
 A client may believe itself connected and joined, and read nothing for ever. So this goes by what
 the broker says at a question of its own, and by what was really read, whatever the cause. Pure
