@@ -1,11 +1,11 @@
 """Window records: exact counts over an aligned range of offsets, on Kafka ``headrace.windows``.
 
 A range of a partition of ``headrace.predictions`` starts at a multiple of ``RANGE_MESSAGES``. Its
-record holds a cell for every (endpoint, package, arm, window of event time) in it and is rewritten
-from the range's start as the range grows. Readers keep, per (topic id, partition, start), the
-record with the largest end; records of different ranges add. So a record is a function of the log,
-and repeats, late writers and crashes do no harm. A gateway that got no answer from Kafka may write
-a message twice: a copy counts once if it lies within ``LOOKBACK_MESSAGES`` before the range.
+record holds an aggregate for every (endpoint, package, arm, window of event time) in it and is
+rewritten from the range's start as the range grows. Readers keep, per (topic id, partition, start),
+the record with the largest end; records of different ranges add. So a record is a function of the
+log, and repeats, late writers and crashes do no harm. A gateway that got no answer from Kafka may
+write a message twice: a copy counts once if it lies within ``LOOKBACK_MESSAGES`` before the range.
 
 All counts are integers, sums included, so that adding in any order gives the same number.
 """
@@ -24,7 +24,7 @@ MICRO = 1_000_000  # sums are in millionths of their unit
 # A message whose events are further than this from when Kafka took it was sent by a gateway whose
 # clock is off, or whose Kafka was away for long.
 MISTIMED_SECONDS = 300.0
-CALLER_CAP = 20  # attempts of one caller in one cell of one range that count as evidence
+CALLER_CAP = 20  # attempts of one caller in one aggregate of one range that count as evidence
 CALLER_GROUPS = 32  # that callers are put into by their hash; a constant of the topic
 
 # Bucket -> count, of the edges in contracts.statistics; buckets without a count are left out.
@@ -79,7 +79,7 @@ class UnkWordCounts(msgspec.Struct, omit_defaults=True):
     below: int = 0
 
 
-class Cell(msgspec.Struct, omit_defaults=True):
+class WindowAggregate(msgspec.Struct, omit_defaults=True):
     """Everything about one (endpoint, package, arm, window). ``start`` in unix seconds."""
 
     endpoint: str
@@ -110,12 +110,13 @@ class Cell(msgspec.Struct, omit_defaults=True):
 
 
 class EndpointWindow(msgspec.Struct):
-    """All cells of one endpoint in one window of event time, merged over partitions and ranges."""
+    """One endpoint's aggregates in one window of event time, merged over partitions and ranges."""
 
     endpoint: str
     start: int  # unix seconds
     seconds: int
-    cells: list[Cell] = []  # one for each (package, arm)
+    # One for each (package, arm); ``cells`` in JSON.
+    aggregates: list[WindowAggregate] = msgspec.field(name="cells", default_factory=list)
 
 
 class WindowRecord(msgspec.Struct):
@@ -131,7 +132,7 @@ class WindowRecord(msgspec.Struct):
     skipped: int = 0  # messages of an unknown schema, or that were no batches at all
     copies: int = 0  # messages that were in the log before
     mistimed: int = 0  # messages whose events are more than MISTIMED_SECONDS from Kafka's time
-    cells: list[Cell] = []
+    aggregates: list[WindowAggregate] = msgspec.field(name="cells", default_factory=list)
     # endpoint -> status and reason ("503 overloaded") -> count
     refusals: dict[str, dict[str, int]] = {}
     window_seconds: int = WINDOW_SECONDS

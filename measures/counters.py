@@ -10,14 +10,14 @@ from typing import Any
 
 import msgspec
 
-from contracts.windows import Cell, OwnCounts
+from contracts.windows import OwnCounts, WindowAggregate
 from measures.merging import Windows
 from measures.own_statistics import declaration_of
 from measures.recounting import Difference
 
 Numbers = Counter[str]  # where -> count
 
-# Fields of a cell whose counts are exposed as they are.
+# Fields of an aggregate whose counts are exposed as they are.
 _SAME = (
     "statuses", "answered", "repeated", "texts", "truncated", "labels", "histograms", "sums",
     "latency", "latency_sums", "label_scores", "label_score_sums", "pair_distance",
@@ -72,24 +72,24 @@ def _of_windows(windows: Windows) -> Numbers:
         _within(found, "refusals", record.refusals)
     for endpoint in windows.endpoints():
         for window in windows.all(endpoint):
-            for cell in window.cells:
-                _cell(found, cell)
+            for aggregate in window.aggregates:
+                _aggregate(found, aggregate)
     return found
 
 
-def _cell(found: Numbers, cell: Cell) -> None:
-    path = f"{cell.endpoint} {cell.version} {cell.arm.value}"
+def _aggregate(found: Numbers, aggregate: WindowAggregate) -> None:
+    path = f"{aggregate.endpoint} {aggregate.version} {aggregate.arm.value}"
     for name in _SAME:
-        _within(found, f"{path} {name}", getattr(cell, name))
-    judged = cell.judged
+        _within(found, f"{path} {name}", getattr(aggregate, name))
+    judged = aggregate.judged
     found[f"{path} pairs_equal"] += judged.pairs_equal
     found[f"{path} pairs_differing"] += judged.pairs - judged.pairs_equal
-    found[f"{path} undeclared"] += sum(cell.undeclared.values())
-    right = sum(truths.get(answered, 0) for answered, truths in cell.feedback.items())
-    told = sum(sum(truths.values()) for truths in cell.feedback.values())
+    found[f"{path} undeclared"] += sum(aggregate.undeclared.values())
+    right = sum(truths.get(answered, 0) for answered, truths in aggregate.feedback.items())
+    told = sum(sum(truths.values()) for truths in aggregate.feedback.values())
     found[f"{path} right"] += right
     found[f"{path} wrong"] += told - right
-    _own(found, path, cell.own)
+    _own(found, path, aggregate.own)
 
 
 def _own(found: Numbers, path: str, counts: Iterable[OwnCounts]) -> None:

@@ -1,4 +1,4 @@
-"""Prediction events into cells: exact counts of each (endpoint, package, arm, window).
+"""Prediction events into aggregates: exact counts of each (endpoint, package, arm, window).
 
 What it counts depends on nothing but the messages of a range in their order, so that whoever folds
 a range again gets the same numbers. Pure, and the hottest code of ``stats``: no numpy an event, no
@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 from contracts.endpoint import Arm
 from contracts.events import EventBatch, Feedback, PredictionEvent, TextRecord
 from contracts.statistics import EDGES, LATENCY_EDGES, Stage, Statistic
-from contracts.windows import CALLER_CAP, CALLER_GROUPS, MICRO, Cell, Judged, Sparse
+from contracts.windows import CALLER_CAP, CALLER_GROUPS, MICRO, Judged, Sparse, WindowAggregate
 from measures import frequent
 from measures.own_statistics import LARGEST, OwnFold, micro
 
@@ -88,8 +88,8 @@ class Fold:
             _count(counts, f"{refusal.status} {refusal.reason}", refusal.count)
         self.events += len(batch.events)
 
-    def cells(self) -> list[Cell]:
-        """All cells. They grow with the next message: encode or copy them before it."""
+    def aggregates(self) -> list[WindowAggregate]:
+        """All aggregates. They grow with the next message: encode or copy them before it."""
         return [opened.whole() for opened in self._open.values()]
 
     def _of(self, what: PredictionEvent | Feedback) -> "_OpenCell":
@@ -100,42 +100,44 @@ class Fold:
         opened = self._open.get(key)
         if opened is None:
             opened = self._open[key] = _OpenCell(
-                Cell(what.endpoint, what.version, what.package, what.arm, start)
+                WindowAggregate(what.endpoint, what.version, what.package, what.arm, start)
             )
         return opened
 
 
 class _OpenCell:
-    """A cell, and what must be remembered while its range is open."""
+    """A aggregate, and what must be remembered while its range is open."""
 
-    __slots__ = ("_callers", "_cell", "_told", "own")
+    __slots__ = ("_aggregate", "_callers", "_told", "own")
 
-    def __init__(self, cell: Cell) -> None:
+    def __init__(self, aggregate: WindowAggregate) -> None:
         self.own = OwnFold()
-        self._cell = cell
+        self._aggregate = aggregate
         self._callers: dict[int, int] = {}  # attempts that count as evidence
         self._told: dict[int, int] = {}  # the same of feedback
 
-    def whole(self) -> Cell:
-        cell = self._cell
-        cell.own, cell.undeclared = self.own.counts(), self.own.undeclared
-        return cell
+    def whole(self) -> WindowAggregate:
+        aggregate = self._aggregate
+        aggregate.own, aggregate.undeclared = self.own.counts(), self.own.undeclared
+        return aggregate
 
     def attempt(self, event: PredictionEvent) -> None:
-        cell = self._cell
-        _count(cell.statuses, event.status)
-        cell.answered += event.answered
-        cell.repeated += event.repeated
+        aggregate = self._aggregate
+        _count(aggregate.statuses, event.status)
+        aggregate.answered += event.answered
+        aggregate.repeated += event.repeated
         latency = event.latency
-        _stages(cell, (latency.queue, latency.tokenise, latency.wait, latency.infer, latency.total))
+        _stages(
+            aggregate, (latency.queue, latency.tokenise, latency.wait, latency.infer, latency.total)
+        )
         for text in event.texts:
-            _text(cell, text)
+            _text(aggregate, text)
         if event.unk_words:
-            frequent.observe(cell.unk_words, event.unk_words)
+            frequent.observe(aggregate.unk_words, event.unk_words)
         if event.pairing is not None:
             for distance in event.pairing.distance:
-                _count(cell.pair_distance, bisect_left(_SCORE_UPPER, distance))
-                cell.pair_distance_sum += micro(distance)
+                _count(aggregate.pair_distance, bisect_left(_SCORE_UPPER, distance))
+                aggregate.pair_distance_sum += micro(distance)
         if (
             event.repeated
             or event.status == _HUNG_UP
@@ -143,16 +145,16 @@ class _OpenCell:
             or _capped(self._callers, event.caller)
         ):
             return
-        _judge(cell.judged, event)
+        _judge(aggregate.judged, event)
         if event.caller:
-            _group(cell.judged, event, event.caller % CALLER_GROUPS)
+            _group(aggregate.judged, event, event.caller % CALLER_GROUPS)
 
     def feedback(self, told: Feedback) -> None:
-        cell = self._cell
-        _count(cell.feedback.setdefault(told.answered, {}), told.truth)
+        aggregate = self._aggregate
+        _count(aggregate.feedback.setdefault(told.answered, {}), told.truth)
         if told.arm is Arm.FORCED or _capped(self._told, told.caller):
             return
-        judged = cell.judged
+        judged = aggregate.judged
         judged.feedback += 1
         judged.feedback_wrong += told.answered != told.truth
         if told.caller:
@@ -171,17 +173,17 @@ def length_bucket(tokens: int) -> int:
     return 1 << max(0, tokens - 1).bit_length()
 
 
-def _stages(cell: Cell, seconds: Sequence[float]) -> None:
+def _stages(aggregate: WindowAggregate, seconds: Sequence[float]) -> None:
     for stage, value in zip(_STAGES, seconds, strict=True):
         if value > 0:  # a stage that was not reached is 0
-            _value(cell.latency, cell.latency_sums, stage, _LATENCY_UPPER, value)
+            _value(aggregate.latency, aggregate.latency_sums, stage, _LATENCY_UPPER, value)
 
 
-def _text(cell: Cell, text: TextRecord) -> None:
+def _text(aggregate: WindowAggregate, text: TextRecord) -> None:
     tokens, words, unk = text.tokens, text.words, text.unk
-    histograms, sums = cell.histograms, cell.sums
-    cell.texts += 1
-    cell.truncated += text.truncated
+    histograms, sums = aggregate.histograms, aggregate.sums
+    aggregate.texts += 1
+    aggregate.truncated += text.truncated
     _value(histograms, sums, _TOKENS, _COUNT_UPPER, tokens)
     _value(histograms, sums, _WORDS, _COUNT_UPPER, words)
     _value(histograms, sums, _UNK, _COUNT_UPPER, unk)
@@ -192,9 +194,15 @@ def _text(cell: Cell, text: TextRecord) -> None:
     if text.score is not None:
         _value(histograms, sums, _SCORE, _SCORE_UPPER, text.score)
     if text.label is not None:
-        _count(cell.labels, text.label)
+        _count(aggregate.labels, text.label)
         if text.score is not None:
-            _value(cell.label_scores, cell.label_score_sums, text.label, _SCORE_UPPER, text.score)
+            _value(
+                aggregate.label_scores,
+                aggregate.label_score_sums,
+                text.label,
+                _SCORE_UPPER,
+                text.score,
+            )
 
 
 def _value(

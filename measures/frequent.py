@@ -17,7 +17,7 @@ from typing import Final
 from contracts.windows import UnkWordCounts
 
 CAPACITY: Final = 64
-# Of a word: so that a cell has a bound in bytes, whoever wrote the message.
+# Of a word: so that an aggregate has a bound in bytes, whoever wrote the message.
 MOST_CHARACTERS: Final = 40
 
 

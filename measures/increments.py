@@ -2,7 +2,7 @@
 
 A range's record is rewritten as the range grows,
 so that counters may add only ``new - old``; and a range that is complete never grows again, so that
-its cells need not be kept. Then the sum of all growths is what the merged windows hold, in the
+its aggregates need not be kept. Then the sum of all growths is what the merged windows hold, in the
 memory of the ranges that are still open. Pure; it knows no clock and no Kafka.
 """
 
@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from contracts.windows import RANGE_MESSAGES, Cell, OwnCounts, WindowRecord
+from contracts.windows import RANGE_MESSAGES, OwnCounts, WindowAggregate, WindowRecord
 from measures.own_statistics import declaration_of
 from measures.watermark import Watermark
 
@@ -26,7 +26,7 @@ class Growth:
 
     Attributes:
         window_seconds: length of its windows.
-        cells: what each cell gained, those that gained nothing left out.
+        aggregates: what each aggregate gained, those that gained nothing left out.
         refusals: endpoint -> status and reason -> count.
         events: prediction events.
         skipped: messages that were no batches of a known schema.
@@ -35,7 +35,7 @@ class Growth:
     """
 
     window_seconds: int
-    cells: tuple[Cell, ...]
+    aggregates: tuple[WindowAggregate, ...]
     refusals: Mapping[str, Mapping[str, int]]
     events: int
     skipped: int
@@ -98,11 +98,16 @@ class Ledger:
 
 def growth(old: WindowRecord | None, new: WindowRecord) -> Growth:
     """What a range's record gained since an older one of the same range; all of it without one."""
-    before = {} if old is None else {_identity(cell): cell for cell in old.cells}
-    gained = (cell_growth(before.get(_identity(cell)), cell) for cell in new.cells)
+    before = (
+        {} if old is None else {_identity(aggregate): aggregate for aggregate in old.aggregates}
+    )
+    gained = (
+        aggregate_growth(before.get(_identity(aggregate)), aggregate)
+        for aggregate in new.aggregates
+    )
     return Growth(
         window_seconds=new.window_seconds,
-        cells=tuple(cell for cell in gained if cell is not None),
+        aggregates=tuple(aggregate for aggregate in gained if aggregate is not None),
         refusals=_less(new.refusals, {} if old is None else old.refusals),
         events=new.events - (0 if old is None else old.events),
         skipped=new.skipped - (0 if old is None else old.skipped),
@@ -111,16 +116,16 @@ def growth(old: WindowRecord | None, new: WindowRecord) -> Growth:
     )
 
 
-def cell_growth(old: Cell | None, new: Cell) -> Cell | None:
-    """What a cell gained; None where that is nothing. ``new`` itself where there was none."""
+def aggregate_growth(old: WindowAggregate | None, new: WindowAggregate) -> WindowAggregate | None:
+    """What an aggregate gained; None where that is nothing. ``new`` itself where there was none."""
     if old is None:
         return new
-    gained = Cell(new.endpoint, new.version, new.package, new.arm, new.start)
+    gained = WindowAggregate(new.endpoint, new.version, new.package, new.arm, new.start)
     return gained if _fill(gained, new, old) else None
 
 
-def _identity(cell: Cell) -> tuple[str, str, str, str, int]:
-    return cell.endpoint, cell.version, cell.package, cell.arm, cell.start
+def _identity(aggregate: WindowAggregate) -> tuple[str, str, str, str, int]:
+    return aggregate.endpoint, aggregate.version, aggregate.package, aggregate.arm, aggregate.start
 
 
 def _fill(gained: msgspec.Struct, new: msgspec.Struct, old: msgspec.Struct) -> bool:

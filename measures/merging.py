@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from contracts.endpoint import Arm
-from contracts.windows import Cell, EndpointWindow, OwnCounts, WindowRecord
+from contracts.windows import EndpointWindow, OwnCounts, WindowAggregate, WindowRecord
 from measures.own_statistics import declaration_of
 from measures.watermark import Watermark
 
@@ -23,26 +23,26 @@ _Slot = tuple[str, str, Arm]
 _IDENTITY = {"endpoint", "version", "package", "arm", "start"}
 
 
-def merged(cells: Iterable[Cell]) -> Cell:
-    """The sum of cells of one endpoint, version, package, arm and window; at least one.
+def merged(aggregates: Iterable[WindowAggregate]) -> WindowAggregate:
+    """The sum of aggregates of one endpoint, version, package, arm and window; at least one.
 
     Raises:
-        ValueError: cells of different keys, or none.
+        ValueError: aggregates of different keys, or none.
     """
-    total: Cell | None = None
-    for cell in cells:
+    total: WindowAggregate | None = None
+    for aggregate in aggregates:
         if total is None:
-            total = copy.deepcopy(cell)
-        elif any(getattr(total, name) != getattr(cell, name) for name in _IDENTITY):
-            raise ValueError("cells of different keys do not add")
+            total = copy.deepcopy(aggregate)
+        elif any(getattr(total, name) != getattr(aggregate, name) for name in _IDENTITY):
+            raise ValueError("aggregates of different keys do not add")
         else:
-            _add_struct(total, cell)
+            _add_struct(total, aggregate)
     if total is None:
-        raise ValueError("no cells to add")
+        raise ValueError("no aggregates to add")
     return total
 
 
-def add(total: Cell, more: Cell) -> None:
+def add(total: WindowAggregate, more: WindowAggregate) -> None:
     """Adds the counts of ``more`` to ``total`` in place, whatever their keys are."""
     _add_struct(total, more)
 
@@ -94,10 +94,10 @@ class Windows:
         self._records: dict[RangeKey, WindowRecord] = {}
         self._watermark = Watermark()
         self._sums: dict[tuple[str, _WindowKey], EndpointWindow] = {}
-        # endpoint -> window -> range -> its cells there
-        self._cells: defaultdict[str, dict[_WindowKey, dict[RangeKey, list[Cell]]]] = defaultdict(
-            dict
-        )
+        # endpoint -> window -> range -> its aggregates there
+        self._aggregates: defaultdict[
+            str, dict[_WindowKey, dict[RangeKey, list[WindowAggregate]]]
+        ] = defaultdict(dict)
 
     def put(self, record: WindowRecord) -> bool:
         """Takes a record, which must not change any more; false where a larger end is held."""
@@ -147,7 +147,7 @@ class Windows:
 
     def endpoints(self) -> tuple[str, ...]:
         """The endpoints that have windows, sorted."""
-        return tuple(sorted(name for name, windows in self._cells.items() if windows))
+        return tuple(sorted(name for name, windows in self._aggregates.items() if windows))
 
     def records(self) -> tuple[WindowRecord, ...]:
         """The record of the largest end of every range, sorted by range."""
@@ -156,43 +156,47 @@ class Windows:
     def _of(self, endpoint: str, after: float, until: float) -> tuple[EndpointWindow, ...]:
         return tuple(
             self._sum(endpoint, window)
-            for window in sorted(self._cells.get(endpoint, ()))
+            for window in sorted(self._aggregates.get(endpoint, ()))
             if window[0] >= after and sum(window) <= until
         )
 
     def _sum(self, endpoint: str, window: _WindowKey) -> EndpointWindow:
         held = self._sums.get((endpoint, window))
         if held is None:
-            cells = _by_slot(self._cells[endpoint][window])
-            held = self._sums[endpoint, window] = EndpointWindow(endpoint, *window, cells)
+            aggregates = _by_slot(self._aggregates[endpoint][window])
+            held = self._sums[endpoint, window] = EndpointWindow(endpoint, *window, aggregates)
         return held
 
-    def _place(self, place: tuple[str, _WindowKey], key: RangeKey, cells: list[Cell]) -> None:
+    def _place(
+        self, place: tuple[str, _WindowKey], key: RangeKey, aggregates: list[WindowAggregate]
+    ) -> None:
         """Says what a range holds of a window; nothing: an empty list."""
         endpoint, window = place
         self._sums.pop(place, None)
-        ranges = self._cells[endpoint].setdefault(window, {})
+        ranges = self._aggregates[endpoint].setdefault(window, {})
         ranges.pop(key, None)
-        if cells:
-            ranges[key] = cells
+        if aggregates:
+            ranges[key] = aggregates
         elif not ranges:
-            del self._cells[endpoint][window]
+            del self._aggregates[endpoint][window]
 
 
-def _by_window(record: WindowRecord) -> dict[tuple[str, _WindowKey], list[Cell]]:
-    found: dict[tuple[str, _WindowKey], list[Cell]] = {}
-    for cell in record.cells:
-        place = (cell.endpoint, (cell.start, record.window_seconds))
-        found.setdefault(place, []).append(cell)
+def _by_window(record: WindowRecord) -> dict[tuple[str, _WindowKey], list[WindowAggregate]]:
+    found: dict[tuple[str, _WindowKey], list[WindowAggregate]] = {}
+    for aggregate in record.aggregates:
+        place = (aggregate.endpoint, (aggregate.start, record.window_seconds))
+        found.setdefault(place, []).append(aggregate)
     return found
 
 
-def _by_slot(ranges: Mapping[RangeKey, list[Cell]]) -> list[Cell]:
-    slots: dict[_Slot, list[Cell]] = {}
-    for cells in ranges.values():
-        for cell in cells:
-            slots.setdefault((cell.version, cell.package, cell.arm), []).append(cell)
+def _by_slot(ranges: Mapping[RangeKey, list[WindowAggregate]]) -> list[WindowAggregate]:
+    slots: dict[_Slot, list[WindowAggregate]] = {}
+    for aggregates in ranges.values():
+        for aggregate in aggregates:
+            slots.setdefault((aggregate.version, aggregate.package, aggregate.arm), []).append(
+                aggregate
+            )
     return [
-        cells[0] if len(cells) == 1 else merged(cells)
-        for cells in (slots[slot] for slot in sorted(slots))
+        aggregates[0] if len(aggregates) == 1 else merged(aggregates)
+        for aggregates in (slots[slot] for slot in sorted(slots))
     ]

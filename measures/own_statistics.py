@@ -18,7 +18,7 @@ _Declaration = tuple[str, str, tuple[float, ...], tuple[str, ...]]
 
 
 class OwnFold:
-    """Counts of one cell. Two declarations of one name are counted apart.
+    """Counts of one aggregate. Two declarations of one name are counted apart.
 
     Attributes:
         undeclared: name -> observations without a declaration.

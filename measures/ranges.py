@@ -95,7 +95,7 @@ class PartitionFold:
     def growing(self) -> WindowRecord | None:
         """The record of the range that is not complete, as far as it got; None before any message.
 
-        Its cells grow with the next message: encode it before that.
+        Its aggregates grow with the next message: encode it before that.
         """
         return None if self._open is None else self._record(self._open)
 
@@ -133,7 +133,7 @@ class PartitionFold:
             skipped=opened.skipped,
             copies=opened.copies,
             mistimed=opened.mistimed,
-            cells=fold.cells(),
+            aggregates=fold.aggregates(),
             refusals=fold.refusals,
             window_seconds=self._window_seconds,
         )

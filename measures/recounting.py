@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from contracts.windows import Cell, OwnCounts, WindowRecord
+from contracts.windows import OwnCounts, WindowAggregate, WindowRecord
 from measures.own_statistics import declaration_of
 from measures.ranges import PartitionFold
 
@@ -59,7 +59,7 @@ def recounted(record: WindowRecord, messages: Iterable[RawMessage]) -> WindowRec
             skipped=0,
             copies=0,
             mistimed=0,
-            cells=[],
+            aggregates=[],
             refusals={},
         )
     return found
@@ -84,19 +84,20 @@ def _numbers(record: WindowRecord) -> Iterator[tuple[str, float]]:
     for name in _COMPARED:
         yield name, getattr(record, name)
     yield from _within("refusals", record.refusals)
-    for cell in record.cells:
-        yield from _of_cell(cell)
+    for aggregate in record.aggregates:
+        yield from _of_aggregate(aggregate)
 
 
-def _of_cell(cell: Cell) -> Iterator[tuple[str, float]]:
-    path = f"{cell.endpoint} {cell.version} {cell.package[:12]} {cell.arm.value} {cell.start}"
-    told = msgspec.structs.asdict(cell)
+def _of_aggregate(aggregate: WindowAggregate) -> Iterator[tuple[str, float]]:
+    of = aggregate
+    path = f"{of.endpoint} {of.version} {of.package[:12]} {of.arm.value} {of.start}"
+    told = msgspec.structs.asdict(aggregate)
     for name in ("endpoint", "version", "package", "arm", "start", "own", "judged", "unk_words"):
         del told[name]
     yield from _within(path, told)
-    yield from _within(f"{path} judged", msgspec.structs.asdict(cell.judged))
-    yield from _within(f"{path} unk_words", msgspec.structs.asdict(cell.unk_words))
-    for own in cell.own:
+    yield from _within(f"{path} judged", msgspec.structs.asdict(aggregate.judged))
+    yield from _within(f"{path} unk_words", msgspec.structs.asdict(aggregate.unk_words))
+    for own in aggregate.own:
         yield from _of_own(path, own)
 
 

@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import Any, Self
 
 from contracts.rollout import CheckResult, Checks, OutputShiftCheck, Verdict
-from contracts.windows import Cell, Judged
+from contracts.windows import Judged, WindowAggregate
 from rollout.checks import rate_results, rates, shift
 from rollout.checks import rows as rows_of
 from rollout.checks.agreement import AGREEMENT, Agreement
@@ -97,7 +97,7 @@ class Evidence:
             drifts=Drifts(),
         )
 
-    def with_history(self, stable: Judged, cell: Cell | None = None) -> Self:
+    def with_history(self, stable: Judged, cell: WindowAggregate | None = None) -> Self:
         """With a window of stable before any canary, and its whole cell where there is one."""
         if stable.requests == 0:
             return self

@@ -121,5 +121,5 @@ def _is_at_work(state: RolloutState, context: ReconcileContext) -> bool:
         cell.package == state.candidate.package and cell.arm is wanted and cell.judged.requests > 0
         for window in context.observed.windows or ()
         if state.step_began < window.start + window.seconds <= state.looked_through
-        for cell in window.cells
+        for cell in window.aggregates
     )

@@ -12,7 +12,7 @@ from contracts.endpoint import Arm
 from contracts.model import ModelRef
 from contracts.profile import ReferenceProfile
 from contracts.rollout import RolloutSpec, RolloutState, SeriesPoint
-from contracts.windows import Cell, EndpointWindow, Judged
+from contracts.windows import EndpointWindow, Judged, WindowAggregate
 from rollout import steps
 from rollout.checks.rows import leading
 from rollout.evidence import Beside, Evidence, Stage
@@ -111,7 +111,7 @@ class Judge:
             spec.checks, spec.false_rollback, self._labels(state, ()), stage(spec, state)
         )
 
-    def _labels(self, state: RolloutState, cells: Iterable[Cell]) -> tuple[str, ...]:
+    def _labels(self, state: RolloutState, cells: Iterable[WindowAggregate]) -> tuple[str, ...]:
         """Stable's labels, by its profile and its past: never by what the candidate answers."""
         counts: dict[str, int] = {}
         profile = self.profiles(state.stable)
@@ -137,9 +137,10 @@ def share(spec: RolloutSpec, state: RolloutState) -> float:
     return steps.percent(step) / 100 if steps.arm(step) is Arm.CANARY else 0.0
 
 
-def _cell(window: EndpointWindow, ref: ModelRef, arm: Arm) -> Cell | None:
+def _cell(window: EndpointWindow, ref: ModelRef, arm: Arm) -> WindowAggregate | None:
     return next(
-        (cell for cell in window.cells if cell.package == ref.package and cell.arm is arm), None
+        (cell for cell in window.aggregates if cell.package == ref.package and cell.arm is arm),
+        None,
     )
 
 
@@ -148,7 +149,10 @@ def _told(state: RolloutState, evidence: Evidence) -> RolloutState:
 
 
 def _point(
-    window: EndpointWindow, candidate: Cell | None, stable: Cell | None, evidence: Evidence
+    window: EndpointWindow,
+    candidate: WindowAggregate | None,
+    stable: WindowAggregate | None,
+    evidence: Evidence,
 ) -> SeriesPoint:
     one = candidate.judged if candidate else Judged()
     other = stable.judged if stable else Judged()

@@ -59,9 +59,9 @@ def by_version(windows: Windows, endpoint: str, begin: float) -> dict[str, UnkWo
     for window in windows.all(endpoint):
         if window.start < begin:
             continue
-        for cell in window.cells:
-            if cell.unk_words.seen:
-                found.setdefault(cell.version, []).append(cell.unk_words)
+        for aggregate in window.aggregates:
+            if aggregate.unk_words.seen:
+                found.setdefault(aggregate.version, []).append(aggregate.unk_words)
     return {version: summed(sketches) for version, sketches in sorted(found.items())}
 
 

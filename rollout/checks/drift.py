@@ -20,7 +20,7 @@ from scipy.special import ndtr
 from contracts.profile import ReferenceProfile
 from contracts.rollout import CheckResult, DriftCheck, Verdict
 from contracts.statistics import EDGES, Statistic
-from contracts.windows import Cell, Sparse
+from contracts.windows import Sparse, WindowAggregate
 from measures.binning import merged, starts
 from measures.correlation import Floats
 from measures.drift import LEAST, stability_index
@@ -47,8 +47,8 @@ class Beside:
         stable_profile: likewise.
     """
 
-    candidate: Cell
-    stable: Cell
+    candidate: WindowAggregate
+    stable: WindowAggregate
     candidate_profile: ReferenceProfile | None = None
     stable_profile: ReferenceProfile | None = None
 
@@ -227,7 +227,7 @@ def _reference(profile: ReferenceProfile, name: str) -> Floats:
     return np.array(profile.histograms.get(Statistic(name), ()), dtype=np.float64)
 
 
-def _counts(cell: Cell, profile: ReferenceProfile) -> dict[str, Sparse]:
+def _counts(cell: WindowAggregate, profile: ReferenceProfile) -> dict[str, Sparse]:
     """A window's counts of what the profile knows; labels by their place in it."""
     counts: dict[str, Sparse] = {
         statistic.value: cell.histograms[statistic.value]

@@ -12,7 +12,7 @@ from typing import Any, Self
 import numpy as np
 
 from contracts.rollout import CheckResult, StatisticCheck, Verdict
-from contracts.windows import Cell, OwnCounts
+from contracts.windows import OwnCounts, WindowAggregate
 from measures.correlation import Floats
 from rollout.checks import shift
 from rollout.checks.shift import ShiftTest
@@ -26,7 +26,7 @@ class OwnStatistics:
 
     tests: Mapping[str, ShiftTest] = field(default_factory=dict)
 
-    def with_history(self, cell: Cell, checks: Checked) -> Self:
+    def with_history(self, cell: WindowAggregate, checks: Checked) -> Self:
         """With a window of stable from before the rollout."""
         tests = dict(self.tests)
         for check in checks:
@@ -36,7 +36,13 @@ class OwnStatistics:
         return replace(self, tests=tests) if checks else self
 
     def after(
-        self, candidate: Cell, stable: Cell, checks: Checked, alpha: float, *, before_canary: bool
+        self,
+        candidate: WindowAggregate,
+        stable: WindowAggregate,
+        checks: Checked,
+        alpha: float,
+        *,
+        before_canary: bool,
     ) -> Self:
         """With a window of both arms."""
         tests = dict(self.tests)
@@ -113,7 +119,7 @@ def histogram(own: OwnCounts) -> Floats:
     return np.array([*counts, own.unfit], dtype=np.float64)
 
 
-def _of(cell: Cell, name: str) -> list[OwnCounts]:
+def _of(cell: WindowAggregate, name: str) -> list[OwnCounts]:
     return [own for own in cell.own if own.spec.name == name and own.spec.kind != "counter"]
 
 

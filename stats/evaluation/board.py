@@ -13,7 +13,7 @@ from typing import Literal, Self
 import msgspec
 
 from contracts.endpoint import Arm
-from contracts.windows import Cell
+from contracts.windows import WindowAggregate
 from measures.counting import Counting
 from measures.monitoring import ALARMS
 
@@ -22,7 +22,7 @@ MINUTE_SECONDS = 60
 MINUTES_SECONDS = 86_400  # sums of minutes are kept so long
 
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(Cell)
+_decoder = msgspec.msgpack.Decoder(WindowAggregate)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Window:
     Attributes:
         start: unix seconds.
         seconds: its length.
-        packed: the cell; equal bytes are equal cells.
+        packed: the aggregate; equal bytes are equal aggregates.
     """
 
     start: int
@@ -40,11 +40,11 @@ class Window:
     packed: bytes = field(repr=False)
 
     @classmethod
-    def of(cls, cell: Cell, seconds: int) -> Self:
-        """The window of a cell, which may change afterwards."""
-        return cls(cell.start, seconds, _encoder.encode(cell))
+    def of(cls, aggregate: WindowAggregate, seconds: int) -> Self:
+        """The window of an aggregate, which may change afterwards."""
+        return cls(aggregate.start, seconds, _encoder.encode(aggregate))
 
-    def cell(self) -> Cell:
+    def aggregate(self) -> WindowAggregate:
         """Its counts, unpacked anew at each call."""
         return _decoder.decode(self.packed)
 

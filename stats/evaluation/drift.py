@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scipy.special import chdtri
 
 from contracts.profile import ReferenceProfile
-from contracts.windows import Cell, Sparse
+from contracts.windows import Sparse, WindowAggregate
 from measures.correlation import Floats
 from measures.monitoring import WEIGHTS, Bins, Calibration, Monitors, levels, spend
 from stats.evaluation.board import DriftPoint, Monitor, Reference, StatisticDrift, VersionDrift
@@ -108,18 +108,18 @@ class DriftWatch:
             counts = None if profile is None else reference_counts(profile, name, layout)
             self._watch(name, layout, counts)
 
-    def see(self, cell: Cell, seconds: int) -> None:
+    def see(self, aggregate: WindowAggregate, seconds: int) -> None:
         """One closed window; they come in the order of their ends."""
         pending = self._pending
         if pending is None:
-            pending = self._pending = _Pending(cell.start, cell.start)
-        elif cell.start >= pending.end and self._is_enough(pending):
+            pending = self._pending = _Pending(aggregate.start, aggregate.start)
+        elif aggregate.start >= pending.end and self._is_enough(pending):
             self._end_of(pending)
-            pending = self._pending = _Pending(cell.start, cell.start)
-        pending.end = max(pending.end, cell.start + seconds)
-        pending.texts += cell.texts
+            pending = self._pending = _Pending(aggregate.start, aggregate.start)
+        pending.end = max(pending.end, aggregate.start + seconds)
+        pending.texts += aggregate.texts
         for name, layout, counts in counts_of(
-            cell, self._known_layouts(), self._profile, self._labels
+            aggregate, self._known_layouts(), self._profile, self._labels
         ):
             if name not in self._watched and len(self._watched) < MOST_STATISTICS:
                 self._watch(name, layout, None)

@@ -1,4 +1,4 @@
-"""What of a window is watched for drift, as counts by bucket: of a version's cells and profile.
+"""What of a window is watched for drift, as counts by bucket: of aggregates and profiles.
 
 Buckets of a statistic never change while it is watched: they are those of ``contracts.statistics``,
 of the profile's labels, or of a declaration of users'. Pure.
@@ -12,7 +12,7 @@ import numpy as np
 from contracts.events import StatisticSpec
 from contracts.profile import ReferenceProfile
 from contracts.statistics import EDGES, Statistic
-from contracts.windows import Cell, OwnCounts, Sparse
+from contracts.windows import OwnCounts, Sparse, WindowAggregate
 from measures.correlation import Floats
 
 LABELS = "labels"
@@ -81,7 +81,7 @@ def reference_counts(profile: ReferenceProfile, name: str, layout: Layout) -> Fl
 
 
 def counts_of(
-    cell: Cell,
+    aggregate: WindowAggregate,
     known: Mapping[str, Layout],
     profile: ReferenceProfile | None,
     labels: Sequence[str] = (),
@@ -89,21 +89,25 @@ def counts_of(
     """Every watched statistic of a window: name, buckets, counts.
 
     Args:
-        cell: of the window.
+        aggregate: of the window.
         known: what is watched so far, whose buckets stay as they are.
         profile: of the version; what it leaves out is not watched, for it means nothing there.
         labels: of the model, where there is no profile.
     """
     bare = profile is None or profile.texts == 0
-    for name, counts in cell.histograms.items():
+    for name, counts in aggregate.histograms.items():
         if name in known or (bare and name in _EDGED):
             yield name, _EDGED[name], counts
-    if cell.texts and (TRUNCATED in known or bare):
-        yield TRUNCATED, _TRUNCATED, {0: cell.texts - cell.truncated, 1: cell.truncated}
-    if cell.labels and (LABELS in known or bare):
-        layout = known.get(LABELS) or _labels(labels or tuple(cell.labels))
-        yield LABELS, layout, _by_place(cell.labels, layout)
-    for own in cell.own:
+    if aggregate.texts and (TRUNCATED in known or bare):
+        yield (
+            TRUNCATED,
+            _TRUNCATED,
+            {0: aggregate.texts - aggregate.truncated, 1: aggregate.truncated},
+        )
+    if aggregate.labels and (LABELS in known or bare):
+        layout = known.get(LABELS) or _labels(labels or tuple(aggregate.labels))
+        yield LABELS, layout, _by_place(aggregate.labels, layout)
+    for own in aggregate.own:
         yield from _own(own, known)
 
 

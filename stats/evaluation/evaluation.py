@@ -141,10 +141,10 @@ class Evaluation:
         return {**self._learnt, **learnt}
 
     def _keep(self, growth: Growth, now: float) -> None:
-        for cell in growth.cells:
-            kept = self._history.add(cell, growth.window_seconds, now)
+        for aggregate in growth.aggregates:
+            kept = self._history.add(aggregate, growth.window_seconds, now)
             if not kept and self.since:
-                self.totals.overflowed("windows", sum(cell.statuses.values()))
+                self.totals.overflowed("windows", sum(aggregate.statuses.values()))
 
     def _see_routes(self, endpoints: Sequence[ModelEndpoint], now: float) -> None:
         for endpoint in endpoints:
@@ -166,7 +166,7 @@ class Evaluation:
                 continue
             watch = self._watch_of(found.slot)
             if watch is not None:
-                watch.see(found.window.cell(), found.window.seconds)
+                watch.see(found.window.aggregate(), found.window.seconds)
                 self._packages[_key(found.slot)] = now
             elif self._may_wait(found, now):
                 self._waiting.append(found)

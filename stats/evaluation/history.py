@@ -14,7 +14,7 @@ import msgspec
 
 from contracts.endpoint import Arm
 from contracts.statistics import Statistic
-from contracts.windows import MICRO, Cell, UnkWordCounts
+from contracts.windows import MICRO, UnkWordCounts, WindowAggregate
 from measures.merging import add, merged
 from stats.evaluation.board import (
     MINUTE_SECONDS,
@@ -50,9 +50,9 @@ class Closed(NamedTuple):
         return self.window.start + self.window.seconds
 
 
-def slot_of(cell: Cell) -> Slot:
-    """Whose cell it is."""
-    return Slot(cell.endpoint, cell.version, cell.package, cell.arm)
+def slot_of(aggregate: WindowAggregate) -> Slot:
+    """Whose aggregate it is."""
+    return Slot(aggregate.endpoint, aggregate.version, aggregate.package, aggregate.arm)
 
 
 @dataclass(slots=True)
@@ -79,28 +79,28 @@ class History:
         self._kept: dict[Slot, _Kept] = {}
         self._closed = 0.0  # up to which windows were closed
 
-    def add(self, cell: Cell, seconds: int, now: float) -> bool:
-        """Counts what a cell gained; False where it is not kept: too old, too far ahead, too many.
+    def add(self, aggregate: WindowAggregate, seconds: int, now: float) -> bool:
+        """Counts what an aggregate gained; False if it is too old, too far ahead or one too many.
 
         Args:
-            cell: of one window, which is not changed.
+            aggregate: of one window, which is not changed.
             seconds: the window's length.
             now: unix seconds.
         """
-        if not now - MINUTES_SECONDS <= cell.start + seconds <= now + AHEAD_SECONDS:
+        if not now - MINUTES_SECONDS <= aggregate.start + seconds <= now + AHEAD_SECONDS:
             return False
-        slot = slot_of(cell)
+        slot = slot_of(aggregate)
         kept = self._kept.get(slot)
         if kept is None:
             if len(self._kept) >= MOST_SLOTS:
                 return False
             kept = self._kept[slot] = _Kept()
-        _count(kept.windows, cell, cell.start, seconds)
-        minute = cell.start - cell.start % MINUTE_SECONDS
+        _count(kept.windows, aggregate, aggregate.start, seconds)
+        minute = aggregate.start - aggregate.start % MINUTE_SECONDS
         # Words that became UNK stay with the last hour: their sums have no bound of their own.
-        wordless = msgspec.structs.replace(cell, unk_words=UnkWordCounts())
+        wordless = msgspec.structs.replace(aggregate, unk_words=UnkWordCounts())
         _count(kept.minutes, wordless, minute, max(seconds, MINUTE_SECONDS))
-        _answer(kept.answers[minute], cell)
+        _answer(kept.answers[minute], aggregate)
         return True
 
     def close(self, until: float) -> list[Closed]:
@@ -151,16 +151,18 @@ class History:
         )
 
 
-def _count(windows: dict[int, Window], cell: Cell, start: int, seconds: int) -> None:
+def _count(
+    windows: dict[int, Window], aggregate: WindowAggregate, start: int, seconds: int
+) -> None:
     held = windows.get(start)
     if held is None:
-        total = cell
-        if start != cell.start:
-            total = merged([cell])
+        total = aggregate
+        if start != aggregate.start:
+            total = merged([aggregate])
             total.start = start
     else:
-        total = held.cell()
-        add(total, cell)
+        total = held.aggregate()
+        add(total, aggregate)
     windows[start] = Window.of(total, seconds)
 
 
@@ -169,10 +171,10 @@ def _drop(windows: dict[int, Window], before: float) -> None:
         del windows[start]
 
 
-def _answer(answers: _Answers, cell: Cell) -> None:
-    answers.score_micro += cell.sums.get(Statistic.SCORE, 0)
-    answers.scores += sum(cell.histograms.get(Statistic.SCORE, {}).values())
-    for answered, truths in cell.feedback.items():
+def _answer(answers: _Answers, aggregate: WindowAggregate) -> None:
+    answers.score_micro += aggregate.sums.get(Statistic.SCORE, 0)
+    answers.scores += sum(aggregate.histograms.get(Statistic.SCORE, {}).values())
+    for answered, truths in aggregate.feedback.items():
         answers.right += truths.get(answered, 0)
         answers.feedback += sum(truths.values())
 

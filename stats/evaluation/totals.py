@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeVar
 
 from contracts.endpoint import Arm
 from contracts.metrics import OTHER
-from contracts.windows import Cell, OwnCounts, Sparse
+from contracts.windows import OwnCounts, Sparse, WindowAggregate
 from measures.increments import Growth
 from measures.own_statistics import declaration_of
 
@@ -87,12 +87,12 @@ class Totals:
         self.skipped += growth.skipped
         self.copies += growth.copies
         self.mistimed += growth.mistimed
-        for cell in growth.cells:
-            arm = self._arm(ArmKey(cell.endpoint, cell.version, cell.arm), now)
+        for aggregate in growth.aggregates:
+            arm = self._arm(ArmKey(aggregate.endpoint, aggregate.version, aggregate.arm), now)
             if arm is None:
-                self.overflow["arms"] += sum(cell.statuses.values())
+                self.overflow["arms"] += sum(aggregate.statuses.values())
             else:
-                self._cell(arm, cell)
+                self._aggregate(arm, aggregate)
         for endpoint, counts in growth.refusals.items():
             self._refused(endpoint, counts)
 
@@ -123,33 +123,33 @@ class Totals:
         arm.touched = now
         return arm
 
-    def _cell(self, arm: ArmTotals, cell: Cell) -> None:
-        arm.answered += cell.answered
-        arm.repeated += cell.repeated
-        arm.texts += cell.texts
-        arm.truncated += cell.truncated
-        arm.pairs_equal += cell.judged.pairs_equal
-        arm.pairs_differing += cell.judged.pairs - cell.judged.pairs_equal
-        arm.pair_distance_sum += cell.pair_distance_sum
-        arm.undeclared += sum(cell.undeclared.values())
-        for answered, truths in cell.feedback.items():
+    def _aggregate(self, arm: ArmTotals, aggregate: WindowAggregate) -> None:
+        arm.answered += aggregate.answered
+        arm.repeated += aggregate.repeated
+        arm.texts += aggregate.texts
+        arm.truncated += aggregate.truncated
+        arm.pairs_equal += aggregate.judged.pairs_equal
+        arm.pairs_differing += aggregate.judged.pairs - aggregate.judged.pairs_equal
+        arm.pair_distance_sum += aggregate.pair_distance_sum
+        arm.undeclared += sum(aggregate.undeclared.values())
+        for answered, truths in aggregate.feedback.items():
             right = truths.get(answered, 0)
             arm.right += right
             arm.wrong += sum(truths.values()) - right
-        _add(arm.statuses, {str(status): count for status, count in cell.statuses.items()})
-        _add(arm.labels, cell.labels)
-        _add(arm.sums, cell.sums)
-        _add(arm.latency_sums, cell.latency_sums)
-        _add(arm.label_score_sums, cell.label_score_sums)
-        _add(arm.pair_distance, cell.pair_distance)
-        _add_sparse(arm.histograms, cell.histograms)
-        _add_sparse(arm.latency, cell.latency)
-        _add_sparse(arm.label_scores, cell.label_scores)
+        _add(arm.statuses, {str(status): count for status, count in aggregate.statuses.items()})
+        _add(arm.labels, aggregate.labels)
+        _add(arm.sums, aggregate.sums)
+        _add(arm.latency_sums, aggregate.latency_sums)
+        _add(arm.label_score_sums, aggregate.label_score_sums)
+        _add(arm.pair_distance, aggregate.pair_distance)
+        _add_sparse(arm.histograms, aggregate.histograms)
+        _add_sparse(arm.latency, aggregate.latency)
+        _add_sparse(arm.label_scores, aggregate.label_scores)
         self.overflow["statuses"] += _bound(arm.statuses, MOST_STATUSES)
         self.overflow["labels"] += _bound(arm.labels, MOST_LABELS)
         _bound_sparse(arm.label_scores, MOST_LABELS)
         _bound(arm.label_score_sums, MOST_LABELS)
-        self._own(arm.own, cell.own)
+        self._own(arm.own, aggregate.own)
 
     def _own(self, held: list[OwnCounts], more: Iterable[OwnCounts]) -> None:
         known = {declaration_of(own.spec): own for own in held}

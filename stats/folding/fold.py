@@ -250,7 +250,7 @@ class Folder:
                 "a record is too large: its counts are left out",
                 extra={"partition": record.partition, "start": record.start, "reason": str(error)},
             )
-            self._sink.write([msgspec.structs.replace(record, cells=[], refusals={})])
+            self._sink.write([msgspec.structs.replace(record, aggregates=[], refusals={})])
 
 
 def first_range(place: Place) -> int:

@@ -28,7 +28,7 @@ class Asked:
     Attributes:
         begin: events and messages of this time or later, unix seconds.
         end: and before this.
-        endpoint: only the cells and refusals of this one; None for all.
+        endpoint: only the aggregates and refusals of this one; None for all.
     """
 
     begin: float
@@ -67,7 +67,7 @@ class Recount:
 def recount(records: Windows, raw: RawLog, asked: Asked) -> Recount:
     """Counts again every range that has a window or a message of the time.
 
-    A range is found by its messages too, for a record that lost its cells has no window.
+    A range is found by its messages too, for a record that lost its aggregates has no window.
 
     Raises:
         StreamError: Kafka is away, or did not go on.
@@ -107,7 +107,7 @@ def recount(records: Windows, raw: RawLog, asked: Asked) -> Recount:
 
 
 def _has_window(record: WindowRecord, asked: Asked) -> bool:
-    return any(asked.begin <= cell.start < asked.end for cell in record.cells)
+    return any(asked.begin <= aggregate.start < asked.end for aggregate in record.aggregates)
 
 
 def _only(record: WindowRecord, endpoint: str | None) -> WindowRecord:
@@ -116,7 +116,7 @@ def _only(record: WindowRecord, endpoint: str | None) -> WindowRecord:
         return record
     return msgspec.structs.replace(
         record,
-        cells=[cell for cell in record.cells if cell.endpoint == endpoint],
+        aggregates=[aggregate for aggregate in record.aggregates if aggregate.endpoint == endpoint],
         refusals={name: of for name, of in record.refusals.items() if name == endpoint},
     )
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from contracts.endpoint import Arm
 from contracts.statistics import EDGES, LATENCY_EDGES, Stage, Statistic
-from contracts.windows import Cell, Sparse, UnkWordCounts
+from contracts.windows import Sparse, UnkWordCounts, WindowAggregate
 from stats.evaluation import board
 from stats.ui.columns import Counts, Span, rounded, total
 
@@ -93,41 +93,41 @@ class Table:
         for name in _PLAIN:
             setattr(self, name, np.zeros(self.columns, dtype=np.int64))
 
-    def add(self, cell: Cell, column: int) -> None:
-        """Counts a cell into a column."""
-        for status, count in cell.statuses.items():
+    def add(self, aggregate: WindowAggregate, column: int) -> None:
+        """Counts an aggregate into a column."""
+        for status, count in aggregate.statuses.items():
             self.requests[column] += count
             self.errors[column] += count if status >= 500 else 0
             self._row(self.statuses, status)[column] += count
-        self.texts[column] += cell.texts
-        self.truncated[column] += cell.truncated
-        self.pairs[column] += cell.judged.pairs
-        self.equal[column] += cell.judged.pairs_equal
-        for answered, truths in cell.feedback.items():
+        self.texts[column] += aggregate.texts
+        self.truncated[column] += aggregate.truncated
+        self.pairs[column] += aggregate.judged.pairs
+        self.equal[column] += aggregate.judged.pairs_equal
+        for answered, truths in aggregate.feedback.items():
             self.right[column] += truths.get(answered, 0)
             self.judged[column] += sum(truths.values())
-        self._add_distributions(cell, column)
-        self._add_own(cell, column)
-        if cell.unk_words.seen:
-            self.unk_words.append(cell.unk_words)
+        self._add_distributions(aggregate, column)
+        self._add_own(aggregate, column)
+        if aggregate.unk_words.seen:
+            self.unk_words.append(aggregate.unk_words)
 
-    def _add_distributions(self, cell: Cell, column: int) -> None:
-        for name, buckets in cell.histograms.items():
+    def _add_distributions(self, aggregate: WindowAggregate, column: int) -> None:
+        for name, buckets in aggregate.histograms.items():
             if name in _BUCKETS:
                 _spread(self._grid(self.histograms, name, _BUCKETS[name]), column, buckets)
-        for name, amount in cell.sums.items():
+        for name, amount in aggregate.sums.items():
             self._row(self.sums, name)[column] += amount
-        for name, buckets in cell.latency.items():
+        for name, buckets in aggregate.latency.items():
             _spread(self._grid(self.latency, name, LATENCY_BUCKETS), column, buckets)
-        for name, amount in cell.latency_sums.items():
+        for name, amount in aggregate.latency_sums.items():
             self._row(self.latency_sums, name)[column] += amount
-        for label, count in cell.labels.items():
+        for label, count in aggregate.labels.items():
             self._row(self.labels, label)[column] += count
-        for label, buckets in cell.label_scores.items():
+        for label, buckets in aggregate.label_scores.items():
             _spread(self._grid(self.scores, label, _BUCKETS[Statistic.SCORE]), column, buckets)
 
-    def _add_own(self, cell: Cell, column: int) -> None:
-        for own in cell.own:
+    def _add_own(self, aggregate: WindowAggregate, column: int) -> None:
+        for own in aggregate.own:
             spec = own.spec
             key = Declaration(spec.name, spec.kind, tuple(spec.edges), tuple(spec.values))
             if key not in self.own:
@@ -141,7 +141,7 @@ class Table:
                     grid[column, row] += count
             if own.unfit:
                 self._row(self.unfit, spec.name)[column] += own.unfit
-        for name, count in cell.undeclared.items():
+        for name, count in aggregate.undeclared.items():
             self._row(self.unfit, name)[column] += count
 
     def include(self, other: "Table") -> None:
@@ -190,12 +190,12 @@ def tables(found: Iterable[board.Series], over: Span) -> dict[Slot, Table]:
             slot = (series.version, series.arm)
             if slot not in slots:
                 slots[slot] = Table(over.count)
-            slots[slot].add(window.cell(), column)
+            slots[slot].add(window.aggregate(), column)
     return slots
 
 
 class _Brief(msgspec.Struct):
-    """The one field of a cell that the list needs: decoding no other is many times faster."""
+    """The one field of an aggregate that the list needs: decoding no other is many times faster."""
 
     statuses: dict[int, int] = {}
 

@@ -22,22 +22,22 @@ from contracts.events import (
     TextRecord,
 )
 from contracts.statistics import EDGES, LATENCY_EDGES, Stage, Statistic
-from contracts.windows import CALLER_CAP, CALLER_GROUPS, Cell
+from contracts.windows import CALLER_CAP, CALLER_GROUPS, WindowAggregate
 from measures.folding import Fold, length_bucket
 from measures.histogram import Histogram
 from measures.observation import observed
 
 
-def folded(*batches: EventBatch, seconds: int = 10) -> list[Cell]:
+def folded(*batches: EventBatch, seconds: int = 10) -> list[WindowAggregate]:
     fold = Fold(seconds)
     for batch in batches:
         fold.add(batch)
-    return fold.cells()
+    return fold.aggregates()
 
 
-def only(*batches: EventBatch) -> Cell:
-    (cell,) = folded(*batches)
-    return cell
+def only(*batches: EventBatch) -> WindowAggregate:
+    (aggregate,) = folded(*batches)
+    return aggregate
 
 
 def event(**changes: object) -> PredictionEvent:
@@ -71,29 +71,34 @@ def test_every_count_is_that_of_a_naive_count(seed: int, messages: int) -> None:
     rng = random.Random(seed)
     batches = [batch_of(rng, events=12) for _ in range(messages)]
     events = [event for batch in batches for event in batch.events]
-    for cell in folded(*batches):
+    for aggregate in folded(*batches):
         mine = [
-            e for e in events if key_of(e) == (cell.endpoint, cell.package, cell.arm, cell.start)
+            e
+            for e in events
+            if key_of(e) == (aggregate.endpoint, aggregate.package, aggregate.arm, aggregate.start)
         ]
         texts = [text for e in mine for text in e.texts]
-        assert cell.statuses == Counter(e.status for e in mine)
-        assert cell.answered == sum(e.answered for e in mine)
-        assert cell.repeated == sum(e.repeated for e in mine)
-        assert (cell.texts, cell.truncated) == (len(texts), sum(t.truncated for t in texts))
-        assert cell.labels == Counter(t.label for t in texts if t.label is not None)
+        assert aggregate.statuses == Counter(e.status for e in mine)
+        assert aggregate.answered == sum(e.answered for e in mine)
+        assert aggregate.repeated == sum(e.repeated for e in mine)
+        assert (aggregate.texts, aggregate.truncated) == (
+            len(texts),
+            sum(t.truncated for t in texts),
+        )
+        assert aggregate.labels == Counter(t.label for t in texts if t.label is not None)
         for statistic, values in observed(texts).items():
             dense = Histogram.of(EDGES[statistic], values).to_tuple()
-            counts = cell.histograms.get(statistic, {})
+            counts = aggregate.histograms.get(statistic, {})
             assert counts == {bucket: n for bucket, n in enumerate(dense) if n}
-            assert cell.sums.get(statistic, 0) == sum(round(value * 1e6) for value in values)
-        for label, scores in cell.label_scores.items():
+            assert aggregate.sums.get(statistic, 0) == sum(round(value * 1e6) for value in values)
+        for label, scores in aggregate.label_scores.items():
             found = [t.score for t in texts if t.label == label]
-            assert sum(scores.values()) == len(found) == cell.labels[label]
+            assert sum(scores.values()) == len(found) == aggregate.labels[label]
             wanted = sum(round(score * 1e6) for score in found if score is not None)
-            assert cell.label_score_sums[label] == wanted
+            assert aggregate.label_score_sums[label] == wanted
         distances = [d for e in mine if e.pairing for d in e.pairing.distance]
-        assert sum(cell.pair_distance.values()) == len(distances)
-        assert cell.pair_distance_sum == sum(round(distance * 1e6) for distance in distances)
+        assert sum(aggregate.pair_distance.values()) == len(distances)
+        assert aggregate.pair_distance_sum == sum(round(distance * 1e6) for distance in distances)
 
 
 @settings(max_examples=25)
@@ -104,10 +109,12 @@ def test_all_events_feedback_and_refusals_are_in_exactly_one_place(seed: int) ->
     fold = Fold(10)
     for one in batches:
         fold.add(one)
-    cells = fold.cells()
+    aggregates = fold.aggregates()
     assert fold.events == sum(len(one.events) for one in batches)
-    assert sum(sum(cell.statuses.values()) for cell in cells) == fold.events
-    feedback = sum(sum(truths.values()) for cell in cells for truths in cell.feedback.values())
+    assert sum(sum(aggregate.statuses.values()) for aggregate in aggregates) == fold.events
+    feedback = sum(
+        sum(truths.values()) for aggregate in aggregates for truths in aggregate.feedback.values()
+    )
     assert feedback == sum(len(one.feedback) for one in batches)
     refused = sum(refusal.count for one in batches for refusal in one.refusals)
     assert sum(fold.refusals.get("topics", {}).values()) == refused
@@ -117,8 +124,11 @@ def test_all_events_feedback_and_refusals_are_in_exactly_one_place(seed: int) ->
 
 
 def test_a_window_begins_at_a_multiple_of_its_length() -> None:
-    cells = folded(batch(event(time=109.999), event(time=110.0), event(time=119.0)))
-    assert [(cell.start, cell.statuses[200]) for cell in cells] == [(100, 1), (110, 2)]
+    aggregates = folded(batch(event(time=109.999), event(time=110.0), event(time=119.0)))
+    assert [(aggregate.start, aggregate.statuses[200]) for aggregate in aggregates] == [
+        (100, 1),
+        (110, 2),
+    ]
 
 
 def test_refusals_are_kept_by_status_and_reason() -> None:
@@ -130,16 +140,16 @@ def test_refusals_are_kept_by_status_and_reason() -> None:
 
 
 def test_latency_of_a_stage_that_was_not_reached_is_not_counted() -> None:
-    cell = only(batch(event(latency=Latency(0.001, 0.002, 0.0, 0.0, 0.003), status=503)))
-    assert set(cell.latency) == {Stage.QUEUE, Stage.TOKENISE, Stage.TOTAL}
-    assert cell.latency_sums == {"queue": 1000, "tokenise": 2000, "total": 3000}
+    aggregate = only(batch(event(latency=Latency(0.001, 0.002, 0.0, 0.0, 0.003), status=503)))
+    assert set(aggregate.latency) == {Stage.QUEUE, Stage.TOKENISE, Stage.TOTAL}
+    assert aggregate.latency_sums == {"queue": 1000, "tokenise": 2000, "total": 3000}
 
 
 def test_of_one_caller_only_so_many_attempts_are_evidence() -> None:
     many = [event(caller=5, status=500) for _ in range(CALLER_CAP + 30)]
-    cell = only(batch(*many, event(caller=6)))
-    assert (cell.judged.requests, cell.judged.errors) == (CALLER_CAP + 1, CALLER_CAP)
-    assert sum(cell.statuses.values()) == CALLER_CAP + 31
+    aggregate = only(batch(*many, event(caller=6)))
+    assert (aggregate.judged.requests, aggregate.judged.errors) == (CALLER_CAP + 1, CALLER_CAP)
+    assert sum(aggregate.statuses.values()) == CALLER_CAP + 31
 
 
 def test_what_counts_as_evidence_counts_for_its_group_of_callers_and_nobodys_for_none() -> None:
@@ -164,23 +174,23 @@ def test_what_callers_tell_counts_for_their_group_up_to_their_cap() -> None:
 
 
 def test_requests_of_nobody_have_no_cap() -> None:
-    cell = only(batch(*(event(caller=0) for _ in range(CALLER_CAP + 30))))
-    assert cell.judged.requests == CALLER_CAP + 30
+    aggregate = only(batch(*(event(caller=0) for _ in range(CALLER_CAP + 30))))
+    assert aggregate.judged.requests == CALLER_CAP + 30
 
 
-def test_a_callers_cap_is_of_each_cell() -> None:
+def test_a_callers_cap_is_of_each_aggregate() -> None:
     many = [event(caller=5, time=time) for time in (105.0, 115.0) for _ in range(CALLER_CAP + 1)]
-    assert [cell.judged.requests for cell in folded(batch(*many))] == [CALLER_CAP] * 2
+    assert [aggregate.judged.requests for aggregate in folded(batch(*many))] == [CALLER_CAP] * 2
 
 
 @pytest.mark.parametrize(
     "left_out", [{"repeated": True}, {"status": 499}, {"arm": Arm.FORCED}], ids=str
 )
 def test_what_may_not_bear_witness_is_counted_and_not_judged(left_out: dict[str, object]) -> None:
-    cell = only(batch(*(event(**left_out) for _ in range(CALLER_CAP))))
-    assert sum(cell.statuses.values()) == CALLER_CAP
-    assert cell.judged.requests == 0
-    assert cell.judged.labels == {}
+    aggregate = only(batch(*(event(**left_out) for _ in range(CALLER_CAP))))
+    assert sum(aggregate.statuses.values()) == CALLER_CAP
+    assert aggregate.judged.requests == 0
+    assert aggregate.judged.labels == {}
 
 
 def test_what_is_left_out_uses_up_nobodys_cap() -> None:
@@ -190,8 +200,8 @@ def test_what_is_left_out_uses_up_nobodys_cap() -> None:
 
 def test_judged_latency_is_without_the_queue_and_by_the_longest_text() -> None:
     texts = [TextRecord(n, 4, 0, truncated=False, label="a", score=0.5) for n in (3, 17, 5)]
-    cell = only(batch(event(texts=texts, latency=Latency(5.0, 0.002, 0.003, 0.01, 9.0))))
-    (bucket,) = cell.judged.latency[32]
+    aggregate = only(batch(event(texts=texts, latency=Latency(5.0, 0.002, 0.003, 0.01, 9.0))))
+    (bucket,) = aggregate.judged.latency[32]
     assert LATENCY_EDGES.upper[bucket - 1] < 0.015 <= LATENCY_EDGES.upper[bucket]
 
 
@@ -217,13 +227,15 @@ def test_own_statistics_are_counted_by_their_declaration() -> None:
         "emoji": [2.0, 0.5, -1.0, "x"],
         "nobody's": [1.0, 2.0],
     }
-    cell = only(EventBatch("g", 0, [event(observations=seen)], statistics={"sentiment": DECLARED}))
-    own = {counts.spec.name: counts for counts in cell.own}
+    aggregate = only(
+        EventBatch("g", 0, [event(observations=seen)], statistics={"sentiment": DECLARED})
+    )
+    own = {counts.spec.name: counts for counts in aggregate.own}
     assert own["length"].counts == {"0": 2, "2": 1, "3": 1}
     assert (own["length"].sum_micro, own["length"].unfit) == (1_000_000_051_500_000, 1)
     assert (own["language"].counts, own["language"].unfit) == ({"de": 2}, 2)
     assert (own["emoji"].sum_micro, own["emoji"].unfit) == (2_500_000, 2)
-    assert cell.undeclared == {"nobody's": 2}
+    assert aggregate.undeclared == {"nobody's": 2}
 
 
 def test_two_declarations_of_one_name_are_counted_apart() -> None:
@@ -232,8 +244,8 @@ def test_two_declarations_of_one_name_are_counted_apart() -> None:
         seen: dict[str, list[float | str]] = {"length": [1.5]}
         return EventBatch("g", 0, [event(observations=seen)], statistics={"sentiment": [spec]})
 
-    cell = only(of([1.0, 2.0]), of([2.0]), of([1.0, 2.0]))
-    assert [(own.spec.edges, own.counts) for own in cell.own] == [
+    aggregate = only(of([1.0, 2.0]), of([2.0]), of([1.0, 2.0]))
+    assert [(own.spec.edges, own.counts) for own in aggregate.own] == [
         ([1.0, 2.0], {"1": 2}),
         ([2.0], {"0": 1}),
     ]
@@ -242,8 +254,8 @@ def test_two_declarations_of_one_name_are_counted_apart() -> None:
 @given(st.lists(st.floats(0, 1e300), min_size=1, max_size=5))
 def test_no_value_in_a_message_can_stop_the_counting(values: list[float]) -> None:
     latency = Latency(*(values * 5)[:5])
-    cells = folded(batch(event(time=values[0], latency=latency)))
-    assert sum(sum(cell.statuses.values()) for cell in cells) == 1
+    aggregates = folded(batch(event(time=values[0], latency=latency)))
+    assert sum(sum(aggregate.statuses.values()) for aggregate in aggregates) == 1
 
 
 def test_edges_are_those_that_reference_profiles_use() -> None:
@@ -251,8 +263,8 @@ def test_edges_are_those_that_reference_profiles_use() -> None:
         assert all(a < b for a, b in pairwise(EDGES[statistic].upper))
     values = np.array(EDGES[Statistic.TOKENS].upper)
     texts = [TextRecord(int(n), 1, 0, truncated=False) for n in values]
-    cell = only(batch(event(texts=texts)))
-    assert cell.histograms["tokens"] == dict.fromkeys(range(len(values)), 1)
+    aggregate = only(batch(event(texts=texts)))
+    assert aggregate.histograms["tokens"] == dict.fromkeys(range(len(values)), 1)
 
 
 def test_a_random_batch_has_all_kinds_of_events() -> None:

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from prediction_batches import batch_of
 
-from contracts.windows import RANGE_MESSAGES, Cell, WindowRecord, decode, encode
+from contracts.windows import RANGE_MESSAGES, WindowAggregate, WindowRecord, decode, encode
 from measures.folding import Fold
 from measures.increments import Growth, Ledger
 from measures.merging import Windows, add, merged
@@ -24,7 +24,7 @@ def records_of(seed: int, ends: Iterable[int], *, start: int = 0) -> list[Window
         message = end
         record = WindowRecord(
             "t", start // RANGE_MESSAGES % 2, start, start + end, fold.newest, fold.events,
-            through=1e6 + start + end, skipped=end // 3, cells=fold.cells(),
+            through=1e6 + start + end, skipped=end // 3, aggregates=fold.aggregates(),
             refusals=fold.refusals,
         )  # fmt: skip
         found.append(decode(encode(record)))
@@ -33,22 +33,28 @@ def records_of(seed: int, ends: Iterable[int], *, start: int = 0) -> list[Window
 
 def sums_of(growths: Iterable[Growth]) -> WindowRecord:
     """All growths as one record, so that every number of it can be compared."""
-    cells: dict[tuple[object, ...], Cell] = {}
+    aggregates: dict[tuple[object, ...], WindowAggregate] = {}
     total = WindowRecord("", 0, 0, 0, 0.0, 0)
     for growth in growths:
-        for cell in growth.cells:
-            key = (cell.endpoint, cell.version, cell.package, cell.arm, cell.start)
-            if key in cells:
-                add(cells[key], cell)
+        for aggregate in growth.aggregates:
+            key = (
+                aggregate.endpoint,
+                aggregate.version,
+                aggregate.package,
+                aggregate.arm,
+                aggregate.start,
+            )
+            if key in aggregates:
+                add(aggregates[key], aggregate)
             else:
-                cells[key] = merged([cell])
+                aggregates[key] = merged([aggregate])
         total.events += growth.events
         total.skipped += growth.skipped
         for endpoint, counts in growth.refusals.items():
             held = total.refusals.setdefault(endpoint, {})
             for reason, count in counts.items():
                 held[reason] = held.get(reason, 0) + count
-    total.cells = list(cells.values())
+    total.aggregates = list(aggregates.values())
     return total
 
 
@@ -73,7 +79,7 @@ def test_growths_add_up_to_the_merged_windows(seed: int, data: st.DataObject) ->
     wanted = sums_of(Ledger().take(record) or _nothing() for record in newest)
     assert differences(sums_of(grown), wanted) == ()
     found = [window for name in windows.endpoints() for window in windows.all(name)]
-    wanted.cells = [cell for window in found for cell in window.cells]
+    wanted.aggregates = [aggregate for window in found for aggregate in window.aggregates]
     assert differences(sums_of(grown), wanted) == ()
     assert ledger.known_through() == windows.known_through()
 
@@ -85,9 +91,9 @@ def test_a_record_that_grew_adds_only_its_growth() -> None:
     growth = ledger.take(second)
     assert growth is not None
     assert growth.events == 3
-    gained = sum(sum(cell.statuses.values()) for cell in growth.cells)
+    gained = sum(sum(aggregate.statuses.values()) for aggregate in growth.aggregates)
     assert gained == 3
-    assert all(cell.statuses or cell.feedback for cell in growth.cells)
+    assert all(aggregate.statuses or aggregate.feedback for aggregate in growth.aggregates)
 
 
 def test_what_is_known_adds_nothing_again() -> None:
@@ -106,7 +112,7 @@ def test_no_record_is_changed_by_what_comes_after_it() -> None:
     assert [encode(record) for record in records] == before
 
 
-def test_a_complete_range_is_kept_without_its_cells_and_never_counts_again() -> None:
+def test_a_complete_range_is_kept_without_its_aggregates_and_never_counts_again() -> None:
     ends = (RANGE_MESSAGES - 1, RANGE_MESSAGES)
     almost, complete = records_of(8, ends)
     ledger = Ledger()

@@ -11,7 +11,7 @@ from prediction_batches import batch_of
 
 from contracts.endpoint import Arm
 from contracts.events import EventBatch
-from contracts.windows import Cell, EndpointWindow, Judged, WindowRecord, decode, encode
+from contracts.windows import EndpointWindow, Judged, WindowAggregate, WindowRecord, decode, encode
 from measures.folding import Fold
 from measures.merging import Windows, merged
 
@@ -38,7 +38,7 @@ def record_of(
                 fold.newest,
                 fold.events,
                 through=through,
-                cells=fold.cells(),
+                aggregates=fold.aggregates(),
                 refusals=fold.refusals,
                 window_seconds=seconds,
             )
@@ -63,9 +63,9 @@ def everything(windows: Windows) -> dict[str, tuple[EndpointWindow, ...]]:
     found = {name: copy.deepcopy(windows.all(name)) for name in windows.endpoints()}
     for of in found.values():
         for window in of:
-            for cell in window.cells:
-                cell.judged = Judged()
-                cell.own.sort(key=lambda own: own.spec.name)
+            for aggregate in window.aggregates:
+                aggregate.judged = Judged()
+                aggregate.own.sort(key=lambda own: own.spec.name)
     return found
 
 
@@ -133,11 +133,11 @@ def test_reading_and_merging_change_no_record() -> None:
     assert (one, other) == before
 
 
-def test_cells_of_different_keys_do_not_add() -> None:
-    one = Cell("a", "1", "p", Arm.STABLE, 10)
+def test_aggregates_of_different_keys_do_not_add() -> None:
+    one = WindowAggregate("a", "1", "p", Arm.STABLE, 10)
     with pytest.raises(ValueError, match="different keys"):
-        merged([one, Cell("a", "1", "p", Arm.CANARY, 10)])
-    with pytest.raises(ValueError, match="no cells"):
+        merged([one, WindowAggregate("a", "1", "p", Arm.CANARY, 10)])
+    with pytest.raises(ValueError, match="no aggregates"):
         merged([])
 
 
@@ -147,15 +147,17 @@ def test_windows_of_two_lengths_stay_apart() -> None:
     assert {window.seconds for window in windows.all("sentiment")} == {2, 10}
 
 
-def cell_at(start: int) -> Cell:
-    return Cell("e", "1", "p", Arm.STABLE, start, statuses={200: 1})
+def aggregate_at(start: int) -> WindowAggregate:
+    return WindowAggregate("e", "1", "p", Arm.STABLE, start, statuses={200: 1})
 
 
 def record_at(
     partition: int, *starts: int, through: float, topic_id: str = "t", end: int = 1
 ) -> WindowRecord:
-    cells = [cell_at(start) for start in starts]
-    return WindowRecord(topic_id, partition, 0, end, 0.0, len(cells), through=through, cells=cells)
+    aggregates = [aggregate_at(start) for start in starts]
+    return WindowRecord(
+        topic_id, partition, 0, end, 0.0, len(aggregates), through=through, aggregates=aggregates
+    )
 
 
 def closed(windows: Windows, *, now: float, lateness: float = 5.0, after: float = 0.0) -> list[int]:
@@ -204,10 +206,16 @@ def test_old_ranges_are_forgotten_with_their_windows() -> None:
     windows = windows_of(record_at(0, 100, through=120.0), record_at(1, 100, 200, through=220.0))
     windows.forget_before(150.0)
     assert len(windows.records()) == 1
-    assert [(w.start, w.cells[0].statuses) for w in windows.all("e")] == [
+    assert [(w.start, w.aggregates[0].statuses) for w in windows.all("e")] == [
         (100, {200: 1}),
         (200, {200: 1}),
     ]
     windows.forget_before(1e9)
     assert windows.endpoints() == ()
     assert windows.records() == ()
+
+
+def test_aggregates_are_cells_in_kafka_as_they_always_were() -> None:
+    written = WindowRecord("t", 0, 0, 1, 0.0, 1, aggregates=[aggregate_at(1_000_000)])
+    assert b'"cells":[{"endpoint":' in encode(written)
+    assert decode(encode(written)) == written

@@ -122,7 +122,7 @@ def test_messages_of_a_clock_that_is_off_are_counted_and_kept() -> None:
     record = fold.growing()
     assert record is not None
     assert (record.mistimed, record.events, record.through) == (2, 8, 1e6)
-    starts = {cell.start // 3600 for cell in record.cells}
+    starts = {aggregate.start // 3600 for aggregate in record.aggregates}
     assert starts == {1e6 // 3600 - 1, 1e6 // 3600, 1e6 // 3600 + 1}
 
 

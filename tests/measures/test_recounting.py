@@ -44,12 +44,13 @@ def test_a_record_of_a_range_that_grew_since_agrees_too(log: list[RawMessage]) -
 
 def test_wrong_missing_and_invented_numbers_are_found(log: list[RawMessage]) -> None:
     record = folded(log)[1]
-    cell = record.cells[0]
-    path = f"{cell.endpoint} {cell.version} {cell.package[:12]} {cell.arm.value} {cell.start}"
-    texts = cell.texts
-    cell.texts += 2
-    cell.judged.requests -= 1
-    cell.statuses[418] = 7
+    aggregate = record.aggregates[0]
+    of = aggregate
+    path = f"{of.endpoint} {of.version} {of.package[:12]} {of.arm.value} {of.start}"
+    texts = aggregate.texts
+    aggregate.texts += 2
+    aggregate.judged.requests -= 1
+    aggregate.statuses[418] = 7
     record.refusals["ghost"] = {"503 x": 1}
     found = differences(record, recounted(record, log))
     assert Difference(f"{path} texts", texts + 2, texts) in found

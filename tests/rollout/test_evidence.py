@@ -28,7 +28,7 @@ from contracts.rollout import (
     Verdict,
 )
 from contracts.statistics import EDGES, Statistic
-from contracts.windows import CALLER_GROUPS, Cell, Judged, OwnCounts
+from contracts.windows import CALLER_GROUPS, Judged, OwnCounts, WindowAggregate
 from rollout.evidence import Beside, Evidence, Stage
 
 EVERYTHING = Checks(
@@ -457,7 +457,7 @@ def profile(center: int) -> ReferenceProfile:
     )
 
 
-def counted(center: int, arm: Arm) -> Cell:
+def counted(center: int, arm: Arm) -> WindowAggregate:
     made = cell(NEW, arm, 0, Judged(requests=1000))
     made.texts = 1000
     made.histograms = {"tokens": spread(center)}

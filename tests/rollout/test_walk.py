@@ -13,7 +13,7 @@ from rollout_walk import ONE, TWO, Walk
 
 from contracts.endpoint import Arm, EndpointStatus, Phase, Route
 from contracts.rollout import Checks, LatencyCheck, Outcome, RolloutSpec, ShadowStep, Verdict
-from contracts.windows import Cell, EndpointWindow
+from contracts.windows import EndpointWindow, WindowAggregate
 from rollout.judge import Judge
 from rollout.steps import HISTORY_WINDOWS
 
@@ -35,7 +35,7 @@ class Traffic:
         """One window of traffic."""
         return window(start, *(self._cell(route, start) for route in routes), seconds=SECONDS)
 
-    def _cell(self, route: Route, start: int) -> Cell:
+    def _cell(self, route: Route, start: int) -> WindowAggregate:
         requests = round(self._requests * route.weight / 100)
         differs = self._of_candidate if route.ref == TWO else {}
         return cell(route.ref, route.arm, start, drawn(self._random, requests, **differs))

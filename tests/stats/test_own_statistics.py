@@ -12,7 +12,7 @@ from gateway_world import endpoint_of
 
 from contracts.endpoint import ModelEndpoint, UnkWords
 from contracts.rollout import StatisticKind, StatisticSpec
-from contracts.windows import Cell
+from contracts.windows import WindowAggregate
 from headrace.commands.unk_words import read
 from headrace.stack.kafka import KafkaProcess
 from measures.merging import merged
@@ -88,13 +88,13 @@ async def test_what_users_observe_and_which_words_were_unknown_can_be_read(
     finally:
         workers.end()
 
-    cell = merged(cells_of(topics))
-    own = {counts.spec.name: counts for counts in cell.own}
+    aggregate = merged(aggregates_of(topics))
+    own = {counts.spec.name: counts for counts in aggregate.own}
     assert own["length"].counts == {"0": 1, "2": 2, "1": 1}
     assert own["language"].counts == {"en": 3}
     assert (own["language"].unfit, own["links"].unfit) == (1, 4)
     assert own["links"].sum_micro == 3_000_000
-    assert cell.undeclared == {"nobody_declared_this": 4}
+    assert aggregate.undeclared == {"nobody_declared_this": 4}
 
     words = read(kafka.bootstrap, ENDPOINT, began - 60, topic=topics.windows)["1"]
     assert words.counts == {"corona": 3, "http": 3, "chat": 1, "a": 1, "bug": 1}
@@ -112,15 +112,17 @@ async def status_of(gateway: Running, text: str) -> int:
     return (await gateway.http.post(f"/endpoints/{ENDPOINT}", json={"inputs": text})).status_code
 
 
-def cells_of(topics: Topics) -> list[Cell]:
-    """All of the endpoint's cells, as of one window."""
+def aggregates_of(topics: Topics) -> list[WindowAggregate]:
+    """All of the endpoint's aggregates, as of one window."""
     return [
-        msgspec.structs.replace(cell, start=0)
+        msgspec.structs.replace(aggregate, start=0)
         for window in topics.merged().all(ENDPOINT)
-        for cell in window.cells
+        for aggregate in window.aggregates
     ]
 
 
 def attempts(topics: Topics) -> int:
     windows = topics.merged().all(ENDPOINT)
-    return sum(sum(cell.statuses.values()) for window in windows for cell in window.cells)
+    return sum(
+        sum(aggregate.statuses.values()) for window in windows for aggregate in window.aggregates
+    )

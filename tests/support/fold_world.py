@@ -208,9 +208,11 @@ def attempts_of(windows: Windows) -> Attempts:
     found: Attempts = Counter()
     for endpoint in windows.endpoints():
         for window in windows.all(endpoint):
-            for cell in window.cells:
-                for status, count in cell.statuses.items():
-                    found[endpoint, cell.version, cell.arm.value, cell.start, status] += count
+            for aggregate in window.aggregates:
+                for status, count in aggregate.statuses.items():
+                    found[
+                        endpoint, aggregate.version, aggregate.arm.value, aggregate.start, status
+                    ] += count
     return found
 
 

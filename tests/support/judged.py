@@ -17,7 +17,7 @@ from contracts.rollout import (
     QualityCheck,
     StatisticCheck,
 )
-from contracts.windows import Cell, EndpointWindow, Judged, Sparse
+from contracts.windows import EndpointWindow, Judged, Sparse, WindowAggregate
 
 NEW = ModelRef(model="Sentiment", version="2", package="b" * 64)
 OLD = ModelRef(model="Sentiment", version="1", package="a" * 64)
@@ -86,11 +86,11 @@ def drawn(
     )
 
 
-def cell(ref: ModelRef, arm: Arm, start: int, judged: Judged) -> Cell:
+def cell(ref: ModelRef, arm: Arm, start: int, judged: Judged) -> WindowAggregate:
     """A cell of one arm with nothing but what is judged."""
-    return Cell("sentiment", ref.version, ref.package, arm, start, judged=judged)
+    return WindowAggregate("sentiment", ref.version, ref.package, arm, start, judged=judged)
 
 
-def window(start: int, *cells: Cell, seconds: int = 10) -> EndpointWindow:
+def window(start: int, *cells: WindowAggregate, seconds: int = 10) -> EndpointWindow:
     """A window of these cells."""
     return EndpointWindow("sentiment", start, seconds, list(cells))

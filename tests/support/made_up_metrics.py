@@ -16,7 +16,7 @@ from prometheus_client.registry import Collector
 from contracts.endpoint import Arm
 from contracts.events import StatisticSpec
 from contracts.statistics import Statistic
-from contracts.windows import Cell, OwnCounts
+from contracts.windows import OwnCounts, WindowAggregate
 from gateway.telemetry.metrics import Metrics, Read, Reading
 from measures.counting import Counting
 from measures.increments import Growth
@@ -58,7 +58,7 @@ class MadeUp(Collector):
 
     def _statistics(self) -> Iterator[Metric]:
         totals = Totals()
-        totals.add(Growth(10, (_cell(self._scrapes),), {}, 0, 0, 0), 1.0)
+        totals.add(Growth(10, (_aggregate(self._scrapes),), {}, 0, 0, 0), 1.0)
         now = Exposed(totals, totals.arms.keys(), {}, Board(), Health(), Counting(), 1.0)
         yield from (
             family
@@ -67,8 +67,8 @@ class MadeUp(Collector):
         )
 
 
-def _cell(times: int) -> Cell:
-    return Cell(
+def _aggregate(times: int) -> WindowAggregate:
+    return WindowAggregate(
         endpoint=ENDPOINT,
         version="1",
         package="p",

@@ -85,9 +85,11 @@ class Everything(Collector):
         """What comes about between two scrapes."""
         self._counts.events += 10
         for part in _ARMS:
-            cell = ui_board.cell(ENDPOINT, part, 0, self._rng)
-            cell.repeated, cell.pair_distance = 1, {0: 5, 3: 1}
-            self._totals.add(Growth(10, (cell,), {ENDPOINT: {"503 overloaded": 2}}, 1, 0, 0), 1.0)
+            aggregate = ui_board.aggregate(ENDPOINT, part, 0, self._rng)
+            aggregate.repeated, aggregate.pair_distance = 1, {0: 5, 3: 1}
+            self._totals.add(
+                Growth(10, (aggregate,), {ENDPOINT: {"503 overloaded": 2}}, 1, 0, 0), 1.0
+            )
             for status in (200, 200, 503):
                 self._gateway.attempt_finished(_event(part, status), 2, 30)
         self._gateway.request_finished("huggingface", 200, 0.01)

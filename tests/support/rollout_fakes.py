@@ -6,7 +6,7 @@ from typing import Any
 from contracts.endpoint import Arm, Route
 from contracts.model import ModelRef
 from contracts.rollout import CheckResult, RolloutSpec, RolloutState, Verdict, WeightStep
-from contracts.windows import Cell, EndpointWindow, Judged
+from contracts.windows import EndpointWindow, Judged, WindowAggregate
 from rollout import steps
 
 SECONDS = 10
@@ -17,11 +17,13 @@ def ref(version: str, package: str = "") -> ModelRef:
     return ModelRef(model="m", version=version, package=f"{package or int(version):0>64}")
 
 
-def cell(of: ModelRef, arm: Arm, start: int, *, requests: int = 100, verdict: str = "") -> Cell:
+def cell(
+    of: ModelRef, arm: Arm, start: int, *, requests: int = 100, verdict: str = ""
+) -> WindowAggregate:
     """Counts of one arm; ``verdict`` is what ``FakeJudge`` will say of it."""
     labels = {verdict: 1} if verdict else {}
     judged = Judged(requests=requests, labels=labels)
-    return Cell("e", of.version, of.package, arm, start, judged=judged)
+    return WindowAggregate("e", of.version, of.package, arm, start, judged=judged)
 
 
 def window(
@@ -99,11 +101,11 @@ def _stage(spec: RolloutSpec, state: RolloutState) -> Arm:
     return Arm.CANARY if meets_callers else Arm.SHADOW
 
 
-def _of(item: EndpointWindow, of: ModelRef, arm: Arm) -> Cell | None:
+def _of(item: EndpointWindow, of: ModelRef, arm: Arm) -> WindowAggregate | None:
     return next(
         (
             found
-            for found in item.cells
+            for found in item.aggregates
             if found.package == of.package and found.arm is arm and found.judged.requests
         ),
         None,

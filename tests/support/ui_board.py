@@ -17,7 +17,7 @@ from contracts.endpoint import (
 from contracts.events import StatisticSpec
 from contracts.model import ModelRef
 from contracts.statistics import EDGES, LATENCY_EDGES, Edges, Stage, Statistic
-from contracts.windows import MICRO, Cell, Judged, OwnCounts, Sparse, UnkWordCounts
+from contracts.windows import MICRO, Judged, OwnCounts, Sparse, UnkWordCounts, WindowAggregate
 from stats.evaluation.board import (
     Accuracy,
     Board,
@@ -67,9 +67,9 @@ def ref(version: str, model: str = "sentiment") -> ModelRef:
     return ModelRef(model=model, version=version, package=package)
 
 
-def cell(
+def aggregate(
     endpoint: str, traffic: Traffic, start: int, rng: np.random.Generator, *, changed: bool = False
-) -> Cell:
+) -> WindowAggregate:
     """One window of one version in one arm."""
     rhythm = 1 + 0.25 * np.sin(start / 240)
     requests = int(rng.poisson(traffic.rate * WINDOW * rhythm))
@@ -107,7 +107,7 @@ def cell(
     stages = {Stage.TOKENISE: 0.04, Stage.WAIT: 0.25, Stage.INFER: 0.68, Stage.QUEUE: 0.03}
     latency = {stage.value: total * share for stage, share in stages.items()} | {"total": total}
     statuses = {200: texts, 504: errors}
-    return Cell(
+    return WindowAggregate(
         endpoint=endpoint,
         version=traffic.version,
         package=ref(traffic.version).package,
@@ -169,7 +169,7 @@ def series(endpoint: str, traffic: Traffic, now: float, seed: int = 0) -> Series
     windows = []
     for start in range(first, last, WINDOW):
         changed = bool(traffic.changed_from) and start >= now - traffic.changed_from
-        made = cell(endpoint, traffic, start, rng, changed=changed)
+        made = aggregate(endpoint, traffic, start, rng, changed=changed)
         windows.append(Window.of(made, WINDOW))
     package = ref(traffic.version).package
     return Series(endpoint, traffic.version, package, traffic.arm, tuple(windows), ())

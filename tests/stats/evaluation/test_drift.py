@@ -9,7 +9,7 @@ from contracts.endpoint import Arm
 from contracts.events import StatisticSpec
 from contracts.profile import ReferenceProfile
 from contracts.statistics import EDGES, Statistic
-from contracts.windows import Cell, OwnCounts
+from contracts.windows import OwnCounts, WindowAggregate
 from stats.evaluation.board import StatisticDrift
 from stats.evaluation.drift import DriftSettings, DriftWatch
 
@@ -46,18 +46,18 @@ class Traffic:
 
     def minutes(self, count: int, shares: np.ndarray, texts: int = 1000, good: float = 0.5) -> None:
         for _ in range(count):
-            self.watch.see(self.cell(self.at, shares, texts, good), 60)
+            self.watch.see(self.aggregate(self.at, shares, texts, good), 60)
             self.at += 60
             self.watch.flush(self.at)
 
-    def cell(self, start: int, shares: np.ndarray, texts: int, good: float) -> Cell:
+    def aggregate(self, start: int, shares: np.ndarray, texts: int, good: float) -> WindowAggregate:
         lengths = self.rng.multinomial(texts, shares)
         found = int(self.rng.binomial(texts, good))
-        cell = Cell("e", "1", "p", Arm.STABLE, start, texts=texts)
-        cell.histograms = {"tokens": {at: int(n) for at, n in enumerate(lengths) if n}}
-        cell.labels = {"bad": texts - found, "good": found}
-        cell.own = [OwnCounts(LENGTHS, {"0": int(lengths[0]), "2": int(lengths[1:].sum())})]
-        return cell
+        aggregate = WindowAggregate("e", "1", "p", Arm.STABLE, start, texts=texts)
+        aggregate.histograms = {"tokens": {at: int(n) for at, n in enumerate(lengths) if n}}
+        aggregate.labels = {"bad": texts - found, "good": found}
+        aggregate.own = [OwnCounts(LENGTHS, {"0": int(lengths[0]), "2": int(lengths[1:].sum())})]
+        return aggregate
 
 
 def statistic(watch: DriftWatch, name: str) -> StatisticDrift:
@@ -118,9 +118,9 @@ def test_a_drift_window_waits_for_enough_texts() -> None:
 def test_arms_of_one_window_are_never_parted() -> None:
     watch, traffic = watch_of(), Traffic(watch_of())
     for arm in (Arm.STABLE, Arm.CANARY):
-        cell = traffic.cell(START, USUAL, 1000, 0.5)
-        cell.arm = arm
-        watch.see(cell, 60)
+        aggregate = traffic.aggregate(START, USUAL, 1000, 0.5)
+        aggregate.arm = arm
+        watch.see(aggregate, 60)
     watch.flush(START + 60)
     assert watch.result().texts == 2000
 

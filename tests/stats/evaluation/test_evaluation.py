@@ -12,7 +12,7 @@ from contracts.endpoint import Arm, EndpointStatus, ModelEndpoint, Route
 from contracts.manifest import DataSet, Lineage, Manifest
 from contracts.profile import ReferenceProfile
 from contracts.statistics import EDGES, Statistic
-from contracts.windows import RANGE_MESSAGES, Cell, WindowRecord, decode, encode
+from contracts.windows import RANGE_MESSAGES, WindowAggregate, WindowRecord, decode, encode
 from measures.folding import Fold
 from measures.merging import Windows, add, merged
 from stats.evaluation.drift import DriftSettings
@@ -57,13 +57,19 @@ def evaluation(shelf: Shelf | None = None) -> Evaluation:
 
 
 def record(
-    cells: Sequence[Cell] = (), *, start: int = 0, end: int = 1, through: float = NOW
+    aggregates: Sequence[WindowAggregate] = (),
+    *,
+    start: int = 0,
+    end: int = 1,
+    through: float = NOW,
 ) -> WindowRecord:
-    return WindowRecord("t", 0, start, start + end, 0.0, 0, through=through, cells=list(cells))
+    return WindowRecord(
+        "t", 0, start, start + end, 0.0, 0, through=through, aggregates=list(aggregates)
+    )
 
 
-def cell(start: int, texts: int, version: str = "1", package: str = "a") -> Cell:
-    made = Cell("e", version, package * 64, Arm.STABLE, start, statuses={200: texts})
+def aggregate(start: int, texts: int, version: str = "1", package: str = "a") -> WindowAggregate:
+    made = WindowAggregate("e", version, package * 64, Arm.STABLE, start, statuses={200: texts})
     made.texts, made.labels = texts, {"good": texts}
     made.histograms = {"tokens": {3: texts}}
     return made
@@ -83,7 +89,7 @@ def test_counters_are_what_the_windows_gained_since_they_began(seed: int, cut: i
     for number in range(7):
         fold.add(batch_of(rng, sequence=number, events=4))
         told = WindowRecord("t", 0, 0, number + 1, fold.newest, fold.events, through=NOW,
-                            cells=fold.cells(), refusals=fold.refusals)  # fmt: skip
+                            aggregates=fold.aggregates(), refusals=fold.refusals)  # fmt: skip
         found.append(decode(encode(told)))
     one = evaluation()
     one.take(found[:cut], NOW)
@@ -99,8 +105,10 @@ def _attempts(records: Sequence[WindowRecord], status: int) -> int:
     windows = Windows()
     for told in records:
         windows.put(told)
-    cells = [c for name in windows.endpoints() for w in windows.all(name) for c in w.cells]
-    return sum(c.statuses.get(status, 0) for c in cells)
+    aggregates = [
+        c for name in windows.endpoints() for w in windows.all(name) for c in w.aggregates
+    ]
+    return sum(c.statuses.get(status, 0) for c in aggregates)
 
 
 @settings(max_examples=10, deadline=None)
@@ -111,19 +119,28 @@ def test_the_board_holds_the_merged_windows(seed: int) -> None:
         fold = Fold(10)
         for number in range(3):
             fold.add(batch_of(rng, sequence=number, events=4))
-        told = WindowRecord("t", start % 2, start * RANGE_MESSAGES, start * RANGE_MESSAGES + 3,
-                            fold.newest, fold.events, through=NOW, cells=fold.cells())  # fmt: skip
+        first = start * RANGE_MESSAGES
+        told = WindowRecord(
+            "t",
+            start % 2,
+            first,
+            first + 3,
+            fold.newest,
+            fold.events,
+            through=NOW,
+            aggregates=fold.aggregates(),
+        )
         one.take([told], NOW)
         windows.put(told)
     one.begin(NOW)
     board = one.look([], NOW + 100, connected=True)
     assert board.endpoints() == windows.endpoints()
     for name in board.endpoints():
-        wanted: dict[tuple[object, ...], Cell] = {}
+        wanted: dict[tuple[object, ...], WindowAggregate] = {}
         for window in windows.all(name):
-            for item in window.cells:
+            for item in window.aggregates:
                 wanted[item.version, item.package, item.arm, item.start] = item
-        shown = [window.cell() for series in board.series(name) for window in series.windows]
+        shown = [window.aggregate() for series in board.series(name) for window in series.windows]
         assert len(shown) == len(wanted)
         for item in shown:
             other = wanted[item.version, item.package, item.arm, item.start]
@@ -134,19 +151,19 @@ def test_the_board_holds_the_merged_windows(seed: int) -> None:
 def test_a_window_is_shown_once_all_partitions_are_folded_or_patience_ends() -> None:
     one = evaluation()
     one.begin(NOW)
-    one.take([record([cell(1_000_080, 5)], through=1_000_092.0)], NOW)
+    one.take([record([aggregate(1_000_080, 5)], through=1_000_092.0)], NOW)
     assert one.look([], NOW, connected=True).series("e")[0].windows == ()
-    one.take([record([cell(1_000_080, 5)], end=2, through=1_000_095.0)], NOW)
+    one.take([record([aggregate(1_000_080, 5)], end=2, through=1_000_095.0)], NOW)
     assert len(one.look([], NOW, connected=True).series("e")[0].windows) == 1
     late = evaluation()
     late.begin(NOW)
-    late.take([record([cell(1_000_080, 5)], through=1_000_092.0)], NOW)
+    late.take([record([aggregate(1_000_080, 5)], through=1_000_092.0)], NOW)
     assert len(late.look([], NOW + 60, connected=True).series("e")[0].windows) == 1
 
 
 def test_nothing_is_closed_while_the_past_is_read() -> None:
     one = evaluation()
-    one.take([record([cell(1_000_000, 5)])], NOW)
+    one.take([record([aggregate(1_000_000, 5)])], NOW)
     assert one.look([], NOW, connected=True).since == 0
     one.begin(NOW)
     assert len(one.look([], NOW + 60, connected=True).series("e")[0].windows) == 1
@@ -166,13 +183,13 @@ def test_series_of_a_version_that_is_gone_end_and_come_back_where_they_stood() -
     one = evaluation()
     one.begin(NOW)
     one.look([ON], NOW, connected=True)
-    one.take([record([cell(1_000_080, 5)])], NOW)
+    one.take([record([aggregate(1_000_080, 5)])], NOW)
     key = ArmKey("e", "1", Arm.STABLE)
     one.look([], NOW + 600, connected=True)
     assert one.arms(NOW + 600) == (key,)
     assert one.arms(NOW + 601) == ()
     assert one.refusals(NOW + 601) == {}
-    one.take([record([cell(1_000_080, 6)], end=2)], NOW + 700)
+    one.take([record([aggregate(1_000_080, 6)], end=2)], NOW + 700)
     assert one.arms(NOW + 700) == (key,)
     assert one.totals.arms[key].texts == 6
 
@@ -189,7 +206,7 @@ def test_drift_waits_for_the_reference_and_then_sees_every_window() -> None:
     one = evaluation(shelf)
     one.begin(NOW)
     for number in range(5):
-        one.take([record([cell(1_000_000 + 10 * number, 200)], start=64 * number)], NOW)
+        one.take([record([aggregate(1_000_000 + 10 * number, 200)], start=64 * number)], NOW)
     assert one.look([ON], NOW, connected=True).drift("e", "1") is None
     shelf.known[STABLE.package] = Known(manifest_of())
     drift = one.look([ON], NOW + 1, connected=True).drift("e", "1")
@@ -202,12 +219,12 @@ def test_versions_past_the_bound_are_counted_and_not_watched() -> None:
     packages = [f"{number:0>64}" for number in range(MOST_VERSIONS + 2)]
     one = evaluation(Shelf(**{package: Known(None) for package in packages}))
     one.begin(NOW)
-    cells = []
+    aggregates = []
     for package in packages:
-        made = cell(1_000_000, 5)
+        made = aggregate(1_000_000, 5)
         made.package = package
-        cells.append(made)
-    one.take([record(cells)], NOW)
+        aggregates.append(made)
+    one.take([record(aggregates)], NOW)
     one.look([], NOW, connected=True)
     assert one.totals.overflow["versions"] == 2
 
@@ -215,7 +232,7 @@ def test_versions_past_the_bound_are_counted_and_not_watched() -> None:
 def test_a_package_that_the_store_lost_learns_its_reference_from_traffic() -> None:
     one = evaluation(Shelf(**{STABLE.package: Known(None)}))
     one.begin(NOW)
-    one.take([record([cell(1_000_000, 200)])], NOW)
+    one.take([record([aggregate(1_000_000, 200)])], NOW)
     drift = one.look([ON], NOW, connected=True).drift("e", "1")
     assert drift is not None
     assert drift.reference.kind == "none"
@@ -225,7 +242,7 @@ def test_what_drift_learnt_outlives_the_process() -> None:
     shelf = Shelf(**{STABLE.package: Known(manifest_of())})
     one = evaluation(shelf)
     one.begin(NOW)
-    told = [record([cell(1_000_000 + 10 * n, 200)], start=64 * n) for n in range(5)]
+    told = [record([aggregate(1_000_000 + 10 * n, 200)], start=64 * n) for n in range(5)]
     one.take(told, NOW)
     one.look([ON], NOW, connected=True)
     after = Evaluation(shelf, DRIFT, Pace(), one.to_json())
@@ -243,12 +260,12 @@ def test_what_can_not_be_used_of_what_was_learnt_is_learnt_again() -> None:
     broken = {"/".join(("e", "1", STABLE.package)): {"through": "x", "statistics": {}}}
     one = Evaluation(shelf, DRIFT, Pace(), broken)
     one.begin(NOW)
-    one.take([record([cell(1_000_000, 200)])], NOW)
+    one.take([record([aggregate(1_000_000, 200)])], NOW)
     assert one.look([ON], NOW, connected=True).drift("e", "1") is not None
 
 
-def test_a_merged_cell_is_left_as_it_was() -> None:
-    first, second = cell(1_000_000, 1), cell(1_000_000, 2)
+def test_a_merged_aggregate_is_left_as_it_was() -> None:
+    first, second = aggregate(1_000_000, 1), aggregate(1_000_000, 2)
     before = encode(record([first]))
     total = merged([first])
     add(total, second)

@@ -11,7 +11,7 @@ from registry_fakes import endpoint, ref
 
 from contracts import metrics
 from contracts.endpoint import Arm, EndpointStatus, Route
-from contracts.windows import Cell, WindowRecord, encode
+from contracts.windows import WindowAggregate, WindowRecord, encode
 from measures.counting import CountingState
 from service.kafka import KafkaAwayError, StreamError, TopicMissingError
 from stats.errors import StalledError
@@ -29,8 +29,12 @@ DAY = 86_400.0
 
 
 def record(count: int, *, start: int = 0, end: int = 1) -> bytes:
-    cell = Cell("e", "1", "a" * 64, Arm.STABLE, 1_000_000, statuses={200: count}, texts=count)
-    return encode(WindowRecord("t", 0, start, start + end, 0.0, 0, through=NOW, cells=[cell]))
+    aggregate = WindowAggregate(
+        "e", "1", "a" * 64, Arm.STABLE, 1_000_000, statuses={200: count}, texts=count
+    )
+    return encode(
+        WindowRecord("t", 0, start, start + end, 0.0, 0, through=NOW, aggregates=[aggregate])
+    )
 
 
 class Nothing:
@@ -238,7 +242,7 @@ def test_the_board_shows_windows_of_the_past_once_it_was_read(start: Start) -> N
     evaluator = start(World([log]))
     log.turns(6)
     (series,) = evaluator.board().series("e")
-    assert [window.cell().texts for window in series.windows] == [5]
+    assert [window.aggregate().texts for window in series.windows] == [5]
 
 
 def test_a_fault_of_ours_ends_the_role_and_is_told(

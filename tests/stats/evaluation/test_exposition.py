@@ -15,7 +15,7 @@ from prometheus_client.registry import Collector
 from contracts import metrics
 from contracts.endpoint import Arm
 from contracts.statistics import EDGES, LATENCY_EDGES, Stage, Statistic
-from contracts.windows import MICRO, Cell
+from contracts.windows import MICRO, WindowAggregate
 from measures.counting import Counting, CountingState
 from measures.folding import Fold
 from measures.increments import Growth
@@ -79,7 +79,7 @@ def counted(seed: int = 1, messages: int = 20) -> Totals:
     rng, fold, totals = random.Random(seed), Fold(10), Totals()
     for number in range(messages):
         fold.add(batch_of(rng, sequence=number, events=5))
-    totals.add(Growth(10, tuple(fold.cells()), fold.refusals, 100, 2, 1), 1.0)
+    totals.add(Growth(10, tuple(fold.aggregates()), fold.refusals, 100, 2, 1), 1.0)
     return totals
 
 
@@ -146,8 +146,10 @@ def test_coarse_buckets_of_latency_count_exactly_what_lies_below_their_edge(
 
 def test_buckets_are_cumulative_and_end_with_the_count() -> None:
     totals = Totals()
-    cell = Cell("e", "1", "p", Arm.STABLE, 0, histograms={"tokens": {2: 5, 20: 1, 21: 2}})
-    totals.add(Growth(10, (cell,), {}, 0, 0, 0), 1.0)
+    aggregate = WindowAggregate(
+        "e", "1", "p", Arm.STABLE, 0, histograms={"tokens": {2: 5, 20: 1, 21: 2}}
+    )
+    totals.add(Growth(10, (aggregate,), {}, 0, 0, 0), 1.0)
     samples = read(exposed(totals))
     slot = {"endpoint": "e", "version": "1", "arm": "stable"}
     name = metrics.TEXT_HISTOGRAMS[Statistic.TOKENS].bucket

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from prediction_batches import batch_of
 
 from contracts.endpoint import Arm
-from contracts.windows import Cell, UnkWordCounts
+from contracts.windows import UnkWordCounts, WindowAggregate
 from measures.folding import Fold
 from measures.merging import merged
 from stats.evaluation.board import MINUTES_SECONDS, WINDOWS_SECONDS
@@ -16,31 +16,37 @@ from stats.evaluation.history import MOST_SLOTS, Closed, History, slot_of
 NOW = 1_000_100.0
 
 
-def cell_of(start: int, texts: int = 1, *, version: str = "1", arm: Arm = Arm.STABLE) -> Cell:
-    return Cell("e", version, "p", arm, start, statuses={200: texts}, texts=texts)
+def aggregate_of(
+    start: int, texts: int = 1, *, version: str = "1", arm: Arm = Arm.STABLE
+) -> WindowAggregate:
+    return WindowAggregate("e", version, "p", arm, start, statuses={200: texts}, texts=texts)
 
 
 def texts_of(closed: list[Closed]) -> list[tuple[int, int]]:
-    return [(found.window.start, found.window.cell().texts) for found in closed]
+    return [(found.window.start, found.window.aggregate().texts) for found in closed]
 
 
 @settings(max_examples=15, deadline=None)
 @given(seed=st.integers(0, 10**6), parts=st.integers(1, 5))
 def test_parts_of_a_window_add_up_to_the_whole(seed: int, parts: int) -> None:
     rng, history = random.Random(seed), History()
-    cells: list[Cell] = []
+    aggregates: list[WindowAggregate] = []
     for number in range(parts):
         fold = Fold(10)
         fold.add(batch_of(rng, sequence=number, events=6))
-        cells += fold.cells()
-    for cell in cells:
-        assert history.add(cell, 10, NOW)
+        aggregates += fold.aggregates()
+    for aggregate in aggregates:
+        assert history.add(aggregate, 10, NOW)
     history.close(NOW)
-    found = {(slot_of(w.cell()), w.start): w.cell() for s in history.series() for w in s.windows}
-    keys = {(slot_of(cell), cell.start) for cell in cells}
+    found = {
+        (slot_of(w.aggregate()), w.start): w.aggregate()
+        for s in history.series()
+        for w in s.windows
+    }
+    keys = {(slot_of(aggregate), aggregate.start) for aggregate in aggregates}
     assert found.keys() == keys
     for slot, start in keys:
-        whole = merged(c for c in cells if (slot_of(c), c.start) == (slot, start))
+        whole = merged(c for c in aggregates if (slot_of(c), c.start) == (slot, start))
         found[slot, start].own.sort(key=str)
         whole.own.sort(key=str)
         assert found[slot, start] == whole
@@ -48,20 +54,20 @@ def test_parts_of_a_window_add_up_to_the_whole(seed: int, parts: int) -> None:
 
 def test_words_that_became_unk_are_kept_with_windows_and_not_with_minutes() -> None:
     history = History()
-    cell = cell_of(1_000_000)
-    cell.unk_words = UnkWordCounts(2, {"zoom": 2})
-    history.add(cell, 10, NOW)
+    aggregate = aggregate_of(1_000_000)
+    aggregate.unk_words = UnkWordCounts(2, {"zoom": 2})
+    history.add(aggregate, 10, NOW)
     history.close(NOW)
     (series,) = history.series()
-    assert series.windows[0].cell().unk_words == cell.unk_words
-    assert series.minutes[0].cell().unk_words == UnkWordCounts()
-    assert series.minutes[0].cell().texts == 1
+    assert series.windows[0].aggregate().unk_words == aggregate.unk_words
+    assert series.minutes[0].aggregate().unk_words == UnkWordCounts()
+    assert series.minutes[0].aggregate().texts == 1
 
 
 def test_a_window_is_closed_once_and_in_order() -> None:
     history = History()
     for start in (1_000_020, 1_000_000, 1_000_010):
-        history.add(cell_of(start), 10, NOW)
+        history.add(aggregate_of(start), 10, NOW)
     assert texts_of(history.close(1_000_021)) == [(1_000_000, 1), (1_000_010, 1)]
     assert texts_of(history.close(1_000_030)) == [(1_000_020, 1)]
     assert history.close(1_000_030) == []
@@ -69,22 +75,22 @@ def test_a_window_is_closed_once_and_in_order() -> None:
 
 def test_what_comes_late_is_in_the_series_and_is_not_closed_again() -> None:
     history = History()
-    history.add(cell_of(1_000_000), 10, NOW)
+    history.add(aggregate_of(1_000_000), 10, NOW)
     history.close(1_000_050)
-    history.add(cell_of(1_000_000, 4), 10, NOW)
+    history.add(aggregate_of(1_000_000, 4), 10, NOW)
     assert history.close(1_000_060) == []
     (series,) = history.series()
-    assert [window.cell().texts for window in series.windows] == [5]
+    assert [window.aggregate().texts for window in series.windows] == [5]
 
 
 def test_only_closed_windows_and_whole_minutes_are_shown() -> None:
     history = History()
     for start in range(1_000_020, 1_000_150, 10):  # a minute begins at 1,000,020
-        history.add(cell_of(start, 2), 10, NOW + 60)
+        history.add(aggregate_of(start, 2), 10, NOW + 60)
     history.close(1_000_140)
     (series,) = history.series()
     assert [w.start for w in series.windows] == list(range(1_000_020, 1_000_140, 10))
-    assert [(w.start, w.seconds, w.cell().texts) for w in series.minutes] == [
+    assert [(w.start, w.seconds, w.aggregate().texts) for w in series.minutes] == [
         (1_000_020, 60, 12),
         (1_000_080, 60, 12),
     ]
@@ -92,7 +98,7 @@ def test_only_closed_windows_and_whole_minutes_are_shown() -> None:
 
 def test_an_hour_of_windows_and_a_day_of_minutes_are_kept() -> None:
     history = History()
-    history.add(cell_of(1_000_000), 10, NOW)
+    history.add(aggregate_of(1_000_000), 10, NOW)
     history.close(NOW)
     history.forget(NOW + WINDOWS_SECONDS)
     (series,) = history.series()
@@ -103,33 +109,33 @@ def test_an_hour_of_windows_and_a_day_of_minutes_are_kept() -> None:
 
 def test_windows_that_nobody_closed_yet_are_not_forgotten() -> None:
     history = History()
-    history.add(cell_of(1_000_000), 10, NOW)
+    history.add(aggregate_of(1_000_000), 10, NOW)
     history.forget(NOW + 2 * WINDOWS_SECONDS)
     assert texts_of(history.close(NOW)) == [(1_000_000, 1)]
 
 
 def test_a_clock_an_hour_off_is_believed_and_a_day_off_is_not() -> None:
     history = History()
-    assert history.add(cell_of(1_003_600), 10, NOW)
-    assert history.add(cell_of(996_400), 10, NOW)
-    assert not history.add(cell_of(int(NOW) + 86_400), 10, NOW)
-    assert not history.add(cell_of(int(NOW) - 86_500), 10, NOW)
+    assert history.add(aggregate_of(1_003_600), 10, NOW)
+    assert history.add(aggregate_of(996_400), 10, NOW)
+    assert not history.add(aggregate_of(int(NOW) + 86_400), 10, NOW)
+    assert not history.add(aggregate_of(int(NOW) - 86_500), 10, NOW)
 
 
 def test_arms_past_the_bound_are_refused() -> None:
     history = History()
     for number in range(MOST_SLOTS):
-        assert history.add(cell_of(1_000_000, version=str(number)), 10, NOW)
-    assert not history.add(cell_of(1_000_000, version="one more"), 10, NOW)
-    assert history.add(cell_of(1_000_010, version="0"), 10, NOW)
+        assert history.add(aggregate_of(1_000_000, version=str(number)), 10, NOW)
+    assert not history.add(aggregate_of(1_000_000, version="one more"), 10, NOW)
+    assert history.add(aggregate_of(1_000_010, version="0"), 10, NOW)
 
 
 def test_accuracy_is_estimated_from_scores_and_measured_by_feedback() -> None:
     history = History()
-    cell = cell_of(1_000_000, 4)
-    cell.histograms, cell.sums = {"score": {17: 3, 19: 1}}, {"score": 3_600_000}
-    cell.feedback = {"good": {"good": 3, "bad": 1}, "bad": {"bad": 1}}
-    history.add(cell, 10, NOW)
+    aggregate = aggregate_of(1_000_000, 4)
+    aggregate.histograms, aggregate.sums = {"score": {17: 3, 19: 1}}, {"score": 3_600_000}
+    aggregate.feedback = {"good": {"good": 3, "bad": 1}, "bad": {"bad": 1}}
+    history.add(aggregate, 10, NOW)
     ((slot, accuracy),) = history.accuracy(NOW)
     assert slot.version == "1"
     assert (accuracy.estimated, accuracy.texts) == (0.9, 4)

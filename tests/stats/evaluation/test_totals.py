@@ -8,7 +8,7 @@ from prediction_batches import batch_of
 
 from contracts.endpoint import Arm
 from contracts.metrics import OTHER
-from contracts.windows import Cell, WindowRecord, decode, encode
+from contracts.windows import WindowAggregate, WindowRecord, decode, encode
 from measures.folding import Fold
 from measures.increments import Growth, growth
 from measures.merging import add, merged
@@ -24,50 +24,52 @@ def record_of(seed: int, messages: int) -> WindowRecord:
         encode(
             WindowRecord(
                 "t", 0, 0, messages, fold.newest, fold.events,
-                cells=fold.cells(), refusals=fold.refusals,
+                aggregates=fold.aggregates(), refusals=fold.refusals,
             )
         )
     )  # fmt: skip
 
 
-def growth_of(*cells: Cell, refusals: dict[str, dict[str, int]] | None = None) -> Growth:
-    return Growth(10, cells, refusals or {}, 0, 0, 0)
+def growth_of(
+    *aggregates: WindowAggregate, refusals: dict[str, dict[str, int]] | None = None
+) -> Growth:
+    return Growth(10, aggregates, refusals or {}, 0, 0, 0)
 
 
-def cell_of(labels: dict[str, int]) -> Cell:
+def aggregate_of(labels: dict[str, int]) -> WindowAggregate:
     scores = {label: {19: count} for label, count in labels.items()}
-    return Cell("e", "1", "p", Arm.STABLE, 0, labels=labels, label_scores=scores)
+    return WindowAggregate("e", "1", "p", Arm.STABLE, 0, labels=labels, label_scores=scores)
 
 
 @settings(max_examples=15, deadline=None)
 @given(seed=st.integers(0, 10**6), first=st.integers(1, 5), more=st.integers(1, 5))
-def test_increments_add_up_to_the_cells_of_the_newest_record(
+def test_increments_add_up_to_the_aggregates_of_the_newest_record(
     seed: int, first: int, more: int
 ) -> None:
     old, new = record_of(seed, first), record_of(seed, first + more)
     counted = Totals()
     counted.add(growth(None, old), 1.0)
     counted.add(growth(old, new), 2.0)
-    wanted: dict[ArmKey, Cell] = {}
-    for cell in new.cells:
-        key = ArmKey(cell.endpoint, cell.version, cell.arm)
+    wanted: dict[ArmKey, WindowAggregate] = {}
+    for aggregate in new.aggregates:
+        key = ArmKey(aggregate.endpoint, aggregate.version, aggregate.arm)
         if key in wanted:
-            add(wanted[key], cell)
+            add(wanted[key], aggregate)
         else:
-            wanted[key] = merged([cell])
+            wanted[key] = merged([aggregate])
     assert counted.arms.keys() == wanted.keys()
-    for key, cell in wanted.items():
+    for key, aggregate in wanted.items():
         arm = counted.arms[key]
-        assert arm.statuses == {str(status): count for status, count in cell.statuses.items()}
+        assert arm.statuses == {str(status): count for status, count in aggregate.statuses.items()}
         for name in ("answered", "repeated", "texts", "truncated", "labels", "histograms", "sums",
                      "latency", "latency_sums", "label_scores", "label_score_sums", "pair_distance",
                      "pair_distance_sum"):  # fmt: skip
-            assert getattr(arm, name) == getattr(cell, name), name
-        told = sum(sum(truths.values()) for truths in cell.feedback.values())
+            assert getattr(arm, name) == getattr(aggregate, name), name
+        told = sum(sum(truths.values()) for truths in aggregate.feedback.values())
         assert arm.right + arm.wrong == told
-        assert arm.pairs_equal + arm.pairs_differing == cell.judged.pairs
-        assert arm.undeclared == sum(cell.undeclared.values())
-        assert sorted(arm.own, key=str) == sorted(cell.own, key=str)
+        assert arm.pairs_equal + arm.pairs_differing == aggregate.judged.pairs
+        assert arm.undeclared == sum(aggregate.undeclared.values())
+        assert sorted(arm.own, key=str) == sorted(aggregate.own, key=str)
     assert counted.refusals == new.refusals
 
 
@@ -84,7 +86,7 @@ def test_labels_past_the_bound_are_summed_under_other_and_counted() -> None:
     counted = Totals()
     names = [f"label {number}" for number in range(totals.MOST_LABELS + 3)]
     for _ in range(2):
-        counted.add(growth_of(cell_of(dict.fromkeys(names, 2))), 1.0)
+        counted.add(growth_of(aggregate_of(dict.fromkeys(names, 2))), 1.0)
     arm = counted.arms[ArmKey("e", "1", Arm.STABLE)]
     assert len(arm.labels) == totals.MOST_LABELS + 1
     assert arm.labels[OTHER] == 12
@@ -96,8 +98,8 @@ def test_labels_past_the_bound_are_summed_under_other_and_counted() -> None:
 def test_arms_past_the_bound_are_counted_and_not_held() -> None:
     counted = Totals()
     for number in range(totals.MOST_ARMS + 5):
-        cell = Cell("e", str(number), "p", Arm.STABLE, 0, statuses={200: 2})
-        counted.add(growth_of(cell), 1.0)
+        aggregate = WindowAggregate("e", str(number), "p", Arm.STABLE, 0, statuses={200: 2})
+        counted.add(growth_of(aggregate), 1.0)
     assert len(counted.arms) == totals.MOST_ARMS
     assert counted.overflow["arms"] == 10
 

@@ -166,7 +166,7 @@ def test_a_record_that_is_too_large_is_written_without_its_counts_and_told() -> 
     worker.until_all()
     assert worker.counts.oversized > 0
     first = kafka.merged().records()[0]
-    assert (first.end, first.cells) == (RANGE_MESSAGES, [])
+    assert (first.end, first.aggregates) == (RANGE_MESSAGES, [])
     assert kafka.committed == {0: ("t", RANGE_MESSAGES + 1), 1: ("t", 1)}
 
 

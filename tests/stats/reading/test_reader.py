@@ -8,7 +8,7 @@ import pytest
 from fake_published import FakePublished
 
 from contracts.endpoint import Arm
-from contracts.windows import Cell, EndpointWindow, WindowRecord, encode
+from contracts.windows import EndpointWindow, WindowAggregate, WindowRecord, encode
 from measures.counting import CountingState
 from service.kafka import KafkaAwayError, TopicMissingError
 from stats.errors import StalledError
@@ -22,12 +22,17 @@ NOW = 10_000.0
 
 
 def record(
-    start: int, *cells: tuple[int, int], end: int = 0, partition: int = 0, through: float = NOW
+    start: int, *aggregates: tuple[int, int], end: int = 0, partition: int = 0, through: float = NOW
 ) -> bytes:
-    """A record whose cells have so many requests in the window that starts at."""
-    made = [Cell("e", "1", "p", Arm.STABLE, at, statuses={200: count}) for at, count in cells]
+    """A record whose aggregates have so many requests in the window that starts at."""
+    made = [
+        WindowAggregate("e", "1", "p", Arm.STABLE, at, statuses={200: count})
+        for at, count in aggregates
+    ]
     return encode(
-        WindowRecord("t", partition, start, end or start + 1, 0.0, 0, through=through, cells=made)
+        WindowRecord(
+            "t", partition, start, end or start + 1, 0.0, 0, through=through, aggregates=made
+        )
     )
 
 
@@ -115,7 +120,7 @@ class World:
 
 
 def requests_of(window: EndpointWindow) -> int:
-    return sum(sum(cell.statuses.values()) for cell in window.cells)
+    return sum(sum(aggregate.statuses.values()) for aggregate in window.aggregates)
 
 
 @pytest.fixture

@@ -57,7 +57,7 @@ def record(start: int, *, end: int | None = None, partition: int = 0) -> WindowR
         fold.newest,
         fold.events,
         through=now,
-        cells=fold.cells(),
+        aggregates=fold.aggregates(),
     )
 
 
@@ -157,7 +157,7 @@ def test_the_reader_knows_the_windows_and_knows_when_it_can_not_know(
 
     def known() -> int:
         windows = reader.windows("sentiment", 0.0) or ()
-        return sum(sum(c.statuses.values()) for window in windows for c in window.cells)
+        return sum(sum(c.statuses.values()) for window in windows for c in window.aggregates)
 
     reader.start()
     until("it comes to be", 90, lambda: known() > 0)

@@ -79,15 +79,17 @@ def test_only_ranges_with_windows_in_the_time_are_counted(kafka: MemoryKafka) ->
 
 def test_a_record_that_lost_its_windows_is_found_by_its_messages(kafka: MemoryKafka) -> None:
     windows = kafka.merged()
-    windows.records()[2].cells.clear()
+    windows.records()[2].aggregates.clear()
     found = recount(windows, MemoryRaw(kafka), ALL)
     assert {(partition, start) for partition, start, _ in found.differences} == {(0, 128)}
 
 
 def test_one_endpoint_alone_is_compared_where_it_is_asked_for(kafka: MemoryKafka) -> None:
     windows = kafka.merged()
-    cell = next(cell for cell in windows.records()[0].cells if cell.endpoint == "topics")
-    cell.texts += 1
+    aggregate = next(
+        aggregate for aggregate in windows.records()[0].aggregates if aggregate.endpoint == "topics"
+    )
+    aggregate.texts += 1
     assert recount(windows, MemoryRaw(kafka), Asked(0.0, 2e6, "sentiment")).agrees
     found = recount(windows, MemoryRaw(kafka), Asked(0.0, 2e6, "topics"))
     assert len(found.differences) == 1
@@ -96,7 +98,7 @@ def test_one_endpoint_alone_is_compared_where_it_is_asked_for(kafka: MemoryKafka
 def test_a_wrong_number_is_found_where_it_is(kafka: MemoryKafka) -> None:
     windows = kafka.merged()
     record = windows.records()[1]
-    record.cells[0].answered += 5
+    record.aggregates[0].answered += 5
     found = recount(windows, MemoryRaw(kafka), ALL)
     ((partition, start, what),) = found.differences
     assert (partition, start) == (record.partition, record.start)

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from contracts.endpoint import Arm
 from contracts.events import StatisticSpec
 from contracts.statistics import Statistic
-from contracts.windows import Cell, OwnCounts
+from contracts.windows import OwnCounts, WindowAggregate
 from stats.evaluation.board import Series, Window
 from stats.ui.columns import Span
 from stats.ui.tables import Declaration, Table, added, attempts, tables
@@ -14,13 +14,15 @@ from stats.ui.tables import Declaration, Table, added, attempts, tables
 START = 1_795_275_000
 
 
-def series(*cells: Cell, seconds: int = 10, minutes: tuple[Window, ...] = ()) -> Series:
-    windows = tuple(Window.of(cell, seconds) for cell in cells)
+def series(
+    *aggregates: WindowAggregate, seconds: int = 10, minutes: tuple[Window, ...] = ()
+) -> Series:
+    windows = tuple(Window.of(aggregate, seconds) for aggregate in aggregates)
     return Series("sentiment", "3", "p", Arm.STABLE, windows, minutes)
 
 
-def cell(start: int, **counts: object) -> Cell:
-    return Cell("sentiment", "3", "p", Arm.STABLE, start, **counts)  # type: ignore[arg-type]
+def aggregate(start: int, **counts: object) -> WindowAggregate:
+    return WindowAggregate("sentiment", "3", "p", Arm.STABLE, start, **counts)  # type: ignore[arg-type]
 
 
 @settings(max_examples=40)
@@ -34,34 +36,34 @@ def cell(start: int, **counts: object) -> Cell:
 )
 def test_every_attempt_is_in_its_column_once(made: list[tuple[int, dict[int, int]]]) -> None:
     over = Span(START, 10, 90)
-    cells = [cell(START + 10 * column, statuses=statuses) for column, statuses in made]
-    every, failed = attempts([series(*cells)], over)
+    aggregates = [aggregate(START + 10 * column, statuses=statuses) for column, statuses in made]
+    every, failed = attempts([series(*aggregates)], over)
     assert every.sum() == sum(sum(statuses.values()) for _, statuses in made)
     assert failed.sum() == sum(statuses.get(504, 0) for _, statuses in made)
-    if cells:
-        table = tables([series(*cells)], over)["3", Arm.STABLE]
+    if aggregates:
+        table = tables([series(*aggregates)], over)["3", Arm.STABLE]
         assert (table.requests == every).all()
         assert (table.errors == failed).all()
 
 
 def test_what_lies_outside_the_span_is_left_out() -> None:
     over = Span(START, 10, 6)
-    found = tables([series(cell(START - 10, texts=5), cell(START + 60, texts=5))], over)
+    found = tables([series(aggregate(START - 10, texts=5), aggregate(START + 60, texts=5))], over)
     assert found == {}
 
 
 def test_minutes_serve_long_spans_and_the_windows_behind_them_complete_these() -> None:
     over = Span(START // 60 * 60, 60, 3)
-    minute = Window.of(cell(over.start, statuses={200: 60}), 60)
-    inside = cell(over.start + 10, statuses={200: 10})  # it is in the minute's sum already
-    behind = cell(over.start + 60, statuses={200: 10})
+    minute = Window.of(aggregate(over.start, statuses={200: 60}), 60)
+    inside = aggregate(over.start + 10, statuses={200: 10})  # it is in the minute's sum already
+    behind = aggregate(over.start + 60, statuses={200: 10})
     every, _ = attempts([series(inside, behind, minutes=(minute,))], over)
     assert every.tolist() == [60, 10, 0]
 
 
-def test_a_table_holds_what_a_cell_says() -> None:
+def test_a_table_holds_what_a_aggregate_says() -> None:
     over = Span(START, 10, 2)
-    made = cell(
+    made = aggregate(
         START + 10,
         statuses={200: 7, 503: 1},
         texts=7,
@@ -83,8 +85,12 @@ def test_a_table_holds_what_a_cell_says() -> None:
 
 def test_tables_add_up_and_stay_as_they_were() -> None:
     over = Span(START, 10, 2)
-    one = tables([series(cell(START, statuses={200: 2}, labels={"a": 2}))], over)["3", Arm.STABLE]
-    other = tables([series(cell(START, statuses={200: 3}, labels={"b": 3}))], over)["3", Arm.STABLE]
+    one = tables([series(aggregate(START, statuses={200: 2}, labels={"a": 2}))], over)[
+        "3", Arm.STABLE
+    ]
+    other = tables([series(aggregate(START, statuses={200: 3}, labels={"b": 3}))], over)[
+        "3", Arm.STABLE
+    ]
     both = added([one, other], 2)
     assert both.requests.tolist() == [5, 0]
     assert both.labels["a"].tolist() == [2, 0]
@@ -105,7 +111,7 @@ def test_statistics_of_the_users_own_are_counted_by_their_declaration() -> None:
     length = OwnCounts(StatisticSpec("length", "histogram", [1.0, 2.0]), {"2": 3, "77": 1, "x": 1})
     links = OwnCounts(StatisticSpec("links", "counter"), sum_micro=5_000_000, unfit=2)
     table = Table(2)
-    table.add(cell(START, own=[language, length, links], undeclared={"colour": 1}), 0)
+    table.add(aggregate(START, own=[language, length, links], undeclared={"colour": 1}), 0)
     assert table.own[Declaration("language", "category", (), ("en", "de"))].tolist()[0] == [0, 4]
     assert table.own[Declaration("length", "histogram", (1.0, 2.0))].tolist()[0] == [0, 0, 3]
     assert table.own[Declaration("links", "counter")].tolist()[0] == [5_000_000]

@@ -62,14 +62,14 @@ def test_totals_are_those_of_the_windows(rolling: ui_world.World) -> None:
     assert detail is not None
     since = detail.columns.start
     for series in rolling.board.series("sentiment"):
-        cells = [w.cell() for w in series.windows if w.start >= since]
+        aggregates = [w.aggregate() for w in series.windows if w.start >= since]
         (shown,) = (
             one
             for one in detail.series
             if (one.version, one.arm) == (series.version, series.arm.value)
         )
-        assert shown.totals["requests"] == sum(sum(c.statuses.values()) for c in cells)
-        assert shown.totals["texts"] == sum(c.texts for c in cells)
+        assert shown.totals["requests"] == sum(sum(c.statuses.values()) for c in aggregates)
+        assert shown.totals["texts"] == sum(c.texts for c in aggregates)
 
 
 def test_both_arms_stand_side_by_side_stable_first(rolling: ui_world.World) -> None:
