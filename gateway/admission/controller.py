@@ -270,7 +270,7 @@ class AdmissionController:
         key = context.sticky_key or context.request_id
         arms = self._endpoints.arms(endpoint, key, context.forced_version)
         if arms:
-            shortest = min(arm.wait_seconds(endpoint) for arm in arms)
+            shortest = min([arm.wait_seconds(endpoint) for arm in arms])  # no generator: hot path
             _check_wait(shortest, 0.0, view.timeout_seconds)
         return view, caller
 
