@@ -150,7 +150,7 @@ UV_LOCK = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gene
 IMAGE_LOCK = $(UV_LOCK) $(LOCK_FLAGS) --constraints $(LOCKS)/dev.txt
 
 # What of pyproject.toml each image of docker/ holds.
-IMAGE_EXTRAS := gateway:gateway,tracing,s3 controller:controller,s3 stats:stats,s3 conversion:export,s3 conversion-onnx:conversion,s3
+IMAGE_EXTRAS := gateway:gateway,tracing,s3 controller:controller,s3-artifacts stats:stats,s3 conversion:export,s3-artifacts conversion-onnx:conversion,s3-artifacts
 
 # uv keeps the versions that a file already holds, so that nothing changes by itself. What two locks
 # share has one version: one interpreter holds them both.

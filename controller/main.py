@@ -24,8 +24,8 @@ from registry import places
 from registry.beats import Heart
 from registry.controller import Controller, ControllerOptions
 from registry.conversions import ConversionIndex
-from registry.credentials import mlflow_authorization
 from registry.endpoint_store import EndpointStore
+from registry.errors import SourceUnavailableError
 from registry.export_environment import (
     CommandExportEnvironment,
     ExportEnvironment,
@@ -37,8 +37,7 @@ from registry.kubernetes_jobs import manifest
 from registry.kubernetes_jobs.launcher import JobLauncher, JobOptions
 from registry.kubernetes_jobs.manifest import BadTemplateError
 from registry.launcher import ConversionLauncher, SubprocessLauncher, SubprocessOptions
-from registry.mlflow_artifacts import MlflowArtifacts
-from registry.mlflow_rest import MlflowRest
+from registry.mlflow_client import MlflowServer
 from registry.mlflow_source import MlflowRegistry
 from registry.projection import EvidenceOf
 from registry.rollouts import Rollouts
@@ -88,7 +87,9 @@ def main() -> int:
         endpoints = places.endpoints(settings.endpoints, environment)
         launcher = _launcher(settings, environment)
         kafka = KafkaAddress.of(settings.kafka_bootstrap, login=settings.kafka_login)
-    except (AccessError, BadTemplateError, KafkaLoginError) as error:
+        # Before the loop: its import takes seconds.
+        mlflow = MlflowServer(settings.mlflow_uri, timeout_seconds=settings.mlflow_timeout_seconds)
+    except (AccessError, BadTemplateError, KafkaLoginError, SourceUnavailableError) as error:
         log.error("%s", error)
         return 1
     loops = _Loops()
@@ -101,7 +102,15 @@ def main() -> int:
     )
     try:
         asyncio.run(
-            _run(settings, environment, endpoints, launcher, statistics=statistics, loops=loops)
+            _run(
+                settings,
+                environment,
+                endpoints,
+                launcher,
+                mlflow=mlflow,
+                statistics=statistics,
+                loops=loops,
+            )
         )
     except StoreUnavailableError as error:
         log.error("%s", error)
@@ -115,6 +124,7 @@ async def _run(
     endpoints: EndpointStore,
     launcher: ConversionLauncher,
     *,
+    mlflow: MlflowServer,
     statistics: WindowsReader,
     loops: "_Loops",
 ) -> None:
@@ -123,7 +133,7 @@ async def _run(
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     store = PackageStore(settings.store_url)
     rollouts = JoinedRollouts(Judge(PackageProfiles(store)), statistics)
-    source = _source(settings, environment, rollouts, changed)
+    source = _source(settings, mlflow, rollouts, changed)
     jobs = ConversionJobs(launcher, most=_CONVERSIONS, changed=changed)
     controller = Controller(
         _options(settings),
@@ -171,22 +181,15 @@ async def _until_told(
 
 def _source(
     settings: ControllerSettings,
-    environment: Mapping[str, str],
+    mlflow: MlflowServer,
     rollouts: Rollouts,
     changed: asyncio.Event,
 ) -> SourceWatch:
-    rest = MlflowRest(
-        settings.mlflow_uri,
-        authorization=mlflow_authorization(environment),
-        timeout_seconds=settings.mlflow_timeout_seconds,
-    )
-
     async def render(evidence: EvidenceOf) -> Mapping[str, bytes]:
         return await asyncio.to_thread(rollouts.evidence, evidence.endpoint, evidence.state)
 
-    registry = MlflowRegistry(rest)
-    artifacts = MlflowArtifacts(rest, timeout_seconds=settings.mlflow_timeout_seconds)
-    write_back = WriteBack(registry, artifacts, render)
+    registry = MlflowRegistry(mlflow)
+    write_back = WriteBack(registry, registry, render)
     return SourceWatch(registry, write_back, poll_seconds=settings.poll_seconds, changed=changed)
 
 

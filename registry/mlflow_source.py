@@ -1,15 +1,19 @@
-"""Reads registered models from MLflow, and sets tags and aliases there.
+"""Reads registered models from MLflow, sets tags and aliases there, and puts files into runs.
 
-Called by ``source_watch.py`` and ``write_back.py``. What it can't reach is
-``SourceUnavailableError``, never an empty registry.
+What it can't reach is ``SourceUnavailableError``, never an empty registry.
 """
 
-import urllib.parse
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, Protocol
 
-from registry.mlflow_rest import API, Json, MlflowRest
+from registry.errors import SourceRefusedError, SourceUnavailableError
+from registry.mlflow_client import MlflowServer
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities.model_registry import ModelVersion
 
 _PAGE = 200
 _MOST_PAGES = 50
@@ -81,68 +85,99 @@ class ModelRegistry(Protocol):
         ...
 
 
-class MlflowRegistry:
-    """An MLflow server."""
+class RunArtifacts(Protocol):
+    """Files of runs."""
 
-    def __init__(self, rest: MlflowRest) -> None:
-        self._rest = rest
+    async def put(self, run_id: str, path: str, data: bytes) -> None:
+        """Writes one file, over what was there.
+
+        Raises:
+            SourceRefusedError: it can't be written there, and trying again soon would not help.
+            SourceUnavailableError: MLflow is away.
+        """
+        ...
+
+
+class MlflowRegistry:
+    """An MLflow server, as ``ModelRegistry`` and as ``RunArtifacts``."""
+
+    def __init__(self, server: MlflowServer) -> None:
+        self._server = server
 
     async def models(self) -> tuple[RegisteredModel, ...]:
-        """Every registered model."""
-        found = await self._search("registered-models/search", "registered_models", {})
+        """Every registered model; prompts are none."""
+        found = await self._all(
+            lambda token: (
+                lambda client: client.search_registered_models(max_results=_PAGE, page_token=token)
+            )
+        )
         return tuple(
             RegisteredModel(
-                name=str(item["name"]),
-                changed=int(item.get("last_updated_timestamp", 0)),
-                aliases={
-                    str(alias["alias"]): str(alias["version"]) for alias in item.get("aliases", ())
-                },
+                name=item.name,
+                changed=int(item.last_updated_timestamp or 0),
+                aliases={alias: str(version) for alias, version in item.aliases.items()},
             )
             for item in found
         )
 
     async def versions(self, model: str) -> tuple[RegisteredVersion, ...]:
         """A model's versions, newest first; see the Protocol."""
-        quoted = model.replace("'", "''")
-        query = {"filter": f"name='{quoted}'"}
-        found = await self._search("model-versions/search", "model_versions", query)
-        ready = [item for item in found if item.get("status", "READY") == "READY"]
-        ready.sort(key=lambda item: int(item["version"]), reverse=True)
+        quote = '"' if "'" in model else "'"  # MLflow knows no way to write a quote within
+        found = await self._all(
+            lambda token: (
+                lambda client: client.search_model_versions(
+                    f"name={quote}{model}{quote}", max_results=_PAGE, page_token=token
+                )
+            )
+        )
+        ready = [item for item in found if item.status == "READY"]
+        ready.sort(key=lambda item: int(item.version), reverse=True)
         return tuple(_version(item) for item in ready)
 
     async def set_tag(self, version: RegisteredVersion, key: str, value: str) -> None:
         """Sets a tag; see the Protocol."""
-        where = {"name": version.model, "version": version.number}
-        await self._rest.post(
-            f"{API}/model-versions/set-tag", {**where, "key": key, "value": value}
+        await self._server.ask_in_time(
+            lambda client: client.set_model_version_tag(version.model, version.number, key, value)
         )
 
     async def set_alias(self, model: str, alias: str, number: str) -> None:
         """Sets an alias; see the Protocol."""
-        body = {"name": model, "alias": alias, "version": number}
-        await self._rest.post(f"{API}/registered-models/alias", body)
+        await self._server.ask_in_time(
+            lambda client: client.set_registered_model_alias(model, alias, number)
+        )
 
-    async def _search(self, route: str, key: str, query: Mapping[str, str]) -> list[Json]:
-        found: list[Json] = []
-        token = ""
+    async def put(self, run_id: str, path: str, data: bytes) -> None:
+        """Writes one file of a run; see ``RunArtifacts``."""
+        run = await self._server.ask_in_time(lambda client: client.get_run(run_id))
+        root = str(run.info.artifact_uri)
+        await self._server.in_time(lambda: self._server.folder(root).put(path, data))
+
+    async def _all(
+        self, page: Callable[[str | None], Callable[["MlflowClient"], Any]]
+    ) -> list[Any]:
+        """All pages; none where MLflow does not know what was asked for."""
+        found: list[Any] = []
+        token: str | None = None
         for _ in range(_MOST_PAGES):
-            page = {"max_results": str(_PAGE), **query}
-            if token:
-                page["page_token"] = token
-            answer = await self._rest.get(f"{API}/{route}?{urllib.parse.urlencode(page)}")
-            found.extend(answer.get(key, ()))
-            token = str(answer.get("next_page_token") or "")
+            try:
+                answer = await self._server.ask_in_time(page(token))
+            except SourceRefusedError as error:
+                if error.status == HTTPStatus.NOT_FOUND:
+                    break
+                raise SourceUnavailableError(str(error)) from error
+            found.extend(answer)
+            token = answer.token
             if not token:
                 break
         return found
 
 
-def _version(item: Json) -> RegisteredVersion:
-    parts = (item.get("creation_timestamp"), item.get("source"), item.get("run_id"))
+def _version(item: "ModelVersion") -> RegisteredVersion:
+    parts = (item.creation_timestamp, item.source, item.run_id)
     return RegisteredVersion(
-        model=str(item["name"]),
-        number=str(item["version"]),
+        model=item.name,
+        number=str(item.version),
         identity="|".join(str(part or "") for part in parts),
-        tags={str(tag["key"]): str(tag.get("value", "")) for tag in item.get("tags", ())},
-        run_id=str(item.get("run_id") or ""),
+        tags=dict(item.tags),
+        run_id=item.run_id or "",
     )

@@ -15,8 +15,7 @@ from functools import partial
 
 from registry import metrics
 from registry.errors import SourceRefusedError, SourceUnavailableError
-from registry.mlflow_artifacts import RunArtifacts
-from registry.mlflow_source import ModelRegistry, Picture, RegisteredVersion
+from registry.mlflow_source import ModelRegistry, Picture, RegisteredVersion, RunArtifacts
 from registry.projection import EvidenceOf, Projection
 
 log = logging.getLogger(__name__)

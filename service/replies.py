@@ -7,6 +7,7 @@ functions: each fault is an OSError. They repeat nothing.
 
 from collections.abc import Callable
 from http.client import HTTPException, HTTPResponse
+from ssl import SSLContext
 from typing import BinaryIO, cast
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
@@ -14,19 +15,22 @@ from urllib.request import Request, urlopen
 _CHUNK_BYTES = 1024 * 1024
 
 
-def ask(request: Request | str, timeout_seconds: float) -> HTTPResponse:
+def ask(
+    request: Request | str, timeout_seconds: float, trust: SSLContext | None = None
+) -> HTTPResponse:
     """Asks; the reply is to be closed.
 
     Args:
         request: to ``http`` or ``https``, an address that an operator chose.
         timeout_seconds: how long the server may be silent.
+        trust: whose certificates count; None: those that count for all of the process.
 
     Raises:
         HTTPError: an OSError: it answered with another status than 2xx.
         OSError: no answer.
     """
     try:
-        return cast("HTTPResponse", urlopen(request, timeout=timeout_seconds))  # noqa: S310 - as above
+        return cast("HTTPResponse", urlopen(request, timeout=timeout_seconds, context=trust))  # noqa: S310 - as above
     except HTTPException as error:
         raise _broken_off(error) from error
 

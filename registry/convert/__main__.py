@@ -7,12 +7,10 @@ failure that it foresees ends in a ``Failed`` line and exit status 0; a crash en
 
 import os
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 
 from contracts.endpoint import Phase
 from registry.convert.errors import ConversionError
-from registry.credentials import mlflow_authorization
 from registry.job import ConversionRequest, Failed, Progress, Published
 from service import logs
 
@@ -26,18 +24,18 @@ def main(arguments: list[str]) -> int:
         return 2
     request = ConversionRequest.model_validate_json(Path(arguments[0]).read_bytes())
     _prepare_process(request.threads)
-    _say(_result(request, os.environ))
+    _say(_result(request))
     return 0
 
 
-def _result(request: ConversionRequest, environment: Mapping[str, str]) -> Published | Failed:
+def _result(request: ConversionRequest) -> Published | Failed:
     # Imported only now, so that thread settings hold for the libraries' start.
     from registry.convert.tracking import Tracking  # noqa: PLC0415
     from registry.convert.walk import convert  # noqa: PLC0415
     from registry.store import PackageStore, StoreError  # noqa: PLC0415
 
     try:
-        tracking = Tracking(request.tracking_uri, authorization=mlflow_authorization(environment))
+        tracking = Tracking(request.tracking_uri)
         store = PackageStore(request.store_url)
         return Published(ref=convert(request, tracking, store, _report))
     except ConversionError as error:

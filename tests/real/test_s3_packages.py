@@ -14,7 +14,9 @@ from registry_fakes import manifest
 from contracts.manifest import MODEL_ONNX, Manifest, PackageFile
 from gateway.packages import PackageError, StorePackages
 from registry.conversions import ConversionIndex
+from registry.errors import SourceRefusedError
 from registry.gc import collect
+from registry.mlflow_client import MlflowServer
 from registry.store import PackageStore, StoreUnavailableError, digest
 from stats.evaluation.references import StoredReferences
 
@@ -102,3 +104,21 @@ def test_a_server_that_is_away_is_a_sentence_and_its_return_needs_no_restart(
         object_store.start()
     assert index.get("options") is None
     assert store.fetch(ref.package, tmp_path / "fetched") == made
+
+
+def test_files_of_runs_go_to_the_store_where_mlflow_hands_out_none(
+    url: str, tmp_path: Path
+) -> None:
+    run = MlflowServer("http://127.0.0.1:9", timeout_seconds=5.0).folder(url)
+    run.put("headrace/e/v2/report.html", CONTENT)
+    run.put("model.onnx", b"graph")
+    assert list(run.names()) == ["model.onnx", "headrace/e/v2/report.html"]
+    run.fetch("headrace/e/v2/report.html", tmp_path)
+    assert (tmp_path / "headrace/e/v2/report.html").read_bytes() == CONTENT
+
+
+@pytest.mark.usefixtures("object_store")
+def test_a_store_that_will_not_take_a_runs_files_holds_up_no_others() -> None:
+    run = MlflowServer("http://127.0.0.1:9", timeout_seconds=5.0).folder("s3://no-such-bucket/run")
+    with pytest.raises(SourceRefusedError, match="the artifacts at s3://no-such-bucket"):
+        run.put("headrace/e/v2/report.html", b"")

@@ -1,140 +1,290 @@
-"""What is read from MLflow and set there. The real server is in tests/real."""
+"""What is read from MLflow and set there: a fake and a real server are held to the same."""
 
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from threading import Event
 from typing import Any
+from uuid import uuid4
 
 import pytest
-from mlflow_answers import MlflowAnswers, serve
+from fake_mlflow import ARTIFACTS, FakeMlflow, serve
 
+from headrace.stack.mlflow import MlflowProcess
 from registry.errors import SourceRefusedError, SourceUnavailableError
-from registry.mlflow_rest import MlflowRest
+from registry.mlflow_client import MlflowServer
 from registry.mlflow_source import MlflowRegistry, RegisteredModel, RegisteredVersion
 
 
 @pytest.fixture
-def house() -> Iterator[MlflowAnswers]:
-    with serve() as made:
+def fake(tmp_path: Path) -> Iterator[FakeMlflow]:
+    with serve(FakeMlflow(tmp_path / "artifacts")) as made:
         yield made
 
 
-def version(number: str, **more: Any) -> dict[str, Any]:
-    return {"name": "m", "version": number, "status": "READY", "source": "s", **more}
+@pytest.fixture(params=["fake", pytest.param("real", marks=pytest.mark.real)])
+def server(request: pytest.FixtureRequest) -> MlflowServer:
+    if request.param == "real":
+        process: MlflowProcess = request.getfixturevalue("mlflow_server")
+        return MlflowServer(process.url, timeout_seconds=60)
+    fake: FakeMlflow = request.getfixturevalue("fake")
+    return MlflowServer(fake.uri, timeout_seconds=60)
 
 
-async def test_every_page_of_models_is_read(house: MlflowAnswers) -> None:
-    def answer(path: str, query: dict[str, str]) -> tuple[int, Any]:
-        assert path == "/api/2.0/mlflow/registered-models/search"
-        if "page_token" not in query:
-            model = {"name": "a", "aliases": [{"alias": "champion", "version": "3"}]}
-            return 200, {"registered_models": [model], "next_page_token": "next"}
-        return 200, {"registered_models": [{"name": "b", "last_updated_timestamp": 5}]}
-
-    house.answer = answer
-    assert await MlflowRegistry(house.rest()).models() == (
-        RegisteredModel("a", 0, {"champion": "3"}),
-        RegisteredModel("b", 5, {}),
-    )
+def registry(fake: FakeMlflow, timeout: float = 5.0) -> MlflowRegistry:
+    return MlflowRegistry(MlflowServer(fake.uri, timeout_seconds=timeout))
 
 
-async def test_versions_come_newest_first_by_number_and_only_where_ready(
-    house: MlflowAnswers,
+def registered(server: MlflowServer, count: int = 1) -> tuple[str, str]:
+    """A new model with versions of one run; the model's name, and the run's id."""
+    name = f"it's {uuid4().hex}"
+
+    def register(client: Any) -> str:
+        run = client.create_run("0")
+        client.create_registered_model(name)
+        for _ in range(count):
+            client.create_model_version(name, f"{run.info.artifact_uri}/m", run.info.run_id)
+        return str(run.info.run_id)
+
+    return name, server.ask(register)
+
+
+async def test_versions_come_newest_first_by_number(server: MlflowServer) -> None:
+    name, run_id = registered(server, 11)
+    versions = await MlflowRegistry(server).versions(name)
+    assert [item.number for item in versions] == [str(number) for number in range(11, 0, -1)]
+    assert {item.run_id for item in versions} == {run_id}
+    assert {item.model for item in versions} == {name}
+
+
+async def test_a_tag_and_an_alias_are_set_and_seen(server: MlflowServer) -> None:
+    name, _ = registered(server, 2)
+    source = MlflowRegistry(server)
+    _, first = await source.versions(name)
+    await source.set_tag(first, "headrace.e.verdict", "Promoted")
+    await source.set_alias(name, "champion", "1")
+    (model,) = [model for model in await source.models() if model.name == name]
+    assert model.aliases == {"champion": "1"}
+    _, first = await source.versions(name)
+    assert first.tags == {"headrace.e.verdict": "Promoted"}
+
+
+async def test_a_new_version_changes_the_model(server: MlflowServer) -> None:
+    name, run_id = registered(server)
+    source = MlflowRegistry(server)
+    (before,) = [model for model in await source.models() if model.name == name]
+    root = server.ask(lambda client: client.get_run(run_id)).info.artifact_uri
+    server.ask(lambda client: client.create_model_version(name, f"{root}/m", run_id))
+    (after,) = [model for model in await source.models() if model.name == name]
+    assert after.changed > before.changed
+
+
+async def test_a_file_of_a_run_is_written_over_what_was_there(
+    server: MlflowServer, tmp_path: Path
 ) -> None:
-    found = [version("9"), version("10"), version("11", status="PENDING_REGISTRATION")]
-    house.answer = lambda path, query: (200, {"model_versions": found})
-    versions = await MlflowRegistry(house.rest()).versions("it's")
-    assert [item.number for item in versions] == ["10", "9"]
-    assert house.asked[0][1]["filter"] == "name='it''s'"
+    _, run_id = registered(server)
+    for content in (b"old", b"<html>new"):
+        await MlflowRegistry(server).put(run_id, "headrace/e/v2/a file.html", content)
+    root = server.ask(lambda client: client.get_run(run_id)).info.artifact_uri
+    folder = server.folder(root)
+    assert list(folder.names()) == ["headrace/e/v2/a file.html"]
+    folder.fetch("headrace/e/v2/a file.html", tmp_path)
+    assert (tmp_path / "headrace/e/v2/a file.html").read_bytes() == b"<html>new"
 
 
-async def test_a_number_that_was_registered_anew_has_another_identity(house: MlflowAnswers) -> None:
-    found = [version("1", creation_timestamp=1, run_id="r")]
-    house.answer = lambda path, query: (200, {"model_versions": found})
-    (first,) = await MlflowRegistry(house.rest()).versions("m")
-    found[0]["creation_timestamp"] = 2
-    (second,) = await MlflowRegistry(house.rest()).versions("m")
+async def test_a_model_that_is_gone_has_no_versions(server: MlflowServer) -> None:
+    assert await MlflowRegistry(server).versions("nobody") == ()
+
+
+async def test_what_is_gone_is_a_refusal(server: MlflowServer) -> None:
+    source = MlflowRegistry(server)
+    with pytest.raises(SourceRefusedError, match="answered 404"):
+        await source.set_tag(RegisteredVersion("nobody", "1", "i"), "key", "value")
+    with pytest.raises(SourceRefusedError, match="abc"):
+        await source.put("abc", "e.json", b"x")
+
+
+async def test_every_page_of_models_is_read(fake: FakeMlflow) -> None:
+    names = [f"m{number}" for number in range(201)]
+    for name in names:
+        fake.register(name, "mlflow-artifacts:/v", created=5)
+    found = await registry(fake).models()
+    assert found == tuple(RegisteredModel(name, 5) for name in names)
+
+
+async def test_versions_that_are_not_ready_are_none(fake: FakeMlflow) -> None:
+    fake.register("m", "mlflow-artifacts:/v")
+    fake.versions["m", "1"]["status"] = "PENDING_REGISTRATION"
+    assert await registry(fake).versions("m") == ()
+
+
+async def test_a_number_that_was_registered_anew_has_another_identity(fake: FakeMlflow) -> None:
+    fake.register("m", "mlflow-artifacts:/v", run_id="r", created=1)
+    (first,) = await registry(fake).versions("m")
+    assert first.identity == "1|models:/m-m|r"
+    fake.register("m", "mlflow-artifacts:/v", run_id="r", created=2)
+    (second,) = await registry(fake).versions("m")
     assert first.identity != second.identity
 
 
-async def test_a_tag_and_an_alias_are_posted(house: MlflowAnswers) -> None:
-    registry = MlflowRegistry(house.rest())
-    await registry.set_tag(RegisteredVersion("m", "1", "i"), "key", "value")
-    await registry.set_alias("m", "champion", "1")
-    assert house.posted == [
-        {"name": "m", "version": "1", "key": "key", "value": "value"},
-        {"name": "m", "version": "1", "alias": "champion"},
-    ]
+@pytest.mark.parametrize(
+    ("variables", "header"),
+    [
+        ({"TOKEN": "t"}, "Bearer t"),
+        ({"USERNAME": "u", "PASSWORD": "p"}, "Basic dTpw"),
+    ],
+)
+async def test_the_clients_own_variables_sign_in(
+    fake: FakeMlflow, monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], header: str
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(f"MLFLOW_TRACKING_{name}", value)
+    await registry(fake).models()
+    assert {headers["Authorization"] for headers in fake.headers} == {header}
 
 
-async def test_credentials_are_sent(house: MlflowAnswers) -> None:
-    await MlflowRegistry(house.rest(authorization="Bearer t")).models()
-    assert house.authorizations == ["Bearer t"]
+def test_what_the_client_does_is_settled_here_and_not_by_who_starts_it(
+    fake: FakeMlflow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "3600")
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "7")
+    monkeypatch.delenv("REQUESTS_CA_BUNDLE", raising=False)
+    monkeypatch.setenv("SSL_CERT_FILE", "/etc/ssl/ours.pem")
+    registry(fake, timeout=1.5)
+    assert os.environ["MLFLOW_HTTP_REQUEST_TIMEOUT"] == "2"
+    assert os.environ["MLFLOW_HTTP_REQUEST_MAX_RETRIES"] == "1"
+    assert os.environ["MLFLOW_DISABLE_TELEMETRY"] == "true"
+    assert os.environ["REQUESTS_CA_BUNDLE"] == "/etc/ssl/ours.pem"
 
 
-@pytest.mark.parametrize("status", [400, 403, 404])
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        (400, {"error_code": "INVALID_PARAMETER_VALUE", "message": "the alias v1 is reserved"}),
+        (403, {"detail": "the alias v1 is reserved"}),  # of a proxy
+        (413, b"<html>the alias v1 is reserved"),
+    ],
+)
 async def test_what_mlflow_will_not_write_is_told_apart_from_its_absence(
-    house: MlflowAnswers, status: int
+    fake: FakeMlflow, status: int, body: object
 ) -> None:
-    house.answer = lambda path, query: (status, {"message": "the alias v1 is reserved"})
-    with pytest.raises(SourceRefusedError, match="is reserved"):
-        await MlflowRegistry(house.rest()).set_alias("m", "v1", "1")
+    fake.script = lambda path, query: (status, body)
+    with pytest.raises(SourceRefusedError, match=r"MLflow at http.* is reserved"):
+        await registry(fake).set_alias("m", "v1", "1")
 
 
-@pytest.mark.parametrize("status", [429, 500, 503])
-async def test_what_mlflow_can_not_write_now_is_tried_again(
-    house: MlflowAnswers, status: int
-) -> None:
-    house.answer = lambda path, query: (status, {})
-    with pytest.raises(SourceUnavailableError):
-        await MlflowRegistry(house.rest()).set_alias("m", "champion", "1")
-
-
-async def test_a_model_that_is_gone_has_no_versions(house: MlflowAnswers) -> None:
-    house.answer = lambda path, query: (404, {"error_code": "RESOURCE_DOES_NOT_EXIST"})
-    assert await MlflowRegistry(house.rest()).versions("m") == ()
+@pytest.mark.parametrize("status", [408, 429, 500, 503])
+async def test_what_mlflow_can_not_write_now_is_tried_again(fake: FakeMlflow, status: int) -> None:
+    fake.script = lambda path, query: (status, {})
+    with pytest.raises(SourceUnavailableError, match=f"answered {status}"):
+        await registry(fake).set_alias("m", "champion", "1")
+    assert len(fake.asked) == 2  # once more, at once
 
 
 @pytest.mark.parametrize(
     ("status", "body", "words"),
-    [(500, {}, "answered 500"), (401, {}, "answered 401"), (200, b"<html>", "does not answer"),
-     (200, [1], "no object")],
+    [(500, {}, "answered 500"), (401, b"no", "answered 401"), (200, b"<html>", "does not answer"),
+     (200, [1], "does not answer"), (200, {"registered_models": 5}, "does not answer")],
 )  # fmt: skip
 async def test_what_is_no_answer_is_never_an_empty_registry(
-    house: MlflowAnswers, status: int, body: object, words: str
+    fake: FakeMlflow, status: int, body: object, words: str
 ) -> None:
-    house.answer = lambda path, query: (status, body)
+    fake.script = lambda path, query: (status, body)
     with pytest.raises(SourceUnavailableError, match=words):
-        await MlflowRegistry(house.rest()).models()
+        await registry(fake).models()
 
 
-async def test_a_server_that_hangs_is_given_up(house: MlflowAnswers) -> None:
+@pytest.fixture
+def hanging(fake: FakeMlflow) -> Iterator[FakeMlflow]:
     release = Event()
 
-    def hang(path: str, query: dict[str, str]) -> tuple[int, Any]:
+    def hang(path: str, query: dict[str, str]) -> None:
         release.wait(20)
-        return 200, {}
 
-    house.answer = hang
-    try:
-        with pytest.raises(SourceUnavailableError):
-            await MlflowRegistry(house.rest(timeout=0.2)).models()
-    finally:
-        release.set()
+    fake.script = hang
+    yield fake
+    release.set()
+
+
+async def test_a_server_that_hangs_is_given_up(hanging: FakeMlflow) -> None:
+    with pytest.raises(SourceUnavailableError, match="takes too long"):
+        await registry(hanging, timeout=0.2).models()
+
+
+def test_a_thread_that_waits_is_let_go_in_the_end(hanging: FakeMlflow) -> None:
+    server = MlflowServer(hanging.uri, timeout_seconds=0.2)  # a second, for the client
+    with pytest.raises(SourceUnavailableError, match="timed out"):
+        server.ask(lambda client: client.search_registered_models())
 
 
 async def test_a_server_that_is_down_is_said_so() -> None:
-    registry = MlflowRegistry(
-        MlflowRest("http://127.0.0.1:9", authorization="", timeout_seconds=1.0)
-    )
-    with pytest.raises(SourceUnavailableError, match="does not answer"):
-        await registry.models()
+    source = MlflowRegistry(MlflowServer("http://127.0.0.1:9", timeout_seconds=1.0))
+    with pytest.raises(SourceUnavailableError, match=r"does not answer: .*Connection refused"):
+        await source.models()
+
+
+def test_only_http_addresses_are_taken() -> None:
+    with pytest.raises(SourceUnavailableError, match="must begin with http"):
+        MlflowServer("file:///etc", timeout_seconds=1.0)
 
 
 @pytest.mark.parametrize("status", [200, 500])
 async def test_a_server_that_dies_in_the_middle_of_its_answer_is_away(
-    house: MlflowAnswers, status: int
+    fake: FakeMlflow, status: int
 ) -> None:
-    house.answer = lambda path, query: (status, {"registered_models": []})
-    house.missing = 5
+    fake.script = lambda path, query: (status, {"registered_models": []})
+    fake.missing = 5
     with pytest.raises(SourceUnavailableError, match="MLflow at http"):
-        await MlflowRegistry(house.rest()).models()
+        await registry(fake).models()
+
+
+async def test_files_go_where_they_lie_where_the_server_serves_none(
+    fake: FakeMlflow, tmp_path: Path
+) -> None:
+    fake.log_run("abc", tmp_path.as_uri())
+    await registry(fake).put("abc", "headrace/e.json", b"x")
+    assert (tmp_path / "headrace" / "e.json").read_bytes() == b"x"
+
+
+async def test_the_servers_own_artifact_urls_are_understood(fake: FakeMlflow) -> None:
+    fake.log_run("abc", f"{fake.uri}{ARTIFACTS}/1/abc/artifacts")
+    await registry(fake).put("abc", "e.json", b"x")
+    assert (fake.root / "1" / "abc" / "artifacts" / "e.json").read_bytes() == b"x"
+
+
+async def test_a_store_that_nobody_here_can_reach_is_a_refusal(fake: FakeMlflow) -> None:
+    fake.log_run("abc", "no-such-store://bucket/abc")
+    with pytest.raises(SourceRefusedError, match="no-such-store"):
+        await registry(fake).put("abc", "e.json", b"x")
+
+
+Refusing = Callable[[int], None]
+
+
+@pytest.fixture
+def refusing(fake: FakeMlflow) -> Refusing:
+    """Lets the server answer to whoever sends a file."""
+    fake.log_run("abc", "mlflow-artifacts:/1/abc/artifacts")
+
+    def refuse(status: int) -> None:
+        fake.script = lambda path, query: (
+            (status, b"not that file") if path.startswith(ARTIFACTS) else None
+        )
+
+    return refuse
+
+
+async def test_a_server_that_fails_to_take_a_file_is_tried_again(
+    fake: FakeMlflow, refusing: Refusing
+) -> None:
+    refusing(503)
+    with pytest.raises(SourceUnavailableError, match="answered 503"):
+        await registry(fake).put("abc", "e.json", b"x")
+
+
+async def test_a_server_that_will_not_take_a_file_refuses(
+    fake: FakeMlflow, refusing: Refusing
+) -> None:
+    refusing(403)
+    with pytest.raises(SourceRefusedError, match="answered 403: not that file"):
+        await registry(fake).put("abc", "e.json", b"x")

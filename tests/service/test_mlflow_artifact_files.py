@@ -18,7 +18,7 @@ def mlflow(tmp_path: Path) -> Iterator[FakeMlflow]:
 
 @pytest.fixture
 def files(mlflow: FakeMlflow) -> MlflowArtifactFiles:
-    return MlflowArtifactFiles(mlflow.uri, authorization=lambda: "Bearer secret")
+    return MlflowArtifactFiles(mlflow.uri, environment={"MLFLOW_TRACKING_TOKEN": "secret"})
 
 
 def test_its_url_opens_it_with_the_servers_address_left_out_of_paths() -> None:
@@ -101,3 +101,38 @@ def test_every_question_carries_the_login(
     files.ls("a")
     files.rm("a/b")
     assert {header["Authorization"] for header in mlflow.headers} == {"Bearer secret"}
+
+
+@pytest.mark.parametrize(
+    ("environment", "header"),
+    [
+        ({}, None),
+        ({"TOKEN": "t"}, "Bearer t"),
+        ({"USERNAME": "u", "PASSWORD": "p"}, "Basic dTpw"),
+        ({"TOKEN": "t", "USERNAME": "u", "PASSWORD": "p"}, "Basic dTpw"),
+        ({"TOKEN": "t", "USERNAME": "u"}, "Bearer t"),
+    ],
+)
+def test_it_signs_in_as_mlflows_own_client_does(
+    mlflow: FakeMlflow,
+    environment: dict[str, str],
+    header: str | None,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    from mlflow.store.artifact.mlflow_artifacts_repo import MlflowArtifactsRepository
+
+    monkeypatch.setenv("HOME", str(tmp_path))  # where the client would find others
+    variables = {f"MLFLOW_TRACKING_{name}": value for name, value in environment.items()}
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    MlflowArtifactFiles(mlflow.uri, environment=variables).exists("a")
+    MlflowArtifactsRepository("mlflow-artifacts:/", mlflow.uri).list_artifacts("a")
+    ours, theirs = (headers.get("Authorization") for headers in mlflow.headers)
+    assert ours == theirs == header
+
+
+def test_a_bundle_of_certificates_is_mlflows_own_variable(tmp_path: Path) -> None:
+    environment = {"MLFLOW_TRACKING_SERVER_CERT_PATH": str(tmp_path / "missing.pem")}
+    with pytest.raises(FileNotFoundError):
+        MlflowArtifactFiles("https://127.0.0.1:1", environment=environment).cat_file("a")

@@ -1,12 +1,14 @@
-"""MLflow's REST interface over folders, on a real socket: conversion and artifacts.
+"""MLflow's REST interface over folders, on a real socket, as far as MLflow's own client asks.
 
-Artifacts are listed, sent, taken and removed as MLflow does with a folder of its own.
+Artifacts are listed, sent, taken and removed as MLflow does with a folder of its own. The tests in
+``registry/test_mlflow_source.py`` hold it and a real server to the same. With ``script`` a test
+answers in its place.
 """
 
 import json
 import shutil
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -15,7 +17,10 @@ from threading import Thread
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
+API = "/api/2.0/mlflow"
 ARTIFACTS = "/api/2.0/mlflow-artifacts/artifacts"
+
+Json = dict[str, Any]
 
 
 @dataclass
@@ -23,11 +28,14 @@ class FakeMlflow:
     """What the server knows. ``root`` holds the artifacts that it serves."""
 
     root: Path
-    versions: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
+    models: dict[str, Json] = field(default_factory=dict)
+    versions: dict[tuple[str, str], Json] = field(default_factory=dict)
     locations: dict[tuple[str, str], str] = field(default_factory=dict)
-    runs: dict[str, dict[str, Any]] = field(default_factory=dict)
+    runs: dict[str, Json] = field(default_factory=dict)
     logged: dict[str, str] = field(default_factory=dict)
     headers: list[dict[str, str]] = field(default_factory=list)
+    asked: list[tuple[str, Json]] = field(default_factory=list)  # path and query, or body
+    script: Callable[[str, Json], tuple[int, Any] | None] = lambda path, query: None
     broken: bool = False
     missing: int = 0  # bytes at the end of each answer that never come
     uri: str = ""
@@ -41,8 +49,11 @@ class FakeMlflow:
         created: int = 1_000,
     ) -> None:
         """Version 1 of ``name``; ``created`` in unix milliseconds."""
+        self.models[name] = {"name": name, "last_updated_timestamp": created}
         self.versions[name, "1"] = {
             "name": name,
+            "version": "1",
+            "status": "READY",
             "source": f"models:/m-{name}",
             "run_id": run_id,
             "creation_timestamp": created,
@@ -51,29 +62,120 @@ class FakeMlflow:
 
     def log_run(self, run_id: str, artifacts: str, **extra: Any) -> None:
         """A run with its artifacts; ``extra`` goes into the run."""
-        self.runs[run_id] = {"info": {"artifact_uri": artifacts}, **extra}
+        info = {"run_id": run_id, "artifact_uri": artifacts, "lifecycle_stage": "active"}
+        self.runs[run_id] = {"info": info, **extra}
 
-    def answer(self, path: str, query: dict[str, str]) -> Any:
-        """The JSON of a route, or None for what it does not know."""
-        key = (query.get("name", ""), query.get("version", ""))
-        if path.endswith("/model-versions/get"):
-            return self.versions.get(key) and {"model_version": self.versions[key]}
-        if path.endswith("/model-versions/get-download-uri"):
-            return self.locations.get(key) and {"artifact_uri": self.locations[key]}
-        if path.endswith("/runs/get"):
-            run = self.runs.get(query.get("run_id", ""))
-            return run and {"run": run}
-        if "/logged-models/" in path:
-            location = self.logged.get(path.rsplit("/", 1)[-1])
-            return location and {"model": {"info": {"artifact_uri": location}}}
-        if path == ARTIFACTS:
-            folder = self.root / query.get("path", "")
-            entries = sorted(folder.iterdir()) if folder.is_dir() else []
-            return {"files": [_listed(entry) for entry in entries if entry.name[0] != "."]}
-        return None
+    def instead(self, path: str, asked: Json) -> tuple[int, Any] | None:
+        """What a test has it answer; None where it answers as it is."""
+        return (503, {}) if self.broken else self.script(path, asked)
+
+    def answer(self, path: str, asked: Json) -> tuple[int, Any]:
+        """Status and body of a route, or of the artifact at ``path``."""
+        file = self.artifact(path)
+        if path.startswith(f"{ARTIFACTS}/") and file.is_file():
+            return 200, file.read_bytes()
+        found = self._found(path, asked)
+        if found is None:
+            message = f"{' '.join(map(str, asked.values()))} not found"
+            return 404, {"error_code": "RESOURCE_DOES_NOT_EXIST", "message": message}
+        return 200, found
+
+    def artifact(self, path: str) -> Path:
+        """The file or folder that is asked for at ``path``."""
+        return self.root / path.removeprefix(f"{ARTIFACTS}/")
+
+    def _found(self, path: str, asked: Json) -> Json | None:
+        """What a route finds; None where MLflow says that it is not there."""
+        route = path.removeprefix(f"{API}/")
+        if route.startswith("logged-models/"):
+            location = self.logged.get(route.rsplit("/", 1)[-1])
+            return {"model": {"info": {"artifact_uri": location}}} if location else None
+        find = _ROUTES.get(route)
+        try:
+            return find(self, asked) if find else None
+        except KeyError:
+            return None
+
+    def _search_models(self, asked: Json) -> Json:
+        return _page("registered_models", list(self.models.values()), asked)
+
+    def _create_model(self, asked: Json) -> Json:
+        name = asked["name"]
+        self.models[name] = {"name": name, "last_updated_timestamp": 1_000}
+        return {"registered_model": self.models[name]}
+
+    def _set_alias(self, asked: Json) -> Json:
+        version = self.versions[_version_of(asked)]
+        kept = [
+            item
+            for item in self.models[asked["name"]].get("aliases", ())
+            if item["alias"] != asked["alias"]
+        ]
+        alias = {"alias": asked["alias"], "version": version["version"]}
+        self.models[asked["name"]]["aliases"] = [*kept, alias]
+        return {}
+
+    def _search_versions(self, asked: Json) -> Json:
+        quoted = asked["filter"].removeprefix("name=")
+        wanted = quoted[1 : quoted.index(quoted[0], 1)]  # whatever follows is none of ours
+        found = [each for (model, _), each in self.versions.items() if model == wanted]
+        return _page("model_versions", found, asked)
+
+    def _create_version(self, asked: Json) -> Json:
+        name = asked["name"]
+        number = str(1 + sum(model == name for model, _ in self.versions))
+        self.models[name]["last_updated_timestamp"] += 1
+        self.locations[name, number] = asked["source"]
+        made = {"version": number, "status": "READY", "creation_timestamp": 1_000}
+        self.versions[name, number] = {**asked, **made}
+        return {"model_version": self.versions[name, number]}
+
+    def _set_tag(self, asked: Json) -> Json:
+        version = self.versions[_version_of(asked)]
+        kept = [item for item in version.get("tags", ()) if item["key"] != asked["key"]]
+        version["tags"] = [*kept, {"key": asked["key"], "value": asked["value"]}]
+        return {}
+
+    def _create_run(self, asked: Json) -> Json:
+        run_id = uuid.uuid4().hex
+        self.log_run(run_id, f"mlflow-artifacts:/0/{run_id}/artifacts")
+        return {"run": self.runs[run_id]}
+
+    def _list(self, asked: Json) -> Json:
+        folder = self.root / asked.get("path", "")
+        entries = sorted(folder.iterdir()) if folder.is_dir() else []
+        return {"files": [_listed(entry) for entry in entries if entry.name[0] != "."]}
 
 
-def _listed(entry: Path) -> dict[str, Any]:
+def _version_of(asked: Json) -> tuple[str, str]:
+    return asked["name"], asked["version"]
+
+
+_ROUTES: dict[str, Callable[[FakeMlflow, Json], Json]] = {
+    "registered-models/search": FakeMlflow._search_models,
+    "registered-models/get": lambda fake, asked: {"registered_model": fake.models[asked["name"]]},
+    "registered-models/create": FakeMlflow._create_model,
+    "registered-models/alias": FakeMlflow._set_alias,
+    "model-versions/search": FakeMlflow._search_versions,
+    "model-versions/create": FakeMlflow._create_version,
+    "model-versions/get": lambda fake, asked: {"model_version": fake.versions[_version_of(asked)]},
+    "model-versions/get-download-uri": lambda fake, asked: {
+        "artifact_uri": fake.locations[_version_of(asked)]
+    },
+    "model-versions/set-tag": FakeMlflow._set_tag,
+    "runs/create": FakeMlflow._create_run,
+    "runs/get": lambda fake, asked: {"run": fake.runs[asked["run_id"]]},
+    ARTIFACTS: FakeMlflow._list,
+}
+
+
+def _page(key: str, found: list[Json], asked: Json) -> Json:
+    begin, most = int(asked.get("page_token", 0)), int(asked["max_results"])
+    more = {"next_page_token": str(begin + most)} if begin + most < len(found) else {}
+    return {key: found[begin : begin + most], **more}
+
+
+def _listed(entry: Path) -> Json:
     # As MLflow does it: 64-bit numbers are text in its JSON, and a folder has no size.
     size = {} if entry.is_dir() else {"file_size": str(entry.stat().st_size)}
     return {"path": entry.name, "is_dir": entry.is_dir(), **size}
@@ -83,49 +185,47 @@ class _Handler(BaseHTTPRequestHandler):
     fake: FakeMlflow
 
     def do_GET(self) -> None:
-        self.fake.headers.append(dict(self.headers))
-        parts = urlsplit(self.path)
-        path = unquote(parts.path)
-        query = {name: values[0] for name, values in parse_qs(parts.query).items()}
-        file = self.fake.root / path.removeprefix(f"{ARTIFACTS}/")
-        if self.fake.broken:
-            self._send(503, b"{}")
-        elif path.startswith(f"{ARTIFACTS}/") and file.is_file():
-            self._send(200, file.read_bytes())
-        elif (found := self.fake.answer(path, query)) is not None:
-            self._send(200, json.dumps(found).encode())
-        else:
-            self._send(404, b"{}")
+        query = parse_qs(urlsplit(self.path).query)
+        self._answer({name: values[0] for name, values in query.items()}, self.fake.answer)
+
+    def do_POST(self) -> None:
+        self._answer(json.loads(self._body()), self.fake.answer)
 
     def do_PUT(self) -> None:
-        body = self.rfile.read(int(self.headers["Content-Length"]))
-        self.fake.headers.append(dict(self.headers))
-        if self.fake.broken:
-            self._send(503, b"{}")
-            return
-        file = self._artifact()
-        file.parent.mkdir(parents=True, exist_ok=True)
-        aside = file.with_name(f".{uuid.uuid4().hex}")
-        aside.write_bytes(body)
-        aside.replace(file)
-        self._send(200, b"{}")
+        body = self._body()
+
+        def put(path: str, asked: Json) -> tuple[int, Any]:
+            file = self.fake.artifact(path)
+            file.parent.mkdir(parents=True, exist_ok=True)
+            aside = file.with_name(f".{uuid.uuid4().hex}")
+            aside.write_bytes(body)
+            aside.replace(file)
+            return 200, {}
+
+        self._answer({}, put)
 
     def do_DELETE(self) -> None:
+        def delete(path: str, asked: Json) -> tuple[int, Any]:
+            found = self.fake.artifact(path)
+            if found.is_dir():
+                shutil.rmtree(found)
+            else:
+                found.unlink(missing_ok=True)
+            return 200, {}
+
+        self._answer({}, delete)
+
+    def _answer(self, asked: Json, answer: Callable[[str, Json], tuple[int, Any]]) -> None:
+        path = unquote(urlsplit(self.path).path)
+        self.fake.asked.append((path, asked))
         self.fake.headers.append(dict(self.headers))
-        found = self._artifact()
-        if self.fake.broken:
-            self._send(503, b"{}")
-            return
-        if found.is_dir():
-            shutil.rmtree(found)
-        else:
-            found.unlink(missing_ok=True)
-        self._send(200, b"{}")
+        self._send(*(self.fake.instead(path, asked) or answer(path, asked)))
 
-    def _artifact(self) -> Path:
-        return self.fake.root / unquote(urlsplit(self.path).path).removeprefix(f"{ARTIFACTS}/")
+    def _body(self) -> bytes:
+        return self.rfile.read(int(self.headers["Content-Length"]))
 
-    def _send(self, status: int, body: bytes) -> None:
+    def _send(self, status: int, said: Any) -> None:
+        body = said if isinstance(said, bytes) else json.dumps(said).encode()
         self.send_response(status)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()

@@ -86,13 +86,30 @@ def test_a_server_that_dies_in_the_middle_is_not_the_versions_fault(
 ) -> None:
     write(fake.root / "v" / "a.json")
     fake.register("m", "mlflow-artifacts:/v")
-    url = f"{fake.uri}/api/2.0/mlflow-artifacts/artifacts/v"
     tracking = Tracking(fake.uri)
     fake.missing = 1
     with pytest.raises(EnvironmentFaultError, match="does not answer"):
         tracking.version("m", "1")
-    with pytest.raises(EnvironmentFaultError, match=r"can't download .*missing"):
-        tracking._fetch(url, "a.json", tmp_path / "a.json")
+
+
+def test_a_file_that_breaks_off_is_not_the_versions_fault(fake: FakeMlflow, tmp_path: Path) -> None:
+    write(fake.root / "v" / "a.json")
+
+    def break_off(path: str, query: dict[str, str]) -> None:
+        fake.missing = int(path.endswith("a.json"))
+
+    fake.script = break_off
+    with pytest.raises(EnvironmentFaultError, match=r"can't download .*1 more expected"):
+        Tracking(fake.uri).download("mlflow-artifacts:/v", tmp_path / "got", skip=keep_all)
+
+
+def test_a_file_that_mlflow_will_not_hand_out_is_not_the_versions_fault(
+    fake: FakeMlflow, tmp_path: Path
+) -> None:
+    write(fake.root / "v" / "a.json")
+    fake.script = lambda path, query: (503, b"") if path.endswith("a.json") else None
+    with pytest.raises(EnvironmentFaultError, match="answered 503"):
+        Tracking(fake.uri).download("mlflow-artifacts:/v", tmp_path / "got", skip=keep_all)
 
 
 def test_no_server_is_not_the_versions_fault() -> None:
@@ -101,7 +118,7 @@ def test_no_server_is_not_the_versions_fault() -> None:
 
 
 def test_a_store_that_is_away_is_not_the_versions_fault(fake: FakeMlflow, tmp_path: Path) -> None:
-    with pytest.raises(EnvironmentFaultError, match="can't list"):
+    with pytest.raises(EnvironmentFaultError, match=r"can't download .*carrier-pigeon"):
         Tracking(fake.uri).download("carrier-pigeon://x", tmp_path / "got", skip=keep_all)
 
 
@@ -110,9 +127,14 @@ def test_the_deadline_ends_everything(fake: FakeMlflow) -> None:
         Tracking(fake.uri, deadline_seconds=0.0).version("m", "1")
 
 
-def test_credentials_go_with_every_request(fake: FakeMlflow) -> None:
+def test_credentials_go_with_every_request(
+    fake: FakeMlflow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", "t")
+    write(fake.root / "v" / "a.json")
     fake.register("m", "mlflow-artifacts:/v")
-    Tracking(fake.uri, authorization="Bearer t").version("m", "1")
+    tracking = Tracking(fake.uri)
+    tracking.download(tracking.version("m", "1").artifacts, tmp_path / "got", skip=keep_all)
     assert {headers.get("Authorization") for headers in fake.headers} == {"Bearer t"}
 
 
@@ -121,11 +143,9 @@ def test_only_http_addresses_are_taken() -> None:
         Tracking("file:///etc")
 
 
-def test_a_name_that_leads_outside_is_refused(tmp_path: Path) -> None:
-    class Escaping(FakeMlflow):
-        def answer(self, path: str, query: dict[str, str]) -> object:
-            return {"files": [{"path": "../../outside", "is_dir": False}]}
-
-    with serve(Escaping(tmp_path)) as fake, pytest.raises(VersionError, match="outside"):
+def test_a_name_that_leads_outside_is_refused(fake: FakeMlflow, tmp_path: Path) -> None:
+    listed = {"files": [{"path": "../../outside", "is_dir": False}]}
+    fake.script = lambda path, query: (200, listed)
+    with pytest.raises(VersionError, match="outside"):
         Tracking(fake.uri).download("mlflow-artifacts:/v", tmp_path / "got", skip=keep_all)
     assert not (tmp_path / "outside").exists()

@@ -1,0 +1,239 @@
+"""MLflow through its own client: how it is opened, and what its exceptions mean.
+
+The one place that settles how the client behaves: deadline, retries, telemetry, logs. How it signs
+in, and by which proxy and certificates, are the client's own variables
+(``MLFLOW_TRACKING_USERNAME``, ``MLFLOW_TRACKING_TOKEN``, ``MLFLOW_TRACKING_SERVER_CERT_PATH``,
+``HTTPS_PROXY``). Importing the client takes seconds, so that the import waits for the first server
+that is opened (docs/decisions/0026-mlflow-client.md).
+"""
+
+import asyncio
+import math
+import os
+import re
+import tempfile
+import urllib.parse
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from http import HTTPStatus
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, TypeVar
+
+from registry.errors import SourceRefusedError, SourceUnavailableError
+
+if TYPE_CHECKING:
+    import requests
+    from mlflow import MlflowClient
+    from mlflow.store.artifact.artifact_repo import ArtifactRepository
+
+Answer = TypeVar("Answer")
+
+# One retry, at once: a server may close a connection just as the client uses it again. Whoever asks
+# comes back by itself where MLflow is away.
+_SETTINGS = {
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
+    "MLFLOW_HTTP_RESPECT_RETRY_AFTER_HEADER": "false",  # which may lie beyond any deadline
+    "MLFLOW_ENABLE_PROXY_MULTIPART_DOWNLOAD": "false",  # files come through the server alone
+    "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "MLFLOW_CONFIGURE_LOGGING": "false",  # its records go to our log
+}
+_THREADS = 4  # calls that hang hold up no other work of the process
+_SAID_CHARACTERS = 300
+# What a later try may find otherwise.
+_PASSING = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS})
+_DOWNLOAD_TITLE = "#####\n"
+_STATUS = re.compile(r"failed with error code (\d{3})|too many (\d{3}) error responses")
+
+
+class UnsafePathError(SourceRefusedError):
+    """A list of artifacts holds a name that leads out of its folder."""
+
+
+class MlflowServer:
+    """One MLflow server; threads may share it, and a process opens one.
+
+    Args:
+        uri: its address, ``http://`` or ``https://``.
+        timeout_seconds: how long it may be silent while it is asked something.
+
+    Raises:
+        SourceUnavailableError: another kind of address.
+    """
+
+    def __init__(self, uri: str, *, timeout_seconds: float) -> None:
+        if urllib.parse.urlsplit(uri).scheme not in ("http", "https"):
+            raise SourceUnavailableError(f"MLflow's address must begin with http, not {uri}")
+        self.uri = uri.rstrip("/")
+        self._timeout = timeout_seconds
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="mlflow")
+        # The client takes whole seconds, from its environment alone.
+        timeout = str(math.ceil(timeout_seconds))
+        os.environ.update({**_SETTINGS, "MLFLOW_HTTP_REQUEST_TIMEOUT": timeout})
+        if bundle := os.environ.get("SSL_CERT_FILE"):  # what the rest of the process trusts
+            os.environ.setdefault("REQUESTS_CA_BUNDLE", bundle)
+        from mlflow import MlflowClient  # noqa: PLC0415 - see above
+
+        self._client = MlflowClient(self.uri, self.uri)
+
+    def ask(self, question: Callable[["MlflowClient"], Answer]) -> Answer:
+        """The client's answer; this thread waits for it.
+
+        Raises:
+            SourceRefusedError: MLflow answered that it will not do it, or does not know it.
+            SourceUnavailableError: no answer, not in time, or one that is none.
+        """
+        try:
+            return question(self._client)
+        except Exception as error:  # requests', protobuf's and the client's own
+            raise _api_fault(self.uri, error) from error
+
+    async def ask_in_time(self, question: Callable[["MlflowClient"], Answer]) -> Answer:
+        """As ``ask``, off the event loop and within the deadline."""
+        return await self.in_time(lambda: self.ask(question))
+
+    async def in_time(self, call: Callable[[], Answer]) -> Answer:
+        """Makes a call off the event loop.
+
+        Raises:
+            SourceUnavailableError: it takes too long; its thread is left to its own timeouts.
+        """
+        doing = asyncio.get_running_loop().run_in_executor(self._threads, call)
+        try:
+            return await asyncio.wait_for(doing, self._timeout + 1.0)
+        except TimeoutError as error:
+            raise SourceUnavailableError(f"MLflow at {self.uri} takes too long") from error
+
+    def folder(self, root: str) -> "ArtifactFolder":
+        """The artifacts of a run or a model.
+
+        Raises:
+            SourceRefusedError: nothing here can reach that kind of store.
+        """
+        return ArtifactFolder(self.uri, root)
+
+
+class ArtifactFolder:
+    """A folder of artifacts, through the server where it serves them, else where they lie.
+
+    Args:
+        uri: the server's address.
+        root: the folder, as MLflow names it.
+
+    Each call raises ``SourceUnavailableError`` where MLflow is away, and ``SourceRefusedError``
+    where MLflow refuses or where the store behind it fails, in whichever way.
+    """
+
+    def __init__(self, uri: str, root: str) -> None:
+        from mlflow.store.artifact import (  # noqa: PLC0415 - see above
+            artifact_repository_registry as stores,
+        )
+
+        self._uri = uri
+        self.root = root.rstrip("/")
+        self._files: ArtifactRepository = self._call(
+            lambda: stores.get_artifact_repository(self.root, tracking_uri=uri)
+        )
+
+    def names(self) -> Iterator[str]:
+        """Paths of all files within, folders walked through, in a fixed order.
+
+        Raises:
+            UnsafePathError: a name leads out of the folder.
+        """
+        folders: list[str | None] = [None]
+        while folders:
+            folder = folders.pop()
+            for entry in self._call(partial(self._files.list_artifacts, folder)):
+                if entry.is_dir:
+                    folders.append(entry.path)
+                else:
+                    yield entry.path
+
+    def fetch(self, name: str, to: Path) -> None:
+        """Copies the file ``name`` to the same path below the folder ``to``."""
+        self._call(lambda: self._files.download_artifacts(name, str(to)))
+
+    def put(self, name: str, data: bytes) -> None:
+        """Writes a file, over what was there."""
+        path = PurePosixPath(name)
+        folder = "/".join(path.parent.parts)  # empty, and never a dot, for the root itself
+        with tempfile.TemporaryDirectory() as scratch:
+            file = Path(scratch, path.name)
+            file.write_bytes(data)
+            self._call(partial(self._files.log_artifact, str(file), folder))
+
+    def _call(self, call: Callable[[], Answer]) -> Answer:
+        try:
+            return call()
+        except Exception as error:  # a store's driver raises what it likes: botocore no OSError
+            raise _store_fault(self._uri, self.root, error) from error
+
+
+def _api_fault(uri: str, error: Exception) -> SourceRefusedError | SourceUnavailableError:
+    """What an exception of the client means.
+
+    The client raises one class for almost everything. What it answers for a status that may pass
+    (408, 429, 5xx) is never a ``RestException``: such statuses end its retries.
+    """
+    from mlflow.exceptions import MlflowException, RestException  # noqa: PLC0415 - see above
+
+    status = _status(error)
+    if not status and isinstance(error, MlflowException):
+        of_code = error.get_http_status_code()
+        status = of_code if of_code < 500 else 0  # which it guesses where there is no code
+    if isinstance(error, RestException) or (400 <= status < 500 and status not in _PASSING):
+        said = f"answered {status}" if status else "refuses"
+        return SourceRefusedError(f"MLflow at {uri} {said}: {_said(error)}", status)
+    if status:
+        return SourceUnavailableError(f"MLflow at {uri} answered {status}")
+    return SourceUnavailableError(f"MLflow at {uri} does not answer: {_said(error)}")
+
+
+def _store_fault(
+    uri: str, root: str, error: Exception
+) -> SourceRefusedError | SourceUnavailableError:
+    """What an exception of an artifact store's driver means."""
+    import requests  # noqa: PLC0415 - comes with the client
+    from mlflow.exceptions import MlflowException  # noqa: PLC0415 - see above
+
+    sentence = f"the artifacts at {root}: {_said(error)}"
+    if getattr(error, "error_code", "") == "INVALID_PARAMETER_VALUE":
+        return UnsafePathError(sentence)
+    asked = any(isinstance(each, requests.RequestException) for each in _chain(error))
+    if isinstance(error, MlflowException | requests.RequestException) and (asked or _status(error)):
+        return _api_fault(uri, error)
+    return SourceRefusedError(sentence)
+
+
+def _status(error: Exception) -> int:
+    """HTTP's status that an exception of the client tells; 0 where it tells none."""
+    if (response := _response(error)) is not None:
+        return response.status_code
+    found = next(filter(None, (_STATUS.search(str(each)) for each in _chain(error))), None)
+    return int(found[1] or found[2]) if found else 0
+
+
+def _said(error: Exception) -> str:
+    """What the server said, else the first words of the exception that began it."""
+    if (response := _response(error)) is not None:
+        return response.text[:_SAID_CHARACTERS]
+    first = tuple(_chain(error))[-1]
+    # A download's exception holds another as text, below a title.
+    said = str(first).rpartition(_DOWNLOAD_TITLE)[2] or type(first).__name__
+    return said[:_SAID_CHARACTERS]
+
+
+def _response(error: Exception) -> "requests.Response | None":
+    """An answer over HTTP that became an exception; other libraries' hold none of this kind."""
+    import requests  # noqa: PLC0415 - comes with the client
+
+    answers = (getattr(each, "response", None) for each in _chain(error))
+    return next((each for each in answers if isinstance(each, requests.Response)), None)
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
