@@ -30,13 +30,13 @@ from gateway.dialects.openai import OpenAI
 from gateway.dialects.operations import Operations
 from gateway.errors import (
     CLIENT_GONE_STATUS,
+    ClientGoneError,
     GatewayError,
     RequestTimeoutError,
     ShuttingDownError,
     mistake,
 )
 from gateway.http.body import BodyReader
-from gateway.http.errors import ClientGoneError
 from gateway.http.json_body import encode
 from gateway.http.limits import HttpLimits
 from gateway.http.messages import Reply, Request

@@ -1,7 +1,7 @@
 """Packages as the gateway needs them: manifest and tokeniser, proven, ready to encode.
 
-``reconcile.py`` opens them in a thread, before a routing table names them. The model itself is
-never fetched here; that is the loader's. What was fetched stays in a cache folder, so that a
+They are opened in a thread, before a routing table names them. The model itself is never fetched
+here; that is the loader's. What was fetched stays in a cache folder, so that a
 gateway restarts into service while the store is away.
 """
 

@@ -55,7 +55,7 @@ from gateway.errors import (
     no_triton,
     too_late,
 )
-from gateway.events.recorder import Recorder
+from gateway.events.buffer import Recorder
 from gateway.request_context import RequestContext
 
 # A request that would wait longer than this for the request scheduler is refused when it comes.

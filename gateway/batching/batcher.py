@@ -21,15 +21,15 @@ from gateway.batching.cost_model import JointCosts
 from gateway.batching.jobs import Deadlines, Job, TextRow, Values
 from gateway.batching.lag import LoopLag
 from gateway.batching.schedule import Batch, Schedule, Slots
-from gateway.engine.errors import (
+from gateway.engine.fleet import Fleet, Flight, Replica
+from gateway.engine.protocol import (
     EngineMissingModelError,
     EngineModelError,
     EngineProcessGoneError,
     EngineTimeoutError,
     EngineUnavailableError,
+    Work,
 )
-from gateway.engine.fleet import Fleet, Flight, Replica
-from gateway.engine.protocol import Work
 from gateway.errors import ModelFailedError, no_triton, too_late
 from gateway.packages import ServedModel
 from preprocess.encoder import Encoded
@@ -217,7 +217,7 @@ class Batcher:
             choice = self._schedule.take(now, self._slots())
             if not isinstance(choice, Batch):
                 break
-            for row in choice.hopeless:
+            for row in choice.expired:
                 self.abandon(row.job, too_late())
             if choice.rows:
                 self._send(choice, now)

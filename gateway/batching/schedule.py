@@ -1,9 +1,9 @@
 """Which rows go to the engine next, and when: the batcher's decisions, with the time passed in.
 
-``batcher.py`` keeps one ``Schedule`` for each package and asks it whenever something changed. Rows
-wait in one queue for each (endpoint, length bucket). Endpoints share the engine by start-time fair
-queueing; within an endpoint the row that is due first decides, among the queues whose batch is
-worth sending. Nothing here waits, sends or reads a clock.
+There is one ``Schedule`` for each package. Rows wait in one queue for each (endpoint, length
+bucket). Endpoints share the engine by start-time fair queueing; within an endpoint the row that is
+due first decides, among the queues whose batch is worth sending. Nothing here waits, sends or reads
+a clock.
 """
 
 from bisect import bisect_left, insort
@@ -18,8 +18,8 @@ from gateway.batching.cost_model import Costs
 _LEAD_SHARE = 0.1
 _LEAST_LEAD_SECONDS = 0.002
 
-# A row is given up early if even alone it would end this share of its cost after its deadline.
-_HOPE = 0.8
+# A row expires early if the time to its deadline is shorter than this share of its cost alone.
+_LEAST_FIT = 0.8
 
 
 class Row:
@@ -61,11 +61,11 @@ class Slots:
 
 @dataclass(frozen=True, slots=True)
 class Batch(Generic[R]):
-    """Rows to send now, padded to ``bucket``; the ``hopeless`` are to be told at once."""
+    """Rows to send now, padded to ``bucket``; the callers of ``expired`` rows are told at once."""
 
     bucket: int
     rows: list[R]
-    hopeless: list[R]
+    expired: list[R]
 
 
 class _Queue(Generic[R]):
@@ -204,7 +204,7 @@ class Schedule(Generic[R]):
         return min(ripe or waiting, key=lambda queue: queue.rows[0][:2])
 
     def _cut(self, flow: _Flow[R], queue: _Queue[R], now: float, idle: int) -> Batch[R]:
-        hopeless = self._give_up(flow, queue, now)
+        expired = self._drop_expired(flow, queue, now)
         rows = min(len(queue.rows), self._cost.best_rows(queue.bucket))
         if idle > 1:
             # Two callers never share one engine while another idles.
@@ -217,7 +217,7 @@ class Schedule(Generic[R]):
             self._fill_up(flow, queue.bucket, taken, slack)
         self._virtual = flow.virtual
         flow.virtual += self._cost.seconds(queue.bucket, len(taken)) if taken else 0.0
-        return Batch(queue.bucket, taken, hopeless)
+        return Batch(queue.bucket, taken, expired)
 
     def _fill_up(self, flow: _Flow[R], bucket: int, taken: list[R], slack: float) -> None:
         """Takes rows of smaller buckets along where padding them costs less than a batch alone.
@@ -246,18 +246,18 @@ class Schedule(Generic[R]):
             self._left(flow, row)
         return taken
 
-    def _give_up(self, flow: _Flow[R], queue: _Queue[R], now: float) -> list[R]:
+    def _drop_expired(self, flow: _Flow[R], queue: _Queue[R], now: float) -> list[R]:
         """Takes out rows that can't be answered in time, while there is other work to do.
 
         A lone row is always tried: an estimate that was learnt wrong must not lock the door.
         """
-        least = now + _HOPE * self._cost.seconds(queue.bucket, 1)
-        hopeless: list[R] = []
+        least = now + _LEAST_FIT * self._cost.seconds(queue.bucket, 1)
+        expired: list[R] = []
         while queue.rows and self.rows > 1 and queue.rows[0][2].deadline < least:
             row = queue.rows.pop(0)[2]
             self._left(flow, row)
-            hopeless.append(row)
-        return hopeless
+            expired.append(row)
+        return expired
 
     def _left(self, flow: _Flow[R], row: R) -> None:
         row.number = -1

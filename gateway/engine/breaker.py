@@ -1,7 +1,7 @@
 """A circuit breaker for one model on one Triton: pure, with the time passed in.
 
-``fleet.py`` keeps one for each replica. Closed lets batches through; open refuses them at once, so
-that callers hear of a dead Triton in no time; a probe, never a caller's request, closes it again.
+Closed lets batches through; open refuses them at once, so that callers hear of a dead Triton
+without a wait. A probe, never a caller's request, closes it again.
 """
 
 from dataclasses import dataclass

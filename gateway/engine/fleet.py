@@ -1,8 +1,8 @@
 """Which Tritons there are, what each is doing, and which of them hold a package.
 
-``batcher.py`` sends batches to a ``Replica``: one package on one Triton. A replica serves once a
-probe has found the model ready there; a failed batch closes it to callers at once and probes look
-for its return. Who holds what is never taken on trust from a report. This module never picks rows.
+A ``Replica`` is one package on one Triton, to which batches are sent. It serves once a probe has
+found the model ready there; a failed batch closes it to callers at once and probes look for its
+return. Reports of who holds what are never trusted without a probe. This module never picks rows.
 """
 
 import asyncio

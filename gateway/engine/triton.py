@@ -12,15 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
-from gateway.engine.errors import (
+from gateway.engine.protocol import (
     EngineError,
     EngineMissingModelError,
     EngineModelError,
     EngineProcessGoneError,
     EngineTimeoutError,
     EngineUnavailableError,
+    Work,
 )
-from gateway.engine.protocol import Work
 
 _OPTIONS = (
     ("grpc.max_send_message_length", -1),

@@ -9,9 +9,10 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Protocol
 
 from contracts.events import Dropped, Feedback, PredictionEvent, Refusals
-from gateway.events.errors import DropReason
+from gateway.events.sink import DropReason
 
 # Endpoints times statuses times reasons: far below this, and still a bound. What goes beyond it is
 # counted under an empty endpoint.
@@ -22,6 +23,22 @@ Item = PredictionEvent | Feedback
 FEEDBACK_STATUS = 202  # under which lost feedback is counted
 
 _Key = tuple[str, int, str]
+
+
+class Recorder(Protocol):
+    """Takes what happened without ever blocking, raising or slowing a prediction down."""
+
+    def attempt(self, event: PredictionEvent) -> None:
+        """One attempt, failures included; what finds no room is counted as dropped."""
+        ...
+
+    def refusal(self, endpoint: str, status: int, reason: str) -> None:
+        """A request that a known endpoint refused before any attempt."""
+        ...
+
+    def feedback(self, told: Feedback) -> None:
+        """The truth about one answered text; what finds no room is counted as dropped."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,9 @@
 """Makes numbered messages of what waits in the buffer, and keeps the account of each.
 
-Called by the publisher alone, in one thread; does no I/O. At most one message is out at a time, and
-its bytes never change: a message that may or may not have been written is sent again as it was, so
-that readers drop the second copy by (gateway, sequence). Whatever was recorded is at any moment
-either waiting, in an acknowledged message, or counted as dropped with a reason, and never in two of
-these.
+Used from one thread; does no I/O. At most one message is out at a time, and its bytes never change:
+a message that may or may not have been written is sent again as it was, so that readers drop the
+second copy by (gateway, sequence). Whatever was recorded is at any moment either waiting, in an
+acknowledged message, or counted as dropped with a reason, and never in two of these.
 """
 
 from collections.abc import Callable
@@ -22,7 +21,7 @@ from contracts.events import (
     encode,
 )
 from gateway.events.buffer import EventBuffer, Item, records_of
-from gateway.events.errors import DropReason
+from gateway.events.sink import DropReason
 
 Declared = Callable[[str], list[StatisticSpec]]  # what an endpoint of that name declares
 

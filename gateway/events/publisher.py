@@ -1,9 +1,9 @@
 """The thread that sends messages: one at a time, again and again until each is acknowledged.
 
-Started and closed by the gateway's main. ``step`` is one decision and never waits for the sink; the
-thread around it sleeps until the next message is due, full, acknowledged or failed. While the sink
-is away the thread tries again with growing pauses, for ever; the buffer is the bound. It never ends
-because of an error, and nothing that goes wrong here reaches a request.
+``step`` is one decision and never waits for the sink; the thread around it sleeps until the next
+message is due, full, acknowledged or failed. While the sink is away the thread tries again with
+growing pauses, for ever; the buffer is the bound. It never ends because of an error, and nothing
+that goes wrong here reaches a request.
 """
 
 import logging
@@ -16,9 +16,8 @@ from dataclasses import dataclass
 
 from contracts.events import Dropped
 from gateway.events.buffer import EventBuffer
-from gateway.events.errors import MessageRefusedError, SinkUnavailableError
 from gateway.events.outbox import Outbox
-from gateway.events.sink import EventSink
+from gateway.events.sink import EventSink, MessageRefusedError, SinkUnavailableError
 
 log = logging.getLogger(__name__)
 

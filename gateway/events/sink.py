@@ -1,11 +1,36 @@
-"""Where messages go: the Protocol that Kafka and the tests' stand-in both satisfy.
+"""Where messages go, and how that can fail: Kafka's sink and the tests' satisfy one Protocol.
 
-Called by the publisher, from its one thread. A sink holds at most one message at a time and keeps
-nothing of its own accord: what is not acknowledged is the publisher's to send again.
+A sink is used from one thread. It holds at most one message at a time and stores none: what is not
+acknowledged must be sent again.
 """
 
 from concurrent.futures import Future
-from typing import Protocol
+from typing import Literal, Protocol
+
+DropReason = Literal["buffer_full", "too_large", "invalid", "send_failed", "shutdown"]
+
+
+class SinkError(Exception):
+    """A message was not acknowledged."""
+
+
+class SinkUnavailableError(SinkError):
+    """The sink can't be reached, or did not answer in time: send the same message again.
+
+    ``maybe_written``: the message may have got there all the same.
+    """
+
+    def __init__(self, message: str, *, maybe_written: bool) -> None:
+        super().__init__(message)
+        self.maybe_written = maybe_written
+
+
+class MessageRefusedError(SinkError):
+    """The sink did not take this message and never will."""
+
+    def __init__(self, message: str, *, reason: Literal["too_large", "send_failed"]) -> None:
+        super().__init__(message)
+        self.reason: Literal["too_large", "send_failed"] = reason
 
 
 class EventSink(Protocol):

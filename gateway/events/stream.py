@@ -8,11 +8,10 @@ from collections.abc import Iterable
 from typing import Literal, cast
 
 from contracts.events import Feedback, PredictionEvent
-from gateway.events.buffer import EventBuffer
+from gateway.events.buffer import EventBuffer, Recorder
 from gateway.events.kafka_sink import KafkaSettings, KafkaSink
 from gateway.events.outbox import Declared, Outbox
 from gateway.events.publisher import Publisher
-from gateway.events.recorder import Recorder
 from gateway.settings import Settings
 from gateway.telemetry.metrics import Read, Reading
 from service.kafka import KafkaAddress, Topic, login_options

@@ -8,8 +8,13 @@ limits allow, and never decompresses much on the event loop. The clock is watche
 import asyncio
 import zlib
 
-from gateway.errors import BadRequestError, OverloadedError, TooLargeError
-from gateway.http.errors import ClientGoneError, UnsupportedEncodingError
+from gateway.errors import (
+    BadRequestError,
+    ClientGoneError,
+    OverloadedError,
+    TooLargeError,
+    UnsupportedEncodingError,
+)
 from gateway.http.limits import HttpLimits
 from gateway.http.messages import Request
 

@@ -1,4 +1,4 @@
-"""The bounds of the HTTP front, in one frozen object that ``gateway.main`` fills."""
+"""The bounds of the HTTP front, in one frozen object."""
 
 from dataclasses import dataclass
 

@@ -1,7 +1,6 @@
 """What a handler of a route takes and gives.
 
-``gateway.app`` makes the requests and sends the replies; the dialects stand between. Nothing here
-reads or writes a socket but through ASGI's ``receive``.
+Nothing here reads or writes a socket but through ASGI's ``receive``.
 """
 
 from collections.abc import Awaitable, Callable, MutableMapping

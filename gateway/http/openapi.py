@@ -101,7 +101,7 @@ def document(described: Sequence[Described], *, title: str, version: str) -> Sch
 
 
 def _unserved() -> None:
-    """The routes that FastAPI describes are not those that serve: nobody ever asks this."""
+    """Stands in for a handler: the routes made here describe, and never serve."""
 
 
 def _options(described: Described) -> dict[str, Any]:

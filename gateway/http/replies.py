@@ -10,11 +10,11 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from gateway.errors import (
     GatewayError,
+    MethodNotAllowedError,
     RateLimitedError,
     RequestTimeoutError,
     UnauthenticatedError,
 )
-from gateway.http.errors import MethodNotAllowedError
 from gateway.http.json_body import encode
 from gateway.http.messages import Reply
 

@@ -1,14 +1,13 @@
 """Which handler a path has: a tree of path segments, walked without regular expressions.
 
-``gateway.app`` builds it from the dialects' routes and asks it once a request. A segment of a
-pattern is a literal, a parameter (``{endpoint}``) or a parameter with a verb after a colon
-(``{endpoint}:predict``). A literal goes before a parameter.
+A segment of a pattern is a literal, a parameter (``{endpoint}``) or a parameter with a verb after a
+colon (``{endpoint}:predict``). A literal goes before a parameter.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from gateway.http.errors import MethodNotAllowedError, UnknownRouteError
+from gateway.errors import MethodNotAllowedError, UnknownRouteError
 from gateway.http.messages import Handler
 from gateway.http.openapi import Operation
 from gateway.http.replies import ErrorForm

@@ -1,8 +1,7 @@
 """TLS at the gateway: one certificate for HTTP and gRPC, read again when its files change.
 
-Made by ``gateway.main`` where a certificate is named. New connections get the new certificate;
-those that are open go on. Files that can't be used change nothing and are named in the log. It asks
-callers for no certificate: keys say who calls.
+New connections get the new certificate; open ones keep theirs. Files that can't be used change
+nothing and are named in the log. Callers need no certificate: keys say who calls.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """A POST that lies whole in one read, recognised without the parser: what a flood is made of.
 
-``server.py`` asks while the gateway refuses; parsing by callbacks and a scope cost more than the
+Used while the gateway refuses: parsing by callbacks and making a scope cost more than the
 refusal itself. This takes the plain form alone, which every parser reads alike, and leaves all
 else to the parser: other characters, repeated headers, transfer codings, other connection options,
 a body that is not there to its end, a second request behind it. It never decides anything.

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from contracts.events import Feedback
 from gateway.errors import InvalidInputError
-from gateway.events.recorder import Recorder
+from gateway.events.buffer import Recorder
 from gateway.inference.receipts import Receipt, Receipts
 
 _REMEMBERED = 50_000  # receipts

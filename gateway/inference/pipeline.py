@@ -23,7 +23,7 @@ from gateway.admission.controller import AdmissionController
 from gateway.batching.batcher import Batcher
 from gateway.calls import Answer, Call
 from gateway.errors import CLIENT_GONE_STATUS, GatewayError
-from gateway.events.recorder import Recorder
+from gateway.events.buffer import Recorder
 from gateway.inference.attempt import Answered, Attempt, event_of
 from gateway.inference.encoding import Encoding
 from gateway.inference.observations import Hooks

@@ -12,7 +12,7 @@ from time import monotonic
 
 from gateway.batching.batcher import Batcher
 from gateway.errors import GatewayError
-from gateway.events.recorder import Recorder
+from gateway.events.buffer import Recorder
 from gateway.inference.attempt import Answered, Attempt, event_of
 from gateway.mirroring.pairing import pair
 from gateway.routing.routes import RouteTarget

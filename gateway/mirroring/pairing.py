@@ -1,7 +1,6 @@
 """Two versions' answers to the same texts, compared text by text.
 
-``shadow.py`` asks when a copy of a request has been answered. Pure arithmetic; what counts as
-agreement is decided here and nowhere else.
+Pure arithmetic; what counts as agreement is decided here and nowhere else.
 """
 
 import numpy as np

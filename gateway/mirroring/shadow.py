@@ -21,7 +21,7 @@ from time import monotonic
 from gateway.admission.token_budget import TokenBudget
 from gateway.batching.batcher import Batcher
 from gateway.batching.lag import LoopLag
-from gateway.events.recorder import Recorder
+from gateway.events.buffer import Recorder
 from gateway.inference.attempt import Answered
 from gateway.mirroring.mirrored import MirroredRequests
 from gateway.mirroring.token_bucket import EngineBuckets, MirrorLimits, TokenBucket

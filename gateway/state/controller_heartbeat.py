@@ -15,7 +15,7 @@ from contracts.endpoint import CANDIDATES, ModelEndpoint
 _WRONG_SECONDS = 60.0  # that two machines' clocks may be apart
 
 
-class ControllerSigns:
+class ControllerHeartbeat:
     """When the controller was last heard of.
 
     Args:
@@ -51,7 +51,7 @@ class ControllerSigns:
 
 
 def withheld(
-    endpoints: Iterable[ModelEndpoint], signs: ControllerSigns, now: float
+    endpoints: Iterable[ModelEndpoint], heartbeat: ControllerHeartbeat, now: float
 ) -> Mapping[str, float]:
     """The endpoints whose candidates get nobody now, and how long the controller was silent.
 
@@ -59,7 +59,7 @@ def withheld(
     """
     found = {}
     for endpoint in endpoints:
-        silent = signs.silent_seconds(now, endpoint.name)
+        silent = heartbeat.silent_seconds(now, endpoint.name)
         if has_candidate(endpoint) and silent > patience_seconds(endpoint):
             found[endpoint.name] = silent
     return found

@@ -27,15 +27,21 @@ from gateway.engine.fleet import Fleet
 from gateway.inference.serving import Serving
 from gateway.packages import PackageError, PackageSource, ServedModel
 from gateway.routing.routes import EndpointRoutes, RoutingTable, build_table
-from gateway.state.controller_heartbeat import ControllerSigns, has_candidate, withheld
+from gateway.state.controller_heartbeat import ControllerHeartbeat, has_candidate, withheld
 from gateway.state.kept import Keeper
-from gateway.state.load_backoff import Opening
 from gateway.state.sources import Sources
 
 log = logging.getLogger(__name__)
 
 _TICK_SECONDS = 1.0
 _OPENED_AT_ONCE = 4
+_FIRST_PAUSE_SECONDS = 0.25
+_LONGEST_PAUSE_SECONDS = 10.0
+
+# A gateway that can't open a package is not ready for so long: it may be one that takes the place
+# of one that holds the package, and a store that starts anew beside it is back by then. No longer,
+# for a package that is gone must not keep other endpoints unserved.
+GRACE_SECONDS = 60.0
 
 
 @dataclass(slots=True)
@@ -46,6 +52,29 @@ class _World:
     reports: tuple[LoaderReport, ...] = ()
     reported: bool = False  # by the source itself
     kept_at: float | None = None  # unix time; None: the endpoints are from the source itself
+
+
+@dataclass(slots=True)
+class LoadBackoff:
+    """A package that is being opened, or waits for its next try."""
+
+    task: asyncio.Task[None] | None = None
+    failures: int = 0
+    retry_at: float = 0.0
+    failing_since: float | None = None
+
+    def put_off(self, now: float) -> float:
+        """Counts a failure; returns the seconds until the next try."""
+        pause = min(_LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2.0**self.failures)
+        self.failures = min(self.failures + 1, 16)
+        self.retry_at = now + pause
+        if self.failing_since is None:
+            self.failing_since = now
+        return pause
+
+    def overdue(self, now: float) -> bool:
+        """Whether it has failed for so long that nobody should wait for it."""
+        return self.failing_since is not None and now - self.failing_since >= GRACE_SECONDS
 
 
 class Reconciler:
@@ -82,12 +111,12 @@ class Reconciler:
         self._serve = serve
         self._clock = clock
         self._now = now
-        self._signs = ControllerSigns(clock())
+        self._heartbeat = ControllerHeartbeat(clock())
         self._withheld: Mapping[str, float] = {}
         self._lag = LoopLag()
         self._world = _World()
         self._opened: dict[str, ServedModel] = {}
-        self._opening: dict[str, Opening] = {}
+        self._opening: dict[str, LoadBackoff] = {}
         # Of its own: a store that hangs must not take the threads that large bodies are read in.
         self._threads = ThreadPoolExecutor(_OPENED_AT_ONCE, thread_name_prefix="packages")
         self._batchers: dict[str, Batcher] = {}
@@ -108,7 +137,7 @@ class Reconciler:
     @property
     def silent_seconds(self) -> float:
         """Since the controller's last sign of life, as far as it was seen here."""
-        return self._signs.silent_seconds(self._clock())
+        return self._heartbeat.silent_seconds(self._clock())
 
     @property
     def kept_seconds(self) -> float:
@@ -146,7 +175,7 @@ class Reconciler:
         await self._fleet.close()
 
     async def _watch(self, follow: Callable[[], Awaitable[None]]) -> None:
-        """Follows a source for ever: no mistake in one may leave this gateway deaf."""
+        """Follows a source for ever: a fault in one must not end it."""
         while True:
             try:
                 await follow()
@@ -169,7 +198,7 @@ class Reconciler:
     async def _watch_beats(self) -> None:
         async for beats in self._sources.beats.watch():
             for beat in beats:
-                self._signs.take(beat, self._clock(), self._now())
+                self._heartbeat.take(beat, self._clock(), self._now())
             self._wake.set()
 
     def _keep(self) -> None:
@@ -238,9 +267,9 @@ class Reconciler:
     def _withhold(self, endpoints: tuple[ModelEndpoint, ...]) -> None:
         """Says who gets no callers because nobody may be left to take a candidate back."""
         now = self._clock()
-        held = dict(withheld(endpoints, self._signs, now))
+        held = dict(withheld(endpoints, self._heartbeat, now))
         if self._world.kept_at is not None:  # whether it was taken back since, nobody knows
-            silent = self._signs.silent_seconds
+            silent = self._heartbeat.silent_seconds
             held = {e.name: silent(now, e.name) for e in endpoints if has_candidate(e)}
         for name in held.keys() - self._withheld.keys():
             told = {"endpoint": name, "silent_seconds": round(held[name])}
@@ -272,11 +301,11 @@ class Reconciler:
     def _open(self, ref: ModelRef) -> None:
         if ref.package in self._opened:
             return
-        opening = self._opening.setdefault(ref.package, Opening())
+        opening = self._opening.setdefault(ref.package, LoadBackoff())
         if opening.task is None and self._clock() >= opening.retry_at:
             opening.task = asyncio.create_task(self._open_package(ref, opening))
 
-    async def _open_package(self, ref: ModelRef, opening: Opening) -> None:
+    async def _open_package(self, ref: ModelRef, opening: LoadBackoff) -> None:
         loop = asyncio.get_running_loop()
         try:
             model = await loop.run_in_executor(self._threads, self._packages.open, ref)

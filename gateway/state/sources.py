@@ -1,7 +1,8 @@
 """Opens what a gateway is told by: in folders or in a cluster, as the settings say."""
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 from contracts.controller import BEAT_FOLDER, ControllerBeat
 from contracts.endpoint import ModelEndpoint
@@ -11,12 +12,35 @@ from gateway.state import cluster
 from gateway.state.cluster import ClusterSource
 from gateway.state.files import FolderSource
 from gateway.state.kept import Keeper
-from gateway.state.protocol import BeatSource, EndpointSource, ReportSource
 from service.cluster import access, endpoints, leases
 from service.cluster.mirror import Mirror
 
 _KEPT_FILE = "last-told.json"
 _BEAT_POLL_SECONDS = 1.0
+
+
+class EndpointSource(Protocol):
+    """All endpoints, again and again."""
+
+    def watch(self) -> AsyncIterator[tuple[ModelEndpoint, ...]]:
+        """The whole set: at once, then whenever it has changed. Never ends, never raises."""
+        ...
+
+
+class ReportSource(Protocol):
+    """All loaders' reports, again and again."""
+
+    def watch(self) -> AsyncIterator[tuple[LoaderReport, ...]]:
+        """The whole set: at once, then whenever it has changed. Never ends, never raises."""
+        ...
+
+
+class BeatSource(Protocol):
+    """The controller's last sign of life, again and again."""
+
+    def watch(self) -> AsyncIterator[tuple[ControllerBeat, ...]]:
+        """One sign or none: at once, then whenever it has changed. Never ends, never raises."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
 """OpenTelemetry spans: one an attempt, with its stages, when a collector is configured.
 
-``main.py`` calls ``open_tracer``; without a collector's address nothing of OpenTelemetry is even
-imported and a request costs nothing more. Spans are made after the answer, from the times that the
-event has anyway, and sent by a thread of the library through a bounded queue.
+Without a collector's address nothing of OpenTelemetry is even imported and a request costs nothing
+more. Spans are made after the answer, from the times that the event has anyway, and sent by a
+thread of the library through a bounded queue.
 """
 
 import random

@@ -21,7 +21,7 @@ from gateway.errors import (
     UnknownEndpointError,
     UnknownVersionError,
 )
-from gateway.events.recorder import Recorder
+from gateway.events.buffer import Recorder
 
 LABELS = ("negative", "neutral", "positive")
 MAX_CHARACTERS = 1000

@@ -27,13 +27,13 @@ from contracts.rollout import RolloutState
 from contracts.tasks import Task
 from contracts.tensors import Datatype, TensorSpec
 from gateway.calls import Call
-from gateway.engine.errors import (
+from gateway.engine.protocol import (
     EngineError,
     EngineMissingModelError,
     EngineTimeoutError,
     EngineUnavailableError,
+    Work,
 )
-from gateway.engine.protocol import Work
 from gateway.packages import ServedModel, open_package
 
 LABELS = ("negative", "positive")

@@ -15,9 +15,8 @@ from numpy.typing import NDArray
 from contracts.loading import CostPoint
 from gateway.batching.batcher import Batcher
 from gateway.batching.jobs import Job
-from gateway.engine.errors import EngineModelError, EngineProcessGoneError
 from gateway.engine.fleet import Fleet
-from gateway.engine.protocol import Work
+from gateway.engine.protocol import EngineModelError, EngineProcessGoneError, Work
 from gateway.errors import DeadlineExceededError, ModelFailedError, ModelUnavailableError
 from gateway.packages import ServedModel
 

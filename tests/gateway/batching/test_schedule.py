@@ -137,7 +137,7 @@ def test_a_batch_shrinks_to_what_its_first_row_has_time_for() -> None:
 def test_what_can_not_be_in_time_is_given_up_for_what_can() -> None:
     doomed, good = row(256, deadline=0.001), row(256, deadline=5.0)
     batch = taken(schedule_of(doomed, good))
-    assert batch.hopeless == [doomed]
+    assert batch.expired == [doomed]
     assert batch.rows == [good]
 
 
@@ -145,7 +145,7 @@ def test_a_lone_row_is_tried_however_late() -> None:
     late = row(256, deadline=0.0)
     batch = taken(schedule_of(late), 1.0)
     assert batch.rows == [late]
-    assert batch.hopeless == []
+    assert batch.expired == []
 
 
 def test_shorter_rows_come_along_where_a_batch_of_their_own_costs_more() -> None:
@@ -231,8 +231,8 @@ def test_every_row_leaves_exactly_once(
         batch = taken(schedule, now, Slots(idle=engines, spare=1))
         assert all(each.bucket <= batch.bucket for each in batch.rows)
         assert len(batch.rows) <= 32
-        assert batch.rows or batch.hopeless
-        seen += [*batch.rows, *batch.hopeless]
+        assert batch.rows or batch.expired
+        seen += [*batch.rows, *batch.expired]
         now += 0.01
     assert sorted(map(id, seen)) == sorted(map(id, queued))
     assert schedule.tokens == 0

@@ -12,15 +12,15 @@ from numpy.typing import NDArray
 from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc import service_pb2_grpc
 
-from gateway.engine.errors import (
+from gateway.engine.protocol import (
     EngineError,
     EngineMissingModelError,
     EngineModelError,
     EngineProcessGoneError,
     EngineTimeoutError,
     EngineUnavailableError,
+    Work,
 )
-from gateway.engine.protocol import Work
 from gateway.engine.triton import TritonEngine, engine_error, infer_request, result
 
 Code = grpc.StatusCode

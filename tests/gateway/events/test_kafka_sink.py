@@ -14,10 +14,10 @@ from running_stack import until
 
 from contracts.events import EventBatch, PredictionEvent, decode, encode
 from gateway.events.buffer import EventBuffer
-from gateway.events.errors import MessageRefusedError
 from gateway.events.kafka_sink import KafkaSettings, KafkaSink
 from gateway.events.outbox import Outbox
 from gateway.events.publisher import Pace, Publisher
+from gateway.events.sink import MessageRefusedError
 from headrace.stack.kafka import KafkaProcess
 from service.kafka import KafkaAddress, Topic
 

@@ -19,8 +19,8 @@ from contracts.events import (
     decode,
 )
 from gateway.events.buffer import FEEDBACK_STATUS, EventBuffer, Item
-from gateway.events.errors import DropReason
 from gateway.events.outbox import Message, Outbox
+from gateway.events.sink import DropReason
 
 MakeEvent = Callable[..., PredictionEvent]
 

@@ -14,10 +14,9 @@ from memory_sink import MemorySink
 from contracts.endpoint import Arm
 from contracts.events import EventBatch, Latency, PredictionEvent, TextRecord, decode
 from gateway.events.buffer import EventBuffer
-from gateway.events.errors import MessageRefusedError, SinkUnavailableError
 from gateway.events.outbox import Outbox
 from gateway.events.publisher import Pace, Publisher
-from gateway.events.sink import EventSink
+from gateway.events.sink import EventSink, MessageRefusedError, SinkUnavailableError
 
 MakeEvent = Callable[..., PredictionEvent]
 PACE = Pace(

@@ -8,9 +8,8 @@ import pytest
 from kafka import KafkaConsumer, TopicPartition
 from memory_sink import MemorySink
 
-from gateway.events.errors import MessageRefusedError, SinkUnavailableError
 from gateway.events.kafka_sink import KafkaSettings, KafkaSink
-from gateway.events.sink import EventSink
+from gateway.events.sink import EventSink, MessageRefusedError, SinkUnavailableError
 from headrace.stack.kafka import KafkaProcess
 from service.kafka import KafkaAddress, Topic
 

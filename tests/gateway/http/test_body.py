@@ -11,9 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.errors import BadRequestError, OverloadedError, TooLargeError
+from gateway.errors import (
+    BadRequestError,
+    ClientGoneError,
+    OverloadedError,
+    TooLargeError,
+    UnsupportedEncodingError,
+)
 from gateway.http.body import BodyReader
-from gateway.http.errors import ClientGoneError, UnsupportedEncodingError
 from gateway.http.limits import HttpLimits
 from gateway.http.messages import Request
 from gateway.request_context import RequestContext

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.http.errors import MethodNotAllowedError, UnknownRouteError
+from gateway.errors import MethodNotAllowedError, UnknownRouteError
 from gateway.http.messages import Reply, Request
 from gateway.http.router import Route, Router
 

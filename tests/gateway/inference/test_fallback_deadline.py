@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from pipeline_world import ONE, TWO, World, world_of
 
 from contracts.endpoint import Arm, ModelEndpoint
-from gateway.engine.errors import EngineMissingModelError, EngineModelError
+from gateway.engine.protocol import EngineMissingModelError, EngineModelError
 from gateway.errors import DeadlineExceededError, ModelFailedError
 from gateway.inference.pipeline import fallback_deadline
 

@@ -16,7 +16,7 @@ from pipeline_world import ONE, TWO, World, world_of
 
 from contracts.endpoint import Arm, Limits
 from gateway.calls import Answer, Call
-from gateway.engine.errors import EngineModelError
+from gateway.engine.protocol import EngineModelError
 from gateway.errors import (
     DeadlineExceededError,
     GatewayError,

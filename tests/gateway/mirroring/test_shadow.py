@@ -10,7 +10,7 @@ from pipeline_world import ONE, TWO, World, world_of
 
 from contracts.endpoint import Arm
 from contracts.events import PredictionEvent
-from gateway.engine.errors import EngineModelError
+from gateway.engine.protocol import EngineModelError
 from gateway.errors import ModelFailedError
 from gateway.inference.attempt import Answered
 from gateway.mirroring.token_bucket import MirrorLimits

@@ -7,7 +7,7 @@ from gateway_world import endpoint_of, model_of
 
 from contracts.controller import ControllerBeat
 from contracts.endpoint import ModelEndpoint
-from gateway.state.controller_heartbeat import ControllerSigns, withheld
+from gateway.state.controller_heartbeat import ControllerHeartbeat, withheld
 
 ONE, TWO = model_of("1").ref, model_of("2").ref
 START = 5000.0  # of the monotonic clock
@@ -27,42 +27,42 @@ def canary(name: str = "sentiment", *, patience: float = PATIENCE) -> ModelEndpo
     return endpoint.model_copy(update={"spec": spec})
 
 
-def heard_at(*times: float) -> ControllerSigns:
+def heard_at(*times: float) -> ControllerHeartbeat:
     """Signs seen so many seconds after the start, each within a second of being given."""
-    signs = ControllerSigns(START)
+    heartbeat = ControllerHeartbeat(START)
     for count, seconds in enumerate(times, start=1):
-        signs.take(beat(count, at=1e9 + seconds), START + seconds, 1e9 + seconds + 1)
-    return signs
+        heartbeat.take(beat(count, at=1e9 + seconds), START + seconds, 1e9 + seconds + 1)
+    return heartbeat
 
 
-def names(signs: ControllerSigns, seconds: float, *endpoints: ModelEndpoint) -> set[str]:
-    return set(withheld(endpoints, signs, START + seconds))
+def names(heartbeat: ControllerHeartbeat, seconds: float, *endpoints: ModelEndpoint) -> set[str]:
+    return set(withheld(endpoints, heartbeat, START + seconds))
 
 
 def test_a_controller_that_gives_signs_keeps_every_candidate_where_it_is() -> None:
-    signs = heard_at(*range(0, 1000, 10))
-    assert names(signs, 1000, canary("a"), canary("b")) == set()
+    heartbeat = heard_at(*range(0, 1000, 10))
+    assert names(heartbeat, 1000, canary("a"), canary("b")) == set()
 
 
 def test_silence_beyond_the_patience_withholds_and_a_sign_gives_back() -> None:
-    signs = heard_at(0, 10)
-    assert names(signs, 10 + PATIENCE, canary()) == set()
-    assert names(signs, 10 + PATIENCE + 1, canary()) == {"sentiment"}
-    signs.take(beat(3), START + 400, 1e9 + 400)
-    assert names(signs, 400, canary()) == set()
+    heartbeat = heard_at(0, 10)
+    assert names(heartbeat, 10 + PATIENCE, canary()) == set()
+    assert names(heartbeat, 10 + PATIENCE + 1, canary()) == {"sentiment"}
+    heartbeat.take(beat(3), START + 400, 1e9 + 400)
+    assert names(heartbeat, 400, canary()) == set()
 
 
 def test_each_endpoint_has_a_patience_of_its_own() -> None:
-    signs = heard_at(0)
+    heartbeat = heard_at(0)
     endpoints = canary("quick", patience=60), canary("slow", patience=3600)
-    assert names(signs, 100, *endpoints) == {"quick"}
-    assert names(signs, 4000, *endpoints) == {"quick", "slow"}
+    assert names(heartbeat, 100, *endpoints) == {"quick"}
+    assert names(heartbeat, 4000, *endpoints) == {"quick", "slow"}
 
 
 def test_a_patience_shorter_than_three_signs_counts_as_three() -> None:
-    signs = heard_at(0)
-    assert names(signs, 30, canary(patience=1)) == set()
-    assert names(signs, 31, canary(patience=1)) == {"sentiment"}
+    heartbeat = heard_at(0)
+    assert names(heartbeat, 30, canary(patience=1)) == set()
+    assert names(heartbeat, 31, canary(patience=1)) == {"sentiment"}
 
 
 @pytest.mark.parametrize(
@@ -84,53 +84,53 @@ def test_a_shadow_is_a_candidate_too() -> None:
 
 
 def test_the_same_sign_told_again_is_no_new_sign() -> None:
-    signs = heard_at(0)
+    heartbeat = heard_at(0)
     for seconds in range(1, 400):
-        signs.take(beat(1, at=1e9), START + seconds, 1e9 + seconds)
-    assert names(signs, 400, canary()) == {"sentiment"}
+        heartbeat.take(beat(1, at=1e9), START + seconds, 1e9 + seconds)
+    assert names(heartbeat, 400, canary()) == {"sentiment"}
 
 
 def test_a_controller_that_was_restarted_is_heard_though_it_counts_anew() -> None:
-    signs = heard_at(0)
-    signs.take(beat(1, instance="b"), START + 200, 1e9)
-    assert names(signs, 400, canary()) == set()
+    heartbeat = heard_at(0)
+    heartbeat.take(beat(1, instance="b"), START + 200, 1e9)
+    assert names(heartbeat, 400, canary()) == set()
 
 
 @pytest.mark.parametrize("ahead", [-1e6, 1e6])
 def test_a_clock_that_is_wrong_or_set_makes_no_controller_silent(ahead: float) -> None:
-    signs = heard_at(0)
+    heartbeat = heard_at(0)
     for count in range(2, 100):
-        signs.take(beat(count, at=1e9 + count), START + 10 * count, 1e9 + count + ahead)
-    assert names(signs, 1000, canary()) == set()
+        heartbeat.take(beat(count, at=1e9 + count), START + 10 * count, 1e9 + count + ahead)
+    assert names(heartbeat, 1000, canary()) == set()
 
 
 def test_without_any_sign_silence_counts_from_the_start_of_the_gateway() -> None:
-    signs = ControllerSigns(START)
-    assert names(signs, PATIENCE - 1, canary()) == set()
-    assert names(signs, PATIENCE + 1, canary()) == {"sentiment"}
+    heartbeat = ControllerHeartbeat(START)
+    assert names(heartbeat, PATIENCE - 1, canary()) == set()
+    assert names(heartbeat, PATIENCE + 1, canary()) == {"sentiment"}
 
 
 def test_the_sign_that_a_controller_left_long_ago_is_none() -> None:
-    signs = ControllerSigns(START)
-    signs.take(beat(7, at=1e9), START + 1, 1e9 + 7200)
-    assert names(signs, 1, canary()) == {"sentiment"}
-    signs.take(beat(8, at=1e9 + 10), START + 11, 1e9 + 7210)  # it lives: that clock was wrong
-    assert names(signs, 11, canary()) == set()
+    heartbeat = ControllerHeartbeat(START)
+    heartbeat.take(beat(7, at=1e9), START + 1, 1e9 + 7200)
+    assert names(heartbeat, 1, canary()) == {"sentiment"}
+    heartbeat.take(beat(8, at=1e9 + 10), START + 11, 1e9 + 7210)  # it lives: that clock was wrong
+    assert names(heartbeat, 11, canary()) == set()
 
 
 def test_a_controller_that_ended_a_moment_ago_has_the_rest_of_the_patience() -> None:
-    signs = ControllerSigns(START)
-    signs.take(beat(7, at=1e9), START, 1e9 + 100)
-    assert names(signs, 0, canary()) == set()
-    assert names(signs, PATIENCE, canary()) == {"sentiment"}
+    heartbeat = ControllerHeartbeat(START)
+    heartbeat.take(beat(7, at=1e9), START, 1e9 + 100)
+    assert names(heartbeat, 0, canary()) == set()
+    assert names(heartbeat, PATIENCE, canary()) == {"sentiment"}
 
 
 def test_an_endpoint_that_the_controller_can_not_look_after_is_alone_in_its_silence() -> None:
-    signs = ControllerSigns(START)
+    heartbeat = ControllerHeartbeat(START)
     for count in range(1, 50):
         unattended = ("lost",) if count > 2 else ()
         sign = beat(count, at=1e9 + 10 * count, unattended=unattended)
-        signs.take(sign, START + 10 * count, 1e9 + 10 * count)
-    assert names(signs, 490, canary("lost"), canary("kept")) == {"lost"}
-    signs.take(beat(50, at=1e9 + 500), START + 500, 1e9 + 500)
-    assert names(signs, 500, canary("lost"), canary("kept")) == set()
+        heartbeat.take(sign, START + 10 * count, 1e9 + 10 * count)
+    assert names(heartbeat, 490, canary("lost"), canary("kept")) == {"lost"}
+    heartbeat.take(beat(50, at=1e9 + 500), START + 500, 1e9 + 500)
+    assert names(heartbeat, 500, canary("lost"), canary("kept")) == set()
