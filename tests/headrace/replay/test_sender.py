@@ -46,11 +46,11 @@ async def test_feedback_tells_the_truth_where_it_is_known() -> None:
 
 async def test_callers_are_named_by_a_column_or_made_up() -> None:
     async with serving(positive) as server:
-        await replayed(server, [Text("a", key="ann ü\n")], requests=1, api_key="k")
+        await replayed(server, [Text("a", key="ann ü\n")], requests=1, api_key="kü")
         await replayed(server, [Text("a")], requests=50, callers=3)
     headers = [headers for _, _, headers in server.asked]
     assert headers[0]["x-headrace-key"] == "ann%20%C3%BC%0A"
-    assert headers[0]["authorization"] == "Bearer k"
+    assert headers[0]["authorization"] == "Bearer kü"
     made = {one["x-headrace-key"] for one in headers[1:]}
     assert made == {"caller-0", "caller-1", "caller-2"}
 
