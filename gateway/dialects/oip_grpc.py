@@ -52,9 +52,9 @@ _PENDING_SECONDS = 1
 
 # A call that reaches gRPC's core after it was told to stop ends as CANCELLED, which no client tries
 # again. So none should be on its way then: calls are refused until there was none for so long, for
-# a second at most.
+# some seconds at most.
 _QUIET_SECONDS = 0.05
-_REFUSED_SECONDS = 1.0
+_REFUSED_SECONDS = 3.0
 
 _CODES = {
     HTTPStatus.BAD_REQUEST: grpc.StatusCode.INVALID_ARGUMENT,

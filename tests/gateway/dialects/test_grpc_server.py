@@ -49,6 +49,7 @@ async def test_a_client_over_grpc_opens_a_new_connection_in_time_and_no_call_fai
 async def _codes_until_gone(stub: service_pb2_grpc.GRPCInferenceServiceStub) -> set[str]:
     """How calls end, made without a pause until one can't connect."""
     codes: set[str] = set()
+    pause = 0.1
     while True:
         try:
             await stub.ModelReady(pb.ModelReadyRequest(name=ENDPOINT))
@@ -56,7 +57,8 @@ async def _codes_until_gone(stub: service_pb2_grpc.GRPCInferenceServiceStub) -> 
             codes.add(error.code().name)
             if "failed to connect" in (error.details() or "") or error.code().name == "CANCELLED":
                 return codes
-            await asyncio.sleep(0.1)  # as clients do, who are told to try again
+            await asyncio.sleep(pause)  # as clients do, who are told to try again
+            pause *= 2
 
 
 async def test_calls_over_grpc_while_a_gateway_ends_are_told_to_try_again() -> None:
