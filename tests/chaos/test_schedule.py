@@ -8,6 +8,7 @@ from chaos.schedule import (
     LONGEST_GAP_SECONDS,
     LONGEST_HOLD_SECONDS,
     SHORTEST_HOLD_SECONDS,
+    UP,
     Kind,
     Round,
     rounds,
@@ -52,6 +53,15 @@ def test_some_rounds_strike_twice_at_once_and_never_the_same_target_or_all_of_th
     for first, second in pairs:
         assert first.target != second.target
         assert Kind.RESTART not in {first.kind, second.kind}
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_up_is_never_killed_while_it_could_not_start_again(seed: int) -> None:
+    targets = {**TARGETS, Kind.KILL: (UP,)}
+    pairs = [each.faults for each in islice(rounds(seed, targets), 400) if len(each.faults) == 2]
+    with_up = [{one.kind for one in pair} for pair in pairs if UP in {one.target for one in pair}]
+    assert with_up
+    assert not any(kinds & {Kind.DEAF_PORT, Kind.FULL_DISK} for kinds in with_up)
 
 
 def test_faults_that_last_do_so_within_their_bounds_and_others_are_over_at_once() -> None:

@@ -10,6 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+UP = "up"  # the target that is the whole stack's parent
+
 
 class Kind(StrEnum):
     """A family of faults; each is one module in ``faults/``."""
@@ -128,5 +130,13 @@ def _fault(deck: _Deck, decks: Mapping[Kind, _Deck], order: random.Random) -> Fa
 
 
 def _collide(first: Fault, second: Fault) -> bool:
-    """Whether one would undo the other: a restart ends all, and one target suffers one fault."""
-    return Kind.RESTART in {first.kind, second.kind} or first.target == second.target
+    """Whether one would undo the other: a restart ends all, and one target suffers one fault.
+
+    Who kills ``up`` starts it again, which is refused, with a sentence, while a port is taken or
+    the disk is full: that is no fault of the stack.
+    """
+    kinds = {first.kind, second.kind}
+    if Kind.RESTART in kinds or first.target == second.target:
+        return True
+    kills_up = any(each.kind is Kind.KILL and each.target == UP for each in (first, second))
+    return kills_up and bool(kinds & {Kind.DEAF_PORT, Kind.FULL_DISK})

@@ -20,6 +20,7 @@ from running_stack import RunningStack
 
 from chaos.callers import Door
 from chaos.processes import descendants, named
+from chaos.schedule import UP
 from headrace.commands import status
 from headrace.stack.state import Home
 from registry.endpoint_store import FileEndpointStore
@@ -28,7 +29,6 @@ GATEWAYS = 2
 TRITONS = 2
 DISK_BYTES = 12 << 30  # sparse: what is not written takes no room
 ASK_SECONDS = 10.0
-UP = "up"
 STUB = "stub"
 WATCHDOG = "watchdog"
 _STUB_PROGRAM = "triton_python_backend_stub"

@@ -10,7 +10,8 @@ from contextlib import contextmanager, suppress
 from signal import SIGCONT, SIGKILL, SIGSTOP
 
 from chaos.faults.kill import away
-from chaos.world import UP, NotHereError, World, is_gone, wait_until
+from chaos.schedule import UP
+from chaos.world import NotHereError, World, is_gone, wait_until
 
 BACKLOG = 1024
 TAKE_SECONDS = 10.0

@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from signal import SIGKILL
 
-from chaos.world import STUB, UP, WATCHDOG, World, is_gone, wait_until
+from chaos.schedule import UP
+from chaos.world import STUB, WATCHDOG, World, is_gone, wait_until
 
 GONE_SECONDS = 30.0  # what a killed `up` had started is ended by its watchdog
 

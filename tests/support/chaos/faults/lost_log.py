@@ -8,7 +8,8 @@ from signal import SIGCONT, SIGKILL, SIGSTOP
 from kafka import KafkaAdminClient
 from kafka.errors import KafkaError
 
-from chaos.world import UP, NotHereError, World, is_gone, wait_until
+from chaos.schedule import UP
+from chaos.world import NotHereError, World, is_gone, wait_until
 from contracts.events import TOPIC as PREDICTIONS
 from contracts.windows import TOPIC as WINDOWS
 

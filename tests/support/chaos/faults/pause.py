@@ -5,7 +5,8 @@ from contextlib import contextmanager, suppress
 from signal import SIGCONT, SIGSTOP
 
 from chaos.faults.kill import away
-from chaos.world import STUB, UP, NotHereError, World, signal_process
+from chaos.schedule import UP
+from chaos.world import STUB, NotHereError, World, signal_process
 
 
 def targets(world: World) -> tuple[str, ...]:
