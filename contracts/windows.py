@@ -31,7 +31,7 @@ CALLER_GROUPS = 32  # that callers are put into by their hash; a constant of the
 Sparse = dict[int, int]
 
 
-class Judged(msgspec.Struct, omit_defaults=True):
+class EvidenceCounts(msgspec.Struct, omit_defaults=True):
     """What checks rest on: attempts that may bear witness, each caller's at most ``CALLER_CAP``.
 
     Left out: forced attempts, second attempts (``repeated``), callers who hung up (499), and what
@@ -106,7 +106,7 @@ class WindowAggregate(msgspec.Struct, omit_defaults=True):
     own: list[OwnCounts] = []
     undeclared: dict[str, int] = {}  # observations of names that nobody declared
     unk_words: UnkWordCounts = msgspec.field(default_factory=UnkWordCounts)
-    judged: Judged = msgspec.field(default_factory=Judged)
+    judged: EvidenceCounts = msgspec.field(default_factory=EvidenceCounts)
 
 
 class EndpointWindow(msgspec.Struct):

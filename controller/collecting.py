@@ -74,7 +74,7 @@ class Collecting:
         except (_HeldBackError, StoreError, OSError) as error:
             log.warning("packages are not removed until the next time: %s", error)
         except Exception:
-            log.exception("packages are not removed until the next time: Headrace failed in it")
+            log.exception("packages are not removed until the next time: the collection failed")
 
     def _look(self) -> None:
         """Removes what this look and the last one found needless."""

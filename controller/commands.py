@@ -1,7 +1,7 @@
 """What people asked of a rollout, as it waits in an endpoint's annotations. Pure.
 
-Called by ``rollouts.py``. A command stays until ``status.commands`` holds its answer; both change
-in one write, so that a controller that is killed forgets none and answers none twice.
+A command stays until ``status.commands`` holds its answer; both change in one write, so that a
+controller that is killed forgets none and answers none twice.
 """
 
 import logging

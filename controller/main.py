@@ -20,7 +20,7 @@ from controller.collecting import Collecting
 from controller.metrics import RolloutCollector
 from controller.rollouts import JoinedRollouts, PackageProfiles
 from controller.settings import ControllerSettings
-from registry import places
+from registry import stores
 from registry.beats import Heart
 from registry.controller import Controller, ControllerOptions
 from registry.conversions import ConversionIndex
@@ -84,7 +84,7 @@ def main() -> int:
     log.info("the controller starts")
     environment = dict(os.environ)
     try:
-        endpoints = places.endpoints(settings.endpoints, environment)
+        endpoints = stores.endpoints(settings.endpoints, environment)
         launcher = _launcher(settings, environment)
         kafka = KafkaAddress.of(settings.kafka_bootstrap, login=settings.kafka_login)
         # Before the loop: its import takes seconds.
@@ -140,7 +140,7 @@ async def _run(
         endpoints=endpoints,
         source=source,
         index=ConversionIndex(settings.store_url, store),
-        reports=places.reports(settings.reports, environment),
+        reports=stores.reports(settings.reports, environment),
         jobs=jobs,
         rollouts=rollouts,
         changed=changed,
@@ -148,7 +148,7 @@ async def _run(
     collecting = Collecting(
         settings.keep_packages,
         store,
-        lambda: places.endpoints(settings.endpoints, environment, watch=False),
+        lambda: stores.endpoints(settings.endpoints, environment, watch=False),
         lambda: bool(jobs.states),
     )
     statistics.start()
@@ -157,7 +157,7 @@ async def _run(
         asyncio.create_task(collecting.run(), name="collecting"),
     )
     try:
-        heart = Heart(places.beats(settings.endpoints, environment))
+        heart = Heart(stores.beats(settings.endpoints, environment))
         await _until_told(
             settings, source, lambda: controller.run(stop, heart, turned=loops.passes.beat)
         )
@@ -244,7 +244,7 @@ def _jobs(settings: ControllerSettings, environment: Mapping[str, str]) -> JobLa
     options = JobOptions(
         opened.name,
         template,
-        owner=places.own_pod(environment),
+        owner=stores.own_pod(environment),
         timeout_seconds=settings.conversion_timeout_seconds,
     )
     return JobLauncher(opened.client, options)

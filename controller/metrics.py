@@ -1,8 +1,8 @@
 """The rollouts as Prometheus sees them: weights, phase, verdict of each check.
 
-Asked by the controller's ``/metrics``. Everything is read from the stored endpoints at that moment,
-so that a controller that was just started says the same as the one before. An endpoint that is gone
-has no series. It never decides and never writes.
+Everything is read from the stored endpoints at that moment, so that a controller that was just
+started says the same as the one before. An endpoint that is gone has no series. It never decides
+and never writes.
 """
 
 import logging

@@ -12,7 +12,14 @@ from typing import Final, TypeVar
 from contracts.endpoint import Arm
 from contracts.events import EventBatch, Feedback, PredictionEvent, TextRecord
 from contracts.statistics import EDGES, LATENCY_EDGES, Stage, Statistic
-from contracts.windows import CALLER_CAP, CALLER_GROUPS, MICRO, Judged, Sparse, WindowAggregate
+from contracts.windows import (
+    CALLER_CAP,
+    CALLER_GROUPS,
+    MICRO,
+    EvidenceCounts,
+    Sparse,
+    WindowAggregate,
+)
 from measures import frequent
 from measures.own_statistics import LARGEST, OwnFold, micro
 
@@ -222,7 +229,7 @@ def _value(
     sums[key] = sums.get(key, 0) + millionths
 
 
-def _judge(judged: Judged, event: PredictionEvent) -> None:
+def _judge(judged: EvidenceCounts, event: PredictionEvent) -> None:
     judged.requests += 1
     judged.errors += event.status >= _SERVER_ERROR
     for text in event.texts:
@@ -243,7 +250,7 @@ def _judge(judged: Judged, event: PredictionEvent) -> None:
         _count(judged.latency.setdefault(longest, {}), bucket)
 
 
-def _group(judged: Judged, event: PredictionEvent, group: int) -> None:
+def _group(judged: EvidenceCounts, event: PredictionEvent, group: int) -> None:
     _count(judged.group_requests, group)
     if event.status >= _SERVER_ERROR:
         _count(judged.group_errors, group)

@@ -24,12 +24,12 @@ from measures.correlation import Floats, design_effect, intra_window_correlation
 from measures.evalue import Tolerance, Window, log_e_value, log_ratio
 
 __all__ = [
+    "HarmTest",
     "History",
-    "NotWorse",
+    "NonInferiorityTest",
     "Tests",
     "Tolerance",
     "Window",
-    "Worse",
     "design_effect",
     "intra_window_correlation",
 ]
@@ -63,7 +63,7 @@ class History:
 
 
 @dataclass(frozen=True)
-class Worse:
+class HarmTest:
     """Evidence that the canary is worse than ``a + s p_s``; goes on through all stages.
 
     Against the null that ``p_c <= a + s p_s`` in every window, wherever the rates move.
@@ -153,7 +153,7 @@ class Worse:
 
 
 @dataclass(frozen=True)
-class NotWorse:
+class NonInferiorityTest:
     """Evidence that the canary is not worse than ``a' + s' p_s``; begun anew at each stage.
 
     Against the null that ``p_c >= a' + s' p_s`` in every window. The alternative is that both arms
@@ -186,7 +186,7 @@ class NotWorse:
         rho: Floats | float = 0.0,
         tests: Tests = None,
     ) -> Self:
-        """With one more window; the arguments are those of ``Worse.after``."""
+        """With one more window; the arguments are those of ``HarmTest.after``."""
         e0, n0 = past.prior()
         theta = (self.e_s + self.e_c + e0 + 0.5) / (self.n_s + self.n_c + n0 + 1.0)
         below = theta < line.a + line.s * theta

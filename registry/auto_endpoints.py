@@ -1,6 +1,6 @@
 """Endpoints for registered models that have none, so that registering is all it takes.
 
-Called by the controller where the setting is on. Pure.
+Pure.
 """
 
 from collections.abc import Iterable

@@ -1,9 +1,9 @@
 """Brings registered versions into service: the reconcile loop.
 
-Run by ``controller.main``. Each pass observes every endpoint's surroundings (MLflow, the store,
-the conversions that run, the loaders' reports), lets ``plan`` and then the rollout say what comes
-next, and writes that once, against the revision that was read. Events only wake it. It holds
-nothing that it can't do without: killed at any instant, the next start goes on from the statuses.
+Each pass observes every endpoint's surroundings (MLflow, the store, the conversions that run, the
+loaders' reports), lets ``plan`` and then the rollout say what comes next, and writes that once,
+against the revision that was read. Events only wake it. It holds nothing that it can't do without:
+killed at any instant, the next start goes on from the statuses.
 """
 
 import asyncio
@@ -20,6 +20,7 @@ from registry.beats import Heart
 from registry.conversions import ConversionIndex
 from registry.endpoint_store import EndpointStore
 from registry.errors import EndpointConflictError, RegistryError
+from registry.heartbeats import HeartbeatTracker
 from registry.job import ConversionRequest, Failed
 from registry.jobs import ConversionJobs
 from registry.observed import Decision, Observed
@@ -27,7 +28,6 @@ from registry.observer import Conditions, Observer
 from registry.projection import alias_refusals, projection
 from registry.reports import Reports
 from registry.rollouts import Rollouts, Surroundings, surroundings
-from registry.silence import Silence
 from registry.source_watch import SourceWatch
 from registry.store import StoreError
 
@@ -77,7 +77,7 @@ class Controller:
         self._now = now
         conditions = Conditions(options.threads, options.allow_pickle, options.allow_remote_code)
         self._observer = Observer(conditions, index=index, jobs=jobs, now=now)
-        self._silence = Silence(options.loader_silence_seconds)
+        self._heartbeats = HeartbeatTracker(options.loader_silence_seconds)
         self._make_at: dict[str, float] = {}
 
     async def run(
@@ -127,7 +127,9 @@ class Controller:
         if self._options.auto_endpoints:
             await self._make_missing(endpoints)
         reports = await asyncio.to_thread(self._reports.list)
-        loaders = self._silence.heard(reports, self._now(), deaf=self._reports.deaf)
+        loaders = self._heartbeats.heard(
+            reports, self._now(), disconnected=self._reports.disconnected
+        )
         notes = alias_refusals(endpoints)
         failed = {key for key, word in self._jobs.states.items() if isinstance(word, Failed)}
         outcomes = [
@@ -211,7 +213,7 @@ class Controller:
         except Exception as error:
             metrics.ROLLOUT_FAULTS.labels(planned.name).inc()
             log.exception("the rollout of %s can't go on and holds", planned.name)
-            note = f"the rollout holds, because Headrace failed in it: {error!r}"
+            note = f"the rollout stays where it is: its reconcile step failed with {error!r}"
             return planned.model_copy(update={"status": _noted(planned.status, note)}), True
         return advanced, False
 

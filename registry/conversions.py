@@ -1,8 +1,8 @@
 """Remembers which package a conversion made, so that no restart converts again.
 
-Called by the controller. The key is a digest of all that decides the outcome: the version, the
-serving options, what is allowed. Entries lie beside the packages, in ``<store>/index/``. An entry
-whose package is gone counts as none.
+The key is a digest of all that decides the outcome: the version, the serving options, what is
+allowed. Entries lie beside the packages, in ``<store>/index/``. An entry whose package is gone
+counts as none.
 """
 
 import hashlib

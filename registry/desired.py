@@ -1,6 +1,6 @@
 """What one Triton should hold, and what may leave it: the loader's decisions, as pure functions.
 
-Called by the loader in each pass. No clock, no file and no network in it.
+No clock, no file and no network in it.
 """
 
 from collections.abc import Collection, Container, Iterable, Mapping

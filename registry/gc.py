@@ -1,7 +1,6 @@
 """Removes packages that nobody needs any more, but the newest of each model.
 
-Called by ``headrace gc`` and, in a cluster, by the controller. What an endpoint names is never
-removed, and what is removed by mistake is only converted again.
+What an endpoint names is never removed, and what is removed by mistake is only converted again.
 """
 
 from collections.abc import Iterable

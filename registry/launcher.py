@@ -1,8 +1,8 @@
 """Runs one conversion in a process of its own, and reads what it says.
 
-Called by the controller's conversion jobs. The process gets a scratch folder, a limit of time and
-of memory, and is killed with everything it started when it is over a limit or no longer wanted. An
-end without a word is the version's own fault, told in words. It never decides whether to convert.
+The process gets a scratch folder, a limit of time and of memory, and is killed with everything it
+started when it is over a limit or no longer wanted. An end without a word is the version's own
+fault, told in words. It never decides whether to convert.
 """
 
 import asyncio

@@ -1,9 +1,8 @@
 """Keeps one Triton's models as the endpoints say: the loader, one beside each Triton.
 
-Run by ``registry.loader_main``. One loop compares what the endpoints name with what Triton holds
-and mends one difference at a time; a restart of Triton, of the store or of itself is only another
-difference. It decides nothing about versions, serves no prediction, and unloads only what it, or a
-loader before it, put there.
+One loop compares what the endpoints name with what Triton holds and mends one difference at a time;
+a restart of Triton, of the store or of itself is only another difference. It decides nothing about
+versions, serves no prediction, and unloads only what it, or a loader before it, put there.
 """
 
 import asyncio

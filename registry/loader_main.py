@@ -15,11 +15,11 @@ from pathlib import Path
 
 from contracts.manifest import MANIFEST, Manifest
 from contracts.model import ModelRef
-from registry import cores, places
-from registry.examiner import Examiner
+from registry import cores, stores
 from registry.loader import Loader, LoaderOptions
 from registry.package_cache import LocalPackages
 from registry.placement import Placement, SharedRepository, UploadedFiles
+from registry.prober import Prober
 from registry.settings import LoaderSettings
 from registry.store import PackageStore, StoreUnavailableError
 from registry.triton_client import GrpcTriton
@@ -55,14 +55,14 @@ async def _run(settings: LoaderSettings, environment: Mapping[str, str]) -> None
     packages = LocalPackages(PackageStore(settings.store_url), settings.state_dir / "packages")
     try:
         loader = build(settings, triton, packages, environment)
-        examiner = Examiner(triton, loader.stable, partial(_manifest, packages))
+        prober = Prober(triton, loader.stable, partial(_manifest, packages))
         if settings.metrics_port:
-            probes = {"/readyz": loader.unready, "/triton/livez": examiner.fault}
+            probes = {"/readyz": loader.unready, "/triton/livez": prober.fault}
             pages.serve(settings.metrics_host, settings.metrics_port, probes)
         async with asyncio.TaskGroup() as tasks:
-            examining = tasks.create_task(examiner.run())
+            probing = tasks.create_task(prober.run())
             await loader.run(stop)
-            examining.cancel()
+            probing.cancel()
     finally:
         await triton.close()
 
@@ -106,11 +106,11 @@ def build(
         placement = SharedRepository(Path(settings.model_repository))
     return Loader(
         options,
-        endpoints=places.endpoints(settings.endpoints, environment),
+        endpoints=stores.endpoints(settings.endpoints, environment),
         packages=packages,
         triton=triton,
         placement=placement,
-        reports=places.reports(settings.reports, environment),
+        reports=stores.reports(settings.reports, environment),
     )
 
 

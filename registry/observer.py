@@ -18,13 +18,13 @@ from registry.job import Failed, Progress, Published, Signature
 from registry.jobs import ConversionJobs
 from registry.mlflow_source import Picture, RegisteredVersion
 from registry.observed import Observed, Package, Version
-from registry.patience import Patience
 from registry.store import (
     PackageDamagedError,
     PackageMissingError,
     StoreError,
     StoreUnavailableError,
 )
+from registry.store_guard import StoreTimeoutGuard
 
 log = logging.getLogger(__name__)
 
@@ -52,13 +52,13 @@ class Observer:
         index: ConversionIndex,
         jobs: ConversionJobs,
         now: Callable[[], float],
-        patience: Patience | None = None,
+        patience: StoreTimeoutGuard | None = None,
     ) -> None:
         self._conditions = conditions
         self._index = index
         self._jobs = jobs
         self._now = now
-        self._patience = patience or Patience(now)
+        self._patience = patience or StoreTimeoutGuard(now)
         self._known: dict[str, tuple[Package | None, float]] = {}
         self._signatures: dict[str, tuple[Signature | None, float]] = {}
         self._numbered: dict[str, _Numbered] = {}

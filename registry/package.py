@@ -1,6 +1,6 @@
 """Builds a package: lays its files out in a folder and writes the manifest that proves them.
 
-Called by conversion at its end. It never looks into a graph and never reaches a store.
+It never looks into a graph and never reaches a store.
 """
 
 from importlib.metadata import PackageNotFoundError, version

@@ -1,7 +1,7 @@
 """Packages on this machine's disk, each proved on every use.
 
-Called by the loader. What was fetched once is used without the store, so that a Triton restarts
-into service while the store is away. It never trusts a byte that it did not check.
+What was fetched once is used without the store, so that a Triton restarts into service while the
+store is away. It never trusts a byte that it did not check.
 """
 
 import logging

@@ -1,8 +1,7 @@
 """Brings a package's files to where Triton loads them from.
 
-Called by the loader before each load. Two ways: a folder that this process and Triton share, or
-the files inside the load call itself, for a Triton elsewhere. It never talks to Triton, and never
-changes the package.
+Two ways: a folder that this process and Triton share, or the files inside the load call itself, for
+a Triton elsewhere. It never talks to Triton, and never changes the package.
 """
 
 import os

@@ -1,7 +1,7 @@
 """A process with everything it started: how much memory it holds, its priority, and its end.
 
-Called by the launcher. Reads ``/proc``, so that memory is known on Linux only; elsewhere it counts
-as none and no limit is held. It touches no process outside the group it is given.
+Reads ``/proc``, so that memory is known on Linux only; elsewhere it counts as none and no limit is
+held. It touches no process outside the group it is given.
 """
 
 import os

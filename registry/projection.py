@@ -1,8 +1,8 @@
 """What MLflow should say about versions: a copy of what the endpoints' statuses record. Pure.
 
-Called by the controller in each pass. Whatever MLflow says otherwise is made so by
-``write_back.py``, at once or when MLflow is back; a verdict never depends on it. Of a version that
-neither status nor history names any more nothing is told, and what was told stays.
+Whatever MLflow says otherwise is made so by ``write_back.py``, at once or when MLflow is back; a
+verdict never depends on it. Of a version that neither status nor history names any more nothing is
+told, and what was told stays.
 """
 
 import hashlib

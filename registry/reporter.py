@@ -1,6 +1,6 @@
 """Says what one loader sees: at once where it is new, else now and then as a sign of life.
 
-Run by the loader. A report that can't be written is no reason to stop: the next one says it all.
+A report that can't be written is no reason to stop: the next one says it all.
 """
 
 import asyncio

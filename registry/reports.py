@@ -1,7 +1,7 @@
 """The loaders' reports: one JSON file a loader, written whole.
 
 A report that can't be read keeps what it said last and is named in the log. A folder that is away
-keeps them all, and says so (``deaf``): it is never taken for one in which nobody reports.
+keeps them all, and says so (``disconnected``): it is never taken for one in which nobody reports.
 """
 
 import logging
@@ -20,7 +20,7 @@ class Reports(Protocol):
     """What the loaders say."""
 
     @property
-    def deaf(self) -> bool:
+    def disconnected(self) -> bool:
         """Whether no report can reach us now, so that silence means nothing."""
         ...
 
@@ -54,12 +54,12 @@ class FileReports:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._known: dict[str, LoaderReport] | None = None  # by loader; None: never listed
-        self._deaf = False
+        self._disconnected = False
 
     @property
-    def deaf(self) -> bool:
+    def disconnected(self) -> bool:
         """Whether the folder was away when it was last listed."""
-        return self._deaf
+        return self._disconnected
 
     def list(self) -> tuple[LoaderReport, ...]:
         """The last good report of every loader, by the loaders' names; see the Protocol."""
@@ -67,13 +67,13 @@ class FileReports:
             loaders = [Path(name).stem for name in json_files.stamps(self._folder)]
         except OSError as error:
             if self._known is None:
-                self._deaf = True
+                self._disconnected = True
                 raise
-            if not self._deaf:
+            if not self._disconnected:
                 log.warning("the loaders' reports are away, the last stay: %s", error)
-            self._deaf = True
+            self._disconnected = True
             return tuple(self._known.values())
-        self._deaf = False
+        self._disconnected = False
         known = self._known or {}
         found = {loader: self.get(loader) or known.get(loader) for loader in loaders}
         self._known = {loader: report for loader, report in found.items() if report is not None}

@@ -1,8 +1,8 @@
 """What the registry's controller asks of the rollouts.
 
-Called by ``controller.py`` in each pass, right after ``plan``, so that both are one write. What
-``controller/rollouts.py`` puts behind the Protocol joins the rollout machine, the checks
-and the statistics; services never import each other. Nothing here decides anything.
+It is asked in each pass right after ``plan``, so that both are one write. What
+``controller/rollouts.py`` puts behind the Protocol joins the rollout machine, the checks and the
+statistics; services never import each other. Nothing here decides anything.
 """
 
 from collections.abc import Iterable, Mapping

@@ -1,8 +1,8 @@
 """Keeps a picture of MLflow that is fresh when MLflow answers, and has verdicts told to it.
 
-Run by the controller as a task of its own, so that an MLflow that hangs delays nobody. What can't
-be read stays as it was last seen; what can't be told is told later, because ``write_back.py``
-compares what should be there with what is. It never decides a verdict.
+It is a task of its own, so that an MLflow that hangs delays nobody. What can't be read stays as it
+was last seen; what can't be told is told later, because ``write_back.py`` compares what should be
+there with what is. It never decides a verdict.
 """
 
 import asyncio

@@ -1,10 +1,9 @@
 """Keeps packages under any fsspec URL: published whole or not at all, proved on every fetch.
 
-Called by conversion (``publish``), the loader (``fetch``) and ``headrace gc`` (``packages``,
-``delete``, ``sweep``). A package exists when its ``manifest.json`` does. On a local disk a package
-is written aside and moved into place; object stores can't move a folder, so there the manifest is
-written last and deleted first. Since a package's name is the digest of its content, two publishers
-of the same package write the same bytes. It never changes a package that exists.
+A package exists when its ``manifest.json`` does. On a local disk a package is written aside and
+moved into place; object stores can't move a folder, so there the manifest is written last and
+deleted first. Since a package's name is the digest of its content, two publishers of the same
+package write the same bytes. It never changes a package that exists.
 """
 
 import hashlib

@@ -1,8 +1,7 @@
 """Writes Triton's model configuration, from Triton's own protobuf.
 
-Called by conversion, which puts both texts into the package, and by the loader, which needs the
-JSON form where files are uploaded. A configuration carries no name: the folder names the model. It
-never looks at a graph: what it says about tensors is what the manifest says.
+A configuration carries no name: the folder names the model. It never looks at a graph: what it says
+about tensors is what the manifest says.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,7 @@
 """Finds the files of the folder ``triton/``, in a checkout and in an installed wheel alike.
 
-Called by the loader and the benchmarks. The folder holds data only and is never imported; the
-wheel ships it beside this module as ``triton_files/`` (see pyproject.toml).
+The folder holds data only and is never imported; the wheel ships it beside this module as
+``triton_files/`` (see pyproject.toml).
 """
 
 from pathlib import Path

@@ -1,8 +1,8 @@
 """Runs a model that was just loaded on every row length, and measures what batches cost.
 
-Called by the loader. The first run of a shape is slow on every engine, so no caller should be the
-one who pays for it; and the gateway's batcher needs to know what a batch of so many rows costs on
-the engine at hand. It never judges a model by its speed.
+The first run of a shape is slow on every engine, so no caller should be the one who pays for it;
+and the gateway's batcher needs to know what a batch of so many rows costs on the engine at hand. It
+never judges a model by its speed.
 """
 
 import asyncio

@@ -1,9 +1,9 @@
 """A tiny HTTP listener for MLflow's webhooks: a valid one wakes the controller, nothing more.
 
-Run by ``controller.main`` where a port is set. MLflow signs
-``<delivery id>.<timestamp>.<body>`` with HMAC-SHA256; what is not signed with the shared secret, or
-is older than five minutes, is refused. Webhooks are lost on a crash of MLflow and may be repeated:
-both do no harm, for the loop polls and only compares. Its content is never believed.
+MLflow signs ``<delivery id>.<timestamp>.<body>`` with HMAC-SHA256; what is not signed with the
+shared secret, or is older than five minutes, is refused. Webhooks are lost on a crash of MLflow and
+may be repeated: both do no harm, for the loop polls and only compares. Its content is never
+believed.
 """
 
 import asyncio

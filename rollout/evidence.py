@@ -1,8 +1,8 @@
 """All that is known for and against a candidate: one immutable state, folded window by window.
 
-Called by ``rollout.judge`` in the controller, and by the simulations of ``bench/rollouts``; so what
-is simulated is what runs. It lives as JSON in the rollout's status. Verdicts follow from the
-windows in their order alone, however they are grouped into calls. No clock, no I/O.
+The controller and the simulations of ``bench/rollouts`` fold with it alike, so that what is
+simulated is what runs. It lives as JSON in the rollout's status. Verdicts follow from the windows
+in their order alone, however they are grouped into calls. No clock, no I/O.
 
 Order of business of a check: enough evidence to fail at any window is a fail for good; else enough
 to pass as it stands is a pass; else unknown. Without data everything is unknown.
@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import Any, Self
 
 from contracts.rollout import CheckResult, Checks, OutputShiftCheck, Verdict
-from contracts.windows import Judged, WindowAggregate
+from contracts.windows import EvidenceCounts, WindowAggregate
 from rollout.checks import rate_results, rates, shift
 from rollout.checks import rows as rows_of
 from rollout.checks.agreement import AGREEMENT, Agreement
@@ -97,7 +97,7 @@ class Evidence:
             drifts=Drifts(),
         )
 
-    def with_history(self, stable: Judged, cell: WindowAggregate | None = None) -> Self:
+    def with_history(self, stable: EvidenceCounts, cell: WindowAggregate | None = None) -> Self:
         """With a window of stable before any canary, and its whole cell where there is one."""
         if stable.requests == 0:
             return self
@@ -113,8 +113,8 @@ class Evidence:
 
     def after(
         self,
-        candidate: Judged,
-        stable: Judged,
+        candidate: EvidenceCounts,
+        stable: EvidenceCounts,
         seconds: float,
         beside: Beside | None = None,
     ) -> Self:
@@ -202,7 +202,7 @@ class Evidence:
             drifts=self.drifts if was.drift == checks.drift else Drifts(),
         )
 
-    def slow(self, judged: Judged) -> int:
+    def slow(self, judged: EvidenceCounts) -> int:
         """Attempts of a window above stable's 95th percentile so far, for plots."""
         return sum(self.rates.slowness.counted(judged)[0])
 
@@ -276,7 +276,7 @@ class Evidence:
             drifts=Drifts.of_json(data["drifts"]),
         )
 
-    def _knowing(self, stable: Judged) -> Self:
+    def _knowing(self, stable: EvidenceCounts) -> Self:
         """With what stable's answers are, once there are some: labels, or vectors with a norm."""
         if self.outputs.test is not None:
             return self

@@ -12,7 +12,7 @@ from contracts.endpoint import Arm
 from contracts.model import ModelRef
 from contracts.profile import ReferenceProfile
 from contracts.rollout import RolloutSpec, RolloutState, SeriesPoint
-from contracts.windows import EndpointWindow, Judged, WindowAggregate
+from contracts.windows import EndpointWindow, EvidenceCounts, WindowAggregate
 from rollout import steps
 from rollout.checks.rows import leading
 from rollout.evidence import Beside, Evidence, Stage
@@ -154,8 +154,8 @@ def _point(
     stable: WindowAggregate | None,
     evidence: Evidence,
 ) -> SeriesPoint:
-    one = candidate.judged if candidate else Judged()
-    other = stable.judged if stable else Judged()
+    one = candidate.judged if candidate else EvidenceCounts()
+    other = stable.judged if stable else EvidenceCounts()
     return SeriesPoint(
         start=window.start,
         seconds=window.seconds,

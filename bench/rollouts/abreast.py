@@ -1,9 +1,8 @@
 """The evidence of many rollouts at once: ``rollout.evidence`` with a leading axis.
 
-Called by ``whole``. The arithmetic is production's (``measures``, ``rollout.checks.rows`` and
-``.clumps``); what is written anew here is how a window's counts are handed to it, for rollouts come
-by the thousand only as arrays. ``tests/bench/test_rollouts.py`` holds it to ``rollout.evidence``,
-window by window.
+The arithmetic is production's (``measures``, ``rollout.checks.rows`` and ``.correlation``); what is
+written anew here is how a window's counts are handed to it, for rollouts come by the thousand only
+as arrays. ``tests/bench/test_rollouts.py`` holds it to ``rollout.evidence``, window by window.
 """
 
 from collections.abc import Callable
@@ -17,10 +16,10 @@ from bench.rollouts.traffic import BUCKETS, LABELS, LENGTHS, Arm
 from contracts.rollout import Checks, OutputShiftCheck
 from measures.correlation import CAUTION, Floats
 from measures.divergence import Shift
-from measures.proportions import History, NotWorse, Tolerance, Window, Worse
+from measures.proportions import HarmTest, History, NonInferiorityTest, Tolerance, Window
 from rollout.checks import slowness
 from rollout.checks.callers import BLURRED, Callers, Grouped
-from rollout.checks.clumps import Clumps
+from rollout.checks.correlation import IntraclassCorrelation
 from rollout.checks.rates import (
     BETA,
     CLASS_SHARE,
@@ -41,7 +40,7 @@ LINES = lines(CHECKS, ROWS)
 DISTANCE = OutputShiftCheck().distance
 
 Yes = NDArray[np.bool_]
-_State = TypeVar("_State", Worse, NotWorse, Shift, Clumps, Callers)
+_State = TypeVar("_State", HarmTest, NonInferiorityTest, Shift, IntraclassCorrelation, Callers)
 
 
 @dataclass(frozen=True)
@@ -52,22 +51,22 @@ class Abreast:
         alpha: of each gating check.
         past: ``[rollouts, 2, rows]``, stable's events and requests before the rollout.
         times: ``[rollouts, lengths, buckets]``, stable's latencies so far.
-        clumps: ``[rollouts, tests]``.
+        correlation: ``[rollouts, tests]``.
         callers: how much they differ.
-        answers: ``[rollouts, classes]``, clumps of the answers.
-        worse: evidence to fail, as are ``shifts``.
-        not_worse: evidence to pass, of the step, as are ``near``.
+        answers: ``[rollouts, classes]``, correlation of the answers.
+        harm: evidence to fail, as are ``shifts``.
+        non_inferiority: evidence to pass, of the step, as are ``near``.
         failed: ``[rollouts, NAMES]``.
     """
 
     alpha: float
     past: Floats
     times: NDArray[np.int64]
-    clumps: Clumps
+    correlation: IntraclassCorrelation
     callers: Callers
-    answers: Clumps
-    worse: Worse
-    not_worse: NotWorse
+    answers: IntraclassCorrelation
+    harm: HarmTest
+    non_inferiority: NonInferiorityTest
     shifts: Shift
     near: Shift
     failed: Yes
@@ -81,11 +80,11 @@ class Abreast:
             false_rollback / len(NAMES),
             np.zeros((rollouts, 2, ROWS.count)),
             np.zeros((rollouts, len(LENGTHS), BUCKETS), dtype=np.int64),
-            _clumps(rollouts, len(ROWS.tests)),
+            _unknown(rollouts, len(ROWS.tests)),
             Callers.begin(len(LABELS), (rollouts,)),
-            _clumps(rollouts, classes),
-            Worse.begin(shape, ROWS.tests),
-            NotWorse.begin(shape, ROWS.tests),
+            _unknown(rollouts, classes),
+            HarmTest.begin(shape, ROWS.tests),
+            NonInferiorityTest.begin(shape, ROWS.tests),
             shift,
             shift,
             np.zeros((rollouts, len(NAMES)), dtype=np.bool_),
@@ -98,7 +97,7 @@ class Abreast:
             self,
             past=self.past + np.stack([e, n], axis=1),
             times=_added(self.times, stable),
-            clumps=_after(self.clumps, e, n),
+            correlation=_after(self.correlation, e, n),
             callers=self.callers.after(_grouped(stable)),
             answers=_answers_after(self.answers, stable),
         )
@@ -120,7 +119,7 @@ class Abreast:
         past[:, :, LATENCY_ROWS] += (
             np.stack([e_s, n_s], axis=1)[:, :, LATENCY_ROWS] * shadow[:, None, None]
         )
-        clumps = _chosen(wide, _after(self.clumps, e_s, n_s), self.clumps)
+        correlation = _chosen(wide, _after(self.correlation, e_s, n_s), self.correlation)
         for part in (e_c, n_c, e_s, n_s):
             part[:, LATENCY_ROWS] = np.where(wide, 0.0, part[:, LATENCY_ROWS])
         window = Window(e_c, n_c, e_s, n_s)
@@ -133,22 +132,24 @@ class Abreast:
             self,
             past=past,
             times=_added(self.times, stable),
-            clumps=clumps,
+            correlation=correlation,
             callers=_chosen(bake, self.callers, callers),
             answers=_chosen(wide, _answers_after(self.answers, stable), self.answers),
-            worse=self.worse.after(window, history, fail, self._rho(), ROWS.tests),
-            not_worse=self.not_worse.after(window, history, LINES.pass_, self._rho(), ROWS.tests),
+            harm=self.harm.after(window, history, fail, self._rho(), ROWS.tests),
+            non_inferiority=self.non_inferiority.after(
+                window, history, LINES.pass_, self._rho(), ROWS.tests
+            ),
             shifts=self.shifts.after(one, other, asked, rho),
             near=self.near.after(one, other, asked, rho),
         )
-        e_values = after.worse.e_value()
+        e_values = after.harm.e_value()
         means = [e_values[:, TESTS[name]].mean(axis=1) for name in NAMES[:3]]
         failing = np.stack([mean * self.alpha >= 1.0 for mean in means] + [after.shifts.failed], 1)
         return replace(after, failed=self.failed | failing)
 
     def passed(self) -> Yes:
         """``[rollouts, NAMES]``: which checks pass as it stands."""
-        test = self.not_worse
+        test = self.non_inferiority
         asked = np.add.reduceat(test.n_c, ROWS.tests, axis=-1)
         passes = (asked >= LEAST_TO_PASS) & (test.e_value() * BETA >= 1.0)
         of_rates = [passes[:, TESTS[name]].all(axis=1) for name in NAMES[:3]]
@@ -161,18 +162,18 @@ class Abreast:
         line = np.asarray(LINES.pass_.a)[CLASSES:].max()
         found[:, NAMES.index(CLASS_SHARE)] = apart > BLURRED * line
         found[:, NAMES.index(OUTPUT_SHIFT)] = self.callers.distance(share) > BLURRED * DISTANCE
-        seen = np.minimum(self.not_worse.n_c[:, CLASSES:].min(axis=1), self.near.n_c)
+        seen = np.minimum(self.non_inferiority.n_c[:, CLASSES:].min(axis=1), self.near.n_c)
         found &= (seen >= LEAST_TO_PASS)[:, None]
         return found
 
     def next_stage(self, moving: Yes) -> Self:
         """With the evidence to pass begun anew in those rollouts."""
         rollouts = len(moving)
-        begun = NotWorse.begin((rollouts, ROWS.count), ROWS.tests)
+        begun = NonInferiorityTest.begin((rollouts, ROWS.count), ROWS.tests)
         near = Shift.begin(len(LABELS) + 1, (rollouts,))
         return replace(
             self,
-            not_worse=_chosen(moving, begun, self.not_worse),
+            non_inferiority=_chosen(moving, begun, self.non_inferiority),
             near=_chosen(moving, near, self.near),
         )
 
@@ -185,7 +186,15 @@ class Abreast:
             failed=self.failed[rows],
             **{
                 name: _of_rows(getattr(self, name), rows)
-                for name in ("clumps", "callers", "answers", "worse", "not_worse", "shifts", "near")
+                for name in (
+                    "correlation",
+                    "callers",
+                    "answers",
+                    "harm",
+                    "non_inferiority",
+                    "shifts",
+                    "near",
+                )
             },
         )
 
@@ -215,11 +224,11 @@ class Abreast:
         requests = self.past[:, 1]
         whole = np.add.reduceat(requests, ROWS.tests, axis=-1)[:, of_row]
         part = np.where(requests > 0, whole / np.maximum(requests, 1.0), 1.0)
-        rho: Floats = np.minimum(self.clumps.each[:, of_row] * part, 1.0)
+        rho: Floats = np.minimum(self.correlation.each[:, of_row] * part, 1.0)
         return rho
 
     def _answers_rho(self) -> Floats:
-        """``Clumps.shared`` of each rollout."""
+        """``IntraclassCorrelation.shared`` of each rollout."""
         known = self.answers
         windows, requests = known.windows[:, 0], known.requests[:, 0]
         p = known.events / np.maximum(known.requests, 1.0)
@@ -230,19 +239,21 @@ class Abreast:
         return np.minimum(rho, 1.0)
 
 
-def _clumps(rollouts: int, events: int) -> Clumps:
+def _unknown(rollouts: int, events: int) -> IntraclassCorrelation:
     zero = np.zeros((rollouts, events))
-    return Clumps(zero, zero, zero, zero, zero, zero)
+    return IntraclassCorrelation(zero, zero, zero, zero, zero, zero)
 
 
-def _after(clumps: Clumps, events: Floats, requests: Floats) -> Clumps:
+def _after(
+    correlation: IntraclassCorrelation, events: Floats, requests: Floats
+) -> IntraclassCorrelation:
     of_tests = (np.add.reduceat(part, ROWS.tests, axis=-1) for part in (events, requests))
-    return clumps.after(*of_tests)
+    return correlation.after(*of_tests)
 
 
-def _answers_after(clumps: Clumps, stable: Arm) -> Clumps:
+def _answers_after(correlation: IntraclassCorrelation, stable: Arm) -> IntraclassCorrelation:
     counts = _classes(stable)
-    return clumps.after(counts, np.broadcast_to(counts.sum(axis=1)[:, None], counts.shape))
+    return correlation.after(counts, np.broadcast_to(counts.sum(axis=1)[:, None], counts.shape))
 
 
 def _grouped(arm: Arm) -> Grouped:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from bench.rollouts.findings import Finding, needed, share
 from measures.correlation import Floats
-from measures.proportions import History, NotWorse, Tolerance, Window, Worse
+from measures.proportions import HarmTest, History, NonInferiorityTest, Tolerance, Window
 
 ALPHA = 0.0125  # of each of four checks
 BETA = 0.05
@@ -66,7 +66,7 @@ def until_caught(fault: Fault, part: float, rollouts: int) -> Floats:
     """Canary requests until a fault is caught, infinite where it never was."""
     rng = np.random.default_rng([1, FAULTS.index(fault), round(100 * part)])
     past = _past(rng, fault.stable, rollouts)
-    worse = Worse.begin((rollouts,))
+    worse = HarmTest.begin((rollouts,))
     seen, faulty = np.zeros(rollouts), np.zeros(rollouts)
     amounts = np.full(rollouts, np.inf)
     while np.isinf(amounts).any() and faulty.min() < _NEVER:
@@ -117,7 +117,7 @@ def passed(rollouts: int) -> list[Finding]:
 def _until_passed(good: Good, part: float, rollouts: int) -> Floats:
     rng = np.random.default_rng([2, GOOD.index(good), round(100 * part)])
     past = _past(rng, good.rate, rollouts)
-    test = NotWorse.begin((rollouts,))
+    test = NonInferiorityTest.begin((rollouts,))
     amounts = np.full(rollouts, np.inf)
     while np.isinf(amounts).any() and test.n_c.min() < _NEVER:
         window = _window(rng, 100, part, (good.rate, good.rate), rollouts)
@@ -140,7 +140,7 @@ def wrongly_passed(rollouts: int) -> list[Finding]:
 def _ever_passed(good: Good, part: float, rollouts: int) -> NDArray[np.bool_]:
     rng = np.random.default_rng([3, GOOD.index(good), round(100 * part)])
     past = _past(rng, good.rate, rollouts)
-    test = NotWorse.begin((rollouts,))
+    test = NonInferiorityTest.begin((rollouts,))
     ever = np.zeros(rollouts, dtype=np.bool_)
     on_the_line = float(good.line.a) + float(good.line.s) * good.rate
     while test.n_c.min() < 10_000:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contracts.statistics import LATENCY_EDGES
-from contracts.windows import CALLER_CAP, CALLER_GROUPS, Judged, Sparse
+from contracts.windows import CALLER_CAP, CALLER_GROUPS, EvidenceCounts, Sparse
 from measures.correlation import Floats
 
 LABELS = ("NEGATIVE", "POSITIVE")
@@ -86,10 +86,10 @@ class Arm:
     first: Counts
     groups: Counts
 
-    def judged(self, row: int) -> Judged:
+    def judged(self, row: int) -> EvidenceCounts:
         """One rollout's arm as production counts it."""
         requests, errors, positive = self.groups[row]
-        return Judged(
+        return EvidenceCounts(
             requests=int(self.requests[row]),
             errors=int(self.errors[row]),
             latency={

@@ -7,7 +7,7 @@ from pathlib import Path
 from headrace.errors import NotRunningError
 from headrace.stack import state
 from headrace.stack.state import Home
-from registry import places
+from registry import stores
 from registry.beats import Beats, FileBeats
 from registry.endpoint_store import EndpointStore, FileEndpointStore
 from service.cluster.access import SCHEME
@@ -51,8 +51,8 @@ def site(where: Where) -> Site:
     if isinstance(where, Cluster):
         try:
             flag = f"{SCHEME}{where.namespace}"
-            store_there = places.endpoints(flag, where.environment, watch=False)
-            return Site(store_there, places.beats(flag, where.environment))
+            store_there = stores.endpoints(flag, where.environment, watch=False)
+            return Site(store_there, stores.beats(flag, where.environment))
         except AccessError as error:
             raise NotRunningError(f"The cluster can't be reached: {error}.") from error
     home = opened(where)

@@ -21,7 +21,7 @@ from headrace.commands.rollout_history import history as drawn_history
 from headrace.commands.rollout_picture import document, picture
 from headrace.endpoints import edits
 from headrace.errors import RefusedError
-from headrace.rollouts import pins, wishes
+from headrace.rollouts import command_client, pins
 from headrace.rollouts.care import care
 from registry.endpoint_store import EndpointStore
 from rollout.view import newest
@@ -134,10 +134,10 @@ def decide(
         version=version,
         reason=reason,
     )
-    wishes.ask(store, name, command, _change(verb, version))
+    command_client.ask(store, name, command, _change(verb, version))
     # Without a stack there is nobody to wait for.
     seconds = 0.0 if site.asleep else ANSWER_SECONDS
-    outcome = wishes.answer(store, name, command, within_seconds=seconds)
+    outcome = command_client.answer(store, name, command, within_seconds=seconds)
     said = _noted(verb, name, seconds, site.asleep) if outcome is None else outcome.said
     if as_json:
         print_json(

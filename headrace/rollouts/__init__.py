@@ -1,1 +1,1 @@
-"""What people see and ask of a rollout. Used by the commands ``rollout`` and ``status``."""
+"""What people see and ask of a rollout."""

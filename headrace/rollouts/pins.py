@@ -1,7 +1,6 @@
 """Pins an endpoint to a version, and goes back to what it followed before. Pure.
 
-Called by ``headrace rollout pin`` and ``unpin``. What was followed is kept in an annotation, for
-the spec has no room for it.
+What was followed is kept in an annotation, for the spec has no room for it.
 """
 
 from pydantic import TypeAdapter, ValidationError

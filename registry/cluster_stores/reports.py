@@ -73,9 +73,9 @@ class KubernetesReports:
         return self._mirror.values()
 
     @property
-    def deaf(self) -> bool:
+    def disconnected(self) -> bool:
         """Whether the API server is away."""
-        return self._mirror.deaf
+        return self._mirror.disconnected
 
     def get(self, loader: str) -> LoaderReport | None:
         """One loader's last report, read now; None where it can't be had."""

@@ -1,8 +1,7 @@
 """Tries a version's graph in the precisions that come into question, and takes the best proved one.
 
-Called by the walk. What is taken has kept to every limit against the original; why something faster
-was given up is in the parity report. It measures through ``precision`` and ``verify`` and does
-nothing else itself.
+What is taken has kept to every limit against the original; why something faster was given up is in
+the parity report. It measures through ``precision`` and ``verify`` and does nothing else itself.
 """
 
 import logging

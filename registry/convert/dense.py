@@ -1,7 +1,7 @@
 """Reads the weights of a sentence-transformers Dense module out of a safetensors file.
 
-Called by ``registry.convert.pooler``. The format is a header of JSON and plain numbers behind it:
-a dozen lines read it without torch and without one more dependency.
+The format is a header of JSON and plain numbers behind it: a dozen lines read it without torch and
+without one more dependency.
 """
 
 import json

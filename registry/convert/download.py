@@ -1,8 +1,7 @@
 """Brings a version and what belongs to it into the scratch folder, and tells what it is.
 
-Called by the walk. Pickles stay in MLflow unless the operator allows them, and of a run's artifacts
-only a tokeniser and evaluation texts are taken: a run may hold gigabytes. It never runs anything
-that it downloads.
+Pickles stay in MLflow unless the operator allows them, and of a run's artifacts only a tokeniser
+and evaluation texts are taken: a run may hold gigabytes. It never runs anything that it downloads.
 """
 
 import time

@@ -1,8 +1,8 @@
 """Runs a graph on texts in this process, exactly as the gateway and Triton will.
 
-Called by calibration, verification and the choice of precision. Tokenising and padding are
-``preprocess``'s, the session's options are those of the served engine; so what is measured here is
-what callers will get. It never downloads and never optimises for this machine what is published.
+Tokenising and padding are ``preprocess``'s, the session's options are those of the served engine;
+so what is measured here is what callers will get. It never downloads and never optimises for this
+machine what is published.
 """
 
 from collections.abc import Mapping, Sequence

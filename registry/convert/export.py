@@ -1,8 +1,8 @@
 """Exports PyTorch models to ONNX and gives the originals' answers to compare with.
 
-Called by the walk for versions that are not ONNX. The only module that needs torch, transformers
-and sentence-transformers, which are imported when it is first used. Nothing is ever downloaded, and
-no code of the model's own is run unless the operator allows it.
+For versions that are not ONNX. The only module that needs torch, transformers and
+sentence-transformers, which are imported when it is first used. Nothing is ever downloaded, and no
+code of the model's own is run unless the operator allows it.
 """
 
 import logging

@@ -1,8 +1,8 @@
 """Looks at ONNX graphs and brings them to the form that the engine runs.
 
-Called by the walk, for registered graphs and for exported ones alike. The form: inputs are some of
-``input_ids``, ``attention_mask``, ``token_type_ids``, integers ``[batch, length]``; the one output
-is float32 ``logits`` or ``embedding``, ``[batch, n]``. It never runs a graph.
+The form: inputs are some of ``input_ids``, ``attention_mask``, ``token_type_ids``, integers
+``[batch, length]``; the one output is float32 ``logits`` or ``embedding``, ``[batch, n]``. It never
+runs a graph.
 """
 
 from pathlib import Path

@@ -1,7 +1,7 @@
 """Appends pooling and normalisation to a graph, as the model's own files say.
 
-Called by ``registry.convert.graph``. The formulas are those of sentence-transformers. Padding never
-counts: every mode looks at tokens through the attention mask. It never runs a graph.
+The formulas are those of sentence-transformers. Padding never counts: every mode looks at tokens
+through the attention mask. It never runs a graph.
 """
 
 import numpy as np

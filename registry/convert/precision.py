@@ -1,4 +1,4 @@
-"""Chooses between float32 and int8 by measuring both. Called by the walk.
+"""Chooses between float32 and int8 by measuring both.
 
 int8 is taken where it was asked for, or where ``auto`` finds that it keeps to its limits and is
 faster. What is measured is this machine's speed: the choice is part of the package, and says so.

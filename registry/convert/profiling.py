@@ -1,7 +1,7 @@
 """Makes the reference profile: what a version's texts and answers look like at its evaluation.
 
-Called by the walk, with the graph that will be served. Counting is the gateway's own code, so that
-live traffic can be compared with it. Texts themselves never leave this process.
+Counting is the gateway's own code, so that live traffic can be compared with it. Texts themselves
+never leave this process.
 """
 
 from collections.abc import Sequence

@@ -1,10 +1,10 @@
 """Finds the texts that a version is verified, calibrated and profiled on.
 
-Called by the walk. Best are the texts that the version was evaluated on: a file in a folder called
-``evaluation``, or called ``evaluation_texts``, beside the model or among the run's artifacts
-(``.txt``: a text a line; ``.jsonl``: objects with ``text``; ``.csv``: a column ``text``). Without
-one, neutral sentences that come with Headrace stand in, and the profile says so. ``docs/models.md``
-has this for users. Texts never enter the package.
+Best are the texts that the version was evaluated on: a file in a folder called ``evaluation``, or
+called ``evaluation_texts``, beside the model or among the run's artifacts (``.txt``: a text a line;
+``.jsonl``: objects with ``text``; ``.csv``: a column ``text``). Without one, neutral sentences that
+come with Headrace stand in, and the profile says so. ``docs/models.md`` has this for users. Texts
+never enter the package.
 """
 
 import csv

@@ -1,7 +1,7 @@
 """Brings a version's tokeniser to the one form that the gateway reads: ``tokenizer.json``.
 
-Called by the walk. The file that is published has no padding and no truncation of its own, since
-the package's buckets decide those. It never runs code of the version.
+The file that is published has no padding and no truncation of its own, since the package's buckets
+decide those. It never runs code of the version.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Proves that a graph answers as the original does. Called by the walk, for each precision tried.
+"""Proves that a graph answers as the original does.
 
 Differences are measured where a caller would see them: on probabilities for classifiers, on vectors
 divided by the originals' mean length for embeddings. It changes nothing and decides nothing but

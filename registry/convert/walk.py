@@ -1,8 +1,8 @@
 """The way of one model version, from the registry to a published package.
 
-Called by ``registry.convert.__main__``. Read ``convert`` downwards: download, detect, bring to the
-engine's form, choose a precision, prove, profile, package, publish. It keeps nothing between two
-conversions, and writes only to the scratch folder and the store.
+Read ``convert`` downwards: download, detect, bring to the engine's form, choose a precision, prove,
+profile, package, publish. It keeps nothing between two conversions, and writes only to the scratch
+folder and the store.
 """
 
 import logging

@@ -1,4 +1,4 @@
-"""Tells what a downloaded version is. Called by conversion, once a version.
+"""Tells what a downloaded version is.
 
 By files alone, so that a plain folder and MLflow's own layouts are read the same way. Nothing of
 the version is run, and no weights are read.

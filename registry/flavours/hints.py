@@ -1,7 +1,6 @@
 """Reads from an ONNX graph what its files don't say: the task and the labels.
 
-Called by detection for graphs without a ``config.json``. It looks at names and at the exporter's
-metadata, never at weights outside the graph.
+It looks at names and at the exporter's metadata, never at weights outside the graph.
 """
 
 import json

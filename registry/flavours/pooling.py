@@ -1,7 +1,7 @@
 """Reads what sentence-transformers wrote about everything after the token vectors.
 
-Called by detection. What it can't express in the exported graph it refuses, rather than serve
-vectors that differ from the original's.
+What it can't express in the exported graph it refuses, rather than serve vectors that differ from
+the original's.
 """
 
 import json

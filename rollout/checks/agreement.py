@@ -1,8 +1,7 @@
 """Agreement: the share of equal labels on the same texts, in shadow, against a limit.
 
-Called by ``rollout.evidence`` with the pairs of each shadow window. Two tests of one proportion
-that stay valid under continuous looking: to fail, that fewer agree than the limit; to pass, that
-more do. After shadow the verdict stays as it is.
+Two tests of one proportion that stay valid under continuous looking: to fail, that fewer agree than
+the limit; to pass, that more do. After shadow the verdict stays as it is.
 
 Evidence of a window is the likelihood of a fixed set of alternatives over that of the limit itself,
 which is the null's point nearest to all of them. Pairs of one window depend on one another as
@@ -16,10 +15,10 @@ from typing import Any, Self
 import numpy as np
 
 from contracts.rollout import AgreementCheck, CheckResult, Verdict
-from contracts.windows import Judged
+from contracts.windows import EvidenceCounts
 from measures.correlation import Floats, design_effect
 from rollout.checks import words
-from rollout.checks.clumps import Clumps
+from rollout.checks.correlation import IntraclassCorrelation
 from rollout.checks.rates import BETA
 from rollout.checks.stage import Stage
 
@@ -39,7 +38,7 @@ class Agreement:
         pairs: how many were compared; ``different`` of them had other labels.
         log_fail: ``[len(TO_FAIL)]``, log-likelihood ratios against the limit.
         log_pass: ``[len(TO_PASS)]``, likewise.
-        clumps: of different labels, over shadow's windows.
+        correlation: of different labels, over shadow's windows.
         failed: the evidence was enough to fail at some window.
     """
 
@@ -47,20 +46,22 @@ class Agreement:
     different: int
     log_fail: Floats
     log_pass: Floats
-    clumps: Clumps
+    correlation: IntraclassCorrelation
     failed: bool = False
 
     @classmethod
     def begin(cls) -> Self:
         """Nothing known yet."""
-        return cls(0, 0, np.zeros(len(TO_FAIL)), np.zeros(len(TO_PASS)), Clumps.begin(1))
+        return cls(
+            0, 0, np.zeros(len(TO_FAIL)), np.zeros(len(TO_PASS)), IntraclassCorrelation.begin(1)
+        )
 
-    def after(self, candidate: Judged, at_least: float, alpha: float) -> Self:
+    def after(self, candidate: EvidenceCounts, at_least: float, alpha: float) -> Self:
         """With a window of shadow."""
         pairs, different = candidate.pairs, candidate.pairs - candidate.pairs_equal
         if pairs == 0:
             return self
-        effect = float(design_effect(np.array(float(pairs)), float(self.clumps.each[0])))
+        effect = float(design_effect(np.array(float(pairs)), float(self.correlation.each[0])))
         log_fail = self.log_fail + _log_ratio(TO_FAIL, pairs, different, at_least) / effect
         after = replace(
             self,
@@ -68,7 +69,9 @@ class Agreement:
             different=self.different + different,
             log_fail=log_fail,
             log_pass=self.log_pass + _log_ratio(TO_PASS, pairs, different, at_least) / effect,
-            clumps=self.clumps.after(np.array([float(different)]), np.array([float(pairs)])),
+            correlation=self.correlation.after(
+                np.array([float(different)]), np.array([float(pairs)])
+            ),
         )
         return replace(after, failed=self.failed or after.evidence_to_fail * alpha >= 1.0)
 
@@ -132,7 +135,7 @@ class Agreement:
             "different": self.different,
             "log_fail": self.log_fail.tolist(),
             "log_pass": self.log_pass.tolist(),
-            "clumps": self.clumps.to_json(),
+            "clumps": self.correlation.to_json(),
             "failed": self.failed,
         }
 
@@ -144,7 +147,7 @@ class Agreement:
             int(data["different"]),
             np.array(data["log_fail"], dtype=np.float64),
             np.array(data["log_pass"], dtype=np.float64),
-            Clumps.of_json(data["clumps"]),
+            IntraclassCorrelation.of_json(data["clumps"]),
             bool(data["failed"]),
         )
 

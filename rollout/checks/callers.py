@@ -1,10 +1,9 @@
 """How far apart two arms of one version can be, only because other callers are in them.
 
-Used by the checks of rates and of answers. Callers stick to an arm and differ from one another, so
-that the arms' shares differ by who is in them, for as long as a step lasts: no number of requests
-averages that out, and no test of requests tells it from a bad version. It is learnt from stable's
-callers, in groups by a hash of their names: what the groups differ by beyond chance is the
-callers'. It never sees a canary.
+Callers stick to an arm and differ from one another, so that the arms' shares differ by who is in
+them, for as long as a step lasts: no number of requests averages that out, and no test of requests
+tells it from a bad version. It is learnt from stable's callers, in groups by a hash of their names:
+what the groups differ by beyond chance is the callers'. It never sees a canary.
 
 Let ``u_k`` be the events of the k-th caller above its requests times the share of all callers in
 the same window, N all callers' requests. Where each caller is in one arm with chance w, else in the
@@ -20,7 +19,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from contracts.windows import CALLER_GROUPS, Judged, Sparse
+from contracts.windows import CALLER_GROUPS, EvidenceCounts, Sparse
 from measures.correlation import Floats
 from rollout.checks.rows import CLASSES, ERRORS, QUALITY, Rows, by_label
 
@@ -52,7 +51,7 @@ class Grouped:
     all_requests: Floats
 
     @classmethod
-    def of(cls, judged: Judged, labels: tuple[str, ...]) -> Self:
+    def of(cls, judged: EvidenceCounts, labels: tuple[str, ...]) -> Self:
         """As production counted them; ``labels`` are the classes compared one by one."""
         of_labels = {name: _dense(groups) for name, groups in judged.group_labels.items()}
         labelled = sum(of_labels.values(), np.zeros(CALLER_GROUPS))

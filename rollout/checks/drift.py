@@ -1,6 +1,5 @@
 """Drift: is the candidate further from its own reference profile than stable is from its.
 
-Called by ``rollout.evidence`` with the cells of both arms and the profiles, where there are any.
 What drifts for both arms is the world's doing and no fault of the candidate. It reports, and gates
 only where that was asked for. Counts add over the rollout; it looks as seldom as output shift does,
 and spends its error on the looks and on the statistics.

@@ -1,7 +1,6 @@
 """Output shift of an endpoint's answers: of labels where it answers labels, of norms of vectors.
 
-Called by ``rollout.evidence``. Which of the two it is shows in stable's first answers, where the
-labels were not told before.
+Which of the two it is shows in stable's first answers, where the labels were not told before.
 """
 
 from collections.abc import Mapping
@@ -12,7 +11,7 @@ import numpy as np
 
 from contracts.rollout import CheckResult, OutputShiftCheck, Verdict
 from contracts.statistics import EDGES, Statistic
-from contracts.windows import Judged
+from contracts.windows import EvidenceCounts
 from measures.correlation import Floats
 from rollout.checks import shift
 from rollout.checks.callers import BLURRED
@@ -53,7 +52,7 @@ class Outputs:
         """Whether norms are compared."""
         return self.test is not None and not self.labels
 
-    def with_history(self, stable: Judged) -> Self:
+    def with_history(self, stable: EvidenceCounts) -> Self:
         """With a window of stable from before the rollout."""
         if self.test is None:
             return self
@@ -61,8 +60,8 @@ class Outputs:
 
     def after(
         self,
-        candidate: Judged,
-        stable: Judged,
+        candidate: EvidenceCounts,
+        stable: EvidenceCounts,
         check: OutputShiftCheck,
         alpha: float,
         *,
@@ -105,7 +104,7 @@ class Outputs:
             is_settled=self.is_settled and is_blurred,
         )
 
-    def _counts(self, judged: Judged) -> Floats:
+    def _counts(self, judged: EvidenceCounts) -> Floats:
         if self.labels:
             return np.array(by_label(judged.labels, self.labels), dtype=np.float64)
         counts = np.zeros(_NORM_BINS)

@@ -1,8 +1,7 @@
 """Users' own statistics: their distribution, candidate against stable.
 
-Called by ``rollout.evidence`` with the cells of both arms. Only counts of one and the same
-declaration are compared; what a declaration does not allow is a class of its own. A counter has no
-distribution, and is never known.
+Only counts of one and the same declaration are compared; what a declaration does not allow is a
+class of its own. A counter has no distribution, and is never known.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,6 +1,6 @@
 """What the tests of two proportions say: verdict, figures and one sentence a check.
 
-Called by ``rollout.evidence`` when somebody looks. Fail goes before pass, and no data is unknown.
+Fail goes before pass, and no data is unknown.
 """
 
 import math
@@ -154,7 +154,7 @@ def _class_arms(rates: Rates, said: Verdict) -> _Arms:
     if said is Verdict.FAIL:
         index, sums = int(np.argmax(rates.e_values[of_classes])), rates.sums
     else:
-        index, sums = int(np.argmin(rates.not_worse.log_e[of_classes])), _stage_sums(rates)
+        index, sums = int(np.argmin(rates.non_inferiority.log_e[of_classes])), _stage_sums(rates)
     direction = rates.rows.directions[index]
     e_c, n_c, e_s, n_s = (float(part) for part in sums[:, CLASSES + index])
     events = f"label {direction.label!r}" if direction.label != OTHER else "other labels"
@@ -164,7 +164,7 @@ def _class_arms(rates: Rates, said: Verdict) -> _Arms:
 
 
 def _stage_sums(rates: Rates) -> Floats:
-    of_stage = rates.not_worse
+    of_stage = rates.non_inferiority
     return np.stack([of_stage.e_c, of_stage.n_c, of_stage.e_s, of_stage.n_s])
 
 
@@ -179,7 +179,7 @@ def _needed(rates: Rates, name: str, line: Line) -> int | None:
     requests it takes for one that the test rests on: not each has feedback. None where nothing is
     known of that yet.
     """
-    of_stage = rates.not_worse
+    of_stage = rates.non_inferiority
     n_c = rates.requests_in_stage(name)
     at = np.isin(rates.rows.test_of_row, _tests_of(rates, name)) & (of_stage.n_c > 0)
     if n_c <= 0 or not at.any():

@@ -1,8 +1,8 @@
 """Errors, latency, quality and class shares: the tests of two proportions, as one state.
 
-Called by ``rollout.evidence`` after every window. To fail goes on through all stages; to pass
-begins anew at each. Latency is not judged in shadow, for shadows go at low priority. It writes no
-sentence (``rollout.checks.rate_results`` does) and knows no clock.
+To fail goes on through all stages; to pass begins anew at each. Latency is not judged in shadow,
+for shadows go at low priority. It writes no sentence (``rollout.checks.rate_results`` does) and
+knows no clock.
 
 The tests of classes share their alpha as one mixture: the mean of their e-values is an e-value
 while none of them is worse, and is never less than what splitting alpha over them would leave.
@@ -16,12 +16,12 @@ from typing import Any, Self
 import numpy as np
 
 from contracts.rollout import Checks, Line
-from contracts.windows import Judged
+from contracts.windows import EvidenceCounts
 from measures.correlation import Floats
-from measures.proportions import History, NotWorse, Tolerance, Window, Worse, unspent
+from measures.proportions import HarmTest, History, NonInferiorityTest, Tolerance, Window, unspent
 from rollout.checks import rows as at
 from rollout.checks.callers import BLURRED, Callers, Grouped
-from rollout.checks.clumps import Clumps
+from rollout.checks.correlation import IntraclassCorrelation
 from rollout.checks.rows import Lines, Rows
 from rollout.checks.slowness import Slowness
 from rollout.checks.stage import Stage
@@ -47,11 +47,11 @@ class Rates:
     Attributes:
         rows: which rows there are.
         slowness: stable's latencies so far.
-        clumps: stable's traffic before the canary, a test.
+        correlation: stable's traffic before the canary, a test.
         callers: how much stable's callers differ.
         past: stable's events and requests before the rollout, ``[2, rows]``.
-        worse: evidence to fail.
-        not_worse: evidence to pass, of this stage.
+        harm: evidence to fail.
+        non_inferiority: evidence to pass, of this stage.
         sums: events and requests of candidate and stable since the rollout began, ``[4, rows]``.
         windows: how many were compared in this stage.
         failed: names of checks whose evidence was enough to fail at some window.
@@ -60,11 +60,11 @@ class Rates:
 
     rows: Rows
     slowness: Slowness
-    clumps: Clumps
+    correlation: IntraclassCorrelation
     callers: Callers
     past: Floats
-    worse: Worse
-    not_worse: NotWorse
+    harm: HarmTest
+    non_inferiority: NonInferiorityTest
     sums: Floats
     windows: int = 0
     failed: frozenset[str] = frozenset()
@@ -78,11 +78,11 @@ class Rates:
         return cls(
             rows,
             Slowness.begin(),
-            Clumps.begin(len(rows.tests)),
+            IntraclassCorrelation.begin(len(rows.tests)),
             Callers.begin(len(labels)),
             np.zeros((2, rows.count)),
-            Worse.begin(shape, rows.tests),
-            NotWorse.begin(shape, rows.tests),
+            HarmTest.begin(shape, rows.tests),
+            NonInferiorityTest.begin(shape, rows.tests),
             np.zeros((4, rows.count)),
         )
 
@@ -91,59 +91,59 @@ class Rates:
         rows = Rows(labels)
         more = rows.count - self.rows.count
         # As if they had been there, without evidence: the weights of the starts so far.
-        spent = 1 - unspent(self.worse.windows)
-        log_a = np.full((more, self.worse.log_a.shape[-1]), np.log(spent) if spent else -np.inf)
-        worse = replace(
-            self.worse,
-            log_a=np.concatenate([self.worse.log_a, log_a]),
-            e_s=_longer(self.worse.e_s, more),
-            n_s=_longer(self.worse.n_s, more),
+        spent = 1 - unspent(self.harm.windows)
+        log_a = np.full((more, self.harm.log_a.shape[-1]), np.log(spent) if spent else -np.inf)
+        harm = replace(
+            self.harm,
+            log_a=np.concatenate([self.harm.log_a, log_a]),
+            e_s=_longer(self.harm.e_s, more),
+            n_s=_longer(self.harm.n_s, more),
         )
-        not_worse = self.not_worse
+        non_inferiority = self.non_inferiority
         return replace(
             self,
             rows=rows,
-            clumps=self.clumps.widened(more),
+            correlation=self.correlation.widened(more),
             callers=self.callers.with_labels(len(labels)),
             past=_longer(self.past, more),
-            worse=worse,
-            not_worse=NotWorse(
+            harm=harm,
+            non_inferiority=NonInferiorityTest(
                 *(
                     _longer(part, more)
                     for part in (
-                        not_worse.log_e,
-                        not_worse.e_c,
-                        not_worse.n_c,
-                        not_worse.e_s,
-                        not_worse.n_s,
+                        non_inferiority.log_e,
+                        non_inferiority.e_c,
+                        non_inferiority.n_c,
+                        non_inferiority.e_s,
+                        non_inferiority.n_s,
                     )
                 )
             ),
             sums=_longer(self.sums, more),
         )
 
-    def with_history(self, stable: Judged) -> Self:
+    def with_history(self, stable: EvidenceCounts) -> Self:
         """With a window of stable from before the rollout."""
         e, n = self.rows.counts(stable, self.slowness)
         return replace(
             self,
             slowness=self.slowness.after(stable),
-            clumps=self._clumps_after(e, n),
+            correlation=self._correlation_after(e, n),
             callers=self._callers_after(stable),
             past=self.past + np.stack([e, n]),
         )
 
     def after(
         self,
-        candidate: Judged,
-        stable: Judged,
+        candidate: EvidenceCounts,
+        stable: EvidenceCounts,
         stage: Stage,
         lines: Lines,
         alpha: float,
         *,
         share: float,
     ) -> Self:
-        """With a window of both arms. In shadow, stable's traffic goes on telling of its clumps.
+        """With a window of both arms. In shadow, stable's traffic still tells its correlation.
 
         Args:
             candidate: its counts.
@@ -157,24 +157,24 @@ class Rates:
         e_s, n_s = self.rows.counts(stable, self.slowness)
         rho, past = self.rho, self.past
         sums = self.sums + np.stack([e_c, n_c, e_s, n_s])
-        clumps = self.clumps
+        correlation = self.correlation
         if stage is Stage.SHADOW:
-            clumps = self._clumps_after(e_s, n_s)
+            correlation = self._correlation_after(e_s, n_s)
             past = past.copy()
             past[:, at.LATENCY] += np.stack([e_s, n_s])[:, at.LATENCY]
             for part in (e_c, n_c, e_s, n_s):
                 part[at.LATENCY] = 0.0
         window, history, tests = Window(e_c, n_c, e_s, n_s), History(*self.past), self.rows.tests
         fail = Tolerance(lines.fail.a + self.callers.apart(self.rows, share), lines.fail.s)
-        worse = self.worse.after(window, history, fail, rho, tests)
+        harm = self.harm.after(window, history, fail, rho, tests)
         after = replace(
             self,
             slowness=self.slowness.after(stable),
-            clumps=clumps,
+            correlation=correlation,
             callers=self.callers if stage is Stage.BAKE else self._callers_after(stable),
             past=past,
-            worse=worse,
-            not_worse=self.not_worse.after(window, history, lines.pass_, rho, tests),
+            harm=harm,
+            non_inferiority=self.non_inferiority.after(window, history, lines.pass_, rho, tests),
             sums=sums,
             windows=self.windows + 1,
         )
@@ -185,28 +185,28 @@ class Rates:
 
     def next_stage(self, *, is_end_of_shadow: bool = False) -> Self:
         """With the evidence to pass begun anew."""
-        begun = NotWorse.begin((self.rows.count,), self.rows.tests)
+        begun = NonInferiorityTest.begin((self.rows.count,), self.rows.tests)
         settled = self.settled
         if is_end_of_shadow:
             settled = frozenset(name for name in TESTS if self.passed(name))
-        return replace(self, not_worse=begun, windows=0, settled=settled)
+        return replace(self, non_inferiority=begun, windows=0, settled=settled)
 
     def anew(self, name: str) -> Self:
         """With a check begun anew, whose tolerance was changed."""
         tests = TESTS[name]
         in_test = np.isin(self.rows.test_of_row, np.arange(len(self.rows.tests))[tests])
-        spent = 1 - unspent(self.worse.windows)
-        log_a, log_e = self.worse.log_a.copy(), self.not_worse.log_e.copy()
+        spent = 1 - unspent(self.harm.windows)
+        log_a, log_e = self.harm.log_a.copy(), self.non_inferiority.log_e.copy()
         log_a[tests] = np.log(spent) if spent else -np.inf
         log_e[tests] = 0.0
         n_c, e_c = (
-            np.where(in_test, 0.0, self.not_worse.n_c),
-            np.where(in_test, 0.0, self.not_worse.e_c),
+            np.where(in_test, 0.0, self.non_inferiority.n_c),
+            np.where(in_test, 0.0, self.non_inferiority.e_c),
         )
         return replace(
             self,
-            worse=replace(self.worse, log_a=log_a),
-            not_worse=replace(self.not_worse, log_e=log_e, n_c=n_c, e_c=e_c),
+            harm=replace(self.harm, log_a=log_a),
+            non_inferiority=replace(self.non_inferiority, log_e=log_e, n_c=n_c, e_c=e_c),
             failed=self.failed - {name},
             settled=self.settled - {name},
         )
@@ -218,7 +218,7 @@ class Rates:
 
     def evidence_to_pass(self, name: str) -> float:
         """The least e-value of a check's tests, which must all pass; 1 without any."""
-        log_e = self.not_worse.log_e[TESTS[name]]
+        log_e = self.non_inferiority.log_e[TESTS[name]]
         return float(np.exp(min(log_e.min(), 700.0))) if len(log_e) else 1.0
 
     def passed(self, name: str) -> bool:
@@ -246,13 +246,13 @@ class Rates:
 
     def requests_in_stage(self, name: str) -> float:
         """The candidate's requests that a check rests on in this stage: of its smallest test."""
-        of_tests = np.add.reduceat(self.not_worse.n_c, self.rows.tests)[TESTS[name]]
+        of_tests = np.add.reduceat(self.non_inferiority.n_c, self.rows.tests)[TESTS[name]]
         return float(of_tests.min()) if len(of_tests) else 0.0
 
     @cached_property
     def e_values(self) -> Floats:
         """Of all tests, to fail: finite."""
-        return np.minimum(self.worse.e_value(), 1e300)
+        return np.minimum(self.harm.e_value(), 1e300)
 
     @cached_property
     def rho(self) -> Floats:
@@ -262,18 +262,20 @@ class Rates:
         requests, over the stratum's share of them, so that all strata get the design effect of the
         whole window.
         """
-        of_tests = self.clumps.each[self.rows.test_of_row]
+        of_tests = self.correlation.each[self.rows.test_of_row]
         requests = self.past[1]
         whole = np.add.reduceat(requests, self.rows.tests)[self.rows.test_of_row]
         return np.minimum(
             of_tests * np.where(requests > 0, whole / np.maximum(requests, 1.0), 1.0), 1.0
         )
 
-    def _clumps_after(self, events: Floats, requests: Floats) -> Clumps:
+    def _correlation_after(self, events: Floats, requests: Floats) -> IntraclassCorrelation:
         tests = self.rows.tests
-        return self.clumps.after(np.add.reduceat(events, tests), np.add.reduceat(requests, tests))
+        return self.correlation.after(
+            np.add.reduceat(events, tests), np.add.reduceat(requests, tests)
+        )
 
-    def _callers_after(self, stable: Judged) -> Callers:
+    def _callers_after(self, stable: EvidenceCounts) -> Callers:
         return self.callers.after(Grouped.of(stable, self.rows.labels))
 
     def to_json(self) -> dict[str, Any]:
@@ -281,11 +283,11 @@ class Rates:
         return {
             "labels": list(self.rows.labels),
             "slowness": self.slowness.to_json(),
-            "clumps": self.clumps.to_json(),
+            "clumps": self.correlation.to_json(),
             "callers": self.callers.to_json(),
             "past": self.past.tolist(),
-            "worse": self.worse.to_json(),
-            "not_worse": self.not_worse.to_json(),
+            "worse": self.harm.to_json(),
+            "not_worse": self.non_inferiority.to_json(),
             "sums": self.sums.tolist(),
             "windows": self.windows,
             "failed": sorted(self.failed),
@@ -298,11 +300,11 @@ class Rates:
         return cls(
             Rows(tuple(data["labels"])),
             Slowness.of_json(data["slowness"]),
-            Clumps.of_json(data["clumps"]),
+            IntraclassCorrelation.of_json(data["clumps"]),
             Callers.of_json(data["callers"]),
             np.array(data["past"], dtype=np.float64),
-            Worse.of_json(data["worse"]),
-            NotWorse.of_json(data["not_worse"]),
+            HarmTest.of_json(data["worse"]),
+            NonInferiorityTest.of_json(data["not_worse"]),
             np.array(data["sums"], dtype=np.float64),
             int(data["windows"]),
             frozenset(data["failed"]),

@@ -1,8 +1,8 @@
 """The rows of all tests of two proportions: which counts of a window each of them compares.
 
-Called by ``rollout.checks.rates``. All tests of a rollout are rows of one array, so that a window
-costs one pass of arithmetic. Errors, latency and quality are always there, whether they are asked
-for or not, classes as soon as they are known; so a check that is asked for later has its past.
+All tests of a rollout are rows of one array, so that a window costs one pass of arithmetic. Errors,
+latency and quality are always there, whether they are asked for or not, classes as soon as they are
+known; so a check that is asked for later has its past.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contracts.rollout import Checks, ClassShareCheck, ErrorRateCheck, LatencyCheck, QualityCheck
-from contracts.windows import Judged
+from contracts.windows import EvidenceCounts
 from measures.correlation import Floats
 from measures.proportions import Tolerance
 from rollout.checks.slowness import LENGTHS, Slowness
@@ -70,7 +70,7 @@ class Rows:
         """The test that each row belongs to."""
         return np.repeat(np.arange(len(self.tests)), np.diff(self.tests, append=self.count))
 
-    def counts(self, judged: Judged, slowness: Slowness) -> tuple[Floats, Floats]:
+    def counts(self, judged: EvidenceCounts, slowness: Slowness) -> tuple[Floats, Floats]:
         """Events and requests of one arm in one window, a row."""
         slow, timed = slowness.counted(judged)
         events = [judged.errors, *slow, judged.feedback_wrong]

@@ -1,8 +1,8 @@
 """Output shift: how far the arms' histograms of answers are apart, as one test over all classes.
 
-Called by ``rollout.evidence``: for answers (labels, or norms of vectors), and for each statistic of
-the users' own. To fail goes on through the stages; to pass begins anew at each. The classes are
-fixed by stable's past before the first comparison, and nothing of the candidate chooses them.
+It tests answers (labels, or norms of vectors), and each statistic of the users' own. The test to
+fail goes on through the stages; the test to pass begins anew at each. The classes are fixed by
+stable's past before the first comparison, and nothing of the candidate chooses them.
 """
 
 import math
@@ -18,7 +18,7 @@ from measures.binning import Starts, merged, starts
 from measures.correlation import Floats
 from measures.divergence import FIRST_LOOK, FIRST_LOOK_PER_CLASS, GROWTH, Limits, Shift
 from rollout.checks import words
-from rollout.checks.clumps import Clumps
+from rollout.checks.correlation import IntraclassCorrelation
 from rollout.checks.rates import BETA
 
 BINS = 20  # classes are bins up to so many; of more bins, each class holds a twentieth of the past
@@ -34,14 +34,14 @@ class ShiftTest:
     Attributes:
         past: ``[bins]``, stable's counts before the first comparison.
         at: first bin of each class; None until there was something to choose by.
-        clumps: stable's traffic before the canary, a class.
+        correlation: stable's traffic before the canary, a class.
         fails: evidence to fail.
         passes: evidence to pass, of this stage.
     """
 
     past: Floats
     at: Starts | None
-    clumps: Clumps
+    correlation: IntraclassCorrelation
     fails: Shift
     passes: Shift
 
@@ -51,7 +51,9 @@ class ShiftTest:
         past = np.zeros(bins)
         at = classes(past) if bins <= BINS else None
         count = 1 if at is None else len(at)
-        return cls(past, at, Clumps.begin(count), Shift.begin(count), Shift.begin(count))
+        return cls(
+            past, at, IntraclassCorrelation.begin(count), Shift.begin(count), Shift.begin(count)
+        )
 
     def with_history(self, stable: Floats) -> Self:
         """With a window of stable, ``[bins]``, from before the rollout."""
@@ -59,7 +61,9 @@ class ShiftTest:
             return self
         if self.at is None:
             return self._learning(stable, ENOUGH)
-        return replace(self, clumps=_clumps_after(self.clumps, merged(stable, self.at)))
+        return replace(
+            self, correlation=_correlation_after(self.correlation, merged(stable, self.at))
+        )
 
     def after(
         self, candidate: Floats, stable: Floats, limits: Limits, *, before_canary: bool
@@ -70,10 +74,16 @@ class ShiftTest:
         if self.at is None:
             known = self._learning(stable, 0.0)
             return known.after(candidate, stable, limits, before_canary=before_canary)
-        one, other, rho = merged(candidate, self.at), merged(stable, self.at), self.clumps.shared
+        one, other, rho = (
+            merged(candidate, self.at),
+            merged(stable, self.at),
+            self.correlation.shared,
+        )
         return replace(
             self,
-            clumps=_clumps_after(self.clumps, other) if before_canary else self.clumps,
+            correlation=_correlation_after(self.correlation, other)
+            if before_canary
+            else self.correlation,
             fails=self.fails.after(one, other, limits, rho),
             passes=self.passes.after(one, other, limits, rho),
         )
@@ -103,7 +113,12 @@ class ShiftTest:
         count = len(at)
         begun = Shift.begin(count)
         return replace(
-            self, past=past, at=at, clumps=Clumps.begin(count), fails=begun, passes=begun
+            self,
+            past=past,
+            at=at,
+            correlation=IntraclassCorrelation.begin(count),
+            fails=begun,
+            passes=begun,
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -111,7 +126,7 @@ class ShiftTest:
         return {
             "past": self.past.tolist(),
             "at": None if self.at is None else self.at.tolist(),
-            "clumps": self.clumps.to_json(),
+            "clumps": self.correlation.to_json(),
             "fails": self.fails.to_json(),
             "passes": self.passes.to_json(),
         }
@@ -122,7 +137,7 @@ class ShiftTest:
         return cls(
             np.array(data["past"], dtype=np.float64),
             None if data["at"] is None else np.array(data["at"], dtype=np.intp),
-            Clumps.of_json(data["clumps"]),
+            IntraclassCorrelation.of_json(data["clumps"]),
             Shift.of_json(data["fails"]),
             Shift.of_json(data["passes"]),
         )
@@ -248,5 +263,5 @@ def classes(past: Floats) -> Starts:
     return np.array(sorted(first for first in chosen if first < len(past)), dtype=np.intp)
 
 
-def _clumps_after(clumps: Clumps, stable: Floats) -> Clumps:
-    return clumps.after(stable, np.full(len(stable), stable.sum()))
+def _correlation_after(correlation: IntraclassCorrelation, stable: Floats) -> IntraclassCorrelation:
+    return correlation.after(stable, np.full(len(stable), stable.sum()))

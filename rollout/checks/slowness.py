@@ -1,8 +1,8 @@
 """What counts as slow: above the 95th percentile bucket of stable's past, within a length bucket.
 
-Called by ``rollout.checks.rows``. A small arm gets smaller batches and another mix of lengths, so
-latencies are only ever compared with stable's for texts of the same length. The edge comes from
-stable's past windows alone; a latency is slow strictly above it.
+A small arm gets smaller batches and another mix of lengths, so latencies are only ever compared
+with stable's for texts of the same length. The edge comes from stable's past windows alone; a
+latency is slow strictly above it.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contracts.statistics import LATENCY_EDGES
-from contracts.windows import Judged
+from contracts.windows import EvidenceCounts
 
 # Tokens of the longest text, at most; shorter ones join the first, longer ones the last.
 LENGTHS = (16, 32, 64, 128, 256, 512, 1024)
@@ -34,7 +34,7 @@ class Slowness:
         """Nothing known yet."""
         return cls(np.zeros((len(LENGTHS), _BUCKETS), dtype=np.int64))
 
-    def after(self, stable: Judged) -> Self:
+    def after(self, stable: EvidenceCounts) -> Self:
         """With one more window of stable."""
         if not stable.latency:
             return self
@@ -57,7 +57,7 @@ class Slowness:
             for bucket, total in zip(buckets, totals, strict=True)
         )
 
-    def counted(self, judged: Judged) -> tuple[list[int], list[int]]:
+    def counted(self, judged: EvidenceCounts) -> tuple[list[int], list[int]]:
         """Slow attempts and all attempts of a window, a length; both 0 where no edge is known."""
         slow, timed = [0] * len(LENGTHS), [0] * len(LENGTHS)
         for tokens, counts in judged.latency.items():

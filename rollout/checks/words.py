@@ -1,6 +1,6 @@
 """How figures are written in the sentences of checks: 7,600 requests, 3.0 %, 2 points.
 
-Used by all checks. Sentences are for people in a hurry: counts, shares, and what follows.
+Sentences are for people in a hurry: counts, shares, and what follows.
 """
 
 import math

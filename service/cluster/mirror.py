@@ -68,9 +68,9 @@ class Mirror(Generic[T]):
             return tuple(value for _, value in self._known.values() if value is not None)
 
     @property
-    def deaf(self) -> bool:
+    def disconnected(self) -> bool:
         """Whether the API server is away, so that nothing that changes is seen."""
-        return self._watch.deaf
+        return self._watch.disconnected
 
     @property
     def unreadable(self) -> frozenset[str]:

@@ -80,7 +80,7 @@ class Watch:
         return self._listed.wait(seconds)
 
     @property
-    def deaf(self) -> bool:
+    def disconnected(self) -> bool:
         """Whether the API server did not answer when it was last asked."""
         return self._failures > 0
 

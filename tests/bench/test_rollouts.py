@@ -50,8 +50,8 @@ def test_rollouts_side_by_side_are_judged_as_production_judges_one() -> None:
         passed, blurred = abreast.passed(), abreast.blurred(whole.SHARE[step])
         for row in rows:
             of_one = alone[row].rates
-            assert abreast.worse.e_value()[row] == pytest.approx(of_one.worse.e_value())
-            assert abreast.not_worse.log_e[row] == pytest.approx(of_one.not_worse.log_e)
+            assert abreast.harm.e_value()[row] == pytest.approx(of_one.harm.e_value())
+            assert abreast.non_inferiority.log_e[row] == pytest.approx(of_one.non_inferiority.log_e)
             for result in alone[row].among(whole.SHARE[step[row]]).results():
                 if result.name in NAMES[2:] and alone[row].stage is Stage.CANARY:
                     has_passed = {

@@ -63,7 +63,7 @@ class MemoryStatistics:
         return Counting(CountingState.UNKNOWN if self.away else CountingState.COUNTED)
 
 
-class House:
+class RolloutHarness:
     """An endpoint whose candidate is loaded, with stable's history known."""
 
     def __init__(self) -> None:
@@ -103,66 +103,66 @@ class House:
 
 
 def test_a_loaded_version_walks_to_all_callers() -> None:
-    house = House()
+    harness = RolloutHarness()
     phases = []
     for _ in range(20):
-        status = house.step()
+        status = harness.step()
         phases.append(status.candidate.phase if status.candidate else None)
-        house.see("pass")
+        harness.see("pass")
     assert list(dict.fromkeys(phases)) == [Phase.SHADOW, Phase.CANARY, Phase.PROMOTED, None]
-    assert house.status.routes == (Route(arm=Arm.STABLE, ref=NEW, weight=100),)
-    assert house.status.last_rollout is not None
-    assert house.status.last_rollout.outcome is Outcome.SETTLED
+    assert harness.status.routes == (Route(arm=Arm.STABLE, ref=NEW, weight=100),)
+    assert harness.status.last_rollout is not None
+    assert harness.status.last_rollout.outcome is Outcome.SETTLED
 
 
 def test_a_version_that_fails_goes_back_with_its_reason() -> None:
-    house = House()
-    house.step()
-    house.see("fail")
-    status = house.step()
+    harness = RolloutHarness()
+    harness.step()
+    harness.see("fail")
+    status = harness.step()
     assert status.routes == (Route(arm=Arm.STABLE, ref=OLD, weight=100),)
     assert [item.version for item in status.rejected] == ["2"]
 
 
 def test_what_a_triton_refuses_and_what_the_spec_wants_reach_the_machine() -> None:
-    house = House()
-    house.step()
-    refused = house.step(Surroundings(BOTH.loaded, {NEW: "Triton refused it: too large"}, "2"))
+    harness = RolloutHarness()
+    harness.step()
+    refused = harness.step(Surroundings(BOTH.loaded, {NEW: "Triton refused it: too large"}, "2"))
     assert refused.rejected[0].reason == "Triton refused it: too large"
-    house = House()
-    house.step()
-    house.step(Surroundings(BOTH.loaded, {}, "3"))
-    assert house.status.last_rollout is not None
-    assert house.status.last_rollout.outcome is Outcome.SUPERSEDED
+    harness = RolloutHarness()
+    harness.step()
+    harness.step(Surroundings(BOTH.loaded, {}, "3"))
+    assert harness.status.last_rollout is not None
+    assert harness.status.last_rollout.outcome is Outcome.SUPERSEDED
 
 
 def test_without_statistics_everything_holds() -> None:
-    house = House()
-    house.step()
-    before = house.status.routes
-    house.statistics.away = True
-    house.now += 600.0
-    assert house.step().routes == before
-    assert house.status.rollout is not None
+    harness = RolloutHarness()
+    harness.step()
+    before = harness.status.routes
+    harness.statistics.away = True
+    harness.now += 600.0
+    assert harness.step().routes == before
+    assert harness.status.rollout is not None
 
 
 def test_statistics_are_asked_for_only_where_somebody_looks_at_them() -> None:
-    house = House()
-    house.rollouts.advance(endpoint(), BOTH, house.now)
-    assert house.statistics.asked == []
-    house.step()
-    assert house.statistics.asked == [("e", 5.0)]
+    harness = RolloutHarness()
+    harness.rollouts.advance(endpoint(), BOTH, harness.now)
+    assert harness.statistics.asked == []
+    harness.step()
+    assert harness.statistics.asked == [("e", 5.0)]
 
 
 def test_a_command_is_answered_once_and_leaves_its_annotation() -> None:
-    house = House()
-    house.step()
-    house.ask(Verb.PAUSE)
-    status = house.step()
+    harness = RolloutHarness()
+    harness.step()
+    harness.ask(Verb.PAUSE)
+    status = harness.step()
     assert [(item.verb, item.accepted) for item in status.commands] == [(Verb.PAUSE, True)]
-    assert house.endpoint.metadata.annotations == {}
-    house.ask(Verb.PAUSE)  # the same one again, as if its annotation could not be taken away
-    assert house.step().commands == status.commands
+    assert harness.endpoint.metadata.annotations == {}
+    harness.ask(Verb.PAUSE)  # the same one again, as if its annotation could not be taken away
+    assert harness.step().commands == status.commands
 
 
 class NotFinite(FakeJudge):
@@ -179,15 +179,15 @@ class NotFinite(FakeJudge):
 
 
 def test_a_status_that_could_not_be_read_back_is_never_handed_on() -> None:
-    house = House()
-    house.rollouts = JoinedRollouts(NotFinite(), house.statistics)
+    harness = RolloutHarness()
+    harness.rollouts = JoinedRollouts(NotFinite(), harness.statistics)
     with pytest.raises(ValidationError):
-        house.rollouts.advance(house.endpoint, BOTH, house.now)
+        harness.rollouts.advance(harness.endpoint, BOTH, harness.now)
 
 
 def test_evidence_is_a_page_and_the_json_behind_it() -> None:
     state = RolloutState(id="r", candidate=NEW, stable=OLD, began=1.0, step_began=1.0)
-    files = House().rollouts.evidence(endpoint(), state)
+    files = RolloutHarness().rollouts.evidence(endpoint(), state)
     assert set(files) == {"evidence.json", "report.html"}
     assert json.loads(files["evidence.json"])["version"] == "2"
     assert files["report.html"].startswith(b"<!doctype html>")

@@ -11,7 +11,14 @@ from prediction_batches import batch_of
 
 from contracts.endpoint import Arm
 from contracts.events import EventBatch
-from contracts.windows import EndpointWindow, Judged, WindowAggregate, WindowRecord, decode, encode
+from contracts.windows import (
+    EndpointWindow,
+    EvidenceCounts,
+    WindowAggregate,
+    WindowRecord,
+    decode,
+    encode,
+)
 from measures.folding import Fold
 from measures.merging import Windows, merged
 
@@ -64,7 +71,7 @@ def everything(windows: Windows) -> dict[str, tuple[EndpointWindow, ...]]:
     for of in found.values():
         for window in of:
             for aggregate in window.aggregates:
-                aggregate.judged = Judged()
+                aggregate.judged = EvidenceCounts()
                 aggregate.own.sort(key=lambda own: own.spec.name)
     return found
 

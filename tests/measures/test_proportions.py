@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from measures import proportions
 from measures.correlation import Floats
-from measures.proportions import History, NotWorse, Tolerance, Window, Worse
+from measures.proportions import HarmTest, History, NonInferiorityTest, Tolerance, Window
 
 NONE = History(np.zeros(()), np.zeros(()))
 EQUAL = Tolerance(0.0, 1.0)
@@ -46,7 +46,7 @@ def test_the_mean_e_value_on_the_line_is_at_most_one_however_the_rates_move(
     paths = np.array(list(itertools.product(outcomes, repeat=3)), dtype=np.float64)
     e_c, e_s = paths[..., 0].T, paths[..., 1].T
     past = History(np.zeros(len(paths)), np.zeros(len(paths)))
-    worse, not_worse = Worse.begin((len(paths),)), NotWorse.begin((len(paths),))
+    worse, not_worse = HarmTest.begin((len(paths),)), NonInferiorityTest.begin((len(paths),))
     for c, s in zip(e_c, e_s, strict=True):
         seen = Window(c, np.full_like(c, 4), s, np.full_like(s, 3))
         worse = worse.after(seen, past, Tolerance(*line))
@@ -70,7 +70,7 @@ def test_one_more_error_of_the_canary_never_lessens_what_its_window_adds(
 ) -> None:
     if seen.e_c >= seen.n_c:
         return
-    state = Worse.begin().after(before, NONE, Tolerance(0.0, 1.25), rho)
+    state = HarmTest.begin().after(before, NONE, Tolerance(0.0, 1.25), rho)
     more = Window(seen.e_c + 1, seen.n_c, seen.e_s, seen.n_s)
     found = [state.after(s, NONE, Tolerance(0.0, 1.25), rho).e_value() for s in (seen, more)]
     assert found[1] >= found[0] * (1 - 1e-9)
@@ -78,12 +78,12 @@ def test_one_more_error_of_the_canary_never_lessens_what_its_window_adds(
 
 @given(st.lists(windows(), max_size=5), st.floats(0, 0.05))
 def test_a_state_survives_being_stored_bit_by_bit(seen: list[Window], rho: float) -> None:
-    worse, not_worse = Worse.begin(), NotWorse.begin()
+    worse, not_worse = HarmTest.begin(), NonInferiorityTest.begin()
     for each in seen:
         worse = worse.after(each, NONE, Tolerance(0.02, 1.0), rho)
         not_worse = not_worse.after(each, NONE, Tolerance(0.05, 1.0), rho)
     stored = json.loads(json.dumps([worse.to_json(), not_worse.to_json()], allow_nan=False))
-    again, not_again = Worse.of_json(stored[0]), NotWorse.of_json(stored[1])
+    again, not_again = HarmTest.of_json(stored[0]), NonInferiorityTest.of_json(stored[1])
     assert (again.to_json(), not_again.to_json()) == (stored[0], stored[1])
     assert float(again.e_value()) == float(worse.e_value())
     assert float(not_again.e_value()) == float(not_worse.e_value())
@@ -91,28 +91,28 @@ def test_a_state_survives_being_stored_bit_by_bit(seen: list[Window], rho: float
 
 def test_an_unknown_state_is_refused() -> None:
     with pytest.raises(KeyError):
-        Worse.of_json({"windows": 3})
+        HarmTest.of_json({"windows": 3})
 
 
-def repeated(worse: Worse, seen: Window, times: int, rho: float = 0.0) -> Worse:
+def repeated(worse: HarmTest, seen: Window, times: int, rho: float = 0.0) -> HarmTest:
     for _ in range(times):
         worse = worse.after(seen, History(np.array(20.0), np.array(2000.0)), EQUAL, rho)
     return worse
 
 
 def test_a_fault_is_caught_and_an_equal_canary_is_not() -> None:
-    assert float(repeated(Worse.begin(), window(5, 100, 19, 1900), 5).e_value()) > 80
-    assert float(repeated(Worse.begin(), window(1, 100, 19, 1900), 500).e_value()) < 2
+    assert float(repeated(HarmTest.begin(), window(5, 100, 19, 1900), 5).e_value()) > 80
+    assert float(repeated(HarmTest.begin(), window(1, 100, 19, 1900), 500).e_value()) < 2
 
 
 def test_a_late_fault_is_caught_after_a_long_healthy_past() -> None:
-    healthy = repeated(Worse.begin(), window(1, 100, 19, 1900), 300)
+    healthy = repeated(HarmTest.begin(), window(1, 100, 19, 1900), 300)
     assert float(repeated(healthy, window(10, 100, 19, 1900), 10).e_value()) > 80
 
 
 def test_equal_arms_pass_and_a_canary_on_the_line_does_not() -> None:
     past, line = History(np.array(20.0), np.array(2000.0)), Tolerance(0.01, 1.25)
-    good = bad = NotWorse.begin()
+    good = bad = NonInferiorityTest.begin()
     for _ in range(40):
         good = good.after(window(1, 100, 19, 1900), past, line)
         bad = bad.after(window(2.25, 100, 19, 1900), past, line)
@@ -128,10 +128,10 @@ def test_rows_are_tests_of_their_own() -> None:
     both = rows([5.0, 1.0], [100.0, 50.0], [19.0, 2.0], [1900.0, 100.0])
     past = History(np.array([20.0, 3.0]), np.array([2000.0, 90.0]))
     lines = Tolerance(np.array([0.0, 0.02]), np.array([1.25, 1.0]))
-    together = Worse.begin((2,)).after(both, past, lines, np.array([0.0, 0.01]))
-    first = Worse.begin().after(window(5, 100, 19, 1900), History(*_pair(20, 2000)),
+    together = HarmTest.begin((2,)).after(both, past, lines, np.array([0.0, 0.01]))
+    first = HarmTest.begin().after(window(5, 100, 19, 1900), History(*_pair(20, 2000)),
                                 Tolerance(0.0, 1.25))  # fmt: skip
-    second = Worse.begin().after(window(1, 50, 2, 100), History(*_pair(3, 90)),
+    second = HarmTest.begin().after(window(1, 50, 2, 100), History(*_pair(3, 90)),
                                  Tolerance(0.02, 1.0), 0.01)  # fmt: skip
     assert together.e_value().tolist() == [float(first.e_value()), float(second.e_value())]
 
@@ -143,8 +143,8 @@ def _pair(events: float, requests: float) -> tuple[Floats, Floats]:
 def test_strata_of_one_test_multiply_within_a_window() -> None:
     strata = rows([5.0, 4.0], [100.0, 100.0], [19.0, 10.0], [1900.0, 1000.0])
     past = History(np.array([20.0, 20.0]), np.array([2000.0, 2000.0]))
-    apart = Worse.begin((2,)).after(strata, past, EQUAL)
-    as_one = Worse.begin((2,), np.array([0])).after(strata, past, EQUAL, 0.0, np.array([0]))
+    apart = HarmTest.begin((2,)).after(strata, past, EQUAL)
+    as_one = HarmTest.begin((2,), np.array([0])).after(strata, past, EQUAL, 0.0, np.array([0]))
     weight = math.log(proportions.restart_weight(1))
     assert as_one.log_a.shape == (1, proportions.ALTERNATIVES)
     assert as_one.log_a[0] == pytest.approx((apart.log_a - weight).sum(axis=0) + weight)
@@ -154,8 +154,10 @@ def test_strata_of_one_test_multiply_to_pass_too() -> None:
     strata = rows([1.0, 1.0], [100.0, 100.0], [19.0, 10.0], [1900.0, 1000.0])
     past = History(np.array([20.0, 20.0]), np.array([2000.0, 2000.0]))
     line = Tolerance(0.01, 1.25)
-    apart = NotWorse.begin((2,)).after(strata, past, line)
-    as_one = NotWorse.begin((2,), np.array([0])).after(strata, past, line, 0.0, np.array([0]))
+    apart = NonInferiorityTest.begin((2,)).after(strata, past, line)
+    as_one = NonInferiorityTest.begin((2,), np.array([0])).after(
+        strata, past, line, 0.0, np.array([0])
+    )
     assert as_one.log_e.tolist() == pytest.approx([apart.log_e.sum()])
 
 
@@ -163,8 +165,8 @@ def test_leading_axes_are_rollouts_of_their_own() -> None:
     rng = np.random.default_rng(5)
     n_c, n_s = np.full((3, 1), 50.0), np.full((3, 1), 950.0)
     past = History(np.zeros((3, 1)), np.zeros((3, 1)))
-    all_of_them = Worse.begin((3, 1))
-    alone = [Worse.begin((1,)) for _ in range(3)]
+    all_of_them = HarmTest.begin((3, 1))
+    alone = [HarmTest.begin((1,)) for _ in range(3)]
     for _ in range(4):
         e_c = rng.binomial(50, 0.1, (3, 1)).astype(np.float64)
         e_s = rng.binomial(950, 0.1, (3, 1)).astype(np.float64)
@@ -183,8 +185,8 @@ def test_leading_axes_are_rollouts_of_their_own() -> None:
 def test_both_directions_of_a_share_are_judged_alike(events: int) -> None:
     seen = window(events, 100, 150, 1000)
     past = History(np.array(15.0), np.array(100.0))
-    too_small = Worse.begin().after(seen.opposite(), past.opposite(), Tolerance(0.02, 1.0))
-    mirrored = Worse.begin().after(
+    too_small = HarmTest.begin().after(seen.opposite(), past.opposite(), Tolerance(0.02, 1.0))
+    mirrored = HarmTest.begin().after(
         window(100 - events, 100, 850, 1000), History(np.array(85.0), np.array(100.0)),
         Tolerance(0.02, 1.0),
     )  # fmt: skip

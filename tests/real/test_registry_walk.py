@@ -26,7 +26,7 @@ NO_KAFKA = "127.0.0.1:9"  # nothing is judged here: versions are promoted at onc
 DIRECT = RolloutSpec(strategy=Strategy.DIRECT)
 
 
-class House:
+class ProcessHarness:
     """A controller and a loader as processes, on a home of their own."""
 
     def __init__(self, folder: Path, server: MlflowProcess, triton: TritonProcess) -> None:
@@ -93,9 +93,11 @@ class House:
 
 
 @pytest.fixture
-def house(tmp_path: Path, mlflow_server: MlflowProcess, triton: TritonProcess) -> Iterator[House]:
+def harness(
+    tmp_path: Path, mlflow_server: MlflowProcess, triton: TritonProcess
+) -> Iterator[ProcessHarness]:
     mlflow.set_tracking_uri(mlflow_server.url)
-    made = House(tmp_path, mlflow_server, triton)
+    made = ProcessHarness(tmp_path, mlflow_server, triton)
     for module in ("controller.main", "registry.loader_main"):
         made.start(module)
     yield made
@@ -130,16 +132,16 @@ def tags(name: str, number: str) -> dict[str, str]:
 
 
 def test_versions_are_served_in_turn_and_a_killed_controller_goes_on(
-    house: House, tmp_path: Path
+    harness: ProcessHarness, tmp_path: Path
 ) -> None:
-    house.serve("walk")
+    harness.serve("walk")
     register("walk", tmp_path / "v1", seed=1)
-    first = house.until("walk", stable("1"))
+    first = harness.until("walk", stable("1"))
     register("walk", tmp_path / "v2", seed=2)
-    house.until("walk", lambda status: status.candidate is not None)
-    house.end("controller.main", signal.SIGKILL)
-    house.start("controller.main")
-    second = house.until("walk", stable("2"))
+    harness.until("walk", lambda status: status.candidate is not None)
+    harness.end("controller.main", signal.SIGKILL)
+    harness.start("controller.main")
+    second = harness.until("walk", stable("2"))
     assert first.stable in second.packages
     until(
         "MLflow says so",
@@ -149,12 +151,14 @@ def test_versions_are_served_in_turn_and_a_killed_controller_goes_on(
     assert list((tmp_path / "work").iterdir()) == []
 
 
-def test_a_version_that_breaks_its_callers_says_why_in_mlflow(house: House, tmp_path: Path) -> None:
-    house.serve("breaks")
+def test_a_version_that_breaks_its_callers_says_why_in_mlflow(
+    harness: ProcessHarness, tmp_path: Path
+) -> None:
+    harness.serve("breaks")
     register("breaks", tmp_path / "v1")
-    first = house.until("breaks", stable("1")).stable
+    first = harness.until("breaks", stable("1")).stable
     register("breaks", tmp_path / "v2", labels=("no", "yes", "perhaps"))
-    status = house.until("breaks", lambda status: bool(status.rejected))
+    status = harness.until("breaks", lambda status: bool(status.rejected))
     reason = status.rejected[0].reason
     assert "stable version" in reason
     assert status.stable == first
@@ -166,18 +170,18 @@ def test_a_version_that_breaks_its_callers_says_why_in_mlflow(house: House, tmp_
         lambda: tags("breaks", "2").get("headrace.breaks.reason") == reason[:500],
     )
     register("breaks", tmp_path / "v3", seed=3)
-    house.until("breaks", stable("3"))
+    harness.until("breaks", stable("3"))
 
 
 def test_mlflow_killed_and_back_loses_nothing(
-    house: House, tmp_path: Path, mlflow_server: MlflowProcess
+    harness: ProcessHarness, tmp_path: Path, mlflow_server: MlflowProcess
 ) -> None:
-    house.serve("outage")
+    harness.serve("outage")
     register("outage", tmp_path / "v1", seed=1)
-    house.until("outage", stable("1"))
+    harness.until("outage", stable("1"))
     mlflow_server.kill9()
-    house.end("controller.main", signal.SIGKILL)
-    house.start("controller.main")
+    harness.end("controller.main", signal.SIGKILL)
+    harness.start("controller.main")
     mlflow_server.start()
     register("outage", tmp_path / "v2", seed=2)
-    house.until("outage", stable("2"))
+    harness.until("outage", stable("2"))

@@ -76,7 +76,7 @@ def publish(
     return store.publish(folder, made)
 
 
-class House:
+class TritonHarness:
     """A loader with real files, a real store and a real Triton."""
 
     def __init__(self, folder: Path, triton: TritonProcess, placement: Placement) -> None:
@@ -141,14 +141,14 @@ class House:
 
 
 @pytest.fixture(params=["shared folder", "upload"])
-async def house(
+async def harness(
     request: pytest.FixtureRequest, tmp_path: Path, triton: TritonProcess
-) -> AsyncIterator[House]:
+) -> AsyncIterator[TritonHarness]:
     shared = request.param == "shared folder"
     placement: Placement = UploadedFiles()
     if shared:
         placement = SharedRepository(triton.server.model_repository)
-    made = House(tmp_path, triton, placement)
+    made = TritonHarness(tmp_path, triton, placement)
     yield made
     await made.client.close()
 
@@ -174,14 +174,14 @@ def answer(response: service_pb2.ModelInferResponse) -> np.ndarray:
     return np.frombuffer(response.raw_output_contents[0], np.float32).reshape(output.shape)
 
 
-async def test_a_package_is_loaded_and_answers_as_its_graph_does(house: House) -> None:
-    ref = house.publish("1")
-    house.show(ref)
-    report = await house.settle()
+async def test_a_package_is_loaded_and_answers_as_its_graph_does(harness: TritonHarness) -> None:
+    ref = harness.publish("1")
+    harness.show(ref)
+    report = await harness.settle()
     assert report.ready
     assert {cost.bucket for cost in report.loaded[0].costs} == {8, 16}
-    session = onnxruntime.InferenceSession(house.folder / "source-1" / MODEL_ONNX)
-    async with grpc.aio.insecure_channel(house.process.grpc) as channel:
+    session = onnxruntime.InferenceSession(harness.folder / "source-1" / MODEL_ONNX)
+    async with grpc.aio.insecure_channel(harness.process.grpc) as channel:
         stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
         for rows, length in ((1, 8), (3, 8), (16, 16), (2, 5)):
             tensors = batch(rows, length)
@@ -189,14 +189,14 @@ async def test_a_package_is_loaded_and_answers_as_its_graph_does(house: House) -
             found = answer(await stub.ModelInfer(request, timeout=CALL_SECONDS))
             (expected,) = session.run(["logits"], tensors)
             np.testing.assert_allclose(found, expected, atol=1e-5)
-    assert "Traceback" not in house.process.log.read_text()
+    assert "Traceback" not in harness.process.log.read_text()
 
 
-async def test_other_copies_are_run_without_a_request_that_fails(house: House) -> None:
-    ref = house.publish("1")
-    house.ask_for(1)
-    house.show(ref)
-    await house.settle()
+async def test_other_copies_are_run_without_a_request_that_fails(harness: TritonHarness) -> None:
+    ref = harness.publish("1")
+    harness.ask_for(1)
+    harness.show(ref)
+    await harness.settle()
     stop = asyncio.Event()
 
     async def call(stub: service_pb2_grpc.GRPCInferenceServiceStub) -> int:
@@ -205,16 +205,16 @@ async def test_other_copies_are_run_without_a_request_that_fails(house: House) -
             answers += answer(await stub.ModelInfer(request, timeout=CALL_SECONDS)).shape == (1, 2)
         return answers
 
-    async with grpc.aio.insecure_channel(house.process.grpc) as channel:
+    async with grpc.aio.insecure_channel(harness.process.grpc) as channel:
         stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
         async with asyncio.TaskGroup() as tasks:
             callers = [tasks.create_task(call(stub)) for _ in range(2)]
             for copies in (3, 2):
-                house.ask_for(copies)
-                report = await house.settle()
+                harness.ask_for(copies)
+                report = await harness.settle()
                 assert [model.instances for model in report.loaded] == [copies]
                 async with asyncio.timeout(LOAD_SECONDS):
-                    while len(model_processes(house.process)) != copies:  # noqa: ASYNC110 - Triton's
+                    while len(model_processes(harness.process)) != copies:  # noqa: ASYNC110 - Triton's
                         await asyncio.sleep(0.05)  # old copies answer what they have begun
             stop.set()
     assert all(caller.result() for caller in callers)
@@ -223,29 +223,31 @@ async def test_other_copies_are_run_without_a_request_that_fails(house: House) -
 async def test_copies_that_can_not_be_loaded_leave_those_that_answer(
     triton: TritonProcess, tmp_path: Path
 ) -> None:
-    house = House(tmp_path, triton, SharedRepository(triton.server.model_repository))
-    ref = house.publish("1")
-    house.ask_for(1)
-    house.show(ref)
-    before = await house.settle()
-    broken = house.process.server.model_repository / ref.triton_model / "1" / MODEL_ONNX
+    harness = TritonHarness(tmp_path, triton, SharedRepository(triton.server.model_repository))
+    ref = harness.publish("1")
+    harness.ask_for(1)
+    harness.show(ref)
+    before = await harness.settle()
+    broken = harness.process.server.model_repository / ref.triton_model / "1" / MODEL_ONNX
     broken.unlink()
     broken.write_bytes(b"no graph")
-    house.ask_for(2)
-    after = await house.settle()
+    harness.ask_for(2)
+    after = await harness.settle()
     assert after.loaded == before.loaded
     assert [(item.ref, item.by_version) for item in after.failed] == [(ref, False)]
-    assert await house.client.infer(ref.triton_model, batch(3, 8)) == (3, 24)
-    await house.client.close()
+    assert await harness.client.infer(ref.triton_model, batch(3, 8)) == (3, 24)
+    await harness.client.close()
 
 
-async def test_requests_of_several_shapes_at_once_each_get_their_own_answer(house: House) -> None:
-    ref = house.publish("1")
-    house.show(ref)
-    await house.settle()
-    session = onnxruntime.InferenceSession(house.folder / "source-1" / MODEL_ONNX)
+async def test_requests_of_several_shapes_at_once_each_get_their_own_answer(
+    harness: TritonHarness,
+) -> None:
+    ref = harness.publish("1")
+    harness.show(ref)
+    await harness.settle()
+    session = onnxruntime.InferenceSession(harness.folder / "source-1" / MODEL_ONNX)
     shapes = [(1 + number % 3, 8 if number % 2 else 16) for number in range(30)]
-    async with grpc.aio.insecure_channel(house.process.grpc) as channel:
+    async with grpc.aio.insecure_channel(harness.process.grpc) as channel:
         stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
         calls = [
             stub.ModelInfer(infer_request(ref.triton_model, batch(*shape)), timeout=CALL_SECONDS)
@@ -260,13 +262,13 @@ async def test_requests_of_several_shapes_at_once_each_get_their_own_answer(hous
     assert statistics.execution_count < statistics.inference_count
 
 
-async def test_a_request_that_the_graph_refuses_fails_alone(house: House) -> None:
-    ref = house.publish("1")
-    house.show(ref)
-    await house.settle()
+async def test_a_request_that_the_graph_refuses_fails_alone(harness: TritonHarness) -> None:
+    ref = harness.publish("1")
+    harness.show(ref)
+    await harness.settle()
     bad = batch(1, 8)
     bad["input_ids"][0, 0] = VOCABULARY + 1000  # beyond the table
-    async with grpc.aio.insecure_channel(house.process.grpc) as channel:
+    async with grpc.aio.insecure_channel(harness.process.grpc) as channel:
         stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
         good = infer_request(ref.triton_model, batch(1, 8))
         calls = [
@@ -282,40 +284,44 @@ async def test_a_request_that_the_graph_refuses_fails_alone(house: House) -> Non
         assert answer(result).shape == (1, 2)
 
 
-async def test_a_broken_graph_is_the_versions_fault_and_disturbs_nothing(house: House) -> None:
-    stable, broken = house.publish("1"), house.publish("2", graph=b"no graph")
-    house.show(stable, broken)
-    report = await house.settle()
+async def test_a_broken_graph_is_the_versions_fault_and_disturbs_nothing(
+    harness: TritonHarness,
+) -> None:
+    stable, broken = harness.publish("1"), harness.publish("2", graph=b"no graph")
+    harness.show(stable, broken)
+    report = await harness.settle()
     assert report.ready
     assert [(item.ref, item.by_version) for item in report.failed] == [(broken, True)]
     assert "Protobuf" in report.failed[0].reason
 
 
-async def test_a_killed_triton_has_its_models_again_after_its_return(house: House) -> None:
-    first, second = house.publish("1"), house.publish("2")
-    house.show(first, second)
-    before = await house.settle()
-    house.process.kill9()
-    assert not (await house.settle()).ready
-    house.process.start()
-    after = await house.until_ready()
+async def test_a_killed_triton_has_its_models_again_after_its_return(
+    harness: TritonHarness,
+) -> None:
+    first, second = harness.publish("1"), harness.publish("2")
+    harness.show(first, second)
+    before = await harness.settle()
+    harness.process.kill9()
+    assert not (await harness.settle()).ready
+    harness.process.start()
+    after = await harness.until_ready()
     assert {model.ref for model in after.loaded} == {model.ref for model in before.loaded}
     names = {first.triton_model, second.triton_model}
-    assert (await house.client.held(names)).keys() == names
+    assert (await harness.client.held(names)).keys() == names
 
 
-async def test_what_nobody_names_leaves_triton_and_the_disk(house: House) -> None:
-    first, second = house.publish("1"), house.publish("2")
-    house.show(first, second)
-    await house.settle()
-    house.show(first)
-    await house.settle()
-    await house.settle()
+async def test_what_nobody_names_leaves_triton_and_the_disk(harness: TritonHarness) -> None:
+    first, second = harness.publish("1"), harness.publish("2")
+    harness.show(first, second)
+    await harness.settle()
+    harness.show(first)
+    await harness.settle()
+    await harness.settle()
     names = {first.triton_model, second.triton_model}
-    assert (await house.client.held(names)).keys() == {first.triton_model}
-    repository = house.process.server.model_repository
+    assert (await harness.client.held(names)).keys() == {first.triton_model}
+    repository = harness.process.server.model_repository
     assert not (repository / second.triton_model).exists()
-    assert not (house.folder / "local" / second.package).exists()
+    assert not (harness.folder / "local" / second.package).exists()
 
 
 async def test_tritons_refusals_are_told_apart(triton: TritonProcess, tmp_path: Path) -> None:
@@ -341,16 +347,16 @@ async def test_tritons_refusals_are_told_apart(triton: TritonProcess, tmp_path: 
 
 
 async def test_a_model_whose_process_was_killed_is_told_from_one_that_refuses(
-    house: House,
+    harness: TritonHarness,
 ) -> None:
-    ref = house.publish("1")
-    house.show(ref)
-    await house.settle()
-    for process in model_processes(house.process):
+    ref = harness.publish("1")
+    harness.show(ref)
+    await harness.settle()
+    for process in model_processes(harness.process):
         os.kill(process, signal.SIGKILL)
     for _ in range(2):  # nor does Triton start another by itself
         with pytest.raises(ModelProcessGoneError):
-            await house.client.infer(ref.triton_model, batch(1, 8))
+            await harness.client.infer(ref.triton_model, batch(1, 8))
 
 
 async def test_the_simulated_accelerator_answers_zeros_after_its_time(

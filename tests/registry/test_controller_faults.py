@@ -4,7 +4,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from controller_house import House
+from controller_harness import ControllerHarness
 from registry_fakes import MemoryEndpoints, ScriptedRollouts, endpoint
 
 from contracts.endpoint import EndpointSpec, EndpointStatus, ModelEndpoint, Phase
@@ -34,138 +34,138 @@ class RefusingEndpoints(MemoryEndpoints):
 async def test_an_auto_endpoint_that_is_refused_holds_up_no_other(
     tmp_path: Path, error: Exception
 ) -> None:
-    house = House(tmp_path, auto=True)
-    house.endpoints = refusing = RefusingEndpoints(error=error)
+    harness = ControllerHarness(tmp_path, auto=True)
+    harness.endpoints = refusing = RefusingEndpoints(error=error)
     refusing.refuses = {"a"}
-    house.start()
-    house.registry.register("a", "1")
-    house.registry.register("m", "1")
-    await house.watch.round()
-    await house.settle()
-    await house.settle()
-    assert [item.name for item in house.endpoints.list()] == ["m"]
-    assert house.launcher.requests[0].model == "m"
+    harness.start()
+    harness.registry.register("a", "1")
+    harness.registry.register("m", "1")
+    await harness.watch.round()
+    await harness.settle()
+    await harness.settle()
+    assert [item.name for item in harness.endpoints.list()] == ["m"]
+    assert harness.launcher.requests[0].model == "m"
     assert refusing.refused == 1
     refusing.refuses = set()
-    house.time += 30.0
-    await house.settle()
-    assert {item.name for item in house.endpoints.list()} == {"a", "m"}
-    await house.jobs.close()
+    harness.time += 30.0
+    await harness.settle()
+    assert {item.name for item in harness.endpoints.list()} == {"a", "m"}
+    await harness.jobs.close()
 
 
 async def test_an_endpoint_whose_file_broke_holds_up_no_other(tmp_path: Path) -> None:
-    house = House(tmp_path)
+    harness = ControllerHarness(tmp_path)
     broken = EndpointUnreadableError("e.json: not JSON")
-    house.endpoints = refusing = RefusingEndpoints(
+    harness.endpoints = refusing = RefusingEndpoints(
         endpoint(), endpoint(name="second"), error=broken
     )
     refusing.refuses = {"e"}
-    house.start()
-    house.registry.register("m", "1")
-    await house.settle()
-    assert house.endpoints.list()[1].status.candidate is not None
-    await house.jobs.close()
+    harness.start()
+    harness.registry.register("m", "1")
+    await harness.settle()
+    assert harness.endpoints.list()[1].status.candidate is not None
+    await harness.jobs.close()
 
 
 async def test_a_conflict_waits_for_the_next_tick(tmp_path: Path) -> None:
-    house = House(tmp_path)
-    house.registry.register("m", "1")
-    await house.watch.round()
-    house.endpoints.conflicts = 1
-    house.changed.clear()
-    await house.controller.step()
-    assert not house.changed.is_set()
-    await house.settle()
-    assert len(house.launcher.requests) == 1
-    await house.jobs.close()
+    harness = ControllerHarness(tmp_path)
+    harness.registry.register("m", "1")
+    await harness.watch.round()
+    harness.endpoints.conflicts = 1
+    harness.changed.clear()
+    await harness.controller.step()
+    assert not harness.changed.is_set()
+    await harness.settle()
+    assert len(harness.launcher.requests) == 1
+    await harness.jobs.close()
 
 
 @pytest.mark.parametrize("model", ["m", "n"])
 async def test_a_failed_conversion_is_noted_once_while_another_endpoint_can_not_be_written(
     tmp_path: Path, model: str
 ) -> None:
-    house = House(tmp_path)
+    harness = ControllerHarness(tmp_path)
     second = endpoint(name="second", spec=EndpointSpec(model=model))
-    house.endpoints = refusing = RefusingEndpoints(
+    harness.endpoints = refusing = RefusingEndpoints(
         endpoint(), second, error=EndpointConflictError("stale")
     )
-    house.start()
+    harness.start()
     refusing.refuses = {"second"}
-    house.registry.register("m", "1")
-    house.registry.register("n", "1")
-    await house.settle()
-    house.changed.clear()
-    await house.fail("no space left", by_version=False)
+    harness.registry.register("m", "1")
+    harness.registry.register("n", "1")
+    await harness.settle()
+    harness.changed.clear()
+    await harness.fail("no space left", by_version=False)
     for _ in range(3):
-        await house.controller.step()
-    (first, _) = house.endpoints.list()
+        await harness.controller.step()
+    (first, _) = harness.endpoints.list()
     assert first.status.candidate is not None
     assert first.status.candidate.phase is Phase.BLOCKED
     assert first.status.candidate.attempts == 1
-    await house.jobs.close()
+    await harness.jobs.close()
 
 
 async def test_a_conversion_that_fails_while_a_pass_is_on_is_noted_by_the_next(
     tmp_path: Path,
 ) -> None:
-    house = House(tmp_path)
-    house.registry.register("m", "1")
-    await house.settle()
-    house.changed.clear()
+    harness = ControllerHarness(tmp_path)
+    harness.registry.register("m", "1")
+    await harness.settle()
+    harness.changed.clear()
     loop = asyncio.get_running_loop()
 
     def fail_now(status: EndpointStatus) -> EndpointStatus:
-        house.rollouts.next_status = lambda status: status
-        failing = house.fail("no space left", by_version=False)
+        harness.rollouts.next_status = lambda status: status
+        failing = harness.fail("no space left", by_version=False)
         asyncio.run_coroutine_threadsafe(failing, loop).result(60)
         return status
 
-    house.rollouts.next_status = fail_now
-    await house.controller.step()
-    assert any(isinstance(word, Failed) for word in house.jobs.states.values())
-    status = await house.settle()
+    harness.rollouts.next_status = fail_now
+    await harness.controller.step()
+    assert any(isinstance(word, Failed) for word in harness.jobs.states.values())
+    status = await harness.settle()
     assert status.candidate is not None
     assert status.candidate.reason == "no space left"
-    assert len(house.launcher.requests) == 1
+    assert len(harness.launcher.requests) == 1
 
 
 async def test_a_stable_version_whose_package_is_gone_is_converted_anew(tmp_path: Path) -> None:
-    house = House(tmp_path)
-    ref = await house.serve("1")
-    house.store.delete(ref.package)
-    house.registry.register("m", "2")
-    await house.restart()
-    await house.settle()
-    assert [request.version for request in house.launcher.requests] == ["1"]
-    house.changed.clear()
-    assert await house.convert("1") == ref
-    await house.settle()
-    house.time += 2.0
-    status = await house.settle()
+    harness = ControllerHarness(tmp_path)
+    ref = await harness.serve("1")
+    harness.store.delete(ref.package)
+    harness.registry.register("m", "2")
+    await harness.restart()
+    await harness.settle()
+    assert [request.version for request in harness.launcher.requests] == ["1"]
+    harness.changed.clear()
+    assert await harness.convert("1") == ref
+    await harness.settle()
+    harness.time += 2.0
+    status = await harness.settle()
     assert status.stable == ref
-    assert house.launcher.requests[-1].version == "2"
-    assert house.launcher.requests[-1].stable is not None
-    await house.jobs.close()
+    assert harness.launcher.requests[-1].version == "2"
+    assert harness.launcher.requests[-1].stable is not None
+    await harness.jobs.close()
 
 
 async def test_a_stable_version_whose_package_is_gone_is_replaced_by_the_one_made_anew(
     tmp_path: Path,
 ) -> None:
-    house = House(tmp_path)
-    ref = await house.serve("1")
-    house.store.delete(ref.package)
-    await house.restart()
-    await house.settle()
-    house.changed.clear()
-    anew = house.publish("1", labels=("no", "surely"))
-    house.launcher.end(Published(ref=anew))
-    await house.settle_jobs()
-    status = await house.settle()
+    harness = ControllerHarness(tmp_path)
+    ref = await harness.serve("1")
+    harness.store.delete(ref.package)
+    await harness.restart()
+    await harness.settle()
+    harness.changed.clear()
+    anew = harness.publish("1", labels=("no", "surely"))
+    harness.launcher.end(Published(ref=anew))
+    await harness.settle_jobs()
+    status = await harness.settle()
     assert status.candidate is not None
     assert (status.candidate.phase, status.candidate.ref) == (Phase.LOADING, anew)
     assert status.stable == ref
-    assert len(house.launcher.requests) == 1
-    await house.jobs.close()
+    assert len(harness.launcher.requests) == 1
+    await harness.jobs.close()
 
 
 class BrokenRollouts(ScriptedRollouts):
@@ -178,46 +178,46 @@ class BrokenRollouts(ScriptedRollouts):
 
 
 async def test_a_pass_names_the_endpoints_that_nobody_looks_after(tmp_path: Path) -> None:
-    house = House(tmp_path)
-    house.endpoints = refusing = RefusingEndpoints(
+    harness = ControllerHarness(tmp_path)
+    harness.endpoints = refusing = RefusingEndpoints(
         *(endpoint(name=name) for name in ("broken", "fine", "refused")),
         error=OSError("request is too large"),
     )
-    house.rollouts = BrokenRollouts()
-    house.start()
-    house.registry.register("m", "1")
-    await house.watch.round()
+    harness.rollouts = BrokenRollouts()
+    harness.start()
+    harness.registry.register("m", "1")
+    await harness.watch.round()
     refusing.refuses = {"refused"}
     refusing.unreadable = frozenset({"unreadable"})
-    assert await house.controller.step() == {"broken", "refused", "unreadable"}
+    assert await harness.controller.step() == {"broken", "refused", "unreadable"}
     refusing.refuses, refusing.unreadable = set(), frozenset()
-    house.rollouts = ScriptedRollouts()
-    house.start()
-    assert await house.controller.step() == frozenset()
-    await house.jobs.close()
+    harness.rollouts = ScriptedRollouts()
+    harness.start()
+    assert await harness.controller.step() == frozenset()
+    await harness.jobs.close()
 
 
 async def test_a_conflict_leaves_nobody_without_care(tmp_path: Path) -> None:
-    house = House(tmp_path)
-    house.registry.register("m", "1")
-    await house.watch.round()
-    house.endpoints.conflicts = 1
-    assert await house.controller.step() == frozenset()
-    await house.jobs.close()
+    harness = ControllerHarness(tmp_path)
+    harness.registry.register("m", "1")
+    await harness.watch.round()
+    harness.endpoints.conflicts = 1
+    assert await harness.controller.step() == frozenset()
+    await harness.jobs.close()
 
 
 async def test_signs_of_life_are_given_only_while_passes_are_whole(tmp_path: Path) -> None:
-    house = House(tmp_path)
-    house.endpoints.broken = True
+    harness = ControllerHarness(tmp_path)
+    harness.endpoints.broken = True
     (tmp_path / "endpoints").mkdir()
     place, stop = FileBeats(tmp_path / "endpoints"), asyncio.Event()
     heart = Heart(place, every_seconds=0.001)
-    running = asyncio.create_task(house.controller.run(stop, heart))
+    running = asyncio.create_task(harness.controller.run(stop, heart))
     async with asyncio.timeout(60):
-        while house.endpoints.asked < 3:  # noqa: ASYNC110 - the loop's own ticks
+        while harness.endpoints.asked < 3:  # noqa: ASYNC110 - the loop's own ticks
             await asyncio.sleep(0.01)
         assert place.get() is None
-        house.endpoints.broken = False
+        harness.endpoints.broken = False
         while (sign := place.get()) is None or sign.count < 3:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
         stop.set()

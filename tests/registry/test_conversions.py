@@ -16,7 +16,7 @@ SPEC = EndpointSpec(model="m")
 VERSION = RegisteredVersion("m", "1", "created|source|run", {"a": "tag"})
 
 
-class House:
+class IndexHarness:
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "store"
         url = self.folder.as_uri()
@@ -31,8 +31,8 @@ class House:
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> House:
-    return House(tmp_path)
+def harness(tmp_path: Path) -> IndexHarness:
+    return IndexHarness(tmp_path)
 
 
 def key(spec: EndpointSpec = SPEC, version: RegisteredVersion = VERSION, **more: bool) -> str:
@@ -40,25 +40,25 @@ def key(spec: EndpointSpec = SPEC, version: RegisteredVersion = VERSION, **more:
     return options_digest(spec, version, threads=1, **allowed)
 
 
-def test_what_was_put_is_found_with_its_signature(house: House) -> None:
-    assert house.index.get("x") is None
-    put = house.index.put("x", house.ref)
-    assert house.index.get("x") == put
-    assert put.signature == signature(house.manifest)
-    assert put.ref == house.ref
-    assert house.store.packages() == [house.ref.package]
+def test_what_was_put_is_found_with_its_signature(harness: IndexHarness) -> None:
+    assert harness.index.get("x") is None
+    put = harness.index.put("x", harness.ref)
+    assert harness.index.get("x") == put
+    assert put.signature == signature(harness.manifest)
+    assert put.ref == harness.ref
+    assert harness.store.packages() == [harness.ref.package]
 
 
-def test_an_entry_whose_package_is_gone_counts_as_none(house: House) -> None:
-    house.index.put("x", house.ref)
-    house.store.delete(house.ref.package)
-    assert house.index.get("x") is None
+def test_an_entry_whose_package_is_gone_counts_as_none(harness: IndexHarness) -> None:
+    harness.index.put("x", harness.ref)
+    harness.store.delete(harness.ref.package)
+    assert harness.index.get("x") is None
 
 
-def test_a_damaged_entry_counts_as_none(house: House) -> None:
-    house.index.put("x", house.ref)
-    (house.folder / "index" / "x.json").write_text("{")
-    assert house.index.get("x") is None
+def test_a_damaged_entry_counts_as_none(harness: IndexHarness) -> None:
+    harness.index.put("x", harness.ref)
+    (harness.folder / "index" / "x.json").write_text("{")
+    assert harness.index.get("x") is None
 
 
 def test_the_key_is_the_same_for_what_does_not_change_the_outcome() -> None:

@@ -15,7 +15,7 @@ REQUEST = ConversionRequest(
 )
 
 
-class House:
+class JobsHarness:
     def __init__(self) -> None:
         self.launcher = ScriptedLauncher()
         self.changed = asyncio.Event()
@@ -31,57 +31,59 @@ class House:
 
 
 @pytest.fixture
-async def house() -> AsyncIterator[House]:
-    made = House()
+async def harness() -> AsyncIterator[JobsHarness]:
+    made = JobsHarness()
     yield made
     await made.jobs.close()
     assert made.launcher.running == 0
 
 
-async def test_no_more_run_at_a_time_than_allowed(house: House) -> None:
-    await house.start("one")
-    assert house.jobs.busy
-    await house.start("two")
-    assert len(house.launcher.requests) == 1
-    assert "two" not in house.jobs.states
+async def test_no_more_run_at_a_time_than_allowed(harness: JobsHarness) -> None:
+    await harness.start("one")
+    assert harness.jobs.busy
+    await harness.start("two")
+    assert len(harness.launcher.requests) == 1
+    assert "two" not in harness.jobs.states
 
 
-async def test_progress_and_the_last_word_are_kept_until_forgotten(house: House) -> None:
-    await house.start("one")
+async def test_progress_and_the_last_word_are_kept_until_forgotten(harness: JobsHarness) -> None:
+    await harness.start("one")
     words: list[Progress | Published | Failed] = [
         Progress(phase=Phase.VERIFYING, message="comparing"),
         Published(ref=ref()),
     ]
-    house.launcher.say(Progress(phase=Phase.VERIFYING, message="comparing"))
-    assert house.jobs.states["one"] == words[0]
-    house.jobs.forget("one")
-    assert house.jobs.states["one"] == words[0]
-    house.changed.clear()
-    house.launcher.end(Published(ref=ref()))
-    await house.news()
-    assert house.jobs.states["one"] == words[1]
-    assert not house.jobs.busy
-    house.jobs.forget("one")
-    assert house.jobs.states == {}
+    harness.launcher.say(Progress(phase=Phase.VERIFYING, message="comparing"))
+    assert harness.jobs.states["one"] == words[0]
+    harness.jobs.forget("one")
+    assert harness.jobs.states["one"] == words[0]
+    harness.changed.clear()
+    harness.launcher.end(Published(ref=ref()))
+    await harness.news()
+    assert harness.jobs.states["one"] == words[1]
+    assert not harness.jobs.busy
+    harness.jobs.forget("one")
+    assert harness.jobs.states == {}
 
 
-async def test_one_that_has_ended_is_not_started_again_before_it_is_forgotten(house: House) -> None:
-    await house.start("one")
-    house.launcher.end(Failed(reason="no", by_version=False))
-    await house.news()
-    await house.start("one")
-    assert len(house.launcher.requests) == 1
-    house.jobs.forget("one")
-    await house.start("one")
-    assert len(house.launcher.requests) == 2
+async def test_one_that_has_ended_is_not_started_again_before_it_is_forgotten(
+    harness: JobsHarness,
+) -> None:
+    await harness.start("one")
+    harness.launcher.end(Failed(reason="no", by_version=False))
+    await harness.news()
+    await harness.start("one")
+    assert len(harness.launcher.requests) == 1
+    harness.jobs.forget("one")
+    await harness.start("one")
+    assert len(harness.launcher.requests) == 2
 
 
-async def test_what_nobody_wants_is_ended(house: House) -> None:
-    await house.start("one")
-    house.jobs.keep_only({"two"})
-    await house.news()
-    assert house.launcher.cancelled == 1
-    assert house.jobs.states == {}
+async def test_what_nobody_wants_is_ended(harness: JobsHarness) -> None:
+    await harness.start("one")
+    harness.jobs.keep_only({"two"})
+    await harness.news()
+    assert harness.launcher.cancelled == 1
+    assert harness.jobs.states == {}
 
 
 async def test_a_launcher_that_breaks_is_a_fault_of_the_environment() -> None:

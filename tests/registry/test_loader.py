@@ -34,7 +34,7 @@ def status(*packages: ModelRef, stable: ModelRef | None = None) -> EndpointStatu
     return EndpointStatus(routes=routes, packages=packages, candidate=candidate)
 
 
-class House:
+class LoaderHarness:
     """A loader with everything around it in memory, and a clock that a test moves."""
 
     def __init__(self, folder: Path) -> None:
@@ -71,149 +71,157 @@ class House:
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> House:
-    return House(tmp_path)
+def harness(tmp_path: Path) -> LoaderHarness:
+    return LoaderHarness(tmp_path)
 
 
 def names(report: LoaderReport) -> list[str]:
     return [model.ref.version for model in report.loaded]
 
 
-async def test_a_named_package_is_placed_loaded_and_measured(house: House) -> None:
-    report = await house.serve(STABLE, stable=STABLE)
+async def test_a_named_package_is_placed_loaded_and_measured(harness: LoaderHarness) -> None:
+    report = await harness.serve(STABLE, stable=STABLE)
     assert report.ready
     assert names(report) == ["2"]
-    assert house.triton.models == {STABLE.triton_model}
+    assert harness.triton.models == {STABLE.triton_model}
     assert {cost.bucket for cost in report.loaded[0].costs} == {4, 8}
     assert all(cost.milliseconds > 0 for cost in report.loaded[0].costs)
 
 
-async def test_every_row_length_is_warm_before_the_model_is_reported(house: House) -> None:
-    await house.serve(STABLE, stable=STABLE)
-    assert {(1, 4), (1, 8)} <= {shape for _, shape in house.triton.shapes}
+async def test_every_row_length_is_warm_before_the_model_is_reported(
+    harness: LoaderHarness,
+) -> None:
+    await harness.serve(STABLE, stable=STABLE)
+    assert {(1, 4), (1, 8)} <= {shape for _, shape in harness.triton.shapes}
 
 
-async def test_stable_packages_are_loaded_first(house: House) -> None:
-    await house.serve(CANDIDATE, OLD, STABLE, stable=STABLE)
-    assert house.triton.loads()[0] == STABLE.triton_model
+async def test_stable_packages_are_loaded_first(harness: LoaderHarness) -> None:
+    await harness.serve(CANDIDATE, OLD, STABLE, stable=STABLE)
+    assert harness.triton.loads()[0] == STABLE.triton_model
 
 
-async def test_a_candidate_that_fails_leaves_the_triton_ready(house: House) -> None:
-    house.triton.refuses[CANDIDATE.triton_model] = TritonRefusedError("out of memory")
-    report = await house.serve(STABLE, CANDIDATE, stable=STABLE)
+async def test_a_candidate_that_fails_leaves_the_triton_ready(harness: LoaderHarness) -> None:
+    harness.triton.refuses[CANDIDATE.triton_model] = TritonRefusedError("out of memory")
+    report = await harness.serve(STABLE, CANDIDATE, stable=STABLE)
     assert report.ready
     assert [(item.ref, item.by_version) for item in report.failed] == [(CANDIDATE, True)]
-    house.time += 1e6
-    await house.settle()
-    assert house.triton.loads().count(CANDIDATE.triton_model) == 1
+    harness.time += 1e6
+    await harness.settle()
+    assert harness.triton.loads().count(CANDIDATE.triton_model) == 1
 
 
-async def test_a_model_that_loads_and_fails_its_warm_up_is_a_failure(house: House) -> None:
-    house.triton.fails[CANDIDATE.triton_model] = TritonRefusedError("engine: no such input")
-    report = await house.serve(STABLE, CANDIDATE, stable=STABLE)
+async def test_a_model_that_loads_and_fails_its_warm_up_is_a_failure(
+    harness: LoaderHarness,
+) -> None:
+    harness.triton.fails[CANDIDATE.triton_model] = TritonRefusedError("engine: no such input")
+    report = await harness.serve(STABLE, CANDIDATE, stable=STABLE)
     assert names(report) == ["2"]
     assert "no such input" in report.failed[0].reason
 
 
-async def test_a_fault_of_the_machine_is_tried_again(house: House) -> None:
-    house.triton.refuses[CANDIDATE.triton_model] = TritonRefusedError("No module named 'x'")
-    report = await house.serve(CANDIDATE)
+async def test_a_fault_of_the_machine_is_tried_again(harness: LoaderHarness) -> None:
+    harness.triton.refuses[CANDIDATE.triton_model] = TritonRefusedError("No module named 'x'")
+    report = await harness.serve(CANDIDATE)
     assert not report.failed[0].by_version
-    house.triton.refuses.clear()
-    house.time += 1.0
-    report = await house.settle()
+    harness.triton.refuses.clear()
+    harness.time += 1.0
+    report = await harness.settle()
     assert names(report) == ["3"]
     assert report.failed == ()
 
 
-async def test_a_store_that_is_away_is_waited_for(house: House) -> None:
-    house.packages.away = True
-    report = await house.serve(CANDIDATE)
+async def test_a_store_that_is_away_is_waited_for(harness: LoaderHarness) -> None:
+    harness.packages.away = True
+    report = await harness.serve(CANDIDATE)
     assert (report.failed[0].by_version, names(report)) == (False, [])
-    house.packages.away = False
-    house.time += 1.0
-    assert names(await house.settle()) == ["3"]
+    harness.packages.away = False
+    harness.time += 1.0
+    assert names(await harness.settle()) == ["3"]
 
 
-async def test_a_restarted_triton_gets_all_its_models_again(house: House) -> None:
-    before = await house.serve(STABLE, OLD, stable=STABLE)
-    house.triton.down = True
-    away = await house.settle()
+async def test_a_restarted_triton_gets_all_its_models_again(harness: LoaderHarness) -> None:
+    before = await harness.serve(STABLE, OLD, stable=STABLE)
+    harness.triton.down = True
+    away = await harness.settle()
     assert not away.ready
     assert away.loaded == ()
-    house.triton.restart()
-    after = await house.settle()
+    harness.triton.restart()
+    after = await harness.settle()
     assert after.ready
     assert sorted(names(after)) == sorted(names(before))
     assert after.loaded[0].costs == before.loaded[0].costs
 
 
-async def test_a_second_restart_under_a_candidate_fails_the_candidate(house: House) -> None:
-    await house.serve(STABLE, CANDIDATE, stable=STABLE)
-    house.triton.restart()
-    assert sorted(names(await house.settle())) == ["2", "3"]
-    house.triton.restart()
-    report = await house.settle()
+async def test_a_second_restart_under_a_candidate_fails_the_candidate(
+    harness: LoaderHarness,
+) -> None:
+    await harness.serve(STABLE, CANDIDATE, stable=STABLE)
+    harness.triton.restart()
+    assert sorted(names(await harness.settle())) == ["2", "3"]
+    harness.triton.restart()
+    report = await harness.settle()
     assert names(report) == ["2"]
     assert report.failed[0].by_version
 
 
-async def test_deaths_under_a_candidate_are_counted_across_a_killed_loader(house: House) -> None:
-    await house.serve(STABLE, CANDIDATE, stable=STABLE)
-    house.triton.restart()
-    await house.settle()
-    house.loader = house.new_loader()
-    house.triton.restart()
-    report = await house.settle()
+async def test_deaths_under_a_candidate_are_counted_across_a_killed_loader(
+    harness: LoaderHarness,
+) -> None:
+    await harness.serve(STABLE, CANDIDATE, stable=STABLE)
+    harness.triton.restart()
+    await harness.settle()
+    harness.loader = harness.new_loader()
+    harness.triton.restart()
+    report = await harness.settle()
     assert names(report) == ["2"]
     assert report.failed[0].by_version
-    house.loader = house.new_loader()
-    report = await house.settle()
+    harness.loader = harness.new_loader()
+    report = await harness.settle()
     assert names(report) == ["2"]
     assert report.failed[0].by_version
 
 
 async def test_a_candidate_is_not_blamed_on_a_triton_that_ends_as_often_without_it(
-    house: House,
+    harness: LoaderHarness,
 ) -> None:
     for _ in range(10):
-        await house.serve(STABLE, stable=STABLE)
-        house.time += 120.0
-        await house.settle()
-        house.triton.restart()
-    await house.serve(STABLE, CANDIDATE, stable=STABLE)
+        await harness.serve(STABLE, stable=STABLE)
+        harness.time += 120.0
+        await harness.settle()
+        harness.triton.restart()
+    await harness.serve(STABLE, CANDIDATE, stable=STABLE)
     for _ in range(2):
-        house.time += 30.0
-        await house.settle()
-        house.triton.restart()
-        report = await house.settle()
+        harness.time += 30.0
+        await harness.settle()
+        harness.triton.restart()
+        report = await harness.settle()
         assert sorted(names(report)) == ["2", "3"]
-    house.loader = house.new_loader()  # what was seen survives it
+    harness.loader = harness.new_loader()  # what was seen survives it
     for _ in range(8):
-        house.time += 1.0
-        house.triton.restart()
-        report = await house.settle()
+        harness.time += 1.0
+        harness.triton.restart()
+        report = await harness.settle()
     assert names(report) == ["2"]
     assert "while it held the version" in report.failed[0].reason
 
 
-async def test_a_triton_that_is_started_anew_in_order_blames_nobody(house: House) -> None:
-    await house.serve(STABLE, CANDIDATE, stable=STABLE)
+async def test_a_triton_that_is_started_anew_in_order_blames_nobody(harness: LoaderHarness) -> None:
+    await harness.serve(STABLE, CANDIDATE, stable=STABLE)
     for _ in range(3):
-        house.loader.leave()
-        house.loader = house.new_loader()
-        house.triton.restart()
-        report = await house.settle()
+        harness.loader.leave()
+        harness.loader = harness.new_loader()
+        harness.triton.restart()
+        report = await harness.settle()
     assert sorted(names(report)) == ["2", "3"]
     assert report.failed == ()
-    house.triton.restart()
-    assert sorted(names(await house.settle())) == ["2", "3"]
-    house.triton.restart()
-    assert (await house.settle()).failed[0].by_version
+    harness.triton.restart()
+    assert sorted(names(await harness.settle())) == ["2", "3"]
+    harness.triton.restart()
+    assert (await harness.settle()).failed[0].by_version
 
 
 async def test_a_version_in_its_bake_is_blamed_and_the_one_to_go_back_to_is_not(
-    house: House,
+    harness: LoaderHarness,
 ) -> None:
     baking = EndpointStatus(
         routes=(
@@ -225,424 +233,444 @@ async def test_a_version_in_its_bake_is_blamed_and_the_one_to_go_back_to_is_not(
             id="r", candidate=CANDIDATE, stable=STABLE, began=1.0, step_began=1.0, promoted_at=2.0
         ),
     )
-    house.endpoints.show(baking)
-    await house.settle()
+    harness.endpoints.show(baking)
+    await harness.settle()
     for _ in range(2):
-        house.triton.restart()
-        report = await house.settle()
+        harness.triton.restart()
+        report = await harness.settle()
     assert [item.ref for item in report.failed] == [CANDIDATE]
     assert names(report) == ["2"]
 
 
-async def test_a_candidate_that_kills_triton_twice_is_not_loaded_a_third_time(house: House) -> None:
-    house.triton.dies_on.add(CANDIDATE.triton_model)
+async def test_a_candidate_that_kills_triton_twice_is_not_loaded_a_third_time(
+    harness: LoaderHarness,
+) -> None:
+    harness.triton.dies_on.add(CANDIDATE.triton_model)
     for _ in range(6):
-        report = await house.serve(STABLE, CANDIDATE, stable=STABLE)
-        house.time += 100.0
-    assert house.triton.loads().count(CANDIDATE.triton_model) == 2
+        report = await harness.serve(STABLE, CANDIDATE, stable=STABLE)
+        harness.time += 100.0
+    assert harness.triton.loads().count(CANDIDATE.triton_model) == 2
     assert report.ready
     assert report.failed[0].by_version
 
 
-async def test_what_nobody_names_is_unloaded_after_ten_minutes_and_not_sooner(house: House) -> None:
-    await house.serve(STABLE, OLD, stable=STABLE)
-    await house.serve(STABLE, stable=STABLE)
-    house.time += 599.0
-    await house.settle()
-    assert OLD.triton_model in house.triton.models
-    house.time += 1.0
-    report = await house.settle()
-    assert house.triton.models == {STABLE.triton_model}
+async def test_what_nobody_names_is_unloaded_after_ten_minutes_and_not_sooner(
+    harness: LoaderHarness,
+) -> None:
+    await harness.serve(STABLE, OLD, stable=STABLE)
+    await harness.serve(STABLE, stable=STABLE)
+    harness.time += 599.0
+    await harness.settle()
+    assert OLD.triton_model in harness.triton.models
+    harness.time += 1.0
+    report = await harness.settle()
+    assert harness.triton.models == {STABLE.triton_model}
     assert names(report) == ["2"]
-    assert house.placement.removed == [OLD.triton_model]
-    assert house.packages.forgotten == [OLD]
+    assert harness.placement.removed == [OLD.triton_model]
+    assert harness.packages.forgotten == [OLD]
 
 
-async def test_what_is_named_again_stays(house: House) -> None:
-    await house.serve(STABLE, OLD, stable=STABLE)
-    await house.serve(STABLE, stable=STABLE)
-    house.time += 599.0
-    await house.serve(STABLE, OLD, stable=STABLE)
-    house.time += 599.0
-    await house.serve(STABLE, stable=STABLE)
-    assert OLD.triton_model in house.triton.models
+async def test_what_is_named_again_stays(harness: LoaderHarness) -> None:
+    await harness.serve(STABLE, OLD, stable=STABLE)
+    await harness.serve(STABLE, stable=STABLE)
+    harness.time += 599.0
+    await harness.serve(STABLE, OLD, stable=STABLE)
+    harness.time += 599.0
+    await harness.serve(STABLE, stable=STABLE)
+    assert OLD.triton_model in harness.triton.models
 
 
-async def test_the_time_to_unload_survives_a_restart_of_the_loader(house: House) -> None:
-    await house.serve(STABLE, OLD, stable=STABLE)
-    await house.serve(STABLE, stable=STABLE)
-    house.time += 600.0
-    house.loader = house.new_loader()
-    await house.settle()
-    assert house.triton.models == {STABLE.triton_model}
+async def test_the_time_to_unload_survives_a_restart_of_the_loader(harness: LoaderHarness) -> None:
+    await harness.serve(STABLE, OLD, stable=STABLE)
+    await harness.serve(STABLE, stable=STABLE)
+    harness.time += 600.0
+    harness.loader = harness.new_loader()
+    await harness.settle()
+    assert harness.triton.models == {STABLE.triton_model}
 
 
-async def test_models_of_others_are_never_unloaded(house: House) -> None:
-    house.triton.models.add("somebody-elses")
-    await house.serve(STABLE, stable=STABLE)
-    house.time += 1e6
-    await house.settle()
-    assert "somebody-elses" in house.triton.models
+async def test_models_of_others_are_never_unloaded(harness: LoaderHarness) -> None:
+    harness.triton.models.add("somebody-elses")
+    await harness.serve(STABLE, stable=STABLE)
+    harness.time += 1e6
+    await harness.settle()
+    assert "somebody-elses" in harness.triton.models
 
 
 @pytest.mark.parametrize("reported", [False, True])
 async def test_a_loader_without_the_ledger_unloads_what_was_wanted_when_it_came(
-    house: House, reported: bool
+    harness: LoaderHarness, reported: bool
 ) -> None:
-    await house.serve(STABLE, OLD, stable=STABLE)
-    house.options.ledger_file.unlink()
+    await harness.serve(STABLE, OLD, stable=STABLE)
+    harness.options.ledger_file.unlink()
     if not reported:
-        house.reports.stored.clear()
-    house.loader = house.new_loader()
-    await house.settle()
-    await house.serve(STABLE, stable=STABLE)
-    house.time += 600.0
-    await house.settle()
-    assert house.triton.models == {STABLE.triton_model}
-    assert house.triton.loads() == [STABLE.triton_model, OLD.triton_model]
+        harness.reports.stored.clear()
+    harness.loader = harness.new_loader()
+    await harness.settle()
+    await harness.serve(STABLE, stable=STABLE)
+    harness.time += 600.0
+    await harness.settle()
+    assert harness.triton.models == {STABLE.triton_model}
+    assert harness.triton.loads() == [STABLE.triton_model, OLD.triton_model]
 
 
 async def test_a_restarted_loader_neither_reloads_nor_measures_what_triton_holds(
-    house: House,
+    harness: LoaderHarness,
 ) -> None:
-    before = await house.serve(STABLE, stable=STABLE)
-    house.triton.calls.clear()
-    house.loader = house.new_loader()
-    house.reports.news.clear()
+    before = await harness.serve(STABLE, stable=STABLE)
+    harness.triton.calls.clear()
+    harness.loader = harness.new_loader()
+    harness.reports.news.clear()
     stop = asyncio.Event()
-    running = asyncio.create_task(house.loader.run(stop))
-    assert await asyncio.to_thread(house.reports.news.wait, 10)
+    running = asyncio.create_task(harness.loader.run(stop))
+    assert await asyncio.to_thread(harness.reports.news.wait, 10)
     stop.set()
     await running
-    assert house.reports.left == ["l"]
-    assert house.triton.loads() == []
-    assert house.reports.stored["l"].loaded == before.loaded
+    assert harness.reports.left == ["l"]
+    assert harness.triton.loads() == []
+    assert harness.reports.stored["l"].loaded == before.loaded
 
 
-async def test_endpoints_that_can_not_be_read_stay_as_they_were(house: House) -> None:
-    await house.serve(STABLE, stable=STABLE)
-    house.endpoints.broken = True
-    house.time += 1e6
-    assert names(await house.settle()) == ["2"]
-    assert STABLE.triton_model in house.triton.models
+async def test_endpoints_that_can_not_be_read_stay_as_they_were(harness: LoaderHarness) -> None:
+    await harness.serve(STABLE, stable=STABLE)
+    harness.endpoints.broken = True
+    harness.time += 1e6
+    assert names(await harness.settle()) == ["2"]
+    assert STABLE.triton_model in harness.triton.models
 
 
-async def test_nothing_is_unloaded_while_an_endpoint_can_not_be_read(house: House) -> None:
-    await house.serve(STABLE, OLD, stable=STABLE)
-    await house.serve(STABLE, stable=STABLE)
-    house.endpoints.unreadable = frozenset({"broken"})
-    house.time += 1e6
-    await house.settle()
-    assert OLD.triton_model in house.triton.models
+async def test_nothing_is_unloaded_while_an_endpoint_can_not_be_read(
+    harness: LoaderHarness,
+) -> None:
+    await harness.serve(STABLE, OLD, stable=STABLE)
+    await harness.serve(STABLE, stable=STABLE)
+    harness.endpoints.unreadable = frozenset({"broken"})
+    harness.time += 1e6
+    await harness.settle()
+    assert OLD.triton_model in harness.triton.models
 
 
-async def test_nothing_is_unloaded_before_endpoints_were_read_once(house: House) -> None:
-    await house.serve(STABLE, stable=STABLE)
-    house.endpoints.broken = True
-    house.loader = house.new_loader()
+async def test_nothing_is_unloaded_before_endpoints_were_read_once(harness: LoaderHarness) -> None:
+    await harness.serve(STABLE, stable=STABLE)
+    harness.endpoints.broken = True
+    harness.loader = harness.new_loader()
     for _ in range(2):
-        await house.settle()
-        house.time += 1e6
-    assert house.triton.models == {STABLE.triton_model}
-    house.endpoints.broken = False
-    assert names(await house.settle()) == ["2"]
-    assert house.triton.models == {STABLE.triton_model}
+        await harness.settle()
+        harness.time += 1e6
+    assert harness.triton.models == {STABLE.triton_model}
+    harness.endpoints.broken = False
+    assert names(await harness.settle()) == ["2"]
+    assert harness.triton.models == {STABLE.triton_model}
 
 
 @pytest.mark.parametrize("instead", ["nothing", "a file"])
 async def test_nothing_is_unloaded_while_the_endpoints_folder_is_away(
-    house: House, tmp_path: Path, instead: str
+    harness: LoaderHarness, tmp_path: Path, instead: str
 ) -> None:
     folder = tmp_path / "endpoints"
     store = FileEndpointStore(folder)
     store.put(endpoint(status(STABLE, OLD, stable=STABLE)))
     store.put(endpoint(status(CANDIDATE, stable=CANDIDATE), name="other"))
-    loader = house.new_loader(store)
+    loader = harness.new_loader(store)
     while await loader.step():
         pass
-    loaded = set(house.triton.models)
+    loaded = set(harness.triton.models)
     assert loaded == {item.triton_model for item in (STABLE, OLD, CANDIDATE)}
     folder.rename(tmp_path / "elsewhere")
     if instead == "a file":
         folder.write_text("what a broken mount may show")
     for _ in range(3):
         await loader.step()
-        house.time += 1e6
-    assert house.triton.models == loaded
+        harness.time += 1e6
+    assert harness.triton.models == loaded
     assert loader.unready() == ""
-    assert len(names(house.reports.stored["l"])) == 3
+    assert len(names(harness.reports.stored["l"])) == 3
 
 
-async def test_a_triton_without_the_native_backend_gets_the_python_one(house: House) -> None:
+async def test_a_triton_without_the_native_backend_gets_the_python_one(
+    harness: LoaderHarness,
+) -> None:
     class OnlyPython(FakeTriton):
         async def load(self, name: str, overrides: object) -> None:
-            if house.placement.placed[-1][1] != "python":
+            if harness.placement.placed[-1][1] != "python":
                 raise BackendMissingError("unable to find backend library")
             await super().load(name, {})
 
-    house.triton = OnlyPython()
-    house.loader = house.new_loader()
-    report = await house.serve(STABLE, OLD, stable=STABLE)
+    harness.triton = OnlyPython()
+    harness.loader = harness.new_loader()
+    report = await harness.serve(STABLE, OLD, stable=STABLE)
     assert sorted(names(report)) == ["1", "2"]
-    backends = [backend for _, backend in house.placement.placed]
+    backends = [backend for _, backend in harness.placement.placed]
     assert backends == ["onnxruntime", "python", "python"]
 
 
-async def test_a_triton_without_any_backend_is_a_fault_of_the_machine(house: House) -> None:
-    house.options = replace(house.options, backends=("onnxruntime",))
-    house.loader = house.new_loader()
-    house.triton.refuses[STABLE.triton_model] = BackendMissingError(
+async def test_a_triton_without_any_backend_is_a_fault_of_the_machine(
+    harness: LoaderHarness,
+) -> None:
+    harness.options = replace(harness.options, backends=("onnxruntime",))
+    harness.loader = harness.new_loader()
+    harness.triton.refuses[STABLE.triton_model] = BackendMissingError(
         "unable to find backend library"
     )
-    report = await house.serve(STABLE, stable=STABLE)
+    report = await harness.serve(STABLE, stable=STABLE)
     assert not report.ready
     assert not report.failed[0].by_version
 
 
-async def test_the_report_is_written_only_for_news_and_as_a_sign_of_life(house: House) -> None:
-    await house.serve(STABLE, stable=STABLE)
-    written = house.reports.written
-    await house.settle()
-    assert house.reports.written == written
-    house.time += 2.0
-    await house.settle()
-    assert house.reports.written == written + 1
+async def test_the_report_is_written_only_for_news_and_as_a_sign_of_life(
+    harness: LoaderHarness,
+) -> None:
+    await harness.serve(STABLE, stable=STABLE)
+    written = harness.reports.written
+    await harness.settle()
+    assert harness.reports.written == written
+    harness.time += 2.0
+    await harness.settle()
+    assert harness.reports.written == written + 1
 
 
 async def test_a_triton_is_ready_from_its_first_whole_set_of_stable_versions_on(
-    house: House,
+    harness: LoaderHarness,
 ) -> None:
-    assert house.loader.unready() == "Triton does not answer"
-    house.triton.refuses[STABLE.triton_model] = TritonRefusedError("Stub process is not healthy")
-    await house.serve(STABLE, stable=STABLE)
-    assert "not loaded yet" in house.loader.unready()
-    house.triton.refuses.clear()
-    house.time += 100.0
-    await house.settle()
-    assert house.loader.unready() == ""
-    assert house.loader.stable() == (STABLE,)
-    house.packages.away = True
-    await house.serve(STABLE, CANDIDATE, stable=CANDIDATE)
-    assert house.loader.unready() == ""
+    assert harness.loader.unready() == "Triton does not answer"
+    harness.triton.refuses[STABLE.triton_model] = TritonRefusedError("Stub process is not healthy")
+    await harness.serve(STABLE, stable=STABLE)
+    assert "not loaded yet" in harness.loader.unready()
+    harness.triton.refuses.clear()
+    harness.time += 100.0
+    await harness.settle()
+    assert harness.loader.unready() == ""
+    assert harness.loader.stable() == (STABLE,)
+    harness.packages.away = True
+    await harness.serve(STABLE, CANDIDATE, stable=CANDIDATE)
+    assert harness.loader.unready() == ""
 
 
 async def test_a_triton_that_lost_its_models_is_not_ready_before_it_has_them_again(
-    house: House,
+    harness: LoaderHarness,
 ) -> None:
-    await house.serve(STABLE, stable=STABLE)
-    house.packages.away = True
-    house.triton.restart()
-    await house.loader.step()
-    assert "not loaded yet" in house.loader.unready()
-    house.packages.away = False
-    house.time += 100.0
-    await house.settle()
-    assert house.loader.unready() == ""
+    await harness.serve(STABLE, stable=STABLE)
+    harness.packages.away = True
+    harness.triton.restart()
+    await harness.loader.step()
+    assert "not loaded yet" in harness.loader.unready()
+    harness.packages.away = False
+    harness.time += 100.0
+    await harness.settle()
+    assert harness.loader.unready() == ""
 
 
-async def test_a_loader_that_could_read_no_endpoints_yet_is_not_ready(house: House) -> None:
-    house.endpoints.broken = True
-    await house.loader.step()
-    assert house.loader.unready()
+async def test_a_loader_that_could_read_no_endpoints_yet_is_not_ready(
+    harness: LoaderHarness,
+) -> None:
+    harness.endpoints.broken = True
+    await harness.loader.step()
+    assert harness.loader.unready()
 
 
-async def serve_stable(house: House, *stable: ModelRef) -> LoaderReport:
+async def serve_stable(harness: LoaderHarness, *stable: ModelRef) -> LoaderReport:
     """An endpoint for each of these."""
     for item in stable:
-        if house.endpoints.get(item.model) is None:
-            house.endpoints.put(endpoint(status(item, stable=item), name=item.model))
-    return await house.settle()
+        if harness.endpoints.get(item.model) is None:
+            harness.endpoints.put(endpoint(status(item, stable=item), name=item.model))
+    return await harness.settle()
 
 
 FIRST, OTHER, THIRD = ref("1", "1", "x"), ref("1", "2", "y"), ref("1", "3", "z")
 
 
 async def test_a_stable_version_that_triton_refuses_keeps_a_new_triton_unready_for_a_minute(
-    house: House,
+    harness: LoaderHarness,
 ) -> None:
-    house.triton.refuses[OTHER.triton_model] = TritonRefusedError("no such operator")
-    await serve_stable(house, FIRST, OTHER, THIRD)
+    harness.triton.refuses[OTHER.triton_model] = TritonRefusedError("no such operator")
+    await serve_stable(harness, FIRST, OTHER, THIRD)
     for _ in range(6):
-        assert OTHER.triton_model in house.loader.unready()
-        assert "no such operator" in house.loader.unready()
-        assert not house.reports.stored["l"].ready
-        house.time += 10.0
-        report = await house.settle()
-    assert house.loader.unready() == ""
+        assert OTHER.triton_model in harness.loader.unready()
+        assert "no such operator" in harness.loader.unready()
+        assert not harness.reports.stored["l"].ready
+        harness.time += 10.0
+        report = await harness.settle()
+    assert harness.loader.unready() == ""
     assert report.ready
     assert {model.ref for model in report.loaded} == {FIRST, THIRD}
     assert [failure.ref for failure in report.failed] == [OTHER]
-    assert house.loader.stable() == (FIRST, THIRD)
+    assert harness.loader.stable() == (FIRST, THIRD)
 
 
-async def test_a_triton_that_can_load_no_stable_version_never_becomes_ready(house: House) -> None:
+async def test_a_triton_that_can_load_no_stable_version_never_becomes_ready(
+    harness: LoaderHarness,
+) -> None:
     for item in (FIRST, OTHER):
-        house.triton.refuses[item.triton_model] = TritonRefusedError("no such operator")
-    await serve_stable(house, FIRST, OTHER)
-    house.time += 1e6
-    assert not (await house.settle()).ready
-    assert FIRST.triton_model in house.loader.unready()
-    assert OTHER.triton_model in house.loader.unready()
+        harness.triton.refuses[item.triton_model] = TritonRefusedError("no such operator")
+    await serve_stable(harness, FIRST, OTHER)
+    harness.time += 1e6
+    assert not (await harness.settle()).ready
+    assert FIRST.triton_model in harness.loader.unready()
+    assert OTHER.triton_model in harness.loader.unready()
 
 
 async def test_a_store_that_is_away_is_waited_for_longer_than_a_version_that_is_refused(
-    house: House,
+    harness: LoaderHarness,
 ) -> None:
-    await serve_stable(house, FIRST)
-    house.packages.away = True
-    house.loader = house.new_loader()
-    await serve_stable(house, FIRST, OTHER)
-    house.time += 599.0
-    await house.settle()
-    assert house.loader.unready()
-    house.time += 1.0
-    await house.settle()
-    assert house.loader.unready() == ""
+    await serve_stable(harness, FIRST)
+    harness.packages.away = True
+    harness.loader = harness.new_loader()
+    await serve_stable(harness, FIRST, OTHER)
+    harness.time += 599.0
+    await harness.settle()
+    assert harness.loader.unready()
+    harness.time += 1.0
+    await harness.settle()
+    assert harness.loader.unready() == ""
 
 
-async def test_a_version_that_is_late_is_loaded_when_it_can_be(house: House) -> None:
-    house.triton.refuses[OTHER.triton_model] = TritonRefusedError("no such operator")
-    await serve_stable(house, FIRST, OTHER)
-    house.time += 60.0
-    await house.settle()
-    assert house.loader.unready() == ""
-    house.triton.refuses.clear()
-    house.time += 60.0
-    report = await house.settle()
-    assert (report.failed, house.loader.unready()) == ((), "")
+async def test_a_version_that_is_late_is_loaded_when_it_can_be(harness: LoaderHarness) -> None:
+    harness.triton.refuses[OTHER.triton_model] = TritonRefusedError("no such operator")
+    await serve_stable(harness, FIRST, OTHER)
+    harness.time += 60.0
+    await harness.settle()
+    assert harness.loader.unready() == ""
+    harness.triton.refuses.clear()
+    harness.time += 60.0
+    report = await harness.settle()
+    assert (report.failed, harness.loader.unready()) == ((), "")
     assert {model.ref for model in report.loaded} == {FIRST, OTHER}
 
 
-async def test_a_version_that_was_not_tried_yet_is_waited_for(house: House) -> None:
-    house.triton.refuses[OTHER.triton_model] = TritonRefusedError("no such operator")
-    await serve_stable(house, FIRST, OTHER, THIRD)
-    house.time += 60.0
-    await house.settle()
-    house.triton.restart()
-    await house.loader.step()
-    assert THIRD.triton_model in house.loader.unready()
-    assert OTHER.triton_model not in house.loader.unready()
-    await house.settle()
-    assert house.loader.unready() == ""
+async def test_a_version_that_was_not_tried_yet_is_waited_for(harness: LoaderHarness) -> None:
+    harness.triton.refuses[OTHER.triton_model] = TritonRefusedError("no such operator")
+    await serve_stable(harness, FIRST, OTHER, THIRD)
+    harness.time += 60.0
+    await harness.settle()
+    harness.triton.restart()
+    await harness.loader.step()
+    assert THIRD.triton_model in harness.loader.unready()
+    assert OTHER.triton_model not in harness.loader.unready()
+    await harness.settle()
+    assert harness.loader.unready() == ""
 
 
 # How many copies
 
 
-def asks(house: House, instances: int | None, name: str = "e") -> None:
+def asks(harness: LoaderHarness, instances: int | None, name: str = "e") -> None:
     """The endpoint's spec asks for so many copies from now on."""
-    stored = house.endpoints.get(name)
+    stored = harness.endpoints.get(name)
     assert stored is not None
     serving = stored.spec.serving.model_copy(update={"instances": instances})
     spec = stored.spec.model_copy(update={"serving": serving})
-    house.endpoints.put(stored.model_copy(update={"spec": spec}))
+    harness.endpoints.put(stored.model_copy(update={"spec": spec}))
 
 
 def instances(report: LoaderReport) -> dict[str, int]:
     return {model.ref.version: model.instances for model in report.loaded}
 
 
-async def test_other_copies_are_run_in_place_at_once_and_measured_anew(house: House) -> None:
-    asks(house, 1)
-    before = await house.serve(STABLE, CANDIDATE, stable=STABLE)
+async def test_other_copies_are_run_in_place_at_once_and_measured_anew(
+    harness: LoaderHarness,
+) -> None:
+    asks(harness, 1)
+    before = await harness.serve(STABLE, CANDIDATE, stable=STABLE)
     assert instances(before) == {"2": 1, "3": 1}
-    house.triton.calls.clear()
-    house.triton.shapes.clear()
-    asks(house, 2)
-    after = await house.settle()
+    harness.triton.calls.clear()
+    harness.triton.shapes.clear()
+    asks(harness, 2)
+    after = await harness.settle()
     assert instances(after) == {"2": 2, "3": 2}
-    assert house.triton.calls == [("load", STABLE.triton_model), ("load", CANDIDATE.triton_model)]
-    assert [name for name, *_ in house.placement.resized] == house.triton.loads()
-    assert {(name, rows) for name, (rows, _) in house.triton.shapes} == {
+    assert harness.triton.calls == [("load", STABLE.triton_model), ("load", CANDIDATE.triton_model)]
+    assert [name for name, *_ in harness.placement.resized] == harness.triton.loads()
+    assert {(name, rows) for name, (rows, _) in harness.triton.shapes} == {
         (ref.triton_model, rows) for ref in (STABLE, CANDIDATE) for rows in (1, 2, 4, 8)
     }
-    assert len(house.placement.placed) == 2
+    assert len(harness.placement.placed) == 2
     assert after.ready
 
 
-async def test_copies_that_stay_are_neither_loaded_nor_measured_again(house: House) -> None:
-    asks(house, 3)
-    await house.serve(STABLE, stable=STABLE)
-    house.triton.calls.clear()
-    house.triton.shapes.clear()
-    house.loader = house.new_loader()
-    report = await house.settle()
+async def test_copies_that_stay_are_neither_loaded_nor_measured_again(
+    harness: LoaderHarness,
+) -> None:
+    asks(harness, 3)
+    await harness.serve(STABLE, stable=STABLE)
+    harness.triton.calls.clear()
+    harness.triton.shapes.clear()
+    harness.loader = harness.new_loader()
+    report = await harness.settle()
     assert instances(report) == {"2": 3}
-    assert house.triton.loads() == []
-    assert house.triton.shapes == []
+    assert harness.triton.loads() == []
+    assert harness.triton.shapes == []
 
 
 async def test_copies_that_triton_refuses_leave_those_that_run_and_are_tried_again(
-    house: House,
+    harness: LoaderHarness,
 ) -> None:
-    asks(house, 2)
-    await house.serve(STABLE, stable=STABLE)
-    house.triton.most_copies = 2
-    asks(house, 5)
-    report = await house.settle()
+    asks(harness, 2)
+    await harness.serve(STABLE, stable=STABLE)
+    harness.triton.most_copies = 2
+    asks(harness, 5)
+    report = await harness.settle()
     assert instances(report) == {"2": 2}
     assert report.ready
     assert [(item.ref, item.by_version) for item in report.failed] == [(STABLE, False)]
     assert "2 copies in place of 5" in report.failed[0].reason
-    house.triton.most_copies = 8
-    house.time += 1.0
-    report = await house.settle()
+    harness.triton.most_copies = 8
+    harness.time += 1.0
+    report = await harness.settle()
     assert (instances(report), report.failed) == ({"2": 5}, ())
 
 
-async def test_copies_that_nobody_asks_for_any_more_are_no_failure(house: House) -> None:
-    asks(house, 2)
-    await house.serve(STABLE, stable=STABLE)
-    house.triton.most_copies = 2
-    asks(house, 5)
-    assert (await house.settle()).failed
-    asks(house, 2)
-    assert (await house.settle()).failed == ()
+async def test_copies_that_nobody_asks_for_any_more_are_no_failure(harness: LoaderHarness) -> None:
+    asks(harness, 2)
+    await harness.serve(STABLE, stable=STABLE)
+    harness.triton.most_copies = 2
+    asks(harness, 5)
+    assert (await harness.settle()).failed
+    asks(harness, 2)
+    assert (await harness.settle()).failed == ()
 
 
 async def test_a_package_of_two_endpoints_runs_as_many_copies_as_the_one_that_asks_for_more(
-    house: House,
+    harness: LoaderHarness,
 ) -> None:
-    house.endpoints.put(endpoint(status(STABLE, stable=STABLE), name="f"))
-    asks(house, 2)
-    asks(house, 4, name="f")
-    assert instances(await house.serve(STABLE, stable=STABLE)) == {"2": 4}
-    asks(house, None, name="f")
-    assert instances(await house.settle()) == {"2": 2}
+    harness.endpoints.put(endpoint(status(STABLE, stable=STABLE), name="f"))
+    asks(harness, 2)
+    asks(harness, 4, name="f")
+    assert instances(await harness.serve(STABLE, stable=STABLE)) == {"2": 4}
+    asks(harness, None, name="f")
+    assert instances(await harness.settle()) == {"2": 2}
 
 
 @pytest.mark.parametrize(("gpus", "running"), [(0, 4), (1, 1), (2, 2)])
 async def test_copies_that_nobody_names_suit_the_machine(
-    house: House, gpus: int, running: int
+    harness: LoaderHarness, gpus: int, running: int
 ) -> None:
-    house.triton.gpus = gpus
-    house.options = replace(house.options, auto_instances=4)
-    house.loader = house.new_loader()
-    report = await house.serve(STABLE, OLD, stable=STABLE)
+    harness.triton.gpus = gpus
+    harness.options = replace(harness.options, auto_instances=4)
+    harness.loader = harness.new_loader()
+    report = await harness.serve(STABLE, OLD, stable=STABLE)
     assert instances(report) == {"2": running, "1": running}
-    asks(house, 3)
-    assert instances(await house.settle()) == dict.fromkeys(("2", "1"), 3 * max(1, gpus))
+    asks(harness, 3)
+    assert instances(await harness.settle()) == dict.fromkeys(("2", "1"), 3 * max(1, gpus))
 
 
 async def test_a_restarted_triton_gets_as_many_copies_as_before_and_costs_stay(
-    house: House,
+    harness: LoaderHarness,
 ) -> None:
-    asks(house, 2)
-    before = await house.serve(STABLE, stable=STABLE)
-    house.triton.restart()
-    after = await house.settle()
+    asks(harness, 2)
+    before = await harness.serve(STABLE, stable=STABLE)
+    harness.triton.restart()
+    after = await harness.settle()
     assert after.loaded == before.loaded
-    assert house.triton.copies == {STABLE.triton_model: 2}
+    assert harness.triton.copies == {STABLE.triton_model: 2}
 
 
 async def test_a_triton_that_dies_while_copies_are_added_gets_them_after_its_return(
-    house: House,
+    harness: LoaderHarness,
 ) -> None:
-    asks(house, 1)
-    await house.serve(STABLE, stable=STABLE)
-    house.triton.dies_on.add(STABLE.triton_model)
-    asks(house, 2)
-    assert not (await house.settle()).ready
-    house.triton.dies_on.clear()
-    house.time += 1.0
-    assert instances(await house.settle()) == {"2": 2}
+    asks(harness, 1)
+    await harness.serve(STABLE, stable=STABLE)
+    harness.triton.dies_on.add(STABLE.triton_model)
+    asks(harness, 2)
+    assert not (await harness.settle()).ready
+    harness.triton.dies_on.clear()
+    harness.time += 1.0
+    assert instances(await harness.settle()) == {"2": 2}

@@ -14,8 +14,8 @@ from registry.jobs import ConversionJobs
 from registry.mlflow_source import Picture
 from registry.observed import Package
 from registry.observer import Conditions, Observer
-from registry.patience import Patience
 from registry.store import PackageMissingError, StoreUnavailableError
+from registry.store_guard import StoreTimeoutGuard
 
 CLASSIFIER = Signature(task=Task.TEXT_CLASSIFICATION, labels=("no", "yes"))
 STABLE = EndpointStatus(routes=(Route(arm=Arm.STABLE, ref=ref("1", "a"), weight=100),))
@@ -47,14 +47,14 @@ class FakeIndex(ConversionIndex):
         return Package(ref("1", "a"), CLASSIFIER)
 
 
-class House:
+class ObserverHarness:
     def __init__(self, *, seconds: float = 60.0) -> None:
         self.time = 1000.0
         self.index = FakeIndex()
         self.registry = FakeRegistry()
         self.registry.register("m", "1")
         self.jobs = ConversionJobs(ScriptedLauncher(), most=1, changed=asyncio.Event())
-        self.patience = Patience(lambda: self.time, seconds=seconds)
+        self.patience = StoreTimeoutGuard(lambda: self.time, seconds=seconds)
         self.observer = Observer(
             Conditions(),
             index=self.index,
@@ -72,41 +72,41 @@ class House:
 
 
 async def test_a_store_that_is_away_is_asked_once_for_all_endpoints_and_passes() -> None:
-    house = House()
-    house.index.error = StoreUnavailableError("connection refused")
+    harness = ObserverHarness()
+    harness.index.error = StoreUnavailableError("connection refused")
     for name in ("e", "second", "e"):
-        assert await house.look(name=name) == ("connection refused", 0)
-    assert house.index.asked == 1
-    house.time += 15.0
-    house.index.error = None
-    assert await house.look() == ("", 1)
+        assert await harness.look(name=name) == ("connection refused", 0)
+    assert harness.index.asked == 1
+    harness.time += 15.0
+    harness.index.error = None
+    assert await harness.look() == ("", 1)
 
 
 async def test_a_store_that_hangs_is_waited_for_by_no_pass_and_seen_when_it_answers() -> None:
-    house = House(seconds=0.0)
-    house.index.answers.clear()
+    harness = ObserverHarness(seconds=0.0)
+    harness.index.answers.clear()
     fresh = EndpointStatus()
     for name in ("e", "second"):
-        fault, packages = await house.look(fresh, name)
+        fault, packages = await harness.look(fresh, name)
         assert "has not answered" in fault
         assert packages == 0
-    house.index.answers.set()
-    await asyncio.gather(*house.patience.late.values())
-    assert await house.look(fresh) == ("", 1)
-    assert house.index.asked == 1
+    harness.index.answers.set()
+    await asyncio.gather(*harness.patience.late.values())
+    assert await harness.look(fresh) == ("", 1)
+    assert harness.index.asked == 1
 
 
 async def test_a_package_that_was_seen_is_gone_on_with_while_the_store_is_away() -> None:
-    house = House()
-    assert await house.look() == ("", 1)
-    house.time += 60.0
-    house.index.error = StoreUnavailableError("connection refused")
-    assert await house.look() == ("", 1)
+    harness = ObserverHarness()
+    assert await harness.look() == ("", 1)
+    harness.time += 60.0
+    harness.index.error = StoreUnavailableError("connection refused")
+    assert await harness.look() == ("", 1)
 
 
 async def test_a_stable_version_without_a_package_is_no_fault_of_the_store() -> None:
-    house = House()
-    house.index.error = PackageMissingError("no such package")
-    models = {model.name: model for model in await house.registry.models()}
-    seen, _ = await house.observer.look(endpoint(STABLE), Picture(models, {}), ())
+    harness = ObserverHarness()
+    harness.index.error = PackageMissingError("no such package")
+    models = {model.name: model for model in await harness.registry.models()}
+    seen, _ = await harness.observer.look(endpoint(STABLE), Picture(models, {}), ())
     assert (seen.stable_gone, seen.fault) == (True, "")

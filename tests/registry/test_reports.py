@@ -35,10 +35,10 @@ def test_a_folder_that_was_never_there_is_an_error_and_not_an_empty_one(tmp_path
     reports = FileReports(tmp_path / "reports")
     with pytest.raises(FileNotFoundError):
         reports.list()
-    assert reports.deaf
+    assert reports.disconnected
     (tmp_path / "reports").mkdir()
     assert reports.list() == ()
-    assert not reports.deaf
+    assert not reports.disconnected
 
 
 @pytest.mark.parametrize("instead", ["nothing", "a file"])
@@ -54,12 +54,12 @@ def test_a_folder_that_goes_away_keeps_all_reports_and_no_silence_counts(
     if instead == "a file":
         folder.write_text("what a broken mount may show")
     assert reports.list() == (report("a"), report("b"))
-    assert reports.deaf
+    assert reports.disconnected
     folder.unlink(missing_ok=True)
     (tmp_path / "elsewhere").rename(folder)
     (folder / "a.json").unlink()
     assert reports.list() == (report("b"),)
-    assert not reports.deaf
+    assert not reports.disconnected
 
 
 def test_a_report_that_breaks_keeps_what_it_said_last(tmp_path: Path) -> None:

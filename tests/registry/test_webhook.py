@@ -61,7 +61,7 @@ def test_a_listener_without_a_secret_is_refused() -> None:
         WebhookListener("", lambda: None)
 
 
-class House:
+class WebhookHarness:
     def __init__(self) -> None:
         self.woken = 0
         self.port = 0
@@ -80,8 +80,8 @@ class House:
 
 
 @pytest.fixture
-async def house() -> AsyncIterator[House]:
-    made = House()
+async def harness() -> AsyncIterator[WebhookHarness]:
+    made = WebhookHarness()
     listener = WebhookListener(SECRET, made.wake, now=lambda: NOW)
     async with await listener.serve(0) as server:
         made.port = server.sockets[0].getsockname()[1]
@@ -94,9 +94,9 @@ def raw(told: dict[str, str], body: bytes = BODY) -> bytes:
     return "\r\n".join(head).encode() + body
 
 
-async def test_a_valid_webhook_wakes(house: House) -> None:
-    assert await house.send(raw(headers())) == "HTTP/1.1 204 No Content"
-    assert house.woken == 1
+async def test_a_valid_webhook_wakes(harness: WebhookHarness) -> None:
+    assert await harness.send(raw(headers())) == "HTTP/1.1 204 No Content"
+    assert harness.woken == 1
 
 
 @pytest.mark.parametrize(
@@ -115,11 +115,11 @@ async def test_a_valid_webhook_wakes(house: House) -> None:
     ],
 )
 async def test_anything_else_is_refused_and_wakes_nobody(
-    house: House, sent: bytes, status: str
+    harness: WebhookHarness, sent: bytes, status: str
 ) -> None:
-    answer = await house.send(sent)
+    answer = await harness.send(sent)
     assert answer.split(" ")[1:2] == ([status] if status else [])
-    assert house.woken == 0
+    assert harness.woken == 0
 
 
 @pytest.mark.real

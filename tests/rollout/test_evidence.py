@@ -28,7 +28,7 @@ from contracts.rollout import (
     Verdict,
 )
 from contracts.statistics import EDGES, Statistic
-from contracts.windows import CALLER_GROUPS, Judged, OwnCounts, WindowAggregate
+from contracts.windows import CALLER_GROUPS, EvidenceCounts, OwnCounts, WindowAggregate
 from rollout.evidence import Beside, Evidence, Stage
 
 EVERYTHING = Checks(
@@ -40,12 +40,14 @@ LABELS = ("negative", "positive")
 SPEC = StatisticSpec("language", "category", values=["de", "en"])
 
 
-def arms(candidate: Judged, stable: Judged) -> tuple[Judged, Judged]:
+def arms(
+    candidate: EvidenceCounts, stable: EvidenceCounts
+) -> tuple[EvidenceCounts, EvidenceCounts]:
     return candidate, stable
 
 
 windows = st.builds(
-    Judged,
+    EvidenceCounts,
     requests=st.integers(0, 2000),
     errors=st.integers(0, 20),
     latency=st.dictionaries(
@@ -68,7 +70,7 @@ windows = st.builds(
 pairs_of_arms = st.lists(st.tuples(windows, windows), max_size=4)
 
 
-PAST = Judged(
+PAST = EvidenceCounts(
     requests=1000,
     errors=10,
     latency={64: {10: 950, 12: 50}},
@@ -81,7 +83,7 @@ def begun(
     stage: Stage = Stage.CANARY,
     *,
     labels: tuple[str, ...] = LABELS,
-    past: Judged = PAST,
+    past: EvidenceCounts = PAST,
 ) -> Evidence:
     evidence = Evidence.begin(checks, 0.05, labels, stage)
     for _ in range(20):
@@ -89,7 +91,7 @@ def begun(
     return evidence
 
 
-def after(evidence: Evidence, seen: Sequence[tuple[Judged, Judged]]) -> Evidence:
+def after(evidence: Evidence, seen: Sequence[tuple[EvidenceCounts, EvidenceCounts]]) -> Evidence:
     return reduce(lambda so_far, both: so_far.after(*both, 10.0), seen, evidence)
 
 
@@ -98,8 +100,8 @@ def of(evidence: Evidence, name: str) -> CheckResult:
 
 
 def beside(candidate: Sequence[OwnCounts], stable: Sequence[OwnCounts]) -> Beside:
-    one = cell(NEW, Arm.CANARY, 0, Judged(requests=1000))
-    other = cell(OLD, Arm.STABLE, 0, Judged(requests=1000))
+    one = cell(NEW, Arm.CANARY, 0, EvidenceCounts(requests=1000))
+    other = cell(OLD, Arm.STABLE, 0, EvidenceCounts(requests=1000))
     one.own, other.own = list(candidate), list(stable)
     return Beside(one, other)
 
@@ -122,15 +124,15 @@ def test_without_data_everything_is_unknown() -> None:
 def test_history_alone_leaves_everything_unknown() -> None:
     assert set(begun().verdicts.values()) == {Verdict.UNKNOWN}
     assert begun().history_windows == 20
-    assert begun().with_history(Judged()).history_windows == 20
+    assert begun().with_history(EvidenceCounts()).history_windows == 20
 
 
 @given(st.lists(windows, max_size=5), st.sampled_from(Stage), st.booleans())
 @settings(max_examples=15)
 def test_one_arm_alone_never_gets_a_verdict(
-    seen: list[Judged], stage: Stage, candidate_is_there: bool
+    seen: list[EvidenceCounts], stage: Stage, candidate_is_there: bool
 ) -> None:
-    nobody = Judged()
+    nobody = EvidenceCounts()
     both = [(one, nobody) if candidate_is_there else (nobody, one) for one in seen]
     evidence = after(begun(stage=stage), both)
     assert set(evidence.verdicts.values()) == {Verdict.UNKNOWN}
@@ -139,7 +141,7 @@ def test_one_arm_alone_never_gets_a_verdict(
 @given(pairs_of_arms, st.sampled_from(Stage))
 @settings(max_examples=15)
 def test_evidence_is_the_same_after_any_number_of_round_trips(
-    seen: list[tuple[Judged, Judged]], stage: Stage
+    seen: list[tuple[EvidenceCounts, EvidenceCounts]], stage: Stage
 ) -> None:
     kept = told = begun(stage=stage).with_history(answered(900, 900))
     for one, other in seen:
@@ -152,7 +154,9 @@ def test_evidence_is_the_same_after_any_number_of_round_trips(
 @pytest.mark.slow
 @given(pairs_of_arms)
 @settings(max_examples=15)
-def test_the_short_verdicts_are_those_of_the_results(seen: list[tuple[Judged, Judged]]) -> None:
+def test_the_short_verdicts_are_those_of_the_results(
+    seen: list[tuple[EvidenceCounts, EvidenceCounts]],
+) -> None:
     evidence = after(begun(stage=Stage.SHADOW), seen)
     assert evidence.verdicts == {result.name: result.verdict for result in evidence.results()}
 
@@ -221,8 +225,8 @@ def test_each_gating_check_spends_an_equal_part_of_the_error() -> None:
 
 
 def test_latency_is_reported_in_shadow_and_not_judged() -> None:
-    quick = Judged(requests=1000, latency={64: {10: 950, 12: 50}})
-    slow = Judged(requests=1000, latency={64: {200: 1000}})
+    quick = EvidenceCounts(requests=1000, latency={64: {10: 950, 12: 50}})
+    slow = EvidenceCounts(requests=1000, latency={64: {200: 1000}})
     shadow = after(begun(stage=Stage.SHADOW, past=quick), [(slow, quick)] * 5)
     result = of(shadow, "latency")
     assert (result.verdict, result.required) == (Verdict.UNKNOWN, False)
@@ -242,18 +246,18 @@ def test_quality_is_not_waited_for_in_shadow() -> None:
 
 
 def test_agreement_keeps_its_verdict_after_shadow_and_is_not_waited_for_then() -> None:
-    pairs = Judged(requests=400, pairs=400, pairs_equal=399)
-    shadow = after(begun(stage=Stage.SHADOW), [(pairs, Judged(requests=400))] * 3)
+    pairs = EvidenceCounts(requests=400, pairs=400, pairs_equal=399)
+    shadow = after(begun(stage=Stage.SHADOW), [(pairs, EvidenceCounts(requests=400))] * 3)
     assert of(shadow, "agreement").verdict is Verdict.PASS
     assert of(shadow, "agreement").required
-    bad = Judged(requests=400, pairs=400, pairs_equal=0)
-    canary = after(shadow.next_stage(Stage.CANARY), [(bad, Judged(requests=400))] * 3)
+    bad = EvidenceCounts(requests=400, pairs=400, pairs_equal=0)
+    canary = after(shadow.next_stage(Stage.CANARY), [(bad, EvidenceCounts(requests=400))] * 3)
     assert of(canary, "agreement").verdict is Verdict.PASS
     assert not of(canary, "agreement").required
 
 
 def test_a_label_that_stable_never_gave_fails_class_shares() -> None:
-    odd = Judged(requests=400, labels={"positive": 160, "negative": 160, "odd": 80})
+    odd = EvidenceCounts(requests=400, labels={"positive": 160, "negative": 160, "odd": 80})
     result = of(after(begun(), [(odd, answered(4000, 4000))]), "classShare")
     assert result.verdict is Verdict.FAIL
     assert result.reason.startswith("other labels 80 of 400 (20.0 %) against 0 of 8,000 (0.0 %)")
@@ -262,9 +266,9 @@ def test_a_label_that_stable_never_gave_fails_class_shares() -> None:
 def test_of_three_classes_one_that_gets_rarer_is_told_as_rarer() -> None:
     # What "a" loses is spread so thin over eight others that none of them grows by two points.
     labels = {"a": 2000} | {f"x{number}": 1000 for number in range(8)}
-    stable = Judged(requests=10000, labels=labels)
+    stable = EvidenceCounts(requests=10000, labels=labels)
     fewer = {"a": 240} | {f"x{number}": 345 for number in range(8)}
-    candidate = Judged(requests=3000, labels=fewer)
+    candidate = EvidenceCounts(requests=3000, labels=fewer)
     evidence = begun(only(class_share=ClassShareCheck()), labels=tuple(labels)[:9], past=stable)
     result = of(after(evidence, [(candidate, stable)] * 2), "classShare")
     assert result.verdict is Verdict.FAIL
@@ -280,19 +284,19 @@ def test_labels_are_learnt_from_stable_where_nobody_told_them() -> None:
 
 
 def test_evidence_before_the_labels_are_known_is_kept() -> None:
-    failing = (Judged(requests=400, errors=60), Judged(requests=8000, errors=80))
-    evidence = after(begun(labels=(), past=Judged(requests=1000, errors=10)), [failing])
+    failing = (EvidenceCounts(requests=400, errors=60), EvidenceCounts(requests=8000, errors=80))
+    evidence = after(begun(labels=(), past=EvidenceCounts(requests=1000, errors=10)), [failing])
     assert evidence.rates.rows.labels == ()
     later = after(evidence, [(answered(400, 400), answered(4000, 4000))])
     assert later.verdicts["errorRate"] is Verdict.FAIL
-    assert later.rates.worse.log_a.shape[0] == len(later.rates.rows.tests)
+    assert later.rates.harm.log_a.shape[0] == len(later.rates.rows.tests)
 
 
-def of_callers(difference: float) -> Judged:
+def of_callers(difference: float) -> EvidenceCounts:
     """Half the groups of callers get positive answers so much more often, half so much less."""
     more, less = round(100 * (0.5 + difference)), round(100 * (0.5 - difference))
     positive = {at: more if at % 2 else less for at in range(CALLER_GROUPS)}
-    return Judged(
+    return EvidenceCounts(
         requests=100 * CALLER_GROUPS,
         labels={"negative": 50 * CALLER_GROUPS, "positive": 50 * CALLER_GROUPS},
         group_requests=dict.fromkeys(range(CALLER_GROUPS), 100),
@@ -312,7 +316,7 @@ def test_arms_may_differ_as_callers_do_and_a_version_that_is_worse_than_that_fai
         (0.0, 0.58, Verdict.FAIL),
     ):
         stable = of_callers(difference)
-        canary = Judged(
+        canary = EvidenceCounts(
             requests=1000,
             labels={"negative": round(1000 * (1 - share)), "positive": round(1000 * share)},
         )
@@ -329,7 +333,7 @@ def test_class_shares_that_callers_blur_need_not_pass_again_if_they_did_in_shado
     assert of(shadow, "classShare").verdict is Verdict.PASS
     canary = shadow.next_stage(Stage.CANARY)
     assert of(canary.among(0.05), "classShare").required  # where it answered nobody
-    few = Judged(requests=100, labels={"negative": 45, "positive": 55})
+    few = EvidenceCounts(requests=100, labels={"negative": 45, "positive": 55})
     canary = after(canary.among(0.05), [(few, same[1])])
     result = of(canary, "classShare")
     assert (result.verdict, result.required) == (Verdict.UNKNOWN, False)
@@ -354,7 +358,9 @@ def test_answers_may_be_as_far_apart_as_callers_are_and_not_further() -> None:
         (950, stable, Verdict.FAIL),
         (680, of_callers(0.0), Verdict.FAIL),
     ):
-        canary = Judged(requests=1000, labels={"negative": 1000 - positive, "positive": positive})
+        canary = EvidenceCounts(
+            requests=1000, labels={"negative": 1000 - positive, "positive": positive}
+        )
         evidence = begun(checks, past=named).among(0.05)
         result = of(after(evidence, [(canary, named)] * 20), "outputShift")
         assert result.verdict is expected
@@ -365,7 +371,7 @@ def test_answers_that_callers_blur_need_not_pass_again_if_they_did_in_shadow() -
     shadow = after(begun(checks, Stage.SHADOW, past=same[0]), [same] * 3)
     canary = shadow.next_stage(Stage.CANARY).among(0.05)
     assert of(canary, "outputShift").required  # where it answered nobody
-    few = Judged(requests=100, labels={"negative": 40, "positive": 60})
+    few = EvidenceCounts(requests=100, labels={"negative": 40, "positive": 60})
     result = of(after(canary, [(few, same[1])]), "outputShift")
     assert (result.verdict, result.required) == (Verdict.UNKNOWN, False)
     unseen = begun(checks, Stage.SHADOW, past=same[0]).next_stage(Stage.CANARY).among(0.05)
@@ -373,13 +379,13 @@ def test_answers_that_callers_blur_need_not_pass_again_if_they_did_in_shadow() -
 
 
 def test_vectors_are_compared_by_their_norms_and_class_shares_hold_nothing_up() -> None:
-    same = Judged(requests=2000, norms={12: 2000})
+    same = EvidenceCounts(requests=2000, norms={12: 2000})
     evidence = begun(Checks(), labels=(), past=same)
     passed = after(evidence, [(same, same)] * 3)
     assert of(passed, "outputShift").verdict is Verdict.PASS
     assert "norms" in of(passed, "outputShift").reason
     assert not of(passed, "classShare").required
-    shrunk = Judged(requests=2000, norms={9: 2000})
+    shrunk = EvidenceCounts(requests=2000, norms={9: 2000})
     assert after(evidence, [(shrunk, same)]).verdicts["outputShift"] is Verdict.FAIL
 
 
@@ -409,7 +415,7 @@ def test_what_is_needed_shrinks_to_nothing() -> None:
     needs = []
     while evidence.verdicts["errorRate"] is Verdict.UNKNOWN:
         evidence = evidence.after(
-            Judged(requests=100, errors=1), Judged(requests=2000, errors=20), 10.0
+            EvidenceCounts(requests=100, errors=1), EvidenceCounts(requests=2000, errors=20), 10.0
         )
         needs.append(of(evidence, "errorRate").needs)
     assert needs[-1] is None
@@ -426,11 +432,11 @@ def own(german: int, english: int, *, unfit: int = 0) -> OwnCounts:
 
 def test_users_own_statistics_are_compared_where_both_arms_have_one_declaration() -> None:
     evidence = begun(only(statistics=[StatisticCheck(name="language")]))
-    past = cell(OLD, Arm.STABLE, 0, Judged(requests=1000))
+    past = cell(OLD, Arm.STABLE, 0, EvidenceCounts(requests=1000))
     past.own = [own(500, 500)]
     for _ in range(20):
         evidence = evidence.with_history(past.judged, past)
-    both = (Judged(requests=1000), Judged(requests=1000))
+    both = (EvidenceCounts(requests=1000), EvidenceCounts(requests=1000))
     same = evidence
     for _ in range(3):
         same = same.after(*both, 10.0, beside([own(500, 500)], [own(500, 500)]))
@@ -458,7 +464,7 @@ def profile(center: int) -> ReferenceProfile:
 
 
 def counted(center: int, arm: Arm) -> WindowAggregate:
-    made = cell(NEW, arm, 0, Judged(requests=1000))
+    made = cell(NEW, arm, 0, EvidenceCounts(requests=1000))
     made.texts = 1000
     made.histograms = {"tokens": spread(center)}
     return made
@@ -474,8 +480,8 @@ def test_drift_counts_only_as_far_as_stable_does_not_drift_as_much(
     evidence = begun(only(drift=DriftCheck(gate=True)))
     for _ in range(40):
         evidence = evidence.after(
-            Judged(requests=1000),
-            Judged(requests=1000),
+            EvidenceCounts(requests=1000),
+            EvidenceCounts(requests=1000),
             10.0,
             Beside(
                 counted(candidate, Arm.CANARY), counted(stable, Arm.STABLE), profile(8), profile(8)
@@ -491,14 +497,16 @@ def test_drift_without_a_profile_is_unknown() -> None:
     evidence = begun(only(drift=DriftCheck(gate=True)))
     seen = Beside(counted(11, Arm.CANARY), counted(8, Arm.STABLE), None, profile(8))
     for _ in range(5):
-        evidence = evidence.after(Judged(requests=10), Judged(requests=10), 10.0, seen)
+        evidence = evidence.after(
+            EvidenceCounts(requests=10), EvidenceCounts(requests=10), 10.0, seen
+        )
     assert of(evidence, "drift").verdict is Verdict.UNKNOWN
     assert "reference profiles" in of(evidence, "drift").reason
 
 
 def test_latency_has_its_own_words_where_no_edge_is_known() -> None:
-    few = Judged(requests=10, latency={64: {10: 10}})
-    evidence = begun(only(latency=LatencyCheck()), past=Judged(requests=10))
+    few = EvidenceCounts(requests=10, latency={64: {10: 10}})
+    evidence = begun(only(latency=LatencyCheck()), past=EvidenceCounts(requests=10))
     result = of(after(evidence, [(few, few)]), "latency")
     assert result.reason.startswith("slower than stable's 95th percentile none against none")
     assert result.needs is None

@@ -21,23 +21,27 @@ from contracts.rollout import (
     QualityCheck,
     Verdict,
 )
-from contracts.windows import Judged
+from contracts.windows import EvidenceCounts
 from rollout.evidence import Evidence, Stage
 
 EQUAL = Line(absolute=0, relative=1)
 
 
 def begun(
-    checks: Checks, stable: Judged, *, labels: tuple[str, ...] = (), stage: Stage = Stage.CANARY
+    checks: Checks,
+    stable: EvidenceCounts,
+    *,
+    labels: tuple[str, ...] = (),
+    stage: Stage = Stage.CANARY,
 ) -> Evidence:
-    """After 20 windows of stable, each the same: without any clumps, so that rho is 0."""
+    """After 20 windows of stable, each the same: without any correlation, so that rho is 0."""
     evidence = Evidence.begin(checks, 0.05, labels, stage)
     for _ in range(20):
         evidence = evidence.with_history(stable)
     return evidence
 
 
-def seen(evidence: Evidence, candidate: Judged, stable: Judged) -> CheckResult:
+def seen(evidence: Evidence, candidate: EvidenceCounts, stable: EvidenceCounts) -> CheckResult:
     return evidence.after(candidate, stable, 10.0).results()[0]
 
 
@@ -61,8 +65,10 @@ def evidence_of_worse(e_c: int, n_c: int, e_s: int, n_s: int, theta_s: float) ->
 def test_errors_of_10_percent_against_1_percent_fail() -> None:
     checks = only(error_rate=ErrorRateCheck(fail=EQUAL))
     # Stable's past is 1 %, worth 500 requests: (5 + 0.5) / (500 + 1).
-    evidence = begun(checks, Judged(requests=1000, errors=10))
-    result = seen(evidence, Judged(requests=400, errors=40), Judged(requests=7600, errors=76))
+    evidence = begun(checks, EvidenceCounts(requests=1000, errors=10))
+    result = seen(
+        evidence, EvidenceCounts(requests=400, errors=40), EvidenceCounts(requests=7600, errors=76)
+    )
     found = evidence_of_worse(40, 400, 76, 7600, 5.5 / 501)
     assert result.verdict is Verdict.FAIL
     assert result.figures["evidence_to_fail"] == pytest.approx(found, rel=1e-9)
@@ -74,8 +80,10 @@ def test_errors_of_10_percent_against_1_percent_fail() -> None:
 
 def test_errors_of_2_percent_in_400_requests_are_not_evidence_yet() -> None:
     checks = only(error_rate=ErrorRateCheck(fail=EQUAL))
-    evidence = begun(checks, Judged(requests=1000, errors=10))
-    result = seen(evidence, Judged(requests=400, errors=8), Judged(requests=7600, errors=76))
+    evidence = begun(checks, EvidenceCounts(requests=1000, errors=10))
+    result = seen(
+        evidence, EvidenceCounts(requests=400, errors=8), EvidenceCounts(requests=7600, errors=76)
+    )
     found = evidence_of_worse(8, 400, 76, 7600, 5.5 / 501)
     assert result.figures["evidence_to_fail"] == pytest.approx(found, rel=1e-9)
     assert found < 20
@@ -83,8 +91,10 @@ def test_errors_of_2_percent_in_400_requests_are_not_evidence_yet() -> None:
 
 
 def test_a_sentence_tells_the_tolerance_and_what_is_still_needed() -> None:
-    evidence = begun(Checks(drift=None), Judged(requests=1000, errors=10))
-    result = seen(evidence, Judged(requests=400, errors=4), Judged(requests=7600, errors=76))
+    evidence = begun(Checks(drift=None), EvidenceCounts(requests=1000, errors=10))
+    result = seen(
+        evidence, EvidenceCounts(requests=400, errors=4), EvidenceCounts(requests=7600, errors=76)
+    )
     assert result.figures["needed_to_fail"] == pytest.approx(80)  # of four checks
     assert result.needs is not None
     assert result.reason == (
@@ -95,8 +105,8 @@ def test_a_sentence_tells_the_tolerance_and_what_is_still_needed() -> None:
 
 def test_where_one_request_in_four_has_feedback_four_times_as_many_are_needed() -> None:
     checks = only(quality=QualityCheck())
-    told = Judged(requests=400, feedback=400, feedback_wrong=80)
-    seldom = Judged(requests=1600, feedback=400, feedback_wrong=80)
+    told = EvidenceCounts(requests=400, feedback=400, feedback_wrong=80)
+    seldom = EvidenceCounts(requests=1600, feedback=400, feedback_wrong=80)
     needs = [seen(begun(checks, each), each, each).needs for each in (told, seldom)]
     assert needs[0] is not None
     assert needs[1] == pytest.approx(4 * needs[0], abs=4)
@@ -120,8 +130,10 @@ def evidence_of_not_worse(
 
 def test_an_equal_share_of_errors_passes_with_enough_requests() -> None:
     checks = only(error_rate=ErrorRateCheck(**{"pass": Line(absolute=0, relative=2)}))
-    evidence = begun(checks, Judged(requests=1000, errors=100))
-    result = seen(evidence, Judged(requests=100, errors=10), Judged(requests=900, errors=90))
+    evidence = begun(checks, EvidenceCounts(requests=1000, errors=100))
+    result = seen(
+        evidence, EvidenceCounts(requests=100, errors=10), EvidenceCounts(requests=900, errors=90)
+    )
     # Both arms' rate before this window: (50 + 0.5) / (500 + 1).
     found = evidence_of_not_worse(10, 100, 90, 900, theta=50.5 / 501, s=2)
     assert result.figures["evidence_to_pass"] == pytest.approx(found, rel=1e-9)
@@ -135,11 +147,14 @@ def test_an_equal_share_of_errors_passes_with_enough_requests() -> None:
 
 def test_99_requests_never_pass() -> None:
     generous = only(error_rate=ErrorRateCheck(**{"pass": Line(absolute=0.5, relative=1)}))
-    evidence = begun(generous, Judged(requests=1000, errors=0))
-    result = seen(evidence, Judged(requests=99), Judged(requests=900))
+    evidence = begun(generous, EvidenceCounts(requests=1000, errors=0))
+    result = seen(evidence, EvidenceCounts(requests=99), EvidenceCounts(requests=900))
     assert result.figures["evidence_to_pass"] > 20
     assert result.verdict is Verdict.UNKNOWN
-    assert seen(evidence, Judged(requests=100), Judged(requests=900)).verdict is Verdict.PASS
+    assert (
+        seen(evidence, EvidenceCounts(requests=100), EvidenceCounts(requests=900)).verdict
+        is Verdict.PASS
+    )
 
 
 def test_slow_is_strictly_above_the_bucket_that_holds_stables_95th_percentile() -> None:
@@ -159,9 +174,9 @@ def test_slow_is_strictly_above_the_bucket_that_holds_stables_95th_percentile() 
 
 def test_a_mix_of_longer_texts_is_not_slowness() -> None:
     checks = only(latency=LatencyCheck(fail=EQUAL))
-    both = Judged(requests=2000, latency={16: {10: 950, 12: 50}, 256: {80: 950, 82: 50}})
+    both = EvidenceCounts(requests=2000, latency={16: {10: 950, 12: 50}, 256: {80: 950, 82: 50}})
     evidence = begun(checks, both)
-    longer = Judged(requests=400, latency={256: {80: 380, 82: 20}})
+    longer = EvidenceCounts(requests=400, latency={256: {80: 380, 82: 20}})
     result = seen(evidence, longer, both)
     assert (result.figures["candidate_events"], result.figures["candidate_requests"]) == (20, 400)
     assert result.figures["evidence_to_fail"] < 1
@@ -169,8 +184,8 @@ def test_a_mix_of_longer_texts_is_not_slowness() -> None:
 
 def test_the_evidence_of_length_buckets_multiplies() -> None:
     checks = only(latency=LatencyCheck(fail=EQUAL))
-    past = Judged(requests=2000, latency={16: {10: 950, 12: 50}, 256: {80: 950, 82: 50}})
-    candidate = Judged(requests=80, latency={16: {10: 30, 12: 10}, 256: {80: 30, 82: 10}})
+    past = EvidenceCounts(requests=2000, latency={16: {10: 950, 12: 50}, 256: {80: 950, 82: 50}})
+    candidate = EvidenceCounts(requests=80, latency={16: {10: 30, 12: 10}, 256: {80: 30, 82: 10}})
     result = seen(begun(checks, past), candidate, past)
     theta_s, values = 25.5 / 501, []
     for theta_c in [r * theta_s / (1 - theta_s + r * theta_s) for r in (1.5, 2, 4, 10)] + [
@@ -202,9 +217,9 @@ def test_classes_fail_by_the_mean_of_their_evidence() -> None:
 
 def test_wrong_answers_by_feedback_fail_quality() -> None:
     checks = only(quality=QualityCheck(fail=EQUAL))
-    evidence = begun(checks, Judged(requests=1000, feedback=100, feedback_wrong=10))
-    candidate = Judged(requests=1000, feedback=100, feedback_wrong=40)
-    stable = Judged(requests=1000, feedback=100, feedback_wrong=10)
+    evidence = begun(checks, EvidenceCounts(requests=1000, feedback=100, feedback_wrong=10))
+    candidate = EvidenceCounts(requests=1000, feedback=100, feedback_wrong=40)
+    stable = EvidenceCounts(requests=1000, feedback=100, feedback_wrong=10)
     result = seen(evidence, candidate, stable)
     found = evidence_of_worse(40, 100, 10, 100, 50.5 / 501)
     assert result.figures["evidence_to_fail"] == pytest.approx(found, rel=1e-9)
@@ -214,7 +229,7 @@ def test_wrong_answers_by_feedback_fail_quality() -> None:
 
 def test_agreement_below_the_limit_fails_and_above_it_passes() -> None:
     checks = only(agreement=AgreementCheck(at_least=0.9))
-    evidence = begun(checks, Judged(requests=100), stage=Stage.SHADOW)
+    evidence = begun(checks, EvidenceCounts(requests=100), stage=Stage.SHADOW)
     effect = 1 + (500 - 1) * 0.01  # too few windows to know how clumpy pairs are
 
     def e_value(different: int, odds: tuple[float, ...]) -> float:
@@ -225,13 +240,21 @@ def test_agreement_below_the_limit_fails_and_above_it_passes() -> None:
             values.append(exp(log_s / effect))
         return sum(values) / len(values)
 
-    bad = seen(evidence, Judged(requests=500, pairs=500, pairs_equal=350), Judged(requests=500))
+    bad = seen(
+        evidence,
+        EvidenceCounts(requests=500, pairs=500, pairs_equal=350),
+        EvidenceCounts(requests=500),
+    )
     found = e_value(150, (1.25, 1.5, 2, 4, 10))
     assert bad.verdict is Verdict.FAIL
     assert bad.figures["evidence_to_fail"] == pytest.approx(found, rel=1e-9)
     assert bad.reason.startswith("equal labels 350 of 500 (70.0 %): fewer than 90.0 % asked for")
 
-    good = seen(evidence, Judged(requests=500, pairs=500, pairs_equal=495), Judged(requests=500))
+    good = seen(
+        evidence,
+        EvidenceCounts(requests=500, pairs=500, pairs_equal=495),
+        EvidenceCounts(requests=500),
+    )
     found = e_value(5, (0.02, 0.1, 0.25, 0.5, 0.75))
     assert good.verdict is Verdict.PASS
     assert good.figures["evidence_to_pass"] == pytest.approx(found, rel=1e-9)
@@ -259,8 +282,13 @@ def test_clumpy_traffic_is_divided_by_its_design_effect() -> None:
     checks = only(error_rate=ErrorRateCheck(fail=EQUAL))
     evidence = Evidence.begin(checks, 0.05, (), Stage.CANARY)
     for index in range(20):
-        evidence = evidence.with_history(Judged(requests=1000, errors=10 if index % 2 else 50))
-    candidate, stable = Judged(requests=400, errors=60), Judged(requests=1000, errors=30)
+        evidence = evidence.with_history(
+            EvidenceCounts(requests=1000, errors=10 if index % 2 else 50)
+        )
+    candidate, stable = (
+        EvidenceCounts(requests=400, errors=60),
+        EvidenceCounts(requests=1000, errors=30),
+    )
     result = seen(evidence, candidate, stable)
     # Successive shares differ by 4 points each time; p is 3 %.
     x = 0.04**2 / (0.03 * 0.97 * (1 / 1000 + 1 / 1000))

@@ -20,7 +20,7 @@ from contracts.rollout import (
     Verdict,
     WeightStep,
 )
-from contracts.windows import EndpointWindow, Judged
+from contracts.windows import EndpointWindow, EvidenceCounts
 from rollout.evidence import Evidence
 from rollout.judge import Judge
 
@@ -44,12 +44,15 @@ def state(*, step: int = 0, promoted_at: float | None = None) -> RolloutState:
     )
 
 
-def history(judged: Judged = GOOD, windows: int = 20) -> list[EndpointWindow]:
+def history(judged: EvidenceCounts = GOOD, windows: int = 20) -> list[EndpointWindow]:
     return [window(10 * at, cell(OLD, Arm.STABLE, 10 * at, judged)) for at in range(windows)]
 
 
 def both(
-    start: int, arms: tuple[Arm, Arm], candidate: Judged = BAD, stable: Judged = GOOD
+    start: int,
+    arms: tuple[Arm, Arm],
+    candidate: EvidenceCounts = BAD,
+    stable: EvidenceCounts = GOOD,
 ) -> EndpointWindow:
     return window(start, cell(NEW, arms[0], start, candidate), cell(OLD, arms[1], start, stable))
 
@@ -66,7 +69,7 @@ def verdict(after: RolloutState, name: str = "errorRate") -> Verdict:
 
 def test_history_is_stables_alone() -> None:
     other = window(200, cell(NEW, Arm.STABLE, 200, GOOD), cell(OLD, Arm.CONTROL, 200, GOOD))
-    silent = window(210, cell(OLD, Arm.STABLE, 210, Judged()))
+    silent = window(210, cell(OLD, Arm.STABLE, 210, EvidenceCounts()))
     begun_ = JUDGE.begin(SPEC, state(), [*history(), other, silent])
     assert JUDGE.history_windows(begun_) == 20
     assert JUDGE.history_windows(state()) == 0
@@ -183,7 +186,7 @@ def test_labels_come_from_stables_profile_and_past_never_from_the_candidate() ->
     profile = ReferenceProfile(texts=3, source="texts", labels={"rare": 1, "positive": 2})
     judge = Judge(lambda ref: profile if ref == OLD else None)
     after = judge.begin(SPEC, state(), history())
-    odd = Judged(requests=100, labels={"odd": 100})
+    odd = EvidenceCounts(requests=100, labels={"odd": 100})
     after = judge.look(SPEC, after, [both(200, (Arm.SHADOW, Arm.STABLE), odd)])
     assert Evidence.of_json(after.evidence).rates.rows.labels == ("negative", "positive", "rare")
 
@@ -205,10 +208,10 @@ def test_drift_needs_the_profiles_of_both() -> None:
 
 def test_the_plot_tells_both_arms_of_each_window() -> None:
     spec = SPEC.model_copy(update={"checks": only(error_rate=ErrorRateCheck())})
-    slow = Judged(
+    slow = EvidenceCounts(
         requests=100, errors=3, latency={64: {10: 60, 20: 40}}, feedback=20, feedback_wrong=7
     )
-    past = Judged(requests=100, latency={64: {10: 95, 12: 5}})
+    past = EvidenceCounts(requests=100, latency={64: {10: 95, 12: 5}})
     before = JUDGE.begin(spec, state(step=1), history(past))
     alone = window(210, cell(OLD, Arm.STABLE, 210, past))
     after = JUDGE.look(spec, before, [both(200, (Arm.CANARY, Arm.STABLE), slow, past), alone])

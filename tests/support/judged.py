@@ -17,7 +17,7 @@ from contracts.rollout import (
     QualityCheck,
     StatisticCheck,
 )
-from contracts.windows import EndpointWindow, Judged, Sparse, WindowAggregate
+from contracts.windows import EndpointWindow, EvidenceCounts, Sparse, WindowAggregate
 
 NEW = ModelRef(model="Sentiment", version="2", package="b" * 64)
 OLD = ModelRef(model="Sentiment", version="1", package="a" * 64)
@@ -47,19 +47,19 @@ def only(
     )
 
 
-def answered(positive: int, negative: int, *, errors: int = 0) -> Judged:
+def answered(positive: int, negative: int, *, errors: int = 0) -> EvidenceCounts:
     """A window of a classifier."""
     labels = {"negative": negative, "positive": positive}
-    return Judged(
+    return EvidenceCounts(
         requests=positive + negative + errors,
         errors=errors,
         labels={label: count for label, count in labels.items() if count},
     )
 
 
-def timed(buckets: Sparse, tokens: int = 64) -> Judged:
+def timed(buckets: Sparse, tokens: int = 64) -> EvidenceCounts:
     """A window of attempts that took so long."""
-    return Judged(requests=sum(buckets.values()), latency={tokens: buckets})
+    return EvidenceCounts(requests=sum(buckets.values()), latency={tokens: buckets})
 
 
 def drawn(
@@ -69,7 +69,7 @@ def drawn(
     errors: float = 0.01,
     positive: float = 0.5,
     slower: float = 1.0,
-) -> Judged:
+) -> EvidenceCounts:
     """A window of independent requests. ``slower``: factor on all latencies."""
     latency: dict[int, Sparse] = {}
     for tokens, count in zip((16, 64), random.multinomial(requests, (0.4, 0.6)), strict=True):
@@ -78,7 +78,7 @@ def drawn(
         values, counts = np.unique(buckets, return_counts=True)
         latency[tokens] = dict(zip(values.tolist(), counts.tolist(), strict=True))
     good = int(random.binomial(requests, positive))
-    return Judged(
+    return EvidenceCounts(
         requests=requests,
         errors=int(random.binomial(requests, errors)),
         latency=latency,
@@ -86,7 +86,7 @@ def drawn(
     )
 
 
-def cell(ref: ModelRef, arm: Arm, start: int, judged: Judged) -> WindowAggregate:
+def cell(ref: ModelRef, arm: Arm, start: int, judged: EvidenceCounts) -> WindowAggregate:
     """A cell of one arm with nothing but what is judged."""
     return WindowAggregate("sentiment", ref.version, ref.package, arm, start, judged=judged)
 

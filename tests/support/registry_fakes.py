@@ -125,7 +125,7 @@ class MemoryReports:
 
     def __init__(self) -> None:
         self.stored: dict[str, LoaderReport] = {}
-        self.deaf = False
+        self.disconnected = False
         self.written = 0
         self.left: list[str] = []
         self.news = threading.Event()  # reports are written in a thread

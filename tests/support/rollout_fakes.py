@@ -6,7 +6,7 @@ from typing import Any
 from contracts.endpoint import Arm, Route
 from contracts.model import ModelRef
 from contracts.rollout import CheckResult, RolloutSpec, RolloutState, Verdict, WeightStep
-from contracts.windows import EndpointWindow, Judged, WindowAggregate
+from contracts.windows import EndpointWindow, EvidenceCounts, WindowAggregate
 from rollout import steps
 
 SECONDS = 10
@@ -22,7 +22,7 @@ def cell(
 ) -> WindowAggregate:
     """Counts of one arm; ``verdict`` is what ``FakeJudge`` will say of it."""
     labels = {verdict: 1} if verdict else {}
-    judged = Judged(requests=requests, labels=labels)
+    judged = EvidenceCounts(requests=requests, labels=labels)
     return WindowAggregate("e", of.version, of.package, arm, start, judged=judged)
 
 

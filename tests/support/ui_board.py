@@ -17,7 +17,14 @@ from contracts.endpoint import (
 from contracts.events import StatisticSpec
 from contracts.model import ModelRef
 from contracts.statistics import EDGES, LATENCY_EDGES, Edges, Stage, Statistic
-from contracts.windows import MICRO, Judged, OwnCounts, Sparse, UnkWordCounts, WindowAggregate
+from contracts.windows import (
+    MICRO,
+    EvidenceCounts,
+    OwnCounts,
+    Sparse,
+    UnkWordCounts,
+    WindowAggregate,
+)
 from stats.evaluation.board import (
     Accuracy,
     Board,
@@ -129,7 +136,7 @@ def aggregate(
         if traffic.own
         else UnkWordCounts(),
         feedback={} if traffic.arm is Arm.SHADOW else feedback,
-        judged=Judged(
+        judged=EvidenceCounts(
             requests=requests,
             pairs=texts if traffic.arm is Arm.SHADOW else 0,
             pairs_equal=int(texts * 0.97) if traffic.arm is Arm.SHADOW else 0,

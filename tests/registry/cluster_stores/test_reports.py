@@ -86,18 +86,18 @@ def test_leases_of_others_are_not_looked_at(fake: Fake) -> None:
     reports.close()
 
 
-def test_an_api_server_that_is_away_makes_deaf_until_it_is_back(fake: Fake) -> None:
+def test_an_api_server_that_is_away_disconnects_until_it_is_back(fake: Fake) -> None:
     pace = WatchPace(first_pause_seconds=0.01, longest_pause_seconds=0.01)
     reports = KubernetesReports(fake.client(), NAMESPACE, pace=pace)
     assert reports.list() == ()
-    until_deaf(reports, False)
+    until_disconnected(reports, False)
     fake.go_away()
-    until_deaf(reports, True)
+    until_disconnected(reports, True)
     fake.come_back()
-    until_deaf(reports, False)
+    until_disconnected(reports, False)
     reports.close()
 
 
-def until_deaf(reports: KubernetesReports, deaf: bool) -> None:
-    while reports.deaf is not deaf:
+def until_disconnected(reports: KubernetesReports, disconnected: bool) -> None:
+    while reports.disconnected is not disconnected:
         pass

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.slow
 SMALL = Serving(max_batch_size=8, max_tokens=64)
 
 
-class House:
+class ConversionHarness:
     """A registry with one version, a store and what was reported."""
 
     def __init__(self, fake: FakeMlflow, folder: Path) -> None:
@@ -62,73 +62,73 @@ class House:
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> Iterator[House]:
+def harness(tmp_path: Path) -> Iterator[ConversionHarness]:
     (tmp_path / "artifacts").mkdir()
     with serve(FakeMlflow(tmp_path / "artifacts")) as fake:
-        yield House(fake, tmp_path)
+        yield ConversionHarness(fake, tmp_path)
 
 
-def test_an_onnx_version_becomes_a_package_that_proves_itself(house: House) -> None:
-    write_onnx_version(house.version)
-    manifest = house.convert()
+def test_an_onnx_version_becomes_a_package_that_proves_itself(harness: ConversionHarness) -> None:
+    write_onnx_version(harness.version)
+    manifest = harness.convert()
     assert manifest.labels == ("bad", "good")
     assert manifest.task is Task.TEXT_CLASSIFICATION
     assert manifest.tokenizer.max_tokens == manifest.length_buckets[-1] == 24
     assert (manifest.tokenizer.pad_id, manifest.tokenizer.unk_id) == (0, 1)
     assert manifest.parity is not None
     assert manifest.parity.batch_max_abs_difference <= 1e-3
-    assert house.phases == [
+    assert harness.phases == [
         Phase.CONVERTING,
         Phase.CONVERTING,
         Phase.VERIFYING,
         Phase.PUBLISHING,
     ]
-    fetched = house.store.fetch(manifest.package_id(), house.folder / "fetched")
+    fetched = harness.store.fetch(manifest.package_id(), harness.folder / "fetched")
     assert fetched == manifest
 
 
-def test_the_published_configs_are_for_the_published_graph(house: House) -> None:
-    write_onnx_version(house.version)
-    manifest = house.convert()
-    house.store.fetch(manifest.package_id(), house.folder / "fetched")
+def test_the_published_configs_are_for_the_published_graph(harness: ConversionHarness) -> None:
+    write_onnx_version(harness.version)
+    manifest = harness.convert()
+    harness.store.fetch(manifest.package_id(), harness.folder / "fetched")
     for name in ("config.python.pbtxt", "config.onnxruntime.pbtxt"):
-        text = (house.folder / "fetched" / name).read_text()
+        text = (harness.folder / "fetched" / name).read_text()
         config = text_format.Parse(text, model_config_pb2.ModelConfig())
         assert [tensor.name for tensor in config.input] == ["input_ids", "attention_mask"]
         assert [tensor.name for tensor in config.output] == ["logits"]
         assert config.max_batch_size == 8
-    graph = onnx.load(str(house.folder / "fetched" / MODEL_ONNX))
+    graph = onnx.load(str(harness.folder / "fetched" / MODEL_ONNX))
     assert [value.name for value in graph.graph.output] == ["logits"]
 
 
-def test_the_same_version_and_options_make_the_same_package(house: House) -> None:
-    write_onnx_version(house.version)
+def test_the_same_version_and_options_make_the_same_package(harness: ConversionHarness) -> None:
+    write_onnx_version(harness.version)
     serving = SMALL.model_copy(update={"precision": Precision.INT8})
-    assert house.convert(serving=serving) == house.convert(serving=serving)
-    assert len(house.store.packages()) == 1
+    assert harness.convert(serving=serving) == harness.convert(serving=serving)
+    assert len(harness.store.packages()) == 1
 
 
-def test_other_options_make_another_package(house: House) -> None:
-    write_onnx_version(house.version)
-    fp32 = house.convert(serving=SMALL.model_copy(update={"precision": Precision.FP32}))
-    int8 = house.convert(serving=SMALL.model_copy(update={"precision": Precision.INT8}))
+def test_other_options_make_another_package(harness: ConversionHarness) -> None:
+    write_onnx_version(harness.version)
+    fp32 = harness.convert(serving=SMALL.model_copy(update={"precision": Precision.FP32}))
+    int8 = harness.convert(serving=SMALL.model_copy(update={"precision": Precision.INT8}))
     assert (fp32.precision, int8.precision) == (Precision.FP32, Precision.INT8)
     assert fp32.package_id() != int8.package_id()
 
 
-def test_auto_says_why_int8_was_given_up(house: House) -> None:
-    write_onnx_version(house.version)
-    manifest = house.convert()
+def test_auto_says_why_int8_was_given_up(harness: ConversionHarness) -> None:
+    write_onnx_version(harness.version)
+    manifest = harness.convert()
     assert manifest.parity is not None
     assert (manifest.precision is Precision.INT8) == (manifest.parity.fallback == "")
 
 
-def test_the_profile_is_over_the_texts_that_the_run_logged(house: House) -> None:
-    write_onnx_version(house.version)
-    path = house.run / "evaluation" / "held_out.jsonl"
+def test_the_profile_is_over_the_texts_that_the_run_logged(harness: ConversionHarness) -> None:
+    write_onnx_version(harness.version)
+    path = harness.run / "evaluation" / "held_out.jsonl"
     path.parent.mkdir(parents=True)
     path.write_text("\n".join(json.dumps({"text": text}) for text in TEXTS))
-    profile = house.convert().profile
+    profile = harness.convert().profile
     assert profile is not None
     assert (profile.texts, profile.source) == (
         len(TEXTS),
@@ -138,9 +138,9 @@ def test_the_profile_is_over_the_texts_that_the_run_logged(house: House) -> None
     assert sum(profile.labels.values()) == len(TEXTS)
 
 
-def test_lineage_names_the_run_its_data_sets_and_its_commit(house: House) -> None:
-    write_onnx_version(house.version)
-    house.fake.log_run(
+def test_lineage_names_the_run_its_data_sets_and_its_commit(harness: ConversionHarness) -> None:
+    write_onnx_version(harness.version)
+    harness.fake.log_run(
         "r1",
         "mlflow-artifacts:/run",
         data={"tags": [{"key": "mlflow.source.git.commit", "value": "abc"}]},
@@ -153,25 +153,25 @@ def test_lineage_names_the_run_its_data_sets_and_its_commit(house: House) -> Non
             ]
         },
     )
-    lineage = house.convert().lineage
+    lineage = harness.convert().lineage
     assert (lineage.run_id, lineage.git_commit) == ("r1", "abc")
     assert [(item.name, item.digest, item.context) for item in lineage.data_sets] == [
         ("reviews", "d1", "training")
     ]
 
 
-def test_token_vectors_are_pooled_as_modules_json_says(house: House) -> None:
-    house.version.mkdir()
-    onnx.save(token_vectors(), str(house.version / "model.onnx"))
-    tokenizer().save(str(house.version / "tokenizer.json"))
+def test_token_vectors_are_pooled_as_modules_json_says(harness: ConversionHarness) -> None:
+    harness.version.mkdir()
+    onnx.save(token_vectors(), str(harness.version / "model.onnx"))
+    tokenizer().save(str(harness.version / "tokenizer.json"))
     modules = [
         {"idx": 0, "path": "", "type": "sentence_transformers.models.Transformer"},
         {"idx": 1, "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
         {"idx": 2, "path": "2_Normalize", "type": "sentence_transformers.models.Normalize"},
     ]
-    write_json(house.version / "modules.json", modules)
-    write_json(house.version / "1_Pooling" / "config.json", {"pooling_mode_mean_tokens": True})
-    manifest = house.convert()
+    write_json(harness.version / "modules.json", modules)
+    write_json(harness.version / "1_Pooling" / "config.json", {"pooling_mode_mean_tokens": True})
+    manifest = harness.convert()
     assert manifest.task is Task.TEXT_EMBEDDING
     assert manifest.dimension == 16
     assert manifest.profile is not None
@@ -179,19 +179,19 @@ def test_token_vectors_are_pooled_as_modules_json_says(house: House) -> None:
     assert manifest.profile.texts in manifest.profile.histograms[Statistic.VECTOR_NORM]
 
 
-def test_a_tokeniser_logged_with_the_run_is_found(house: House) -> None:
-    write_onnx_version(house.version, with_tokenizer=False)
-    (house.run / "tokenizer").mkdir(parents=True)
-    tokenizer().save(str(house.run / "tokenizer" / "tokenizer.json"))
-    assert house.convert().tokenizer.vocabulary > 4
+def test_a_tokeniser_logged_with_the_run_is_found(harness: ConversionHarness) -> None:
+    write_onnx_version(harness.version, with_tokenizer=False)
+    (harness.run / "tokenizer").mkdir(parents=True)
+    tokenizer().save(str(harness.run / "tokenizer" / "tokenizer.json"))
+    assert harness.convert().tokenizer.vocabulary > 4
 
 
-def test_of_a_run_nothing_else_is_downloaded(house: House) -> None:
-    write_onnx_version(house.version)
-    (house.run / "checkpoints").mkdir(parents=True)
-    (house.run / "checkpoints" / "huge.safetensors").write_bytes(b"x")
-    house.convert()
-    assert not list(house.folder.glob("work-*/run/checkpoints"))
+def test_of_a_run_nothing_else_is_downloaded(harness: ConversionHarness) -> None:
+    write_onnx_version(harness.version)
+    (harness.run / "checkpoints").mkdir(parents=True)
+    (harness.run / "checkpoints" / "huge.safetensors").write_bytes(b"x")
+    harness.convert()
+    assert not list(harness.folder.glob("work-*/run/checkpoints"))
 
 
 @pytest.mark.parametrize(
@@ -202,51 +202,55 @@ def test_of_a_run_nothing_else_is_downloaded(house: House) -> None:
     ],
 )
 def test_a_version_that_would_break_callers_is_refused(
-    house: House, stable: Signature, words: str
+    harness: ConversionHarness, stable: Signature, words: str
 ) -> None:
-    write_onnx_version(house.version)
+    write_onnx_version(harness.version)
     with pytest.raises(VersionError, match=words):
-        house.convert(stable=stable)
-    assert house.store.packages() == []
+        harness.convert(stable=stable)
+    assert harness.store.packages() == []
 
 
-def test_a_version_whose_answers_depend_on_padding_is_refused(house: House) -> None:
-    write_onnx_version(house.version, classifier(masked=False))
+def test_a_version_whose_answers_depend_on_padding_is_refused(harness: ConversionHarness) -> None:
+    write_onnx_version(harness.version, classifier(masked=False))
     with pytest.raises(VersionError, match="does not answer as the original"):
-        house.convert()
+        harness.convert()
 
 
-def test_a_graph_that_gives_another_number_of_labels_is_refused(house: House) -> None:
-    write_onnx_version(house.version, classifier(labels=3))
+def test_a_graph_that_gives_another_number_of_labels_is_refused(harness: ConversionHarness) -> None:
+    write_onnx_version(harness.version, classifier(labels=3))
     with pytest.raises(VersionError, match="name 2 labels, but the graph gives 3"):
-        house.convert()
+        harness.convert()
 
 
-def test_a_graph_that_gives_nan_is_refused(house: House) -> None:
+def test_a_graph_that_gives_nan_is_refused(harness: ConversionHarness) -> None:
     model = classifier()
     next(t for t in model.graph.initializer if t.name == "head").raw_data = np.full(
         32, np.nan, np.float32
     ).tobytes()
-    write_onnx_version(house.version, model)
+    write_onnx_version(harness.version, model)
     with pytest.raises(ConversionError, match=r"(?i)nan"):
-        house.convert()
+        harness.convert()
 
 
-def test_a_missing_tokeniser_is_waited_for_while_the_version_is_new(house: House) -> None:
-    write_onnx_version(house.version, with_tokenizer=False)
-    house.fake.register("tiny", "mlflow-artifacts:/version", created=int(time.time() * 1000))
+def test_a_missing_tokeniser_is_waited_for_while_the_version_is_new(
+    harness: ConversionHarness,
+) -> None:
+    write_onnx_version(harness.version, with_tokenizer=False)
+    harness.fake.register("tiny", "mlflow-artifacts:/version", created=int(time.time() * 1000))
     with pytest.raises(EnvironmentFaultError, match=r"tokenizer\.json"):
-        house.convert()
+        harness.convert()
 
 
-def test_a_missing_tokeniser_of_an_old_version_is_its_own_fault(house: House) -> None:
-    write_onnx_version(house.version, with_tokenizer=False)
+def test_a_missing_tokeniser_of_an_old_version_is_its_own_fault(harness: ConversionHarness) -> None:
+    write_onnx_version(harness.version, with_tokenizer=False)
     with pytest.raises(VersionError, match=r"tokenizer\.json"):
-        house.convert()
+        harness.convert()
 
 
-def test_a_tokeniser_that_does_not_know_its_own_texts_is_refused(house: House) -> None:
-    write_onnx_version(house.version)
-    (house.version / "evaluation_texts.txt").write_text("zzz qqq www xxx yyy ppp\n" * 9)
+def test_a_tokeniser_that_does_not_know_its_own_texts_is_refused(
+    harness: ConversionHarness,
+) -> None:
+    write_onnx_version(harness.version)
+    (harness.version / "evaluation_texts.txt").write_text("zzz qqq www xxx yyy ppp\n" * 9)
     with pytest.raises(VersionError, match="does not know"):
-        house.convert()
+        harness.convert()

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from contracts.windows import CALLER_GROUPS, Judged
+from contracts.windows import CALLER_GROUPS, EvidenceCounts
 from measures.correlation import Floats
 from rollout.checks.callers import DEVIATIONS, Callers, Grouped
 from rollout.checks.rows import CLASSES, Rows
@@ -15,14 +15,14 @@ ROWS = Rows(LABELS)
 CALLERS = 400
 
 
-def window(group: Floats, requests: Floats, positive: Floats) -> Judged:
+def window(group: Floats, requests: Floats, positive: Floats) -> EvidenceCounts:
     """Of callers in these groups."""
     by_group = [
         np.bincount(group.astype(int), part, CALLER_GROUPS).astype(int)
         for part in (requests, requests - positive, positive)
     ]
     every, negative, others = ({at: int(n) for at, n in enumerate(part) if n} for part in by_group)
-    return Judged(
+    return EvidenceCounts(
         requests=int(requests.sum()),
         labels={
             "negative": int((requests - positive).sum()),
@@ -33,7 +33,7 @@ def window(group: Floats, requests: Floats, positive: Floats) -> Judged:
     )
 
 
-def learnt(*windows: Judged) -> Callers:
+def learnt(*windows: EvidenceCounts) -> Callers:
     callers = Callers.begin(len(LABELS))
     for judged in windows:
         callers = callers.after(Grouped.of(judged, LABELS))
@@ -88,7 +88,7 @@ def test_like_callers_are_told_to_be_alike_however_the_base_rate_moves() -> None
 
 
 def test_requests_of_nobody_tell_nothing_of_callers() -> None:
-    judged = Judged(requests=1000, errors=100, labels={"negative": 800, "positive": 100})
+    judged = EvidenceCounts(requests=1000, errors=100, labels={"negative": 800, "positive": 100})
     assert not learnt(judged, judged).apart(ROWS, 0.05).any()
 
 
@@ -111,7 +111,7 @@ def test_few_callers_on_an_arm_are_further_apart_and_none_where_both_answer_the_
 
 
 def test_errors_and_wrong_answers_are_told_apart_by_callers_too() -> None:
-    judged = Judged(
+    judged = EvidenceCounts(
         requests=200, errors=20, feedback=200, feedback_wrong=60,
         group_requests={0: 100, 1: 100}, group_errors={0: 20},
         group_feedback={0: 100, 1: 100}, group_wrong={0: 60},
@@ -124,6 +124,6 @@ def test_it_survives_json_bit_by_bit_and_labels_that_come_late() -> None:
     callers = simulated(np.random.default_rng(14), spread=0.2)[0]
     again = Callers.of_json(json.loads(json.dumps(callers.to_json())))
     assert again.to_json() == callers.to_json()
-    late = Callers.begin(0).after(Grouped.of(Judged(requests=10), ())).with_labels(2)
+    late = Callers.begin(0).after(Grouped.of(EvidenceCounts(requests=10), ())).with_labels(2)
     assert late.above.shape == callers.above.shape
     assert late.requests[0] == 10

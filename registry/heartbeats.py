@@ -1,7 +1,7 @@
 """Which loaders gave a sign of life lately, by our own clock.
 
-Used by the controller. A loader writes its report again and again, with its own node's time in it;
-that clock may be wrong, so that what counts is when a report was last seen to change here.
+A loader writes its report again and again, with its own node's time in it; that clock may be wrong,
+so that what counts is when a report was last seen to change here.
 """
 
 from collections.abc import Iterable
@@ -11,7 +11,7 @@ from contracts.loading import LoaderReport
 _WRONG_SECONDS = 60.0  # that a node's clock may be behind
 
 
-class Silence:
+class HeartbeatTracker:
     """Remembers when each loader was last heard.
 
     Args:
@@ -24,18 +24,18 @@ class Silence:
         self._looked = 0.0
 
     def heard(
-        self, reports: Iterable[LoaderReport], now: float, *, deaf: bool = False
+        self, reports: Iterable[LoaderReport], now: float, *, disconnected: bool = False
     ) -> tuple[LoaderReport, ...]:
         """Those of the reports whose loaders are not silent.
 
         Args:
             reports: all that are there.
             now: unix time, seconds.
-            deaf: no report can reach us now: who was not silent before is not, and none of this
-                time counts later.
+            disconnected: no report can reach us now. None of this time counts as silence, now or
+                later.
         """
         told = tuple(reports)
-        if deaf:
+        if disconnected:
             missed = now - self._looked
             self._heard = {
                 loader: (at, heard + missed) for loader, (at, heard) in self._heard.items()

@@ -1,8 +1,8 @@
-"""Questions to the package store that hold nobody up: one that hangs is left to itself.
+"""Asks the package store without waiting for it: one that hangs holds nobody up.
 
-Used by the observer, so that a store that takes connections and answers nothing costs a pass a
-moment now and then, and never a rollback. While a question hangs, and for a while after a failure,
-the fault is told at once and nothing is asked. An answer that comes late waits for who asks again.
+A store that takes connections and answers nothing costs a pass a moment now and then, and never a
+rollback. While a question hangs, and for a while after a failure, the fault is told at once and
+nothing is asked. An answer that comes late is kept for the next time that its question is asked.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from registry.store import StoreUnavailableError
 Answer = TypeVar("Answer")
 
 
-class Patience:
+class StoreTimeoutGuard:
     """Asks in threads, from one loop.
 
     Args:

@@ -5,8 +5,8 @@ import threading
 
 import pytest
 
-from registry.patience import Patience
 from registry.store import PackageMissingError, StoreUnavailableError
+from registry.store_guard import StoreTimeoutGuard
 
 
 class Clock:
@@ -32,7 +32,7 @@ class Store:
         return what
 
 
-async def _answered(patience: Patience, store: Store) -> None:
+async def _answered(patience: StoreTimeoutGuard, store: Store) -> None:
     """Lets the question that hangs come to its end."""
     store.answers.set()
     await asyncio.gather(*patience.late.values(), return_exceptions=True)
@@ -42,11 +42,11 @@ async def _answered(patience: Patience, store: Store) -> None:
 async def test_an_answer_in_time_is_given() -> None:
     store = Store()
     store.answers.set()
-    assert await Patience(Clock()).ask("a", lambda: store.ask("a")) == "a"
+    assert await StoreTimeoutGuard(Clock()).ask("a", lambda: store.ask("a")) == "a"
 
 
 async def test_while_a_question_hangs_no_other_is_asked_and_its_answer_is_kept() -> None:
-    patience, store = Patience(Clock(), seconds=0.0), Store()
+    patience, store = StoreTimeoutGuard(Clock(), seconds=0.0), Store()
     for key in ("a", "b", "a"):
         with pytest.raises(StoreUnavailableError, match="has not answered"):
             await patience.ask(key, lambda: store.ask("a"))
@@ -57,7 +57,7 @@ async def test_while_a_question_hangs_no_other_is_asked_and_its_answer_is_kept()
 
 async def test_after_a_failure_nothing_is_asked_for_a_while() -> None:
     clock, store = Clock(), Store()
-    patience = Patience(clock, rest_seconds=15.0)
+    patience = StoreTimeoutGuard(clock, rest_seconds=15.0)
     store.answers.set()
     store.error = StoreUnavailableError("connection refused")
     for key in ("a", "a", "b"):
@@ -70,7 +70,7 @@ async def test_after_a_failure_nothing_is_asked_for_a_while() -> None:
 
 
 async def test_a_failure_that_comes_late_is_remembered_too() -> None:
-    patience, store = Patience(Clock(), seconds=0.0), Store()
+    patience, store = StoreTimeoutGuard(Clock(), seconds=0.0), Store()
     store.error = StoreUnavailableError("timed out")
     with pytest.raises(StoreUnavailableError, match="has not answered"):
         await patience.ask("a", lambda: store.ask("a"))
@@ -83,7 +83,7 @@ async def test_a_failure_that_comes_late_is_remembered_too() -> None:
 
 
 async def test_a_package_that_is_missing_is_an_answer() -> None:
-    patience, store = Patience(Clock()), Store()
+    patience, store = StoreTimeoutGuard(Clock()), Store()
     store.answers.set()
     store.error = PackageMissingError("no such package")
     for _ in range(2):

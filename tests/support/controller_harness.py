@@ -31,7 +31,7 @@ from registry.store import PackageStore, digest
 from registry.write_back import WriteBack
 
 
-class House:
+class ControllerHarness:
     """A controller and its surroundings. ``restart`` is a ``kill -9`` and a new start."""
 
     def __init__(self, folder: Path, *, auto: bool = False) -> None:

@@ -1,8 +1,8 @@
-"""Tells the controller what a person wants of a rollout, and waits for what it says to it.
+"""Tells the controller what a person decides about a rollout, and waits for its answer.
 
-Called by ``headrace rollout promote`` and its like. A wish is an annotation of the endpoint; the
-controller answers in the status and takes the annotation away. Whether a wish makes sense is the
-controller's to say: this module refuses none but what it can't hold.
+A command is an annotation of the endpoint; the controller answers in the status and takes the
+annotation away. Whether a command makes sense is the controller's to say: this module refuses one
+only where there is no room for it.
 """
 
 import time

@@ -1,8 +1,7 @@
-"""How clumpy stable's traffic is, learnt window by window: a state that is small and goes on.
+"""The intraclass correlation of stable's traffic, learnt window by window: a small state.
 
-Used by every check that divides its counts by a design effect. The arithmetic is that of
-``measures.correlation``, which needs all windows at once; this needs only sums and the last window.
-It never sees a canary.
+The arithmetic is that of ``measures.correlation``, which needs all windows at once; this needs only
+sums and the last window. It never sees a canary.
 """
 
 from collections.abc import Mapping
@@ -20,7 +19,7 @@ ASSUMED = 0.01
 
 
 @dataclass(frozen=True)
-class Clumps:
+class IntraclassCorrelation:
     """Sums over stable's windows, each ``[events]``.
 
     Attributes:

@@ -1,9 +1,9 @@
 """Finds a Triton that hangs: it says that it lives, and answers no inference any more.
 
-Run by ``registry.loader_main`` beside the loader. One row is run on each stable model every few
-seconds, as a caller would; a model that keeps refusing is named in the log and is no reason to
-restart the others, unless it refuses because its process is gone: Triton never starts another. It
-only says what it finds: who restarts Triton is the probe's.
+One row is run on each stable model every few seconds, as a caller would; a model that keeps
+refusing is named in the log and is no reason to restart the others, unless it refuses because its
+process is gone: Triton never starts another. It only says what it finds: who restarts Triton is the
+probe's.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class ExaminerPace:
+class ProberPace:
     """How often it looks, how long it waits, and how often in a row an answer may be missing."""
 
     every_seconds: float = 15.0
@@ -35,7 +35,7 @@ class ExaminerPace:
     most_missing: int = 1
 
 
-class Examiner:
+class Prober:
     """One Triton's examiner.
 
     Args:
@@ -50,12 +50,12 @@ class Examiner:
         triton: Triton,
         stable: Callable[[], tuple[ModelRef, ...]],
         manifest: Callable[[ModelRef], Manifest],
-        pace: ExaminerPace | None = None,
+        pace: ProberPace | None = None,
     ) -> None:
         self._triton = triton
         self._stable = stable
         self._manifest = manifest
-        self._pace = pace or ExaminerPace()
+        self._pace = pace or ProberPace()
         self._manifests: dict[str, Manifest] = {}
         self._missing = 0
         self._silent = ""

@@ -1,0 +1,97 @@
+"""A Triton that answers no inference is found; one that refuses one, or is slow once, is left."""
+
+import asyncio
+
+import pytest
+from registry_fakes import FakeTriton, manifest, ref
+
+from contracts.manifest import Manifest
+from contracts.model import ModelRef
+from registry.errors import ModelProcessGoneError, TritonRefusedError
+from registry.package_cache import PackageUnavailableError
+from registry.prober import Prober, ProberPace
+
+STABLE, OTHER = ref("1", "a"), ref("2", "b")
+PACE = ProberPace(every_seconds=0.01, again_seconds=0.01, deadline_seconds=0.02)
+
+
+class ProberHarness:
+    def __init__(self) -> None:
+        self.triton = FakeTriton()
+        self.stable: tuple[ModelRef, ...] = (STABLE, OTHER)
+        self.read: list[str] = []
+        self.prober = Prober(self.triton, lambda: self.stable, self._manifest, PACE)
+
+    def _manifest(self, asked: ModelRef) -> Manifest:
+        self.read.append(asked.version)
+        if asked.version == "9":
+            raise PackageUnavailableError("gone")
+        return manifest(asked.version)
+
+
+@pytest.fixture
+def harness() -> ProberHarness:
+    return ProberHarness()
+
+
+async def test_one_row_of_the_shortest_bucket_is_run_on_each_stable_model(
+    harness: ProberHarness,
+) -> None:
+    await harness.prober.look()
+    await harness.prober.look()
+    assert harness.triton.shapes[:2] == [
+        (STABLE.triton_model, (1, 4)),
+        (OTHER.triton_model, (1, 4)),
+    ]
+    assert harness.read == ["1", "2"]  # a manifest is read once
+    assert harness.prober.fault() == ""
+
+
+async def test_a_triton_that_hangs_is_found_at_the_second_time_and_forgiven_when_it_answers(
+    harness: ProberHarness,
+) -> None:
+    harness.triton.hangs_on.add(STABLE.triton_model)
+    await harness.prober.look()
+    assert harness.prober.fault() == ""
+    await harness.prober.look()
+    assert "no inference" in harness.prober.fault()
+    harness.triton.hangs_on.clear()
+    await harness.prober.look()
+    assert harness.prober.fault() == ""
+
+
+async def test_a_triton_that_is_away_is_found_whatever_it_should_hold(
+    harness: ProberHarness,
+) -> None:
+    harness.stable = ()
+    harness.triton.down = True
+    await harness.prober.look()
+    await harness.prober.look()
+    assert "refused" in harness.prober.fault()
+
+
+async def test_a_refusal_is_an_answer_and_so_is_a_package_that_can_not_be_read(
+    harness: ProberHarness,
+) -> None:
+    harness.triton.fails[STABLE.triton_model] = TritonRefusedError("shape")
+    harness.stable = (STABLE, ref("9", "c"))
+    for _ in range(3):
+        await harness.prober.look()
+    assert harness.prober.fault() == ""
+
+
+async def test_a_model_whose_process_is_gone_is_found(harness: ProberHarness) -> None:
+    harness.triton.fails[OTHER.triton_model] = ModelProcessGoneError("Stub process is not healthy.")
+    await harness.prober.look()
+    await harness.prober.look()
+    assert f"{OTHER.triton_model} has no process" in harness.prober.fault()
+
+
+async def test_it_looks_again_and_again_until_it_is_cancelled(harness: ProberHarness) -> None:
+    running = asyncio.create_task(harness.prober.run())
+    async with asyncio.timeout(10):
+        while len(harness.triton.shapes) < 6:  # noqa: ASYNC110 - counts, and has no event
+            await asyncio.sleep(0.005)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
