@@ -307,7 +307,7 @@ class Verb(StrEnum):
 
 
 class Command(_Part):
-    """One wish of a person, kept in ``metadata.annotations`` until the controller answered it."""
+    """What a person decided, kept in ``metadata.annotations`` until the controller answered it."""
 
     id: str
     verb: Verb

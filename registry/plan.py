@@ -1,11 +1,11 @@
 """The endpoint's next status, as a pure function of what is: no clock, no network, no file.
 
-It brings the newest good version as far
-as ``Loaded`` on every Triton. The first one gets all traffic then, and so does each under the
-strategy ``direct``; from there on all others are a rollout's (``rollouts.py``), and while one goes
-on before its promotion nothing here moves. A version at fault is rejected and never tried again
-under the same options; a fault of the environment blocks and is tried again. Being killed between
-two calls changes nothing: everything it needs to go on is in the status and in what is observed.
+It brings the newest good version as far as ``Loaded`` on every Triton. The first one gets all
+traffic then, and so does each under the strategy ``direct``. From there on a version is a rollout's
+(``rollouts.py``), and nothing here changes while one goes on before its promotion. A version at
+fault is rejected and never tried again under the same options; a fault of the environment blocks
+and is tried again. Being killed between two calls changes nothing: everything it needs to go on is
+in the status and in what is observed. What happened is written by ``contracts.status_events``.
 """
 
 from contracts.endpoint import (
@@ -282,9 +282,9 @@ def _relied_on(status: EndpointStatus, seen: Observed, package: Package) -> Sign
 def _loaded(
     spec: EndpointSpec, status: EndpointStatus, candidate: Candidate, package: Package, now: float
 ) -> EndpointStatus:
-    """Every Triton holds it: stable at once where there is nothing to compare with, or no wish to.
+    """Every Triton holds it: stable at once where it is compared with nothing.
 
-    Else it waits here for its rollout, which starts when no other is on.
+    Otherwise it waits here for its rollout, which starts when no other is on.
     """
     at_once = status.stable is None or spec.rollout.strategy is Strategy.DIRECT
     if at_once and status.rollout is None:

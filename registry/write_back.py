@@ -1,9 +1,8 @@
 """Makes MLflow say what the projection says: tags, aliases, and evidence in the versions' runs.
 
-Called by ``source_watch.py`` after each look at MLflow. Only differences are written, so that
-whatever could not be told is told later. Files are compared by a digest that a tag keeps. What
-MLflow refuses, or what fails in here, is logged once and tried again after a while; it holds up
-nothing else. It decides no verdict.
+Only differences are written, so that whatever could not be told is told later. Files are compared
+by a digest that a tag keeps. What MLflow refuses, or what fails in here, is logged once and tried
+again after a while; it holds up nothing else. It decides no verdict.
 """
 
 import logging

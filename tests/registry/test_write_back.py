@@ -21,7 +21,7 @@ EVIDENCE = (EvidenceOf(endpoint(), STATE),)
 ALL = Projection(TAGS, ALIAS, EVIDENCE)
 
 
-class House:
+class WriteBackHarness:
     def __init__(self) -> None:
         self.time = 0.0
         self.rendered = 0
@@ -49,99 +49,103 @@ class House:
 
 
 @pytest.fixture
-def house() -> House:
-    made = House()
+def harness() -> WriteBackHarness:
+    made = WriteBackHarness()
     made.registry.register("m", "1", run_id="run")
     return made
 
 
-async def test_everything_is_told_once(house: House) -> None:
-    await house.tell(ALL)
-    assert house.tags() == {
+async def test_everything_is_told_once(harness: WriteBackHarness) -> None:
+    await harness.tell(ALL)
+    assert harness.tags() == {
         "a": "1",
         "headrace.e.evidence": "runs:/run/headrace/e/v1",
         "headrace.e.evidence_digest": EVIDENCE[0].digest,
     }
-    assert house.registry.aliases == {"m": {"champion": "1"}}
-    assert house.artifacts.files == {"run/headrace/e/v1/evidence.json": b"r"}
-    house.registry.told.clear()
-    await house.tell(ALL)
-    assert house.registry.told == []
-    assert (house.artifacts.puts, house.rendered) == (1, 1)
+    assert harness.registry.aliases == {"m": {"champion": "1"}}
+    assert harness.artifacts.files == {"run/headrace/e/v1/evidence.json": b"r"}
+    harness.registry.told.clear()
+    await harness.tell(ALL)
+    assert harness.registry.told == []
+    assert (harness.artifacts.puts, harness.rendered) == (1, 1)
 
 
-async def test_the_picture_that_comes_back_knows_what_was_told(house: House) -> None:
-    models = {model.name: model for model in await house.registry.models()}
-    picture = Picture(models, {"m": await house.registry.versions("m")})
-    after = await house.write_back.tell(picture, Projection(tags=TAGS))
+async def test_the_picture_that_comes_back_knows_what_was_told(harness: WriteBackHarness) -> None:
+    models = {model.name: model for model in await harness.registry.models()}
+    picture = Picture(models, {"m": await harness.registry.versions("m")})
+    after = await harness.write_back.tell(picture, Projection(tags=TAGS))
     assert after.versions["m"][0].tags == {"a": "1"}
 
 
-async def test_a_new_verdict_takes_the_old_reason_away(house: House) -> None:
-    await house.tell(Projection(tags=(VersionTags("m", "1", {"a": "0", "b": "why"}),)))
-    await house.tell(Projection(tags=TAGS))
-    assert house.tags() == {"a": "1", "b": ""}
+async def test_a_new_verdict_takes_the_old_reason_away(harness: WriteBackHarness) -> None:
+    await harness.tell(Projection(tags=(VersionTags("m", "1", {"a": "0", "b": "why"}),)))
+    await harness.tell(Projection(tags=TAGS))
+    assert harness.tags() == {"a": "1", "b": ""}
 
 
-async def test_nothing_is_told_about_a_version_that_is_gone(house: House) -> None:
+async def test_nothing_is_told_about_a_version_that_is_gone(harness: WriteBackHarness) -> None:
     gone = VersionTags("m", "7", {"a": "1"}), VersionTags("other", "1", {"a": "1"})
-    await house.tell(Projection(tags=gone, aliases=(AliasOf("m", "champion", "7"),)))
-    assert house.registry.told == []
+    await harness.tell(Projection(tags=gone, aliases=(AliasOf("m", "champion", "7"),)))
+    assert harness.registry.told == []
 
 
 async def test_evidence_that_can_not_be_drawn_holds_up_nothing_else(
-    house: House, caplog: pytest.LogCaptureFixture
+    harness: WriteBackHarness, caplog: pytest.LogCaptureFixture
 ) -> None:
-    house.draws = False
+    harness.draws = False
     for _ in range(2):
-        await house.tell(ALL)
-    assert house.tags() == {"a": "1"}
-    assert house.registry.aliases == {"m": {"champion": "1"}}
+        await harness.tell(ALL)
+    assert harness.tags() == {"a": "1"}
+    assert harness.registry.aliases == {"m": {"champion": "1"}}
     assert caplog.text.count("MLflow can't be told headrace/e/v1") == 1
-    house.draws, house.time = True, 61.0
-    await house.tell(ALL)
-    assert house.artifacts.files == {"run/headrace/e/v1/evidence.json": b"r"}
+    harness.draws, harness.time = True, 61.0
+    await harness.tell(ALL)
+    assert harness.artifacts.files == {"run/headrace/e/v1/evidence.json": b"r"}
 
 
-async def test_a_version_without_a_run_says_where_its_evidence_is(house: House) -> None:
-    house.registry.listed.clear()
-    house.registry.register("m", "1")
-    await house.tell(ALL)
-    assert house.tags()["headrace.e.evidence"] == NO_RUN
-    assert house.artifacts.files == {}
+async def test_a_version_without_a_run_says_where_its_evidence_is(
+    harness: WriteBackHarness,
+) -> None:
+    harness.registry.listed.clear()
+    harness.registry.register("m", "1")
+    await harness.tell(ALL)
+    assert harness.tags()["headrace.e.evidence"] == NO_RUN
+    assert harness.artifacts.files == {}
 
 
-async def test_an_mlflow_that_goes_away_is_told_the_rest_later(house: House) -> None:
-    house.artifacts.fault = SourceUnavailableError("gone")
+async def test_an_mlflow_that_goes_away_is_told_the_rest_later(harness: WriteBackHarness) -> None:
+    harness.artifacts.fault = SourceUnavailableError("gone")
     with pytest.raises(SourceUnavailableError):
-        await house.tell(ALL)
-    house.artifacts.fault = None
-    await house.tell(ALL)
-    assert house.artifacts.puts == 1
-    assert house.tags()["headrace.e.evidence"] == "runs:/run/headrace/e/v1"
+        await harness.tell(ALL)
+    harness.artifacts.fault = None
+    await harness.tell(ALL)
+    assert harness.artifacts.puts == 1
+    assert harness.tags()["headrace.e.evidence"] == "runs:/run/headrace/e/v1"
 
 
 @pytest.mark.parametrize("refused", ["a", "champion"])
 async def test_a_refusal_holds_up_nothing_else_and_is_tried_again_in_a_minute(
-    house: House, refused: str
+    harness: WriteBackHarness, refused: str
 ) -> None:
-    house.registry.refuses = {refused}
-    await house.tell(ALL)
-    assert house.artifacts.puts == 1
-    house.registry.refuses = set()
-    house.time += 59.0
-    await house.tell(ALL)
-    assert refused not in {**house.tags(), **house.registry.aliases.get("m", {})}
-    house.time += 1.0
-    await house.tell(ALL)
-    assert refused in {**house.tags(), **house.registry.aliases["m"]}
+    harness.registry.refuses = {refused}
+    await harness.tell(ALL)
+    assert harness.artifacts.puts == 1
+    harness.registry.refuses = set()
+    harness.time += 59.0
+    await harness.tell(ALL)
+    assert refused not in {**harness.tags(), **harness.registry.aliases.get("m", {})}
+    harness.time += 1.0
+    await harness.tell(ALL)
+    assert refused in {**harness.tags(), **harness.registry.aliases["m"]}
 
 
-async def test_evidence_that_its_store_refuses_is_not_said_to_be_there(house: House) -> None:
-    house.artifacts.fault = SourceRefusedError("no right to write")
-    await house.tell(ALL)
-    assert "headrace.e.evidence" not in house.tags()
-    house.artifacts.fault = None
-    house.time += 60.0
-    await house.tell(ALL)
-    assert house.artifacts.puts == 1
+async def test_evidence_that_its_store_refuses_is_not_said_to_be_there(
+    harness: WriteBackHarness,
+) -> None:
+    harness.artifacts.fault = SourceRefusedError("no right to write")
+    await harness.tell(ALL)
+    assert "headrace.e.evidence" not in harness.tags()
+    harness.artifacts.fault = None
+    harness.time += 60.0
+    await harness.tell(ALL)
+    assert harness.artifacts.puts == 1

@@ -28,7 +28,7 @@ def fake() -> Iterator[Fake]:
         yield server
 
 
-class House:
+class LauncherHarness:
     """A launcher on a cluster whose pods a test moves."""
 
     def __init__(self, fake: Fake, **options: Any) -> None:
@@ -68,20 +68,20 @@ class House:
 
 
 async def test_a_conversion_is_told_step_by_step_and_its_job_is_removed(fake: Fake) -> None:
-    house = House(fake)
-    running = house.start()
-    await house.made()
-    house.pod("Running", STEP.model_dump_json())
-    await house.until(lambda: STEP in house.told)
-    house.pod("Succeeded", PUBLISHED.model_dump_json())
+    harness = LauncherHarness(fake)
+    running = harness.start()
+    await harness.made()
+    harness.pod("Running", STEP.model_dump_json())
+    await harness.until(lambda: STEP in harness.told)
+    harness.pod("Succeeded", PUBLISHED.model_dump_json())
     assert await running == PUBLISHED
     assert fake.all("jobs") == []
 
 
 async def test_a_conversion_that_is_not_wanted_any_more_takes_its_job_along(fake: Fake) -> None:
-    house = House(fake)
-    running = house.start()
-    await house.made()
+    harness = LauncherHarness(fake)
+    running = harness.start()
+    await harness.made()
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
@@ -89,48 +89,48 @@ async def test_a_conversion_that_is_not_wanted_any_more_takes_its_job_along(fake
 
 
 async def test_a_new_controller_finds_the_job_that_the_one_before_started(fake: Fake) -> None:
-    house = House(fake)
+    harness = LauncherHarness(fake)
     job = manifest.job(BASE, request(), owner=None, timeout_seconds=9)
     fake.write(JOBS, job)
-    house.pod("Succeeded", PUBLISHED.model_dump_json())
-    assert await house.start() == PUBLISHED
+    harness.pod("Succeeded", PUBLISHED.model_dump_json())
+    assert await harness.start() == PUBLISHED
 
 
 async def test_a_pod_that_never_starts_is_given_up_with_the_clusters_words(fake: Fake) -> None:
-    house = House(fake, stuck_seconds=0.5)
+    harness = LauncherHarness(fake, stuck_seconds=0.5)
     waiting = {"reason": "ImagePullBackOff", "message": "no such image"}
-    house.pod("Pending", containerStatuses=[{"state": {"waiting": waiting}}])
-    result = await house.start()
+    harness.pod("Pending", containerStatuses=[{"state": {"waiting": waiting}}])
+    result = await harness.start()
     assert isinstance(result, Failed)
     assert "no such image" in result.reason
     assert not result.by_version
-    assert "no such image" in house.told[0].message
+    assert "no such image" in harness.told[0].message
 
 
 async def test_an_api_server_that_is_away_for_a_while_ends_nothing(fake: Fake) -> None:
-    house = House(fake)
-    running = house.start()
-    await house.made()
+    harness = LauncherHarness(fake)
+    running = harness.start()
+    await harness.made()
     fake.go_away()
     asked = len(fake.world.asked)
-    await house.until(lambda: len(fake.world.asked) > asked + 3)
+    await harness.until(lambda: len(fake.world.asked) > asked + 3)
     fake.come_back()
-    house.pod("Succeeded", PUBLISHED.model_dump_json())
+    harness.pod("Succeeded", PUBLISHED.model_dump_json())
     assert await running == PUBLISHED
 
 
 async def test_a_job_that_is_refused_says_so_and_blames_no_version(fake: Fake) -> None:
     fake.refuse(f"POST {JOBS}", 403, "exceeded quota")
-    result = await House(fake).start()
+    result = await LauncherHarness(fake).start()
     assert isinstance(result, Failed)
     assert "exceeded quota" in result.reason
     assert not result.by_version
 
 
 async def test_a_job_that_someone_deletes_is_tried_again(fake: Fake) -> None:
-    house = House(fake)
-    running = house.start()
-    await house.made()
+    harness = LauncherHarness(fake)
+    running = harness.start()
+    await harness.made()
     fake.remove(JOBS, NAME)
     result = await running
     assert isinstance(result, Failed)
@@ -138,20 +138,20 @@ async def test_a_job_that_someone_deletes_is_tried_again(fake: Fake) -> None:
 
 
 async def test_a_log_that_may_not_be_read_still_ends(fake: Fake) -> None:
-    house = House(fake)
+    harness = LauncherHarness(fake)
     fake.refuse(f"GET {PODS}/p/log", 403, "pods/log is forbidden")
-    house.pod("Succeeded")
-    result = await house.start()
+    harness.pod("Succeeded")
+    result = await harness.start()
     assert isinstance(result, Failed)
     assert not result.by_version
 
 
 async def test_a_pod_that_a_lost_node_leaves_behind_ends_as_its_job_says(fake: Fake) -> None:
-    house = House(fake)
-    running = house.start()
-    await house.made()
-    house.lose_the_node()
-    house.pod("Running", deleted_at="2026-01-01T00:00:00Z")
+    harness = LauncherHarness(fake)
+    running = harness.start()
+    await harness.made()
+    harness.lose_the_node()
+    harness.pod("Running", deleted_at="2026-01-01T00:00:00Z")
     (job,) = fake.all("jobs")
     condition = {"type": "Failed", "status": "True", "reason": "BackoffLimitExceeded"}
     fake.write(JOBS, {**job, "status": {"conditions": [condition]}})
@@ -162,32 +162,32 @@ async def test_a_pod_that_a_lost_node_leaves_behind_ends_as_its_job_says(fake: F
 
 
 async def test_a_pod_that_ended_on_a_lost_node_ends_its_conversion(fake: Fake) -> None:
-    house = House(fake)
-    house.lose_the_node()
-    house.pod("Failed", reason="NodeLost")
-    result = await house.start()
+    harness = LauncherHarness(fake)
+    harness.lose_the_node()
+    harness.pod("Failed", reason="NodeLost")
+    result = await harness.start()
     assert isinstance(result, Failed)
     assert "NodeLost" in result.reason
     assert not result.by_version
 
 
 async def test_a_pod_of_which_nothing_can_be_known_is_given_up_in_the_end(fake: Fake) -> None:
-    house = House(fake, timeout_seconds=0.05, stuck_seconds=0.05)
-    house.lose_the_node()
-    house.pod("Running")
-    result = await house.start()
+    harness = LauncherHarness(fake, timeout_seconds=0.05, stuck_seconds=0.05)
+    harness.lose_the_node()
+    harness.pod("Running")
+    result = await harness.start()
     assert isinstance(result, Failed)
     assert not result.by_version
     assert fake.all("jobs") == []
 
 
 async def test_a_log_that_can_not_be_read_for_a_while_ends_nothing(fake: Fake) -> None:
-    house = House(fake)
-    house.lose_the_node()
-    house.pod("Running")
-    running = house.start()
+    harness = LauncherHarness(fake)
+    harness.lose_the_node()
+    harness.pod("Running")
+    running = harness.start()
     log = f"GET {PODS}/p/log"
-    await house.until(lambda: fake.world.asked.count(log) > 2)
+    await harness.until(lambda: fake.world.asked.count(log) > 2)
     fake.world.refusals.clear()
-    house.pod("Succeeded", PUBLISHED.model_dump_json())
+    harness.pod("Succeeded", PUBLISHED.model_dump_json())
     assert await running == PUBLISHED
