@@ -290,13 +290,15 @@ class Supervisor:
         await waiter
 
     async def _start_watchdog(self) -> None:
-        """Starts a watchdog that knows of every group that there is now."""
+        """Starts a watchdog that knows from its first moment of every group that there is."""
+        known = set(self.pids.values())
         self._watchdog = await asyncio.create_subprocess_exec(
-            sys.executable, "-I", "-S", watchdog.__file__,
+            sys.executable, "-I", "-S", watchdog.__file__, *map(str, known),
             stdin=PIPE, stdout=DEVNULL, stderr=DEVNULL, start_new_session=True,
         )  # fmt: skip
-        for pid in self.pids.values():
-            self._tell_watchdog(f"+{pid}")
+        now = set(self.pids.values())
+        for line in (*(f"-{pid}" for pid in known - now), *(f"+{pid}" for pid in now - known)):
+            self._tell_watchdog(line)
 
     async def _keep_watchdog(self) -> None:
         """Starts the watchdog again where something ended it: without one a kill leaves orphans."""

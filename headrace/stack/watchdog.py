@@ -1,8 +1,8 @@
 """Ends the stack's processes when ``headrace up`` itself is killed and can't.
 
-Run by the supervisor as a script in a session of its own (``python -I -S watchdog.py``), with a
-pipe from ``up`` as its standard input: ``+PGID`` when a process group has been started, ``-PGID``
-when it has ended. When the pipe closes, every group that is left gets SIGTERM, and SIGKILL five
+Run by the supervisor as a script in a session of its own (``python -I -S watchdog.py PGID...``, the
+groups that there are), with a pipe from ``up`` as its standard input: ``+PGID`` when a process group
+has been started, ``-PGID`` when it has ended. When the pipe closes, every group that is left gets SIGTERM, and SIGKILL five
 seconds later. It imports the standard library alone and touches no process that it was not told of.
 """
 
@@ -16,9 +16,9 @@ from collections.abc import Iterable
 GRACE_SECONDS = 5.0
 
 
-def groups_left(lines: Iterable[str]) -> set[int]:
+def groups_left(first: Iterable[str], lines: Iterable[str]) -> set[int]:
     """The process groups that were started and have not ended, once ``lines`` is exhausted."""
-    groups: set[int] = set()
+    groups = {int(group) for group in first}
     for line in lines:
         group = int(line[1:])
         if line.startswith("+"):
@@ -57,4 +57,4 @@ def _exists(group: int) -> bool:
 if __name__ == "__main__":
     for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(ignored, signal.SIG_IGN)
-    end(groups_left(sys.stdin))
+    end(groups_left(sys.argv[1:], sys.stdin))
