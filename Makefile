@@ -74,7 +74,9 @@ quick: $(VENV)/.dev  ## the unit tests that are quick, with fewer random example
 unit: $(VENV)/.dev  ## the tests that need no other process
 	$(BIN)/pytest -n auto --dist worksteal -m "not real and not export and not soak and not cluster" $(PYTEST_FLAGS)
 
-test: unit real export  ## all tests but the soak
+# Those with torch beside those with real components, which wait more than they compute.
+test: unit  ## all tests but the soak
+	@$(MAKE) --no-print-directory -j 2 --output-sync=target real export
 
 real: $(VENV)/.dev $(VENV)/.parts  ## the tests on a real Triton, Kafka and MLflow
 	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder -m "real and not export and not soak and not cluster" $(PYTEST_FLAGS)
