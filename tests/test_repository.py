@@ -89,9 +89,11 @@ def _made(commands: str) -> set[str]:
     calls = re.findall(r"^\s*make ((?:[a-z-]+ ?)+)", commands, re.MULTILINE)
     named = {target for call in calls for target in call.split()}
     for target in tuple(named & TARGETS):
-        parts = re.search(rf"^{target}: ([a-z -]+?)  ##", MAKEFILE, re.MULTILINE)
+        parts = re.search(rf"^{target}: ([a-z -]+?)  ##.*\n(\t.*)?", MAKEFILE, re.MULTILINE)
         if parts:
-            named = (named - {target}) | set(parts[1].split())
+            within = re.search(r"MAKE\).*? ([a-z][a-z ]*)$", parts[2] or "")
+            also = within[1].split() if within else []
+            named = (named - {target}) | {*parts[1].split(), *also}
     return named
 
 
