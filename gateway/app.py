@@ -1,11 +1,13 @@
 """The gateway's HTTP front: one FastAPI application over all dialects.
 
 ``gateway.main`` builds it with ``create_app`` and runs it under uvicorn with the options of
-``gateway.http.server``. Reads top to bottom: a request finds its route, its handler makes a reply,
-and whatever goes wrong becomes an error in the route's form. A traceback never leaves the process.
+``gateway.http.server``. ``Application.answer`` takes one request: it finds the route, calls the
+route's handler, which is a method of a dialect, and sends the reply. Whatever goes wrong becomes an
+error response in the dialect's own format. A traceback never leaves the process.
 
-Every route is one of FastAPI's, but predictions do not pass through its machinery: they go from
-``__call__`` to their handler (``docs/decisions/0007-fastapi-and-the-hot-path.md`` has the figures).
+Every route is registered with FastAPI, but POST requests, as all predictions are, bypass it:
+``__call__`` passes them to ``answer``, for the reason given in
+``docs/decisions/0007-fastapi-and-the-hot-path.md``.
 """
 
 import asyncio
@@ -34,7 +36,7 @@ from gateway.errors import (
     GatewayError,
     RequestTimeoutError,
     ShuttingDownError,
-    mistake,
+    internal_error,
 )
 from gateway.http.body import BodyReader
 from gateway.http.json_body import encode
@@ -51,9 +53,9 @@ log = logging.getLogger(__name__)
 
 
 class Application(fastapi.FastAPI):
-    """The application.
+    """The ASGI application.
 
-    FastAPI's pages of documentation load scripts from another host, so ``/docs`` is ours.
+    FastAPI's own ``/docs`` page loads scripts from another host, so the gateway serves its own.
     """
 
     def __init__(self, routes: list[Route], front: Front, version: str) -> None:
@@ -75,12 +77,12 @@ class Application(fastapi.FastAPI):
         self.early_refusals = EarlyRefusals(self._paths, front.admission, front.metrics)
         for route in routes:
             self.add_api_route(
-                route.pattern, self._hand_over, methods=[route.method], response_model=None
+                route.pattern, self._answer_route, methods=[route.method], response_model=None
             )
         self.add_exception_handler(HTTPException, self._no_such_route)
 
     def openapi(self) -> dict[str, Any]:
-        """The OpenAPI document of all routes but those that refuse whatever is sent."""
+        """The OpenAPI document of all routes but those that refuse every request."""
         if self.openapi_schema is None:
             self.openapi_schema = document(self.described, title=self.title, version=self.version)
         return self.openapi_schema
@@ -91,20 +93,20 @@ class Application(fastapi.FastAPI):
         return encode(self.openapi()), page(self.openapi()).encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """ASGI's entry: predictions go to their handler at once, all else through FastAPI."""
+        """The ASGI entry point: POST requests bypass FastAPI, all others pass through it."""
         if scope["type"] == "http" and scope["method"] == "POST":
             await self.answer(scope, receive, send)
         else:
             await super().__call__(scope, receive, send)
 
-    async def _hand_over(self, _: fastapi.Request) -> fastapi.Response:
-        return _Answered(self)
+    async def _answer_route(self, _: fastapi.Request) -> fastapi.Response:
+        return _OwnAnswer(self)
 
     async def _no_such_route(self, _: fastapi.Request, __: Exception) -> fastapi.Response:
-        return _Answered(self)
+        return _OwnAnswer(self)
 
     async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers one request, whatever comes of it."""
+        """Answers one request: with the reply of its route's handler, or with an error."""
         context = RequestContext(new_request_id(), time.time(), time.monotonic())
         path = scope["path"]
         route: Route | None = None
@@ -118,31 +120,31 @@ class Application(fastapi.FastAPI):
             self._admission.refused(context, error)
             reply = error_reply(error, context.request_id, _error_form(route, path))
         except ClientGoneError:
-            self._finished(route, CLIENT_GONE_STATUS, context)
+            self._count_finished(route, CLIENT_GONE_STATUS, context)
             return
         except asyncio.CancelledError as cancelled:
             if cancelled.args == (CLIENT_GONE,):
-                self._finished(route, CLIENT_GONE_STATUS, context)
+                self._count_finished(route, CLIENT_GONE_STATUS, context)
                 return
-            stopped = _why_stopped(cancelled)
+            stopped = _error_of_cancellation(cancelled)
             self._admission.refused(context, stopped)
             reply = error_reply(stopped, context.request_id, _error_form(route, path))
         except Exception:
             log.exception("a bug: unexpected error", extra={"request_id": context.request_id})
-            bug = mistake()
+            bug = internal_error()
             self._admission.refused(context, bug)
             reply = error_reply(bug, context.request_id, _error_form(route, path))
         await _send(reply, context.request_id, send)
-        self._finished(route, int(reply.status), context)
+        self._count_finished(route, int(reply.status), context)
 
-    def _finished(self, route: Route | None, status: int, context: RequestContext) -> None:
+    def _count_finished(self, route: Route | None, status: int, context: RequestContext) -> None:
         dialect = route.dialect if route else "none"
         seconds = time.monotonic() - context.started
         self._metrics.request_finished(dialect, status, seconds)
 
 
-class _Answered(fastapi.Response):
-    """What FastAPI returns of a route: the application's own answer, sent by itself."""
+class _OwnAnswer(fastapi.Response):
+    """A response for FastAPI to return, in place of which ``Application.answer`` sends its own."""
 
     def __init__(self, app: Application) -> None:
         super().__init__()
@@ -153,7 +155,7 @@ class _Answered(fastapi.Response):
         await self._app.answer(scope, receive, send)
 
 
-def _why_stopped(cancelled: asyncio.CancelledError) -> GatewayError:
+def _error_of_cancellation(cancelled: asyncio.CancelledError) -> GatewayError:
     if cancelled.args == (BODY_TIMEOUT,):
         return RequestTimeoutError("The body did not arrive in time.")
     return ShuttingDownError("This gateway stops; ask again.", retry_after_seconds=1)

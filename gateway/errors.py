@@ -175,8 +175,8 @@ def no_triton() -> ModelUnavailableError:
     )
 
 
-def mistake() -> GatewayError:
-    """A bug of the gateway's own: what it is stands in the log."""
+def internal_error() -> GatewayError:
+    """The error of a bug in the gateway, whose traceback is in the log."""
     return GatewayError(
         "The gateway failed on this request; its log has the reason under the request id."
     )

@@ -1,35 +1,37 @@
-"""Decides whether a request comes in: for every dialect of HTTP, for gRPC, and nowhere else.
+"""Decides whether a request is admitted or refused, for every dialect over HTTP and gRPC.
 
-A request is asked about at four moments. Whatever is known at one of them to be in vain is refused
-there, because a refusal after tokenising has cost as much as an answer. From moment to moment a
-little less room is kept back, so that a request that was let in is nearly always answered.
+No other module decides this. A request is checked at four moments, in the order in which more is
+known about it. It is refused at the earliest moment at which it is known that it can't be answered,
+because a refusal after tokenising has cost as much as an answer. The early checks keep a safety
+margin of the token budget free, and later ones a smaller margin. So a request that has passed one
+check nearly always passes the next.
 
 =================  ===============================  ================================================
-moment             what is known                    refusals: status, code, when to come back
+moment             what is known                    refusals: status, code, Retry-After
 =================  ===============================  ================================================
 headers or gRPC    endpoint, API key, version,      401 unauthenticated
 metadata:          requests of the endpoint that    403 forbidden
-``enter``, or      come before this one, tokens in  404 unknown_endpoint
+``enter``, or      wait before this one, tokens in  404 unknown_endpoint
 ``check_early``    flight, the shortest queue of a  422 invalid_input: two versions are named
-in a connection    version that may answer          503 starting: in 1 s
-                                                    503 shutting_down: in 1 s
-                                                    503 overloaded: in 1 s, or as the queue needs
-body read:         caller, number of texts          503 shutting_down: in 1 s
-``check_body``                                      429 rate_limited: when the bucket has room
+in a connection    version that may answer          503 starting: 1 s
+                                                    503 shutting_down: 1 s
+                                                    503 overloaded: 1 s, or until the queue is short
+body read:         caller, number of texts          503 shutting_down: 1 s
+``check_body``                                      429 rate_limited: until the bucket has a token
                                                     413 too_large: texts
 version chosen:    deadline, characters, queues of  504 deadline_exceeded
-``arm_with_room``  the versions that may answer     503 model_unavailable: in 1 s
-                                                    503 overloaded: in 1 s, or as the queue needs
+``pick_version``   the versions that may answer     503 model_unavailable: 1 s
+                                                    503 overloaded: 1 s, or until the queue is short
 tokens counted:    tokens                           504 deadline_exceeded
 ``reserve``                                         413 too_large: tokens
-                                                    503 overloaded: in 1 s
+                                                    503 overloaded: 1 s
 =================  ===============================  ================================================
 
-Only ``enter`` waits, for the request scheduler. Every refusal before an attempt, whoever raised it,
-is recorded and counted by ``_refused``.
+Only ``enter`` may wait: in the request scheduler, for this request's turn on the event loop. Every
+refusal before an attempt, wherever it was raised, is recorded and counted by ``_record_refusal``.
 
-Not asked here: what is malformed, which the dialects refuse, and bounds on what is held at once
-(connections, bytes of bodies, long texts that wait to be tokenised), which the holders keep.
+Not decided here: dialects refuse malformed requests, and whoever holds connections, bodies or long
+texts that wait to be tokenised bounds how many it holds.
 """
 
 import asyncio
@@ -58,17 +60,17 @@ from gateway.errors import (
 from gateway.events.buffer import Recorder
 from gateway.request_context import RequestContext
 
-# A request that would wait longer than this for the request scheduler is refused when it comes.
+# A request that would wait longer than this in the request scheduler is refused on arrival.
 _LONGEST_WAIT_SECONDS = 0.25
-# Share of the time to the deadline that a request's predicted wait and work may fill. The rest is
-# what a prediction may be wrong by before an admitted request is too late.
+# A request is admitted if its estimated wait and engine time fit into this share of the time to its
+# deadline. The rest is the margin for errors of the estimate.
 _USABLE_SHARE = 0.7
-# So long after a refusal for want of room, connections ask ``check_early`` before all else.
+# How long after an ``OverloadedError`` connections go on to call ``check_early`` for new requests.
 _EARLY_SECONDS = 0.05
 
 
 class Keys(Protocol):
-    """Who may ask which endpoint."""
+    """The API keys: who may call which endpoint."""
 
     def authorise(self, presented: str | None, endpoint: str) -> str | None:
         """The caller's name, None where keys are off.
@@ -81,23 +83,23 @@ class Keys(Protocol):
 
 
 class Capacity(Protocol):
-    """The room on an arm: what the batcher of one version says of itself, in numbers."""
+    """How much more one version could take now, as estimated by its batcher."""
 
     @property
     def serves(self) -> bool:
         """Whether any Triton serves the version now."""
         ...
 
-    def wait_seconds(self, flow: str) -> float:
-        """How long a new text of an endpoint would wait for an engine, as estimated."""
+    def wait_seconds(self, endpoint: str) -> float:
+        """Estimated seconds that a new text of an endpoint would wait for an engine."""
         ...
 
     def work_seconds(self, tokens: Iterable[int]) -> float:
-        """Engine seconds of texts with so many tokens each."""
+        """Estimated engine seconds of texts; ``tokens`` has the length of each."""
         ...
 
     def likely_tokens(self, texts: int, characters: int) -> int:
-        """Tokens of each of some texts, as estimated from all their characters."""
+        """Estimated tokens of a text, where ``texts`` have so many ``characters`` together."""
         ...
 
 
@@ -117,8 +119,11 @@ class Endpoints(Protocol):
         """
         ...
 
-    def arms(self, endpoint: str, key: str, forced_version: str | None) -> Sequence[Capacity]:
-        """Those of the versions that may answer, where a Triton serves them."""
+    def capacities(self, endpoint: str, key: str, forced_version: str | None) -> Sequence[Capacity]:
+        """The versions that may answer a caller: the routed one first, then its fallback.
+
+        A version that no Triton serves now is left out.
+        """
         ...
 
 
@@ -130,20 +135,20 @@ class RefusalMetrics(Protocol):
         ...
 
 
-Arm = TypeVar("Arm", bound=Capacity)
+VersionT = TypeVar("VersionT", bound=Capacity)
 
 
 class AdmissionController:
-    """Lets requests of one process in or refuses them. Belongs to its event loop.
+    """Admits or refuses the requests of one process. Not thread-safe: for its event loop only.
 
     Args:
-        endpoints: which there are.
-        keys: who may ask which.
-        rates: requests a second for each caller.
-        budget: tokens in flight.
-        recorder: hears of every refusal.
-        metrics: counts them.
-        scheduler: of the requests of all dialects; one of its own where None.
+        endpoints: the endpoints that are served now.
+        keys: the API keys.
+        rates: the rate limit of each caller.
+        budget: the bound on tokens in flight.
+        recorder: is told of every refusal, for the event stream.
+        metrics: counts refusals.
+        scheduler: shared by all dialects; a new one where None.
     """
 
     def __init__(
@@ -166,9 +171,9 @@ class AdmissionController:
         self.scheduler = scheduler or RequestScheduler()
         self._closed = False
         self._early_until = 0.0
-        # By endpoint, the requests that ``check_early`` let in during this iteration of the loop:
-        # whatever is ready is read before any task begins, and would otherwise find the same room.
-        self._let_in: dict[str, int] = {}
+        # Requests, by endpoint, that ``check_early`` has admitted in this iteration of the event
+        # loop. All sockets are read before any request's task begins: these are in no queue yet.
+        self._admitted_early: dict[str, int] = {}
 
     # Headers or metadata are there.
 
@@ -181,7 +186,7 @@ class AdmissionController:
         return self._keys.authorise(context.api_key, endpoint)
 
     def identify(self, context: RequestContext, endpoint: str) -> tuple[EndpointView, str | None]:
-        """The endpoint as it is now, and the caller's name: all that a request for metadata needs.
+        """The endpoint as it is now, and the caller's name. Enough for a request for metadata.
 
         Raises:
             UnauthenticatedError, ForbiddenError: see ``Keys``.
@@ -197,15 +202,16 @@ class AdmissionController:
         endpoint: str,
         version: str | None = None,
         *,
-        one_by_one: bool = False,
+        serial_arrivals: bool = False,
     ) -> tuple[EndpointView, str | None]:
-        """Lets a request for predictions begin: now, or after those that wait already.
+        """Checks a prediction request on arrival, and waits for its turn if the loop is busy.
 
         Args:
             context: the request.
-            endpoint: the name that it gives.
-            version: the one that its path or its message names, None for none.
-            one_by_one: see ``RequestScheduler.try_now``.
+            endpoint: the name in its path or message.
+            version: the version in its path or message, None for none.
+            serial_arrivals: true for gRPC, whose requests reach the event loop one after the
+                other; see ``RequestScheduler.try_now``.
 
         Returns:
             The endpoint as it is now, and the caller's name.
@@ -213,7 +219,7 @@ class AdmissionController:
         Raises:
             GatewayError: see the first row of the table.
         """
-        if not self.scheduler.try_now(one_by_one=one_by_one):
+        if not self.scheduler.try_now(serial_arrivals=serial_arrivals):
             ahead = self.scheduler.waiting_of(endpoint)
             wait = self.scheduler.wait_seconds(endpoint)
             self._check_arrival(context, endpoint, version, ahead, wait)
@@ -222,24 +228,25 @@ class AdmissionController:
 
     @property
     def checks_early(self) -> bool:
-        """Whether connections should ask ``check_early``: something was refused a moment ago."""
+        """Whether connections should call ``check_early``: there was an overload just now."""
         return monotonic() < self._early_until
 
     def check_early(self, context: RequestContext, endpoint: str, version: str | None) -> None:
-        """The same question within the connection, before there is a task for the request.
+        """The checks of ``enter``, made by the connection before the request gets a task.
 
-        Under a flood most requests are refused, and what that costs is taken from the others.
+        Under overload most requests are refused. This makes refusals cheap, so that the processor's
+        time is left for the requests that are answered.
 
         Raises:
             GatewayError: see the first row of the table.
         """
-        let_in = self._let_in.get(endpoint, 0)
+        let_in = self._admitted_early.get(endpoint, 0)
         ahead = self.scheduler.waiting_of(endpoint) + let_in
         wait = self.scheduler.wait_seconds(endpoint)
         self._check_arrival(context, endpoint, version, ahead, wait)
-        if not self._let_in:
-            asyncio.get_running_loop().call_soon(self._let_in.clear)
-        self._let_in[endpoint] = let_in + 1
+        if not self._admitted_early:
+            asyncio.get_running_loop().call_soon(self._admitted_early.clear)
+        self._admitted_early[endpoint] = let_in + 1
 
     def _check_arrival(
         self,
@@ -249,14 +256,14 @@ class AdmissionController:
         ahead: int = 0,
         wait_seconds: float = 0.0,
     ) -> tuple[EndpointView, str | None]:
-        """Refuses, before a body is read, what would be refused whatever is in it.
+        """Refuses, before the body is read, a request that would be refused whatever its body is.
 
         Args:
             context: the request.
-            endpoint: the name that it gives.
-            version: the one that its path or its message names.
-            ahead: requests of the endpoint that were let in before and have not begun.
-            wait_seconds: for the request scheduler, as estimated.
+            endpoint: the name in its path or message.
+            version: the version in its path or message.
+            ahead: requests of the endpoint that wait before this one.
+            wait_seconds: the estimated wait in the request scheduler.
         """
         view, caller = self.identify(context, endpoint)
         if version:
@@ -268,16 +275,17 @@ class AdmissionController:
         self._check_open()
         self._budget.check_arrival(endpoint, ahead, view.max_tokens_in_flight)
         key = context.sticky_key or context.request_id
-        arms = self._endpoints.arms(endpoint, key, context.forced_version)
-        if arms:
-            shortest = min([arm.wait_seconds(endpoint) for arm in arms])  # no generator: hot path
+        versions = self._endpoints.capacities(endpoint, key, context.forced_version)
+        if versions:
+            # A list and no generator, because this runs for every request.
+            shortest = min([version.wait_seconds(endpoint) for version in versions])
             _check_wait(shortest, 0.0, view.timeout_seconds)
         return view, caller
 
     # The body is read.
 
     def check_body(self, call: Call, limits: Limits, now: float) -> None:
-        """Refuses a caller's request over its rate, and too many texts.
+        """Refuses a request over its caller's rate limit, or with too many texts.
 
         Args:
             call: the request.
@@ -297,40 +305,41 @@ class AdmissionController:
 
     # The versions that may answer are known.
 
-    def arm_with_room(
-        self, call: Call, limits: Limits, arms: Sequence[Arm | None], now: float
-    ) -> tuple[int, Arm]:
-        """The first arm that will probably answer in time, and its place among them.
+    def pick_version(
+        self, call: Call, limits: Limits, versions: Sequence[VersionT | None], now: float
+    ) -> tuple[int, VersionT]:
+        """The first version that can probably answer in time, and its index in ``versions``.
 
         Args:
             call: the request.
             limits: of its endpoint.
-            arms: at least one; the caller's own, then those that may answer in its place.
+            versions: at least one: the version that the request is routed to, then its fallback.
+                None for a version without a batcher.
             now: the event loop's clock, seconds.
 
         Raises:
-            GatewayError: none of them will; see the third row of the table. What the last one has
-                against the request is what the caller is told.
+            GatewayError: none of them can; see the third row of the table. This is the error of the
+                last version.
         """
         left = call.deadline - now
         if left <= 0:
             raise too_late()
         texts, characters = len(call.texts), sum(map(len, call.texts))
-        for place, arm in enumerate(arms):
+        for index, version in enumerate(versions):
             try:
-                if arm is None or not arm.serves:
+                if version is None or not version.serves:
                     raise no_triton()
-                tokens = arm.likely_tokens(texts, characters)
+                tokens = version.likely_tokens(texts, characters)
                 most = limits.max_tokens_in_flight
                 self._budget.check_estimate(call.endpoint, texts * tokens, most)
-                wait = arm.wait_seconds(call.endpoint)
+                wait = version.wait_seconds(call.endpoint)
                 if wait > 0:
-                    _check_wait(wait, texts * arm.work_seconds((tokens,)), left)
+                    _check_wait(wait, texts * version.work_seconds((tokens,)), left)
             except (ModelUnavailableError, OverloadedError):
-                if place == len(arms) - 1:
+                if index == len(versions) - 1:
                     raise
             else:
-                return place, arm
+                return index, version
         raise no_triton()
 
     # The tokens are counted.
@@ -346,19 +355,19 @@ class AdmissionController:
         self._budget.reserve(call.endpoint, tokens, limits.max_tokens_in_flight)
 
     def release(self, call: Call, tokens: int) -> None:
-        """Gives the tokens of a request back that is answered, or has failed."""
+        """Returns a request's tokens to the budget, once it is answered or has failed."""
         self._budget.release(call.endpoint, tokens)
 
     def tokens_in_flight(self) -> dict[str, int]:
-        """Of each endpoint that has any."""
+        """Tokens in flight of each endpoint that has any."""
         return self._budget.by_endpoint()
 
     # Refusals.
 
     def refused(self, context: RequestContext, error: GatewayError) -> None:
-        """Takes note of an error that a dialect answers with.
+        """Records an error that a dialect answers with.
 
-        Once the pipeline has the request, it is the pipeline that records what comes of it.
+        Does nothing for a request that was passed to the pipeline, which records its own errors.
         """
         if isinstance(error, OverloadedError):
             self._early_until = monotonic() + _EARLY_SECONDS
@@ -368,19 +377,19 @@ class AdmissionController:
         try:
             self._endpoints.describe(endpoint)
         except UnknownEndpointError:
-            return  # names that callers invent must fill neither events nor metrics
-        self._refused(endpoint, int(error.status), error.code, context.started)
+            return  # names that callers make up must not become labels of metrics or events
+        self._record_refusal(endpoint, int(error.status), error.code, context.started)
 
     def refused_call(self, call: Call, error: BaseException) -> None:
-        """Takes note of what ended a call before any attempt."""
+        """Records the error that ended a call in the pipeline before its first attempt."""
         status, reason = int(HTTPStatus.INTERNAL_SERVER_ERROR), GatewayError.code
         if isinstance(error, GatewayError):
             status, reason = int(error.status), error.code
         elif isinstance(error, asyncio.CancelledError):
             status, reason = CLIENT_GONE_STATUS, "client_gone"
-        self._refused(call.endpoint, status, reason, call.started)
+        self._record_refusal(call.endpoint, status, reason, call.started)
 
-    def _refused(self, endpoint: str, status: int, reason: str, started: float) -> None:
+    def _record_refusal(self, endpoint: str, status: int, reason: str, started: float) -> None:
         self._recorder.refusal(endpoint, status, reason)
         self._metrics.refused(endpoint, status, reason, monotonic() - started)
 
@@ -388,11 +397,11 @@ class AdmissionController:
 
     @property
     def draining(self) -> bool:
-        """Whether callers should take their next request to another gateway; this one answers."""
+        """Whether this gateway will stop soon; it still answers, but callers should reconnect."""
         return self._endpoints.draining
 
     def close(self) -> None:
-        """Refuses whatever comes from now on."""
+        """Refuses all requests from now on."""
         self._closed = True
 
     def _check_open(self) -> None:
@@ -403,16 +412,16 @@ class AdmissionController:
 
 
 def _check_wait(wait_seconds: float, work_seconds: float, left_seconds: float) -> None:
-    """Refuses what can't be answered in time, before it takes anybody's place.
+    """Refuses a request that can't be answered in time, before it makes others wait.
 
     Args:
-        wait_seconds: until an engine takes the request up. 0 admits it whatever its own work is,
-            so that an estimate that was learnt wrong never refuses everything.
-        work_seconds: the engine's time for the request itself.
+        wait_seconds: estimated wait for an engine. At 0 the request is always admitted, so that a
+            wrong estimate of ``work_seconds`` can't refuse every request for ever.
+        work_seconds: estimated engine time of the request itself.
         left_seconds: to the deadline.
 
     Raises:
-        OverloadedError: come back when the queue is shorter.
+        OverloadedError: its Retry-After is how much too long the queue is.
     """
     excess = wait_seconds + work_seconds - _USABLE_SHARE * left_seconds
     if wait_seconds > 0 and excess > 0:

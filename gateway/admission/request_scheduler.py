@@ -38,10 +38,10 @@ class RequestScheduler:
         self._granted = 0
         self._granted_at = 0.0
         self._work_began = 0.0
-        # Of requests that come one by one: when the last came, and since when they have been coming
-        # without a pause of ``_QUIET_SECONDS``; None after such a pause.
-        self._came_at = 0.0
-        self._coming_since: float | None = None
+        # Of serial arrivals: when the last came, and since when they have been coming without a gap
+        # of ``_QUIET_SECONDS``; None after such a gap.
+        self._arrived_at = 0.0
+        self._arriving_since: float | None = None
         self._pause_began = 0.0
 
     @property
@@ -69,14 +69,14 @@ class RequestScheduler:
         if not self.try_now():
             await self.wait(endpoint)
 
-    def try_now(self, *, one_by_one: bool = False) -> bool:
+    def try_now(self, *, serial_arrivals: bool = False) -> bool:
         """Takes a turn at once if the loop keeps up and no other request waits.
 
         Args:
-            one_by_one: for gRPC, whose requests reach the loop one after the other: only while
+            serial_arrivals: for gRPC, whose requests reach the loop one after the other: only while
                 work on them pauses can they be counted.
         """
-        others_outside = one_by_one and self._keep_coming()
+        others_outside = serial_arrivals and self._keep_arriving()
         if self._waiting or others_outside:
             return False
         if not self._slicing:
@@ -111,7 +111,7 @@ class RequestScheduler:
         if self._granted:
             cost = (now - self._work_began) / self._granted
             self._cost += _LEARNING_RATE * (cost - self._cost)
-        if self._waiting and self._coming_since is not None:
+        if self._waiting and self._arriving_since is not None:
             self._pause_began = now
             asyncio.get_running_loop().call_later(_QUIET_SECONDS, self._paused)
         else:
@@ -120,11 +120,11 @@ class RequestScheduler:
     def _paused(self) -> None:
         """Ends a pause once no request has come for a moment, or it has lasted long enough."""
         now = monotonic()
-        quiet = now - self._came_at >= _QUIET_SECONDS
+        quiet = now - self._arrived_at >= _QUIET_SECONDS
         if not quiet and now - self._pause_began < _LONGEST_PAUSE_SECONDS:
             asyncio.get_running_loop().call_later(_QUIET_SECONDS, self._paused)
             return
-        self._coming_since = None if quiet else now
+        self._arriving_since = None if quiet else now
         self._next_slice(now)
 
     def _next_slice(self, now: float) -> None:
@@ -134,34 +134,34 @@ class RequestScheduler:
             self._interval += _LEARNING_RATE * (interval - self._interval)
             self._granted = 0
         if self._waiting:
-            # ``_mark`` runs just before the turns that are granted here, and the end of the slice
-            # just after them: between the two lies work on turns and nothing else.
-            asyncio.get_running_loop().call_soon(self._mark)
+            # ``_note_work_began`` runs just before the requests whose turns are granted here, and
+            # ``_end_slice`` just after them: the time between the two is spent on these requests.
+            asyncio.get_running_loop().call_soon(self._note_work_began)
             self._granted = self._grant(max(1, int(_SLICE_SECONDS / max(self._cost, 1e-6))))
             self._granted_at = now
             self._begin_slice()
 
-    def _keep_coming(self) -> bool:
-        """Notes a request of the kind ``one_by_one``; whether uncounted ones may wait behind it."""
-        self._came_at = now = monotonic()
-        if self._coming_since is None:
-            self._coming_since = now
-            asyncio.get_running_loop().call_later(_QUIET_SECONDS, self._look_up, now)
+    def _keep_arriving(self) -> bool:
+        """Records such an arrival; whether more may wait outside, where they can't be counted."""
+        self._arrived_at = now = monotonic()
+        if self._arriving_since is None:
+            self._arriving_since = now
+            asyncio.get_running_loop().call_later(_QUIET_SECONDS, self._check_quiet, now)
             return False
-        return now - self._coming_since >= _SLICE_SECONDS
+        return now - self._arriving_since >= _SLICE_SECONDS
 
-    def _look_up(self, asked: float) -> None:
-        """A moment later: finds out whether the loop was idle until now."""
+    def _check_quiet(self, asked: float) -> None:
+        """Runs a moment after an arrival, and ends the series if no other has come since."""
         now = monotonic()
-        if self._coming_since is None or self._waiting:
-            return  # the end of a pause finds out
+        if self._arriving_since is None or self._waiting:
+            return  # ``_paused`` does this while requests wait
         late = now - asked >= 2 * _QUIET_SECONDS
-        if not late and now - self._came_at >= _QUIET_SECONDS:
-            self._coming_since = None
+        if not late and now - self._arrived_at >= _QUIET_SECONDS:
+            self._arriving_since = None
         else:
-            asyncio.get_running_loop().call_later(_QUIET_SECONDS, self._look_up, now)
+            asyncio.get_running_loop().call_later(_QUIET_SECONDS, self._check_quiet, now)
 
-    def _mark(self) -> None:
+    def _note_work_began(self) -> None:
         self._work_began = monotonic()
 
     def _grant(self, turns: int) -> int:

@@ -1,10 +1,13 @@
-"""The batcher of one package: texts in, batches out to its replicas, each caller's values back.
+"""The batcher of one package: batches the texts of all callers, and sends them to its replicas.
 
-Who submits encoded texts gets a ``Job`` to await. The batcher asks its ``Schedule`` what to send
-whenever something changed, at most once in a turn of the event loop, so that what arrived together
-leaves together. A job is answered whole or fails whole; one that nobody waits for leaves the queue.
-The batcher repeats a batch on another Triton, never on another package. Where the model fails at a
-batch, its callers are tried apart, so that none of them fails for another one's text.
+``submit`` queues encoded texts and returns a ``Job`` with a future of their values. Whenever
+something changes (texts, an answer, a Triton), the batcher asks its ``Schedule`` what to send: at
+most once in an iteration of the event loop, so that texts that arrive together share a batch. A job
+is answered as a whole or fails as a whole. The texts of a caller who is gone leave the queue.
+
+A batch that a Triton does not answer is queued again for another Triton, never for another package.
+A batch that the model itself fails on is split by callers and tried again in halves, so that no
+caller fails because of another caller's text.
 """
 
 import asyncio
@@ -37,42 +40,42 @@ from preprocess.errors import EngineOutputError
 
 log = logging.getLogger(__name__)
 
-_MOST_TRIES = 3  # of a row on different replicas
+_MOST_TRIES = 3  # of a row, on different replicas
 _LEAST_TIMEOUT_SECONDS = 0.001
-# A Triton can hang and say that it is well. So where another serves, a batch that has taken this
-# share of its callers' time, and many times what was expected, is asked there, and the Triton gets
-# no other for a while: a probe would find it ready at once.
-_PATIENCE = 0.5
-_MOST_SLOWER = 10.0
-_DOUBT_SECONDS = 2.0
-# A model that failed at so many batches in a row on a Triton is taken for broken there: until it
-# answers one, no more than both halves of a batch are tried.
+# A Triton can hang and still say that it is ready. So if another Triton serves the package, a batch
+# is sent there once it has taken this share of its callers' time and many times the expected time.
+# The Triton that hangs is then suspended, because the next probe would find it ready.
+_RETRY_SHARE = 0.5
+_RETRY_SLOWDOWN = 10.0
+_SUSPEND_SECONDS = 2.0
+# After so many failed batches in a row, the model is taken for broken on that Triton. Until it
+# answers a batch, a failed one is split into halves only, and these no further.
 _MOST_FAILED = 16
 _HALVES = 2
 _TOKENS_A_CHARACTER = 0.25  # before any text was seen
 _LENGTH_RATE = 0.05
-# A batch's time is believed if the event loop was late by no more than this share of it.
+# The cost model learns from a batch only if the loop's lag was at most this share of its time.
 _MOST_LAG = 0.25
-# Turns of the event loop for which an engine should have work: one is over before the next batch is
-# sent, and another may be as long.
-_TURNS_COVERED = 2.0
+# Iterations of the event loop for which an engine should have work: the current one ends before the
+# next batch is sent, and the next may take as long.
+_LOOKAHEAD_ITERATIONS = 2.0
 
 
 class BatchMeter(Protocol):
-    """Who counts batches."""
+    """Metrics of batches."""
 
     def batch_finished(
         self, model: ServedModel, rows: int, tokens: int, padded: int, seconds: float
     ) -> None:
-        """A batch was answered: its rows, real and padded tokens, and the engine's seconds."""
+        """A batch was answered: its rows, real and padded tokens, and engine seconds."""
         ...
 
     def batch_split(self, model: ServedModel) -> None:
-        """The model failed at a batch, and its callers are tried in halves."""
+        """The model failed on a batch, which is split into halves and tried again."""
         ...
 
     def texts_failed(self, model: ServedModel, texts: int) -> None:
-        """The model failed at texts that were not, or could not be, tried apart any further."""
+        """The model failed on texts that are not split any further; their callers get an error."""
         ...
 
 
@@ -81,9 +84,9 @@ class Batcher:
 
     Args:
         model: the package.
-        fleet: hears of a Triton that is gone.
+        fleet: is told of a Triton that does not answer.
         meter: counts batches.
-        lag: of the event loop, which must not be taken for the engine's time.
+        lag: measures how late the event loop runs; see ``gateway.batching.lag``.
     """
 
     def __init__(
@@ -98,13 +101,13 @@ class Batcher:
         self._lag = lag or LoopLag()
         self._tokens_a_character = _TOKENS_A_CHARACTER
         self._loop = asyncio.get_running_loop()
-        self._awake = False
+        self._decision_due = False
         self._timer: asyncio.TimerHandle | None = None
-        self._deadlines = Deadlines(self._loop, self._late)
+        self._deadlines = Deadlines(self._loop, self._fail_late)
         self._tasks: set[asyncio.Task[None]] = set()
 
     def connect(self, replicas: tuple[Replica, ...]) -> None:
-        """Takes the package's replicas; what is known of Tritons that left is forgotten."""
+        """Sets the package's replicas, and forgets the costs of Tritons that are gone."""
         self.replicas = replicas
         self.cost.keep(replica.address for replica in replicas)
         self.wake()
@@ -119,7 +122,7 @@ class Batcher:
 
     @property
     def queued_rows(self) -> int:
-        """Texts that wait here."""
+        """Texts in the queue."""
         return self._schedule.rows
 
     @property
@@ -127,44 +130,44 @@ class Batcher:
         """Whether nothing waits and nothing is in flight."""
         return self._schedule.rows == 0 and not self._tasks
 
-    def wait_seconds(self, flow: str) -> float:
-        """How long a new text of an endpoint would wait for an engine, as estimated."""
+    def wait_seconds(self, endpoint: str) -> float:
+        """Estimated seconds that a new text of an endpoint would wait for an engine."""
         engines = 0
-        flying = 0.0
+        in_flight = 0.0
         for replica in self.replicas:
             if replica.serves:
                 if self._schedule.rows == 0 and replica.idle:
                     return 0.0
                 engines += replica.instances
-                flying += replica.expected_seconds
+                in_flight += replica.expected_seconds
         if engines == 0:
             return 0.0
-        return (self._schedule.wait_seconds(flow) + flying) / engines
+        return (self._schedule.wait_seconds(endpoint) + in_flight) / engines
 
     def work_seconds(self, tokens: Iterable[int]) -> float:
-        """Engine seconds of texts with so many tokens each, in batches of the best size."""
+        """Estimated engine seconds of texts, in batches of the best size; ``tokens`` of each."""
         return sum(self.cost.row_seconds(self.model.bucket_of(count)) for count in tokens)
 
     def likely_tokens(self, texts: int, characters: int) -> int:
-        """Tokens of each of some texts before they are counted, from all their characters."""
+        """Estimated tokens of a text, where ``texts`` have so many ``characters`` together."""
         tokens = int(characters * self._tokens_a_character / texts) + 1
         return min(tokens, self.model.buckets[-1])
 
     def learn_length(self, characters: int, tokens: int) -> None:
-        """Takes what a request's characters came to."""
+        """Corrects the estimate of ``likely_tokens`` by a request that was tokenised."""
         seen = tokens / (characters + 1)
         self._tokens_a_character += _LENGTH_RATE * (seen - self._tokens_a_character)
 
-    def submit(self, encoded: Encoded, flow: str, deadline: float) -> Job:
-        """Queues the texts; their batch leaves in this turn of the loop if an engine is idle.
+    def submit(self, encoded: Encoded, endpoint: str, deadline: float) -> Job:
+        """Queues texts. They are sent in this iteration of the event loop if an engine is idle.
 
         Args:
             encoded: at least one text.
-            flow: the endpoint, for fairness between those that share the package.
-            deadline: the loop's clock, seconds.
+            endpoint: the caller's; endpoints that share the package get equal shares of it.
+            deadline: by the loop's clock, seconds.
         """
         now = monotonic()
-        job = Job(flow, deadline, self._loop.create_future())
+        job = Job(endpoint, deadline, self._loop.create_future())
         type_ids = encoded.type_ids
         for index, ids in enumerate(encoded.ids):
             bucket = self.model.bucket_of(len(ids))
@@ -173,15 +176,18 @@ class Batcher:
                 row.type_ids = type_ids[index]
             job.rows.append(row)
             self._schedule.push(row)
-        job.left = len(job.rows)
-        if job.left > 1:
-            job.parts = [_NOTHING] * job.left
+        job.unanswered = len(job.rows)
+        if job.unanswered > 1:
+            job.values = [_NO_VALUES] * job.unanswered
         self._deadlines.watch(job)
         self.wake()
         return job
 
     def abandon(self, job: Job, error: Exception | None = None) -> None:
-        """Takes a job's texts out of the queue; what is in flight is thrown away when it ends."""
+        """Ends a job with an error, or cancels it, and takes its texts out of the queue.
+
+        Texts in flight are ignored when they are answered.
+        """
         for row in job.rows:
             self._schedule.remove(row)
         if error is not None:
@@ -190,21 +196,21 @@ class Batcher:
             job.future.cancel()
 
     def wake(self) -> None:
-        """Decides anew, once in this turn of the loop."""
-        if not self._awake:
-            self._awake = True
-            self._loop.call_soon(self._woken)
+        """Schedules a decision on what to send, once in an iteration of the event loop."""
+        if not self._decision_due:
+            self._decision_due = True
+            self._loop.call_soon(self._decide_once)
 
     async def settle(self) -> None:
-        """Waits until every batch in flight has come back."""
+        """Waits until every batch in flight has ended."""
         while self._tasks:
             await asyncio.wait(self._tasks)
 
-    def _late(self, job: Job) -> None:
+    def _fail_late(self, job: Job) -> None:
         self.abandon(job, too_late())
 
-    def _woken(self) -> None:
-        self._awake = False
+    def _decide_once(self) -> None:
+        self._decision_due = False
         self._decide()
 
     def _decide(self) -> None:
@@ -230,11 +236,11 @@ class Batcher:
     def _slots(self) -> Slots:
         idle = spare = 0
         free_at, running = float("inf"), 0.0
-        cover = self._lag.turn_seconds * _TURNS_COVERED
+        lookahead = self._lag.iteration_seconds * _LOOKAHEAD_ITERATIONS
         for replica in self.replicas:
             if replica.serves:
                 idle += replica.idle
-                room = replica.spare(cover)
+                room = replica.spare(lookahead)
                 spare += room
                 if room and not replica.idle:
                     free_at, running = min((free_at, running), replica.next_free())
@@ -242,40 +248,40 @@ class Batcher:
 
     def _send(self, batch: Batch[TextRow], now: float) -> None:
         serving = [replica for replica in self.replicas if replica.serves]
-        cover = self._lag.turn_seconds * _TURNS_COVERED
-        open_now = [r for r in serving if r.idle] or [r for r in serving if r.spare(cover)]
-        replica = min(open_now, key=lambda r: r.tokens)
-        flight = self._depart(batch, replica, now)
+        lookahead = self._lag.iteration_seconds * _LOOKAHEAD_ITERATIONS
+        available = [r for r in serving if r.idle] or [r for r in serving if r.spare(lookahead)]
+        replica = min(available, key=lambda r: r.tokens)
+        flight = self._record_sent(batch, replica, now)
         task = self._loop.create_task(self._run(batch, replica, flight))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def _depart(self, batch: Batch[TextRow], replica: Replica, now: float) -> Flight:
+    def _record_sent(self, batch: Batch[TextRow], replica: Replica, now: float) -> Flight:
         expected = self.cost.seconds_on(replica.address, batch.bucket, len(batch.rows))
-        flight = replica.depart(now, expected, batch.bucket * len(batch.rows))
+        flight = replica.batch_sent(now, expected, batch.bucket * len(batch.rows))
         for row in batch.rows:
-            row.left(flight.sent)
+            row.mark_sent(flight.sent)
         return flight
 
     async def _run(self, batch: Batch[TextRow], replica: Replica, flight: Flight) -> None:
-        """Sees a batch to its end, in parts where the model fails at it.
+        """Sends a batch and handles its outcome; splits it where the model fails on it.
 
-        For n callers there are at most 2 n - 1 tries: it, its halves, their halves, down to each
-        caller alone; no caller is in more than one part of each size. Of a model that was found
-        broken before, the halves are tried, and smaller parts only if it answers one of them.
+        A batch of n callers takes at most 2 n - 1 tries: the whole batch, its halves, their halves,
+        down to each caller alone. If the model was broken before (``_MOST_FAILED``), the halves are
+        tried, and smaller parts only if the model answers one of the halves.
         """
-        parts = deque([batch])  # that nobody has answered yet
+        parts = deque([batch])  # not yet answered
         tries = 0
         broken = replica.failed >= _MOST_FAILED
         try:
             while parts:
                 part = parts[0]
                 if tries > 0:
-                    part.rows[:] = _waited_for(part.rows)
+                    part.rows[:] = _still_waiting(part.rows)
                     if not part.rows:
                         parts.popleft()
                         continue
-                    flight = self._depart(part, replica, monotonic())
+                    flight = self._record_sent(part, replica, monotonic())
                 failure = await self._answer(part, replica, flight)
                 tries += 1
                 parts.popleft()
@@ -285,55 +291,55 @@ class Batcher:
                     replica.failed += 1
                     parts += self._halves(part, failure)
                     if broken and tries > _HALVES:
-                        self._blame([row for part in parts for row in part.rows], failure)
+                        self._fail_for_model([row for part in parts for row in part.rows], failure)
                         break
                 if not replica.serves:
                     self._repeat([row for part in parts for row in part.rows])
                     break
         except BaseException as error:
-            # A mistake of ours, or the end of the loop: whoever waits is told before it goes on.
+            # A bug, or the end of the process: callers get an error, and it is raised again.
             for part in parts:
                 self._fail(part.rows, RuntimeError(f"batch was lost: {error!r}"))
             raise
         finally:
-            # At once, not in the next turn of the loop: on a busy loop that is when an engine
-            # would have nothing to do.
+            # Now, not in the next iteration of the event loop: if the loop is busy, an engine would
+            # be idle until then.
             self._decide()
 
     async def _answer(
         self, batch: Batch[TextRow], replica: Replica, flight: Flight
     ) -> EngineModelError | EngineOutputError | None:
-        """Asks one Triton, and answers, repeats or fails the batch by what it says.
+        """Sends a batch to one Triton, then answers its callers, fails them, or queues it again.
 
         Returns:
-            How the model failed at the batch, of which nobody has been told yet.
+            The error if the model failed on the batch: its callers have not been answered.
         """
         rows = batch.rows
         sent = monotonic()
         left = max(_LEAST_TIMEOUT_SECONDS, max(row.deadline for row in rows) - sent)
-        patience = min(left, self._patience(rows, replica, sent))
+        timeout = min(left, self._retry_seconds(rows, replica, sent))
         try:
-            values = await self._infer(batch, replica, patience)
+            values = await self._infer(batch, replica, timeout)
         except (EngineUnavailableError, EngineMissingModelError) as error:
-            self._lose(replica, error)
-            self._ended(rows, replica, flight)
+            self._stop_sending(replica, error)
+            self._record_end(rows, replica, flight)
             self._repeat(rows)
         except EngineTimeoutError as error:
-            self._ended(rows, replica, flight)
-            if patience < left:
-                self._doubt(replica, error)
+            self._record_end(rows, replica, flight)
+            if timeout < left:
+                self._suspend(replica, error)
                 self._repeat(rows)
             else:
                 self._fail(rows, too_late())
         except (EngineModelError, EngineOutputError) as error:
-            self._ended(rows, replica, flight)
+            self._record_end(rows, replica, flight)
             return error
         except BaseException:
-            self._ended(rows, replica, flight)
+            self._record_end(rows, replica, flight)
             raise
         else:
             replica.failed = 0
-            seconds = self._ended(rows, replica, flight)
+            seconds = self._record_end(rows, replica, flight)
             if self._lag.seconds() < _MOST_LAG * seconds:
                 self.cost.observe(replica.address, batch.bucket, len(rows), seconds)
             tokens = sum(row.tokens for row in rows)
@@ -345,33 +351,33 @@ class Batcher:
         return None
 
     def _halves(self, batch: Batch[TextRow], failure: Exception) -> list[Batch[TextRow]]:
-        """Half of the callers each, of a batch that the model failed at; a single one is told."""
-        rows = _waited_for(batch.rows)
+        """Splits a failed batch by callers. A batch of a single caller fails instead."""
+        rows = _still_waiting(batch.rows)
         jobs = list(dict.fromkeys(row.job for row in rows))
         if len(jobs) < _HALVES:
-            self._blame(rows, failure)
+            self._fail_for_model(rows, failure)
             return []
         self._meter.batch_split(self.model)
         first = set(jobs[: len(jobs) // _HALVES])
         halves = ([r for r in rows if r.job in first], [r for r in rows if r.job not in first])
         return [Batch(batch.bucket, half, []) for half in halves]
 
-    def _blame(self, rows: list[TextRow], failure: Exception) -> None:
-        """Tells callers that the model failed at their texts."""
-        rows = _waited_for(rows)
+    def _fail_for_model(self, rows: list[TextRow], failure: Exception) -> None:
+        """Fails the callers of these texts with the model's error."""
+        rows = _still_waiting(rows)
         if rows:
-            told = {"model": self.model.name, "texts": len(rows), "reason": str(failure)}
-            log.warning("model failed", extra=told)
+            fields = {"model": self.model.name, "texts": len(rows), "reason": str(failure)}
+            log.warning("model failed", extra=fields)
             self._meter.texts_failed(self.model, len(rows))
             self._fail(rows, ModelFailedError(f"The model failed on these texts: {failure}"))
 
-    def _patience(self, rows: list[TextRow], replica: Replica, now: float) -> float:
-        """Seconds that one Triton may take before another is asked; no bound where none is."""
+    def _retry_seconds(self, rows: list[TextRow], replica: Replica, now: float) -> float:
+        """Seconds after which a batch is sent to another Triton; infinite if there is none."""
         another = any(each.serves for each in self.replicas if each is not replica)
         if not another or any(row.tries for row in rows):
             return math.inf
-        share = _PATIENCE * (min(row.deadline for row in rows) - now)
-        return max(share, _MOST_SLOWER * replica.expected_seconds, _LEAST_TIMEOUT_SECONDS)
+        share = _RETRY_SHARE * (min(row.deadline for row in rows) - now)
+        return max(share, _RETRY_SLOWDOWN * replica.expected_seconds, _LEAST_TIMEOUT_SECONDS)
 
     async def _infer(
         self, batch: Batch[TextRow], replica: Replica, timeout_seconds: float
@@ -389,16 +395,16 @@ class Batcher:
             raise EngineModelError(f"{len(output)} rows of answers for {len(rows)} texts")
         return model.decode(output)
 
-    def _ended(self, rows: list[TextRow], replica: Replica, flight: Flight) -> float:
+    def _record_end(self, rows: list[TextRow], replica: Replica, flight: Flight) -> float:
         now = monotonic()
-        seconds = replica.arrive(flight, now)
+        seconds = replica.batch_ended(flight, now)
         for row in rows:
-            row.came_back(flight.sent, now)
+            row.mark_ended(flight.sent, now)
         return seconds
 
-    def _lose(self, replica: Replica, error: Exception) -> None:
+    def _stop_sending(self, replica: Replica, error: Exception) -> None:
         if isinstance(error, EngineProcessGoneError):
-            self._doubt(replica, error)
+            self._suspend(replica, error)
             return
         now = monotonic()
         log.warning("batch found no model", extra={"triton": replica.address, "reason": str(error)})
@@ -408,16 +414,16 @@ class Batcher:
         else:
             self._fleet.lost(replica.address, now)
 
-    def _doubt(self, replica: Replica, error: Exception) -> None:
-        """Sends a replica nothing for a while, whatever it says of itself."""
+    def _suspend(self, replica: Replica, error: Exception) -> None:
+        """Sends a replica no batch for a while, even if a probe would find it ready."""
         if replica.serves:
             log.warning(
-                "replica is doubted", extra={"triton": replica.address, "reason": str(error)}
+                "replica suspended", extra={"triton": replica.address, "reason": str(error)}
             )
-            replica.breaker.fail(monotonic(), at_least=_DOUBT_SECONDS)
+            replica.breaker.fail(monotonic(), at_least=_SUSPEND_SECONDS)
 
     def _repeat(self, rows: list[TextRow]) -> None:
-        """Queues texts again where another Triton serves; their place is by deadline as before."""
+        """Queues texts again, by deadline as before, if a Triton serves and tries are left."""
         for row in rows:
             row.tries += 1
             if row.job.future.done():
@@ -436,8 +442,8 @@ class Batcher:
             self.abandon(row.job, no_triton())
 
 
-def _waited_for(rows: list[TextRow]) -> list[TextRow]:
+def _still_waiting(rows: list[TextRow]) -> list[TextRow]:
     return [row for row in rows if not row.job.future.done()]
 
 
-_NOTHING: Values = np.empty((0, 0), np.float32)
+_NO_VALUES: Values = np.empty((0, 0), np.float32)

@@ -1,7 +1,7 @@
-"""The texts of one call in a batcher: who waits for their values, and until when.
+"""A ``Job`` is one call in a batcher: its texts as rows, the future of their values, its deadline.
 
-A batcher makes a ``Job`` of each call that is submitted and fills it from batches. Nothing here
-queues or sends.
+A batcher makes one of each call that is submitted, and fills it as batches are answered. Nothing
+here queues or sends.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ class TextRow(Row):
         self, job: "Job", index: int, ids: Sequence[int], *, bucket: int, enqueued: float
     ) -> None:
         lengths = (bucket, len(ids))
-        super().__init__(job.flow, lengths, enqueued=enqueued, deadline=job.deadline)
+        super().__init__(job.endpoint, lengths, enqueued=enqueued, deadline=job.deadline)
         self.job = job
         self.index = index
         self.ids = ids
@@ -41,16 +41,16 @@ class TextRow(Row):
         self.infer = 0.0
         self.since = enqueued  # when it last came into the batcher
 
-    def left(self, at: float) -> None:
-        """Counts it as sent to an engine, at a time of the event loop's clock in seconds."""
+    def mark_sent(self, at: float) -> None:
+        """Records that its batch was sent, at a time of the event loop's clock in seconds."""
         self.wait += at - self.since
-        self.job.heard_of(self)
+        self.job.update_times(self)
 
-    def came_back(self, sent: float, now: float) -> None:
-        """Counts it as back from an engine, answered or not."""
+    def mark_ended(self, sent: float, now: float) -> None:
+        """Records that its batch has ended, answered or not."""
         self.infer += now - sent
         self.since = now
-        self.job.heard_of(self)
+        self.job.update_times(self)
 
 
 class Job:
@@ -61,33 +61,33 @@ class Job:
     has passed.
     """
 
-    __slots__ = ("deadline", "flow", "future", "infer", "left", "parts", "rows", "wait")
+    __slots__ = ("deadline", "endpoint", "future", "infer", "rows", "unanswered", "values", "wait")
 
-    def __init__(self, flow: str, deadline: float, future: "asyncio.Future[Values]") -> None:
-        self.flow = flow
+    def __init__(self, endpoint: str, deadline: float, future: "asyncio.Future[Values]") -> None:
+        self.endpoint = endpoint
         self.deadline = deadline
         self.future = future
         self.rows: list[TextRow] = []
-        self.parts: list[Values] = []
-        self.left = 0
+        self.values: list[Values] = []
+        self.unanswered = 0
         self.wait = 0.0
         self.infer = 0.0
 
-    def heard_of(self, row: TextRow) -> None:
-        """Takes the time that one of its texts has taken so far."""
+    def update_times(self, row: TextRow) -> None:
+        """Takes over the times of one of its texts if it has taken the longest so far."""
         if row.wait + row.infer >= self.wait + self.infer:
             self.wait, self.infer = row.wait, row.infer
 
     def fill(self, index: int, values: Values) -> None:
-        """Takes the values ``[1, width]`` of one text; the last one completes the job."""
-        self.left -= 1
+        """Sets the values ``[1, width]`` of one text; the last one completes the job."""
+        self.unanswered -= 1
         if len(self.rows) == 1:
             if not self.future.done():
                 self.future.set_result(values)
             return
-        self.parts[index] = values
-        if self.left == 0 and not self.future.done():
-            self.future.set_result(np.concatenate(self.parts))
+        self.values[index] = values
+        if self.unanswered == 0 and not self.future.done():
+            self.future.set_result(np.concatenate(self.values))
 
     def fail(self, error: Exception) -> None:
         """Ends the job with an error, unless it has ended."""
@@ -96,7 +96,7 @@ class Job:
 
 
 class Deadlines:
-    """Sees to it that jobs end by their deadlines.
+    """Calls back for jobs that have not ended by their deadlines.
 
     One timer for all jobs: a timer each would cost as much as the rest of the queue.
 

@@ -1,18 +1,17 @@
-"""How late the event loop runs what is due, by a timer that looks at the clock.
+"""Measures the event loop's lag: how late it runs a timer, and so how long an iteration takes.
 
-Batchers ask when a batch comes back: an answer that lay in its socket while the loop was busy says
-nothing of the engine's cost. Learning from it would make a busy gateway take its engine for slow,
-and refuse what it could answer. They ask again when they send: an engine must have work for as long
-as one turn of the loop may take.
+A batcher needs it twice. When a batch is answered, its time says little of the engine's cost if the
+answer has waited in the socket for a busy loop: learning from it would make the gateway take its
+engine for slow and refuse what it could answer. And when it sends, an engine must get enough work
+to last until the next iteration of the loop.
 """
 
 import asyncio
 from time import monotonic
 
 _TICK_SECONDS = 0.01
-# What stays of the longest turn seen, from one look to the next: it is forgotten in a tenth of a
-# second.
-_MEMORY = 0.8
+# Decay of the longest iteration seen, a tick: it is forgotten within a tenth of a second.
+_DECAY = 0.8
 
 
 class LoopLag:
@@ -21,7 +20,7 @@ class LoopLag:
     def __init__(self) -> None:
         self._due = 0.0
         self._last = 0.0
-        self._turn = 0.0
+        self._iteration = 0.0
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
@@ -36,17 +35,17 @@ class LoopLag:
             self._timer = None
 
     def seconds(self) -> float:
-        """How late the last look was, or the next one is by now: whichever is more."""
+        """How late the last tick was, or the next one is by now: whichever is more."""
         if self._timer is None:
             return 0.0
         return max(self._last, monotonic() - self._due, 0.0)
 
     @property
-    def turn_seconds(self) -> float:
-        """How long turns of the loop have lately been, about; 0 while nothing is measured."""
-        return self._turn
+    def iteration_seconds(self) -> float:
+        """About how long iterations of the loop have lately been; 0 while nothing is measured."""
+        return self._iteration
 
     def _tick(self) -> None:
         self._last = max(0.0, monotonic() - self._due)
-        self._turn = max(self._last, _MEMORY * self._turn)
+        self._iteration = max(self._last, _DECAY * self._iteration)
         self.start()

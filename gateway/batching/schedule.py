@@ -1,9 +1,9 @@
 """Which rows go to the engine next, and when: the batcher's decisions, with the time passed in.
 
 There is one ``Schedule`` for each package. Rows wait in one queue for each (endpoint, length
-bucket). Endpoints share the engine by start-time fair queueing; within an endpoint the row that is
-due first decides, among the queues whose batch is worth sending. Nothing here waits, sends or reads
-a clock.
+bucket). Endpoints share the engine by start-time fair queueing, in whose terms each endpoint is a
+flow. Within an endpoint, the queue whose first row has the earliest deadline is served, among those
+queues whose batch is worth sending. Nothing here waits, sends or reads a clock.
 """
 
 from bisect import bisect_left, insort
@@ -29,12 +29,12 @@ class Row:
     in seconds.
     """
 
-    __slots__ = ("bucket", "cost", "deadline", "enqueued", "flow", "number", "tokens")
+    __slots__ = ("bucket", "cost", "deadline", "endpoint", "enqueued", "number", "tokens")
 
     def __init__(
-        self, flow: str, lengths: tuple[int, int], *, enqueued: float, deadline: float
+        self, endpoint: str, lengths: tuple[int, int], *, enqueued: float, deadline: float
     ) -> None:
-        self.flow = flow
+        self.endpoint = endpoint
         self.bucket, self.tokens = lengths
         self.enqueued = enqueued
         self.deadline = deadline
@@ -90,13 +90,13 @@ class _Queue(Generic[R]):
 
 
 class _Flow(Generic[R]):
-    """An endpoint's queues and how much engine time it has had."""
+    """One endpoint's queues, and its virtual time: the engine seconds that it has been given."""
 
-    __slots__ = ("backlog", "queues", "rows", "virtual")
+    __slots__ = ("backlog", "queues", "rows", "virtual_time")
 
     def __init__(self) -> None:
         self.queues: dict[int, _Queue[R]] = {}
-        self.virtual = 0.0
+        self.virtual_time = 0.0
         self.backlog = 0.0  # engine seconds
         self.rows = 0
 
@@ -107,19 +107,19 @@ class Schedule(Generic[R]):
     def __init__(self, cost: Costs) -> None:
         self._cost = cost
         self._flows: dict[str, _Flow[R]] = {}
-        self._virtual = 0.0
+        self._virtual_time = 0.0
         self._number = 0
         self.rows = 0
         self.tokens = 0
 
     def push(self, row: R) -> None:
         """Queues a row."""
-        flow = self._flows.get(row.flow)
+        flow = self._flows.get(row.endpoint)
         if flow is None:
-            flow = self._flows[row.flow] = _Flow()
+            flow = self._flows[row.endpoint] = _Flow()
         if flow.rows == 0:
-            # An endpoint that was quiet does not save up a claim on the engine.
-            flow.virtual = max(flow.virtual, self._virtual)
+            # An endpoint that was idle has not saved up engine time for later.
+            flow.virtual_time = max(flow.virtual_time, self._virtual_time)
             flow.backlog = 0.0
         queue = flow.queues.get(row.bucket)
         if queue is None:
@@ -131,12 +131,12 @@ class Schedule(Generic[R]):
         self._count(flow, row, 1)
 
     def remove(self, row: R) -> None:
-        """Takes a row out that nobody waits for any more; does nothing if it has left already."""
+        """Takes out a row for which no caller waits any more; does nothing if it is in no queue."""
         if row.number < 0:
             return
-        flow = self._flows[row.flow]
+        flow = self._flows[row.endpoint]
         flow.queues[row.bucket].remove(row)
-        self._left(flow, row)
+        self._leave_queue(flow, row)
 
     def drain(self) -> list[R]:
         """Takes every row out, in no particular order."""
@@ -150,14 +150,14 @@ class Schedule(Generic[R]):
             self.remove(row)
         return rows
 
-    def wait_seconds(self, flow_name: str) -> float:
+    def wait_seconds(self, endpoint: str) -> float:
         """Engine seconds that would be served before a new row of this endpoint.
 
         An endpoint waits for its own rows, and for others' only up to its own share.
         """
         if self.rows == 0:
             return 0.0
-        own = self._flows.get(flow_name)
+        own = self._flows.get(endpoint)
         mine = own.backlog if own is not None and own.rows else 0.0
         if len(self._flows) == 1:
             return mine
@@ -173,7 +173,7 @@ class Schedule(Generic[R]):
         """
         if self.rows == 0 or (slots.idle == 0 and slots.spare == 0):
             return None
-        flow = min((f for f in self._flows.values() if f.rows), key=lambda f: f.virtual)
+        flow = min((f for f in self._flows.values() if f.rows), key=lambda f: f.virtual_time)
         queue = self._pick(flow, now)
         if slots.idle == 0 and len(queue.rows) < self._cost.best_rows(queue.bucket):
             # All engines are busy: a batch that isn't full gains by waiting until one falls free.
@@ -188,26 +188,27 @@ class Schedule(Generic[R]):
         waiting = [queue for queue in flow.queues.values() if queue.rows]
         if len(waiting) == 1:
             return waiting[0]
-        # A queue whose first row has seen a whole round of the others has waited enough: without
-        # this, rare lengths starve and the 99th percentile shows it.
+        # A round is a batch from each queue. A queue whose first row has waited for a whole round
+        # is served even if its batch is small: otherwise rare lengths starve, which shows in the
+        # 99th percentile.
         costs = self._cost
-        patience = sum(
+        round_seconds = sum(
             costs.seconds(q.bucket, min(len(q.rows), costs.best_rows(q.bucket))) for q in waiting
         )
-        ripe = [
+        worth_sending = [
             queue
             for queue in waiting
             if len(queue.rows) >= costs.best_rows(queue.bucket)
-            or now - queue.rows[0][2].enqueued >= patience
-            or queue.rows[0][0] - now <= patience
+            or now - queue.rows[0][2].enqueued >= round_seconds
+            or queue.rows[0][0] - now <= round_seconds
         ]
-        return min(ripe or waiting, key=lambda queue: queue.rows[0][:2])
+        return min(worth_sending or waiting, key=lambda queue: queue.rows[0][:2])
 
     def _cut(self, flow: _Flow[R], queue: _Queue[R], now: float, idle: int) -> Batch[R]:
         expired = self._drop_expired(flow, queue, now)
         rows = min(len(queue.rows), self._cost.best_rows(queue.bucket))
         if idle > 1:
-            # Two callers never share one engine while another idles.
+            # The waiting rows are spread over all idle engines.
             rows = min(rows, -(-self.rows // idle))
         slack = queue.rows[0][2].deadline - now if queue.rows else 0.0
         while rows > 1 and self._cost.seconds(queue.bucket, rows) > slack:
@@ -215,14 +216,14 @@ class Schedule(Generic[R]):
         taken = self._take_rows(flow, queue, rows)
         if idle <= 1 and rows and not queue.rows:
             self._fill_up(flow, queue.bucket, taken, slack)
-        self._virtual = flow.virtual
-        flow.virtual += self._cost.seconds(queue.bucket, len(taken)) if taken else 0.0
+        self._virtual_time = flow.virtual_time
+        flow.virtual_time += self._cost.seconds(queue.bucket, len(taken)) if taken else 0.0
         return Batch(queue.bucket, taken, expired)
 
     def _fill_up(self, flow: _Flow[R], bucket: int, taken: list[R], slack: float) -> None:
-        """Takes rows of smaller buckets along where padding them costs less than a batch alone.
+        """Adds rows of smaller buckets where padding them costs less than a batch of their own.
 
-        That is so where a batch has a large fixed cost, as on an accelerator; on a CPU seldom.
+        That is so where a batch has a large fixed cost, as on a GPU; on a CPU seldom.
         """
         cost = self._cost
         best = cost.best_rows(bucket)
@@ -243,23 +244,23 @@ class Schedule(Generic[R]):
         taken = [entry[2] for entry in queue.rows[:rows]]
         del queue.rows[:rows]
         for row in taken:
-            self._left(flow, row)
+            self._leave_queue(flow, row)
         return taken
 
     def _drop_expired(self, flow: _Flow[R], queue: _Queue[R], now: float) -> list[R]:
         """Takes out rows that can't be answered in time, while there is other work to do.
 
-        A lone row is always tried: an estimate that was learnt wrong must not lock the door.
+        A lone row is always tried, so that a wrong cost estimate can't refuse every row for ever.
         """
         least = now + _LEAST_FIT * self._cost.seconds(queue.bucket, 1)
         expired: list[R] = []
         while queue.rows and self.rows > 1 and queue.rows[0][2].deadline < least:
             row = queue.rows.pop(0)[2]
-            self._left(flow, row)
+            self._leave_queue(flow, row)
             expired.append(row)
         return expired
 
-    def _left(self, flow: _Flow[R], row: R) -> None:
+    def _leave_queue(self, flow: _Flow[R], row: R) -> None:
         row.number = -1
         self._count(flow, row, -1)
 

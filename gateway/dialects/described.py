@@ -80,7 +80,7 @@ def _of_path(path: str) -> tuple[Schema, ...]:
     return tuple(one for one in (_ENDPOINT, _VERSION) if "{" + one["name"] + "}" in path)
 
 
-def predicting(
+def prediction_operation(
     path: str,
     tag: str,
     request: type[msgspec.Struct],
@@ -91,7 +91,7 @@ def predicting(
     description: str = BOUNDS,
     binary: bool = False,
 ) -> Operation:
-    """A POST of texts."""
+    """The OpenAPI operation of a route that predicts for texts."""
     return Operation(
         tag,
         summary,

@@ -1,4 +1,4 @@
-"""What every dialect is built on: admission, the pipeline, and what else a route may ask.
+"""What every dialect uses: the admission controller, the pipeline, the endpoints and metrics.
 
 A dialect asks ``Front.admission`` whether a request comes in, parses its body to a ``Query``, has
 ``Front.predict`` answer it, and renders the answer.
@@ -14,7 +14,7 @@ from gateway.request_context import RequestContext
 
 
 class RequestMetrics(Protocol):
-    """What HTTP and gRPC count, and show."""
+    """Counts requests over HTTP and gRPC, and renders all metrics."""
 
     def request_finished(self, dialect: str, status: int, seconds: float) -> None:
         """One request answered: ``status`` is HTTP's, gRPC's calls are mapped to it."""
@@ -27,7 +27,7 @@ class RequestMetrics(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Front:
-    """One for all dialects of a process."""
+    """The parts of the gateway that dialects use; one for all dialects of a process."""
 
     endpoints: Catalogue
     admission: AdmissionController

@@ -19,7 +19,7 @@ from typing_extensions import TypedDict  # pydantic reads no other before Python
 from contracts.tasks import Task
 from gateway.calls import Answer, EndpointView
 from gateway.dialects.answers import answer_headers, best
-from gateway.dialects.described import predicting
+from gateway.dialects.described import prediction_operation
 from gateway.dialects.front import Front
 from gateway.dialects.pairs import TextOrPair, Texts, query
 from gateway.errors import InvalidInputError
@@ -64,7 +64,9 @@ _EXAMPLES = {
     "many texts, all labels": {"inputs": ["Dull.", "Great."], "parameters": {"top_k": None}},
     "a pair": {"inputs": {"text": "Is it good?", "text_pair": "It is."}},
 }
-_PREDICT = predicting(_PATH, "Hugging Face", HuggingFaceRequest, HuggingFaceResponse, _EXAMPLES)
+_PREDICT = prediction_operation(
+    _PATH, "Hugging Face", HuggingFaceRequest, HuggingFaceResponse, _EXAMPLES
+)
 
 _decoder = msgspec.json.Decoder(HuggingFaceRequest)
 

@@ -14,7 +14,7 @@ from typing_extensions import TypedDict  # pydantic reads no other before Python
 from contracts.tasks import Task
 from gateway.calls import Answer, EndpointView
 from gateway.dialects.answers import answer_headers, best
-from gateway.dialects.described import predicting, reading
+from gateway.dialects.described import prediction_operation, reading
 from gateway.dialects.front import Front
 from gateway.dialects.listing import allowed_views
 from gateway.dialects.pairs import Texts, query
@@ -71,7 +71,7 @@ class Model(OpenAIModel):
 _PREDICT = "/v1/models/{endpoint}:predict"
 _MODELS, _MODEL = "/v1/models", "/v1/models/{endpoint}"
 _EXAMPLES = {"two texts": {"instances": ["Dull.", "Great."]}}
-_PREDICTS = predicting(_PREDICT, "KServe v1", KServeRequest, KServeResponse, _EXAMPLES)
+_PREDICTS = prediction_operation(_PREDICT, "KServe v1", KServeRequest, KServeResponse, _EXAMPLES)
 _ALL = reading(_MODELS, "OpenAI", "All endpoints, for OpenAI's and KServe's clients", Models)
 _ONE = reading(_MODEL, "OpenAI", "One endpoint", Model, unready=True)
 

@@ -34,7 +34,7 @@ from gateway.errors import (
     UnknownEndpointError,
     UnknownVersionError,
     UnsupportedError,
-    mistake,
+    internal_error,
 )
 from gateway.http.limits import HttpLimits
 from gateway.request_context import RequestContext, new_request_id
@@ -209,7 +209,7 @@ class OpenInferenceGrpc(service_pb2_grpc.GRPCInferenceServiceServicer):
         async def answer(call: RequestContext) -> pb.ModelInferResponse:
             version = request.model_version or None
             view, caller = await self._front.admission.enter(
-                call, request.model_name, version, one_by_one=True
+                call, request.model_name, version, serial_arrivals=True
             )
             wanted = [(one.name, _parameters(one.parameters)) for one in request.outputs]
             oip.read_wishes(_parameters(request.parameters), wanted, view, call)
@@ -270,7 +270,7 @@ class OpenInferenceGrpc(service_pb2_grpc.GRPCInferenceServiceServicer):
             raise
         except Exception:
             log.exception("a bug: unexpected error", extra={"request_id": call.request_id})
-            failure = mistake()
+            failure = internal_error()
         else:
             self._finished(call, HTTPStatus.OK)
             return result

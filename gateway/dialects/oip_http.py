@@ -21,7 +21,7 @@ from contracts.tensors import Datatype
 from gateway.calls import Answer, EndpointView, Query
 from gateway.dialects import oip, oip_binary
 from gateway.dialects.answers import answer_headers, truncated_texts
-from gateway.dialects.described import BOUNDS, predicting, probing, reading
+from gateway.dialects.described import BOUNDS, prediction_operation, probing, reading
 from gateway.dialects.front import Front
 from gateway.dialects.operations import Live
 from gateway.errors import BadRequestError, InvalidInputError, UnsupportedError
@@ -195,7 +195,7 @@ class OpenInferenceHttp:
         return served + [_refusal(*key, what) for key, what in _UNSUPPORTED.items()]
 
     def _of_model(self, path: str) -> list[Route]:
-        infer = predicting(
+        infer = prediction_operation(
             path,
             _TAG,
             InferRequest,

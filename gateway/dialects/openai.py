@@ -15,7 +15,7 @@ from typing_extensions import TypedDict  # pydantic reads no other before Python
 from contracts.tasks import Task
 from gateway.calls import Answer, EndpointView, Query
 from gateway.dialects.answers import answer_headers
-from gateway.dialects.described import predicting
+from gateway.dialects.described import prediction_operation
 from gateway.dialects.front import Front
 from gateway.errors import InvalidInputError
 from gateway.http.body import BodyReader
@@ -61,7 +61,7 @@ class EmbeddingsResponse(TypedDict):
 
 
 _PATH = "/v1/embeddings"
-_EMBED = predicting(
+_EMBED = prediction_operation(
     _PATH,
     "OpenAI",
     EmbeddingsRequest,

@@ -1,8 +1,9 @@
-"""Which Tritons there are, what each is doing, and which of them hold a package.
+"""The Tritons that there are, the packages on each, and the batches in flight there.
 
-A ``Replica`` is one package on one Triton, to which batches are sent. It serves once a probe has
-found the model ready there; a failed batch closes it to callers at once and probes look for its
-return. Reports of who holds what are never trusted without a probe. This module never picks rows.
+A ``Replica`` is one package on one Triton; batches are sent to it. It serves once a probe (Triton's
+``ModelReady``) has found the model ready. A batch that Triton does not answer opens the replica's
+circuit breaker: no batch is sent until a probe succeeds again. Loaders' reports of what a Triton
+holds are always checked by a probe. What a batch consists of is decided in ``gateway.batching``.
 """
 
 import asyncio
@@ -17,11 +18,11 @@ log = logging.getLogger(__name__)
 
 _PROBE_TIMEOUT_SECONDS = 1.0
 _PROBE_TICK_SECONDS = 0.05
-_MOST_COVER = 4  # times the batches usually sent ahead, while the event loop's turns are long
+_MOST_LOOKAHEAD = 4  # times the batches usually sent ahead, while the event loop is slow
 
 
 class Flight:
-    """A batch on its way; ``started`` is when an engine instance was free to run it."""
+    """A batch in flight; ``started`` is when an instance was free to run it, None until then."""
 
     __slots__ = ("expected", "sent", "started", "tokens")
 
@@ -40,7 +41,8 @@ class Replica:
         address: its name in logs and metrics.
         model: the name under which Triton holds the package.
         instances: how many batches it runs at once.
-        ahead: batches in flight for each instance; what is more waits in the batcher.
+        ahead: batches in flight for each instance, the running one included. More are not sent, but
+            wait in the batcher.
     """
 
     def __init__(
@@ -69,26 +71,26 @@ class Replica:
 
     @property
     def busy(self) -> bool:
-        """Whether any batch is on its way."""
+        """Whether any batch is in flight."""
         return bool(self._flights)
 
     @property
     def idle(self) -> int:
-        """Instances with nothing to do."""
+        """Instances that run no batch."""
         return max(0, self._instances - len(self._flights))
 
-    def spare(self, cover_seconds: float = 0.0) -> int:
-        """Batches that may still be sent ahead, idle instances not counted.
+    def spare(self, lookahead_seconds: float = 0.0) -> int:
+        """Batches that may be sent ahead to busy instances.
 
         Args:
-            cover_seconds: so long the engine should have work for, even where that takes more
-                batches than are usually sent ahead: up to some times as many.
+            lookahead_seconds: seconds of work that each instance should have in flight. For this,
+                up to ``_MOST_LOOKAHEAD`` times as many batches as usual are sent ahead.
         """
         flying = len(self._flights)
         most = self._instances * self._ahead
         spare = most - max(flying, self._instances)
-        if spare <= 0 and self._expected < cover_seconds * self._instances:
-            return int(flying < _MOST_COVER * most)
+        if spare <= 0 and self._expected < lookahead_seconds * self._instances:
+            return int(flying < _MOST_LOOKAHEAD * most)
         return max(0, spare)
 
     @property
@@ -97,7 +99,7 @@ class Replica:
         return sum(flight.tokens for flight in self._flights)
 
     def next_free(self) -> tuple[float, float]:
-        """When an instance should have nothing to do, and its last batch's engine seconds."""
+        """When an instance is expected to be idle, and the engine seconds of its last batch."""
         ends = []
         waiting = last = 0.0
         for flight in self._flights:
@@ -111,11 +113,11 @@ class Replica:
 
     @property
     def expected_seconds(self) -> float:
-        """Engine seconds of all that is in flight, what has been spent of them included."""
+        """Expected engine seconds of all batches in flight, including what they have run so far."""
         return self._expected
 
-    def depart(self, now: float, expected: float, tokens: int) -> Flight:
-        """Counts a batch as sent."""
+    def batch_sent(self, now: float, expected: float, tokens: int) -> Flight:
+        """Records that a batch was sent; ``expected`` engine seconds, padded ``tokens``."""
         flight = Flight(now, expected, tokens)
         self._flights.append(flight)
         self._expected += expected
@@ -124,22 +126,22 @@ class Replica:
             flight.started = now
         return flight
 
-    def arrive(self, flight: Flight, now: float) -> float:
-        """Counts a batch as ended.
+    def batch_ended(self, flight: Flight, now: float) -> float:
+        """Records that a batch has ended, answered or not.
 
         Returns:
-            Seconds that an instance spent on it: time behind other batches is not its cost.
+            Seconds that an instance ran it, without its wait behind other batches.
         """
         self._flights.remove(flight)
         self._expected = self._expected - flight.expected if self._flights else 0.0
-        if flight.started is None:  # it overtook one that was sent before
+        if flight.started is None:  # answered before one that was sent earlier
             return now - flight.sent
         self._running -= 1
         self._start_waiting(now)
         return now - flight.started
 
     def resize(self, instances: int, now: float) -> bool:
-        """Takes note of how many batches it runs at once from now on; true if that is news."""
+        """Sets how many batches it runs at once; returns whether that has changed."""
         if instances == self._instances:
             return False
         self._instances = instances
@@ -147,7 +149,7 @@ class Replica:
         return True
 
     def _start_waiting(self, now: float) -> None:
-        """Counts the batches that wait there as begun, as far as instances are free."""
+        """Marks batches that wait at the Triton as started, as far as instances are free."""
         for flight in self._flights:
             if self._running >= self._instances:
                 return
@@ -157,8 +159,8 @@ class Replica:
 
 
 @dataclass(frozen=True, slots=True)
-class _Left:
-    """A Triton that left, and what may still be on its way there."""
+class _Removed:
+    """A Triton that was removed, and its replicas, which may have batches in flight."""
 
     engine: Engine
     replicas: tuple[Replica, ...]
@@ -177,18 +179,18 @@ class Fleet:
         self._ahead = ahead
         self._engines: dict[str, Engine] = {}
         self._replicas: dict[tuple[str, str], Replica] = {}
-        self._watchers: dict[str, Callable[[], None]] = {}
+        self._on_serving: dict[str, Callable[[], None]] = {}
         self._task: asyncio.Task[None] | None = None
         self._probes: set[asyncio.Task[None]] = set()
-        self._left: list[_Left] = []
+        self._removed: list[_Removed] = []
 
     @property
     def addresses(self) -> tuple[str, ...]:
-        """The Tritons known now."""
+        """The Tritons that there are now."""
         return tuple(self._engines)
 
     def start(self) -> None:
-        """Begins to probe; ``close`` ends it."""
+        """Starts the task that probes; ``close`` ends it."""
         self._task = asyncio.create_task(self._probe_forever(), name="fleet-probes")
 
     async def close(self) -> None:
@@ -197,14 +199,14 @@ class Fleet:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        for engine in (*self._engines.values(), *(left.engine for left in self._left)):
+        for engine in (*self._engines.values(), *(each.engine for each in self._removed)):
             await engine.close()
 
     def set_addresses(self, addresses: Iterable[str]) -> bool:
-        """Takes the Tritons that there are now; true if they are others than before.
+        """Sets the Tritons that there are; returns whether they have changed.
 
-        A Triton that left gets no new batch; its connection is closed once all that is in flight
-        there has come back.
+        A Triton that is removed gets no new batch. Its connection is closed once no batch is in
+        flight there.
         """
         wanted = set(addresses)
         gone, new = self._engines.keys() - wanted, wanted - self._engines.keys()
@@ -212,7 +214,7 @@ class Fleet:
             log.info("triton left", extra={"triton": address})
             keys = [key for key in self._replicas if key[0] == address]
             replicas = tuple(self._replicas.pop(key) for key in keys)
-            self._left.append(_Left(self._engines.pop(address), replicas))
+            self._removed.append(_Removed(self._engines.pop(address), replicas))
         for address in sorted(new):
             log.info("triton joined", extra={"triton": address})
             self._engines[address] = self._connect(address)
@@ -225,22 +227,22 @@ class Fleet:
 
         ``on_change`` is called whenever one of them begins to serve.
         """
-        self._watchers[model] = on_change
+        self._on_serving[model] = on_change
         return tuple(self._replica(address, model, instances) for address in self._engines)
 
     def resize(self, address: str, model: str, instances: int, now: float) -> bool:
-        """Takes note of how many batches of a package a Triton runs at once; true if it is news."""
+        """Sets how many batches of a package a Triton runs at once; returns if that has changed."""
         replica = self._replicas.get((address, model))
         return replica is not None and replica.resize(instances, now)
 
     def forget(self, model: str) -> None:
-        """Drops the replicas of a package that no route needs any more."""
-        self._watchers.pop(model, None)
+        """Removes the replicas of a package that no route needs any more."""
+        self._on_serving.pop(model, None)
         for key in [key for key in self._replicas if key[1] == model]:
             del self._replicas[key]
 
     def lost(self, address: str, now: float) -> None:
-        """Nobody answers at an address: none of its replicas serves until a probe says so."""
+        """No server answers at an address: its replicas serve again once a probe succeeds."""
         for replica in self._replicas.values():
             if replica.address == address and replica.serves:
                 replica.breaker.fail(now)
@@ -264,15 +266,15 @@ class Fleet:
                     task = asyncio.create_task(self._probe(replica))
                     self._probes.add(task)
                     task.add_done_callback(self._probes.discard)
-            await self._close_left()
+            await self._close_removed()
             await asyncio.sleep(_PROBE_TICK_SECONDS)
 
-    async def _close_left(self) -> None:
-        """Pods come under ever new addresses: connections to those that went must not add up."""
-        done = [left for left in self._left if not any(each.busy for each in left.replicas)]
-        for left in done:
-            await left.engine.close()
-            self._left.remove(left)
+    async def _close_removed(self) -> None:
+        """Closes connections to removed Tritons, which would add up: pods get new addresses."""
+        done = [each for each in self._removed if not any(r.busy for r in each.replicas)]
+        for removed in done:
+            await removed.engine.close()
+            self._removed.remove(removed)
 
     async def _probe(self, replica: Replica) -> None:
         ready = False
@@ -285,6 +287,6 @@ class Fleet:
             return
         replica.breaker.succeed()
         log.info("replica serves", extra={"triton": replica.address, "model": replica.model})
-        watcher = self._watchers.get(replica.model)
-        if watcher is not None:
-            watcher()
+        on_serving = self._on_serving.get(replica.model)
+        if on_serving is not None:
+            on_serving()

@@ -1,8 +1,8 @@
-"""Triton over gRPC: one channel, raw tensors, a deadline on every call.
+"""The client of one Triton over gRPC: one channel, raw tensors, a deadline on every call.
 
-Speaks the Open Inference Protocol through ``tritonclient``'s generated stubs, without its client
-class: that one copies every tensor and has no use here. An address without a server fails a call
-at once, and the channel looks for it again at least once a second.
+It uses the Open Inference Protocol through ``tritonclient``'s generated stubs, but not its client
+class, which copies every tensor. If no server listens at the address, a call fails at once, and the
+channel tries to connect again at least once a second.
 """
 
 from typing import Any
@@ -25,24 +25,25 @@ from gateway.engine.protocol import (
 _OPTIONS = (
     ("grpc.max_send_message_length", -1),
     ("grpc.max_receive_message_length", -1),
-    # A Triton that comes back is found within a second, whatever was tried before.
+    # A Triton that was restarted is found within a second, however many tries have failed.
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 1000),
     ("grpc.max_reconnect_backoff_ms", 1000),
-    # A host that vanishes without a word. Triton counts more frequent pings as abuse and hangs up.
+    # Finds a host that is gone without closing its connections. Triton closes a connection with
+    # more frequent pings.
     ("grpc.keepalive_time_ms", 30_000),
     ("grpc.keepalive_timeout_ms", 5_000),
     ("grpc.use_local_subchannel_pool", 1),
-    ("grpc.enable_retries", 0),  # the batchers decide what is repeated, and where
+    ("grpc.enable_retries", 0),  # the batcher decides what is sent again, and where
 )
 
 _DATATYPES = {np.dtype(np.int64): "INT64", np.dtype(np.int32): "INT32"}
 
-# What Triton says, under the status INTERNAL, where not the model is wrong: its process was killed,
-# and there is no other before Triton is restarted, or Triton itself ends.
+# Triton's messages under the status INTERNAL for errors that are not the model's: the Python
+# backend's process was killed, which Triton does not start again, or Triton itself shuts down.
 _PROCESS_GONE = ("stub process", "is not healthy")
 _GOING_AWAY = ("shutting down", "server exiting")
-# Triton's words for a model that is not loaded, under more than one status.
+# Triton's messages for a model that is not loaded, under more than one status.
 _NOT_HELD = ("unknown model", "is not found", "is not ready", "no available versions")
 
 
@@ -119,7 +120,7 @@ def result(response: Any, output: str) -> NDArray[np.float32]:  # noqa: ANN401 -
 
 
 def engine_error(code: grpc.StatusCode, details: str, address: str) -> EngineError:
-    """The error behind a gRPC status, with Triton's own words."""
+    """The error for a gRPC status, with Triton's message in it."""
     message = f"{address}: {code.name}: {details}"
     words = details.lower()
     status = grpc.StatusCode

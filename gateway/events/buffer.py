@@ -1,8 +1,9 @@
 """The bounded buffer between requests and the event stream.
 
-Attempts, refusals and feedback are left here (it is the gateway's ``Recorder``); the outbox takes
-them out in another thread. Leaving one costs a short lock and an append: it never waits for room,
-never raises and wakes nobody before a message is full. What finds no room is counted as dropped.
+It is the gateway's ``Recorder``: requests append their attempts, refusals and feedback. Another
+thread (``gateway.events.outbox``) takes them out and sends them. To append takes a short lock. It
+never waits and never raises, and the other thread is woken only when there is enough for a message.
+When the buffer is full, an event is dropped, and counted as dropped.
 """
 
 import threading
@@ -14,11 +15,11 @@ from typing import Protocol
 from contracts.events import Dropped, Feedback, PredictionEvent, Refusals
 from gateway.events.sink import DropReason
 
-# Endpoints times statuses times reasons: far below this, and still a bound. What goes beyond it is
-# counted under an empty endpoint.
+# A bound on the counters, of which there is one for each endpoint, status and reason: usually far
+# fewer. What exceeds it is counted under an empty endpoint.
 MAX_COUNTERS = 2048
 
-# What waits in line for its message.
+# What is queued for the event stream.
 Item = PredictionEvent | Feedback
 FEEDBACK_STATUS = 202  # under which lost feedback is counted
 
@@ -26,24 +27,24 @@ _Key = tuple[str, int, str]
 
 
 class Recorder(Protocol):
-    """Takes what happened without ever blocking, raising or slowing a prediction down."""
+    """Takes events for the event stream; never blocks, raises or slows a prediction down."""
 
     def attempt(self, event: PredictionEvent) -> None:
-        """One attempt, failures included; what finds no room is counted as dropped."""
+        """One attempt, failed ones included; counted as dropped when the buffer is full."""
         ...
 
     def refusal(self, endpoint: str, status: int, reason: str) -> None:
-        """A request that a known endpoint refused before any attempt."""
+        """A request for a known endpoint that was refused before any attempt."""
         ...
 
-    def feedback(self, told: Feedback) -> None:
-        """The truth about one answered text; what finds no room is counted as dropped."""
+    def feedback(self, feedback: Feedback) -> None:
+        """The true label of one answered text; counted as dropped when the buffer is full."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What one message will carry. ``records``: see ``records_of``."""
+    """The contents of one message. ``records``: see ``records_of``."""
 
     events: list[Item]
     records: int
@@ -52,7 +53,7 @@ class Taken:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """What was left in the buffer since the start, and the records held now."""
+    """Events, refusals and feedback since the start, and the records in the buffer now."""
 
     events: int
     refusals: int
@@ -61,7 +62,7 @@ class Totals:
 
 
 def records_of(item: Item) -> int:
-    """An item's share of the buffer: itself, each of its texts, each value that a hook observed."""
+    """An item's size: one record for itself, each of its texts, and each observed value."""
     if isinstance(item, Feedback):
         return 1
     records = 1 + len(item.texts)
@@ -71,10 +72,10 @@ def records_of(item: Item) -> int:
 
 
 class EventBuffer:
-    """A queue of events bounded by records (``records_of``), and counters beside it.
+    """A queue of events bounded by records (``records_of``), with counters of refusals and drops.
 
-    Any thread may leave things; one thread takes them. ``when_full`` is called, in the thread of
-    whoever left the event, each time that another ``wake_events`` are waiting.
+    Any thread may append; one thread takes. The callback of ``wake_with`` is called in the
+    appending thread whenever the length of the queue reaches a multiple of ``wake_events``.
     """
 
     def __init__(self, *, capacity_records: int, wake_events: int) -> None:
@@ -91,19 +92,21 @@ class EventBuffer:
         self._total_events = 0
         self._total_refusals = 0
         self._total_feedback = 0
-        self._wake: Callable[[], None] = _nobody
+        self._wake: Callable[[], None] = _do_nothing
 
     def wake_with(self, wake: Callable[[], None]) -> None:
-        """Sets whom to wake when enough events for a message wait; it must not block."""
+        """Sets the callback for when enough events for a message are queued; it must not block."""
         self._wake = wake
 
     def attempt(self, event: PredictionEvent) -> None:
-        """Takes one attempt, or counts it as dropped."""
+        """Appends one attempt, or counts it as dropped."""
         records = records_of(event)
         with self._lock:
             self._total_events += 1
             if self._records + records > self._capacity:
-                self._lose(event.endpoint, event.status, "buffer_full", 1, int(event.answered))
+                self._count_dropped(
+                    event.endpoint, event.status, "buffer_full", 1, int(event.answered)
+                )
                 return
             self._records += records
             self._events.append(event)
@@ -112,20 +115,20 @@ class EventBuffer:
             self._wake()
 
     def refusal(self, endpoint: str, status: int, reason: str) -> None:
-        """Counts a request that a known endpoint refused before any attempt."""
+        """Counts a request for a known endpoint that was refused before any attempt."""
         with self._lock:
             self._total_refusals += 1
             _add(self._refusals, (endpoint, status, reason), 1)
 
-    def feedback(self, told: Feedback) -> None:
-        """Takes one text's truth, or counts it as dropped. It waits with the events."""
+    def feedback(self, feedback: Feedback) -> None:
+        """Appends one text's true label to the queue of events, or counts it as dropped."""
         with self._lock:
             self._total_feedback += 1
             if self._records + 1 > self._capacity:
-                self._lose_item(told, "buffer_full")
+                self._count_dropped_item(feedback, "buffer_full")
                 return
             self._records += 1
-            self._events.append(told)
+            self._events.append(feedback)
 
     def take(self, *, max_events: int, max_records: int) -> Taken:
         """Takes the oldest events, at least one if any waits, and all refusal counts."""
@@ -142,31 +145,31 @@ class EventBuffer:
         return Taken(events, taken, [Refusals(*key, count) for key, count in refusals.items()])
 
     def release(self, records: int) -> None:
-        """Gives back the room of events that were taken and are now acknowledged."""
+        """Frees the space of events that were taken and are now acknowledged by Kafka."""
         with self._lock:
             self._records -= records
 
     def drop(
         self, events: Iterable[Item], refusals: Iterable[Refusals], reason: DropReason
     ) -> None:
-        """Counts what was taken and is lost, and gives back its room."""
+        """Counts as dropped what was taken and could not be sent, and frees its space."""
         with self._lock:
             for event in events:
                 self._records -= records_of(event)
-                self._lose_item(event, reason)
+                self._count_dropped_item(event, reason)
             for refusal in refusals:
                 count = refusal.count
-                self._lose(refusal.endpoint, refusal.status, reason, count, count)
+                self._count_dropped(refusal.endpoint, refusal.status, reason, count, count)
 
     def put_back(self, refusals: Iterable[Refusals]) -> None:
-        """Takes refusal counts back whose message is known not to have been written."""
+        """Adds refusal counts again whose message is known not to have been written."""
         with self._lock:
             for refusal in refusals:
                 key = (refusal.endpoint, refusal.status, refusal.reason)
                 _add(self._refusals, key, refusal.count)
 
     def dropped(self) -> list[Dropped]:
-        """All losses since the start."""
+        """All that was dropped since the start."""
         with self._lock:
             return [
                 Dropped(*key, count, self._dropped_answered.get(key, 0))
@@ -174,7 +177,7 @@ class EventBuffer:
             ]
 
     def waiting_events(self) -> int:
-        """Events and feedback that nobody has taken yet."""
+        """Events and feedback in the queue."""
         return len(self._events)
 
     def has_refusals(self) -> bool:
@@ -182,19 +185,19 @@ class EventBuffer:
         return bool(self._refusals)
 
     def totals(self) -> Totals:
-        """What was left here since the start, and the records that still take room."""
+        """Totals since the start, and the records that still take space."""
         with self._lock:
             return Totals(
                 self._total_events, self._total_refusals, self._records, self._total_feedback
             )
 
-    def _lose_item(self, item: Item, reason: DropReason) -> None:
+    def _count_dropped_item(self, item: Item, reason: DropReason) -> None:
         if isinstance(item, Feedback):
-            self._lose(item.endpoint, FEEDBACK_STATUS, reason, 1, 0)
+            self._count_dropped(item.endpoint, FEEDBACK_STATUS, reason, 1, 0)
         else:
-            self._lose(item.endpoint, item.status, reason, 1, int(item.answered))
+            self._count_dropped(item.endpoint, item.status, reason, 1, int(item.answered))
 
-    def _lose(
+    def _count_dropped(
         self, endpoint: str, status: int, reason: DropReason, count: int, answered: int
     ) -> None:
         _add(self._dropped, (endpoint, status, reason), count)
@@ -207,5 +210,5 @@ def _add(counters: dict[_Key, int], key: _Key, count: int) -> None:
     counters[key] = counters.get(key, 0) + count
 
 
-def _nobody() -> None:
+def _do_nothing() -> None:
     pass

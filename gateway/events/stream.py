@@ -88,7 +88,7 @@ class NoEvents:
     def refusal(self, endpoint: str, status: int, reason: str) -> None:
         """See ``Recorder``."""
 
-    def feedback(self, told: Feedback) -> None:
+    def feedback(self, feedback: Feedback) -> None:
         """See ``Recorder``."""
 
     def start(self) -> None:

@@ -1,6 +1,6 @@
-"""Encodes a call's texts into a version's tokens: short ones at once, long ones in a thread.
+"""Encodes texts with a version's tokeniser: short ones on the event loop, long ones in a thread.
 
-It never keeps a text.
+No text is kept once it is encoded.
 """
 
 import asyncio
@@ -13,25 +13,28 @@ from gateway.packages import ServedModel
 from preprocess.encoder import Encoded
 from preprocess.errors import InvalidTextError
 
-# Characters of a request above which tokenising leaves the event loop. For fewer, the way to a
-# thread and back costs more time than the other requests gain.
+# A request with more characters than this is tokenised in the thread. For fewer, switching threads
+# costs more time than it saves the other requests.
 INLINE_CHARACTERS = 8_192
-_MOST_THREADED_CHARACTERS = 32 * 1024 * 1024  # that wait for the thread or are in it
+_MOST_THREADED_CHARACTERS = 32 * 1024 * 1024  # in the thread or in its queue
 
 
 class Encoding:
-    """All tokenising of one process, with one thread."""
+    """Tokenises for one process, with one thread for long texts."""
 
     def __init__(self) -> None:
         self._threads = ThreadPoolExecutor(1, thread_name_prefix="tokenise")
         self._characters = 0
 
     def close(self) -> None:
-        """Ends the thread; what waits for it is given up."""
+        """Ends the thread and cancels what is in its queue."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    def here(self, model: ServedModel, call: Call) -> tuple[Encoded, float] | None:
-        """The call's tokens and the seconds that it took; None if its texts are too long for here.
+    def encode_inline(self, model: ServedModel, call: Call) -> tuple[Encoded, float] | None:
+        """Encodes on the event loop. Returns None, and does nothing, if the texts are too long.
+
+        Returns:
+            The call's tokens, and the seconds that this took.
 
         Raises:
             InvalidInputError: a text that no tokeniser can read.
@@ -48,13 +51,16 @@ class Encoding:
             raise InvalidInputError(f"{error}.") from error
         return encoded, monotonic() - start
 
-    async def in_thread(self, model: ServedModel, call: Call) -> tuple[Encoded, float]:
-        """The same for long texts, which leave the event loop to the others.
+    async def encode_in_thread(self, model: ServedModel, call: Call) -> tuple[Encoded, float]:
+        """Encodes in the thread, so that other requests' tasks can run meanwhile.
+
+        Returns:
+            The call's tokens, and the seconds that this took, waiting for the thread included.
 
         Raises:
             InvalidInputError: a text that no tokeniser can read.
-            OverloadedError: too many characters wait already.
-            DeadlineExceededError: it was not done in time.
+            OverloadedError: too many characters wait for the thread already.
+            DeadlineExceededError: the call's deadline passed first.
         """
         characters = sum(map(len, call.texts)) + sum(map(len, call.pairs or ()))
         if self._characters + characters > _MOST_THREADED_CHARACTERS:

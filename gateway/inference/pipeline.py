@@ -1,10 +1,11 @@
-"""The way of one request through the gateway, from its call to its answer.
+"""The way of one request through the gateway, from a ``Call`` to its ``Answer``.
 
-Read ``Pipeline.predict`` downward. The dialect has parsed the request, and admission has identified
-its caller and let it begin (``AdmissionController.enter``). Here it is admitted by what it holds,
-routed to a version, encoded, batched and inferred; its answer is decoded, recorded and returned.
-Where a version on trial fails, the one that stands in for it answers, once. A request never waits
-for the event stream, nor for a mirrored copy of itself.
+Read ``Pipeline.predict`` downward. Before it, the dialect has parsed the request, and admission has
+checked its headers (``AdmissionController.enter``). Here admission checks its contents. The request
+is routed to a version, its texts are encoded to tokens and batched with others', and Triton runs
+the batches. The result is recorded as an event and returned. If a version fails during a rollout,
+the fallback version is tried, once. A request never waits for the event stream or for its mirrored
+copy.
 """
 
 import asyncio
@@ -34,24 +35,24 @@ from gateway.telemetry.metrics import Metrics
 from preprocess.observe import answered as answered_records
 from preprocess.observe import unanswered as unanswered_records
 
-# What is kept of a request's time for the version that stands in for one on trial.
-_RESERVED_MARGIN = 2.0  # times the usual, because estimates are of typical batches
-_LEAST_RESERVED_SECONDS = 0.05  # for what an attempt costs beside the engine, on a busy gateway
-# A version on trial that had less than the rest of the time could not be judged by its answers.
-# Where more than this share would have to be kept, it gets all the time, and nobody stands in.
+# Time before a request's deadline that is reserved for the fallback version.
+_RESERVED_MARGIN = 2.0  # times the usual time of an attempt, which is that of a typical batch
+_LEAST_RESERVED_SECONDS = 0.05  # what an attempt takes besides the engine's time, on a busy gateway
+# Where more than this share of the remaining time would be reserved, nothing is: otherwise the
+# version would fail for want of time, and the rollout would be judged by that.
 _MOST_RESERVED = 0.5
 
 
 class Tracer(Protocol):
-    """Where spans go, when tracing is configured."""
+    """Emits OpenTelemetry spans, where tracing is configured."""
 
     def attempt(self, call: Call, event: PredictionEvent) -> None:
-        """One attempt with the time of its stages."""
+        """Emits one attempt with a span for each of its stages."""
         ...
 
 
 class Mirror(Protocol):
-    """Who takes copies of requests for a version on trial."""
+    """Sends copies of requests to a rollout's shadow version."""
 
     def offer(
         self,
@@ -68,13 +69,13 @@ class Pipeline:
     """Answers the calls of one process. It is the ``Predictor`` of every dialect.
 
     Args:
-        endpoints: what is served.
-        admission: decides what comes in.
-        recorder: hears of every attempt.
-        metrics: counts them.
-        tracer: None for no spans, at no cost.
-        mirror: takes copies of requests for versions on trial; None for none.
-        receipts: sign what was answered; None where feedback is off.
+        endpoints: the endpoints that are served now.
+        admission: admits or refuses requests.
+        recorder: is told of every attempt, for the event stream.
+        metrics: counts attempts.
+        tracer: emits spans; None for none.
+        mirror: sends copies of requests to shadow versions; None for none.
+        receipts: sign answers, so that callers can send feedback; None where feedback is off.
         hooks: users' own preprocessing; None where none is installed.
     """
 
@@ -100,12 +101,13 @@ class Pipeline:
         self._hooks = hooks
         self._encoding = Encoding()
         self._running = 0
-        self._last_one: asyncio.Event | None = None
+        self._all_answered: asyncio.Event | None = None
 
     async def predict(self, call: Call) -> Answer:
         """See ``Predictor.predict``."""
         began = monotonic()
-        serving = self._endpoints.serving  # the same to the end, whatever is swapped in meanwhile
+        # Kept to the end of the request, even if another snapshot is swapped in meanwhile.
+        serving = self._endpoints.serving
         routes = serving.table[call.endpoint]
         limits = routes.endpoint.spec.limits
         self._running += 1
@@ -117,9 +119,9 @@ class Pipeline:
                     call = self._hooks.run(call)
                 if routes.endpoint.spec.unk_words.enabled:
                     call = msgspec.structs.replace(call, unk_words=True)
-                encoded, tokenise = self._encoding.here(
+                encoded, tokenise = self._encoding.encode_inline(
                     target.model, call
-                ) or await self._encoding.in_thread(target.model, call)
+                ) or await self._encoding.encode_in_thread(target.model, call)
                 tokens = sum(encoded.tokens)
                 batcher.learn_length(sum(map(len, call.texts)), tokens)
                 self._admission.reserve(call, tokens, limits)
@@ -133,37 +135,37 @@ class Pipeline:
                 self._admission.release(call, tokens)
         finally:
             self._running -= 1
-            if self._last_one is not None and self._running == 0:
-                self._last_one.set()
+            if self._all_answered is not None and self._running == 0:
+                self._all_answered.set()
 
     def tokens_in_flight(self) -> dict[str, int]:
-        """Of each endpoint that is served, 0 included, and of any other that has some yet."""
+        """Tokens in flight: of every served endpoint, even if 0, and of any other that has some."""
         served = dict.fromkeys(self._endpoints.serving.table.endpoints, 0)
         return served | self._admission.tokens_in_flight()
 
     async def drained(self) -> None:
-        """Has admission refuse what comes from now on; waits until no request is on its way."""
+        """Has admission refuse new requests, and waits until all running ones are answered."""
         self._admission.close()
-        self._last_one = asyncio.Event()
+        self._all_answered = asyncio.Event()
         if self._running:
-            await self._last_one.wait()
+            await self._all_answered.wait()
         self._encoding.close()
 
     def _route(
         self, serving: Serving, routes: EndpointRoutes, call: Call, now: float
     ) -> tuple[RouteTarget, Batcher]:
-        """The version that answers: the caller's own, or the one that stands in if it has room."""
+        """The version to try: the caller's own, or its fallback if only that one has capacity."""
         key = call.sticky_key or call.request_id
-        targets = routes.targets_of(key, call.forced_version)
+        targets = routes.target_and_fallback(key, call.forced_version)
         batchers = [serving.batchers.get(target.model.ref.package) for target in targets]
         limits = routes.endpoint.spec.limits
-        place, batcher = self._admission.arm_with_room(call, limits, batchers, now)
-        return targets[place], batcher
+        index, batcher = self._admission.pick_version(call, limits, batchers, now)
+        return targets[index], batcher
 
     async def _answer(
         self, serving: Serving, routes: EndpointRoutes, batcher: Batcher, attempt: Attempt
     ) -> Answer:
-        """Attempts the version; where it fails on trial, the one that stands in for it, once."""
+        """Tries the version. If it fails and there is a fallback, tries the fallback, once."""
         call = attempt.call
         fallback = self._fallback(serving, routes, attempt)
         deadline = call.deadline
@@ -173,26 +175,26 @@ class Pipeline:
         try:
             values = await self._infer(batcher, attempt, deadline)
         except asyncio.CancelledError:
-            self._failed(attempt, CLIENT_GONE_STATUS, answered=True)
+            self._record_failure(attempt, CLIENT_GONE_STATUS, answered=True)
             raise
         except Exception as error:
-            # One that is no GatewayError is a bug; the dialect's side logs it and answers 500.
+            # An error that is no GatewayError is a bug: ``gateway.app`` logs it and answers 500.
             if fallback is None or monotonic() >= call.deadline:
-                self._failed(attempt, _status(error), answered=True)
+                self._record_failure(attempt, _status(error), answered=True)
                 raise
             target, batcher = fallback
-            second = await self._encoded_again(attempt, target, error)
+            second = await self._second_attempt(attempt, target, error)
         else:
-            answer = self._answered(attempt, values)
+            answer = self._record_answer(attempt, values)
             if routes.shadow is not None:
-                self._copy(serving, routes, routes.shadow, attempt, values)
+                self._offer_copy(serving, routes, routes.shadow, attempt, values)
             return answer
         return await self._answer(serving, routes, batcher, second)
 
     async def _infer(
         self, batcher: Batcher, attempt: Attempt, deadline: float
     ) -> NDArray[np.float32]:
-        """The decoded values of all texts, by the deadline, from batches shared with others."""
+        """The decoded values of all texts, ``[texts, width]``; raises at the deadline."""
         job = attempt.job = batcher.submit(attempt.encoded, attempt.call.endpoint, deadline)
         try:
             return await job.future
@@ -200,8 +202,8 @@ class Pipeline:
             batcher.abandon(job)
             raise
 
-    def _answered(self, attempt: Attempt, values: NDArray[np.float32]) -> Answer:
-        """The answer, whose attempt is recorded."""
+    def _record_answer(self, attempt: Attempt, values: NDArray[np.float32]) -> Answer:
+        """Records a successful attempt, and makes the answer of it."""
         model, encoded = attempt.target.model, attempt.encoded
         manifest = model.manifest
         records = answered_records(encoded, manifest.task, values, manifest.labels)
@@ -229,7 +231,7 @@ class Pipeline:
             self._tracer.attempt(attempt.call, event)
         return event
 
-    def _copy(
+    def _offer_copy(
         self,
         serving: Serving,
         routes: EndpointRoutes,
@@ -237,7 +239,7 @@ class Pipeline:
         attempt: Attempt,
         values: NDArray[np.float32],
     ) -> None:
-        """Offers what stable has answered for a copy to a version on trial."""
+        """Offers the mirror a request that stable has answered, for the shadow version."""
         job = attempt.job
         if self._mirror is None or job is None or attempt.target.arm is not Arm.STABLE:
             return
@@ -246,54 +248,56 @@ class Pipeline:
         timeout = routes.endpoint.spec.limits.timeout_seconds
         self._mirror.offer(shadow, answered, serving.batchers, timeout)
 
-    # Where a version on trial fails.
+    # The fallback for a version that fails during a rollout.
 
     def _fallback(
         self, serving: Serving, routes: EndpointRoutes, attempt: Attempt
     ) -> tuple[RouteTarget, Batcher] | None:
-        """Who answers if this attempt fails."""
+        """The version to try if this attempt fails. None for no fallback, or no Triton for it."""
         if attempt.repeated or len(routes.targets) < 2:
             return None
-        target = routes.instead_of(attempt.target)
+        target = routes.fallback_of(attempt.target)
         batcher = None if target is None else serving.batchers.get(target.model.ref.package)
         if target is None or batcher is None or not batcher.serves:
             return None
         return target, batcher
 
-    async def _encoded_again(
+    async def _second_attempt(
         self, attempt: Attempt, target: RouteTarget, error: Exception
     ) -> Attempt:
-        """The same call for another version, in that version's tokens; records the failure.
+        """Records the failed attempt and makes one at the same call on the fallback version.
+
+        The texts are encoded again if that version has another tokeniser.
 
         Raises:
-            Exception: ``error`` itself, where the texts can't be encoded for the other version.
+            Exception: ``error`` itself, where the texts can't be encoded for the fallback.
         """
         call, encoded, tokenise = attempt.call, attempt.encoded, attempt.tokenise
         if not target.model.encodes_like(attempt.target.model):
             try:
-                encoded, tokenise = self._encoding.here(
+                encoded, tokenise = self._encoding.encode_inline(
                     target.model, call
-                ) or await self._encoding.in_thread(target.model, call)
+                ) or await self._encoding.encode_in_thread(target.model, call)
             except asyncio.CancelledError:
-                self._failed(attempt, CLIENT_GONE_STATUS, answered=True)
+                self._record_failure(attempt, CLIENT_GONE_STATUS, answered=True)
                 raise
             except GatewayError:
-                self._failed(attempt, _status(error), answered=True)
+                self._record_failure(attempt, _status(error), answered=True)
                 raise error from None
-        self._failed(attempt, _status(error), answered=False)
+        self._record_failure(attempt, _status(error), answered=False)
         return Attempt(call, target, encoded, tokenise, attempt.queue, repeated=True)
 
-    def _failed(self, attempt: Attempt, status: int, *, answered: bool) -> None:
+    def _record_failure(self, attempt: Attempt, status: int, *, answered: bool) -> None:
         self._record(attempt, status, unanswered_records(attempt.encoded), answered=answered)
 
 
 def fallback_deadline(now: float, deadline: float, usual: float) -> float:
-    """When to give up on a version on trial, so that the one that stands in can still answer.
+    """The deadline of a first attempt, early enough for the fallback version to answer after it.
 
     Args:
         now: the event loop's clock, seconds.
         deadline: the caller's, by the same clock.
-        usual: seconds that the version that stands in usually takes.
+        usual: seconds that the fallback version usually takes.
     """
     reserved = max(_LEAST_RESERVED_SECONDS, _RESERVED_MARGIN * usual)
     if reserved > _MOST_RESERVED * (deadline - now):
@@ -301,14 +305,14 @@ def fallback_deadline(now: float, deadline: float, usual: float) -> float:
     return deadline - reserved
 
 
-def _usual_seconds(batcher: Batcher, flow: str, tokens: Sequence[int]) -> float:
-    """What texts of so many tokens would take from now on: their wait, and their batches."""
-    # In another version's tokens they may be longer than this one's rows.
+def _usual_seconds(batcher: Batcher, endpoint: str, tokens: Sequence[int]) -> float:
+    """Estimated seconds to answer texts with these numbers of tokens: queueing and inference."""
+    # The tokens are counted by another version, whose rows may be longer than this one takes.
     longest = batcher.model.buckets[-1]
     rows = [min(count, longest) for count in tokens]
     bucket = batcher.model.bucket_of(max(rows))
     batch = batcher.cost.seconds(bucket, batcher.cost.best_rows(bucket))
-    return batcher.wait_seconds(flow) + max(batch, batcher.work_seconds(rows))
+    return batcher.wait_seconds(endpoint) + max(batch, batcher.work_seconds(rows))
 
 
 def _status(error: Exception) -> int:

@@ -91,7 +91,7 @@ class ServedEndpoints:
         ready = self._answers(endpoint)
         return view if view.ready == ready else replace(view, ready=ready)
 
-    def arms(self, endpoint: str, key: str, forced_version: str | None) -> list[Batcher]:
+    def capacities(self, endpoint: str, key: str, forced_version: str | None) -> list[Batcher]:
         """The batchers of all versions that may answer a caller and have a Triton.
 
         None of a version that can't be had: the pipeline refuses such a request and records it.
@@ -106,7 +106,7 @@ class ServedEndpoints:
         """
         serving = self._serving
         try:
-            targets = serving.table[endpoint].targets_of(key, forced_version)
+            targets = serving.table[endpoint].target_and_fallback(key, forced_version)
         except (UnknownVersionError, ModelUnavailableError):
             return []
         found = [serving.batchers.get(target.model.ref.package) for target in targets]

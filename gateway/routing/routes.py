@@ -1,14 +1,16 @@
 """The routing table: for each endpoint, which version answers which caller.
 
-A table is built from endpoint objects and the packages at hand, and swapped in whole. Tables never
-change once built. A version that can't be served yet does not replace one that can.
+A table is built from endpoint objects and the packages that this gateway has opened. It is
+immutable; a new one replaces it as a whole. A new stable version that no Triton serves yet does not
+replace one that a Triton serves.
 
-During a rollout the candidate's callers are the first interval of the hash space, and stable's the
-rest; after promotion the new version keeps that interval and grows, and the version before it, the
-control, keeps the end. So nobody who has met the new version is sent back by a step forward.
+Callers are hashed into a space that is split into intervals, one for each arm. During a rollout the
+candidate has the first interval, which grows with each step, and stable has the rest. After the
+promotion the new version keeps the first interval, and the old version (the control) keeps some
+callers at the end. So a step forward never moves a caller from the new version back to the old one.
 
-A candidate that is withheld, because nobody may be left to take it back, gets neither callers nor
-copies: its callers are stable's until the controller is heard again.
+While the controller's sign of life is too old, the candidate is withheld, since the controller
+could not end its rollout. It gets neither callers nor copies, and its callers go to stable.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -27,13 +29,14 @@ from gateway.packages import ServedModel
 from gateway.routing.split import Split, below
 
 _SPLIT_ORDER = (Arm.CANARY, Arm.STABLE, Arm.CONTROL)
-# Who answers where one failed. A version that was promoted is on trial until its bake is over.
-_STANDS_IN = {Arm.CANARY: Arm.STABLE, Arm.STABLE: Arm.CONTROL, Arm.CONTROL: Arm.STABLE}
+# The arm that answers where another failed. A promoted version (stable) has a fallback until its
+# bake is over: as long as there is a control.
+_FALLBACKS = {Arm.CANARY: Arm.STABLE, Arm.STABLE: Arm.CONTROL, Arm.CONTROL: Arm.STABLE}
 
 
 @dataclass(frozen=True, slots=True)
 class RouteTarget:
-    """The version that a request goes to, and the role in which it gets it."""
+    """A version, and the arm in which it gets requests."""
 
     arm: Arm
     model: ServedModel
@@ -41,14 +44,14 @@ class RouteTarget:
 
 @dataclass(frozen=True, slots=True)
 class Shadow:
-    """A version that gets copies of requests: those whose id lies in the first ``percent``."""
+    """A version that gets copies of ``percent`` of the requests, chosen by a hash of their ids."""
 
     target: RouteTarget
     percent: float
     salt: str
 
     def takes(self, request_id: str) -> bool:
-        """Whether a request is among the copied ones; the same in every gateway."""
+        """Whether a request is copied. The same in every gateway."""
         return below(self.salt, request_id, self.percent)
 
 
@@ -56,7 +59,8 @@ class Shadow:
 class EndpointRoutes:
     """One endpoint's part of the table.
 
-    ``targets`` are in the order of the split's intervals; shadows are not among them.
+    ``targets`` are in the order of the split's intervals, without the shadow, which is no caller's.
+    ``versions`` are those that a caller may force, by version.
     """
 
     endpoint: ModelEndpoint
@@ -64,31 +68,33 @@ class EndpointRoutes:
     split: Split | None = None  # None: stable has every caller
     versions: Mapping[str, ServedModel] = field(default_factory=dict)
     shadow: Shadow | None = None
-    withheld: bool = False  # the candidate gets nobody, whatever the status says
+    withheld: bool = False  # the candidate gets no callers, whatever the endpoint's status says
 
     @property
     def stable(self) -> RouteTarget | None:
         """The version that answers by default."""
-        return self._of(Arm.STABLE)
+        return self._target_with(Arm.STABLE)
 
-    def instead_of(self, target: RouteTarget) -> RouteTarget | None:
-        """The version that answers where ``target``'s failed; none for a forced one."""
-        arm = _STANDS_IN.get(target.arm)
-        return None if arm is None else self._of(arm)
+    def fallback_of(self, target: RouteTarget) -> RouteTarget | None:
+        """The version that answers where ``target``'s failed; None for a forced version."""
+        arm = _FALLBACKS.get(target.arm)
+        return None if arm is None else self._target_with(arm)
 
-    def targets_of(self, key: str, forced_version: str | None = None) -> tuple[RouteTarget, ...]:
-        """Every version that may answer a request: its own, then the one that stands in.
+    def target_and_fallback(
+        self, key: str, forced_version: str | None = None
+    ) -> tuple[RouteTarget, ...]:
+        """The target of a request, then its fallback if it has one.
 
-        A rollout must not cost a caller the answer that the other version would give.
+        The fallback exists so that a rollout never costs a caller an answer.
 
         Raises:
             UnknownVersionError, ModelUnavailableError: see ``choose``.
         """
         target = self.choose(key, forced_version)
-        other = self.instead_of(target)
-        return (target,) if other is None else (target, other)
+        fallback = self.fallback_of(target)
+        return (target,) if fallback is None else (target, fallback)
 
-    def _of(self, arm: Arm) -> RouteTarget | None:
+    def _target_with(self, arm: Arm) -> RouteTarget | None:
         for target in self.targets:
             if target.arm is arm:
                 return target
@@ -98,7 +104,7 @@ class EndpointRoutes:
         """The target of a request.
 
         Args:
-            key: whom to keep on one arm.
+            key: the caller's; the same key gets the same arm.
             forced_version: the version that the caller insists on.
 
         Raises:
@@ -140,7 +146,7 @@ class RoutingTable:
         return routes
 
     def models(self) -> dict[str, ServedModel]:
-        """Every package that the table can send a request to, by package id."""
+        """Every package to which the table may route a request, by package id."""
         return {
             model.ref.package: model
             for routes in self.endpoints.values()
@@ -162,12 +168,12 @@ def build_table(
     """The table for these endpoints.
 
     Args:
-        endpoints: what the source holds now.
-        opened: packages at hand, by package id.
-        previous: the table in use: an endpoint whose new stable version can't be served keeps the
-            routes it has here.
+        endpoints: all endpoint objects as they are now.
+        opened: the packages that this gateway has opened, by package id.
+        previous: the table in use. An endpoint keeps its routes from here while its new stable
+            version can't be served.
         serves: whether some Triton serves a package now.
-        withheld: names of the endpoints whose candidates get nobody now.
+        withheld: names of the endpoints whose candidates get no callers now.
     """
     return RoutingTable(
         MappingProxyType(
@@ -194,7 +200,7 @@ def _routes(
     ready = stable is not None and stable.package in opened
     if old is not None and old.stable is not None and stable is not None:
         same = old.stable.model.ref.package == stable.package
-        # The old version answers until the new one can, or until nobody holds the old one either.
+        # The old version answers until a Triton serves the new one, or none serves the old one.
         if not same and not (ready and serves(stable)) and serves(old.stable.model.ref):
             return EndpointRoutes(endpoint, old.targets, old.split, old.versions)
     versions = _versions(endpoint, opened)
@@ -220,7 +226,7 @@ def _routes(
 
 
 def _split(endpoint: ModelEndpoint, routes: list[Route]) -> Split | None:
-    """The split over routes in order; stable takes over what packages not at hand leave."""
+    """The split over routes in order. Stable also gets the share of packages not opened yet."""
     if len(routes) < 2:
         return None
     others = sum(route.weight for route in routes if route.arm is not Arm.STABLE)
@@ -232,13 +238,14 @@ def _shadow(endpoint: ModelEndpoint, opened: Mapping[str, ServedModel]) -> Shado
     for route in endpoint.status.routes:
         if route.arm is Arm.SHADOW and route.weight > 0 and route.ref.package in opened:
             target = RouteTarget(Arm.SHADOW, opened[route.ref.package])
-            # Not the split's salt: who is copied says nothing of who gets the candidate later.
+            # Another salt than the split's, so that the copied requests are not those of the
+            # callers who get the candidate first.
             return Shadow(target, route.weight, f"{_salt(endpoint)}/shadow")
     return None
 
 
 def _salt(endpoint: ModelEndpoint) -> str:
-    """Names the rollout, so that another one meets other callers first."""
+    """The salt of the caller hash: one for each rollout, so that each begins with other callers."""
     rollout = endpoint.status.rollout
     if rollout is not None:
         return rollout.id
@@ -250,7 +257,7 @@ def _salt(endpoint: ModelEndpoint) -> str:
 def _versions(
     endpoint: ModelEndpoint, opened: Mapping[str, ServedModel]
 ) -> Mapping[str, ServedModel]:
-    """What a caller may force; routed packages win over others of the same version."""
+    """The versions that a caller may force. A routed package replaces others of its version."""
     status = endpoint.status
     refs = (*status.packages, *(route.ref for route in status.routes))
     held = {ref.version: opened[ref.package] for ref in refs if ref.package in opened}

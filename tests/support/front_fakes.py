@@ -84,7 +84,7 @@ class FakePredictor:
         )
         return cls({endpoint.name: endpoint for endpoint in endpoints})
 
-    def arms(self, endpoint: str, key: str, forced_version: str | None) -> list[Capacity]:
+    def capacities(self, endpoint: str, key: str, forced_version: str | None) -> list[Capacity]:
         """None with a queue, so that there is room; but where it is said that there is none."""
         if self.full is not None:
             raise self.full

@@ -43,8 +43,8 @@ class Arm:
     tokens: int = 1
     serves: bool = True
 
-    def wait_seconds(self, flow: str) -> float:
-        assert flow == NAME
+    def wait_seconds(self, endpoint: str) -> float:
+        assert endpoint == NAME
         return self.wait
 
     def work_seconds(self, tokens: Iterable[int]) -> float:
@@ -68,7 +68,7 @@ class OneEndpoint:
         described = view(NAME, Task.TEXT_CLASSIFICATION)
         return replace(described, max_tokens_in_flight=self.most_tokens, timeout_seconds=1.0)
 
-    def arms(self, endpoint: str, key: str, forced_version: str | None) -> list[Arm]:
+    def capacities(self, endpoint: str, key: str, forced_version: str | None) -> list[Arm]:
         return self.found
 
 
@@ -197,44 +197,44 @@ def test_a_caller_over_its_rate_is_told_when_to_come_back() -> None:
 # Its versions are known.
 
 
-def test_the_first_arm_with_room_is_taken() -> None:
+def test_the_first_version_with_capacity_is_picked() -> None:
     admission, call = Door().admission, call_of("a")
     idle, busy, away = Arm(), Arm(wait=60), Arm(serves=False)
     for arms, place in (([idle], 0), ([busy, idle], 1), ([None, away, idle], 2)):
-        assert admission.arm_with_room(call, Limits(), arms, monotonic()) == (place, idle)
+        assert admission.pick_version(call, Limits(), arms, monotonic()) == (place, idle)
 
 
 def test_without_room_on_any_arm_the_last_one_says_why() -> None:
     admission, call = Door().admission, call_of("a")
     with pytest.raises(OverloadedError):
-        admission.arm_with_room(call, Limits(), [None, Arm(wait=60)], monotonic())
+        admission.pick_version(call, Limits(), [None, Arm(wait=60)], monotonic())
     with pytest.raises(ModelUnavailableError) as refused:
-        admission.arm_with_room(call, Limits(), [Arm(wait=60), None], monotonic())
+        admission.pick_version(call, Limits(), [Arm(wait=60), None], monotonic())
     assert refused.value.retry_after_seconds
 
 
 def test_what_can_not_be_answered_in_time_is_refused_with_the_time_to_wait() -> None:
     admission = Door().admission
     call = call_of("a", seconds=1.0)
-    admission.arm_with_room(call, Limits(), [Arm(wait=0.5, work=0.1)], call.started)
+    admission.pick_version(call, Limits(), [Arm(wait=0.5, work=0.1)], call.started)
     with pytest.raises(OverloadedError) as refused:
-        admission.arm_with_room(call, Limits(), [Arm(wait=5.0, work=0.1)], call.started)
+        admission.pick_version(call, Limits(), [Arm(wait=5.0, work=0.1)], call.started)
     assert refused.value.retry_after_seconds == pytest.approx(4.4)
     with pytest.raises(DeadlineExceededError):
-        admission.arm_with_room(call, Limits(), [Arm()], call.deadline)
+        admission.pick_version(call, Limits(), [Arm()], call.deadline)
 
 
 def test_an_empty_queue_admits_whatever_the_estimate() -> None:
-    Door().admission.arm_with_room(call_of("a"), Limits(), [Arm(work=1e6)], monotonic())
+    Door().admission.pick_version(call_of("a"), Limits(), [Arm(work=1e6)], monotonic())
 
 
 def test_an_estimate_without_room_is_refused_before_anything_is_tokenised() -> None:
     door, limits = Door(), Limits(max_tokens_in_flight=100)
     door.admission.reserve(call_of("a"), 50, limits)
     arms = [Arm(tokens=20)]
-    door.admission.arm_with_room(call_of("a", "b"), limits, arms, monotonic())
+    door.admission.pick_version(call_of("a", "b"), limits, arms, monotonic())
     with pytest.raises(OverloadedError):
-        door.admission.arm_with_room(call_of("a", "b", "c"), limits, arms, monotonic())
+        door.admission.pick_version(call_of("a", "b", "c"), limits, arms, monotonic())
 
 
 _seconds = st.floats(0, 10)
@@ -247,7 +247,7 @@ def test_an_arm_that_is_taken_serves_and_answers_in_time_or_has_no_queue(
 ) -> None:
     call = call_of("a", seconds=5.0)
     try:
-        place, arm = Door().admission.arm_with_room(call, Limits(), arms, call.started)
+        place, arm = Door().admission.pick_version(call, Limits(), arms, call.started)
     except (ModelUnavailableError, OverloadedError):
         chosen = len(arms)
     else:

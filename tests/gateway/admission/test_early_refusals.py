@@ -33,7 +33,7 @@ def fill(world: World, ref: ModelRef) -> None:
     """Gives every replica of a version batches that will not end before any deadline."""
     for replica in world.endpoints.serving.batchers[ref.package].replicas:
         while replica.idle:
-            replica.depart(monotonic(), 1000.0, 16)
+            replica.batch_sent(monotonic(), 1000.0, 16)
 
 
 def callers(world: World, arm: Arm, count: int = 3) -> list[str]:

@@ -86,7 +86,7 @@ async def test_those_that_come_one_by_one_are_let_come_before_more_work_begins()
 
     async def one() -> None:
         nonlocal most
-        if not scheduler.try_now(one_by_one=True):
+        if not scheduler.try_now(serial_arrivals=True):
             most = max(most, scheduler.waiting + 1)
             await scheduler.wait("a")
         order.append("a")
@@ -101,7 +101,7 @@ async def test_those_that_come_one_by_one_are_let_come_before_more_work_begins()
     assert most >= 10  # so many were known to wait, not one or two
     async with asyncio.timeout(60):
         while not scheduler.try_now(
-            one_by_one=True
+            serial_arrivals=True
         ):  # after a quiet moment they begin at once again
             await loop_turns(1)
 
@@ -110,13 +110,13 @@ async def test_a_pause_for_others_ends_though_they_never_stop_coming() -> None:
     scheduler, done = RequestScheduler(), asyncio.Event()
 
     async def one() -> None:
-        if not scheduler.try_now(one_by_one=True):
+        if not scheduler.try_now(serial_arrivals=True):
             await scheduler.wait("a")
         work(0.002)
 
     async def keep_coming() -> None:
         while not done.is_set():
-            scheduler.try_now(one_by_one=True)
+            scheduler.try_now(serial_arrivals=True)
             await asyncio.sleep(0)
 
     others = asyncio.create_task(keep_coming())
@@ -153,13 +153,13 @@ async def test_the_loops_lag_is_what_it_was_held_up() -> None:
 
 async def test_a_long_turn_of_the_loop_is_remembered_for_a_while() -> None:
     lag = LoopLag()
-    assert lag.turn_seconds == 0.0
+    assert lag.iteration_seconds == 0.0
     lag.start()
     work(0.05)
     await loop_turns()
-    first = lag.turn_seconds
+    first = lag.iteration_seconds
     assert first >= 0.03
     async with asyncio.timeout(60):
-        while lag.turn_seconds >= first / 4:
+        while lag.iteration_seconds >= first / 4:
             await loop_turns(1)
     lag.close()

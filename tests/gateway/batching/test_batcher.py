@@ -67,8 +67,8 @@ async def batcher_of(
     await fleet.close()
 
 
-def submit(batcher: Batcher, *texts: str, timeout: float = 5.0, flow: str = "e") -> Job:
-    return batcher.submit(batcher.model.encoder.encode(texts), flow, monotonic() + timeout)
+def submit(batcher: Batcher, *texts: str, timeout: float = 5.0, endpoint: str = "e") -> Job:
+    return batcher.submit(batcher.model.encoder.encode(texts), endpoint, monotonic() + timeout)
 
 
 def expected(batcher: Batcher, *texts: str) -> list[list[float]]:

@@ -35,12 +35,12 @@ def cpu_costs(best: int = 8, largest: int = 32) -> CostModel:
 def row(
     bucket: int = 64,
     *,
-    flow: str = "a",
+    endpoint: str = "a",
     at: float = 0.0,
     deadline: float | None = None,
 ) -> Row:
     return Row(
-        flow, (bucket, bucket), enqueued=at, deadline=at + 2.0 if deadline is None else deadline
+        endpoint, (bucket, bucket), enqueued=at, deadline=at + 2.0 if deadline is None else deadline
     )
 
 
@@ -167,35 +167,35 @@ def test_on_a_cpu_shorter_rows_are_not_padded_for_company() -> None:
 
 
 def test_a_busy_endpoint_and_a_quiet_one_share_the_engine() -> None:
-    schedule = schedule_of(*(row(flow="busy") for _ in range(400)))
+    schedule = schedule_of(*(row(endpoint="busy") for _ in range(400)))
     for _ in range(10):
         taken(schedule)
-    quiet = [row(flow="quiet") for _ in range(16)]
+    quiet = [row(endpoint="quiet") for _ in range(16)]
     for each in quiet:
         schedule.push(each)
-    order = [taken(schedule).rows[0].flow for _ in range(4)]
+    order = [taken(schedule).rows[0].endpoint for _ in range(4)]
     assert order.count("quiet") == 2
     assert all(each.number < 0 for each in quiet)
 
 
 def test_a_quiet_endpoint_saves_up_no_claim() -> None:
-    schedule = schedule_of(row(flow="quiet"))
+    schedule = schedule_of(row(endpoint="quiet"))
     taken(schedule)
     for _ in range(400):
-        schedule.push(row(flow="busy"))
+        schedule.push(row(endpoint="busy"))
     for _ in range(20):
         taken(schedule)
     for _ in range(400):
-        schedule.push(row(flow="quiet"))
-    order = [taken(schedule).rows[0].flow for _ in range(10)]
+        schedule.push(row(endpoint="quiet"))
+    order = [taken(schedule).rows[0].endpoint for _ in range(10)]
     assert 4 <= order.count("quiet") <= 6
 
 
 def test_the_predicted_wait_of_an_endpoint_counts_others_up_to_its_own_share() -> None:
-    schedule = schedule_of(*(row(flow="busy") for _ in range(100)))
+    schedule = schedule_of(*(row(endpoint="busy") for _ in range(100)))
     assert schedule.wait_seconds("busy") == pytest.approx(100 * cpu_costs().row_seconds(64))
     assert schedule.wait_seconds("quiet") == 0.0
-    schedule.push(row(flow="quiet"))
+    schedule.push(row(endpoint="quiet"))
     assert schedule.wait_seconds("quiet") == pytest.approx(2 * cpu_costs().row_seconds(64))
 
 
@@ -211,7 +211,7 @@ def test_a_row_that_nobody_waits_for_leaves_the_queue() -> None:
 rows = st.builds(
     row,
     st.sampled_from(BUCKETS),
-    flow=st.sampled_from("abc"),
+    endpoint=st.sampled_from("abc"),
     at=st.floats(0, 1),
     deadline=st.floats(0.1, 3),
 )

@@ -30,49 +30,49 @@ def test_slots_are_idle_then_spare_then_none() -> None:
     for number in range(5):
         seen.append((replica.idle, replica.spare()))
         if number < 4:
-            replica.depart(0.0, 1.0, 64)
+            replica.batch_sent(0.0, 1.0, 64)
     assert seen == [(2, 2), (1, 2), (0, 2), (0, 1), (0, 0)]
 
 
 def test_time_behind_another_batch_is_not_a_cost() -> None:
     replica = replica_of()
-    first = replica.depart(0.0, 1.0, 64)
-    second = replica.depart(0.1, 1.0, 64)
-    assert replica.arrive(first, 1.0) == pytest.approx(1.0)
-    assert replica.arrive(second, 1.7) == pytest.approx(0.7)
+    first = replica.batch_sent(0.0, 1.0, 64)
+    second = replica.batch_sent(0.1, 1.0, 64)
+    assert replica.batch_ended(first, 1.0) == pytest.approx(1.0)
+    assert replica.batch_ended(second, 1.7) == pytest.approx(0.7)
 
 
 def test_a_batch_that_waited_begins_where_an_instance_is_added() -> None:
     replica = replica_of(instances=1, ahead=2)
-    first, second = replica.depart(0.0, 1.0, 64), replica.depart(0.0, 1.0, 64)
+    first, second = replica.batch_sent(0.0, 1.0, 64), replica.batch_sent(0.0, 1.0, 64)
     assert replica.resize(2, 0.5)
     assert (replica.idle, replica.spare()) == (0, 2)
-    assert replica.arrive(second, 1.5) == pytest.approx(1.0)
-    assert replica.arrive(first, 1.5) == pytest.approx(1.5)
+    assert replica.batch_ended(second, 1.5) == pytest.approx(1.0)
+    assert replica.batch_ended(first, 1.5) == pytest.approx(1.5)
     assert replica.idle == 2
     assert not replica.resize(2, 2.0)
 
 
 def test_where_instances_are_taken_away_batches_wait_for_those_that_are_left() -> None:
     replica = replica_of(instances=3, ahead=1)
-    running = [replica.depart(0.0, 1.0, 64) for _ in range(3)]
+    running = [replica.batch_sent(0.0, 1.0, 64) for _ in range(3)]
     replica.resize(1, 0.5)
     assert (replica.idle, replica.spare()) == (0, 0)
-    waiting = replica.depart(0.5, 1.0, 64)
+    waiting = replica.batch_sent(0.5, 1.0, 64)
     for flight in running:
-        assert replica.arrive(flight, 1.0) == pytest.approx(1.0)
-    assert replica.arrive(waiting, 1.7) == pytest.approx(0.7)
+        assert replica.batch_ended(flight, 1.0) == pytest.approx(1.0)
+    assert replica.batch_ended(waiting, 1.7) == pytest.approx(0.7)
     assert replica.idle == 1
 
 
 def test_tokens_and_work_in_flight_are_counted() -> None:
     replica = replica_of()
-    first = replica.depart(0.0, 1.0, 64)
-    replica.depart(0.0, 2.0, 100)
+    first = replica.batch_sent(0.0, 1.0, 64)
+    replica.batch_sent(0.0, 2.0, 100)
     assert replica.tokens == 164
     assert replica.expected_seconds == 3.0
     assert replica.next_free() == (3.0, 2.0)
-    replica.arrive(first, 1.5)
+    replica.batch_ended(first, 1.5)
     assert replica.next_free() == (3.5, 2.0)
     assert replica.expected_seconds == 2.0
 
@@ -130,7 +130,7 @@ async def test_a_triton_that_left_is_let_go_once_its_last_batch_is_back() -> Non
     fleet.set_addresses(["a:1", "b:1"])
     found = asyncio.Event()
     left, _ = fleet.replicas("m", 1, lambda: None)
-    flight = left.depart(0.0, 1.0, 8)
+    flight = left.batch_sent(0.0, 1.0, 8)
     fleet.set_addresses(["b:1"])
     fleet.replicas("m", 1, found.set)
     fleet.start()
@@ -138,7 +138,7 @@ async def test_a_triton_that_left_is_let_go_once_its_last_batch_is_back() -> Non
         async with asyncio.timeout(60):
             await found.wait()  # the fleet has looked around
             assert not engines["a:1"].closed.is_set()
-            left.arrive(flight, 1.0)
+            left.batch_ended(flight, 1.0)
             await engines["a:1"].closed.wait()
         assert not engines["b:1"].closed.is_set()
     finally:
@@ -148,11 +148,11 @@ async def test_a_triton_that_left_is_let_go_once_its_last_batch_is_back() -> Non
 def test_more_is_sent_ahead_while_the_loop_looks_up_seldom_and_never_without_end() -> None:
     replica = replica_of(instances=1, ahead=2)
     for _ in range(2):
-        replica.depart(0.0, 0.01, 100)
+        replica.batch_sent(0.0, 0.01, 100)
     assert replica.spare() == 0
     assert replica.spare(0.01) == 0
     sent = 0
     while replica.spare(1.0):
-        replica.depart(0.0, 0.01, 100)
+        replica.batch_sent(0.0, 0.01, 100)
         sent += 1
     assert sent == 6

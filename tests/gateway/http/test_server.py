@@ -306,10 +306,10 @@ class CountingPredictor(FakePredictor):
 
     asked = 0
 
-    def arms(self, endpoint: str, key: str, forced_version: str | None) -> list[Capacity]:
+    def capacities(self, endpoint: str, key: str, forced_version: str | None) -> list[Capacity]:
         """Counts."""
         self.asked += 1
-        return super().arms(endpoint, key, forced_version)
+        return super().capacities(endpoint, key, forced_version)
 
 
 @contextmanager

@@ -37,11 +37,11 @@ def test_a_gateway_that_has_read_no_endpoints_yet_says_so_and_not_that_there_is_
 async def test_only_versions_that_may_answer_and_have_a_triton_are_arms() -> None:
     async with world_of(endpoint_of(ONE.ref, canary=TWO.ref, weight=100)) as world:
         one, two = (world.endpoints.serving.batchers[model.ref.package] for model in (ONE, TWO))
-        assert world.endpoints.arms("sentiment", "ann", None) == [two, one]
-        assert world.endpoints.arms("sentiment", "ann", "1") == [one]
-        assert world.endpoints.arms("sentiment", "ann", "9") == []
+        assert world.endpoints.capacities("sentiment", "ann", None) == [two, one]
+        assert world.endpoints.capacities("sentiment", "ann", "1") == [one]
+        assert world.endpoints.capacities("sentiment", "ann", "9") == []
         for replica in two.replicas:
             replica.breaker.fail(0.0)
-        assert world.endpoints.arms("sentiment", "ann", None) == [one]
+        assert world.endpoints.capacities("sentiment", "ann", None) == [one]
         with pytest.raises(UnknownEndpointError):
-            world.endpoints.arms("other", "ann", None)
+            world.endpoints.capacities("other", "ann", None)

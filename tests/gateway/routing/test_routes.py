@@ -163,9 +163,9 @@ def test_where_a_version_fails_the_other_one_of_the_rollout_answers(
 ) -> None:
     routes = table_of(endpoint)["sentiment"]
     (target,) = [target for target in routes.targets if target.arm is arm]
-    found = routes.instead_of(target)
+    found = routes.fallback_of(target)
     assert (None if found is None else found.arm) is other
-    assert routes.instead_of(routes.choose("caller", "1")) is None
+    assert routes.fallback_of(routes.choose("caller", "1")) is None
 
 
 def test_a_candidate_that_is_withheld_gets_nobody_and_everybody_when_it_is_given_back() -> None:
