@@ -176,7 +176,7 @@ def _error_form(route: Route | None, path: str) -> ErrorForm:
 def create_app(
     front: Front, limits: HttpLimits | None = None, feedback: FeedbackDesk | None = None
 ) -> Application:
-    """The application over a front; None for ``feedback`` switches feedback off."""
+    """The application with the routes of all dialects; without feedback where that is None."""
     bodies = BodyReader(limits or HttpLimits())
     version = package_version("headrace")
     operations = Operations(front)

@@ -104,7 +104,7 @@ class Capacity(Protocol):
 
 
 class Endpoints(Protocol):
-    """Which endpoints there are, and who may answer a caller of one."""
+    """The endpoints that are served now, and the versions that may answer their callers."""
 
     @property
     def draining(self) -> bool:
@@ -128,7 +128,7 @@ class Endpoints(Protocol):
 
 
 class RefusalMetrics(Protocol):
-    """Where refusals are counted."""
+    """Counts refusals."""
 
     def refused(self, endpoint: str, status: int, reason: str, seconds: float) -> None:
         """One request that was refused before any attempt, ``seconds`` after it arrived."""

@@ -214,6 +214,7 @@ class Batcher:
         self._decide()
 
     def _decide(self) -> None:
+        """Sends batches as long as the schedule has one to send now, then sets the next timer."""
         if not self.serves:
             self._fail_waiting()
             return
@@ -234,6 +235,7 @@ class Batcher:
             self._timer = self._loop.call_at(choice, self.wake)
 
     def _slots(self) -> Slots:
+        """The room at all replicas that serve, for the schedule."""
         idle = spare = 0
         free_at, running = float("inf"), 0.0
         lookahead = self._lag.iteration_seconds * _LOOKAHEAD_ITERATIONS
@@ -403,6 +405,7 @@ class Batcher:
         return seconds
 
     def _stop_sending(self, replica: Replica, error: Exception) -> None:
+        """Sends no batch until a probe succeeds: to the replica, or to the whole lost Triton."""
         if isinstance(error, EngineProcessGoneError):
             self._suspend(replica, error)
             return

@@ -37,12 +37,14 @@ class Front:
     async def predict(
         self, context: RequestContext, view: EndpointView, caller: str | None, query: Query
     ) -> Answer:
-        """Hands the texts to the pipeline, with the deadline that caller and endpoint agree on.
+        """Makes a ``Call`` of the texts and has the pipeline answer it.
+
+        Its deadline is the caller's, and at most the endpoint's time limit away.
 
         Args:
-            context: the request, let in by ``AdmissionController.enter``.
+            context: the request, admitted by ``AdmissionController.enter``.
             view: the endpoint, as ``enter`` has returned it.
-            caller: the caller's name, likewise.
+            caller: the caller's name, as ``enter`` has returned it.
             query: the texts.
 
         Raises:

@@ -31,7 +31,7 @@ from preprocess import heads
 
 
 class HuggingFaceParameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The pipelines' parameters that have a meaning here."""
+    """The parameters of ``transformers`` pipelines that are supported."""
 
     top_k: Annotated[int, msgspec.Meta(ge=1)] | msgspec.UnsetType | None = msgspec.UNSET
     function_to_apply: Literal["softmax", "sigmoid"] | None = None
@@ -39,7 +39,7 @@ class HuggingFaceParameters(msgspec.Struct, frozen=True, forbid_unknown_fields=T
 
 
 class HuggingFaceRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The request. ``options`` is accepted for the hub's clients and has no meaning here."""
+    """The request. ``options`` is accepted, because the hub's clients send it, and ignored."""
 
     inputs: TextOrPair | Texts
     parameters: HuggingFaceParameters = HuggingFaceParameters()
@@ -72,18 +72,18 @@ _decoder = msgspec.json.Decoder(HuggingFaceRequest)
 
 
 class HuggingFace:
-    """The dialect's route."""
+    """The dialect's one route and its handler."""
 
     def __init__(self, front: Front, bodies: BodyReader) -> None:
         self._front = front
         self._bodies = bodies
 
     def routes(self) -> list[Route]:
-        """What the application serves for this dialect."""
+        """The routes that the application adds for this dialect."""
         return [Route("POST", _PATH, self.predict, "huggingface", _PREDICT, predicts=True)]
 
     async def predict(self, request: Request) -> Reply:
-        """Answers texts."""
+        """Handles a request: admission by its headers, body, prediction, reply."""
         context, name = request.context, request.params["endpoint"]
         view, caller = await self._front.admission.enter(context, name)
         body = decode(_decoder, await self._bodies.read(request))
@@ -97,7 +97,7 @@ class HuggingFace:
 
 
 def check_parameters(parameters: HuggingFaceParameters, view: EndpointView) -> None:
-    """Refuses what this endpoint can't do.
+    """Refuses parameters that this endpoint can't satisfy.
 
     Raises:
         InvalidInputError: names the parameter.

@@ -22,7 +22,7 @@ LONGEST_WORD = 40  # characters; the rest of a word is cut off
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class AnsweredRequest:
     """A request that stable has answered, with what a mirrored copy of it needs."""
 
     call: Call

@@ -25,7 +25,7 @@ from gateway.batching.batcher import Batcher
 from gateway.calls import Answer, Call
 from gateway.errors import CLIENT_GONE_STATUS, GatewayError
 from gateway.events.buffer import Recorder
-from gateway.inference.attempt import Answered, Attempt, event_of
+from gateway.inference.attempt import AnsweredRequest, Attempt, event_of
 from gateway.inference.encoding import Encoding
 from gateway.inference.observations import Hooks
 from gateway.inference.receipts import Receipts
@@ -57,7 +57,7 @@ class Mirror(Protocol):
     def offer(
         self,
         shadow: Shadow,
-        answered: Answered,
+        answered: AnsweredRequest,
         batchers: Mapping[str, Batcher],
         timeout_seconds: float,
     ) -> None:
@@ -104,7 +104,7 @@ class Pipeline:
         self._all_answered: asyncio.Event | None = None
 
     async def predict(self, call: Call) -> Answer:
-        """See ``Predictor.predict``."""
+        """Answers a call as a whole, its texts in order; raises a ``GatewayError`` otherwise."""
         began = monotonic()
         # Kept to the end of the request, even if another snapshot is swapped in meanwhile.
         serving = self._endpoints.serving
@@ -244,7 +244,9 @@ class Pipeline:
         if self._mirror is None or job is None or attempt.target.arm is not Arm.STABLE:
             return
         model, seconds = attempt.target.model, attempt.tokenise + job.wait + job.infer
-        answered = Answered(attempt.call, model, attempt.encoded, values, attempt.tokenise, seconds)
+        answered = AnsweredRequest(
+            attempt.call, model, attempt.encoded, values, attempt.tokenise, seconds
+        )
         timeout = routes.endpoint.spec.limits.timeout_seconds
         self._mirror.offer(shadow, answered, serving.batchers, timeout)
 

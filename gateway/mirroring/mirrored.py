@@ -13,7 +13,7 @@ from time import monotonic
 from gateway.batching.batcher import Batcher
 from gateway.errors import GatewayError
 from gateway.events.buffer import Recorder
-from gateway.inference.attempt import Answered, Attempt, event_of
+from gateway.inference.attempt import AnsweredRequest, Attempt, event_of
 from gateway.mirroring.pairing import pair
 from gateway.routing.routes import RouteTarget
 from gateway.telemetry.metrics import Metrics
@@ -41,7 +41,11 @@ class MirroredRequests:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def run(
-        self, answered: Answered, target: RouteTarget, batcher: Batcher, timeout_seconds: float
+        self,
+        answered: AnsweredRequest,
+        target: RouteTarget,
+        batcher: Batcher,
+        timeout_seconds: float,
     ) -> None:
         """Runs one copy; raises nothing but its own cancellation, of which nothing is told.
 

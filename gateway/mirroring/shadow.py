@@ -22,7 +22,7 @@ from gateway.admission.token_budget import TokenBudget
 from gateway.batching.batcher import Batcher
 from gateway.batching.lag import LoopLag
 from gateway.events.buffer import Recorder
-from gateway.inference.attempt import Answered
+from gateway.inference.attempt import AnsweredRequest
 from gateway.mirroring.mirrored import MirroredRequests
 from gateway.mirroring.token_bucket import EngineBuckets, MirrorLimits, TokenBucket
 from gateway.routing.routes import Shadow
@@ -47,7 +47,7 @@ class _Copy:
     """One copy that waits."""
 
     shadow: Shadow
-    answered: Answered
+    answered: AnsweredRequest
     batchers: Mapping[str, Batcher]
     timeout_seconds: float
     offered: float  # the event loop's clock, seconds
@@ -120,7 +120,7 @@ class Shadows:
     def offer(
         self,
         shadow: Shadow,
-        answered: Answered,
+        answered: AnsweredRequest,
         batchers: Mapping[str, Batcher],
         timeout_seconds: float,
     ) -> None:

@@ -12,7 +12,7 @@ from contracts.endpoint import Arm
 from contracts.events import PredictionEvent
 from gateway.engine.protocol import EngineModelError
 from gateway.errors import ModelFailedError
-from gateway.inference.attempt import Answered
+from gateway.inference.attempt import AnsweredRequest
 from gateway.mirroring.token_bucket import MirrorLimits
 
 SHADOWED = endpoint_of(ONE.ref, shadow=TWO.ref, rollout="r")
@@ -148,7 +148,7 @@ def offer(world: World, request_id: str) -> None:
     call = call_of("w1", request_id=request_id)
     shadow = world.endpoints.serving.table["sentiment"].shadow
     assert shadow is not None
-    answered = Answered(
+    answered = AnsweredRequest(
         call, ONE, ONE.encoder.encode(call.texts), np.array([[0.5, 0.5]], np.float32), 0.0, 0.0
     )
     world.shadows.offer(shadow, answered, world.endpoints.serving.batchers, 2.0)
