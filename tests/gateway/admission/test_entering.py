@@ -120,12 +120,14 @@ async def test_a_quiet_endpoint_is_not_behind_all_of_a_busy_one(ask: Ask) -> Non
     assert place < 40
 
 
-@pytest.mark.parametrize("ask", DIALECTS)
+# Over gRPC, `tests/stack/test_overload.py` does it: here callers share the server's event loop, so
+# that calls over gRPC come no faster than they are answered.
+@pytest.mark.parametrize("ask", HTTP)
 async def test_whoever_would_wait_too_long_is_refused_when_it_comes(ask: Ask) -> None:
     async with fronts_with(0.02) as fronts:
         first = [asyncio.create_task(ask(fronts, "busy")) for _ in range(40)]
         await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
-        later = await asyncio.gather(*(ask(fronts, "busy") for _ in range(80)))
+        later = await asyncio.gather(*(ask(fronts, "busy") for _ in range(20)))
         began = await asyncio.gather(*first)
     assert set(began) | set(later) == {200, 503}
     answered = sum(status == 200 for status in (*began, *later))
