@@ -1,7 +1,6 @@
 """The program of a set of simulated studies: reads options, runs them, prints and keeps tables.
 
-Called by ``bench.drift`` and ``bench.rollouts``, which say what their studies are. What a study
-found is kept as soon as it ends, so that a later one's failure loses nothing.
+What a study found is kept as soon as it ends, so that a later one's failure loses nothing.
 """
 
 import argparse

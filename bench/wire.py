@@ -1,7 +1,7 @@
 """The least of HTTP/1.1 that a load generator needs: one request at a time on one connection.
 
-Called by ``loadgen.py`` alone. It reads the status and skips the body by its Content-Length; it
-follows no redirect and decodes nothing, so that the generator costs a tenth of what it measures.
+It reads the status and skips the body by its Content-Length; it follows no redirect and decodes
+nothing, so that the generator costs a tenth of what it measures.
 """
 
 import asyncio

@@ -1,7 +1,6 @@
 """Length buckets: the few row lengths that texts are padded to, so that unlike texts can batch.
 
-Called by the registry, which writes the edges into the package, and by the gateway, which puts each
-text into its bucket. It never looks at a text, only at its number of tokens.
+It never looks at a text, only at its number of tokens.
 
 The automatic edges are four an octave up to 512 tokens and two beyond, from 8 up. On a usual mix of
 lengths (10 % under 15 tokens, median 41, 10 % over 111) 9 % of the tokens computed are padding. Of

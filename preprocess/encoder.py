@@ -1,8 +1,7 @@
 """Texts -> token ids with statistics, by the Rust tokenisers and nothing of transformers.
 
-Called by the gateway for every request (its hottest code on the CPU) and by the registry for
-calibration, parity and the reference profile. It never pads, never sends a text anywhere, and never
-reads a file: ``tokenizer.json`` comes as bytes.
+It never pads, never sends a text anywhere, and never reads a file: ``tokenizer.json`` comes as
+bytes.
 
 Threads: one ``TextEncoder`` may be used from any number of threads. The Rust library would spread a
 batch over a thread a core, which in a gateway of one process a core only makes cores quarrel: its

@@ -1,7 +1,7 @@
 """Special tokens around one text or a pair, and how the room between them is shared.
 
-Called by ``preprocess.encoder`` alone. What the special tokens are is found out from the tokeniser
-itself, once; after that a row is put together without it. It never tokenises a text of a caller's.
+What the special tokens are is found out from the tokeniser itself, once; after that a row is put
+together without it. It never tokenises a text of a caller's.
 """
 
 from dataclasses import dataclass

@@ -1,7 +1,6 @@
 """Task heads: what the engine gave -> what a caller asked for, in numpy.
 
-Called by the gateway for every batch's answer and by the registry for parity and the reference
-profile. Pooling and normalisation are part of the exported graph; nothing of them is done here. The
+Pooling and normalisation are part of the exported graph; nothing of them is done here. The
 arithmetic is that of ``transformers``' text-classification pipeline.
 """
 

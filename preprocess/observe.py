@@ -1,7 +1,6 @@
 """What is recorded of each text: encoded texts and their answers -> text records.
 
-Called by the gateway for every attempt's event and by the registry for the reference profile: the
-same code, so that the two can be compared. It never sees a text.
+It never sees a text.
 """
 
 import numpy as np

@@ -1,7 +1,6 @@
 """Rows of one length bucket -> the tensors that the engine's graph declares.
 
-Called by the gateway for every batch and by the registry for calibration, parity and warm-up. It
-never truncates and never chooses the length.
+It never truncates and never chooses the length.
 """
 
 import struct

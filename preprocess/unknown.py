@@ -1,6 +1,6 @@
 """Which pieces of a text became the unknown token, by the tokeniser's own offsets.
 
-Called by ``preprocess.encoder``, for endpoints that ask for it. It never keeps a text.
+It never keeps a text.
 """
 
 from tokenizers import Tokenizer

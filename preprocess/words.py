@@ -1,9 +1,9 @@
 """A bounded memory of words and their token ids, for tokenisers that take each word by itself.
 
-Called by ``preprocess.encoder`` alone. In a BERT-like tokeniser the tokens of ``"a b"`` are those
-of ``"a"`` followed by those of ``"b"``. Since most words of most texts were seen before, looking
-each up costs an eighth of tokenising the text again (12 us against 89 us for 60 tokens). Whoever
-measures with a handful of repeated texts sees only the first figure.
+In a BERT-like tokeniser the tokens of ``"a b"`` are those of ``"a"`` followed by those of ``"b"``.
+Since most words of most texts were seen before, looking each up costs an eighth of tokenising the
+text again (12 us against 89 us for 60 tokens). Whoever measures with a handful of repeated texts
+sees only the first figure.
 
 It never answers for a tokeniser or a text where that rule might not hold.
 """

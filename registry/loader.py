@@ -266,7 +266,11 @@ class Loader:
             return
         watched = self._ledger.watched(under, max(0.0, now - last))
         if now - self._written_at >= _WATCHED_SECONDS:
-            self._write_ledger(watched)
+            self._written_at = now
+            try:
+                self._write_ledger(watched)
+            except OSError as error:  # a full disk must not keep a loader from its work
+                log.warning("the ledger can't be written: %s", error)
         self._ledger = watched
 
     # What to do

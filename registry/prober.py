@@ -36,7 +36,7 @@ class ProberPace:
 
 
 class Prober:
-    """One Triton's examiner.
+    """Probes one Triton.
 
     Args:
         triton: the server.

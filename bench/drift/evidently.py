@@ -1,12 +1,11 @@
 """PSI as Evidently computes it, for the comparison: its bins, its filling of empty ones.
 
-Called by ``rivals`` and ``false_alarms``. What it does is Evidently 0.7.23's
-``legacy/calculations/stattests``, files ``psi.py`` and ``utils.py`` (``get_binned_data``;
-Apache-2.0), in numpy alone: numbers with more than 20 values in the reference fall into Sturges'
-bins over the reference and the window together, all else into a bin a value; an empty bin counts as
-a share of 0.0001. Drift is a PSI of at least the threshold, 0.1 unless told otherwise, whatever the
-size of the window. Held against the original on this folder's texts, it gave the same numbers to
-the last bit.
+What it does is Evidently 0.7.23's ``legacy/calculations/stattests``, files ``psi.py`` and
+``utils.py`` (``get_binned_data``; Apache-2.0), in numpy alone: numbers with more than 20 values in
+the reference fall into Sturges' bins over the reference and the window together, all else into a
+bin a value; an empty bin counts as a share of 0.0001. Drift is a PSI of at least the threshold, 0.1
+unless told otherwise, whatever the size of the window. Held against the original on this folder's
+texts, it gave the same numbers to the last bit.
 """
 
 from collections.abc import Sequence

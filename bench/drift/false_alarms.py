@@ -1,8 +1,8 @@
 """How often quiet traffic alarms, against how often it is said to.
 
-Called by ``__main__``. Each stream has a reference of its own and a day in which production
-calibrates itself; the next day is judged, and nothing has changed in it. What is counted is where
-an alarm begins, for one that goes on wakes nobody twice.
+Each stream has a reference of its own and a day in which production calibrates itself; the next day
+is judged, and nothing has changed in it. What is counted is where an alarm begins, for one that
+goes on wakes nobody twice.
 """
 
 from collections.abc import Iterator

@@ -1,7 +1,7 @@
 """Production's monitors over many simulated streams at once.
 
-Called by the studies in this folder. Everything that decides is ``measures.monitoring``; this only
-takes a stream's bins apart by statistic and keeps what the monitors said after each window.
+Everything that decides is ``measures.monitoring``; this only takes a stream's bins apart by
+statistic and keeps what the monitors said after each window.
 """
 
 from dataclasses import dataclass, field

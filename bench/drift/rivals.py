@@ -1,8 +1,8 @@
 """The same shifts by what others do: PSI at a fixed threshold, and detectors of river's.
 
-Called by ``__main__``. All see the same texts. Thresholds are tuned to one false alarm of the
-endpoint in 1,000 quiet windows, on the very windows that false alarms are counted on; ours alone is
-not tuned but told that rate. Without an interpreter that has river, its rows are missing.
+All see the same texts. Thresholds are tuned to one false alarm of the endpoint in 1,000 quiet
+windows, on the very windows that false alarms are counted on; ours alone is not tuned but told that
+rate. Without an interpreter that has river, its rows are missing.
 """
 
 from pathlib import Path

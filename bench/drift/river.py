@@ -1,10 +1,9 @@
 """river's drift detectors on the streams that all methods see.
 
-Called by ``rivals``. river runs in an environment of its own (``locks/peers.txt``), started here
-as a process. Its ADWIN reads every text, in units of the reference's largest value, for its bound
-is for numbers from 0 to 1. Its Page-Hinkley reads the mean of each window, in standard errors from
-the reference's mean. Its KSWIN takes a millisecond a number, seven seconds a window of this
-traffic, and is left out.
+river runs in an environment of its own (``locks/peers.txt``), started here as a process. Its ADWIN
+reads every text, in units of the reference's largest value, for its bound is for numbers from 0 to
+1. Its Page-Hinkley reads the mean of each window, in standard errors from the reference's mean. Its
+KSWIN takes a millisecond a number, seven seconds a window of this traffic, and is left out.
 """
 
 import json

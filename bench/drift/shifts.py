@@ -1,7 +1,7 @@
 """How many windows real shifts take to be found, by production's monitors.
 
-Called by ``__main__``. Each stream calibrates itself on a quiet day; then other texts come, from
-one window to the next. Counted is from that window on, the first being 1.
+Each stream calibrates itself on a quiet day; then other texts come, from one window to the next.
+Counted is from that window on, the first being 1.
 """
 
 from collections.abc import Mapping

@@ -1,6 +1,6 @@
 """What was found, as the tables of ``docs/statistics.md``.
 
-Called by ``__main__``, which puts them between the document's markers. Pure.
+Pure.
 """
 
 from collections.abc import Sequence

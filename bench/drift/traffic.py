@@ -1,8 +1,8 @@
 """Simulated traffic: windows of real texts, quiet, in a rhythm of the day, or mixed with others.
 
-Called by the studies in this folder. A window is a draw, with replacement, from the stock of each
-domain in it; its texts are the same for every statistic, so what is correlated in real texts is
-correlated here. Nothing is made up but the shares of the domains.
+A window is a draw, with replacement, from the stock of each domain in it; its texts are the same
+for every statistic, so what is correlated in real texts is correlated here. Nothing is made up but
+the shares of the domains.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,9 +1,9 @@
 """How soon faults are caught and good candidates pass: tests of two proportions, one at a time.
 
-Called by ``__main__``. The tests are ``measures.proportions`` as production runs them, over many
-simulated rollouts at once. The settings are those of the figures to reach: a fail line of a = 0,
-s = 1 (harder than the defaults to get wrong, and comparable with other methods), independent
-requests, a look after every window.
+The tests are ``measures.proportions`` as production runs them, over many simulated rollouts at
+once. The settings are those of the figures to reach: a fail line of a = 0, s = 1 (harder than the
+defaults to get wrong, and comparable with other methods), independent requests, a look after every
+window.
 """
 
 from dataclasses import dataclass

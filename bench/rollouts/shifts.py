@@ -1,7 +1,7 @@
 """Output shift and drift: wrong alarms without them, and how soon they are found.
 
-Called by ``__main__``. The tests are ``measures.divergence`` and ``measures.drift`` as production
-runs them, on independent answers.
+The tests are ``measures.divergence`` and ``measures.drift`` as production runs them, on independent
+answers.
 """
 
 import numpy as np

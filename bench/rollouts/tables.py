@@ -1,4 +1,4 @@
-"""Findings as the tables of ``docs/rollout.md``. Called by ``__main__``."""
+"""Findings as the tables of ``docs/rollout.md``."""
 
 from collections.abc import Sequence
 

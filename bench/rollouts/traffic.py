@@ -1,8 +1,8 @@
 """Traffic of many endpoints at once, window by window, made up and hard on purpose.
 
-Called by ``whole``: each row is the endpoint of one rollout. Callers are heavy-tailed (Zipf), stick
-to an arm, have rates of their own and are capped as production caps them. Base rates wander and
-step for both arms; each arm's windows are clumpy on top. Versions are identical.
+Each row is the endpoint of one rollout. Callers are heavy-tailed (Zipf), stick to an arm, have
+rates of their own and are capped as production caps them. Base rates wander and step for both arms;
+each arm's windows are clumpy on top. Versions are identical.
 """
 
 from dataclasses import dataclass, fields, replace

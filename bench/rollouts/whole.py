@@ -1,8 +1,8 @@
 """Whole rollouts of identical versions: how many are wrongly rolled back, how long others take.
 
-Called by ``__main__``. Each is judged by the checks of a default endpoint, as production does:
-after every window of 10 s, from shadow to 5, 25 and 50 percent, and then through the bake of an
-hour. A failing check that gates ends it; a step is over when every required check has passed.
+Each is judged by the checks of a default endpoint, as production does: after every window of 10 s,
+from shadow to 5, 25 and 50 percent, and then through the bake of an hour. A failing check that
+gates ends it; a step is over when every required check has passed.
 """
 
 from collections.abc import Sequence

@@ -3,7 +3,7 @@
     python examples/rollouts/register_variant.py better --tracking-uri http://127.0.0.1:5000
 
 The tracking URI is MLFLOW_TRACKING_URI where the option is not given. ``variants.py`` says what
-each variant is. Called by people and by ``run.py``.
+each variant is.
 """
 
 import argparse

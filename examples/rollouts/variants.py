@@ -1,8 +1,8 @@
 """Versions of the sentiment classifier that a rollout should promote, roll back or refuse.
 
-Called by ``register_variant.py``. Each is the shipped ``model.onnx`` with a few nodes behind or
-beside its logits, made with ``onnx`` alone, so that the fault is exactly the one that its name says
-and nothing else changes. Nothing is trained here.
+Each is the shipped ``model.onnx`` with a few nodes behind or beside its logits, made with ``onnx``
+alone, so that the fault is exactly the one that its name says and nothing else changes. Nothing is
+trained here.
 """
 
 import json

@@ -1,7 +1,6 @@
 """The human-rated texts of Hutto & Gilbert (2014), read from the archive that carries them.
 
-Called by ``train.py``, ``make_texts.py`` and ``evaluate.py``. It reads one archive and computes; it
-downloads nothing and writes nothing.
+It reads one archive and computes; it downloads nothing and writes nothing.
 
 The archive is PyPI's source distribution ``vaderSentiment-3.3.2.tar.gz``. In it lies
 ``additional_resources/hutto_ICWSM_2014.tar.gz``, in that one text file a domain: id, mean rating

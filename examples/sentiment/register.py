@@ -1,8 +1,8 @@
 """Registers the sentiment classifier in MLflow, as any data scientist would.
 
-Called by ``headrace up`` and by people. It uses the standard MLflow client and nothing of ours: an
-``onnx`` model with ``tokenizer.json`` and ``config.json`` as its extra files, in a run that holds
-parameters, accuracies, the data sets and the texts that the model was evaluated on.
+It uses the standard MLflow client and nothing of ours: an ``onnx`` model with ``tokenizer.json``
+and ``config.json`` as its extra files, in a run that holds parameters, accuracies, the data sets
+and the texts that the model was evaluated on.
 
     python examples/sentiment/register.py --tracking-uri http://127.0.0.1:5000
     python examples/sentiment/register.py --variant v2     # a second, different version

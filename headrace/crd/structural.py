@@ -1,8 +1,8 @@
 """Turns pydantic's JSON schema into the structural schema that a CustomResourceDefinition takes.
 
-Called by ``crd.py``. Kubernetes reads OpenAPI 3.0 of a strict shape: no references, one type at
-each node, ``nullable`` in place of a null type, and alternatives merged into one object (see
-"Specifying a structural schema" in its documentation). Pure; it knows no endpoint.
+Kubernetes reads OpenAPI 3.0 of a strict shape: no references, one type at each node, ``nullable``
+in place of a null type, and alternatives merged into one object (see "Specifying a structural
+schema" in its documentation). Pure; it knows no endpoint.
 """
 
 from collections.abc import Mapping, Sequence

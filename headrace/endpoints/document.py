@@ -1,7 +1,7 @@
 """Reads endpoints from YAML and writes them as YAML, as people do.
 
-Called by ``headrace apply``, ``get`` and ``replay``. Pure: text in, objects out. It never reads a
-status from a document, and never lets a document through that could not be read again.
+Pure: text in, objects out. It never reads a status from a document, and never lets a document
+through that could not be read again.
 """
 
 from collections.abc import Hashable

@@ -1,8 +1,8 @@
 """Writes what users ask into the endpoint store, without ever losing what others wrote.
 
-Called by ``headrace apply``, ``rollout`` and ``stats``. Each write is against the revision that was
-read and is done again from what is there by then, so that the controller, which writes statuses,
-and people, who write specs, don't overwrite each other. Never writes a status.
+Each write is against the revision that was read and is done again from what is there by then, so
+that the controller, which writes statuses, and people, who write specs, don't overwrite each other.
+Never writes a status.
 """
 
 from collections.abc import Callable

@@ -1,7 +1,4 @@
-"""Adds and removes the statistics of users' own that an endpoint declares. Pure.
-
-Called by ``headrace stats``.
-"""
+"""Adds and removes the statistics of users' own that an endpoint declares. Pure."""
 
 import math
 

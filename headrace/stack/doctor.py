@@ -1,8 +1,6 @@
 """Says what of this machine is missing or tight for the local stack.
 
 ``examine`` looks at the machine and changes nothing; ``findings`` judges what it saw and is pure.
-Called by ``headrace doctor``, which shows all of it, and by ``headrace up``, which stops at what
-is wrong.
 """
 
 import os

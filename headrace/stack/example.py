@@ -1,7 +1,7 @@
 """The example model: where it lies, whether to register it, and the command that does.
 
-Called by ``headrace up``. The model is registered by its own script, with the standard MLflow
-client; nothing here knows what is in it.
+The model is registered by its own script, with the standard MLflow client; nothing here knows what
+is in it.
 """
 
 import asyncio

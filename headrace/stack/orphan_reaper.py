@@ -1,9 +1,8 @@
 """Finds and ends what a dead service left behind.
 
-Called by the supervisor. A process whose parent dies is given to the nearest subreaper; ``up``
-makes itself one, so that an orphan of a killed service becomes a child of ``up`` and can be told
-from every other process of the machine; a mark in its environment says whose it was. It signals
-children of this process only.
+A process whose parent dies is given to the nearest subreaper; ``up`` makes itself one, so that an
+orphan of a killed service becomes a child of ``up`` and can be told from every other process of the
+machine; a mark in its environment says whose it was. It signals children of this process only.
 """
 
 import contextlib

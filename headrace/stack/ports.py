@@ -1,6 +1,6 @@
 """Checks that every port of the stack is free before anything is started.
 
-Called by ``headrace up`` and ``headrace doctor``. It binds and closes; it never holds a port.
+It binds and closes; it never holds a port.
 """
 
 import errno

@@ -1,9 +1,7 @@
 """A real Triton Inference Server on this machine, out of the wheel nvidia-pytriton.
 
-Called by ``headrace up`` (``prepare``, ``command`` and ``environment``, under its own supervision)
-and by tests and benchmarks (``TritonProcess``). The wheel is installed without its dependencies
-into a folder of its own, because it asks for an older numpy that only its Python front needs. It
-never loads a model: that is the loader's work.
+The wheel is installed without its dependencies into a folder of its own, because it asks for an
+older numpy that only its Python front needs. It never loads a model: that is the loader's work.
 """
 
 import ctypes

@@ -1,8 +1,8 @@
 """The whole of ``headrace up``, from an empty folder to a stack that answers, and its end.
 
-Called by the command. It reads top to bottom: check the machine, claim the home, check the ports,
-fetch the parts, start the processes, register the example, wait for answers, run until asked to
-stop. Whatever goes wrong on the way, every process that was started is stopped.
+It reads top to bottom: check the machine, claim the home, check the ports, fetch the parts, start
+the processes, register the example, wait for answers, run until asked to stop. Whatever goes wrong
+on the way, every process that was started is stopped.
 """
 
 import asyncio

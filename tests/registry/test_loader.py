@@ -205,6 +205,19 @@ async def test_a_candidate_is_not_blamed_on_a_triton_that_ends_as_often_without_
     assert "while it held the version" in report.failed[0].reason
 
 
+async def test_a_disk_that_takes_no_ledger_keeps_a_loader_from_nothing(
+    harness: LoaderHarness,
+) -> None:
+    await harness.serve(STABLE, stable=STABLE)
+    ledger = harness.options.ledger_file
+    ledger.unlink()
+    ledger.mkdir()  # nothing can be put in its place
+    harness.time += 60.0
+    harness.endpoints.show(status(stable=STABLE))
+    report = await harness.settle()
+    assert (report.at, names(report), report.ready) == (harness.time, ["2"], True)
+
+
 async def test_a_triton_that_is_started_anew_in_order_blames_nobody(harness: LoaderHarness) -> None:
     await harness.serve(STABLE, CANDIDATE, stable=STABLE)
     for _ in range(3):
