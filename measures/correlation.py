@@ -1,16 +1,26 @@
-"""How clumpy traffic is: intra-window correlation, and how many requests then count as one.
+"""How much the requests of a window resemble one another, and how many then count as one.
 
-Requests of one window are not independent: one caller's batch, one bad minute. It is estimated from
-the stable arm's windows from before the canary began. Dividing counts by the design effect is a
-heuristic that simulation supports (``docs/rollout.md``), and costs power where it errs. Pure.
+Requests of one window are not independent: one caller's batch, one bad minute. The intraclass
+correlation is estimated from the stable arm's windows from before the canary began, window by
+window, as sums and the last window alone; it never sees a canary. Dividing counts by the design
+effect is a heuristic that simulation supports (``docs/rollout.md``), and costs power where it errs.
+Pure.
 """
 
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import Any, Self
+
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 
 CAUTION = 1.5  # being too careful costs less than being wrong
+ENOUGH_WINDOWS = 10
+# Of traffic that is not known well enough: what callers' batches usually cause.
+ASSUMED = 0.01
 
 
 def design_effect(n: Floats, rho: Floats | float) -> Floats:
@@ -22,45 +32,88 @@ def design_effect(n: Floats, rho: Floats | float) -> Floats:
     return effect
 
 
-def intra_window_correlation(events: ArrayLike, requests: ArrayLike) -> float:
-    """The rho of one event's share over stable's windows.
+@dataclass(frozen=True)
+class IntraclassCorrelation:
+    """Sums over stable's windows, each ``[events]``.
 
-    Args:
-        events: ``[windows]`` counts, in order of time, without a window that straddles the start of
-            a canary.
-        requests: ``[windows]`` counts; windows without requests are left out.
-
-    Returns:
-        At least 0; 0 where there is nothing to learn from. Ten windows and more make it worth
-        something.
+    Attributes:
+        events: how many there were.
+        requests: of so many.
+        share: in the last window that had requests.
+        size: requests of that window.
+        squares: sum over consecutive windows of the squared difference of shares, over
+            ``1/n_j + 1/n_i``.
+        windows: how many had requests.
     """
-    e, n = np.asarray(events, dtype=np.float64), np.asarray(requests, dtype=np.float64)
-    return histogram_correlation(np.stack([e, n - e], axis=-1))
 
+    events: Floats
+    requests: Floats
+    share: Floats
+    size: Floats
+    squares: Floats
+    windows: Floats
 
-def histogram_correlation(counts: ArrayLike) -> float:
-    """The rho of the shares of several classes over stable's windows, as one number.
+    @classmethod
+    def begin(cls, count: int) -> Self:
+        """Nothing known yet of so many events."""
+        zero = np.zeros(count)
+        return cls(zero, zero, zero, zero, zero, zero)
 
-    ``1.5 max(0, (X - 1) / (n_mean - 1))``, where X is what successive windows differ by, over what
-    independent requests would: mean over pairs of
-    ``sum_k (p_jk - p_ik)^2 / p_k / ((K - 1) (1/n_j + 1/n_i))``, K the classes that occur.
-    Successive differences leave slow drift out.
+    def after(self, events: Floats, requests: Floats) -> Self:
+        """With the next window; events without requests in it are left as they are."""
+        held = requests > 0
+        n = np.where(held, requests, 1.0)
+        share = events / n
+        has_pair = held & (self.size > 0)
+        spread = 1 / n + 1 / np.maximum(self.size, 1.0)
+        return type(self)(
+            self.events + events,
+            self.requests + requests,
+            np.where(held, share, self.share),
+            np.where(held, requests, self.size),
+            self.squares + np.where(has_pair, (share - self.share) ** 2 / spread, 0.0),
+            self.windows + held,
+        )
 
-    Args:
-        counts: ``[windows, classes]``, in order of time; windows without counts are left out.
+    @cached_property
+    def each(self) -> Floats:
+        """Rho of each event by itself; ``ASSUMED`` where too little is known."""
+        p = self.events / np.maximum(self.requests, 1.0)
+        variance = p * (1 - p)
+        x = self.squares / np.maximum(self.windows - 1, 1.0) / np.where(variance > 0, variance, 1.0)
+        rho = np.where(variance > 0, self._of(x), 0.0)
+        return np.where(self.windows >= ENOUGH_WINDOWS, rho, ASSUMED)
 
-    Returns:
-        At least 0; 0 where there is nothing to learn from.
-    """
-    held = np.asarray(counts, dtype=np.float64)
-    n = held.sum(axis=-1)
-    held, n = held[n > 0], n[n > 0]
-    p = held.sum(axis=0)
-    held, p = held[:, p > 0], p[p > 0] / max(1.0, p.sum())
-    if len(n) < 2 or len(p) < 2:
-        return 0.0
-    shares = held / n[:, None]
-    squared = ((shares[1:] - shares[:-1]) ** 2 / p).sum(axis=-1) / (len(p) - 1)
-    x = float(np.mean(squared / (1 / n[1:] + 1 / n[:-1])))
-    mean = float(n.mean())
-    return CAUTION * max(0.0, (x - 1.0) / max(mean - 1.0, 1.0))
+    @cached_property
+    def shared(self) -> float:
+        """One rho for the events of a histogram, of which each request has exactly one."""
+        if not len(self.windows) or self.windows.max() < ENOUGH_WINDOWS:
+            return ASSUMED
+        p = self.events / np.maximum(self.requests, 1.0)
+        seen = p > 0
+        if seen.sum() < 2:
+            return 0.0
+        squares = (self.squares[seen] / p[seen]).sum() / (seen.sum() - 1)
+        x = squares / np.maximum(self.windows - 1, 1.0)
+        return float(self._of(x).max())
+
+    def _of(self, x: Floats) -> Floats:
+        mean = self.requests / np.maximum(self.windows, 1.0)
+        rho: Floats = CAUTION * np.maximum(0.0, (x - 1.0) / np.maximum(mean - 1.0, 1.0))
+        return np.minimum(rho, 1.0)
+
+    def widened(self, count: int) -> Self:
+        """With so many more events at the end, of which nothing is known."""
+        return type(self)(*(np.append(part, np.zeros(count)) for part in self._parts()))
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain numbers; ``of_json`` gives the same state back, bit by bit."""
+        return {part.name: getattr(self, part.name).tolist() for part in fields(self)}
+
+    @classmethod
+    def of_json(cls, data: Mapping[str, Any]) -> Self:
+        """The state that ``to_json`` told; raises ``KeyError`` where a part is missing."""
+        return cls(*(np.array(data[part.name], dtype=np.float64) for part in fields(cls)))
+
+    def _parts(self) -> tuple[Floats, ...]:
+        return tuple(getattr(self, part.name) for part in fields(self))

@@ -52,14 +52,6 @@ class Window:
         """With one more axis at the end, for the alternatives."""
         return type(self)(*(x[..., None] for x in (self.e_c, self.n_c, self.e_s, self.n_s)))
 
-    def opposite(self) -> Self:
-        """Counts of the event that did not happen: tests whether the canary's share is too small.
-
-        ``1 - p_c > a + (1 - p_s)`` is ``p_c < p_s - a``: a difference in the other direction. Only
-        for tolerances with ``s`` = 1.
-        """
-        return type(self)(self.n_c - self.e_c, self.n_c, self.n_s - self.e_s, self.n_s)
-
 
 def log_e_value(
     window: Window, theta_c: Floats, theta_s: Floats, line: Tolerance, rho: Floats | float

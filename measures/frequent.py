@@ -3,9 +3,8 @@
 At most ``CAPACITY`` words are kept of one range; a word that comes when all places are taken costs
 each of them one count, and is not kept. So a count is never too large, and too small by at most
 ``below``; ``below`` is at most ``seen / (CAPACITY + 1)``. Two sketches add by adding all they hold,
-and the bound adds with them; ``pruned`` then brings a sum back to any size. Sources: Misra and
-Gries, "Finding repeated elements" (1982); Agarwal et al., "Mergeable summaries" (PODS 2012),
-section 3.1.
+and the bound adds with them. Sources: Misra and Gries, "Finding repeated elements" (1982); Agarwal
+et al., "Mergeable summaries" (PODS 2012), section 3.1.
 
 What is kept of a stream depends on its order, so that one range's sketch is a function of the log;
 sums do not depend on the order in which they are added. Pure.
@@ -35,20 +34,6 @@ def observe(sketch: UnkWordCounts, words: Iterable[str]) -> None:
         else:
             sketch.below += 1
             sketch.counts = counts = {each: held - 1 for each, held in counts.items() if held > 1}
-
-
-def pruned(sketch: UnkWordCounts, most: int) -> UnkWordCounts:
-    """The sketch with at most ``most`` words, its bound grown by what that costs.
-
-    All counts give up the largest of those that find no place.
-    """
-    ranked = ranked_words(sketch.counts)
-    lost = ranked[most][1] if len(ranked) > most else 0
-    return UnkWordCounts(
-        sketch.seen,
-        {word: count - lost for word, count in ranked[:most] if count > lost},
-        sketch.below + lost,
-    )
 
 
 def ranked_words(counts: Mapping[str, int]) -> list[tuple[str, int]]:

@@ -7,10 +7,10 @@ same way. It never sees a text, and it never guesses a value that the record doe
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from contracts.events import TextRecord
-from contracts.statistics import Statistic
+from contracts.statistics import Edges, Statistic
 
 
 def observed(records: Sequence[TextRecord]) -> dict[Statistic, NDArray[np.float64]]:
@@ -41,3 +41,19 @@ def observed(records: Sequence[TextRecord]) -> dict[Statistic, NDArray[np.float6
             [r.norm for r in records if r.norm is not None], np.float64
         ),
     }
+
+
+def histogram(edges: Edges, values: ArrayLike) -> tuple[int, ...]:
+    """How many values lie in each bucket of these edges, and in the last one to infinity.
+
+    A value belongs to the first bucket whose upper edge is at least the value.
+
+    Raises:
+        ValueError: a value is NaN, so that no bucket is right for it.
+    """
+    flat = np.asarray(values, dtype=np.float64)
+    missing = int(np.isnan(flat).sum())
+    if missing:
+        raise ValueError(f"{missing} of {flat.size} values are NaN")
+    buckets = np.searchsorted(edges.upper, flat, side="left")
+    return tuple(np.bincount(buckets, minlength=len(edges.upper) + 1).tolist())

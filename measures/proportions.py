@@ -20,19 +20,10 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from measures.correlation import Floats, design_effect, intra_window_correlation
+from measures.correlation import Floats
 from measures.evalue import Tolerance, Window, log_e_value, log_ratio
 
-__all__ = [
-    "HarmTest",
-    "History",
-    "NonInferiorityTest",
-    "Tests",
-    "Tolerance",
-    "Window",
-    "design_effect",
-    "intra_window_correlation",
-]
+__all__ = ["HarmTest", "History", "NonInferiorityTest", "Tests", "Tolerance", "Window"]
 
 ODDS_RATIOS = (1.5, 2.0, 4.0, 10.0)
 DIFFERENCES = (0.01, 0.05, 0.2)
@@ -56,10 +47,6 @@ class History:
         """``(E0, N0)``: at most ``PRIOR`` requests' worth of the historic rate."""
         n0 = np.minimum(PRIOR, self.requests)
         return n0 * self.events / np.maximum(self.requests, 1.0), n0
-
-    def opposite(self) -> Self:
-        """Of the event that did not happen, as ``Window.opposite``."""
-        return type(self)(self.requests - self.events, self.requests)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contracts.manifest import TokenizerSpec
-from contracts.tasks import ATTENTION_MASK, ENGINE_INPUTS, INPUT_IDS, TOKEN_TYPE_IDS
+from contracts.tasks import ATTENTION_MASK, ENGINE_INPUTS, INPUT_IDS
 from contracts.tensors import Datatype, TensorSpec
 
 Tensor = NDArray[np.signedinteger[Any]]
@@ -41,11 +41,6 @@ class RowPadder:
         self._datatypes = {spec.name: spec.datatype for spec in inputs}
         self._pad_id = tokenizer.pad_id
         self._pad_type_id = tokenizer.pad_type_id
-
-    @property
-    def takes_type_ids(self) -> bool:
-        """Whether the graph declares ``token_type_ids``."""
-        return TOKEN_TYPE_IDS in self._datatypes
 
     def pad(
         self,

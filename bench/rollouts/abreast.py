@@ -14,12 +14,11 @@ from numpy.typing import NDArray
 
 from bench.rollouts.traffic import BUCKETS, LABELS, LENGTHS, Arm
 from contracts.rollout import Checks, OutputShiftCheck
-from measures.correlation import CAUTION, Floats
+from measures.correlation import CAUTION, Floats, IntraclassCorrelation
 from measures.divergence import Shift
 from measures.proportions import HarmTest, History, NonInferiorityTest, Tolerance, Window
 from rollout.checks import slowness
 from rollout.checks.callers import BLURRED, Callers, Grouped
-from rollout.checks.correlation import IntraclassCorrelation
 from rollout.checks.rates import (
     BETA,
     CLASS_SHARE,

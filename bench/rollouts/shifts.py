@@ -1,15 +1,17 @@
 """Output shift and drift: wrong alarms without them, and how soon they are found.
 
-The tests are ``measures.divergence`` and ``measures.drift`` as production runs them, on independent
-answers.
+The tests are ``measures.divergence`` and ``measures.monitoring`` as production runs them, on
+independent answers.
 """
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy.special import chdtrc
 
 from bench.rollouts.findings import Finding, needed, share
 from measures.correlation import Floats
 from measures.divergence import Limits, Shift, jensen_shannon
-from measures.drift import drift
+from measures.monitoring import WEIGHTS, Bins, Monitors
 
 CLASSES = (2, 3, 10)
 LIMITS = Limits()
@@ -76,18 +78,25 @@ def drifts(rollouts: int) -> list[Finding]:
     found = []
     for m in (100, 1000, 5000):
         alarms = np.array([
-            drift(rng.multinomial(m, lengths), rng.multinomial(n, lengths)).p_value < rate
+            _p_value(rng.multinomial(m, lengths), rng.multinomial(n, lengths)) < rate
             for _ in range(10 * rollouts)
         ])  # fmt: skip
         target = 2 * rate if m >= 1000 else None
         found.append(share(f"no drift, alarms at {rate:.0%} a window", f"m = {m}", alarms, target))
     mixed = 0.9 * lengths + 0.1 * others
     within = np.array([
-        any(drift(rng.multinomial(1000, mixed), reference).p_value < rate for _ in range(5))
+        any(_p_value(rng.multinomial(1000, mixed), reference) < rate for _ in range(5))
         for reference in rng.multinomial(n, lengths, rollouts)
     ])  # fmt: skip
     missed = share("a tenth of other texts, missed in 5 windows", "m = 1000", ~within, 0.05)
     return [*found, missed]
+
+
+def _p_value(window: NDArray[np.int64], reference: NDArray[np.int64]) -> float:
+    """Chance of the chi-square of this window alone, or more, without drift."""
+    bins = Bins.of(reference, float(window.sum()))
+    found = Monitors.begin(bins).after(window).chi_square()[WEIGHTS.index(1.0)]
+    return float(chdtrc(bins.degrees, found))
 
 
 def _lengths(middle: float) -> Floats:

@@ -16,9 +16,8 @@ import numpy as np
 
 from contracts.rollout import AgreementCheck, CheckResult, Verdict
 from contracts.windows import EvidenceCounts
-from measures.correlation import Floats, design_effect
+from measures.correlation import Floats, IntraclassCorrelation, design_effect
 from rollout.checks import words
-from rollout.checks.correlation import IntraclassCorrelation
 from rollout.checks.rates import BETA
 from rollout.checks.stage import Stage
 

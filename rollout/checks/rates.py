@@ -17,11 +17,10 @@ import numpy as np
 
 from contracts.rollout import Checks, Line
 from contracts.windows import EvidenceCounts
-from measures.correlation import Floats
+from measures.correlation import Floats, IntraclassCorrelation
 from measures.proportions import HarmTest, History, NonInferiorityTest, Tolerance, Window, unspent
 from rollout.checks import rows as at
 from rollout.checks.callers import BLURRED, Callers, Grouped
-from rollout.checks.correlation import IntraclassCorrelation
 from rollout.checks.rows import Lines, Rows
 from rollout.checks.slowness import Slowness
 from rollout.checks.stage import Stage

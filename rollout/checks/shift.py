@@ -15,10 +15,9 @@ from scipy.special import chndtr
 
 from contracts.rollout import CheckResult, Verdict
 from measures.binning import Starts, merged, starts
-from measures.correlation import Floats
+from measures.correlation import Floats, IntraclassCorrelation
 from measures.divergence import FIRST_LOOK, FIRST_LOOK_PER_CLASS, GROWTH, Limits, Shift
 from rollout.checks import words
-from rollout.checks.correlation import IntraclassCorrelation
 from rollout.checks.rates import BETA
 
 BINS = 20  # classes are bins up to so many; of more bins, each class holds a twentieth of the past

@@ -114,13 +114,6 @@ def test_clumps_weaken_what_a_window_tells() -> None:
     assert told[1] == pytest.approx(told[0] / (1 + 99 * 0.01))
 
 
-def test_the_opposite_counts_what_did_not_happen() -> None:
-    window = Window(*(np.array(x) for x in (20.0, 100.0, 10.0, 90.0)))
-    opposite = window.opposite()
-    assert [float(x) for x in (opposite.e_c, opposite.n_c)] == [80, 100]
-    assert [float(x) for x in (opposite.e_s, opposite.n_s)] == [80, 90]
-
-
 def divergence(q: float, line: tuple[float, float], point: tuple[float, ...]) -> float:
     theta_c, theta_s, w_c, w_s = point
     q_c = line[0] + line[1] * q

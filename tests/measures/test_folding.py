@@ -24,8 +24,7 @@ from contracts.events import (
 from contracts.statistics import EDGES, LATENCY_EDGES, Stage, Statistic
 from contracts.windows import CALLER_CAP, CALLER_GROUPS, WindowAggregate
 from measures.folding import Fold, length_bucket
-from measures.histogram import Histogram
-from measures.observation import observed
+from measures.observation import histogram, observed
 
 
 def folded(*batches: EventBatch, seconds: int = 10) -> list[WindowAggregate]:
@@ -87,7 +86,7 @@ def test_every_count_is_that_of_a_naive_count(seed: int, messages: int) -> None:
         )
         assert aggregate.labels == Counter(t.label for t in texts if t.label is not None)
         for statistic, values in observed(texts).items():
-            dense = Histogram.of(EDGES[statistic], values).to_tuple()
+            dense = histogram(EDGES[statistic], values)
             counts = aggregate.histograms.get(statistic, {})
             assert counts == {bucket: n for bucket, n in enumerate(dense) if n}
             assert aggregate.sums.get(statistic, 0) == sum(round(value * 1e6) for value in values)

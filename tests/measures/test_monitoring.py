@@ -1,12 +1,15 @@
 """Monitors over time: small drifts are found, and a calibrated null keeps what it promises."""
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import chdtri
+from scipy.stats import chi2_contingency
 
-from measures.drift import drift
+from measures.drift import stability_index
 from measures.monitoring import WEIGHTS, Bins, Calibration, Monitors, levels, spend
 
 _counts = st.lists(st.integers(0, 500), min_size=5, max_size=5)
@@ -16,9 +19,16 @@ def test_the_window_alone_is_pearsons_statistic_of_two_samples() -> None:
     reference, window = [400, 300, 200, 100], [30, 40, 20, 10]
     bins = Bins.of(reference, 100)
     monitors = Monitors.begin(bins).after([999, 1, 1, 1]).after(window)
-    plain = drift(window, reference)
-    assert monitors.chi_square()[0] == pytest.approx(plain.chi_square)
-    assert monitors.psi()[0] == pytest.approx(plain.excess)
+    pearson = chi2_contingency([window, reference], correction=False).statistic
+    assert monitors.chi_square()[0] == pytest.approx(pearson)
+    index = stability_index(np.array(window), np.array(reference))
+    assert monitors.psi()[0] == pytest.approx(index - 3 * (1 / 100 + 1 / 1000))
+
+
+def test_the_stability_index_by_hand() -> None:
+    # Half a count more in each bin: (60.5, 40.5) of 101 against (150.5, 150.5) of 301.
+    by_hand = sum((p - 0.5) * math.log(p / 0.5) for p in (60.5 / 101, 40.5 / 101))
+    assert stability_index(np.array([60, 40]), np.array([150, 150])) == pytest.approx(by_hand)
 
 
 def test_the_weighted_shares_by_hand() -> None:

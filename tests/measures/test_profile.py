@@ -1,4 +1,6 @@
-"""A profile counts every text in every statistic, and parts add to the whole."""
+"""A profile counts every text in every statistic, and each value in its bucket."""
+
+import math
 
 import numpy as np
 import pytest
@@ -7,9 +9,9 @@ from hypothesis import strategies as st
 
 from contracts.events import TextRecord
 from contracts.profile import ReferenceProfile
-from contracts.statistics import Statistic
-from measures.observation import observed
-from measures.profile import UnequalProfilesError, merged, reference_profile
+from contracts.statistics import EDGES, LATENCY_EDGES, Edges, Statistic
+from measures.observation import histogram, observed
+from measures.profile import reference_profile
 
 LABELS = ("bad", "good", "never")
 
@@ -43,14 +45,6 @@ def test_every_histogram_adds_to_the_number_of_texts(records: list[TextRecord]) 
     assert made.truncated == sum(record.truncated for record in records)
 
 
-@given(records_of_texts, records_of_texts)
-def test_profiles_of_parts_add_to_the_profile_of_the_whole(
-    one: list[TextRecord], other: list[TextRecord]
-) -> None:
-    assert merged(profile(one), profile(other)) == profile(one + other)
-    assert merged(profile(one), profile(other)) == merged(profile(other), profile(one))
-
-
 @given(records_of_texts)
 def test_a_profile_survives_being_stored(records: list[TextRecord]) -> None:
     made = profile(records)
@@ -67,18 +61,6 @@ def test_statistics_that_do_not_belong_to_the_task_are_left_out() -> None:
     assert Statistic.SCORE not in vectors.histograms
     assert vectors.labels == {}
     assert Statistic.VECTOR_NORM not in profile([classified(5, 3, 0, 0.9)]).histograms
-
-
-def test_sources_are_named_once_in_a_sum() -> None:
-    texts = [classified(5, 3, 0, 0.9)]
-    sum_of_three = merged(merged(profile(texts, "a"), profile(texts, "b")), profile(texts, "a"))
-    assert sum_of_three.source == "a + b"
-
-
-def test_profiles_of_different_tasks_do_not_add() -> None:
-    vectors = reference_profile([TextRecord(5, 3, 0, False, norm=1.0)], source="texts")
-    with pytest.raises(UnequalProfilesError, match="score"):
-        merged(vectors, profile([classified(5, 3, 0, 0.9)]))
 
 
 def test_a_text_without_an_answer_is_refused_among_answered_ones() -> None:
@@ -98,3 +80,30 @@ def test_ratios_have_a_value_for_every_text() -> None:
     assert values[Statistic.UNK_SHARE].tolist() == [2 / 6, 0]
     assert values[Statistic.TOKENS_PER_WORD].tolist() == [2, 2]
     assert values[Statistic.SCORE].size == 0
+
+
+SMALL = Edges((0.0, 1.0, 2.5), "things")
+
+
+def test_a_value_belongs_to_the_first_bucket_whose_edge_it_does_not_exceed() -> None:
+    values = [-5, 0, 0.1, 1, 1.0001, 2.5, 2.6, math.inf, -math.inf]
+    assert histogram(SMALL, values) == (3, 2, 2, 2)
+    assert histogram(SMALL, np.ones(12, np.float32)) == (0, 12, 0, 0)
+    assert histogram(SMALL, []) == (0, 0, 0, 0)
+
+
+@given(
+    st.sampled_from([*EDGES.values(), LATENCY_EDGES]),
+    st.lists(st.floats(allow_nan=False), max_size=50),
+)
+def test_every_value_is_counted_in_its_bucket(edges: Edges, values: list[float]) -> None:
+    expected = [0] * (len(edges.upper) + 1)
+    for value in values:
+        bucket = next((i for i, edge in enumerate(edges.upper) if value <= edge), -1)
+        expected[bucket] += 1
+    assert list(histogram(edges, values)) == expected
+
+
+def test_what_is_no_number_is_refused() -> None:
+    with pytest.raises(ValueError, match="1 of 3 values are NaN"):
+        histogram(SMALL, [1, math.nan, 2])

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from measures import proportions
@@ -178,16 +178,3 @@ def test_leading_axes_are_rollouts_of_their_own() -> None:
             for i, one in enumerate(alone)
         ]
     assert all_of_them.e_value().tolist() == [one.e_value().tolist() for one in alone]
-
-
-@settings(max_examples=30)
-@given(st.integers(1, 30))
-def test_both_directions_of_a_share_are_judged_alike(events: int) -> None:
-    seen = window(events, 100, 150, 1000)
-    past = History(np.array(15.0), np.array(100.0))
-    too_small = HarmTest.begin().after(seen.opposite(), past.opposite(), Tolerance(0.02, 1.0))
-    mirrored = HarmTest.begin().after(
-        window(100 - events, 100, 850, 1000), History(np.array(85.0), np.array(100.0)),
-        Tolerance(0.02, 1.0),
-    )  # fmt: skip
-    assert float(too_small.e_value()) == float(mirrored.e_value())
