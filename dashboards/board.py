@@ -13,7 +13,7 @@ from grafana_foundation_sdk.cog.builder import Builder
 from grafana_foundation_sdk.models import dashboard as model
 
 from dashboards import queries
-from dashboards.panels import DATASOURCE, Text, link, rows
+from dashboards.panels import DATASOURCE, link, rows
 
 TAG: Final = "headrace"
 RUN_PAGE: Final = "${mlflow:raw}/#/runs/"  # MLflow finds the run's experiment by itself
@@ -86,14 +86,6 @@ def dashboard(
 
 def versions() -> table.Panel:
     """Which version is which, with links to its MLflow run and its data set."""
-    text = Text(
-        "Versions",
-        "The versions behind the chosen endpoints: the registered model, the MLflow run that made"
-        " each, and the data set that the run logged.",
-        "Click a run to see its parameters, metrics and artifacts in MLflow; a data set opens the"
-        " run that logged it. A version is missing here when the evaluate role can't read its"
-        " package.",
-    )
     columns = {
         "endpoint": "Endpoint",
         "version": "Version",
@@ -108,7 +100,17 @@ def versions() -> table.Panel:
         "Data set", "Open the run that logged it", RUN_PAGE + '${__data.fields["MLflow run"]}'
     )
     return (
-        rows(text, queries.VERSIONS, columns, height=6)
+        rows(
+            "Versions",
+            "The versions behind the chosen endpoints: the registered model, the MLflow run that"
+            " made each, and the data set that the run logged.",
+            "Click a run to see its parameters, metrics and artifacts in MLflow; a data set opens"
+            " the run that logged it. A version is missing here when the evaluate role can't read"
+            " its package.",
+            queries.VERSIONS,
+            columns,
+            height=6,
+        )
         .override_by_name(*run)
         .override_by_name(*data_set)
     )

@@ -4,18 +4,7 @@ from grafana_foundation_sdk.builders.dashboard import Dashboard
 
 from dashboards import queries as q
 from dashboards.board import ARM, ENDPOINT, VERSION, Panels, Row, Variable, dashboard, versions
-from dashboards.panels import (
-    GREEN,
-    RED,
-    YELLOW,
-    Step,
-    Text,
-    buckets,
-    lines,
-    number,
-    rows,
-    states,
-)
+from dashboards.panels import GREEN, RED, YELLOW, Step, buckets, lines, number, rows, states
 
 LAMBDA = Variable("lambda", "Memory (lambda)", q.LAMBDAS)
 LABEL = Variable("label", "Predicted label", q.PREDICTED)
@@ -42,45 +31,37 @@ def _distance() -> Row:
 def _drift_now() -> Panels:
     return (
         number(
-            Text(
-                "Alarms now",
-                "Statistics that alarm: significant at the endpoint's false-alarm budget,"
-                " further than 0.2 PSI, and calibrated.",
-                "Find the statistic on the right, then its own panel below.",
-            ),
+            "Alarms now",
+            "Statistics that alarm: significant at the endpoint's false-alarm budget, further than"
+            " 0.2 PSI, and calibrated.",
+            "Find the statistic on the right, then its own panel below.",
             q.ALARMS_NOW,
             steps=(Step(1, RED),),
         ),
         number(
-            Text(
-                "Calibrated",
-                "How much of a day of stable traffic has been seen, to know how statistics"
-                " move without drift.",
-                "Below 100 % nothing alarms yet; the graphs below are right all the same.",
-            ),
+            "Calibrated",
+            "How much of a day of stable traffic has been seen, to know how statistics move"
+            " without drift.",
+            "Below 100 % nothing alarms yet; the graphs below are right all the same.",
             q.CALIBRATION,
             unit="percentunit",
             base=YELLOW,
             steps=(Step(1, GREEN),),
         ),
         number(
-            Text(
-                "Reference texts",
-                "Texts that a version is compared with.",
-                "Below some thousands, small drift can't be told from chance: log more"
-                " evaluation texts with the run.",
-            ),
+            "Reference texts",
+            "Texts that a version is compared with.",
+            "Below some thousands, small drift can't be told from chance: log more evaluation"
+            " texts with the run.",
             q.REFERENCE_TEXTS,
             base=YELLOW,
             steps=(Step(1000, GREEN),),
         ),
         rows(
-            Text(
-                "What is the reference",
-                "profile: evaluation texts of the run; traffic: the version's first day, for"
-                " the run logged none; none: not known yet.",
-                "For traffic, drift since registration can't be seen: log evaluation texts.",
-            ),
+            "What is the reference",
+            "profile: evaluation texts of the run; traffic: the version's first day, for the run"
+            " logged none; none: not known yet.",
+            "For traffic, drift since registration can't be seen: log evaluation texts.",
             q.REFERENCES,
             {"endpoint": "Endpoint", "version": "Version", "kind": "Reference"},
             width=12,
@@ -92,34 +73,28 @@ def _drift_now() -> Panels:
 def _drift_over_time() -> Panels:
     return (
         states(
-            Text(
-                "Level",
-                "Each statistic over time: quiet; moved (significant, PSI above 0.1); far"
-                " (above 0.2). Far alarms as soon as it is calibrated, and not before.",
-                "One statistic alone: look at it below. Many at once: another kind of text"
-                " arrived; ask who began to call.",
-            ),
+            "Level",
+            "Each statistic over time: quiet; moved (significant, PSI above 0.1); far (above 0.2)."
+            " Far alarms as soon as it is calibrated, and not before.",
+            "One statistic alone: look at it below. Many at once: another kind of text arrived;"
+            " ask who began to call.",
             q.DRIFT_LEVEL,
             names=LEVELS,
             width=24,
         ),
         lines(
-            Text(
-                "Effect size (PSI)",
-                "Population stability index against the reference, less what equal samples"
-                " would show. 0.1 warns, 0.2 alarms, if it is significant too.",
-                "Large PSI with significance below 1 is small samples: wait.",
-            ),
+            "Effect size (PSI)",
+            "Population stability index against the reference, less what equal samples would show."
+            " 0.1 warns, 0.2 alarms, if it is significant too.",
+            "Large PSI with significance below 1 is small samples: wait.",
             q.DRIFT_PSI,
             steps=(Step(0.1, YELLOW), Step(0.2, RED)),
         ),
         lines(
-            Text(
-                "Significance over its threshold",
-                "Chi-square divided by the threshold at the endpoint's false-alarm budget;"
-                " above 1 it is no chance.",
-                "Significant with small PSI is a change too small to matter.",
-            ),
+            "Significance over its threshold",
+            "Chi-square divided by the threshold at the endpoint's false-alarm budget; above 1 it"
+            " is no chance.",
+            "Significant with small PSI is a change too small to matter.",
             q.DRIFT_SIGNIFICANCE,
             steps=(Step(1, RED),),
         ),
@@ -131,50 +106,40 @@ def _texts() -> Row:
     return Row(
         "Vocabulary",
         lines(
-            Text(
-                "UNK tokens a text",
-                "Mean tokens of a text that the vocabulary lacks. Byte-level tokenisers never"
-                " have any: read tokens a word there.",
-                "A rise means another language, emoji, or broken encoding. The endpoint's list"
-                " of unknown words, where it is switched on, says which.",
-            ),
+            "UNK tokens a text",
+            "Mean tokens of a text that the vocabulary lacks. Byte-level tokenisers never have"
+            " any: read tokens a word there.",
+            "A rise means another language, emoji, or broken encoding. The endpoint's list of"
+            " unknown words, where it is switched on, says which.",
             q.UNK_A_TEXT,
             width=8,
         ),
         lines(
-            Text(
-                "UNK share of tokens",
-                "Unknown tokens among all tokens.",
-                "Above a few percent, answers are guesses: retrain with such texts.",
-            ),
+            "UNK share of tokens",
+            "Unknown tokens among all tokens.",
+            "Above a few percent, answers are guesses: retrain with such texts.",
             q.UNK_SHARE,
             unit="percentunit",
             width=8,
         ),
         buckets(
-            Text(
-                "UNK share of a text",
-                "How many texts have which share of unknown tokens.",
-                "A second band on top is a second kind of text, not a general decay.",
-            ),
+            "UNK share of a text",
+            "How many texts have which share of unknown tokens.",
+            "A second band on top is a second kind of text, not a general decay.",
             q.UNK_HEATMAP,
             unit="percentunit",
             width=8,
         ),
         lines(
-            Text(
-                "Tokens a word",
-                "Tokens divided by words: how well the vocabulary knows the words.",
-                "Rising: jargon, typing errors, another language.",
-            ),
+            "Tokens a word",
+            "Tokens divided by words: how well the vocabulary knows the words.",
+            "Rising: jargon, typing errors, another language.",
             q.TOKENS_PER_WORD,
         ),
         buckets(
-            Text(
-                "Tokens a word, each text",
-                "How many texts have how many tokens a word.",
-                "See the panel beside.",
-            ),
+            "Tokens a word, each text",
+            "How many texts have how many tokens a word.",
+            "See the panel beside.",
             q.TOKENS_PER_WORD_HEATMAP,
         ),
     )
@@ -184,36 +149,29 @@ def _lengths() -> Row:
     return Row(
         "Lengths",
         lines(
-            Text(
-                "Tokens a text",
-                "Median and 95th percentile of a text's length in tokens.",
-                "Longer texts cost more: watch waiting on the Endpoints dashboard.",
-            ),
+            "Tokens a text",
+            "Median and 95th percentile of a text's length in tokens.",
+            "Longer texts cost more: watch waiting on the Endpoints dashboard.",
             q.TOKENS_P50,
             q.TOKENS_P95,
         ),
         buckets(
-            Text(
-                "Sequence lengths",
-                "How many texts have how many tokens.",
-                "Set serving.lengthBuckets to where the bands are.",
-            ),
+            "Sequence lengths",
+            "How many texts have how many tokens.",
+            "Set serving.lengthBuckets to where the bands are.",
             q.TOKENS_HEATMAP,
         ),
         lines(
-            Text(
-                "Truncated",
-                "Share of texts longer than the model reads; their ends are not seen.",
-                "Above a few percent: split texts before sending, or raise serving.maxTokens"
-                " as far as the model allows.",
-            ),
+            "Truncated",
+            "Share of texts longer than the model reads; their ends are not seen.",
+            "Above a few percent: split texts before sending, or raise serving.maxTokens as far as"
+            " the model allows.",
             q.TRUNCATED_SHARE,
             unit="percentunit",
             steps=(Step(0.05, YELLOW), Step(0.2, RED)),
         ),
         lines(
-            Text("Words a text", "Mean words of a text.", "Compare with tokens a text."),
-            q.WORDS_A_TEXT,
+            "Words a text", "Mean words of a text.", "Compare with tokens a text.", q.WORDS_A_TEXT
         ),
     )
 
@@ -222,35 +180,29 @@ def _answers() -> Row:
     return Row(
         "Answers",
         lines(
-            Text(
-                "Share of each label",
-                "Predicted labels, each as a share of its version's and arm's.",
-                "A share that moves with the texts is the world; one that moves on a canary"
-                " alone is the version.",
-            ),
+            "Share of each label",
+            "Predicted labels, each as a share of its version's and arm's.",
+            "A share that moves with the texts is the world; one that moves on a canary alone is"
+            " the version.",
             q.LABEL_SHARE,
             unit="percentunit",
             top=1,
         ),
         lines(
-            Text(
-                "Accuracy: estimated and measured",
-                "Over the last hour. Estimated: mean score, right if scores are calibrated."
-                " Measured: from callers' feedback.",
-                "Both fall: the version is out of date. Estimated high, measured low: the"
-                " model is sure and wrong; calibrate or retrain.",
-            ),
+            "Accuracy: estimated and measured",
+            "Over the last hour. Estimated: mean score, right if scores are calibrated. Measured:"
+            " from callers' feedback.",
+            "Both fall: the version is out of date. Estimated high, measured low: the model is"
+            " sure and wrong; calibrate or retrain.",
             q.ACCURACY_ESTIMATED,
             q.ACCURACY_MEASURED,
             unit="percentunit",
             top=1,
         ),
         buckets(
-            Text(
-                "Scores of label $label",
-                "How many texts got the label with which score.",
-                "A band that slides to the middle: the model gets unsure.",
-            ),
+            "Scores of label $label",
+            "How many texts got the label with which score.",
+            "A band that slides to the middle: the model gets unsure.",
             q.SCORE_HEATMAP,
             unit="percentunit",
             width=24,
@@ -258,19 +210,15 @@ def _answers() -> Row:
         .repeat("label")
         .repeat_direction("h"),
         buckets(
-            Text(
-                "Length of embeddings",
-                "How many embeddings have which norm. Empty for classifiers.",
-                "A shift is a change of texts or of the model's pooling.",
-            ),
+            "Length of embeddings",
+            "How many embeddings have which norm. Empty for classifiers.",
+            "A shift is a change of texts or of the model's pooling.",
             q.NORM_HEATMAP,
         ),
         lines(
-            Text(
-                "Texts with feedback",
-                "Texts of the last hour whose truth was told: what the measured accuracy rests on.",
-                "Below some hundreds the measured accuracy is a rough one.",
-            ),
+            "Texts with feedback",
+            "Texts of the last hour whose truth was told: what the measured accuracy rests on.",
+            "Below some hundreds the measured accuracy is a rough one.",
             q.FEEDBACK_TEXTS,
         ),
     )
@@ -281,30 +229,24 @@ def _own() -> Row:
     return Row(
         "Own statistics",
         buckets(
-            Text(
-                "Histogram $own",
-                "A histogram that the endpoint declares." + declared,
-                "Its owner knows.",
-            ),
+            "Histogram $own",
+            "A histogram that the endpoint declares." + declared,
+            "Its owner knows.",
             q.OWN_HEATMAP,
             width=8,
         ),
         lines(
-            Text(
-                "Categories and counters",
-                "Declared categories and counters, a second." + declared,
-                "Their owner knows.",
-            ),
+            "Categories and counters",
+            "Declared categories and counters, a second." + declared,
+            "Their owner knows.",
             q.OWN_CATEGORIES,
             q.OWN_COUNTERS,
             width=8,
         ),
         lines(
-            Text(
-                "Not as declared",
-                "Observations of undeclared names, or that their declaration does not allow.",
-                "headrace stats add declares a statistic; else mend the preprocessor.",
-            ),
+            "Not as declared",
+            "Observations of undeclared names, or that their declaration does not allow.",
+            "headrace stats add declares a statistic; else mend the preprocessor.",
             q.OWN_UNFIT,
             q.OWN_UNDECLARED,
             width=8,

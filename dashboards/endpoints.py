@@ -4,7 +4,7 @@ from grafana_foundation_sdk.builders.dashboard import Dashboard
 
 from dashboards import queries as q
 from dashboards.board import ARM, ENDPOINT, PACKAGE, VERSION, Panels, Row, dashboard, versions
-from dashboards.panels import RED, YELLOW, Step, Text, buckets, lines, number
+from dashboards.panels import RED, YELLOW, Step, buckets, lines, number
 
 
 def endpoints() -> Dashboard:
@@ -26,34 +26,28 @@ def _traffic() -> Row:
 def _answered() -> Panels:
     return (
         number(
-            Text(
-                "Answered a second",
-                "Requests answered a second, each endpoint.",
-                "A sudden 0 with callers at work: look at the Gateway dashboard's refusals and"
-                " at whether the evaluate role reads (Gateway, row Statistics).",
-            ),
+            "Answered a second",
+            "Requests answered a second, each endpoint.",
+            "A sudden 0 with callers at work: look at the Gateway dashboard's refusals and at"
+            " whether the evaluate role reads (Gateway, row Statistics).",
             q.REQUESTS_NOW,
             unit="reqps",
         ),
         versions().span(20).height(4),
         lines(
-            Text(
-                "Requests answered",
-                "Answers a second that callers got, by version and arm. Each request counts"
-                " once, whichever version answered it.",
-                "A rise that the engines can't follow shows as waiting and refusals; add"
-                " replicas of Triton.",
-            ),
+            "Requests answered",
+            "Answers a second that callers got, by version and arm. Each request counts once,"
+            " whichever version answered it.",
+            "A rise that the engines can't follow shows as waiting and refusals; add replicas of"
+            " Triton.",
             q.REQUESTS,
             unit="reqps",
         ),
         lines(
-            Text(
-                "Texts",
-                "Texts a second in all attempts, copies for a shadow included.",
-                "Texts rising while requests don't: a caller sends larger requests; see token"
-                " lengths on the Drift dashboard.",
-            ),
+            "Texts",
+            "Texts a second in all attempts, copies for a shadow included.",
+            "Texts rising while requests don't: a caller sends larger requests; see token lengths"
+            " on the Drift dashboard.",
             q.TEXTS,
             unit="ops",
         ),
@@ -63,36 +57,30 @@ def _answered() -> Panels:
 def _failed() -> Panels:
     return (
         lines(
-            Text(
-                "Attempts by status",
-                "Attempts a second by HTTP status: 200 answered, 4xx the caller's, 5xx ours,"
-                " 499 the caller hung up.",
-                "502 and 503 come from Triton (see Gateway, Triton serves); 504 means too slow"
-                " for the endpoint's timeout.",
-            ),
+            "Attempts by status",
+            "Attempts a second by HTTP status: 200 answered, 4xx the caller's, 5xx ours, 499 the"
+            " caller hung up.",
+            "502 and 503 come from Triton (see Gateway, Triton serves); 504 means too slow for the"
+            " endpoint's timeout.",
             q.ATTEMPTS_BY_STATUS,
             unit="reqps",
             stacked=True,
         ),
         lines(
-            Text(
-                "Error share",
-                "Share of attempts that ended 5xx. Lines at 1 % and 2 %, where the alert"
-                " HeadraceErrors begins.",
-                "On a canary the rollout rolls back by itself. On stable: read the gateway's"
-                " log for the request ids, then Triton's.",
-            ),
+            "Error share",
+            "Share of attempts that ended 5xx. Lines at 1 % and 2 %, where the alert"
+            " HeadraceErrors begins.",
+            "On a canary the rollout rolls back by itself. On stable: read the gateway's log for"
+            " the request ids, then Triton's.",
             q.ERROR_SHARE,
             unit="percentunit",
             steps=(Step(0.01, YELLOW), Step(0.02, RED)),
         ),
         lines(
-            Text(
-                "Refusals",
-                "Requests a second that an endpoint refused before any attempt, by reason.",
-                "overloaded: add engines or raise limits.maxTokensInFlight; rate_limited: one"
-                " key asks too often; the others are the callers' own mistakes.",
-            ),
+            "Refusals",
+            "Requests a second that an endpoint refused before any attempt, by reason.",
+            "overloaded: add engines or raise limits.maxTokensInFlight; rate_limited: one key asks"
+            " too often; the others are the callers' own mistakes.",
             q.REFUSALS,
             unit="reqps",
             width=24,
@@ -104,23 +92,18 @@ def _latency() -> Row:
     return Row(
         "Latency",
         buckets(
-            Text(
-                "Time of attempts",
-                "How many attempts took how long, from the request's headers to the decoded"
-                " answer.",
-                "A second band above the first one: some requests wait for something else;"
-                " compare with the stages beside and with token lengths.",
-            ),
+            "Time of attempts",
+            "How many attempts took how long, from the request's headers to the decoded answer.",
+            "A second band above the first one: some requests wait for something else; compare"
+            " with the stages beside and with token lengths.",
             q.LATENCY_HEATMAP,
             unit="s",
         ),
         lines(
-            Text(
-                "Quantiles",
-                "Median, 95th and 99th percentile of the same, within 28 % of the true value"
-                " (exact windows are within 5 %: headrace stats, and /ui).",
-                "The alert HeadraceSlow begins at 0.5 s for the 95th. Look which stage grew.",
-            ),
+            "Quantiles",
+            "Median, 95th and 99th percentile of the same, within 28 % of the true value (exact"
+            " windows are within 5 %: headrace stats, and /ui).",
+            "The alert HeadraceSlow begins at 0.5 s for the 95th. Look which stage grew.",
             q.LATENCY_P50,
             q.LATENCY_P95,
             q.LATENCY_P99,
@@ -128,13 +111,11 @@ def _latency() -> Row:
             steps=(Step(0.5, RED),),
         ),
         lines(
-            Text(
-                "Where the time goes",
-                "Mean seconds in each stage: queue (before tokenising), tokenise, wait (for a"
-                " batch and an engine), infer.",
-                "wait grows first when engines are short; queue and tokenise when the"
-                " gateway's CPU is; infer when texts get longer or Triton is shared.",
-            ),
+            "Where the time goes",
+            "Mean seconds in each stage: queue (before tokenising), tokenise, wait (for a batch"
+            " and an engine), infer.",
+            "wait grows first when engines are short; queue and tokenise when the gateway's CPU"
+            " is; infer when texts get longer or Triton is shared.",
             q.LATENCY_STAGES,
             unit="s",
             stacked=True,
@@ -147,21 +128,17 @@ def _batching() -> Row:
     return Row(
         "Batches and engines",
         lines(
-            Text(
-                "Rows a batch",
-                "Mean texts in a batch, each package.",
-                "1 under load means that batching does not work: look at length buckets and"
-                " at the endpoint's timeout.",
-            ),
+            "Rows a batch",
+            "Mean texts in a batch, each package.",
+            "1 under load means that batching does not work: look at length buckets and at the"
+            " endpoint's timeout.",
             q.ROWS_A_BATCH,
             width=8,
         ),
         lines(
-            Text(
-                "Padding",
-                "Share of the engines' tokens that is padding, not text.",
-                "Above 30 % for long: set serving.lengthBuckets to the lengths that callers send.",
-            ),
+            "Padding",
+            "Share of the engines' tokens that is padding, not text.",
+            "Above 30 % for long: set serving.lengthBuckets to the lengths that callers send.",
             q.PADDING_SHARE,
             unit="percentunit",
             steps=(Step(0.3, YELLOW), Step(0.5, RED)),
@@ -169,30 +146,24 @@ def _batching() -> Row:
             width=8,
         ),
         lines(
-            Text(
-                "Engines busy",
-                "Engine seconds a second: 1 is one instance at work all the time.",
-                "Near the number of instances: add instances or replicas before callers wait.",
-            ),
+            "Engines busy",
+            "Engine seconds a second: 1 is one instance at work all the time.",
+            "Near the number of instances: add instances or replicas before callers wait.",
             q.ENGINE_BUSY,
             width=8,
         ),
         lines(
-            Text(
-                "Triton: wait for an instance",
-                "Mean seconds that a batch waits inside Triton.",
-                "The gateway sends no more than engines can take: a wait here means that"
-                " somebody else uses this Triton too.",
-            ),
+            "Triton: wait for an instance",
+            "Mean seconds that a batch waits inside Triton.",
+            "The gateway sends no more than engines can take: a wait here means that somebody else"
+            " uses this Triton too.",
             q.TRITON_QUEUE,
             unit="s",
         ),
         lines(
-            Text(
-                "Triton: compute",
-                "Mean seconds of a batch on the engine.",
-                "Growing at equal lengths: the machine is shared or throttled.",
-            ),
+            "Triton: compute",
+            "Mean seconds of a batch on the engine.",
+            "Growing at equal lengths: the machine is shared or throttled.",
             q.TRITON_COMPUTE,
             unit="s",
         ),
@@ -204,11 +175,9 @@ def _gpu() -> Row:
     return Row(
         "GPU",
         lines(
-            Text(
-                "GPU busy",
-                "Share of time in which a GPU worked." + never,
-                "Above 90 % while callers wait: add a GPU.",
-            ),
+            "GPU busy",
+            "Share of time in which a GPU worked." + never,
+            "Above 90 % while callers wait: add a GPU.",
             q.GPU_BUSY,
             unit="percentunit",
             steps=(Step(0.9, YELLOW),),
@@ -216,12 +185,10 @@ def _gpu() -> Row:
             width=8,
         ),
         lines(
-            Text(
-                "GPU memory",
-                "Share of a GPU's memory in use." + never,
-                "Above 90 %: the next version may not fit beside the old one; lower"
-                " serving.instances or unload what is pinned.",
-            ),
+            "GPU memory",
+            "Share of a GPU's memory in use." + never,
+            "Above 90 %: the next version may not fit beside the old one; lower serving.instances"
+            " or unload what is pinned.",
             q.GPU_MEMORY,
             unit="percentunit",
             steps=(Step(0.9, RED),),
@@ -229,11 +196,9 @@ def _gpu() -> Row:
             width=8,
         ),
         lines(
-            Text(
-                "GPU power",
-                "Watts that a GPU takes." + never,
-                "Flat at its limit: it is throttled, and latency follows.",
-            ),
+            "GPU power",
+            "Watts that a GPU takes." + never,
+            "Flat at its limit: it is throttled, and latency follows.",
             q.GPU_POWER,
             unit="watt",
             width=8,

@@ -4,18 +4,7 @@ from grafana_foundation_sdk.builders.dashboard import Dashboard
 
 from dashboards import queries as q
 from dashboards.board import Panels, Row, Variable, dashboard
-from dashboards.panels import (
-    GREEN,
-    RED,
-    YELLOW,
-    Step,
-    Text,
-    buckets,
-    lines,
-    number,
-    rows,
-    states,
-)
+from dashboards.panels import GREEN, RED, YELLOW, Step, buckets, lines, number, rows, states
 
 ENDPOINT = Variable("endpoint", "Endpoint", q.ENDPOINTS_AT_GATEWAYS, whole=True)
 
@@ -36,62 +25,50 @@ def _admission() -> Row:
     return Row(
         "Admission",
         number(
-            Text(
-                "Gateways ready",
-                "Gateways that should get traffic.",
-                "0: nobody answers; see the gateway's log and HeadraceGatewayAway.",
-            ),
+            "Gateways ready",
+            "Gateways that should get traffic.",
+            "0: nobody answers; see the gateway's log and HeadraceGatewayAway.",
             q.READY,
             base=RED,
             steps=(Step(1, GREEN),),
         ).height(8),
         lines(
-            Text(
-                "Answers",
-                "Requests answered or refused a second, by dialect and status.",
-                "Statuses other than 200: see refusals beside.",
-            ),
+            "Answers",
+            "Requests answered or refused a second, by dialect and status.",
+            "Statuses other than 200: see refusals beside.",
             q.ANSWERS,
             unit="reqps",
             stacked=True,
             width=10,
         ),
         buckets(
-            Text(
-                "Time to the answer",
-                "From a request's headers to its answer, refusals included.",
-                "Compare with Endpoints: what is here and not there is the way in and out.",
-            ),
+            "Time to the answer",
+            "From a request's headers to its answer, refusals included.",
+            "Compare with Endpoints: what is here and not there is the way in and out.",
             q.ANSWER_HEATMAP,
             unit="s",
             width=10,
         ),
         lines(
-            Text(
-                "Tokens in flight",
-                "Tokens of admitted requests, each endpoint, against limits.maxTokensInFlight.",
-                "Flat at the limit: what comes on top is refused.",
-            ),
+            "Tokens in flight",
+            "Tokens of admitted requests, each endpoint, against limits.maxTokensInFlight.",
+            "Flat at the limit: what comes on top is refused.",
             q.ADMITTED_TOKENS,
             width=8,
         ),
         lines(
-            Text(
-                "Refused",
-                "Requests refused a second before any attempt, by reason.",
-                "overloaded: add engines; rate_limited: talk to the key's owner;"
-                " model_unavailable: see Triton serves.",
-            ),
+            "Refused",
+            "Requests refused a second before any attempt, by reason.",
+            "overloaded: add engines; rate_limited: talk to the key's owner; model_unavailable:"
+            " see Triton serves.",
             q.G_REFUSED,
             unit="reqps",
             width=8,
         ),
         lines(
-            Text(
-                "Time to a refusal",
-                "99th percentile of the time until a refused caller knows.",
-                "Should stay in milliseconds: a slow no is worse than none.",
-            ),
+            "Time to a refusal",
+            "99th percentile of the time until a refused caller knows.",
+            "Should stay in milliseconds: a slow no is worse than none.",
             q.REFUSAL_P99,
             unit="s",
             steps=(Step(0.1, YELLOW),),
@@ -107,39 +84,31 @@ def _batches() -> Row:
 def _queues() -> Panels:
     return (
         lines(
-            Text(
-                "Texts that wait",
-                "Texts that wait for an engine, each package.",
-                "Growing without end: the engines are too few.",
-            ),
+            "Texts that wait",
+            "Texts that wait for an engine, each package.",
+            "Growing without end: the engines are too few.",
             q.QUEUED_ROWS,
             width=8,
         ),
         lines(
-            Text(
-                "Wait for a batch",
-                "95th percentile of the wait for a batch and an engine.",
-                "Should be a small part of the endpoint's timeout.",
-            ),
+            "Wait for a batch",
+            "95th percentile of the wait for a batch and an engine.",
+            "Should be a small part of the endpoint's timeout.",
             q.WAIT_P95,
             unit="s",
             width=8,
         ),
         lines(
-            Text(
-                "Batch fill",
-                "Mean texts in a batch, each package.",
-                "Low while texts wait: length buckets are too many or too narrow.",
-            ),
+            "Batch fill",
+            "Mean texts in a batch, each package.",
+            "Low while texts wait: length buckets are too many or too narrow.",
             q.ALL_ROWS_A_BATCH,
             width=8,
         ),
         lines(
-            Text(
-                "Padding waste",
-                "Share of the engines' tokens that is padding.",
-                "Above 30 % for long: set serving.lengthBuckets to the lengths that come.",
-            ),
+            "Padding waste",
+            "Share of the engines' tokens that is padding.",
+            "Above 30 % for long: set serving.lengthBuckets to the lengths that come.",
             q.ALL_PADDING,
             unit="percentunit",
             steps=(Step(0.3, YELLOW), Step(0.5, RED)),
@@ -152,39 +121,31 @@ def _queues() -> Panels:
 def _engines() -> Panels:
     return (
         lines(
-            Text(
-                "Tokens to engines",
-                "Tokens a second that engines computed: of texts, and padding.",
-                "What text tokens the engines reach at most is the endpoint's capacity.",
-            ),
+            "Tokens to engines",
+            "Tokens a second that engines computed: of texts, and padding.",
+            "What text tokens the engines reach at most is the endpoint's capacity.",
             q.TOKENS_BY_KIND,
             stacked=True,
             width=8,
         ),
         lines(
-            Text(
-                "Tokens at each Triton",
-                "Padded tokens in flight to each Triton.",
-                "Uneven for long: one is slower; look at its machine.",
-            ),
+            "Tokens at each Triton",
+            "Padded tokens in flight to each Triton.",
+            "Uneven for long: one is slower; look at its machine.",
             q.TRITON_TOKENS,
             width=8,
         ),
         states(
-            Text(
-                "Triton serves",
-                "Whether each Triton serves each package, as this gateway finds by asking.",
-                "away: Triton is down or still loads; see its log, and the loader's.",
-            ),
+            "Triton serves",
+            "Whether each Triton serves each package, as this gateway finds by asking.",
+            "away: Triton is down or still loads; see its log, and the loader's.",
             q.SERVING,
             names={"1": ("serves", GREEN), "0": ("away", RED)},
         ),
         lines(
-            Text(
-                "CPU of gateways",
-                "CPU seconds a second of each gateway's process.",
-                "Near 1: the event loop is full; add a gateway.",
-            ),
+            "CPU of gateways",
+            "CPU seconds a second of each gateway's process.",
+            "Near 1: the event loop is full; add a gateway.",
             q.GATEWAY_CPU,
             steps=(Step(0.9, YELLOW),),
         ),
@@ -195,21 +156,17 @@ def _events() -> Row:
     return Row(
         "Events",
         number(
-            Text(
-                "Kafka",
-                "1 while Kafka takes messages of every gateway.",
-                "0: events wait, then are dropped and counted; callers notice nothing.",
-            ),
+            "Kafka",
+            "1 while Kafka takes messages of every gateway.",
+            "0: events wait, then are dropped and counted; callers notice nothing.",
             q.EVENTS_CONNECTED,
             base=RED,
             steps=(Step(1, GREEN),),
         ).height(8),
         lines(
-            Text(
-                "Events",
-                "Attempts left for the event stream, acknowledged by Kafka, and lost, a second.",
-                "Lost above 0: statistics and rollouts miss these requests.",
-            ),
+            "Events",
+            "Attempts left for the event stream, acknowledged by Kafka, and lost, a second.",
+            "Lost above 0: statistics and rollouts miss these requests.",
             q.EVENTS_MADE,
             q.EVENTS_SENT,
             q.EVENTS_LOST,
@@ -217,23 +174,19 @@ def _events() -> Row:
             width=10,
         ),
         lines(
-            Text(
-                "Events that wait, failed tries",
-                "Events plus texts that wait for Kafka; tries that failed, a second.",
-                "Waiting has a bound: what finds no room is lost.",
-            ),
+            "Events that wait, failed tries",
+            "Events plus texts that wait for Kafka; tries that failed, a second.",
+            "Waiting has a bound: what finds no room is lost.",
             q.EVENTS_WAITING,
             q.KAFKA_FAILURES,
             width=10,
         ),
         rows(
-            Text(
-                "Lost events",
-                "Events that this start of the gateways lost, by endpoint, status and reason."
-                " No rows: none were.",
-                "buffer_full, send_failed, shutdown: see Kafka; too_large: a request of very"
-                " many texts.",
-            ),
+            "Lost events",
+            "Events that this start of the gateways lost, by endpoint, status and reason. No rows:"
+            " none were.",
+            "buffer_full, send_failed, shutdown: see Kafka; too_large: a request of very many"
+            " texts.",
             q.LOST_BY_REASON,
             {
                 "endpoint": "Endpoint",
@@ -244,11 +197,9 @@ def _events() -> Row:
             width=12,
         ),
         lines(
-            Text(
-                "Preprocessors that failed",
-                "Requests a second whose own preprocessor failed; they went on without it.",
-                "The reason is the error's class; the gateway's log has its line.",
-            ),
+            "Preprocessors that failed",
+            "Requests a second whose own preprocessor failed; they went on without it.",
+            "The reason is the error's class; the gateway's log has its line.",
             q.HOOK_FAILURES,
             unit="reqps",
         ),
@@ -259,43 +210,34 @@ def _statistics() -> Row:
     return Row(
         "Statistics",
         lines(
-            Text(
-                "Fold: lag",
-                "Messages of each partition that are not folded yet.",
-                "Growing: start another fold worker, up to one a partition.",
-            ),
+            "Fold: lag",
+            "Messages of each partition that are not folded yet.",
+            "Growing: start another fold worker, up to one a partition.",
             q.FOLD_LAG,
             steps=(Step(500, RED),),
             width=8,
         ),
         lines(
-            Text(
-                "Fold: events",
-                "Events folded a second. Repeats after a rebalance count again here, and"
-                " nowhere else.",
-                "0 while gateways publish: see the fold role's log.",
-            ),
+            "Fold: events",
+            "Events folded a second. Repeats after a rebalance count again here, and nowhere else.",
+            "0 while gateways publish: see the fold role's log.",
             q.FOLD_EVENTS,
             unit="ops",
             width=8,
         ),
         lines(
-            Text(
-                "Evaluate: behind",
-                "Seconds between now and the newest events in the windows, of the slowest"
-                " partition. Grows too while there is no traffic.",
-                "Above minutes under traffic: rollouts and drift wait for it.",
-            ),
+            "Evaluate: behind",
+            "Seconds between now and the newest events in the windows, of the slowest partition."
+            " Grows too while there is no traffic.",
+            "Above minutes under traffic: rollouts and drift wait for it.",
             q.EVALUATE_AGE,
             unit="s",
             width=4,
         ),
         lines(
-            Text(
-                "Evaluate: lag",
-                "Window records that are not read yet.",
-                "Should be near 0 at all times but after a start.",
-            ),
+            "Evaluate: lag",
+            "Window records that are not read yet.",
+            "Should be near 0 at all times but after a start.",
             q.EVALUATE_LAG,
             width=4,
         ),

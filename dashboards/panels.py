@@ -1,8 +1,9 @@
 """Grafana's core panels in the form that all our dashboards use.
 
-Each function takes what differs (title, what it shows and what to do about it, queries, unit) and
-sets what doesn't, so that a panel is a few lines. Nothing here is newer than Grafana 10, and no
-panel needs a plugin that does not come with it.
+Each function takes what differs and sets what doesn't, so that a panel is a few lines: first its
+title, what it shows, and what to do about it; then its queries; then unit, thresholds (``steps``)
+and ``width`` in columns of 24. Nothing here is newer than Grafana 10, and no panel needs a plugin
+that does not come with it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -41,26 +42,6 @@ _INSTANT = (Shape.NOW, Shape.ROWS)
 
 
 @dataclass(frozen=True)
-class Text:
-    """What a panel says of itself.
-
-    Attributes:
-        title: a few words.
-        shows: what one sees.
-        act: what to do about it.
-    """
-
-    title: str
-    shows: str
-    act: str
-
-    @property
-    def description(self) -> str:
-        """As the panel's tooltip shows it."""
-        return f"{self.shows}\n\n**What to do:** {self.act}"
-
-
-@dataclass(frozen=True)
 class Step:
     """From this value on a thing has this colour."""
 
@@ -80,7 +61,9 @@ P = TypeVar(
 
 
 def lines(
-    text: Text,
+    title: str,
+    shows: str,
+    act: str,
     *queries: Query,
     unit: str = "short",
     steps: Sequence[Step] = (),
@@ -89,7 +72,7 @@ def lines(
     width: int = 12,
 ) -> timeseries.Panel:
     """Lines over time; ``steps`` are drawn as dashed lines, each a threshold."""
-    panel = _begin(timeseries.Panel(), text, queries, width)
+    panel = _begin(timeseries.Panel(), title, shows, act, queries, width)
     panel = (
         panel.unit(unit)
         .min(0)
@@ -120,9 +103,11 @@ def lines(
     return panel
 
 
-def buckets(text: Text, query: Query, *, unit: str = "short", width: int = 12) -> heatmap.Panel:
+def buckets(
+    title: str, shows: str, act: str, query: Query, *, unit: str = "short", width: int = 12
+) -> heatmap.Panel:
     """A heatmap of a Prometheus histogram: cumulative buckets, told apart by Grafana."""
-    panel = _begin(heatmap.Panel(), text, [query], width)
+    panel = _begin(heatmap.Panel(), title, shows, act, [query], width)
     colour = (
         heatmap.HeatmapColorOptions()
         .mode(heatmap_model.HeatmapColorMode.SCHEME)
@@ -146,7 +131,9 @@ def buckets(text: Text, query: Query, *, unit: str = "short", width: int = 12) -
 
 
 def number(
-    text: Text,
+    title: str,
+    shows: str,
+    act: str,
     query: Query,
     *,
     unit: str = "short",
@@ -155,7 +142,7 @@ def number(
     width: int = 4,
 ) -> stat.Panel:
     """One large number for each series, coloured by threshold."""
-    panel = _begin(stat.Panel(), text, [query], width, height=4)
+    panel = _begin(stat.Panel(), title, shows, act, [query], width, height=4)
     return (
         panel.unit(unit)
         .thresholds(_thresholds(steps, base))
@@ -167,17 +154,16 @@ def number(
 
 
 def states(
-    text: Text, *queries: Query, names: Mapping[str, tuple[str, str]], width: int = 12
+    title: str,
+    shows: str,
+    act: str,
+    query: Query,
+    *,
+    names: Mapping[str, tuple[str, str]],
+    width: int = 12,
 ) -> statetimeline.Panel:
-    """Rows of coloured states over time.
-
-    Args:
-        text: see ``Text``.
-        queries: whose values are the states.
-        names: value -> what it is called, and its colour.
-        width: columns of 24.
-    """
-    panel = _begin(statetimeline.Panel(), text, queries, width)
+    """Rows of coloured states over time; ``names``: value -> what it is called, and its colour."""
+    panel = _begin(statetimeline.Panel(), title, shows, act, [query], width)
     results = {
         value: model.ValueMappingResult(text=name, color=colour, index=index)
         for index, (value, (name, colour)) in enumerate(names.items())
@@ -200,15 +186,13 @@ def states(
     )
 
 
-def bars(
-    text: Text, query: Query, *, unit: str = "short", steps: Sequence[Step] = (), width: int = 12
-) -> bargauge.Panel:
+def bars(title: str, shows: str, act: str, query: Query, *, width: int = 12) -> bargauge.Panel:
     """One bar for each series, of this moment."""
-    panel = _begin(bargauge.Panel(), text, [query], width)
+    panel = _begin(bargauge.Panel(), title, shows, act, [query], width)
     return (
-        panel.unit(unit)
+        panel.unit("short")
         .min(0)
-        .thresholds(_thresholds(steps, BLUE))
+        .thresholds(_thresholds((), BLUE))
         .reduce_options(_last())
         .display_mode(units.BarGaugeDisplayMode.BASIC)
         .orientation(units.VizOrientation.HORIZONTAL)
@@ -216,26 +200,27 @@ def bars(
 
 
 def rows(
-    text: Text, query: Query, columns: Mapping[str, str], *, width: int = 24, height: int = 7
+    title: str,
+    shows: str,
+    act: str,
+    query: Query,
+    columns: Mapping[str, str],
+    *,
+    width: int = 24,
+    height: int = 7,
 ) -> table.Panel:
-    """A table of labels, and of the value where it is named.
+    """A table with a row for each series.
 
-    Args:
-        text: see ``Text``.
-        query: one row a series.
-        columns: label or ``Value`` -> heading, in the order of columns; others are hidden.
-        width: columns of 24.
-        height: rows of the grid.
+    ``columns``: label or ``Value`` -> heading, in the order of columns; others are hidden.
     """
-    panel = _begin(table.Panel(), text, [query], width, height=height).show_header(True)
-    names = list(columns)
+    panel = _begin(table.Panel(), title, shows, act, [query], width, height=height)
     hidden = {name: True for name in ("Time", "Value") if name not in columns}
-    return panel.with_transformation(
+    return panel.show_header(True).with_transformation(
         model.DataTransformerConfig(
             id_val="organize",
             options={
                 "excludeByName": hidden,
-                "indexByName": {name: index for index, name in enumerate(names)},
+                "indexByName": {name: index for index, name in enumerate(columns)},
                 "renameByName": dict(columns),
             },
         )
@@ -248,10 +233,19 @@ def link(column: str, title: str, url: str) -> tuple[str, list[model.DynamicConf
     return column, [model.DynamicConfigValue(id_val="links", value=value)]
 
 
-def _begin(panel: P, text: Text, queries: Sequence[Query], width: int, *, height: int = 8) -> P:
+def _begin(  # noqa: PLR0917 - in the order of the functions above
+    panel: P,
+    title: str,
+    shows: str,
+    act: str,
+    queries: Sequence[Query],
+    width: int,
+    *,
+    height: int = 8,
+) -> P:
     panel = (
-        panel.title(text.title)
-        .description(text.description)
+        panel.title(title)
+        .description(f"{shows}\n\n**What to do:** {act}")
         .datasource(DATASOURCE)
         .height(height)
         .span(width)

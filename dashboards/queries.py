@@ -64,8 +64,21 @@ def _by(labels: str, inner: str) -> str:
     return f"sum by ({labels}) ({inner})"
 
 
+def _most(labels: str, metric: Metric, where: str) -> str:
+    return f"max by ({labels}) ({metric.name}{{{where}}})"
+
+
 def _share(part: str, whole: str, labels: str) -> str:
     return f"{_by(labels, part)} / {_by(labels, whole)}"
+
+
+def _share_of(metric: Metric, part: str, where: str, labels: str) -> str:
+    """The part of a counter with these labels, of all of it."""
+    return _share(
+        _rate(metric.name, f"{where},{part}" if where else part),
+        _rate(metric.name, where),
+        labels,
+    )
 
 
 def _mean(metric: Metric, where: str, labels: str) -> str:
@@ -79,6 +92,11 @@ def _buckets(bucket: str, where: str) -> Query:
 def _quantile(q: float, bucket: str, where: str, labels: str, legend: str) -> Query:
     inner = _by(f"{labels}, le", _rate(bucket, where))
     return Query(f"histogram_quantile({q:g}, {inner})", legend)
+
+
+def _triton_seconds(name: str) -> Query:
+    of, batches = _rate(name, _PACKAGE), _rate("nv_inference_request_success", _PACKAGE)
+    return Query(f"{_by('model', of)} / 1e6 / {_by('model', batches)}", "{{model}}")
 
 
 def _now(expr: str, legend: str = "") -> Query:
@@ -103,8 +121,7 @@ OWN_HISTOGRAMS: Final = f"label_values({m.OWN_HISTOGRAM.count}{{{_ENDPOINT}}}, s
 # A version and where it comes from
 
 VERSIONS: Final = _rows(
-    "max by (endpoint, version, model, run_id, data_set, task, precision) "
-    f"({m.VERSION_INFO.name}{{{_VERSIONS}}})"
+    _most("endpoint, version, model, run_id, data_set, task, precision", m.VERSION_INFO, _VERSIONS)
 )
 
 # Endpoints: exact counts, from the merged windows
@@ -114,12 +131,7 @@ REQUESTS_NOW: Final = _now(_by("endpoint", _rate(m.ANSWERED.name, _OF)), "{{endp
 TEXTS: Final = Query(_by("endpoint, version, arm", _rate(m.TEXTS.name, _OF)), _LINES)
 ATTEMPTS_BY_STATUS: Final = Query(_by("status", _rate(m.ATTEMPTS.name, _OF)), "{{status}}")
 ERROR_SHARE: Final = Query(
-    _share(
-        _rate(m.ATTEMPTS.name, f'{_OF},status=~"5.."'),
-        _rate(m.ATTEMPTS.name, _OF),
-        "endpoint, version, arm",
-    ),
-    _LINES,
+    _share_of(m.ATTEMPTS, 'status=~"5.."', _OF, "endpoint, version, arm"), _LINES
 )
 REFUSALS: Final = Query(
     _by("endpoint, status, reason", _rate(m.REFUSALS.name, _ENDPOINT)),
@@ -144,26 +156,11 @@ ROWS_A_BATCH: Final = Query(
     "{{model}}",
 )
 PADDING_SHARE: Final = Query(
-    _share(
-        _rate(g.BATCH_TOKENS.name, f'{_PACKAGE},kind="padding"'),
-        _rate(g.BATCH_TOKENS.name, _PACKAGE),
-        "model",
-    ),
-    "{{model}}",
+    _share_of(g.BATCH_TOKENS, 'kind="padding"', _PACKAGE, "model"), "{{model}}"
 )
 ENGINE_BUSY: Final = Query(_by("model", _rate(g.ENGINE_SECONDS.name, _PACKAGE)), "{{model}}")
-TRITON_QUEUE: Final = Query(
-    _by("model", _rate("nv_inference_queue_duration_us", _PACKAGE))
-    + " / 1e6 / "
-    + _by("model", _rate("nv_inference_request_success", _PACKAGE)),
-    "{{model}}",
-)
-TRITON_COMPUTE: Final = Query(
-    _by("model", _rate("nv_inference_compute_infer_duration_us", _PACKAGE))
-    + " / 1e6 / "
-    + _by("model", _rate("nv_inference_request_success", _PACKAGE)),
-    "{{model}}",
-)
+TRITON_QUEUE: Final = _triton_seconds("nv_inference_queue_duration_us")
+TRITON_COMPUTE: Final = _triton_seconds("nv_inference_compute_infer_duration_us")
 GPU_BUSY: Final = Query("nv_gpu_utilization", "{{instance}} {{gpu_uuid}}")
 GPU_MEMORY: Final = Query(
     "nv_gpu_memory_used_bytes / nv_gpu_memory_total_bytes", "{{instance}} {{gpu_uuid}}"
@@ -181,21 +178,17 @@ REFERENCES: Final = _rows(
     f"max by (endpoint, version, kind) ({m.DRIFT_REFERENCE.name}{{{_VERSIONS}}} == 1)"
 )
 REFERENCE_TEXTS: Final = _now(
-    f"max by (endpoint, version) ({m.DRIFT_REFERENCE_TEXTS.name}{{{_VERSIONS}}})",
-    "{{endpoint}} {{version}}",
+    _most("endpoint, version", m.DRIFT_REFERENCE_TEXTS, _VERSIONS), "{{endpoint}} {{version}}"
 )
 DRIFT_LEVEL: Final = Query(
-    f"max by (version, statistic) ({m.DRIFT_LEVEL.name}{{{_VERSIONS}}})",
-    "{{version}} {{statistic}}",
+    _most("version, statistic", m.DRIFT_LEVEL, _VERSIONS), "{{version}} {{statistic}}"
 )
 _STATISTIC = f'{_VERSIONS},lambda=~"$lambda"'
 DRIFT_PSI: Final = Query(
-    f"max by (version, statistic) ({m.DRIFT_PSI.name}{{{_STATISTIC}}})",
-    "{{version}} {{statistic}}",
+    _most("version, statistic", m.DRIFT_PSI, _STATISTIC), "{{version}} {{statistic}}"
 )
 DRIFT_SIGNIFICANCE: Final = Query(
-    f"max by (version, statistic) ({m.DRIFT_SIGNIFICANCE.name}{{{_STATISTIC}}})",
-    "{{version}} {{statistic}}",
+    _most("version, statistic", m.DRIFT_SIGNIFICANCE, _STATISTIC), "{{version}} {{statistic}}"
 )
 LAMBDAS: Final = f"label_values({m.DRIFT_PSI.name}{{{_VERSIONS}}}, lambda)"
 
@@ -229,12 +222,12 @@ LABEL_SHARE: Final = Query(
 SCORE_HEATMAP: Final = _buckets(m.SCORES.bucket, f'{_OF},label=~"$label"')
 NORM_HEATMAP: Final = _buckets(_NORM.bucket, _OF)
 ACCURACY_ESTIMATED: Final = Query(
-    f"max by (version, arm) ({m.ACCURACY_ESTIMATED.name}{{{_OF}}})", f"estimated {_ARMS}"
+    _most("version, arm", m.ACCURACY_ESTIMATED, _OF), f"estimated {_ARMS}"
 )
 ACCURACY_MEASURED: Final = Query(
-    f"max by (version, arm) ({m.ACCURACY_MEASURED.name}{{{_OF}}})", f"measured {_ARMS}"
+    _most("version, arm", m.ACCURACY_MEASURED, _OF), f"measured {_ARMS}"
 )
-FEEDBACK_TEXTS: Final = Query(f"max by (version, arm) ({m.ACCURACY_FEEDBACK.name}{{{_OF}}})", _ARMS)
+FEEDBACK_TEXTS: Final = Query(_most("version, arm", m.ACCURACY_FEEDBACK, _OF), _ARMS)
 OWN_HEATMAP: Final = _buckets(m.OWN_HISTOGRAM.bucket, f'{_OF},statistic=~"$own"')
 OWN_CATEGORIES: Final = Query(
     _by("statistic, value", _rate(m.OWN_CATEGORY.name, _OF)), "{{statistic}} {{value}}"
@@ -247,25 +240,19 @@ OWN_UNDECLARED: Final = Query(
 
 # Rollout: both arms side by side
 
-WEIGHTS: Final = Query(f"max by (version, arm) ({m.ROUTE_WEIGHT.name}{{{_VERSIONS}}})", _ARMS)
+WEIGHTS: Final = Query(_most("version, arm", m.ROUTE_WEIGHT, _VERSIONS), _ARMS)
 PHASES: Final = Query(
-    f"max by (version, phase) ({m.ROLLOUT_PHASE.name}{{{_VERSIONS}}}) == 1",
-    "{{version}} {{phase}}",
+    _most("version, phase", m.ROLLOUT_PHASE, _VERSIONS) + " == 1", "{{version}} {{phase}}"
 )
-PHASE_NOW: Final = _rows(
-    f"max by (endpoint, version, phase) ({m.ROLLOUT_PHASE.name}{{{_ENDPOINT}}}) == 1"
-)
+PHASE_NOW: Final = _rows(_most("endpoint, version, phase", m.ROLLOUT_PHASE, _ENDPOINT) + " == 1")
 STEP: Final = Query(
-    f"max by (endpoint, version) ({m.ROLLOUT_STEP.name}{{{_VERSIONS}}})",
-    "{{endpoint}} {{version}}",
+    _most("endpoint, version", m.ROLLOUT_STEP, _VERSIONS), "{{endpoint}} {{version}}"
 )
 PAUSED: Final = Query(
-    f"max by (endpoint, version) ({m.ROLLOUT_PAUSED.name}{{{_VERSIONS}}})",
-    "{{endpoint}} {{version}}",
+    _most("endpoint, version", m.ROLLOUT_PAUSED, _VERSIONS), "{{endpoint}} {{version}}"
 )
 VERDICTS: Final = Query(
-    f"min by (version, check) ({m.CHECK_VERDICT.name}{{{_VERSIONS}}})",
-    "{{version}} {{check}}",
+    f"min by (version, check) ({m.CHECK_VERDICT.name}{{{_VERSIONS}}})", "{{version}} {{check}}"
 )
 TRANSITIONS: Final = Query(
     f"sum by (phase) (increase({m.ROLLOUT_TRANSITIONS.name}{{{_ENDPOINT}}}[$__range])) > 0",
@@ -273,39 +260,18 @@ TRANSITIONS: Final = Query(
     Shape.NOW,
 )
 ARM_REQUESTS: Final = Query(_by("version, arm", _rate(m.ATTEMPTS.name, _OF)), _ARMS)
-ARM_ERRORS: Final = Query(
-    _share(
-        _rate(m.ATTEMPTS.name, f'{_OF},status=~"5.."'),
-        _rate(m.ATTEMPTS.name, _OF),
-        "version, arm",
-    ),
-    _ARMS,
-)
+ARM_ERRORS: Final = Query(_share_of(m.ATTEMPTS, 'status=~"5.."', _OF, "version, arm"), _ARMS)
 ARM_LATENCY: Final = _quantile(0.95, m.LATENCY.bucket, _TOTAL, "version, arm", _ARMS)
 ARM_SCORE: Final = _quantile(0.5, m.SCORES.bucket, _OF, "version, arm", _ARMS)
-ARM_WRONG: Final = Query(
-    _share(
-        _rate(m.FEEDBACK.name, f'{_OF},outcome="wrong"'),
-        _rate(m.FEEDBACK.name, _OF),
-        "version, arm",
-    ),
-    _ARMS,
-)
+ARM_WRONG: Final = Query(_share_of(m.FEEDBACK, 'outcome="wrong"', _OF, "version, arm"), _ARMS)
 SHADOW_AGREEMENT: Final = Query(
-    _share(
-        _rate(m.PAIRS.name, f'{_VERSIONS},outcome="equal"'),
-        _rate(m.PAIRS.name, _VERSIONS),
-        "version",
-    ),
-    "{{version}}",
+    _share_of(m.PAIRS, 'outcome="equal"', _VERSIONS, "version"), "{{version}}"
 )
 SHADOW_DISTANCE: Final = _buckets(m.PAIR_DISTANCE.bucket, _VERSIONS)
 SHADOW_COPIES: Final = Query(_by("outcome", _rate(g.SHADOWS.name, _ENDPOINT)), "{{outcome}}")
 SECOND_ATTEMPTS: Final = Query(_by("version, arm", _rate(m.REPEATED.name, _OF)), _ARMS)
 CONVERSIONS: Final = Query(
-    f"sum by (outcome) (increase({r.CONVERSIONS.name}[$__range]))",
-    "{{outcome}}",
-    Shape.NOW,
+    f"sum by (outcome) (increase({r.CONVERSIONS.name}[$__range]))", "{{outcome}}", Shape.NOW
 )
 LOAD_SECONDS: Final = Query(
     f"sum(increase({r.LOAD_SECONDS.sum}[$__range])) / "
@@ -331,20 +297,13 @@ REFUSAL_P99: Final = _quantile(
 )
 QUEUED_ROWS: Final = Query(_by("model", g.QUEUED_ROWS.name), "{{model}}")
 WAIT_P95: Final = _quantile(
-    0.95,
-    g.STAGE_SECONDS.bucket,
-    f'{_ENDPOINT},stage="{Stage.WAIT}"',
-    "endpoint",
-    "{{endpoint}}",
+    0.95, g.STAGE_SECONDS.bucket, f'{_ENDPOINT},stage="{Stage.WAIT}"', "endpoint", "{{endpoint}}"
 )
 ALL_ROWS_A_BATCH: Final = Query(
     _share(_rate(g.BATCH_ROWS.name), _rate(g.BATCHES.name), "model"), "{{model}}"
 )
 TOKENS_BY_KIND: Final = Query(_by("kind", _rate(g.BATCH_TOKENS.name)), "{{kind}}")
-ALL_PADDING: Final = Query(
-    _share(_rate(g.BATCH_TOKENS.name, 'kind="padding"'), _rate(g.BATCH_TOKENS.name), "model"),
-    "{{model}}",
-)
+ALL_PADDING: Final = Query(_share_of(g.BATCH_TOKENS, 'kind="padding"', "", "model"), "{{model}}")
 SERVING: Final = Query(f"min by (triton, model) ({g.REPLICA_SERVES.name})", "{{triton}} {{model}}")
 TRITON_TOKENS: Final = Query(_by("triton", g.REPLICA_TOKENS.name), "{{triton}}")
 EVENTS_MADE: Final = Query(f"sum({_rate(g.EVENTS.name)})", "made")

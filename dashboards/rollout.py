@@ -11,7 +11,6 @@ from dashboards.panels import (
     RED,
     YELLOW,
     Step,
-    Text,
     bars,
     buckets,
     lines,
@@ -42,11 +41,9 @@ def _course() -> Row:
 def _where() -> Panels:
     return (
         rows(
-            Text(
-                "Now",
-                "The newest version of each endpoint and its phase.",
-                "headrace rollout status ENDPOINT says why it is there and what it waits for.",
-            ),
+            "Now",
+            "The newest version of each endpoint and its phase.",
+            "headrace rollout status ENDPOINT says why it is there and what it waits for.",
             q.PHASE_NOW,
             {"endpoint": "Endpoint", "version": "Version", "phase": "Phase"},
             width=8,
@@ -59,34 +56,28 @@ def _where() -> Panels:
 def _course_over_time() -> Panels:
     return (
         lines(
-            Text(
-                "Weights",
-                "Share of callers that each version answers; for a shadow, the share of"
-                " requests copied to it.",
-                "A canary that does not move waits for a check: see verdicts.",
-            ),
+            "Weights",
+            "Share of callers that each version answers; for a shadow, the share of requests"
+            " copied to it.",
+            "A canary that does not move waits for a check: see verdicts.",
             q.WEIGHTS,
             unit="percentunit",
             top=1,
         ),
         states(
-            Text(
-                "Phases",
-                "The phase of each version over time.",
-                "RolledBack and Rejected are final for a version: register a better one, or"
-                " headrace rollout retry.",
-            ),
+            "Phases",
+            "The phase of each version over time.",
+            "RolledBack and Rejected are final for a version: register a better one, or headrace"
+            " rollout retry.",
             q.PHASES,
             names={"1": ("here", BLUE)},
         ),
         states(
-            Text(
-                "Checks and verdicts",
-                "Every check of the newest version: fail, unknown, pass. No data is unknown,"
-                " never pass.",
-                "unknown for long: too few requests; headrace rollout status says how many are"
-                " missing, headrace rollout promote decides by hand.",
-            ),
+            "Checks and verdicts",
+            "Every check of the newest version: fail, unknown, pass. No data is unknown, never"
+            " pass.",
+            "unknown for long: too few requests; headrace rollout status says how many are"
+            " missing, headrace rollout promote decides by hand.",
             q.VERDICTS,
             names=VERDICTS,
             width=24,
@@ -97,30 +88,24 @@ def _course_over_time() -> Panels:
 def _steps_walked() -> Panels:
     return (
         lines(
-            Text(
-                "Step",
-                "Which step of the rollout goes on, from 0.",
-                "The steps stand in the endpoint's spec.rollout.steps.",
-            ),
+            "Step",
+            "Which step of the rollout goes on, from 0.",
+            "The steps stand in the endpoint's spec.rollout.steps.",
             q.STEP,
             width=8,
         ),
         states(
-            Text(
-                "Held by a person",
-                "Whether somebody paused the rollout.",
-                "headrace rollout resume ENDPOINT goes on; its deadline stands still until then.",
-            ),
+            "Held by a person",
+            "Whether somebody paused the rollout.",
+            "headrace rollout resume ENDPOINT goes on; its deadline stands still until then.",
             q.PAUSED,
             names={"0": ("goes on", GREEN), "1": ("paused", YELLOW)},
             width=8,
         ),
         bars(
-            Text(
-                "Phases entered",
-                "How often versions entered each phase, in the time shown.",
-                "Many RolledBack in a row: look at what changed in training.",
-            ),
+            "Phases entered",
+            "How often versions entered each phase, in the time shown.",
+            "Many RolledBack in a row: look at what changed in training.",
             q.TRANSITIONS,
             width=8,
         ),
@@ -134,32 +119,26 @@ def _arms() -> Row:
 def _arms_attempts() -> Panels:
     return (
         lines(
-            Text(
-                "Attempts",
-                "Attempts a second on each arm.",
-                "Too few on the canary: verdicts take long; raise the step's weight.",
-            ),
+            "Attempts",
+            "Attempts a second on each arm.",
+            "Too few on the canary: verdicts take long; raise the step's weight.",
             q.ARM_REQUESTS,
             unit="reqps",
             width=8,
         ),
         lines(
-            Text(
-                "Errors",
-                "Share of attempts that ended 5xx, each arm.",
-                "Compare the arms, not the line alone: an outage of Triton is in both.",
-            ),
+            "Errors",
+            "Share of attempts that ended 5xx, each arm.",
+            "Compare the arms, not the line alone: an outage of Triton is in both.",
             q.ARM_ERRORS,
             unit="percentunit",
             width=8,
         ),
         lines(
-            Text(
-                "Latency, 95th percentile",
-                "Of whole attempts, each arm.",
-                "The check compares within length buckets, so that longer texts on one arm"
-                " don't count; this line does not.",
-            ),
+            "Latency, 95th percentile",
+            "Of whole attempts, each arm.",
+            "The check compares within length buckets, so that longer texts on one arm don't"
+            " count; this line does not.",
             q.ARM_LATENCY,
             unit="s",
             width=8,
@@ -170,42 +149,34 @@ def _arms_attempts() -> Panels:
 def _arms_answers() -> Panels:
     return (
         lines(
-            Text(
-                "Median score",
-                "Median score of the predicted label, each arm.",
-                "A gap is an output shift: see the check outputShift.",
-            ),
+            "Median score",
+            "Median score of the predicted label, each arm.",
+            "A gap is an output shift: see the check outputShift.",
             q.ARM_SCORE,
             unit="percentunit",
             width=8,
         ),
         lines(
-            Text(
-                "Share of each label",
-                "Predicted labels of each arm, as shares.",
-                "A gap between arms is what the check classShare looks at.",
-            ),
+            "Share of each label",
+            "Predicted labels of each arm, as shares.",
+            "A gap between arms is what the check classShare looks at.",
             q.LABEL_SHARE,
             unit="percentunit",
             top=1,
             width=8,
         ),
         lines(
-            Text(
-                "Wrong by feedback",
-                "Share of wrong answers among those with feedback, each arm.",
-                "Send feedback (docs/feedback.md): it is the only measure of quality.",
-            ),
+            "Wrong by feedback",
+            "Share of wrong answers among those with feedback, each arm.",
+            "Send feedback (docs/feedback.md): it is the only measure of quality.",
             q.ARM_WRONG,
             unit="percentunit",
             width=8,
         ),
         lines(
-            Text(
-                "Second attempts",
-                "Requests a second that another version made good.",
-                "These callers saw no error; the canary's failures count all the same.",
-            ),
+            "Second attempts",
+            "Requests a second that another version made good.",
+            "These callers saw no error; the canary's failures count all the same.",
             q.SECOND_ATTEMPTS,
             unit="reqps",
             width=24,
@@ -217,32 +188,26 @@ def _shadow() -> Row:
     return Row(
         "Shadow",
         lines(
-            Text(
-                "Equal labels",
-                "Share of texts to which shadow and stable gave the same label.",
-                "Below what the check agreement asks: look at which texts differ before the"
-                " version gets callers.",
-            ),
+            "Equal labels",
+            "Share of texts to which shadow and stable gave the same label.",
+            "Below what the check agreement asks: look at which texts differ before the version"
+            " gets callers.",
             q.SHADOW_AGREEMENT,
             unit="percentunit",
             top=1,
             width=8,
         ),
         buckets(
-            Text(
-                "Distance of answers",
-                "How far the shadow's answers are from those that callers got, 0 to 1.",
-                "A band away from 0: the versions differ in kind, not by rounding.",
-            ),
+            "Distance of answers",
+            "How far the shadow's answers are from those that callers got, 0 to 1.",
+            "A band away from 0: the versions differ in kind, not by rounding.",
             q.SHADOW_DISTANCE,
             width=8,
         ),
         lines(
-            Text(
-                "Copies",
-                "Copies of requests for the shadow, sent or left out and why.",
-                "Left out for want of capacity: the shadow step takes longer; callers come first.",
-            ),
+            "Copies",
+            "Copies of requests for the shadow, sent or left out and why.",
+            "Left out for want of capacity: the shadow step takes longer; callers come first.",
             q.SHADOW_COPIES,
             unit="reqps",
             width=8,
@@ -254,21 +219,17 @@ def _before() -> Row:
     return Row(
         "Before the rollout",
         bars(
-            Text(
-                "Conversions",
-                "Conversions that ended in the time shown: published, version (its own"
-                " fault), environment.",
-                "version: the reason stands in headrace status and in MLflow's tags;"
-                " environment is tried again by itself.",
-            ),
+            "Conversions",
+            "Conversions that ended in the time shown: published, version (its own fault),"
+            " environment.",
+            "version: the reason stands in headrace status and in MLflow's tags; environment is"
+            " tried again by itself.",
             q.CONVERSIONS,
         ),
         number(
-            Text(
-                "Load time",
-                "Mean seconds to fetch, prove, load and warm up a version, in the time shown.",
-                "Grows with the model; above minutes look at the package store's speed.",
-            ),
+            "Load time",
+            "Mean seconds to fetch, prove, load and warm up a version, in the time shown.",
+            "Grows with the model; above minutes look at the package store's speed.",
             q.LOAD_SECONDS,
             unit="s",
             steps=(Step(300, YELLOW),),
