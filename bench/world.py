@@ -23,7 +23,7 @@ from contracts.rollout import RolloutSpec
 from contracts.tasks import ATTENTION_MASK, ENGINE_OUTPUT, INPUT_IDS, Task
 from contracts.tensors import Datatype, TensorSpec
 from preprocess.buckets import automatic_buckets
-from registry.store import PackageStore, digest
+from registry.packages.store import PackageStore, digest
 
 ENDPOINT = "bench"
 PATH = f"/endpoints/{ENDPOINT}"

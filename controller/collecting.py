@@ -1,8 +1,8 @@
 """Removes packages that nobody needs any more, once a day, where it is told how many to keep.
 
-Run beside the controller's loop by its main: in a cluster nobody else does. ``registry.gc`` says
-what is needless; here is when that may be believed. It never holds up a pass and never ends the
-controller: what goes wrong is logged, and tried again at the next time.
+Run beside the controller's loop by its main: in a cluster nobody else does.
+``registry.packages.gc`` says what is needless; here is when that may be believed. It never holds up
+a pass and never ends the controller: what goes wrong is logged, and tried again at the next time.
 """
 
 import asyncio
@@ -13,9 +13,10 @@ from itertools import chain, repeat
 
 from contracts.endpoint import ModelEndpoint
 from contracts.manifest import Manifest
-from registry import gc, metrics
+from registry import metrics
 from registry.endpoint_store import EndpointStore
-from registry.store import StoreError
+from registry.packages import gc
+from registry.packages.store import StoreError
 
 log = logging.getLogger(__name__)
 

@@ -39,10 +39,10 @@ from registry.kubernetes_jobs.manifest import BadTemplateError
 from registry.launcher import ConversionLauncher, SubprocessLauncher, SubprocessOptions
 from registry.mlflow_client import MlflowServer
 from registry.mlflow_source import MlflowRegistry
+from registry.packages.store import PackageStore, StoreUnavailableError
 from registry.projection import EvidenceOf
 from registry.rollouts import Rollouts
 from registry.source_watch import SourceWatch
-from registry.store import PackageStore, StoreUnavailableError
 from registry.webhook import WebhookListener
 from registry.write_back import WriteBack
 from rollout.judge import Judge

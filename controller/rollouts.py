@@ -18,8 +18,8 @@ from contracts.rollout import RolloutState
 from contracts.windows import EndpointWindow
 from controller import commands
 from measures.counting import Counting
+from registry.packages.store import PackageStore, StoreError, StoreUnavailableError
 from registry.rollouts import Surroundings
-from registry.store import PackageStore, StoreError, StoreUnavailableError
 from rollout import machine, report
 from rollout.context import Judge, Observation
 

@@ -25,11 +25,11 @@ from registry.job import ConversionRequest, Failed
 from registry.jobs import ConversionJobs
 from registry.observed import Decision, Observed
 from registry.observer import Conditions, Observer
+from registry.packages.store import StoreError
 from registry.projection import alias_refusals, projection
 from registry.reports import Reports
 from registry.rollouts import Rollouts, Surroundings, surroundings
 from registry.source_watch import SourceWatch
-from registry.store import StoreError
 
 log = logging.getLogger(__name__)
 

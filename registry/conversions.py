@@ -18,7 +18,7 @@ from contracts.model import ModelRef
 from registry.job import Signature
 from registry.mlflow_source import RegisteredVersion
 from registry.observed import Package
-from registry.store import (
+from registry.packages.store import (
     PackageDamagedError,
     PackageMissingError,
     PackageStore,

@@ -27,11 +27,11 @@ from registry.errors import (
     TritonRefusedError,
     TritonUnavailableError,
 )
+from registry.packages.triton_config import BACKEND_ONNXRUNTIME, BACKEND_PYTHON
 from registry.placement import Placement
 from registry.reporter import Reporter
 from registry.reports import Reports
 from registry.triton_client import Running, Triton
-from registry.triton_config import BACKEND_ONNXRUNTIME, BACKEND_PYTHON
 from service import durable
 
 log = logging.getLogger(__name__)

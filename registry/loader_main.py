@@ -17,13 +17,13 @@ from contracts.manifest import MANIFEST, Manifest
 from contracts.model import ModelRef
 from registry import cores, stores
 from registry.loader import Loader, LoaderOptions
-from registry.package_cache import LocalPackages
+from registry.packages.cache import LocalPackages
+from registry.packages.store import PackageStore, StoreUnavailableError
+from registry.packages.triton_config import BACKEND_ONNXRUNTIME, BACKEND_PYTHON
 from registry.placement import Placement, SharedRepository, UploadedFiles
 from registry.prober import Prober
 from registry.settings import LoaderSettings
-from registry.store import PackageStore, StoreUnavailableError
 from registry.triton_client import GrpcTriton
-from registry.triton_config import BACKEND_ONNXRUNTIME, BACKEND_PYTHON
 from service import flags, logs, pages
 from service.cluster.errors import AccessError
 

@@ -18,7 +18,7 @@ from registry.job import Failed, Progress, Published, Signature
 from registry.jobs import ConversionJobs
 from registry.mlflow_source import Picture, RegisteredVersion
 from registry.observed import Observed, Package, Version
-from registry.store import (
+from registry.packages.store import (
     PackageDamagedError,
     PackageMissingError,
     StoreError,

@@ -14,8 +14,8 @@ from contracts.manifest import (
     PackageFile,
 )
 from contracts.tensors import TensorSpec
-from registry.store import digest
-from registry.triton_config import render
+from registry.packages.store import digest
+from registry.packages.triton_config import render
 
 FILES = (MODEL_ONNX, TOKENIZER, CONFIG_PYTHON, CONFIG_ONNXRUNTIME)
 

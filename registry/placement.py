@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Protocol
 
 from contracts.manifest import CONFIG_ONNXRUNTIME, CONFIG_PYTHON, MODEL_ONNX
-from registry import triton_config, triton_data
+from registry import triton_data
+from registry.packages import triton_config
 from registry.triton_client import Overrides
 
 _CONFIGS = {

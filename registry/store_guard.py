@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import TypeVar, cast
 
-from registry.store import StoreUnavailableError
+from registry.packages.store import StoreUnavailableError
 
 Answer = TypeVar("Answer")
 

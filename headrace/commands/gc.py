@@ -6,8 +6,8 @@ from headrace.commands import home as homes
 from headrace.commands.output import console, print_json
 from headrace.errors import BrokenHomeError, RequestFailedError
 from headrace.stack import answers, state
-from registry import gc
-from registry.store import StoreUnavailableError
+from registry.packages import gc
+from registry.packages.store import StoreUnavailableError
 from service import json_files
 
 

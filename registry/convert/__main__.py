@@ -32,7 +32,7 @@ def _result(request: ConversionRequest) -> Published | Failed:
     # Imported only now, so that thread settings hold for the libraries' start.
     from registry.convert.tracking import Tracking  # noqa: PLC0415
     from registry.convert.walk import convert  # noqa: PLC0415
-    from registry.store import PackageStore, StoreError  # noqa: PLC0415
+    from registry.packages.store import PackageStore, StoreError  # noqa: PLC0415
 
     try:
         tracking = Tracking(request.tracking_uri)

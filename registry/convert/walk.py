@@ -30,7 +30,7 @@ from registry.convert.verify import values_of
 from registry.flavours import Original
 from registry.job import ConversionRequest, Signature
 from registry.package import created_by, proofs, write_configs
-from registry.store import PackageStore
+from registry.packages.store import PackageStore
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ def convert(
 
     Raises:
         ConversionError: there will be no package, and whose fault that is.
-        registry.store.StoreError: the store can't be written.
+        registry.packages.store.StoreError: the store can't be written.
     """
     work = Path(request.work_dir)
     report(Phase.CONVERTING, f"downloading version {request.version} of {request.model}")

@@ -32,8 +32,8 @@ from contracts.rollout import (
 from contracts.windows import EndpointWindow
 from controller.rollouts import JoinedRollouts, PackageProfiles
 from measures.counting import Counting, CountingState
+from registry.packages.store import PackageStore, StoreUnavailableError
 from registry.rollouts import Surroundings
-from registry.store import PackageStore, StoreUnavailableError
 
 OLD, NEW = ref("1", "a"), ref("2", "b")
 BOTH = Surroundings(frozenset({OLD, NEW}), {}, "2")

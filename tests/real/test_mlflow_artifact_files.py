@@ -6,7 +6,7 @@ import pytest
 from packed_package import packed
 
 from headrace.stack.mlflow import MlflowProcess
-from registry.store import PackageMissingError, PackageStore
+from registry.packages.store import PackageMissingError, PackageStore
 from service.mlflow_artifact_files import MlflowArtifactFiles
 
 pytestmark = pytest.mark.real

@@ -1,6 +1,6 @@
 """The package store on a real S3-compatible server, where a folder would never go wrong.
 
-``tests/registry/test_store.py`` holds it to the contract that all stores keep.
+``tests/registry/packages/test_store.py`` holds it to the contract that all stores keep.
 """
 
 import uuid
@@ -15,9 +15,9 @@ from contracts.manifest import MODEL_ONNX, Manifest, PackageFile
 from gateway.packages import PackageError, StorePackages
 from registry.conversions import ConversionIndex
 from registry.errors import SourceRefusedError
-from registry.gc import collect
 from registry.mlflow_client import MlflowServer
-from registry.store import PackageStore, StoreUnavailableError, digest
+from registry.packages.gc import collect
+from registry.packages.store import PackageStore, StoreUnavailableError, digest
 from stats.evaluation.references import StoredReferences
 
 pytestmark = pytest.mark.real

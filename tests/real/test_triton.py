@@ -32,10 +32,10 @@ from registry.errors import (
     TritonUnavailableError,
 )
 from registry.loader import Loader, LoaderOptions
-from registry.package_cache import LocalPackages
+from registry.packages.cache import LocalPackages
+from registry.packages.store import PackageStore
 from registry.placement import Placement, SharedRepository, UploadedFiles
 from registry.reports import FileReports
-from registry.store import PackageStore
 from registry.triton_client import GrpcTriton
 
 pytestmark = pytest.mark.real

@@ -10,7 +10,7 @@ from contracts.manifest import MODEL_ONNX, Manifest, PackageFile
 from contracts.tasks import Task
 from registry.conversions import ConversionIndex, options_digest, signature
 from registry.mlflow_source import RegisteredVersion
-from registry.store import PackageStore, digest
+from registry.packages.store import PackageStore, digest
 
 SPEC = EndpointSpec(model="m")
 VERSION = RegisteredVersion("m", "1", "created|source|run", {"a": "tag"})

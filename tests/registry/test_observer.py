@@ -14,7 +14,7 @@ from registry.jobs import ConversionJobs
 from registry.mlflow_source import Picture
 from registry.observed import Package
 from registry.observer import Conditions, Observer
-from registry.store import PackageMissingError, StoreUnavailableError
+from registry.packages.store import PackageMissingError, StoreUnavailableError
 from registry.store_guard import StoreTimeoutGuard
 
 CLASSIFIER = Signature(task=Task.TEXT_CLASSIFICATION, labels=("no", "yes"))

@@ -7,7 +7,8 @@ import pytest
 
 from contracts.manifest import CONFIG_ONNXRUNTIME, CONFIG_PYTHON, MODEL_ONNX
 from contracts.tensors import Datatype, TensorSpec
-from registry import triton_config, triton_data
+from registry import triton_data
+from registry.packages import triton_config
 from registry.placement import Placement, SharedRepository, UploadedFiles
 
 NAME = "m-v1-aaaaaaaaaaaa"

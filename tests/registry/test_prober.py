@@ -8,7 +8,7 @@ from registry_fakes import FakeTriton, manifest, ref
 from contracts.manifest import Manifest
 from contracts.model import ModelRef
 from registry.errors import ModelProcessGoneError, TritonRefusedError
-from registry.package_cache import PackageUnavailableError
+from registry.packages.cache import PackageUnavailableError
 from registry.prober import Prober, ProberPace
 
 STABLE, OTHER = ref("1", "a"), ref("2", "b")

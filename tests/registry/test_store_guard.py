@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from registry.store import PackageMissingError, StoreUnavailableError
+from registry.packages.store import PackageMissingError, StoreUnavailableError
 from registry.store_guard import StoreTimeoutGuard
 
 

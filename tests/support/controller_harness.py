@@ -25,9 +25,9 @@ from registry.conversions import ConversionIndex
 from registry.errors import SourceUnavailableError
 from registry.job import Failed, Published
 from registry.jobs import ConversionJobs
+from registry.packages.store import PackageStore, digest
 from registry.projection import EvidenceOf
 from registry.source_watch import SourceWatch
-from registry.store import PackageStore, digest
 from registry.write_back import WriteBack
 
 

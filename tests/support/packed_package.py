@@ -5,7 +5,7 @@ from pathlib import Path
 from contracts.endpoint import Precision
 from contracts.manifest import Lineage, Manifest, PackageFile, TokenizerSpec
 from contracts.tasks import Task
-from registry.store import digest
+from registry.packages.store import digest
 
 
 def packed(folder: Path, content: bytes = b"weights", version: str = "1") -> Manifest:

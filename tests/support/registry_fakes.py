@@ -31,8 +31,8 @@ from registry.errors import (
 )
 from registry.job import ConversionRequest, Failed, Progress, Published
 from registry.mlflow_source import RegisteredModel, RegisteredVersion
+from registry.packages.store import StoreUnavailableError
 from registry.rollouts import Surroundings
-from registry.store import StoreUnavailableError
 from registry.triton_client import Overrides, Running
 
 Progressing = Callable[[Progress], None]

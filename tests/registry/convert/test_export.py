@@ -16,7 +16,7 @@ from registry.convert.errors import VersionError
 from registry.convert.tracking import Tracking
 from registry.convert.walk import convert
 from registry.job import ConversionRequest
-from registry.store import PackageStore
+from registry.packages.store import PackageStore
 
 pytestmark = [
     pytest.mark.export,

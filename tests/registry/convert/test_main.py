@@ -11,7 +11,7 @@ from fake_mlflow import FakeMlflow, serve
 from tiny_models import write_onnx_version
 
 from registry.job import LINE, ConversionRequest, Failed, Progress, Published
-from registry.store import PackageStore
+from registry.packages.store import PackageStore
 
 pytestmark = pytest.mark.real  # starts processes
 

@@ -21,7 +21,7 @@ from registry.convert.errors import ConversionError, EnvironmentFaultError, Vers
 from registry.convert.tracking import Tracking
 from registry.convert.walk import convert
 from registry.job import ConversionRequest, Signature
-from registry.store import PackageStore
+from registry.packages.store import PackageStore
 
 pytestmark = pytest.mark.slow
 

@@ -7,8 +7,8 @@ from registry_fakes import manifest
 
 from contracts.manifest import MODEL_ONNX, PackageFile
 from contracts.model import ModelRef
-from registry.package_cache import LocalPackages, PackageUnavailableError
-from registry.store import PackageStore, digest
+from registry.packages.cache import LocalPackages, PackageUnavailableError
+from registry.packages.store import PackageStore, digest
 
 
 class CacheHarness:

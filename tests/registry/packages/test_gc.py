@@ -7,7 +7,7 @@ from registry_fakes import MemoryPackages, endpoint, manifest
 
 from contracts.endpoint import Arm, Candidate, EndpointStatus, Phase, Route
 from contracts.rollout import RolloutState
-from registry.gc import collect
+from registry.packages.gc import collect
 
 VERSIONS = [manifest(str(number)) for number in range(1, 13)]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from contracts.model import ModelRef
 from registry.errors import RegistryError
-from registry.store import PackageDamagedError, PackageStore, StoreError
+from registry.packages.store import PackageDamagedError, PackageStore, StoreError
 
 log = logging.getLogger(__name__)
 

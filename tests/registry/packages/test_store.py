@@ -14,7 +14,7 @@ from packed_package import packed
 from real_object_store import BUCKET
 
 from contracts.manifest import MANIFEST
-from registry.store import (
+from registry.packages.store import (
     PackageDamagedError,
     PackageMissingError,
     PackageStore,

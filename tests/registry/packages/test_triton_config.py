@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tritonclient.grpc import model_config_pb2
 
 from contracts.tensors import Datatype, TensorSpec
-from registry.triton_config import THREADS, as_json, render, with_instances
+from registry.packages.triton_config import THREADS, as_json, render, with_instances
 
 IDS = TensorSpec(name="input_ids", datatype=Datatype.INT64, shape=(-1, -1))
 LOGITS = TensorSpec(name="logits", datatype=Datatype.FP32, shape=(-1, 3))

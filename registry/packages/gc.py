@@ -8,7 +8,7 @@ from typing import Protocol
 
 from contracts.endpoint import ModelEndpoint
 from contracts.manifest import Manifest
-from registry.store import PackageDamagedError, PackageMissingError, PackageStore
+from registry.packages.store import PackageDamagedError, PackageMissingError, PackageStore
 
 
 class Packages(Protocol):
@@ -42,7 +42,7 @@ def collect(
 
     Raises:
         ValueError: ``keep`` is below 1.
-        registry.store.StoreUnavailableError: the store can't be read or written.
+        registry.packages.store.StoreUnavailableError: the store can't be read or written.
     """
     packages = PackageStore(store) if isinstance(store, str) else store
     removed = needless(packages, endpoints, keep=keep)
