@@ -14,9 +14,9 @@ from itertools import chain, repeat
 from contracts.endpoint import ModelEndpoint
 from contracts.manifest import Manifest
 from registry import metrics
-from registry.endpoint_store import EndpointStore
 from registry.packages import gc
 from registry.packages.store import StoreError
+from registry.stores.endpoints import EndpointStore
 
 log = logging.getLogger(__name__)
 

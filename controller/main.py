@@ -20,11 +20,8 @@ from controller.collecting import Collecting
 from controller.metrics import RolloutCollector
 from controller.rollouts import JoinedRollouts, PackageProfiles
 from controller.settings import ControllerSettings
-from registry import stores
-from registry.beats import Heart
 from registry.controller import Controller, ControllerOptions
 from registry.conversions import ConversionIndex
-from registry.endpoint_store import EndpointStore
 from registry.errors import SourceUnavailableError
 from registry.export_environment import (
     CommandExportEnvironment,
@@ -32,6 +29,7 @@ from registry.export_environment import (
     ExportingLauncher,
     NoExportEnvironment,
 )
+from registry.heartbeats import HeartbeatWriter
 from registry.jobs import ConversionJobs
 from registry.kubernetes_jobs import manifest
 from registry.kubernetes_jobs.launcher import JobLauncher, JobOptions
@@ -43,6 +41,8 @@ from registry.packages.store import PackageStore, StoreUnavailableError
 from registry.projection import EvidenceOf
 from registry.rollouts import Rollouts
 from registry.source_watch import SourceWatch
+from registry.stores import opening
+from registry.stores.endpoints import EndpointStore
 from registry.webhook import WebhookListener
 from registry.write_back import WriteBack
 from rollout.judge import Judge
@@ -84,7 +84,7 @@ def main() -> int:
     log.info("the controller starts")
     environment = dict(os.environ)
     try:
-        endpoints = stores.endpoints(settings.endpoints, environment)
+        endpoints = opening.endpoints(settings.endpoints, environment)
         launcher = _launcher(settings, environment)
         kafka = KafkaAddress.of(settings.kafka_bootstrap, login=settings.kafka_login)
         # Before the loop: its import takes seconds.
@@ -140,7 +140,7 @@ async def _run(
         endpoints=endpoints,
         source=source,
         index=ConversionIndex(settings.store_url, store),
-        reports=stores.reports(settings.reports, environment),
+        reports=opening.reports(settings.reports, environment),
         jobs=jobs,
         rollouts=rollouts,
         changed=changed,
@@ -148,7 +148,7 @@ async def _run(
     collecting = Collecting(
         settings.keep_packages,
         store,
-        lambda: stores.endpoints(settings.endpoints, environment, watch=False),
+        lambda: opening.endpoints(settings.endpoints, environment, watch=False),
         lambda: bool(jobs.states),
     )
     statistics.start()
@@ -157,7 +157,7 @@ async def _run(
         asyncio.create_task(collecting.run(), name="collecting"),
     )
     try:
-        heart = Heart(stores.beats(settings.endpoints, environment))
+        heart = HeartbeatWriter(opening.heartbeats(settings.endpoints, environment))
         await _until_told(
             settings, source, lambda: controller.run(stop, heart, turned=loops.passes.beat)
         )
@@ -244,7 +244,7 @@ def _jobs(settings: ControllerSettings, environment: Mapping[str, str]) -> JobLa
     options = JobOptions(
         opened.name,
         template,
-        owner=stores.own_pod(environment),
+        owner=opening.own_pod(environment),
         timeout_seconds=settings.conversion_timeout_seconds,
     )
     return JobLauncher(opened.client, options)

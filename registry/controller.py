@@ -16,20 +16,19 @@ from contracts.endpoint import EndpointStatus, ModelEndpoint, Phase
 from contracts.loading import LoaderReport
 from registry import auto_endpoints, metrics
 from registry import plan as planning
-from registry.beats import Heart
 from registry.conversions import ConversionIndex
-from registry.endpoint_store import EndpointStore
 from registry.errors import EndpointConflictError, RegistryError
-from registry.heartbeats import HeartbeatTracker
+from registry.heartbeats import HeartbeatTracker, HeartbeatWriter
 from registry.job import ConversionRequest, Failed
 from registry.jobs import ConversionJobs
 from registry.observed import Decision, Observed
 from registry.observer import Conditions, Observer
 from registry.packages.store import StoreError
 from registry.projection import alias_refusals, projection
-from registry.reports import Reports
 from registry.rollouts import Rollouts, Surroundings, surroundings
 from registry.source_watch import SourceWatch
+from registry.stores.endpoints import EndpointStore
+from registry.stores.reports import Reports
 
 log = logging.getLogger(__name__)
 
@@ -83,7 +82,7 @@ class Controller:
     async def run(
         self,
         stop: asyncio.Event,
-        heart: Heart | None = None,
+        heart: HeartbeatWriter | None = None,
         *,
         turned: Callable[[], None] = lambda: None,
     ) -> None:
@@ -146,7 +145,7 @@ class Controller:
         unattended = {item.endpoint.name for item in outcomes if not item.attended}
         return self._endpoints.unreadable | unattended
 
-    async def _safe_pass(self, heart: Heart | None) -> None:
+    async def _safe_pass(self, heart: HeartbeatWriter | None) -> None:
         try:
             unattended = await self.step()
         except (RegistryError, StoreError, OSError) as error:

@@ -4,9 +4,17 @@ A loader writes its report again and again, with its own node's time in it; that
 so that what counts is when a report was last seen to change here.
 """
 
-from collections.abc import Iterable
+import asyncio
+import logging
+import time
+import uuid
+from collections.abc import Callable, Iterable
 
+from contracts.controller import BEAT_SECONDS, ControllerBeat
 from contracts.loading import LoaderReport
+from registry.stores.heartbeats import Heartbeats
+
+log = logging.getLogger(__name__)
 
 _WRONG_SECONDS = 60.0  # that a node's clock may be behind
 
@@ -52,3 +60,63 @@ class HeartbeatTracker:
             return known[1] if known[0] == report.at else now
         # After a start, a report may be what a loader left that is gone for good.
         return now if now - report.at <= self._seconds + _WRONG_SECONDS else report.at
+
+
+class HeartbeatWriter:
+    """The one writer of the controller's sign of life.
+
+    Args:
+        beats: where it lies.
+        every_seconds: between two signs.
+        now: unix time, seconds.
+    """
+
+    def __init__(
+        self,
+        beats: Heartbeats,
+        *,
+        every_seconds: float = BEAT_SECONDS,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._beats = beats
+        self._every_seconds = every_seconds
+        self._now = now
+        self._instance = uuid.uuid4().hex
+        self._count = 0
+        self._passed = asyncio.Event()
+        self._unattended: tuple[str, ...] = ()
+        self._unheard = False
+
+    def passed(self, unattended: Iterable[str]) -> None:
+        """A pass over all endpoints has ended, which could not look after these."""
+        self._unattended = tuple(sorted(unattended))
+        self._passed.set()
+
+    async def beat(self) -> None:
+        """Gives signs until it is cancelled: the first after the first pass."""
+        while True:
+            await self._passed.wait()
+            self._passed.clear()
+            await self._give()
+            await asyncio.sleep(self._every_seconds)
+
+    async def _give(self) -> None:
+        self._count += 1
+        sign = ControllerBeat(
+            instance=self._instance,
+            count=self._count,
+            at=self._now(),
+            unattended=self._unattended,
+        )
+        try:
+            await asyncio.to_thread(self._beats.put, sign)
+        except OSError as error:
+            if not self._unheard:
+                log.warning(
+                    "the sign of life can't be written; gateways will take candidates' callers "
+                    "back: %s",
+                    error,
+                )
+            self._unheard = True
+        else:
+            self._unheard = False

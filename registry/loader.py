@@ -20,7 +20,6 @@ from contracts.manifest import MANIFEST, Manifest
 from contracts.model import ModelRef
 from registry import desired, metrics, warmup
 from registry.desired import Failure, Ledger, Role, Want
-from registry.endpoint_store import EndpointStore
 from registry.errors import (
     BackendMissingError,
     RegistryError,
@@ -30,7 +29,8 @@ from registry.errors import (
 from registry.packages.triton_config import BACKEND_ONNXRUNTIME, BACKEND_PYTHON
 from registry.placement import Placement
 from registry.reporter import Reporter
-from registry.reports import Reports
+from registry.stores.endpoints import EndpointStore
+from registry.stores.reports import Reports
 from registry.triton_client import Running, Triton
 from service import durable
 

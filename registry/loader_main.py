@@ -15,7 +15,7 @@ from pathlib import Path
 
 from contracts.manifest import MANIFEST, Manifest
 from contracts.model import ModelRef
-from registry import cores, stores
+from registry import cores
 from registry.loader import Loader, LoaderOptions
 from registry.packages.cache import LocalPackages
 from registry.packages.store import PackageStore, StoreUnavailableError
@@ -23,6 +23,7 @@ from registry.packages.triton_config import BACKEND_ONNXRUNTIME, BACKEND_PYTHON
 from registry.placement import Placement, SharedRepository, UploadedFiles
 from registry.prober import Prober
 from registry.settings import LoaderSettings
+from registry.stores import opening
 from registry.triton_client import GrpcTriton
 from service import flags, logs, pages
 from service.cluster.errors import AccessError
@@ -106,11 +107,11 @@ def build(
         placement = SharedRepository(Path(settings.model_repository))
     return Loader(
         options,
-        endpoints=stores.endpoints(settings.endpoints, environment),
+        endpoints=opening.endpoints(settings.endpoints, environment),
         packages=packages,
         triton=triton,
         placement=placement,
-        reports=stores.reports(settings.reports, environment),
+        reports=opening.reports(settings.reports, environment),
     )
 
 

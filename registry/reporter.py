@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable
 
 from contracts.loading import LoaderReport
-from registry.reports import Reports
+from registry.stores.reports import Reports
 
 log = logging.getLogger(__name__)
 

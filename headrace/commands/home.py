@@ -7,9 +7,9 @@ from pathlib import Path
 from headrace.errors import NotRunningError
 from headrace.stack import state
 from headrace.stack.state import Home
-from registry import stores
-from registry.beats import Beats, FileBeats
-from registry.endpoint_store import EndpointStore, FileEndpointStore
+from registry.stores import opening
+from registry.stores.endpoints import EndpointStore, FileEndpointStore
+from registry.stores.heartbeats import FileHeartbeats, Heartbeats
 from service.cluster.access import SCHEME
 from service.cluster.errors import AccessError
 
@@ -37,7 +37,7 @@ class Site:
     """
 
     store: EndpointStore
-    beats: Beats
+    beats: Heartbeats
     asleep: str = ""
     auto_endpoints: bool = False
 
@@ -51,15 +51,15 @@ def site(where: Where) -> Site:
     if isinstance(where, Cluster):
         try:
             flag = f"{SCHEME}{where.namespace}"
-            store_there = stores.endpoints(flag, where.environment, watch=False)
-            return Site(store_there, stores.beats(flag, where.environment))
+            store_there = opening.endpoints(flag, where.environment, watch=False)
+            return Site(store_there, opening.heartbeats(flag, where.environment))
         except AccessError as error:
             raise NotRunningError(f"The cluster can't be reached: {error}.") from error
     home = opened(where)
     record = state.read_record(home)
     return Site(
         store(home),
-        FileBeats(home.endpoints),
+        FileHeartbeats(home.endpoints),
         "" if state.is_locked(home) else "no stack runs on this home",
         auto_endpoints=True if record is None else record.auto_endpoints,
     )

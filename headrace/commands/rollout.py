@@ -23,7 +23,7 @@ from headrace.endpoints import edits
 from headrace.errors import RefusedError
 from headrace.rollouts import command_client, pins
 from headrace.rollouts.care import care
-from registry.endpoint_store import EndpointStore
+from registry.stores.endpoints import EndpointStore
 from rollout.view import newest
 
 ANSWER_SECONDS = 10.0

@@ -17,7 +17,7 @@ from headrace.errors import RequestFailedError
 from headrace.rollouts.care import care
 from headrace.stack import answers, counting, health, state
 from headrace.stack.state import Home, StackRecord
-from registry.beats import FileBeats
+from registry.stores.heartbeats import FileHeartbeats
 
 _REFRESH_SECONDS = 0.5
 
@@ -106,7 +106,7 @@ def _shown(home: Home, endpoint: str | None, *, details: bool) -> Group:
 
 def _uncared(home: Home, endpoints: list[ModelEndpoint], now: float) -> dict[str, str]:
     """A sentence for each endpoint whose candidate nobody could take back now."""
-    beat = FileBeats(home.endpoints).get()
+    beat = FileHeartbeats(home.endpoints).get()
     told = {endpoint.name: care(endpoint, beat, now) for endpoint in endpoints}
     return {name: said for name, said in told.items() if said}
 

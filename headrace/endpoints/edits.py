@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from contracts.endpoint import Metadata, ModelEndpoint
 from headrace.endpoints.changes import Change, changes
 from headrace.errors import BrokenHomeError, RefusedError, RequestFailedError
-from registry.endpoint_store import EndpointStore
 from registry.errors import EndpointConflictError, EndpointUnreadableError
+from registry.stores.endpoints import EndpointStore
 
 # A controller writes a few times a second at most; who loses so often in a row meets a fault.
 _ATTEMPTS = 50

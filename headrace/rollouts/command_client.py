@@ -12,7 +12,7 @@ from contracts.endpoint import ModelEndpoint
 from contracts.rollout import COMMAND_PREFIX, COMMANDS_LIMIT, Command, CommandOutcome
 from headrace.endpoints import edits
 from headrace.errors import RefusedError
-from registry.endpoint_store import EndpointStore
+from registry.stores.endpoints import EndpointStore
 
 POLL_SECONDS = 0.1
 

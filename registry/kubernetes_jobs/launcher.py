@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from contracts.endpoint import Phase
-from registry.cluster_stores.reports import Owner
 from registry.job import ConversionRequest, Failed, Progress, Published
 from registry.kubernetes_jobs import manifest
 from registry.kubernetes_jobs.outcome import Limits, Waiting, Word, word
 from registry.launcher import OnProgress
+from registry.stores.cluster_reports import Owner
 from service.cluster.client import ClusterClient
 from service.cluster.collection import Collection, Object
 from service.cluster.errors import (

@@ -9,8 +9,8 @@ import copy
 import hashlib
 import json
 
-from registry.cluster_stores.reports import Owner
 from registry.job import ConversionRequest
+from registry.stores.cluster_reports import Owner
 from service.cluster.collection import Object
 
 LABEL = "headrace.dev/conversion"

@@ -25,8 +25,8 @@ from contracts.model import ModelRef
 from contracts.rollout import COMMAND_PREFIX, Command
 from headrace.cli import app
 from headrace.stack.state import Home, claimed
-from registry.beats import FileBeats
-from registry.endpoint_store import FileEndpointStore
+from registry.stores.endpoints import FileEndpointStore
+from registry.stores.heartbeats import FileHeartbeats
 
 TONE = """\
 apiVersion: headrace.dev/v1alpha1
@@ -312,7 +312,7 @@ def test_rollout_status_says_where_nobody_could_take_a_candidate_back(
         Route(arm=Arm.CANARY, ref=ModelRef(model="tone", version="4", package="b" * 64), weight=5),
     )
     store.put(tone.model_copy(update={"status": EndpointStatus(routes=routes)}))
-    place = FileBeats(root / "endpoints")
+    place = FileHeartbeats(root / "endpoints")
     for ago, said in ((0.0, False), (7200.0, True)):
         place.put(ControllerBeat(instance="a", count=1, at=time.time() - ago))
         told = " ".join(run(root, "rollout", "status", "tone").output.split())

@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 from contracts.endpoint import EndpointSpec, Metadata, ModelEndpoint
 from contracts.rollout import Command
 from headrace.cli import app
-from registry.cluster_stores.endpoints import KubernetesEndpointStore
+from registry.stores.cluster_endpoints import KubernetesEndpointStore
 
 TONE = """\
 apiVersion: headrace.dev/v1alpha1

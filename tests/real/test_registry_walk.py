@@ -17,7 +17,7 @@ from contracts.endpoint import EndpointSpec, EndpointStatus, Metadata, ModelEndp
 from contracts.rollout import RolloutSpec, Strategy
 from headrace.stack.mlflow import MlflowProcess
 from headrace.stack.triton import TritonProcess
-from registry.endpoint_store import FileEndpointStore
+from registry.stores.endpoints import FileEndpointStore
 
 pytestmark = [pytest.mark.real, pytest.mark.filterwarnings("ignore")]  # MLflow's own
 

@@ -24,7 +24,6 @@ from contracts.tasks import Task
 from contracts.tensors import Datatype, TensorSpec
 from headrace.stack.triton import TritonProcess
 from registry import package, triton_data
-from registry.endpoint_store import FileEndpointStore
 from registry.errors import (
     BackendMissingError,
     ModelProcessGoneError,
@@ -35,7 +34,8 @@ from registry.loader import Loader, LoaderOptions
 from registry.packages.cache import LocalPackages
 from registry.packages.store import PackageStore
 from registry.placement import Placement, SharedRepository, UploadedFiles
-from registry.reports import FileReports
+from registry.stores.endpoints import FileEndpointStore
+from registry.stores.reports import FileReports
 from registry.triton_client import GrpcTriton
 
 pytestmark = pytest.mark.real

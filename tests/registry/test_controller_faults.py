@@ -8,10 +8,11 @@ from controller_harness import ControllerHarness
 from registry_fakes import MemoryEndpoints, ScriptedRollouts, endpoint
 
 from contracts.endpoint import EndpointSpec, EndpointStatus, ModelEndpoint, Phase
-from registry.beats import FileBeats, Heart
 from registry.errors import EndpointConflictError, EndpointUnreadableError
+from registry.heartbeats import HeartbeatWriter
 from registry.job import Failed, Published
 from registry.rollouts import Surroundings
+from registry.stores.heartbeats import FileHeartbeats
 
 
 class RefusingEndpoints(MemoryEndpoints):
@@ -210,8 +211,8 @@ async def test_signs_of_life_are_given_only_while_passes_are_whole(tmp_path: Pat
     harness = ControllerHarness(tmp_path)
     harness.endpoints.broken = True
     (tmp_path / "endpoints").mkdir()
-    place, stop = FileBeats(tmp_path / "endpoints"), asyncio.Event()
-    heart = Heart(place, every_seconds=0.001)
+    place, stop = FileHeartbeats(tmp_path / "endpoints"), asyncio.Event()
+    heart = HeartbeatWriter(place, every_seconds=0.001)
     running = asyncio.create_task(harness.controller.run(stop, heart))
     async with asyncio.timeout(60):
         while harness.endpoints.asked < 3:  # noqa: ASYNC110 - the loop's own ticks

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from contracts.endpoint import ModelEndpoint
 from contracts.rollout import COMMAND_PREFIX, Command, CommandOutcome
-from registry.endpoint_store import EndpointStore, FileEndpointStore
 from registry.errors import EndpointConflictError
+from registry.stores.endpoints import EndpointStore, FileEndpointStore
 
 Says = Callable[[Command], tuple[bool, str]]
 

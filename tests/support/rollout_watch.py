@@ -13,7 +13,7 @@ from types import TracebackType
 
 from contracts.endpoint import HISTORY_LIMIT, Arm, EndpointStatus, ModelEndpoint
 from contracts.rollout import RolloutState
-from registry.endpoint_store import FileEndpointStore
+from registry.stores.endpoints import FileEndpointStore
 
 LOOK_SECONDS = 0.01
 

@@ -21,7 +21,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from traffic import Grpc, Http, Way
 
 from headrace.stack.state import GatewayRecord, StackRecord, TritonRecord
-from registry.endpoint_store import FileEndpointStore
+from registry.stores.endpoints import FileEndpointStore
 
 T = TypeVar("T")
 

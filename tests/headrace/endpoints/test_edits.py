@@ -6,7 +6,7 @@ import pytest
 from contracts.endpoint import EndpointSpec, EndpointStatus, Metadata, ModelEndpoint
 from headrace.endpoints import edits
 from headrace.errors import BrokenHomeError, RefusedError, RequestFailedError
-from registry.endpoint_store import FileEndpointStore
+from registry.stores.endpoints import FileEndpointStore
 
 
 def wanted(model: str = "m", **metadata: object) -> ModelEndpoint:

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from conversion_template import BASE, request
 
-from registry.cluster_stores.reports import Owner
 from registry.job import ConversionRequest
 from registry.kubernetes_jobs import manifest
 from registry.kubernetes_jobs.manifest import BadTemplateError
+from registry.stores.cluster_reports import Owner
 
 
 def made(base: dict[str, Any] = BASE) -> dict[str, Any]:

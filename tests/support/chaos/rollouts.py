@@ -19,8 +19,8 @@ import httpx
 from rollout_watch import faults, jumps
 
 from contracts.endpoint import EndpointStatus, ModelEndpoint, Phase
-from registry.endpoint_store import FileEndpointStore
 from registry.errors import EndpointUnreadableError
+from registry.stores.endpoints import FileEndpointStore
 
 REGISTER = Path(__file__).parents[3] / "examples" / "rollouts" / "register_variant.py"
 MODEL = "sentiment-classifier"

@@ -23,7 +23,7 @@ from chaos.processes import descendants, named
 from chaos.schedule import UP
 from headrace.commands import status
 from headrace.stack.state import Home
-from registry.endpoint_store import FileEndpointStore
+from registry.stores.endpoints import FileEndpointStore
 
 GATEWAYS = 2
 TRITONS = 2

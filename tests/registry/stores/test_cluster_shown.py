@@ -5,8 +5,8 @@ from typing import Any
 from registry_fakes import ref
 
 from contracts.endpoint import Arm, Candidate, EndpointStatus, Phase, Route, Transition
-from registry.cluster_stores.events import event, new
-from registry.cluster_stores.shown import conditions, shown
+from registry.stores.cluster_events import event, new
+from registry.stores.cluster_shown import conditions, shown
 
 STABLE = Route(arm=Arm.STABLE, ref=ref("7"), weight=95)
 SERVING = EndpointStatus(routes=(STABLE,))

@@ -7,8 +7,8 @@ import pytest
 from registry_fakes import endpoint
 
 from contracts.endpoint import EndpointStatus, ModelEndpoint
-from registry.endpoint_store import FileEndpointStore
 from registry.errors import EndpointConflictError, EndpointUnreadableError
+from registry.stores.endpoints import FileEndpointStore
 
 
 @pytest.fixture

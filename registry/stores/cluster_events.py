@@ -10,7 +10,7 @@ import logging
 from collections.abc import Iterator
 
 from contracts.endpoint import EndpointStatus, Phase, Transition
-from registry.cluster_stores.shown import moment
+from registry.stores.cluster_shown import moment
 from service.cluster.client import ClusterClient
 from service.cluster.collection import Object
 from service.cluster.errors import ConflictError, KubernetesError

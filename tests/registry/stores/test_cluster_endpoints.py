@@ -7,8 +7,8 @@ from fake_kubernetes import NAMESPACE, Fake, fake_kubernetes
 from registry_fakes import endpoint
 
 from contracts.endpoint import EndpointSpec, EndpointStatus, ModelEndpoint, Phase, Transition
-from registry.cluster_stores.endpoints import KubernetesEndpointStore
 from registry.errors import EndpointConflictError
+from registry.stores.cluster_endpoints import KubernetesEndpointStore
 from service.cluster import endpoints
 from service.cluster.errors import ApiRefusedError, ApiUnavailableError
 from service.cluster.watch import WatchPace

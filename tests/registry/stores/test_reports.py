@@ -6,7 +6,7 @@ import pytest
 from registry_fakes import ref
 
 from contracts.loading import LoadedModel, LoaderReport
-from registry.reports import FileReports
+from registry.stores.reports import FileReports
 
 
 def report(loader: str, at: float = 1.0) -> LoaderReport:

@@ -12,9 +12,9 @@ import time
 from collections.abc import Callable
 
 from contracts.endpoint import EndpointStatus, ModelEndpoint
-from registry.cluster_stores.events import Events
-from registry.cluster_stores.shown import conditions, shown
 from registry.errors import EndpointConflictError, EndpointUnreadableError
+from registry.stores.cluster_events import Events
+from registry.stores.cluster_shown import conditions, shown
 from service.cluster import endpoints
 from service.cluster.client import ClusterClient
 from service.cluster.collection import Object

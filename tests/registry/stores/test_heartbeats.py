@@ -9,23 +9,23 @@ import pytest
 from fake_kubernetes import NAMESPACE, fake_kubernetes
 
 from contracts.controller import ControllerBeat
-from registry.beats import Beats, FileBeats, Heart
-from registry.cluster_stores.beats import KubernetesBeats
+from registry.heartbeats import HeartbeatWriter
+from registry.stores.heartbeats import FileHeartbeats, Heartbeats, KubernetesHeartbeats
 from service.cluster import leases
 
 
-def in_files(stack: ExitStack, folder: Path) -> Beats:
+def in_files(stack: ExitStack, folder: Path) -> Heartbeats:
     del stack
-    return FileBeats(folder)
+    return FileHeartbeats(folder)
 
 
-def in_a_cluster(stack: ExitStack, folder: Path) -> Beats:
+def in_a_cluster(stack: ExitStack, folder: Path) -> Heartbeats:
     del folder
-    return KubernetesBeats(stack.enter_context(fake_kubernetes()).client(), NAMESPACE)
+    return KubernetesHeartbeats(stack.enter_context(fake_kubernetes()).client(), NAMESPACE)
 
 
 @pytest.fixture(params=[in_files, in_a_cluster], ids=["files", "cluster"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Beats]:
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Heartbeats]:
     with ExitStack() as stack:
         yield request.param(stack, tmp_path)
 
@@ -54,7 +54,7 @@ class Noted:
 
 
 @asynccontextmanager
-async def beating(heart: Heart) -> AsyncIterator[None]:
+async def beating(heart: HeartbeatWriter) -> AsyncIterator[None]:
     task = asyncio.create_task(heart.beat())
     try:
         async with asyncio.timeout(60):
@@ -65,7 +65,7 @@ async def beating(heart: Heart) -> AsyncIterator[None]:
             await task
 
 
-def test_the_last_sign_is_there_and_no_other(place: Beats) -> None:
+def test_the_last_sign_is_there_and_no_other(place: Heartbeats) -> None:
     assert place.get() is None
     for given in (sign(1), sign(2, "one", "two"), sign(1, instance="b")):
         place.put(given)
@@ -73,7 +73,7 @@ def test_the_last_sign_is_there_and_no_other(place: Beats) -> None:
 
 
 def test_a_sign_that_a_newer_controller_wrote_is_still_one(tmp_path: Path) -> None:
-    place = FileBeats(tmp_path)
+    place = FileHeartbeats(tmp_path)
     place.put(sign(1))
     (file,) = (tmp_path / ".controller").iterdir()
     file.write_text(file.read_text().replace('"count":1', '"count":2,"of_tomorrow":{"a":1}'))
@@ -82,13 +82,13 @@ def test_a_sign_that_a_newer_controller_wrote_is_still_one(tmp_path: Path) -> No
 
 def test_a_folder_of_endpoints_that_is_away_does_not_come_back_empty(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
-        FileBeats(tmp_path / "endpoints").put(sign(1))
+        FileHeartbeats(tmp_path / "endpoints").put(sign(1))
     assert not (tmp_path / "endpoints").exists()
 
 
 def test_gateways_watch_the_lease_by_its_label() -> None:
     with fake_kubernetes() as fake:
-        KubernetesBeats(fake.client(), NAMESPACE).put(sign(3, "one"))
+        KubernetesHeartbeats(fake.client(), NAMESPACE).put(sign(3, "one"))
         collection = leases.beats(NAMESPACE)
         items, _ = fake.client().list(collection)
         (item,) = items
@@ -100,7 +100,7 @@ def test_gateways_watch_the_lease_by_its_label() -> None:
 
 async def test_the_first_sign_comes_with_the_first_pass_and_none_without() -> None:
     place = Noted()
-    heart = Heart(place, every_seconds=0.001, now=lambda: 7.0)
+    heart = HeartbeatWriter(place, every_seconds=0.001, now=lambda: 7.0)
     async with beating(heart):
         heart.passed(("lost", "found"))
         first = await place.signs.get()
@@ -116,7 +116,7 @@ async def test_each_start_of_a_controller_has_signs_of_its_own() -> None:
     place = Noted()
     given = []
     for _ in range(2):
-        heart = Heart(place, every_seconds=0.001)
+        heart = HeartbeatWriter(place, every_seconds=0.001)
         async with beating(heart):
             heart.passed(())
             given.append(await place.signs.get())
@@ -128,7 +128,7 @@ async def test_a_sign_that_can_not_be_written_is_told_once_and_the_next_one_is(
 ) -> None:
     place = Noted()
     place.refuses = True
-    heart = Heart(place, every_seconds=0.001)
+    heart = HeartbeatWriter(place, every_seconds=0.001)
     async with beating(heart):
         for _ in range(3):
             heart.passed(())

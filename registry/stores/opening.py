@@ -6,12 +6,11 @@ That is a folder, or a namespace of a cluster.
 from collections.abc import Mapping
 from pathlib import Path
 
-from registry.beats import Beats, FileBeats
-from registry.cluster_stores.beats import KubernetesBeats
-from registry.cluster_stores.endpoints import KubernetesEndpointStore
-from registry.cluster_stores.reports import KubernetesReports, Owner
-from registry.endpoint_store import EndpointStore, FileEndpointStore
-from registry.reports import FileReports, Reports
+from registry.stores.cluster_endpoints import KubernetesEndpointStore
+from registry.stores.cluster_reports import KubernetesReports, Owner
+from registry.stores.endpoints import EndpointStore, FileEndpointStore
+from registry.stores.heartbeats import FileHeartbeats, Heartbeats, KubernetesHeartbeats
+from registry.stores.reports import FileReports, Reports
 from service.cluster import access
 
 
@@ -47,16 +46,16 @@ def reports(flag: str, environment: Mapping[str, str]) -> Reports:
     return KubernetesReports(opened.client, opened.name, owner=own_pod(environment))
 
 
-def beats(flag: str, environment: Mapping[str, str]) -> Beats:
+def heartbeats(flag: str, environment: Mapping[str, str]) -> Heartbeats:
     """The controller's sign of life: beside the endpoints that the flag names.
 
     Raises:
         AccessError: no API server is known, or how to sign in.
     """
     if not access.in_cluster(flag):
-        return FileBeats(_folder(flag))
+        return FileHeartbeats(_folder(flag))
     opened = access.opened(flag, environment)
-    return KubernetesBeats(opened.client, opened.name)
+    return KubernetesHeartbeats(opened.client, opened.name)
 
 
 def own_pod(environment: Mapping[str, str]) -> Owner | None:

@@ -10,8 +10,8 @@ from real_api_server import real_api_server
 from registry_fakes import ref
 
 from contracts.loading import CostPoint, LoadedModel, LoaderReport, LoadFailure
-from registry.cluster_stores.reports import KubernetesReports, Owner
-from registry.reports import FileReports, Reports
+from registry.stores.cluster_reports import KubernetesReports, Owner
+from registry.stores.reports import FileReports, Reports
 from service.cluster.watch import WatchPace
 
 PACE = WatchPace(first_pause_seconds=0.01, longest_pause_seconds=0.05)

@@ -22,9 +22,9 @@ from contracts.endpoint import (
     Transition,
 )
 from contracts.rollout import RolloutState
-from registry.cluster_stores.endpoints import KubernetesEndpointStore
-from registry.endpoint_store import EndpointStore, FileEndpointStore
 from registry.errors import EndpointConflictError, EndpointUnreadableError
+from registry.stores.cluster_endpoints import KubernetesEndpointStore
+from registry.stores.endpoints import EndpointStore, FileEndpointStore
 from service.cluster import endpoints
 from service.cluster.errors import MissingError
 from service.cluster.watch import WatchPace

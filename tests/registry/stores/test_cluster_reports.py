@@ -8,7 +8,7 @@ from fake_kubernetes import NAMESPACE, Fake, fake_kubernetes
 
 from contracts.loading import LoadedModel, LoaderReport
 from contracts.model import ModelRef
-from registry.cluster_stores.reports import KubernetesReports, Owner
+from registry.stores.cluster_reports import KubernetesReports, Owner
 from service.cluster import leases
 from service.cluster.watch import WatchPace
 

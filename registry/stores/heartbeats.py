@@ -1,0 +1,95 @@
+"""The controller's heartbeat where others find it: one file, or one Lease."""
+
+import logging
+from pathlib import Path
+from typing import Protocol
+
+from pydantic import ValidationError
+
+from contracts.controller import BEAT_FOLDER, BEAT_SECONDS, ControllerBeat
+from service import durable
+from service.cluster import leases
+from service.cluster.client import ClusterClient
+from service.cluster.errors import KubernetesError, MissingError
+
+log = logging.getLogger(__name__)
+
+_FILE = "beat.json"
+
+
+class Heartbeats(Protocol):
+    """Where the sign of life lies."""
+
+    def put(self, beat: ControllerBeat) -> None:
+        """Replaces it.
+
+        Raises:
+            OSError: it can't be written.
+        """
+        ...
+
+    def get(self) -> ControllerBeat | None:
+        """The last one; None where there is none, or it can't be read now."""
+        ...
+
+
+class FileHeartbeats:
+    """One file beside the endpoints, ``<endpoints>/.controller/beat.json``."""
+
+    def __init__(self, endpoints: Path) -> None:
+        self._path = endpoints / BEAT_FOLDER / _FILE
+
+    def put(self, beat: ControllerBeat) -> None:
+        """Replaces it; see the Protocol."""
+        # Not the endpoints' folder: one that is away must not come back empty.
+        self._path.parent.mkdir(exist_ok=True)
+        durable.write(self._path, beat.model_dump_json().encode() + b"\n")
+
+    def get(self) -> ControllerBeat | None:
+        """The last one; see the Protocol."""
+        try:
+            return ControllerBeat.model_validate_json(self._path.read_bytes())
+        except FileNotFoundError:
+            return None
+        except (OSError, ValidationError) as error:
+            log.warning("the controller's sign of life can't be read: %s", error)
+            return None
+
+
+class KubernetesHeartbeats:
+    """The sign of life in one namespace.
+
+    Args:
+        client: the API server.
+        namespace: of the endpoints that the controller looks after.
+    """
+
+    def __init__(self, client: ClusterClient, namespace: str) -> None:
+        self._client = client
+        self._collection = leases.beats(namespace)
+
+    def put(self, beat: ControllerBeat) -> None:
+        """Replaces it.
+
+        Raises:
+            KubernetesError: it can't be written.
+        """
+        lease = leases.written(
+            leases.BEAT_NAME,
+            {leases.BEAT: leases.BEAT_LABEL},
+            {leases.BEAT: beat.model_dump_json()},
+            holder=beat.instance,
+            seconds=round(3 * BEAT_SECONDS),
+            at=beat.at,
+        )
+        self._client.put(self._collection, lease)
+
+    def get(self) -> ControllerBeat | None:
+        """The last one; None where there is none, or it can't be read now."""
+        try:
+            return leases.read_beat(self._client.get(self._collection, leases.BEAT_NAME))
+        except MissingError:
+            return None
+        except (KubernetesError, ValueError) as error:
+            log.warning("the controller's sign of life can't be read: %s", error)
+            return None
