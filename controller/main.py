@@ -35,16 +35,16 @@ from registry.kubernetes_jobs import manifest
 from registry.kubernetes_jobs.launcher import JobLauncher, JobOptions
 from registry.kubernetes_jobs.manifest import BadTemplateError
 from registry.launcher import ConversionLauncher, SubprocessLauncher, SubprocessOptions
-from registry.mlflow_client import MlflowServer
-from registry.mlflow_source import MlflowRegistry
+from registry.mlflow.client import MlflowServer
+from registry.mlflow.model_registry import MlflowRegistry
+from registry.mlflow.projection import EvidenceOf
+from registry.mlflow.watch import SourceWatch
+from registry.mlflow.webhook import WebhookListener
+from registry.mlflow.write_back import WriteBack
 from registry.packages.store import PackageStore, StoreUnavailableError
-from registry.projection import EvidenceOf
 from registry.rollouts import Rollouts
-from registry.source_watch import SourceWatch
 from registry.stores import opening
 from registry.stores.endpoints import EndpointStore
-from registry.webhook import WebhookListener
-from registry.write_back import WriteBack
 from rollout.judge import Judge
 from service import flags, logs, pages
 from service.cluster import access

@@ -21,12 +21,12 @@ from registry.errors import EndpointConflictError, RegistryError
 from registry.heartbeats import HeartbeatTracker, HeartbeatWriter
 from registry.job import ConversionRequest, Failed
 from registry.jobs import ConversionJobs
+from registry.mlflow.projection import alias_refusals, projection
+from registry.mlflow.watch import SourceWatch
 from registry.observed import Decision, Observed
 from registry.observer import Conditions, Observer
 from registry.packages.store import StoreError
-from registry.projection import alias_refusals, projection
 from registry.rollouts import Rollouts, Surroundings, surroundings
-from registry.source_watch import SourceWatch
 from registry.stores.endpoints import EndpointStore
 from registry.stores.reports import Reports
 

@@ -16,7 +16,7 @@ from contracts.endpoint import EndpointSpec
 from contracts.manifest import Manifest
 from contracts.model import ModelRef
 from registry.job import Signature
-from registry.mlflow_source import RegisteredVersion
+from registry.mlflow.model_registry import RegisteredVersion
 from registry.observed import Package
 from registry.packages.store import (
     PackageDamagedError,

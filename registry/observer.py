@@ -16,7 +16,7 @@ from registry import plan as planning
 from registry.conversions import ConversionIndex, options_digest
 from registry.job import Failed, Progress, Published, Signature
 from registry.jobs import ConversionJobs
-from registry.mlflow_source import Picture, RegisteredVersion
+from registry.mlflow.model_registry import Picture, RegisteredVersion
 from registry.observed import Observed, Package, Version
 from registry.packages.store import (
     PackageDamagedError,

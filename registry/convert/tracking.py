@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from contracts.manifest import DataSet
 from registry.convert.errors import EnvironmentFaultError, VersionError
 from registry.errors import SourceRefusedError, SourceUnavailableError
-from registry.mlflow_client import Answer, MlflowServer, UnsafePathError
+from registry.mlflow.client import Answer, MlflowServer, UnsafePathError
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

@@ -23,7 +23,7 @@ from real_cluster import ClientPod, Kill, Release, run, until
 from rolling_stack import UNDECIDED, spec
 
 from contracts.endpoint import Arm, Phase
-from registry.projection import PROMOTED
+from registry.mlflow.projection import PROMOTED
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1500)]
 

@@ -15,7 +15,7 @@ from contracts.manifest import MODEL_ONNX, Manifest, PackageFile
 from gateway.packages import PackageError, StorePackages
 from registry.conversions import ConversionIndex
 from registry.errors import SourceRefusedError
-from registry.mlflow_client import MlflowServer
+from registry.mlflow.client import MlflowServer
 from registry.packages.gc import collect
 from registry.packages.store import PackageStore, StoreUnavailableError, digest
 from stats.evaluation.references import StoredReferences

@@ -9,7 +9,7 @@ from contracts.endpoint import EndpointSpec, Limits, Precision, Serving
 from contracts.manifest import MODEL_ONNX, Manifest, PackageFile
 from contracts.tasks import Task
 from registry.conversions import ConversionIndex, options_digest, signature
-from registry.mlflow_source import RegisteredVersion
+from registry.mlflow.model_registry import RegisteredVersion
 from registry.packages.store import PackageStore, digest
 
 SPEC = EndpointSpec(model="m")

@@ -11,7 +11,7 @@ from contracts.tasks import Task
 from registry.conversions import ConversionIndex
 from registry.job import Signature
 from registry.jobs import ConversionJobs
-from registry.mlflow_source import Picture
+from registry.mlflow.model_registry import Picture
 from registry.observed import Package
 from registry.observer import Conditions, Observer
 from registry.packages.store import PackageMissingError, StoreUnavailableError

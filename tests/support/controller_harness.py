@@ -25,10 +25,10 @@ from registry.conversions import ConversionIndex
 from registry.errors import SourceUnavailableError
 from registry.job import Failed, Published
 from registry.jobs import ConversionJobs
+from registry.mlflow.projection import EvidenceOf
+from registry.mlflow.watch import SourceWatch
+from registry.mlflow.write_back import WriteBack
 from registry.packages.store import PackageStore, digest
-from registry.projection import EvidenceOf
-from registry.source_watch import SourceWatch
-from registry.write_back import WriteBack
 
 
 class ControllerHarness:

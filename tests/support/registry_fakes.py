@@ -30,7 +30,7 @@ from registry.errors import (
     TritonUnavailableError,
 )
 from registry.job import ConversionRequest, Failed, Progress, Published
-from registry.mlflow_source import RegisteredModel, RegisteredVersion
+from registry.mlflow.model_registry import RegisteredModel, RegisteredVersion
 from registry.packages.store import StoreUnavailableError
 from registry.rollouts import Surroundings
 from registry.triton_client import Overrides, Running

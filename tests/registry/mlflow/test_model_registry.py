@@ -12,8 +12,8 @@ from fake_mlflow import ARTIFACTS, FakeMlflow, serve
 
 from headrace.stack.mlflow import MlflowProcess
 from registry.errors import SourceRefusedError, SourceUnavailableError
-from registry.mlflow_client import MlflowServer
-from registry.mlflow_source import MlflowRegistry, RegisteredModel, RegisteredVersion
+from registry.mlflow.client import MlflowServer
+from registry.mlflow.model_registry import MlflowRegistry, RegisteredModel, RegisteredVersion
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Protocol
 
 from registry.errors import SourceRefusedError, SourceUnavailableError
-from registry.mlflow_client import MlflowServer
+from registry.mlflow.client import MlflowServer
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

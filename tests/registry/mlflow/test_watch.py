@@ -6,9 +6,9 @@ import pytest
 from registry_fakes import FakeRegistry, MemoryArtifacts
 
 from registry.errors import SourceUnavailableError
-from registry.projection import EvidenceOf, Projection, VersionTags
-from registry.source_watch import SourceWatch
-from registry.write_back import WriteBack
+from registry.mlflow.projection import EvidenceOf, Projection, VersionTags
+from registry.mlflow.watch import SourceWatch
+from registry.mlflow.write_back import WriteBack
 
 REJECTED = Projection(tags=(VersionTags("m", "1", {"verdict": "Rejected", "reason": "pickle"}),))
 

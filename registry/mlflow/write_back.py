@@ -14,8 +14,8 @@ from functools import partial
 
 from registry import metrics
 from registry.errors import SourceRefusedError, SourceUnavailableError
-from registry.mlflow_source import ModelRegistry, Picture, RegisteredVersion, RunArtifacts
-from registry.projection import EvidenceOf, Projection
+from registry.mlflow.model_registry import ModelRegistry, Picture, RegisteredVersion, RunArtifacts
+from registry.mlflow.projection import EvidenceOf, Projection
 
 log = logging.getLogger(__name__)
 

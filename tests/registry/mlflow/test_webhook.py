@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.stack.mlflow import MlflowProcess
-from registry import webhook
-from registry.webhook import WebhookListener, judge, sign
+from registry.mlflow import webhook
+from registry.mlflow.webhook import WebhookListener, judge, sign
 
 SECRET, NOW, BODY = "s3cret", 1_700_000_000.0, b'{"entity": "model_version"}'
 

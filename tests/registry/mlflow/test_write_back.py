@@ -7,9 +7,9 @@ from registry_fakes import FakeRegistry, MemoryArtifacts, endpoint, ref
 
 from contracts.rollout import Outcome, RolloutState
 from registry.errors import SourceRefusedError, SourceUnavailableError
-from registry.mlflow_source import Picture
-from registry.projection import AliasOf, EvidenceOf, Projection, VersionTags
-from registry.write_back import NO_RUN, WriteBack
+from registry.mlflow.model_registry import Picture
+from registry.mlflow.projection import AliasOf, EvidenceOf, Projection, VersionTags
+from registry.mlflow.write_back import NO_RUN, WriteBack
 
 TAGS = (VersionTags("m", "1", {"a": "1", "b": ""}),)
 ALIAS = (AliasOf("m", "champion", "1"),)

@@ -14,7 +14,7 @@ from contracts.endpoint import (
     Transition,
 )
 from contracts.rollout import Outcome, RolloutSpec, RolloutState
-from registry.projection import TAG_CHARACTERS, AliasOf, alias_refusals, projection
+from registry.mlflow.projection import TAG_CHARACTERS, AliasOf, alias_refusals, projection
 
 OLD, NEW = ref("1", "a"), ref("2", "b")
 

@@ -13,9 +13,14 @@ from dataclasses import dataclass, replace
 
 from registry import metrics
 from registry.errors import SourceUnavailableError
-from registry.mlflow_source import ModelRegistry, Picture, RegisteredModel, RegisteredVersion
-from registry.projection import Projection
-from registry.write_back import WriteBack
+from registry.mlflow.model_registry import (
+    ModelRegistry,
+    Picture,
+    RegisteredModel,
+    RegisteredVersion,
+)
+from registry.mlflow.projection import Projection
+from registry.mlflow.write_back import WriteBack
 
 log = logging.getLogger(__name__)
 
