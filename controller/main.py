@@ -21,20 +21,20 @@ from controller.metrics import RolloutCollector
 from controller.rollouts import JoinedRollouts, PackageProfiles
 from controller.settings import ControllerSettings
 from registry.controller import Controller, ControllerOptions
-from registry.conversions import ConversionIndex
-from registry.errors import SourceUnavailableError
-from registry.export_environment import (
+from registry.conversions import job_manifest as manifest
+from registry.conversions.export_environment import (
     CommandExportEnvironment,
     ExportEnvironment,
     ExportingLauncher,
     NoExportEnvironment,
 )
+from registry.conversions.index import ConversionIndex
+from registry.conversions.job_launcher import JobLauncher, JobOptions
+from registry.conversions.job_manifest import BadTemplateError
+from registry.conversions.launcher import ConversionLauncher, SubprocessLauncher, SubprocessOptions
+from registry.conversions.running import ConversionJobs
+from registry.errors import SourceUnavailableError
 from registry.heartbeats import HeartbeatWriter
-from registry.jobs import ConversionJobs
-from registry.kubernetes_jobs import manifest
-from registry.kubernetes_jobs.launcher import JobLauncher, JobOptions
-from registry.kubernetes_jobs.manifest import BadTemplateError
-from registry.launcher import ConversionLauncher, SubprocessLauncher, SubprocessOptions
 from registry.mlflow.client import MlflowServer
 from registry.mlflow.model_registry import MlflowRegistry
 from registry.mlflow.projection import EvidenceOf

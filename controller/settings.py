@@ -56,7 +56,9 @@ class ControllerSettings:
         "", "File with the Job of a conversion, as JSON; empty: conversions are subprocesses."
     )
     export_command: str = option(
-        "", "Program that installs torch and transformers, see registry/export_environment.py."
+        "",
+        "Program that installs torch and transformers, see "
+        "registry/conversions/export_environment.py.",
     )
     webhook_port: int = option(0, "Port of MLflow's webhook on 127.0.0.1; 0: off.")
     webhook_secret: str = option("", "Secret that MLflow signs its webhooks with.")

@@ -16,11 +16,11 @@ from contracts.endpoint import EndpointStatus, ModelEndpoint, Phase
 from contracts.loading import LoaderReport
 from registry import auto_endpoints, metrics
 from registry import plan as planning
-from registry.conversions import ConversionIndex
+from registry.conversions.index import ConversionIndex
+from registry.conversions.messages import ConversionRequest, Failed
+from registry.conversions.running import ConversionJobs
 from registry.errors import EndpointConflictError, RegistryError
 from registry.heartbeats import HeartbeatTracker, HeartbeatWriter
-from registry.job import ConversionRequest, Failed
-from registry.jobs import ConversionJobs
 from registry.mlflow.projection import alias_refusals, projection
 from registry.mlflow.watch import SourceWatch
 from registry.observed import Decision, Observed

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from contracts.endpoint import EndpointStatus
 from contracts.loading import LoaderReport
 from contracts.model import ModelRef
-from registry.job import Failed, Progress, Signature
+from registry.conversions.messages import Failed, Progress, Signature
 
 
 @dataclass(frozen=True, slots=True)

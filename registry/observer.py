@@ -13,9 +13,9 @@ from contracts.endpoint import EndpointSpec, ModelEndpoint
 from contracts.loading import LoaderReport
 from contracts.model import ModelRef
 from registry import plan as planning
-from registry.conversions import ConversionIndex, options_digest
-from registry.job import Failed, Progress, Published, Signature
-from registry.jobs import ConversionJobs
+from registry.conversions.index import ConversionIndex, options_digest
+from registry.conversions.messages import Failed, Progress, Published, Signature
+from registry.conversions.running import ConversionJobs
 from registry.mlflow.model_registry import Picture, RegisteredVersion
 from registry.observed import Observed, Package, Version
 from registry.packages.store import (

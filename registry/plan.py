@@ -28,7 +28,7 @@ from contracts.status_events import (
     is_passed_over,
     rejection_of,
 )
-from registry.job import Failed, Progress, Signature
+from registry.conversions.messages import Failed, Progress, Signature
 from registry.observed import Decision, Observed, Package, Version
 
 # The phases that are decided here; all others are a rollout's, or an end.

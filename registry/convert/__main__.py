@@ -1,8 +1,8 @@
 """``python -m registry.convert REQUEST.json``: one conversion, in a process of its own.
 
-Started by the registry's launcher. It prints one JSON object a line on standard output, as
-``registry.job`` says, and logs on standard error. Limits of memory and time are the launcher's. A
-failure that it foresees ends in a ``Failed`` line and exit status 0; a crash ends without one.
+It prints one JSON object a line on standard output, as ``registry.conversions.messages`` says, and
+logs on standard error. Limits of memory and time are the launcher's. A failure that it foresees
+ends in a ``Failed`` line and exit status 0; a crash ends without one.
 """
 
 import os
@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 
 from contracts.endpoint import Phase
+from registry.conversions.messages import ConversionRequest, Failed, Progress, Published
 from registry.convert.errors import ConversionError
-from registry.job import ConversionRequest, Failed, Progress, Published
 from service import logs
 
 _THREAD_SETTINGS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")

@@ -19,6 +19,7 @@ from contracts.model import ModelRef
 from contracts.profile import ReferenceProfile
 from contracts.tasks import ENGINE_OUTPUT, Task
 from contracts.tensors import Datatype, TensorSpec
+from registry.conversions.messages import ConversionRequest, Signature
 from registry.convert import graph, texts, tokeniser
 from registry.convert.choose import Chosen, Trial, choose
 from registry.convert.download import Downloaded, download
@@ -28,7 +29,6 @@ from registry.convert.profiling import profile_of
 from registry.convert.tracking import Run, Tracking, Version
 from registry.convert.verify import values_of
 from registry.flavours import Original
-from registry.job import ConversionRequest, Signature
 from registry.package import created_by, proofs, write_configs
 from registry.packages.store import PackageStore
 

@@ -24,7 +24,7 @@ from controller.rollouts import JoinedRollouts
 from measures.counting import Counting, CountingState
 from registry import plan as planning
 from registry.controller import numbered
-from registry.job import Failed, Signature
+from registry.conversions.messages import Failed, Signature
 from registry.observed import Observed, Package, Version
 from registry.rollouts import surroundings
 

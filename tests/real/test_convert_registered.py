@@ -15,7 +15,7 @@ from tiny_models import TEXTS, classifier, tokenizer
 
 from contracts.manifest import Manifest
 from headrace.stack.mlflow import MlflowProcess
-from registry.job import LINE, ConversionRequest, Failed, Published
+from registry.conversions.messages import LINE, ConversionRequest, Failed, Published
 from registry.packages.store import PackageStore
 
 pytestmark = [pytest.mark.real, pytest.mark.filterwarnings("ignore")]  # MLflow's own

@@ -13,7 +13,7 @@ from registry_fakes import manifest
 
 from contracts.manifest import MODEL_ONNX, Manifest, PackageFile
 from gateway.packages import PackageError, StorePackages
-from registry.conversions import ConversionIndex
+from registry.conversions.index import ConversionIndex
 from registry.errors import SourceRefusedError
 from registry.mlflow.client import MlflowServer
 from registry.packages.gc import collect

@@ -11,7 +11,7 @@ from registry_fakes import ScriptedRollouts, endpoint
 
 from contracts.endpoint import AliasVersion, Arm, EndpointSpec, ModelEndpoint, Phase, Route
 from contracts.rollout import Outcome, RolloutState
-from registry.conversions import ConversionIndex, options_digest
+from registry.conversions.index import ConversionIndex, options_digest
 from registry.errors import SourceUnavailableError
 from registry.rollouts import Surroundings
 

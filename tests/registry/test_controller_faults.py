@@ -8,9 +8,9 @@ from controller_harness import ControllerHarness
 from registry_fakes import MemoryEndpoints, ScriptedRollouts, endpoint
 
 from contracts.endpoint import EndpointSpec, EndpointStatus, ModelEndpoint, Phase
+from registry.conversions.messages import Failed, Published
 from registry.errors import EndpointConflictError, EndpointUnreadableError
 from registry.heartbeats import HeartbeatWriter
-from registry.job import Failed, Published
 from registry.rollouts import Surroundings
 from registry.stores.heartbeats import FileHeartbeats
 

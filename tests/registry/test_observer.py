@@ -8,9 +8,9 @@ from registry_fakes import FakeRegistry, ScriptedLauncher, endpoint, ref
 from contracts.endpoint import Arm, EndpointStatus, Route
 from contracts.model import ModelRef
 from contracts.tasks import Task
-from registry.conversions import ConversionIndex
-from registry.job import Signature
-from registry.jobs import ConversionJobs
+from registry.conversions.index import ConversionIndex
+from registry.conversions.messages import Signature
+from registry.conversions.running import ConversionJobs
 from registry.mlflow.model_registry import Picture
 from registry.observed import Package
 from registry.observer import Conditions, Observer

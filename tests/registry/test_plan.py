@@ -24,7 +24,7 @@ from contracts.loading import LoadedModel, LoaderReport, LoadFailure
 from contracts.model import ModelRef
 from contracts.rollout import Outcome, RolloutSpec, RolloutState, Strategy
 from contracts.tasks import Task
-from registry.job import Failed, Progress, Signature
+from registry.conversions.messages import Failed, Progress, Signature
 from registry.observed import Decision, Observed, Package, Version
 from registry.plan import chosen, plan, retry_seconds
 

@@ -21,10 +21,10 @@ from contracts.loading import LoadedModel, LoaderReport
 from contracts.manifest import MODEL_ONNX, PackageFile
 from contracts.model import ModelRef
 from registry.controller import Controller, ControllerOptions
-from registry.conversions import ConversionIndex
+from registry.conversions.index import ConversionIndex
+from registry.conversions.messages import Failed, Published
+from registry.conversions.running import ConversionJobs
 from registry.errors import SourceUnavailableError
-from registry.job import Failed, Published
-from registry.jobs import ConversionJobs
 from registry.mlflow.projection import EvidenceOf
 from registry.mlflow.watch import SourceWatch
 from registry.mlflow.write_back import WriteBack

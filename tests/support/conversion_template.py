@@ -3,7 +3,7 @@
 from typing import Any
 
 from contracts.endpoint import Serving
-from registry.job import ConversionRequest
+from registry.conversions.messages import ConversionRequest
 
 BASE: dict[str, Any] = {
     "apiVersion": "batch/v1",

@@ -22,6 +22,7 @@ from contracts.model import ModelRef
 from contracts.rollout import RolloutState
 from contracts.tasks import Task
 from contracts.tensors import Datatype, TensorSpec
+from registry.conversions.messages import ConversionRequest, Failed, Progress, Published
 from registry.errors import (
     EndpointConflictError,
     SourceRefusedError,
@@ -29,7 +30,6 @@ from registry.errors import (
     TritonRefusedError,
     TritonUnavailableError,
 )
-from registry.job import ConversionRequest, Failed, Progress, Published
 from registry.mlflow.model_registry import RegisteredModel, RegisteredVersion
 from registry.packages.store import StoreUnavailableError
 from registry.rollouts import Surroundings

@@ -12,10 +12,10 @@ from tiny_models import SPECIAL, WORDS, write_json
 from contracts.endpoint import Precision, Serving
 from contracts.manifest import Manifest
 from contracts.tasks import Task
+from registry.conversions.messages import ConversionRequest
 from registry.convert.errors import VersionError
 from registry.convert.tracking import Tracking
 from registry.convert.walk import convert
-from registry.job import ConversionRequest
 from registry.packages.store import PackageStore
 
 pytestmark = [

@@ -10,7 +10,7 @@ import pytest
 from fake_mlflow import FakeMlflow, serve
 from tiny_models import write_onnx_version
 
-from registry.job import LINE, ConversionRequest, Failed, Progress, Published
+from registry.conversions.messages import LINE, ConversionRequest, Failed, Progress, Published
 from registry.packages.store import PackageStore
 
 pytestmark = pytest.mark.real  # starts processes

@@ -17,10 +17,10 @@ from contracts.endpoint import Phase, Precision, Serving
 from contracts.manifest import MODEL_ONNX, Manifest
 from contracts.statistics import Statistic
 from contracts.tasks import Task
+from registry.conversions.messages import ConversionRequest, Signature
 from registry.convert.errors import ConversionError, EnvironmentFaultError, VersionError
 from registry.convert.tracking import Tracking
 from registry.convert.walk import convert
-from registry.job import ConversionRequest, Signature
 from registry.packages.store import PackageStore
 
 pytestmark = pytest.mark.slow

@@ -9,9 +9,9 @@ import pytest
 from registry_fakes import ref
 
 from contracts.endpoint import Phase, Serving
-from registry import process_group
-from registry.job import ConversionRequest, Failed, Progress, Published
-from registry.launcher import SubprocessLauncher, SubprocessOptions
+from registry.conversions import process_group
+from registry.conversions.launcher import SubprocessLauncher, SubprocessOptions
+from registry.conversions.messages import ConversionRequest, Failed, Progress, Published
 
 REQUEST = ConversionRequest(
     tracking_uri="http://x", model="m", version="1", store_url="x", serving=Serving(), work_dir=""

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from contracts.endpoint import Phase
-from registry.job import ConversionRequest, Failed, Progress, Published
-from registry.kubernetes_jobs import manifest
-from registry.kubernetes_jobs.outcome import Limits, Waiting, Word, word
-from registry.launcher import OnProgress
+from registry.conversions import job_manifest as manifest
+from registry.conversions.job_outcome import Limits, Waiting, Word, word
+from registry.conversions.launcher import OnProgress
+from registry.conversions.messages import ConversionRequest, Failed, Progress, Published
 from registry.stores.cluster_reports import Owner
 from service.cluster.client import ClusterClient
 from service.cluster.collection import Collection, Object

@@ -11,13 +11,13 @@ import pytest
 from registry_fakes import ref
 
 from contracts.endpoint import Serving
-from registry.export_environment import (
+from registry.conversions.export_environment import (
     CommandExportEnvironment,
     ExportingLauncher,
     ExportUnavailableError,
     NoExportEnvironment,
 )
-from registry.job import ConversionRequest, Failed, Progress, Published
+from registry.conversions.messages import ConversionRequest, Failed, Progress, Published
 
 REQUEST = ConversionRequest(
     tracking_uri="http://x", model="m", version="1", store_url="x", serving=Serving(), work_dir=""

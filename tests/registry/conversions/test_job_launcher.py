@@ -11,9 +11,9 @@ from fake_kubernetes import NAMESPACE, Fake, fake_kubernetes
 from registry_fakes import ref
 
 from contracts.endpoint import Phase
-from registry.job import Failed, Progress, Published
-from registry.kubernetes_jobs import manifest
-from registry.kubernetes_jobs.launcher import JobLauncher, JobOptions
+from registry.conversions import job_manifest as manifest
+from registry.conversions.job_launcher import JobLauncher, JobOptions
+from registry.conversions.messages import Failed, Progress, Published
 
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 JOBS = f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs"

@@ -7,8 +7,8 @@ import pytest
 from registry_fakes import ScriptedLauncher, ref
 
 from contracts.endpoint import Phase, Serving
-from registry.job import ConversionRequest, Failed, Progress, Published
-from registry.jobs import ConversionJobs
+from registry.conversions.messages import ConversionRequest, Failed, Progress, Published
+from registry.conversions.running import ConversionJobs
 
 REQUEST = ConversionRequest(
     tracking_uri="http://x", model="m", version="1", store_url="x", serving=Serving(), work_dir=""

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from contracts.endpoint import EndpointSpec
 from contracts.manifest import Manifest
 from contracts.model import ModelRef
-from registry.job import Signature
+from registry.conversions.messages import Signature
 from registry.mlflow.model_registry import RegisteredVersion
 from registry.observed import Package
 from registry.packages.store import (

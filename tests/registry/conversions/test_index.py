@@ -8,7 +8,7 @@ from registry_fakes import manifest
 from contracts.endpoint import EndpointSpec, Limits, Precision, Serving
 from contracts.manifest import MODEL_ONNX, Manifest, PackageFile
 from contracts.tasks import Task
-from registry.conversions import ConversionIndex, options_digest, signature
+from registry.conversions.index import ConversionIndex, options_digest, signature
 from registry.mlflow.model_registry import RegisteredVersion
 from registry.packages.store import PackageStore, digest
 

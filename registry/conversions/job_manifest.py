@@ -9,7 +9,7 @@ import copy
 import hashlib
 import json
 
-from registry.job import ConversionRequest
+from registry.conversions.messages import ConversionRequest
 from registry.stores.cluster_reports import Owner
 from service.cluster.collection import Object
 

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping
 
 from contracts.endpoint import Phase
 from registry import metrics
-from registry.job import ConversionRequest, Failed, Progress, Published
-from registry.launcher import ConversionLauncher
+from registry.conversions.launcher import ConversionLauncher
+from registry.conversions.messages import ConversionRequest, Failed, Progress, Published
 
 log = logging.getLogger(__name__)
 

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from conversion_template import BASE, request
 
-from registry.job import ConversionRequest
-from registry.kubernetes_jobs import manifest
-from registry.kubernetes_jobs.manifest import BadTemplateError
+from registry.conversions import job_manifest as manifest
+from registry.conversions.job_manifest import BadTemplateError
+from registry.conversions.messages import ConversionRequest
 from registry.stores.cluster_reports import Owner
 
 

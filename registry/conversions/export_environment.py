@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Protocol
 
 from contracts.endpoint import Phase
-from registry import process_group
+from registry.conversions import process_group
+from registry.conversions.launcher import ConversionLauncher, OnProgress
+from registry.conversions.messages import ConversionRequest, Failed, Progress, Published
 from registry.errors import RegistryError
-from registry.job import ConversionRequest, Failed, Progress, Published
-from registry.launcher import ConversionLauncher, OnProgress
 
 log = logging.getLogger(__name__)
 

@@ -6,8 +6,8 @@ import pytest
 from registry_fakes import ref
 
 from contracts.endpoint import Phase
-from registry.job import Failed, Progress, Published
-from registry.kubernetes_jobs.outcome import Limits, Waiting, word
+from registry.conversions.job_outcome import Limits, Waiting, word
+from registry.conversions.messages import Failed, Progress, Published
 
 LIMITS = Limits("4Gi", 1800.0)
 JOB: dict[str, Any] = {"metadata": {"name": "j"}, "status": {}}

@@ -21,8 +21,8 @@ from typing import Protocol
 
 from pydantic import ValidationError
 
-from registry import process_group
-from registry.job import LINE, ConversionRequest, Failed, Progress, Published
+from registry.conversions import process_group
+from registry.conversions.messages import LINE, ConversionRequest, Failed, Progress, Published
 
 log = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from contracts.endpoint import Phase
-from registry.job import LINE, Failed, Progress, Published
+from registry.conversions.messages import LINE, Failed, Progress, Published
 
 Object = Mapping[str, Any]
 

@@ -1,1 +1,0 @@
-"""Conversions as Kubernetes Jobs, behind the Protocol that local subprocesses satisfy."""
