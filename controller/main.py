@@ -20,7 +20,6 @@ from controller.collecting import Collecting
 from controller.metrics import RolloutCollector
 from controller.rollouts import JoinedRollouts, PackageProfiles
 from controller.settings import ControllerSettings
-from registry.controller import Controller, ControllerOptions
 from registry.conversions import job_manifest as manifest
 from registry.conversions.export_environment import (
     CommandExportEnvironment,
@@ -34,7 +33,6 @@ from registry.conversions.job_manifest import BadTemplateError
 from registry.conversions.launcher import ConversionLauncher, SubprocessLauncher, SubprocessOptions
 from registry.conversions.running import ConversionJobs
 from registry.errors import SourceUnavailableError
-from registry.heartbeats import HeartbeatWriter
 from registry.mlflow.client import MlflowServer
 from registry.mlflow.model_registry import MlflowRegistry
 from registry.mlflow.projection import EvidenceOf
@@ -42,7 +40,9 @@ from registry.mlflow.watch import SourceWatch
 from registry.mlflow.webhook import WebhookListener
 from registry.mlflow.write_back import WriteBack
 from registry.packages.store import PackageStore, StoreUnavailableError
-from registry.rollouts import Rollouts
+from registry.reconcile.controller import Controller, ControllerOptions
+from registry.reconcile.heartbeats import HeartbeatWriter
+from registry.reconcile.rollouts import Rollouts
 from registry.stores import opening
 from registry.stores.endpoints import EndpointStore
 from rollout.judge import Judge

@@ -19,7 +19,7 @@ from contracts.windows import EndpointWindow
 from controller import commands
 from measures.counting import Counting
 from registry.packages.store import PackageStore, StoreError, StoreUnavailableError
-from registry.rollouts import Surroundings
+from registry.reconcile.rollouts import Surroundings
 from rollout import machine, report
 from rollout.context import Judge, Observation
 
@@ -45,7 +45,7 @@ class Statistics(Protocol):
 
 
 class JoinedRollouts:
-    """``registry.rollouts.Rollouts`` on the machine."""
+    """``registry.reconcile.rollouts.Rollouts`` on the machine."""
 
     def __init__(self, judge: Judge, statistics: Statistics) -> None:
         self._judge = judge

@@ -1,9 +1,9 @@
 """The life of a loaded version, from shadow to all callers or back, as a pure function.
 
-Each pass of the controller calls ``advance`` right after ``registry.plan``, and writes what both
-make of the status in one conditional write. Everything that it goes on from is in the status and in
-what is observed: killed between two passes it loses nothing, and a pass with nothing new changes
-nothing. It has no clock and does no I/O; it never touches ``generation``, never loads, converts or
+Each pass of the controller calls ``advance`` right after ``registry.reconcile.plan``, and writes
+what both make of the status in one conditional write. Everything that it goes on from is in the
+status and in what is observed: killed between two passes it loses nothing, and a pass with nothing
+new changes nothing. It has no clock and does no I/O; it never touches ``generation``, never loads, converts or
 counts anything, and takes no step forward without a pass or a person's word.
 
 The way of a version reads downward from ``advance``: its beginning, its steps, its bake.
@@ -24,7 +24,7 @@ def advance(
 
     Args:
         spec: how versions are rolled out.
-        status: as ``registry.plan`` left it.
+        status: as ``registry.reconcile.plan`` left it.
         observed: the last observation.
         now: unix time, seconds.
         judge: turns windows into verdicts.

@@ -15,9 +15,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from contracts.endpoint import EndpointSpec
 from contracts.manifest import Manifest
 from contracts.model import ModelRef
-from registry.conversions.messages import Signature
+from registry.conversions.messages import Package, Signature
 from registry.mlflow.model_registry import RegisteredVersion
-from registry.observed import Package
 from registry.packages.store import (
     PackageDamagedError,
     PackageMissingError,

@@ -7,6 +7,7 @@ flavour, converts, verifies and publishes, and prints one JSON object a line on 
 out-of-memory kill) is read by the launcher as the version's own fault, deterministically.
 """
 
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
@@ -70,3 +71,11 @@ class Failed(_Message):
 
 Line = Annotated[Progress | Published | Failed, Field(discriminator="kind")]
 LINE: TypeAdapter[Progress | Published | Failed] = TypeAdapter(Line)
+
+
+@dataclass(frozen=True, slots=True)
+class Package:
+    """What a conversion made, and what its callers rely on."""
+
+    ref: ModelRef
+    signature: Signature

@@ -33,7 +33,7 @@ from contracts.windows import EndpointWindow
 from controller.rollouts import JoinedRollouts, PackageProfiles
 from measures.counting import Counting, CountingState
 from registry.packages.store import PackageStore, StoreUnavailableError
-from registry.rollouts import Surroundings
+from registry.reconcile.rollouts import Surroundings
 
 OLD, NEW = ref("1", "a"), ref("2", "b")
 BOTH = Surroundings(frozenset({OLD, NEW}), {}, "2")

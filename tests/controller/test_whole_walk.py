@@ -22,11 +22,11 @@ from contracts.tasks import Task
 from contracts.windows import EndpointWindow
 from controller.rollouts import JoinedRollouts
 from measures.counting import Counting, CountingState
-from registry import plan as planning
-from registry.controller import numbered
-from registry.conversions.messages import Failed, Signature
-from registry.observed import Observed, Package, Version
-from registry.rollouts import surroundings
+from registry.conversions.messages import Failed, Package, Signature
+from registry.reconcile import plan as planning
+from registry.reconcile.controller import numbered
+from registry.reconcile.plan import Observed, Version
+from registry.reconcile.rollouts import surroundings
 
 SIGNATURE = Signature(task=Task.TEXT_CLASSIFICATION, labels=("no", "yes"))
 ROLLOUT = {

@@ -10,8 +10,8 @@ from registry_fakes import MemoryEndpoints, ScriptedRollouts, endpoint
 from contracts.endpoint import EndpointSpec, EndpointStatus, ModelEndpoint, Phase
 from registry.conversions.messages import Failed, Published
 from registry.errors import EndpointConflictError, EndpointUnreadableError
-from registry.heartbeats import HeartbeatWriter
-from registry.rollouts import Surroundings
+from registry.reconcile.heartbeats import HeartbeatWriter
+from registry.reconcile.rollouts import Surroundings
 from registry.stores.heartbeats import FileHeartbeats
 
 

@@ -20,7 +20,6 @@ from contracts.endpoint import EndpointStatus
 from contracts.loading import LoadedModel, LoaderReport
 from contracts.manifest import MODEL_ONNX, PackageFile
 from contracts.model import ModelRef
-from registry.controller import Controller, ControllerOptions
 from registry.conversions.index import ConversionIndex
 from registry.conversions.messages import Failed, Published
 from registry.conversions.running import ConversionJobs
@@ -29,6 +28,7 @@ from registry.mlflow.projection import EvidenceOf
 from registry.mlflow.watch import SourceWatch
 from registry.mlflow.write_back import WriteBack
 from registry.packages.store import PackageStore, digest
+from registry.reconcile.controller import Controller, ControllerOptions
 
 
 class ControllerHarness:

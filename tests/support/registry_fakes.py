@@ -32,7 +32,7 @@ from registry.errors import (
 )
 from registry.mlflow.model_registry import RegisteredModel, RegisteredVersion
 from registry.packages.store import StoreUnavailableError
-from registry.rollouts import Surroundings
+from registry.reconcile.rollouts import Surroundings
 from registry.triton_client import Overrides, Running
 
 Progressing = Callable[[Progress], None]

@@ -9,7 +9,7 @@ import pytest
 from fake_kubernetes import NAMESPACE, fake_kubernetes
 
 from contracts.controller import ControllerBeat
-from registry.heartbeats import HeartbeatWriter
+from registry.reconcile.heartbeats import HeartbeatWriter
 from registry.stores.heartbeats import FileHeartbeats, Heartbeats, KubernetesHeartbeats
 from service.cluster import leases
 

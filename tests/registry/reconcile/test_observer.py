@@ -9,13 +9,12 @@ from contracts.endpoint import Arm, EndpointStatus, Route
 from contracts.model import ModelRef
 from contracts.tasks import Task
 from registry.conversions.index import ConversionIndex
-from registry.conversions.messages import Signature
+from registry.conversions.messages import Package, Signature
 from registry.conversions.running import ConversionJobs
 from registry.mlflow.model_registry import Picture
-from registry.observed import Package
-from registry.observer import Conditions, Observer
 from registry.packages.store import PackageMissingError, StoreUnavailableError
-from registry.store_guard import StoreTimeoutGuard
+from registry.reconcile.observer import Conditions, Observer
+from registry.reconcile.store_guard import StoreTimeoutGuard
 
 CLASSIFIER = Signature(task=Task.TEXT_CLASSIFICATION, labels=("no", "yes"))
 STABLE = EndpointStatus(routes=(Route(arm=Arm.STABLE, ref=ref("1", "a"), weight=100),))

@@ -24,9 +24,8 @@ from contracts.loading import LoadedModel, LoaderReport, LoadFailure
 from contracts.model import ModelRef
 from contracts.rollout import Outcome, RolloutSpec, RolloutState, Strategy
 from contracts.tasks import Task
-from registry.conversions.messages import Failed, Progress, Signature
-from registry.observed import Decision, Observed, Package, Version
-from registry.plan import chosen, plan, retry_seconds
+from registry.conversions.messages import Failed, Package, Progress, Signature
+from registry.reconcile.plan import Decision, Observed, Version, chosen, plan, retry_seconds
 
 SPEC = EndpointSpec(model="m")
 DIRECT = EndpointSpec(model="m", rollout=RolloutSpec(strategy=Strategy.DIRECT))

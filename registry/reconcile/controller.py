@@ -9,24 +9,25 @@ killed at any instant, the next start goes on from the statuses.
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from contracts.endpoint import EndpointStatus, ModelEndpoint, Phase
+from contracts.endpoint import EndpointSpec, EndpointStatus, Metadata, ModelEndpoint, Phase
 from contracts.loading import LoaderReport
-from registry import auto_endpoints, metrics
-from registry import plan as planning
+from contracts.model import endpoint_name
+from registry import metrics
 from registry.conversions.index import ConversionIndex
 from registry.conversions.messages import ConversionRequest, Failed
 from registry.conversions.running import ConversionJobs
 from registry.errors import EndpointConflictError, RegistryError
-from registry.heartbeats import HeartbeatTracker, HeartbeatWriter
 from registry.mlflow.projection import alias_refusals, projection
 from registry.mlflow.watch import SourceWatch
-from registry.observed import Decision, Observed
-from registry.observer import Conditions, Observer
 from registry.packages.store import StoreError
-from registry.rollouts import Rollouts, Surroundings, surroundings
+from registry.reconcile import plan as planning
+from registry.reconcile.heartbeats import HeartbeatTracker, HeartbeatWriter
+from registry.reconcile.observer import Conditions, Observer
+from registry.reconcile.plan import Decision, Observed
+from registry.reconcile.rollouts import Rollouts, Surroundings, surroundings
 from registry.stores.endpoints import EndpointStore
 from registry.stores.reports import Reports
 
@@ -159,7 +160,7 @@ class Controller:
     async def _make_missing(self, endpoints: tuple[ModelEndpoint, ...]) -> None:
         models = self._source.picture.models if self._source.picture else {}
         taken = self._endpoints.unreadable
-        for endpoint in auto_endpoints.missing(models, endpoints, taken=taken):
+        for endpoint in missing_endpoints(models, endpoints, taken=taken):
             if self._now() >= self._make_at.get(endpoint.name, 0.0):
                 await self._make(endpoint)
 
@@ -250,6 +251,35 @@ class _Outcome:
     options: str
     written: bool = True
     attended: bool = True  # false: nobody would take its candidate back now
+
+
+def missing_endpoints(
+    models: Iterable[str],
+    endpoints: Iterable[ModelEndpoint],
+    *,
+    taken: frozenset[str] = frozenset(),
+) -> tuple[ModelEndpoint, ...]:
+    """An endpoint with defaults for each model that no endpoint serves.
+
+    Args:
+        models: names of registered models.
+        endpoints: all that exist and can be read.
+        taken: names of endpoints that exist besides.
+
+    Returns:
+        The new endpoints. Of two models whose names give the same endpoint name, the first in
+        order gets it; the other needs an endpoint that someone writes.
+    """
+    existing = tuple(endpoints)
+    served = {endpoint.spec.model for endpoint in existing}
+    names = {endpoint.name for endpoint in existing} | taken
+    made = []
+    for model in sorted(set(models) - served):
+        name = endpoint_name(model)
+        if name not in names:
+            names.add(name)
+            made.append(ModelEndpoint(metadata=Metadata(name=name), spec=EndpointSpec(model=model)))
+    return tuple(made)
 
 
 def numbered(before: EndpointStatus, after: EndpointStatus) -> EndpointStatus:

@@ -3,7 +3,7 @@
 import pytest
 
 from contracts.loading import LoaderReport
-from registry.heartbeats import HeartbeatTracker
+from registry.reconcile.heartbeats import HeartbeatTracker
 
 NOW = 1000.0
 

@@ -12,19 +12,19 @@ from functools import partial
 from contracts.endpoint import EndpointSpec, ModelEndpoint
 from contracts.loading import LoaderReport
 from contracts.model import ModelRef
-from registry import plan as planning
 from registry.conversions.index import ConversionIndex, options_digest
-from registry.conversions.messages import Failed, Progress, Published, Signature
+from registry.conversions.messages import Failed, Package, Progress, Published, Signature
 from registry.conversions.running import ConversionJobs
 from registry.mlflow.model_registry import Picture, RegisteredVersion
-from registry.observed import Observed, Package, Version
 from registry.packages.store import (
     PackageDamagedError,
     PackageMissingError,
     StoreError,
     StoreUnavailableError,
 )
-from registry.store_guard import StoreTimeoutGuard
+from registry.reconcile import plan as planning
+from registry.reconcile.plan import Observed, Version
+from registry.reconcile.store_guard import StoreTimeoutGuard
 
 log = logging.getLogger(__name__)
 

@@ -8,6 +8,9 @@ and is tried again. Being killed between two calls changes nothing: everything i
 in the status and in what is observed. What happened is written by ``contracts.status_events``.
 """
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
 from contracts.endpoint import (
     AliasVersion,
     Candidate,
@@ -28,8 +31,7 @@ from contracts.status_events import (
     is_passed_over,
     rejection_of,
 )
-from registry.conversions.messages import Failed, Progress, Signature
-from registry.observed import Decision, Observed, Package, Version
+from registry.conversions.messages import Failed, Package, Progress, Signature
 
 # The phases that are decided here; all others are a rollout's, or an end.
 _PREPARING = frozenset(
@@ -47,6 +49,47 @@ _ENDED = frozenset({Phase.REJECTED, Phase.ROLLED_BACK})
 
 FIRST_RETRY_SECONDS = 5.0
 LAST_RETRY_SECONDS = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """A registered version, with the digest of all that decides how it is converted.
+
+    ``earlier`` is the digest that earlier releases gave it; empty where it is the same.
+    """
+
+    number: str
+    options: str
+    earlier: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """What is known at the moment of a pass.
+
+    ``versions`` is newest first and None where MLflow never answered. ``packages`` and ``jobs`` go
+    by a version's options. ``fault`` says why ``packages`` may be incomplete. ``stable_gone`` says
+    that the store lacks the stable version's package: ``stable`` is then that of the package made
+    anew of the same version, if there is one. ``loaders`` gave a sign of life lately.
+    """
+
+    versions: tuple[Version, ...] | None
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    packages: Mapping[str, Package] = field(default_factory=dict)
+    jobs: Mapping[str, Progress | Failed] = field(default_factory=dict)
+    loaders: tuple[LoaderReport, ...] = ()
+    stable: Signature | None = None
+    stable_gone: bool = False
+    fault: str = ""
+    busy: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The status to write, and the version whose conversion must be running, if one must."""
+
+    status: EndpointStatus
+    convert: Version | None = None
 
 
 def plan(

@@ -4,7 +4,7 @@ from registry_fakes import ref
 
 from contracts.loading import LoadedModel, LoaderReport, LoadFailure
 from contracts.model import ModelRef
-from registry.rollouts import Surroundings, surroundings
+from registry.reconcile.rollouts import Surroundings, surroundings
 
 OLD, NEW = ref("1", "a"), ref("2", "b")
 

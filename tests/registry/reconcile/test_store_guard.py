@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from registry.packages.store import PackageMissingError, StoreUnavailableError
-from registry.store_guard import StoreTimeoutGuard
+from registry.reconcile.store_guard import StoreTimeoutGuard
 
 
 class Clock:

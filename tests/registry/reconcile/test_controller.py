@@ -13,7 +13,7 @@ from contracts.endpoint import AliasVersion, Arm, EndpointSpec, ModelEndpoint, P
 from contracts.rollout import Outcome, RolloutState
 from registry.conversions.index import ConversionIndex, options_digest
 from registry.errors import SourceUnavailableError
-from registry.rollouts import Surroundings
+from registry.reconcile.rollouts import Surroundings
 
 
 @pytest.fixture
