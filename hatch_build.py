@@ -9,7 +9,7 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 FILES = {
-    "triton": "registry/triton_files",
+    "triton": "registry/loading/triton_files",
     "examples/sentiment": "headrace/example",
     "locks/triton.txt": "headrace/locks/triton.txt",
     "locks/export.txt": "headrace/locks/export.txt",

@@ -15,16 +15,16 @@ from pathlib import Path
 
 from contracts.manifest import MANIFEST, Manifest
 from contracts.model import ModelRef
-from registry import cores
-from registry.loader import Loader, LoaderOptions
+from registry.loading import cores
+from registry.loading.loader import Loader, LoaderOptions
+from registry.loading.placement import Placement, SharedRepository, UploadedFiles
+from registry.loading.prober import Prober
+from registry.loading.triton_client import GrpcTriton
 from registry.packages.cache import LocalPackages
 from registry.packages.store import PackageStore, StoreUnavailableError
 from registry.packages.triton_config import BACKEND_ONNXRUNTIME, BACKEND_PYTHON
-from registry.placement import Placement, SharedRepository, UploadedFiles
-from registry.prober import Prober
 from registry.settings import LoaderSettings
 from registry.stores import opening
-from registry.triton_client import GrpcTriton
 from service import flags, logs, pages
 from service.cluster.errors import AccessError
 

@@ -3,8 +3,8 @@
 Each pass of the controller calls ``advance`` right after ``registry.reconcile.plan``, and writes
 what both make of the status in one conditional write. Everything that it goes on from is in the
 status and in what is observed: killed between two passes it loses nothing, and a pass with nothing
-new changes nothing. It has no clock and does no I/O; it never touches ``generation``, never loads, converts or
-counts anything, and takes no step forward without a pass or a person's word.
+new changes nothing. It has no clock and does no I/O; it never touches ``generation``, never loads,
+converts or counts anything, and takes no step forward without a pass or a person's word.
 
 The way of a version reads downward from ``advance``: its beginning, its steps, its bake.
 """

@@ -24,7 +24,7 @@ from headrace.stack.settings import (
 )
 from headrace.stack.state import Home
 from headrace.stack.supervisor import Probe, Service
-from registry.cores import MOST_COPIES
+from registry.loading.cores import MOST_COPIES
 
 # What the services and their libraries must not take from the shell that ``up`` runs in.
 # Compiled modules are kept: without them every start takes twice as long.

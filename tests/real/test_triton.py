@@ -23,20 +23,25 @@ from contracts.model import ModelRef
 from contracts.tasks import Task
 from contracts.tensors import Datatype, TensorSpec
 from headrace.stack.triton import TritonProcess
-from registry import package, triton_data
+from registry import package
 from registry.errors import (
     BackendMissingError,
     ModelProcessGoneError,
     TritonRefusedError,
     TritonUnavailableError,
 )
-from registry.loader import Loader, LoaderOptions
+from registry.loading.loader import Loader, LoaderOptions
+from registry.loading.placement import (
+    Placement,
+    SharedRepository,
+    UploadedFiles,
+    python_model,
+)
+from registry.loading.triton_client import GrpcTriton
 from registry.packages.cache import LocalPackages
 from registry.packages.store import PackageStore
-from registry.placement import Placement, SharedRepository, UploadedFiles
 from registry.stores.endpoints import FileEndpointStore
 from registry.stores.reports import FileReports
-from registry.triton_client import GrpcTriton
 
 pytestmark = pytest.mark.real
 
@@ -365,7 +370,8 @@ async def test_the_simulated_accelerator_answers_zeros_after_its_time(
     store = PackageStore((tmp_path / "store").as_uri())
     publish(store, tmp_path / "source", "1")
     overrides = dict(UploadedFiles().place("sim", tmp_path / "source", "python", 1))
-    overrides["file:1/model.py"] = triton_data.simulated_accelerator().read_bytes()
+    model = python_model().parents[1] / "simulated_accelerator" / "model.py"
+    overrides["file:1/model.py"] = model.read_bytes()
     client = GrpcTriton(triton.grpc, call_seconds=CALL_SECONDS, load_seconds=LOAD_SECONDS)
     try:
         await client.load("sim", overrides)

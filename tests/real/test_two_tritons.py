@@ -22,8 +22,8 @@ from gateway.engine.triton import TritonEngine
 from gateway.telemetry.metrics import Metrics
 from headrace.stack.triton import TritonFiles, TritonProcess, TritonServer
 from registry import package
-from registry.placement import UploadedFiles
-from registry.triton_client import GrpcTriton
+from registry.loading.placement import UploadedFiles
+from registry.loading.triton_client import GrpcTriton
 
 pytestmark = pytest.mark.real
 

@@ -30,10 +30,10 @@ from registry.errors import (
     TritonRefusedError,
     TritonUnavailableError,
 )
+from registry.loading.triton_client import Overrides, Running
 from registry.mlflow.model_registry import RegisteredModel, RegisteredVersion
 from registry.packages.store import StoreUnavailableError
 from registry.reconcile.rollouts import Surroundings
-from registry.triton_client import Overrides, Running
 
 Progressing = Callable[[Progress], None]
 

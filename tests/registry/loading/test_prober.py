@@ -8,8 +8,8 @@ from registry_fakes import FakeTriton, manifest, ref
 from contracts.manifest import Manifest
 from contracts.model import ModelRef
 from registry.errors import ModelProcessGoneError, TritonRefusedError
+from registry.loading.prober import Prober, ProberPace
 from registry.packages.cache import PackageUnavailableError
-from registry.prober import Prober, ProberPace
 
 STABLE, OTHER = ref("1", "a"), ref("2", "b")
 PACE = ProberPace(every_seconds=0.01, again_seconds=0.01, deadline_seconds=0.02)

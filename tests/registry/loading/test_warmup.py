@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from registry_fakes import manifest
 
-from registry import warmup
 from registry.errors import TritonRefusedError
+from registry.loading import warmup
 
 MANIFEST = manifest()
 

@@ -10,17 +10,15 @@ from pathlib import Path
 from typing import Protocol
 
 from contracts.manifest import CONFIG_ONNXRUNTIME, CONFIG_PYTHON, MODEL_ONNX
-from registry import triton_data
+from registry.loading.triton_client import Overrides
 from registry.packages import triton_config
-from registry.triton_client import Overrides
 
 _CONFIGS = {
     triton_config.BACKEND_PYTHON: CONFIG_PYTHON,
     triton_config.BACKEND_ONNXRUNTIME: CONFIG_ONNXRUNTIME,
 }
-
-
 _CONFIG = "config.pbtxt"
+_HERE = Path(__file__).resolve().parent
 
 
 class Placement(Protocol):
@@ -71,7 +69,7 @@ class SharedRepository:
         (aside / _CONFIG).write_text(_config(package, backend, instances), encoding="utf-8")
         _link(package / MODEL_ONNX, version / MODEL_ONNX)
         if backend == triton_config.BACKEND_PYTHON:
-            shutil.copyfile(triton_data.python_model(), version / triton_config.MODEL_PY)
+            shutil.copyfile(python_model(), version / triton_config.MODEL_PY)
         self.remove(name)
         aside.rename(self._folder / name)
         return {}
@@ -101,7 +99,7 @@ class UploadedFiles:
             f"{folder}/{MODEL_ONNX}": (package / MODEL_ONNX).read_bytes(),
         }
         if backend == triton_config.BACKEND_PYTHON:
-            model = triton_data.python_model().read_bytes()
+            model = python_model().read_bytes()
             overrides[f"{folder}/{triton_config.MODEL_PY}"] = model
         return overrides
 
@@ -111,6 +109,18 @@ class UploadedFiles:
 
     def remove(self, name: str) -> None:
         """Nothing was left: Triton removes what it was sent."""
+
+
+def python_model() -> Path:
+    """``model.py`` of the Python-backend model that runs ONNX Runtime.
+
+    It is data of the folder ``triton/``, which the wheel ships beside this module.
+    """
+    for folder in (_HERE / "triton_files", _HERE.parents[1] / "triton"):
+        path = folder / "python_model" / "model.py"
+        if path.is_file():
+            return path
+    raise FileNotFoundError("Triton's model.py is missing here; install headrace again")
 
 
 def _config(package: Path, backend: str, instances: int) -> str:

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from registry import cores
+from registry.loading import cores
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from registry.blame import MOST_CHANCE, Ends, chance, reason
+from registry.loading.blame import MOST_CHANCE, Ends, chance, reason
 
 DAY, HOUR = 86_400.0, 3_600.0
 

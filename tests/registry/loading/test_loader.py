@@ -20,7 +20,7 @@ from contracts.loading import LoaderReport
 from contracts.model import ModelRef
 from contracts.rollout import RolloutState
 from registry.errors import BackendMissingError, TritonRefusedError
-from registry.loader import Loader, LoaderOptions
+from registry.loading.loader import Loader, LoaderOptions
 from registry.stores.endpoints import EndpointStore, FileEndpointStore
 
 STABLE, CANDIDATE, OLD = ref("2", "b"), ref("3", "c"), ref("1", "a")

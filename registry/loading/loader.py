@@ -18,20 +18,21 @@ from contracts.endpoint import ModelEndpoint
 from contracts.loading import CostPoint, LoadedModel, LoaderReport, LoadFailure
 from contracts.manifest import MANIFEST, Manifest
 from contracts.model import ModelRef
-from registry import desired, metrics, warmup
-from registry.desired import Failure, Ledger, Role, Want
+from registry import metrics
 from registry.errors import (
     BackendMissingError,
     RegistryError,
     TritonRefusedError,
     TritonUnavailableError,
 )
+from registry.loading import desired, warmup
+from registry.loading.desired import Failure, Ledger, Role, Want
+from registry.loading.placement import Placement
+from registry.loading.reporter import Reporter
+from registry.loading.triton_client import Running, Triton
 from registry.packages.triton_config import BACKEND_ONNXRUNTIME, BACKEND_PYTHON
-from registry.placement import Placement
-from registry.reporter import Reporter
 from registry.stores.endpoints import EndpointStore
 from registry.stores.reports import Reports
-from registry.triton_client import Running, Triton
 from service import durable
 
 log = logging.getLogger(__name__)

@@ -7,7 +7,7 @@ from registry_fakes import endpoint, ref
 
 from contracts.endpoint import Arm, Candidate, EndpointStatus, Phase, Route
 from contracts.rollout import RolloutState
-from registry.desired import Ledger, Role, Want, failed, is_version_fault, may_try, wanted
+from registry.loading.desired import Ledger, Role, Want, failed, is_version_fault, may_try, wanted
 
 A, B = ref("1", "a"), ref("2", "b")
 

@@ -13,14 +13,14 @@ from dataclasses import dataclass
 
 from contracts.manifest import Manifest
 from contracts.model import ModelRef
-from registry import warmup
 from registry.errors import (
     ModelProcessGoneError,
     RegistryError,
     TritonRefusedError,
     TritonUnavailableError,
 )
-from registry.triton_client import Triton
+from registry.loading import warmup
+from registry.loading.triton_client import Triton
 
 log = logging.getLogger(__name__)
 

@@ -1,5 +1,6 @@
 """Both ways of bringing a package to Triton."""
 
+import importlib.util
 import json
 from pathlib import Path
 
@@ -7,9 +8,8 @@ import pytest
 
 from contracts.manifest import CONFIG_ONNXRUNTIME, CONFIG_PYTHON, MODEL_ONNX
 from contracts.tensors import Datatype, TensorSpec
-from registry import triton_data
+from registry.loading.placement import Placement, SharedRepository, UploadedFiles, python_model
 from registry.packages import triton_config
-from registry.placement import Placement, SharedRepository, UploadedFiles
 
 NAME = "m-v1-aaaaaaaaaaaa"
 
@@ -42,7 +42,7 @@ def test_the_python_backend_gets_its_model_beside_the_graph(
     model = repository / NAME
     assert 'backend: "python"' in (model / "config.pbtxt").read_text()
     assert (model / "1" / "model.onnx").read_bytes() == b"graph"
-    assert (model / "1" / "model.py").read_text() == triton_data.python_model().read_text()
+    assert (model / "1" / "model.py").read_text() == python_model().read_text()
 
 
 def test_the_native_backend_gets_the_graph_alone(package: Path, repository: Path) -> None:
@@ -96,5 +96,13 @@ def test_an_upload_carries_the_configuration_as_json_and_every_file(package: Pat
     overrides = UploadedFiles().place(NAME, package, "python", 1)
     assert json.loads(overrides["config"])["backend"] == "python"
     assert overrides["file:1/model.onnx"] == b"graph"
-    assert overrides["file:1/model.py"] == triton_data.python_model().read_bytes()
+    assert overrides["file:1/model.py"] == python_model().read_bytes()
     assert "file:1/model.py" not in UploadedFiles().place(NAME, package, "onnxruntime", 1)
+
+
+def test_the_folder_of_the_python_model_is_no_importable_package() -> None:
+    folder = python_model().parents[1]
+    assert "class TritonPythonModel" in python_model().read_text(encoding="utf-8")
+    assert not list(folder.rglob("__init__.py"))
+    spec = importlib.util.find_spec("triton")
+    assert spec is None or str(folder) not in list(spec.submodule_search_locations or ())

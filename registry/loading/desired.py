@@ -11,8 +11,8 @@ from pydantic import BaseModel, ConfigDict
 
 from contracts.endpoint import Arm, ModelEndpoint
 from contracts.model import ModelRef
-from registry import blame
-from registry.blame import Ends
+from registry.loading import blame
+from registry.loading.blame import Ends
 
 FIRST_RETRY_SECONDS = 1.0
 LAST_RETRY_SECONDS = 60.0
