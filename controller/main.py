@@ -20,7 +20,7 @@ from controller.collecting import Collecting
 from controller.metrics import RolloutCollector
 from controller.rollouts import JoinedRollouts, PackageProfiles
 from controller.settings import ControllerSettings
-from registry.conversions import job_manifest as manifest
+from registry.conversions import job_manifest
 from registry.conversions.export_environment import (
     CommandExportEnvironment,
     ExportEnvironment,
@@ -238,7 +238,7 @@ def _jobs(settings: ControllerSettings, environment: Mapping[str, str]) -> JobLa
     opened = access.opened(settings.endpoints, environment)
     file = Path(settings.conversion_job_template)
     try:
-        template = manifest.template(file.read_text(encoding="utf-8"))
+        template = job_manifest.template(file.read_text(encoding="utf-8"))
     except (OSError, BadTemplateError) as error:
         raise BadTemplateError(f"the conversion's template {file}: {error}") from error
     options = JobOptions(

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from contracts.endpoint import Phase
-from registry.conversions import job_manifest as manifest
+from registry.conversions import job_manifest
 from registry.conversions.job_outcome import Limits, Waiting, Word, word
 from registry.conversions.launcher import OnProgress
 from registry.conversions.messages import ConversionRequest, Failed, Progress, Published
@@ -56,7 +56,7 @@ class JobLauncher:
         self._core = client.core  # here, for its import is large
         self._options = options
         self._jobs = Collection("batch/v1", "jobs", options.namespace)
-        memory = manifest.memory_limit(options.template)
+        memory = job_manifest.memory_limit(options.template)
         self._limits = Limits(memory, options.timeout_seconds)
 
     async def run(
@@ -68,7 +68,7 @@ class JobLauncher:
     ) -> Published | Failed:
         """Runs a conversion to its end; see the Protocol."""
         del python_path  # the image holds all that a conversion needs
-        name = manifest.name_of(request)
+        name = job_manifest.name_of(request)
         try:
             await asyncio.to_thread(self._begin, request)
             return await self._watched(name, progress)
@@ -81,7 +81,7 @@ class JobLauncher:
     def _begin(self, request: ConversionRequest) -> None:
         """Makes the Job, or finds that of a controller that was killed."""
         options = self._options
-        made = manifest.job(
+        made = job_manifest.job(
             options.template, request, owner=options.owner, timeout_seconds=options.timeout_seconds
         )
         try:
@@ -134,7 +134,7 @@ class JobLauncher:
         answer = self._client.ask(
             self._core.list_namespaced_pod,
             self._options.namespace,
-            label_selector=f"{manifest.LABEL}={name}",
+            label_selector=f"{job_manifest.LABEL}={name}",
         )
         return max(answer["items"] or (), key=_made, default=None)
 

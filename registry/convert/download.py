@@ -12,9 +12,9 @@ from contracts.manifest import TOKENIZER
 from registry.conversions.messages import ConversionRequest
 from registry.convert import texts
 from registry.convert.errors import EnvironmentFaultError
+from registry.convert.flavours import Original, detect
+from registry.convert.flavours.detect import TokenizerNotFoundError, is_pickle
 from registry.convert.tracking import Run, Tracking, Version
-from registry.flavours import Original, detect
-from registry.flavours.detect import TokenizerNotFoundError, is_pickle
 
 # Someone who logs a model and then its tokeniser registers the version in between.
 _STILL_ARRIVING_SECONDS = 30.0

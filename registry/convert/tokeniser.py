@@ -17,8 +17,8 @@ from preprocess.buckets import automatic_buckets, checked_buckets
 from preprocess.encoder import TextEncoder
 from preprocess.errors import PreprocessError
 from registry.convert.errors import VersionError
-from registry.flavours.config import CONFIG, read_json
-from registry.flavours.original import Original
+from registry.convert.flavours.config import CONFIG, read_json
+from registry.convert.flavours.original import Original
 
 _PADS = ("[PAD]", "<pad>", "<PAD>", "[pad]")
 _UNKS = ("[UNK]", "<unk>", "<UNK>", "[unk]")

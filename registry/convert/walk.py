@@ -20,16 +20,17 @@ from contracts.profile import ReferenceProfile
 from contracts.tasks import ENGINE_OUTPUT, Task
 from contracts.tensors import Datatype, TensorSpec
 from registry.conversions.messages import ConversionRequest, Signature
-from registry.convert import graph, texts, tokeniser
-from registry.convert.choose import Chosen, Trial, choose
+from registry.convert import texts, tokeniser
 from registry.convert.download import Downloaded, download
-from registry.convert.engine import Engine, encode
 from registry.convert.errors import VersionError
-from registry.convert.profiling import profile_of
+from registry.convert.flavours import Original
+from registry.convert.graph import engine_form
+from registry.convert.package import created_by, proofs, write_configs
+from registry.convert.parity.choose import Chosen, Trial, choose
+from registry.convert.parity.engine import Engine, encode
+from registry.convert.parity.profiling import profile_of
+from registry.convert.parity.verify import values_of
 from registry.convert.tracking import Run, Tracking, Version
-from registry.convert.verify import values_of
-from registry.flavours import Original
-from registry.package import created_by, proofs, write_configs
 from registry.packages.store import PackageStore
 
 log = logging.getLogger(__name__)
@@ -61,7 +62,7 @@ def convert(
     original = got.original
     report(Phase.CONVERTING, f"preparing the {original.flavour} model")
     model, made, answers = _prepare(request, original, work)
-    inputs = graph.inputs_of(model)
+    inputs = engine_form.inputs_of(model)
     judged = texts.with_long_ones(texts.thinned(got.evaluation.texts, _PARITY_TEXTS))
     report(Phase.VERIFYING, f"comparing with the original over {len(judged)} texts")
     reference, reference_name = answers(judged)
@@ -101,7 +102,7 @@ def _package(
     onnx.save(chosen.model, str(folder / MODEL_ONNX))
     (folder / TOKENIZER).write_bytes(made.data)
     serving, original = request.serving, got.original
-    inputs = graph.inputs_of(chosen.model)
+    inputs = engine_form.inputs_of(chosen.model)
     outputs = (
         TensorSpec(
             name=ENGINE_OUTPUT[original.task], datatype=Datatype.FP32, shape=(-1, chosen.width)
@@ -144,12 +145,12 @@ def _prepare(
     """The graph in the engine's form, the tokeniser, and what gives the original's answers."""
     if original.onnx is not None:
         made = tokeniser.build(original, request.serving)
-        registered = graph.load(original.onnx)
-        model = graph.finish(registered, original.task, original.pooling)
+        registered = engine_form.load(original.onnx)
+        model = engine_form.finish(registered, original.task, original.pooling)
         return model, made, _answers_of_graph(model, original, made, request.threads)
 
     # Imported for PyTorch versions alone: it is slow, and needs an environment of its own.
-    from registry.convert import export  # noqa: PLC0415
+    from registry.convert.graph import export  # noqa: PLC0415
 
     loaded = export.load(
         original, threads=request.threads, allow_remote_code=request.allow_remote_code
@@ -160,7 +161,7 @@ def _prepare(
     made = tokeniser.build(original, request.serving, fast)
     path = work / "exported.onnx"
     export.to_onnx(loaded, original.task, path)
-    model = graph.finish(graph.load(path), original.task, original.pooling)
+    model = engine_form.finish(engine_form.load(path), original.task, original.pooling)
 
     def answers(judged: Sequence[str]) -> tuple[Floats, str]:
         outputs = export.originals(loaded, original.task, judged, max_tokens=made.spec.max_tokens)
@@ -174,7 +175,7 @@ def _answers_of_graph(
     model: onnx.ModelProto, original: Original, made: tokeniser.Tokeniser, threads: int
 ) -> _Answers:
     def answers(judged: Sequence[str]) -> tuple[Floats, str]:
-        inputs = graph.inputs_of(model)
+        inputs = engine_form.inputs_of(model)
         encoded = encode(judged, made.encoder, inputs, made.spec, made.buckets)
         outputs = Engine(model, threads=threads).alone(encoded)
         return values_of(original.task, outputs, multi_label=original.multi_label), "onnx-fp32"

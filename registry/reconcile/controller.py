@@ -23,10 +23,9 @@ from registry.errors import EndpointConflictError, RegistryError
 from registry.mlflow.projection import alias_refusals, projection
 from registry.mlflow.watch import SourceWatch
 from registry.packages.store import StoreError
-from registry.reconcile import plan as planning
 from registry.reconcile.heartbeats import HeartbeatTracker, HeartbeatWriter
 from registry.reconcile.observer import Conditions, Observer
-from registry.reconcile.plan import Decision, Observed
+from registry.reconcile.plan import Decision, Observed, plan
 from registry.reconcile.rollouts import Rollouts, Surroundings, surroundings
 from registry.stores.endpoints import EndpointStore
 from registry.stores.reports import Reports
@@ -185,7 +184,7 @@ class Controller:
         now, keep = self._now(), self._options.keep_seconds
         seen, target = await self._observer.look(endpoint, self._source.picture, loaders)
         options = target.options if target else ""
-        decision = planning.plan(endpoint.spec, endpoint.status, seen, now, keep_seconds=keep)
+        decision = plan(endpoint.spec, endpoint.status, seen, now, keep_seconds=keep)
         status = decision.status.model_copy(update={"notes": (note,) if note else ()})
         planned = endpoint.model_copy(update={"status": status})
         routed = frozenset(route.ref for route in endpoint.status.routes)

@@ -22,8 +22,7 @@ from registry.packages.store import (
     StoreError,
     StoreUnavailableError,
 )
-from registry.reconcile import plan as planning
-from registry.reconcile.plan import Observed, Version
+from registry.reconcile.plan import Observed, Version, chosen, numbered
 from registry.reconcile.store_guard import StoreTimeoutGuard
 
 log = logging.getLogger(__name__)
@@ -72,7 +71,7 @@ class Observer:
         seen = Observed(versions, model.aliases if model else {}, loaders=loaders)
         if endpoint.status.stable is not None:
             seen = await self._with_stable(seen, endpoint.status.stable)
-        target = planning.chosen(endpoint.spec, endpoint.status, seen)
+        target = chosen(endpoint.spec, endpoint.status, seen)
         if target is not None:
             seen = await self._with_package(seen, target, endpoint.status.stable)
         return self._with_job(seen, target), target
@@ -86,7 +85,7 @@ class Observer:
         if stable is not None:
             return replace(seen, stable=stable)
         seen = replace(seen, stable_gone=True)
-        version = planning.numbered(seen, ref.version)
+        version = numbered(seen, ref.version)
         if version is None:
             return seen
         seen = await self._with_package(seen, version, ref)

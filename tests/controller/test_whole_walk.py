@@ -23,9 +23,8 @@ from contracts.windows import EndpointWindow
 from controller.rollouts import JoinedRollouts
 from measures.counting import Counting, CountingState
 from registry.conversions.messages import Failed, Package, Signature
-from registry.reconcile import plan as planning
 from registry.reconcile.controller import numbered
-from registry.reconcile.plan import Observed, Version
+from registry.reconcile.plan import Observed, Version, chosen, plan
 from registry.reconcile.rollouts import surroundings
 
 SIGNATURE = Signature(task=Task.TEXT_CLASSIFICATION, labels=("no", "yes"))
@@ -181,8 +180,8 @@ class Walk(RuleBasedStateMachine):
         before = self.stored
         reports = (self._report(),)
         seen = self._observed(reports)
-        target = planning.chosen(before.spec, before.status, seen)
-        status = planning.plan(before.spec, before.status, seen, self.now).status
+        target = chosen(before.spec, before.status, seen)
+        status = plan(before.spec, before.status, seen, self.now).status
         planned = before.model_copy(update={"status": status})
         around = surroundings(reports, target.number if target else None)
         after = self.rollouts.advance(planned, around, self.now)

@@ -20,9 +20,10 @@ from contracts.tasks import Task
 from contracts.tensors import TensorSpec
 from preprocess.heads import task_values, top_k
 from preprocess.padding import RowPadder
-from registry.convert import export, graph, tokeniser
-from registry.convert.engine import Engine, Texts
-from registry.flavours.detect import detect
+from registry.convert import tokeniser
+from registry.convert.flavours.detect import detect
+from registry.convert.graph import engine_form, export
+from registry.convert.parity.engine import Engine, Texts
 
 pytestmark = [
     pytest.mark.export,
@@ -79,13 +80,13 @@ def served(folder: Path, scratch: Path) -> Served:
     loaded = export.load(original, threads=1, allow_remote_code=False)
     path = scratch / "exported.onnx"
     export.to_onnx(loaded, original.task, path)
-    model = graph.finish(graph.load(path), original.task, original.pooling)
+    model = engine_form.finish(engine_form.load(path), original.task, original.pooling)
     made = tokeniser.build(original, Serving(max_tokens=512))
     return Served(
         tokeniser=made,
         task=original.task,
         multi_label=original.multi_label,
-        inputs=graph.inputs_of(model),
+        inputs=engine_form.inputs_of(model),
         engine=Engine(model, threads=1),
     )
 

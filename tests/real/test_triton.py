@@ -23,7 +23,7 @@ from contracts.model import ModelRef
 from contracts.tasks import Task
 from contracts.tensors import Datatype, TensorSpec
 from headrace.stack.triton import TritonProcess
-from registry import package
+from registry.convert import package
 from registry.errors import (
     BackendMissingError,
     ModelProcessGoneError,

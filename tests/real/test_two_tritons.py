@@ -21,7 +21,7 @@ from gateway.engine.fleet import Fleet
 from gateway.engine.triton import TritonEngine
 from gateway.telemetry.metrics import Metrics
 from headrace.stack.triton import TritonFiles, TritonProcess, TritonServer
-from registry import package
+from registry.convert import package
 from registry.loading.placement import UploadedFiles
 from registry.loading.triton_client import GrpcTriton
 

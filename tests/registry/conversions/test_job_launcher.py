@@ -11,13 +11,13 @@ from fake_kubernetes import NAMESPACE, Fake, fake_kubernetes
 from registry_fakes import ref
 
 from contracts.endpoint import Phase
-from registry.conversions import job_manifest as manifest
+from registry.conversions import job_manifest
 from registry.conversions.job_launcher import JobLauncher, JobOptions
 from registry.conversions.messages import Failed, Progress, Published
 
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 JOBS = f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs"
-NAME = manifest.name_of(request())
+NAME = job_manifest.name_of(request())
 STEP = Progress(phase=Phase.VERIFYING, message="compares")
 PUBLISHED = Published(ref=ref())
 
@@ -49,7 +49,7 @@ class LauncherHarness:
 
     def pod(self, phase: str, log: str = "", *, deleted_at: str = "", **status: Any) -> None:
         self.fake.world.logs["p"] = log
-        metadata = {"name": "p", "labels": {manifest.LABEL: NAME}}
+        metadata = {"name": "p", "labels": {job_manifest.LABEL: NAME}}
         if deleted_at:
             metadata["deletionTimestamp"] = deleted_at
         self.fake.write(PODS, {"metadata": metadata, "status": {"phase": phase, **status}})
@@ -90,7 +90,7 @@ async def test_a_conversion_that_is_not_wanted_any_more_takes_its_job_along(fake
 
 async def test_a_new_controller_finds_the_job_that_the_one_before_started(fake: Fake) -> None:
     harness = LauncherHarness(fake)
-    job = manifest.job(BASE, request(), owner=None, timeout_seconds=9)
+    job = job_manifest.job(BASE, request(), owner=None, timeout_seconds=9)
     fake.write(JOBS, job)
     harness.pod("Succeeded", PUBLISHED.model_dump_json())
     assert await harness.start() == PUBLISHED

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from conversion_template import BASE, request
 
-from registry.conversions import job_manifest as manifest
+from registry.conversions import job_manifest
 from registry.conversions.job_manifest import BadTemplateError
 from registry.conversions.messages import ConversionRequest
 from registry.stores.cluster_reports import Owner
@@ -14,7 +14,7 @@ from registry.stores.cluster_reports import Owner
 
 def made(base: dict[str, Any] = BASE) -> dict[str, Any]:
     owner = Owner("controller-1", "uid-1")
-    return manifest.job(base, request(), owner=owner, timeout_seconds=90)
+    return job_manifest.job(base, request(), owner=owner, timeout_seconds=90)
 
 
 def test_it_has_no_token_no_second_try_and_a_longest_time() -> None:
@@ -44,8 +44,8 @@ def test_the_request_lies_in_the_pod_as_the_file_that_conversion_is_told_of() ->
     mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
     (item,) = volumes["conversion-request"]["downwardAPI"]["items"]
     assert container["args"] == [f"{mounts['conversion-request']}/{item['path']}"]
-    assert item["fieldRef"]["fieldPath"] == f"metadata.annotations['{manifest.REQUEST}']"
-    text = pod["metadata"]["annotations"][manifest.REQUEST]
+    assert item["fieldRef"]["fieldPath"] == f"metadata.annotations['{job_manifest.REQUEST}']"
+    text = pod["metadata"]["annotations"][job_manifest.REQUEST]
     assert ConversionRequest.model_validate_json(text).work_dir == mounts["work"] == "/work"
 
 
@@ -58,10 +58,10 @@ def test_a_template_without_a_scratch_folder_gets_one() -> None:
 
 
 def test_the_same_conversion_has_the_same_name_and_another_has_another() -> None:
-    name = manifest.name_of(request())
-    assert name == manifest.name_of(request()) == made()["metadata"]["name"]
-    assert name != manifest.name_of(request("2"))
-    assert made()["spec"]["template"]["metadata"]["labels"][manifest.LABEL] == name
+    name = job_manifest.name_of(request())
+    assert name == job_manifest.name_of(request()) == made()["metadata"]["name"]
+    assert name != job_manifest.name_of(request("2"))
+    assert made()["spec"]["template"]["metadata"]["labels"][job_manifest.LABEL] == name
 
 
 def test_it_goes_with_the_controllers_pod() -> None:
@@ -74,9 +74,9 @@ def test_it_goes_with_the_controllers_pod() -> None:
 )
 def test_what_is_no_job_is_refused_with_a_sentence(text: str) -> None:
     with pytest.raises(BadTemplateError, match="Job"):
-        manifest.template(text)
+        job_manifest.template(text)
 
 
 def test_a_job_is_a_template() -> None:
-    assert manifest.template(json.dumps(BASE)) == BASE
-    assert manifest.memory_limit(BASE) == "4Gi"
+    assert job_manifest.template(json.dumps(BASE)) == BASE
+    assert job_manifest.memory_limit(BASE) == "4Gi"

@@ -8,7 +8,7 @@ from contracts.endpoint import Serving
 from contracts.tasks import Task
 from registry.convert import tokeniser
 from registry.convert.errors import VersionError
-from registry.flavours import Original
+from registry.convert.flavours import Original
 
 
 def original(folder: Path, **changes: object) -> Original:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from contracts.tasks import ATTENTION_MASK, INPUT_IDS, TOKEN_TYPE_IDS, Task
 from registry.convert.errors import ExportMissingError, VersionError
-from registry.flavours.original import Original
+from registry.convert.flavours.original import Original
 
 log = logging.getLogger(__name__)
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from registry.convert.errors import VersionError
-from registry.flavours.config import read_json
-from registry.flavours.original import Dense, Pooling, PoolingMode
+from registry.convert.flavours.config import read_json
+from registry.convert.flavours.original import Dense, Pooling, PoolingMode
 
 MODULES = "modules.json"
 _FLAGS = {

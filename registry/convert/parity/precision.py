@@ -12,9 +12,9 @@ import numpy as np
 import onnx
 
 from contracts.endpoint import Precision
-from registry.convert import quantise
-from registry.convert.engine import Engine, Feed, Texts
 from registry.convert.errors import VersionError
+from registry.convert.parity import quantise
+from registry.convert.parity.engine import Engine, Feed, Texts
 
 _BATCH, _LENGTH = 8, 64
 _ROUNDS = 7

@@ -14,8 +14,8 @@ from tiny_models import (
 
 from contracts.tasks import Task
 from registry.convert.errors import VersionError
-from registry.flavours import Original, Pooling, PoolingMode, detect
-from registry.flavours.detect import is_pickle
+from registry.convert.flavours import Original, Pooling, PoolingMode, detect
+from registry.convert.flavours.detect import is_pickle
 
 MODULES = [
     {"idx": 0, "path": "", "type": "sentence_transformers.models.Transformer"},

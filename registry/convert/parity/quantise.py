@@ -1,9 +1,9 @@
 """Makes an int8 graph with fixed, calibrated scales out of a float32 one.
 
-``registry.convert.precision`` calls it. Only matrix products with constant weights are quantised
-(attention scores, softmax and normalisation stay float32), since they hold almost all the work.
-Activation scales are measured once over real texts and are then constants of the graph: a text's
-answer can't depend on what else is in its batch, as it does where scales are taken from the batch.
+Only matrix products with constant weights are quantised (attention scores, softmax and
+normalisation stay float32), since they hold almost all the work. Activation scales are measured
+once over real texts and are then constants of the graph: a text's answer can't depend on what else
+is in its batch, as it does where scales are taken from the batch.
 
 Weights are 7 bit wide, signed, one scale a column: CPUs without VNNI add pairs of 8 bit products
 in 16 bit and saturate with full-width weights. Activations are 8 bit wide, unsigned, with one scale
@@ -22,7 +22,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
-from registry.convert.graph import CONTRIB, require_opset
+from registry.convert.graph.engine_form import CONTRIB, require_opset
 
 Floats = NDArray[np.float32]
 

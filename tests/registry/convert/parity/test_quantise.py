@@ -11,8 +11,9 @@ from contracts.endpoint import Serving
 from contracts.manifest import TokenizerSpec
 from preprocess.buckets import automatic_buckets
 from preprocess.encoder import TextEncoder
-from registry.convert import graph, precision, quantise
-from registry.convert.engine import Engine, Texts, encode
+from registry.convert.graph import engine_form
+from registry.convert.parity import precision, quantise
+from registry.convert.parity.engine import Engine, Texts, encode
 
 MAX_TOKENS = Serving().max_tokens
 
@@ -20,7 +21,7 @@ MAX_TOKENS = Serving().max_tokens
 def encoded(model: onnx.ModelProto, texts: Sequence[str] = TEXTS) -> Texts:
     spec = TokenizerSpec(max_tokens=24, pad_id=0, unk_id=1, vocabulary=20)
     encoder = TextEncoder(tokenizer().to_str().encode(), spec)
-    return encode(texts, encoder, graph.inputs_of(model), spec, automatic_buckets(24))
+    return encode(texts, encoder, engine_form.inputs_of(model), spec, automatic_buckets(24))
 
 
 def test_every_constant_product_becomes_an_integer_one() -> None:

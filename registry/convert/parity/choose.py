@@ -14,11 +14,17 @@ from numpy.typing import NDArray
 from contracts.endpoint import Precision
 from contracts.manifest import Parity
 from contracts.tasks import Task
-from registry.convert import precision
-from registry.convert.engine import Engine, Texts
 from registry.convert.errors import VersionError
-from registry.convert.precision import Built
-from registry.convert.verify import batch_invariance, broken_limit, compare, scale_of, values_of
+from registry.convert.parity import precision
+from registry.convert.parity.engine import Engine, Texts
+from registry.convert.parity.precision import Built
+from registry.convert.parity.verify import (
+    batch_invariance,
+    broken_limit,
+    compare,
+    scale_of,
+    values_of,
+)
 
 log = logging.getLogger(__name__)
 

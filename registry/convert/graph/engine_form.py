@@ -13,8 +13,8 @@ from onnx import TensorProto, helper
 from contracts.tasks import ENGINE_INPUTS, ENGINE_OUTPUT, Task
 from contracts.tensors import Datatype, TensorSpec
 from registry.convert.errors import VersionError
-from registry.convert.pooler import Pooler
-from registry.flavours.original import Pooling
+from registry.convert.flavours.original import Pooling
+from registry.convert.graph.pooler import Pooler
 
 CONTRIB = "com.microsoft"  # the domain of ONNX Runtime's own operators
 _PREFIX = "headrace"

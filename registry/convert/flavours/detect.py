@@ -9,7 +9,7 @@ from pathlib import Path
 
 from contracts.tasks import Task
 from registry.convert.errors import VersionError
-from registry.flavours.config import (
+from registry.convert.flavours.config import (
     CONFIG,
     Json,
     is_multi_label,
@@ -19,9 +19,9 @@ from registry.flavours.config import (
     runs_own_code,
     task_of,
 )
-from registry.flavours.hints import read_hints
-from registry.flavours.original import Original, Pooling
-from registry.flavours.pooling import MODULES, read_pooling
+from registry.convert.flavours.hints import read_hints
+from registry.convert.flavours.original import Original, Pooling
+from registry.convert.flavours.pooling import MODULES, read_pooling
 
 PICKLES = (".bin", ".pkl", ".pickle", ".pt", ".pth", ".ckpt", ".joblib")
 # Pickles are only here if the operator allowed them: otherwise they are not downloaded.

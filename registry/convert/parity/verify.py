@@ -15,8 +15,8 @@ from contracts.manifest import Parity
 from contracts.tasks import Task
 from preprocess.errors import EngineOutputError
 from preprocess.heads import task_values
-from registry.convert.engine import Engine, Texts
 from registry.convert.errors import VersionError
+from registry.convert.parity.engine import Engine, Texts
 
 Floats = NDArray[np.float32]
 

@@ -14,12 +14,12 @@ from contracts.tensors import TensorSpec
 from measures.profile import reference_profile
 from preprocess.observe import answered
 from registry.convert import texts
-from registry.convert.choose import Chosen
-from registry.convert.engine import encode
 from registry.convert.errors import VersionError
+from registry.convert.flavours import Original
+from registry.convert.parity.choose import Chosen
+from registry.convert.parity.engine import encode
+from registry.convert.parity.verify import values_of
 from registry.convert.tokeniser import Tokeniser
-from registry.convert.verify import values_of
-from registry.flavours import Original
 
 # The profile is over as many texts as this much arithmetic allows: the same on every machine.
 _OPERATIONS = 4e11

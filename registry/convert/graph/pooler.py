@@ -4,15 +4,17 @@ The formulas are those of sentence-transformers. Padding never counts: every mod
 through the attention mask. It never runs a graph.
 """
 
+import json
+from pathlib import Path
+
 import numpy as np
 import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from contracts.tasks import ATTENTION_MASK
-from registry.convert.dense import read_dense
 from registry.convert.errors import VersionError
-from registry.flavours.original import Pooling, PoolingMode
+from registry.convert.flavours.original import Pooling, PoolingMode
 
 _PREFIX = "headrace"
 _SMALLEST_OPSET = 13  # ReduceSum takes its axes as an input from here on
@@ -39,7 +41,7 @@ class Pooler:
         vectors = [self._pooled(states, mask, mode) for mode in pooling.modes]
         vector = vectors[0] if len(vectors) == 1 else self._node("Concat", vectors, axis=1)
         for dense in pooling.dense:
-            weight, bias = read_dense(dense.weights)
+            weight, bias = _read_dense(dense.weights)
             vector = self._node("MatMul", [vector, self._constant(weight)])
             if bias is not None:
                 vector = self._node("Add", [vector, self._constant(bias)])
@@ -100,3 +102,43 @@ class Pooler:
         name = f"{_PREFIX}/{kind}-{self._count}"
         self._graph.node.append(helper.make_node(kind, inputs, [name], name=name, **attributes))
         return name
+
+
+def _read_dense(path: Path) -> tuple[NDArray[np.float32], NDArray[np.float32] | None]:
+    """Weight ``[in, out]`` and bias ``[out]`` of a Dense module.
+
+    Raises:
+        VersionError: not a safetensors file with ``linear.weight``.
+    """
+    try:
+        tensors = _read_safetensors(path)
+        weight = tensors["linear.weight"]
+    except (OSError, ValueError, KeyError) as error:
+        raise VersionError(f"the weights of a Dense module can't be read: {error}") from error
+    bias = tensors.get("linear.bias")
+    return np.ascontiguousarray(weight.T), bias
+
+
+def _read_safetensors(path: Path) -> dict[str, NDArray[np.float32]]:
+    """All tensors of a safetensors file as float32.
+
+    The format is a JSON header and plain numbers behind it: these lines read it without torch and
+    without one more dependency.
+
+    Raises:
+        ValueError: another type than F32 or F16, or a damaged file.
+    """
+    data = path.read_bytes()
+    size = int.from_bytes(data[:8], "little")
+    header = json.loads(data[8 : 8 + size])
+    found = {}
+    for name, entry in header.items():
+        if name == "__metadata__":
+            continue
+        kind = {"F32": np.float32, "F16": np.float16}.get(entry["dtype"])
+        if kind is None:
+            raise ValueError(f"tensor {name} is {entry['dtype']}, not F32 or F16")
+        start, end = entry["data_offsets"]
+        values = np.frombuffer(data[8 + size + start : 8 + size + end], dtype=kind)
+        found[name] = values.reshape(entry["shape"]).astype(np.float32)
+    return found

@@ -7,10 +7,10 @@ from tiny_models import WIDTH, classifier, token_vectors
 
 from contracts.tasks import Task
 from contracts.tensors import Datatype
-from registry.convert import graph
-from registry.convert.engine import Engine
 from registry.convert.errors import VersionError
-from registry.flavours.original import Pooling, PoolingMode
+from registry.convert.flavours.original import Pooling, PoolingMode
+from registry.convert.graph import engine_form
+from registry.convert.parity.engine import Engine
 
 IDS = np.array([[2, 5, 6, 7, 3, 0, 0], [2, 8, 3, 0, 0, 0, 0]], np.int64)
 MASK = (IDS != 0).astype(np.int64)
@@ -48,34 +48,34 @@ def by_hand(mode: PoolingMode) -> NDArray[np.float32]:
 @pytest.mark.parametrize("opset", [13, 17, 18])
 def test_every_mode_pools_as_its_formula_says(mode: PoolingMode, opset: int) -> None:
     model = token_vectors(opset=opset)
-    finished = graph.finish(model, Task.TEXT_EMBEDDING, Pooling((mode,)))
+    finished = engine_form.finish(model, Task.TEXT_EMBEDDING, Pooling((mode,)))
     assert [value.name for value in finished.graph.output] == ["embedding"]
     np.testing.assert_allclose(run(finished), by_hand(mode), atol=1e-6)
 
 
 def test_several_modes_are_joined_in_their_order() -> None:
     pooling = Pooling((PoolingMode.CLS, PoolingMode.MEAN))
-    vectors = run(graph.finish(token_vectors(), Task.TEXT_EMBEDDING, pooling))
+    vectors = run(engine_form.finish(token_vectors(), Task.TEXT_EMBEDDING, pooling))
     assert vectors.shape == (2, 2 * WIDTH)
     np.testing.assert_allclose(vectors[:, :WIDTH], by_hand(PoolingMode.CLS), atol=1e-6)
 
 
 def test_normalised_vectors_have_length_one() -> None:
     pooling = Pooling((PoolingMode.MEAN,), normalise=True)
-    vectors = run(graph.finish(token_vectors(), Task.TEXT_EMBEDDING, pooling))
+    vectors = run(engine_form.finish(token_vectors(), Task.TEXT_EMBEDDING, pooling))
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-6)
 
 
 def test_the_graph_that_was_given_is_left_alone() -> None:
     model = token_vectors()
     before = model.SerializeToString()
-    graph.finish(model, Task.TEXT_EMBEDDING, Pooling())
+    engine_form.finish(model, Task.TEXT_EMBEDDING, Pooling())
     assert model.SerializeToString() == before
 
 
 @pytest.mark.parametrize("name", ["logits", "output", "some_name"])
 def test_an_only_output_is_renamed(name: str) -> None:
-    finished = graph.finish(classifier(output=name), Task.TEXT_CLASSIFICATION, None)
+    finished = engine_form.finish(classifier(output=name), Task.TEXT_CLASSIFICATION, None)
     assert [value.name for value in finished.graph.output] == ["logits"]
     np.testing.assert_allclose(run(finished), run(classifier(output=name)), atol=1e-6)
 
@@ -87,7 +87,7 @@ def test_an_inner_tensor_of_the_same_name_makes_way() -> None:
             for index, name in enumerate(names):
                 if name == "mean":
                     names[index] = "logits"
-    finished = graph.finish(model, Task.TEXT_CLASSIFICATION, None)
+    finished = engine_form.finish(model, Task.TEXT_CLASSIFICATION, None)
     np.testing.assert_allclose(run(finished), run(classifier()), atol=1e-6)
 
 
@@ -97,7 +97,7 @@ def test_outputs_that_nobody_needs_are_cut_off_with_what_made_them() -> None:
         helper.make_tensor_value_info("extra", TensorProto.FLOAT, [None, None])
     )
     model.graph.node.append(helper.make_node("Abs", ["mean"], ["extra"]))
-    finished = graph.finish(model, Task.TEXT_CLASSIFICATION, None)
+    finished = engine_form.finish(model, Task.TEXT_CLASSIFICATION, None)
     assert "Abs" not in {node.op_type for node in finished.graph.node}
 
 
@@ -106,16 +106,16 @@ def test_several_outputs_without_a_known_name_are_refused() -> None:
     model.graph.output.append(helper.make_tensor_value_info("two", TensorProto.FLOAT, [None, 2]))
     model.graph.node.append(helper.make_node("Abs", ["one"], ["two"]))
     with pytest.raises(VersionError, match="one, two; name one logits"):
-        graph.finish(model, Task.TEXT_CLASSIFICATION, None)
+        engine_form.finish(model, Task.TEXT_CLASSIFICATION, None)
 
 
 def test_token_vectors_are_not_logits() -> None:
     with pytest.raises(VersionError, match=r"not \[batch, classes\]"):
-        graph.finish(token_vectors(), Task.TEXT_CLASSIFICATION, None)
+        engine_form.finish(token_vectors(), Task.TEXT_CLASSIFICATION, None)
 
 
 def test_inputs_come_in_the_engines_order() -> None:
-    found = graph.inputs_of(classifier())
+    found = engine_form.inputs_of(classifier())
     assert [spec.name for spec in found] == ["input_ids", "attention_mask"]
     assert {spec.datatype for spec in found} == {Datatype.INT64}
     assert {spec.shape for spec in found} == {(-1, -1)}
@@ -138,19 +138,19 @@ def with_input(name: str, kind: int, shape: list[object]) -> onnx.ModelProto:
 )
 def test_an_input_that_can_not_be_filled_is_named(model: onnx.ModelProto, words: str) -> None:
     with pytest.raises(VersionError, match=words):
-        graph.inputs_of(model)
+        engine_form.inputs_of(model)
 
 
 def test_pooling_without_a_mask_is_refused() -> None:
     model = token_vectors()
     del model.graph.input[1]
     with pytest.raises(VersionError, match="attention_mask"):
-        graph.finish(model, Task.TEXT_EMBEDDING, Pooling())
+        engine_form.finish(model, Task.TEXT_EMBEDDING, Pooling())
 
 
 def test_an_old_operator_set_is_refused_by_its_number() -> None:
     with pytest.raises(VersionError, match="operator set 12"):
-        graph.finish(token_vectors(opset=12), Task.TEXT_EMBEDDING, Pooling())
+        engine_form.finish(token_vectors(opset=12), Task.TEXT_EMBEDDING, Pooling())
 
 
 def test_a_file_that_is_no_graph_is_refused(tmp_path: object) -> None:
@@ -159,4 +159,4 @@ def test_a_file_that_is_no_graph_is_refused(tmp_path: object) -> None:
     path = Path(str(tmp_path)) / "model.onnx"
     path.write_bytes(b"not a graph at all")
     with pytest.raises(VersionError, match="not a readable ONNX graph"):
-        graph.load(path)
+        engine_form.load(path)

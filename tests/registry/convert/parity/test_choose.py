@@ -10,11 +10,11 @@ from contracts.manifest import TokenizerSpec
 from contracts.tasks import Task
 from preprocess.buckets import automatic_buckets
 from preprocess.encoder import TextEncoder
-from registry.convert import graph
-from registry.convert.choose import Trial, choose
-from registry.convert.engine import Engine, encode
 from registry.convert.errors import VersionError
-from registry.convert.verify import (
+from registry.convert.graph import engine_form
+from registry.convert.parity.choose import Trial, choose
+from registry.convert.parity.engine import Engine, encode
+from registry.convert.parity.verify import (
     batch_invariance,
     broken_limit,
     compare,
@@ -26,7 +26,7 @@ from registry.convert.verify import (
 def trial(model: onnx.ModelProto, wished: Precision = Precision.AUTO) -> Trial:
     spec = TokenizerSpec(max_tokens=24, pad_id=0, unk_id=1, vocabulary=20)
     encoder = TextEncoder(tokenizer().to_str().encode(), spec)
-    texts = encode(TEXTS, encoder, graph.inputs_of(model), spec, automatic_buckets(24))
+    texts = encode(TEXTS, encoder, engine_form.inputs_of(model), spec, automatic_buckets(24))
     outputs = Engine(model, threads=1).alone(texts)
     return Trial(
         task=Task.TEXT_CLASSIFICATION,
