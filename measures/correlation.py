@@ -7,13 +7,13 @@ effect is a heuristic that simulation supports (``docs/rollout.md``), and costs 
 Pure.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
+
+from measures.state import State
 
 Floats = NDArray[np.float64]
 
@@ -32,8 +32,7 @@ def design_effect(n: Floats, rho: Floats | float) -> Floats:
     return effect
 
 
-@dataclass(frozen=True)
-class IntraclassCorrelation:
+class IntraclassCorrelation(State, frozen=True):
     """Sums over stable's windows, each ``[events]``.
 
     Attributes:
@@ -106,14 +105,5 @@ class IntraclassCorrelation:
         """With so many more events at the end, of which nothing is known."""
         return type(self)(*(np.append(part, np.zeros(count)) for part in self._parts()))
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain numbers; ``of_json`` gives the same state back, bit by bit."""
-        return {part.name: getattr(self, part.name).tolist() for part in fields(self)}
-
-    @classmethod
-    def of_json(cls, data: Mapping[str, Any]) -> Self:
-        """The state that ``to_json`` told; raises ``KeyError`` where a part is missing."""
-        return cls(*(np.array(data[part.name], dtype=np.float64) for part in fields(cls)))
-
     def _parts(self) -> tuple[Floats, ...]:
-        return tuple(getattr(self, part.name) for part in fields(self))
+        return tuple(getattr(self, name) for name in self.__struct_fields__)

@@ -10,15 +10,16 @@ metric (Endres and Schindelin, 2003). For near distributions it is an eighth of 
 distance, so that ``8 N JSD`` of samples is about noncentral chi-square with ``K - 1`` degrees.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import chndtr
 
 from measures.correlation import Floats, design_effect
+from measures.state import State
 
 FIRST_LOOK = 50  # the canary's requests, at least; and at least so many a class:
 FIRST_LOOK_PER_CLASS = 10
@@ -44,8 +45,7 @@ class Limits:
     apart: Floats | float = 0.0
 
 
-@dataclass(frozen=True)
-class Shift:
+class Shift(State, frozen=True):
     """Both arms' distributions so far, and what the looks said.
 
     The evidence to fail goes on through the stages; the evidence to pass is a second ``Shift``,
@@ -92,15 +92,13 @@ class Shift:
         one, other = np.maximum(n_c, 1.0), np.maximum(n_s, 1.0)
         weight = n_c * n_s / np.maximum(n_c + n_s, 1.0)
         variance = design_effect(one, rho) / one + design_effect(other, rho) / other
-        summed = type(self)(
-            self.h + weight,
-            self.p + (weight / one)[..., None] * canary,
-            self.q + (weight / other)[..., None] * stable,
-            self.spread + weight**2 * variance,
-            self.n_c + np.where(n_s > 0, n_c, 0.0),
-            self.looks,
-            self.failed,
-            self.passed,
+        summed = replace(
+            self,
+            h=self.h + weight,
+            p=self.p + (weight / one)[..., None] * canary,
+            q=self.q + (weight / other)[..., None] * stable,
+            spread=self.spread + weight**2 * variance,
+            n_c=self.n_c + np.where(n_s > 0, n_c, 0.0),
         )
         return summed.looked(limits)
 
@@ -123,12 +121,12 @@ class Shift:
         below = chndtr(statistic, np.maximum(self.occurring() - 1, 1), centre)
         fails = above <= limits.alpha * spend
         passes = (below <= limits.beta * spend) & (size * limits.distance**2 * _LN_2 >= 1.0)
-        return type(self)(
-            self.h, self.p, self.q, self.spread, self.n_c,
-            np.where(due, reached, self.looks),
-            self.failed | (due & fails),
-            np.where(due, passes, self.passed),
-        )  # fmt: skip
+        return replace(
+            self,
+            looks=np.where(due, reached, self.looks),
+            failed=self.failed | (due & fails),
+            passed=np.where(due, passes, self.passed),
+        )
 
     def size(self) -> Floats:
         """``[...]``: N, the harmonic half of both arms' effective requests."""
@@ -151,25 +149,6 @@ class Shift:
         bias = (self.occurring() - 1) / (8.0 * np.maximum(self.size(), 1e-300))
         excess = jensen_shannon(self.p / h, self.q / h) - bias
         return np.where(self.h > 0, np.sqrt(np.maximum(0.0, excess) / _LN_2), 0.0)
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain numbers and lists; ``of_json`` gives the same state back, bit by bit."""
-        return {name: np.asarray(getattr(self, name)).tolist() for name in _PARTS}
-
-    @classmethod
-    def of_json(cls, data: Mapping[str, Any]) -> Self:
-        """The state that ``to_json`` told.
-
-        Raises:
-            KeyError: a part is missing.
-        """
-        return cls(*(np.array(data[name], dtype=kind) for name, kind in _PARTS.items()))
-
-
-_PARTS = {
-    "h": np.float64, "p": np.float64, "q": np.float64, "spread": np.float64, "n_c": np.float64,
-    "looks": np.int64, "failed": np.bool_, "passed": np.bool_,
-}  # fmt: skip
 
 
 def jensen_shannon(p: ArrayLike, q: ArrayLike) -> Floats:

@@ -24,6 +24,7 @@ from scipy.special import chdtri, gammainccinv, ndtri, stdtrit
 from measures.binning import starts
 from measures.correlation import Floats
 from measures.drift import LEAST, chi_square, stability_index
+from measures.state import State
 
 WEIGHTS: Final = (1.0, 0.2, 0.05, 0.01)
 WARNS, ALARMS = 0.1, 0.2  # PSI beyond what equal samples would show
@@ -180,8 +181,7 @@ def _lifted(shares: Floats, floor: float) -> Floats:
     return np.concatenate([1 - last, last], axis=-1)
 
 
-@dataclass(frozen=True)
-class Calibration:
+class Calibration(State, frozen=True):
     """What chi-square did on the endpoint's own traffic, without drift as far as anyone knows.
 
     Attributes:
@@ -249,25 +249,13 @@ class Calibration:
         found: Floats = np.where(usable, np.maximum(analytic, fitted), analytic)
         return found
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain numbers; ``of_json`` gives the same state back, bit by bit."""
-        return {name: np.asarray(getattr(self, name)).tolist() for name in _PARTS}
-
     @classmethod
     def of_json(cls, data: Mapping[str, Any]) -> Self:
-        """The state that ``to_json`` told.
-
-        Raises:
-            KeyError: a part is missing.
-            ValueError: a part has another shape.
-        """
-        found = cls(*(np.array(data[name], dtype=np.float64) for name in _PARTS))
+        """As ``State.of_json``; other sums than one a weight raise ``ValueError`` too."""
+        found = super().of_json(data)
         if found.total.shape[-1:] != (len(WEIGHTS),) or found.squares.shape != found.total.shape:
             raise ValueError(f"{found.total.shape} is not one sum a weight")
         return found
-
-
-_PARTS = ("windows", "seconds", "total", "squares")
 
 
 def spend(seconds: ArrayLike, interval_seconds: float, statistics: int) -> Floats:

@@ -13,15 +13,16 @@ Sources: a window's e-value is that of ``measures.evalue``; the mixture over sta
 keeps a long healthy past from hiding a late fault, is an e-process of Shiryaev-Roberts form.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any, Self
+from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from measures.correlation import Floats
 from measures.evalue import Tolerance, Window, log_e_value, log_ratio
+from measures.state import State
 
 __all__ = ["HarmTest", "History", "NonInferiorityTest", "Tests", "Tolerance", "Window"]
 
@@ -49,8 +50,7 @@ class History:
         return n0 * self.events / np.maximum(self.requests, 1.0), n0
 
 
-@dataclass(frozen=True)
-class HarmTest:
+class HarmTest(State, frozen=True):
     """Evidence that the canary is worse than ``a + s p_s``; goes on through all stages.
 
     Against the null that ``p_c <= a + s p_s`` in every window, wherever the rates move.
@@ -115,32 +115,8 @@ class HarmTest:
             e: Floats = np.exp(self.log_a).mean(axis=-1) + unspent(self.windows)
         return e
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain numbers and lists; ``of_json`` gives the same state back, bit by bit."""
-        return {
-            "log_a": _to_list(self.log_a),
-            "windows": self.windows,
-            "e_s": _to_list(self.e_s),
-            "n_s": _to_list(self.n_s),
-        }
 
-    @classmethod
-    def of_json(cls, data: Mapping[str, Any]) -> Self:
-        """The state that ``to_json`` told.
-
-        Raises:
-            KeyError: a part is missing.
-        """
-        return cls(
-            _of_list(data["log_a"]),
-            int(data["windows"]),
-            _of_list(data["e_s"]),
-            _of_list(data["n_s"]),
-        )
-
-
-@dataclass(frozen=True)
-class NonInferiorityTest:
+class NonInferiorityTest(State, frozen=True):
     """Evidence that the canary is not worse than ``a' + s' p_s``; begun anew at each stage.
 
     Against the null that ``p_c >= a' + s' p_s`` in every window. The alternative is that both arms
@@ -195,21 +171,6 @@ class NonInferiorityTest:
             e: Floats = np.exp(self.log_e)
         return e
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain numbers and lists; ``of_json`` gives the same state back, bit by bit."""
-        return {
-            name: _to_list(getattr(self, name)) for name in ("log_e", "e_c", "n_c", "e_s", "n_s")
-        }
-
-    @classmethod
-    def of_json(cls, data: Mapping[str, Any]) -> Self:
-        """The state that ``to_json`` told.
-
-        Raises:
-            KeyError: a part is missing.
-        """
-        return cls(*(_of_list(data[name]) for name in ("log_e", "e_c", "n_c", "e_s", "n_s")))
-
 
 def alternatives(theta_s: Floats) -> Floats:
     """The rates of a bad canary that are tried: ``[..., 1]`` to ``[..., ALTERNATIVES]``."""
@@ -229,26 +190,3 @@ def restart_weight(t: int) -> float:
 def unspent(t: int) -> float:
     """Weight of the starts after window ``t``: 1 before the first."""
     return 1.0 if t == 0 else 0.5 - min(t, HORIZON) / (2 * HORIZON)
-
-
-# JSON has no infinity: minus infinity, the logarithm of no evidence, is written as null.
-
-
-def _to_list(array: Floats) -> object:
-    return _without_infinity(array.tolist())
-
-
-def _without_infinity(plain: object) -> object:
-    if isinstance(plain, list):
-        return [_without_infinity(part) for part in plain]
-    return None if plain == -np.inf else plain
-
-
-def _of_list(plain: object) -> Floats:
-    return np.array(_with_infinity(plain), dtype=np.float64)
-
-
-def _with_infinity(plain: object) -> object:
-    if isinstance(plain, list):
-        return [_with_infinity(part) for part in plain]
-    return -np.inf if plain is None else plain

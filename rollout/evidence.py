@@ -256,7 +256,7 @@ class Evidence:
 
         Raises:
             KeyError: a part is missing.
-            ValueError: another schema version.
+            ValueError: another schema version, or a part of another kind.
         """
         if data["schema_version"] != SCHEMA_VERSION:
             raise ValueError(f"evidence of schema {data['schema_version']} is not known")
@@ -290,7 +290,7 @@ class Evidence:
     @cached_property
     def _apart(self) -> float:
         """The distance between the arms' labels that callers can make."""
-        return float(self.rates.callers.distance(self.share)) if self.rates.rows.labels else 0.0
+        return float(self.rates.callers.distance(self.share)) if self.rates.labels else 0.0
 
     def _others(self) -> tuple[CheckResult, ...]:
         """Results of all checks but the rates."""

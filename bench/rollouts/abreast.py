@@ -6,7 +6,7 @@ as arrays. ``tests/bench/test_rollouts.py`` holds it to ``rollout.evidence``, wi
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any, Self, TypeVar
 
 import numpy as np
@@ -304,4 +304,4 @@ def _of_rows(state: _State, rows: NDArray[np.intp]) -> _State:
 
 
 def _made(like: _State, part: Callable[[str], Any]) -> _State:
-    return type(like)(*(part(field.name) for field in fields(like)))
+    return type(like)(*(part(name) for name in like.__struct_fields__))

@@ -8,15 +8,15 @@ which is the null's point nearest to all of them. Pairs of one window depend on 
 callers' texts do, so counts are divided by a design effect learnt from the windows before.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
+from msgspec.structs import replace
 
 from contracts.rollout import AgreementCheck, CheckResult, Verdict
 from contracts.windows import EvidenceCounts
 from measures.correlation import Floats, IntraclassCorrelation, design_effect
+from measures.state import State
 from rollout.checks import words
 from rollout.checks.rates import BETA
 from rollout.checks.stage import Stage
@@ -29,8 +29,7 @@ TO_PASS = np.array([0.02, 0.1, 0.25, 0.5, 0.75])
 _LEAST_DIFFERENT = 0.001  # a limit of 1 would need endless evidence
 
 
-@dataclass(frozen=True)
-class Agreement:
+class Agreement(State, frozen=True, rename={"correlation": "clumps"}):
     """Evidence about pairs.
 
     Attributes:
@@ -125,29 +124,6 @@ class Agreement:
             gate=check.gate,
             required=check.required and stage is Stage.SHADOW,
             needs=max(0, LEAST_TO_PASS - self.pairs) or None if said is Verdict.UNKNOWN else None,
-        )
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain numbers; ``of_json`` gives the same state back, bit by bit."""
-        return {
-            "pairs": self.pairs,
-            "different": self.different,
-            "log_fail": self.log_fail.tolist(),
-            "log_pass": self.log_pass.tolist(),
-            "clumps": self.correlation.to_json(),
-            "failed": self.failed,
-        }
-
-    @classmethod
-    def of_json(cls, data: Mapping[str, Any]) -> Self:
-        """The state that ``to_json`` told; raises ``KeyError`` where a part is missing."""
-        return cls(
-            int(data["pairs"]),
-            int(data["different"]),
-            np.array(data["log_fail"], dtype=np.float64),
-            np.array(data["log_pass"], dtype=np.float64),
-            IntraclassCorrelation.of_json(data["clumps"]),
-            bool(data["failed"]),
         )
 
 

@@ -12,15 +12,15 @@ difference of two ratios under Poisson sampling of clusters (Sarndal, Swensson a
 Assisted Survey Sampling, 1992). Sums over groups have the same expectation as sums over callers.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from contracts.windows import CALLER_GROUPS, EvidenceCounts, Sparse
 from measures.correlation import Floats
+from measures.state import State
 from rollout.checks.rows import CLASSES, ERRORS, QUALITY, Rows, by_label
 
 # Standard deviations that arms of one version may be apart. Of 100 splits about one is further, in
@@ -75,8 +75,7 @@ class Grouped:
         )
 
 
-@dataclass(frozen=True)
-class Callers:
+class Callers(State, frozen=True):
     """Sums over stable's windows.
 
     Attributes:
@@ -149,30 +148,10 @@ class Callers:
         begun = self.begin(labels)
         return type(self)(
             *(
-                np.concatenate([mine, theirs[_CLASSES:]])
-                for mine, theirs in (
-                    (self.above, begun.above),
-                    (self.by_chance, begun.by_chance),
-                    (self.events, begun.events),
-                    (self.requests, begun.requests),
-                )
+                np.concatenate([getattr(self, name), getattr(begun, name)[_CLASSES:]])
+                for name in self.__struct_fields__
             )
         )
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain numbers; ``of_json`` gives the same state back, bit by bit."""
-        return {
-            "above": self.above.tolist(),
-            "by_chance": self.by_chance.tolist(),
-            "events": self.events.tolist(),
-            "requests": self.requests.tolist(),
-        }
-
-    @classmethod
-    def of_json(cls, data: Mapping[str, Any]) -> Self:
-        """The state that ``to_json`` told; raises ``KeyError`` where a part is missing."""
-        parts = ("above", "by_chance", "events", "requests")
-        return cls(*(np.array(data[name], dtype=np.float64) for name in parts))
 
 
 def _kinds(labels: int) -> int:

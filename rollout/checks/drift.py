@@ -10,10 +10,12 @@ show, with its standard error by the delta method.
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from dataclasses import dataclass
+from typing import Self
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 from scipy.special import ndtr
 
 from contracts.profile import ReferenceProfile
@@ -23,6 +25,7 @@ from contracts.windows import Sparse, WindowAggregate
 from measures.binning import merged, starts
 from measures.correlation import Floats
 from measures.drift import LEAST, stability_index
+from measures.state import State
 from rollout.checks import words
 from rollout.checks.rates import BETA
 
@@ -52,8 +55,7 @@ class Beside:
     stable_profile: ReferenceProfile | None = None
 
 
-@dataclass(frozen=True)
-class Look:
+class Look(State, frozen=True, array_like=True):
     """What the last look saw, of the statistic with the largest excess for its error."""
 
     statistic: str
@@ -62,12 +64,11 @@ class Look:
     error: float
 
 
-@dataclass(frozen=True)
-class Drifts:
+class Drifts(State, frozen=True):
     """Counts of both arms since the rollout began, by statistic, and what the looks said."""
 
-    candidate: Mapping[str, Sparse] = field(default_factory=dict)
-    stable: Mapping[str, Sparse] = field(default_factory=dict)
+    candidate: dict[str, Sparse] = msgspec.field(default_factory=dict)
+    stable: dict[str, Sparse] = msgspec.field(default_factory=dict)
     texts: int = 0
     looks: int = 0
     seen: Look | None = None
@@ -149,34 +150,6 @@ class Drifts:
             required=check.required,
         )
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain numbers; ``of_json`` gives the same state back, bit by bit."""
-        seen = self.seen
-        return {
-            "candidate": _to_json(self.candidate),
-            "stable": _to_json(self.stable),
-            "texts": self.texts,
-            "looks": self.looks,
-            "seen": None
-            if seen is None
-            else [seen.statistic, seen.candidate_psi, seen.stable_psi, seen.error],
-            "failed": self.failed,
-            "passed": self.passed,
-        }
-
-    @classmethod
-    def of_json(cls, data: Mapping[str, Any]) -> Self:
-        """The state that ``to_json`` told; raises ``KeyError`` where a part is missing."""
-        return cls(
-            _of_json(data["candidate"]),
-            _of_json(data["stable"]),
-            int(data["texts"]),
-            int(data["looks"]),
-            None if data["seen"] is None else Look(*data["seen"]),
-            bool(data["failed"]),
-            bool(data["passed"]),
-        )
-
 
 def _look(
     name: str,
@@ -250,17 +223,3 @@ def _added(sums: Mapping[str, Sparse], more: Mapping[str, Sparse]) -> dict[str, 
         for bucket, count in counts.items():
             into[bucket] = into.get(bucket, 0) + count
     return added
-
-
-def _to_json(counts: Mapping[str, Sparse]) -> dict[str, dict[str, int]]:
-    return {
-        name: {str(bucket): of_bucket[bucket] for bucket in sorted(of_bucket)}
-        for name, of_bucket in sorted(counts.items())
-    }
-
-
-def _of_json(data: Mapping[str, Mapping[str, int]]) -> dict[str, Sparse]:
-    return {
-        name: {int(bucket): int(count) for bucket, count in counts.items()}
-        for name, counts in data.items()
-    }

@@ -3,16 +3,16 @@
 Which of the two it is shows in stable's first answers, where the labels were not told before.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
+from msgspec.structs import replace
 
 from contracts.rollout import CheckResult, OutputShiftCheck, Verdict
 from contracts.statistics import EDGES, Statistic
 from contracts.windows import EvidenceCounts
 from measures.correlation import Floats
+from measures.state import State
 from rollout.checks import shift
 from rollout.checks.callers import BLURRED
 from rollout.checks.rates import LEAST_TO_PASS
@@ -23,8 +23,7 @@ OUTPUT_SHIFT = "outputShift"
 _NORM_BINS = len(EDGES[Statistic.VECTOR_NORM].upper) + 1
 
 
-@dataclass(frozen=True)
-class Outputs:
+class Outputs(State, frozen=True):
     """The test of answers.
 
     Attributes:
@@ -111,15 +110,3 @@ class Outputs:
         for bucket, count in judged.norms.items():
             counts[bucket] = count
         return counts
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain numbers; ``of_json`` gives the same state back, bit by bit."""
-        test = self.test.to_json() if self.test else None
-        return {"labels": list(self.labels), "test": test, "is_settled": self.is_settled}
-
-    @classmethod
-    def of_json(cls, data: Mapping[str, Any]) -> Self:
-        """The state that ``to_json`` told; raises ``KeyError`` where a part is missing."""
-        test = data["test"]
-        known = None if test is None else ShiftTest.of_json(test)
-        return cls(tuple(data["labels"]), known, bool(data["is_settled"]))

@@ -8,17 +8,18 @@ The tests of classes share their alpha as one mixture: the mean of their e-value
 while none of them is worse, and is never less than what splitting alpha over them would leave.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
+from msgspec import structs
+from msgspec.structs import replace
 
 from contracts.rollout import Checks, Line
 from contracts.windows import EvidenceCounts
 from measures.correlation import Floats, IntraclassCorrelation
 from measures.proportions import HarmTest, History, NonInferiorityTest, Tolerance, Window, unspent
+from measures.state import State
 from rollout.checks import rows as at
 from rollout.checks.callers import BLURRED, Callers, Grouped
 from rollout.checks.rows import Lines, Rows
@@ -39,12 +40,15 @@ TESTS = {
 IN_ORDER = (ERROR_RATE, LATENCY, QUALITY, CLASS_SHARE)  # of ``rows.compared``
 
 
-@dataclass(frozen=True)
-class Rates:
+class Rates(
+    State,
+    frozen=True,
+    rename={"correlation": "clumps", "harm": "worse", "non_inferiority": "not_worse"},
+):
     """Evidence of all tests of two proportions.
 
     Attributes:
-        rows: which rows there are.
+        labels: whose shares are tested; none while they are not known.
         slowness: stable's latencies so far.
         correlation: stable's traffic before the canary, a test.
         callers: how much stable's callers differ.
@@ -57,7 +61,7 @@ class Rates:
         settled: names of checks that passed in shadow, where both arms had the same requests.
     """
 
-    rows: Rows
+    labels: tuple[str, ...]
     slowness: Slowness
     correlation: IntraclassCorrelation
     callers: Callers
@@ -72,10 +76,10 @@ class Rates:
     @classmethod
     def begin(cls, labels: tuple[str, ...]) -> Self:
         """Nothing known yet."""
-        rows = Rows(labels)
+        rows = Rows.of(labels)
         shape = (rows.count,)
         return cls(
-            rows,
+            labels,
             Slowness.begin(),
             IntraclassCorrelation.begin(len(rows.tests)),
             Callers.begin(len(labels)),
@@ -87,8 +91,7 @@ class Rates:
 
     def with_labels(self, labels: tuple[str, ...]) -> Self:
         """With the rows of classes, which were not known before."""
-        rows = Rows(labels)
-        more = rows.count - self.rows.count
+        more = Rows.of(labels).count - self.rows.count
         # As if they had been there, without evidence: the weights of the starts so far.
         spent = 1 - unspent(self.harm.windows)
         log_a = np.full((more, self.harm.log_a.shape[-1]), np.log(spent) if spent else -np.inf)
@@ -98,25 +101,15 @@ class Rates:
             e_s=_longer(self.harm.e_s, more),
             n_s=_longer(self.harm.n_s, more),
         )
-        non_inferiority = self.non_inferiority
         return replace(
             self,
-            rows=rows,
+            labels=labels,
             correlation=self.correlation.widened(more),
             callers=self.callers.with_labels(len(labels)),
             past=_longer(self.past, more),
             harm=harm,
             non_inferiority=NonInferiorityTest(
-                *(
-                    _longer(part, more)
-                    for part in (
-                        non_inferiority.log_e,
-                        non_inferiority.e_c,
-                        non_inferiority.n_c,
-                        non_inferiority.e_s,
-                        non_inferiority.n_s,
-                    )
-                )
+                *(_longer(part, more) for part in structs.astuple(self.non_inferiority))
             ),
             sums=_longer(self.sums, more),
         )
@@ -248,6 +241,11 @@ class Rates:
         of_tests = np.add.reduceat(self.non_inferiority.n_c, self.rows.tests)[TESTS[name]]
         return float(of_tests.min()) if len(of_tests) else 0.0
 
+    @property
+    def rows(self) -> Rows:
+        """Which rows there are."""
+        return Rows.of(self.labels)
+
     @cached_property
     def e_values(self) -> Floats:
         """Of all tests, to fail: finite."""
@@ -275,40 +273,7 @@ class Rates:
         )
 
     def _callers_after(self, stable: EvidenceCounts) -> Callers:
-        return self.callers.after(Grouped.of(stable, self.rows.labels))
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain numbers; ``of_json`` gives the same state back, bit by bit."""
-        return {
-            "labels": list(self.rows.labels),
-            "slowness": self.slowness.to_json(),
-            "clumps": self.correlation.to_json(),
-            "callers": self.callers.to_json(),
-            "past": self.past.tolist(),
-            "worse": self.harm.to_json(),
-            "not_worse": self.non_inferiority.to_json(),
-            "sums": self.sums.tolist(),
-            "windows": self.windows,
-            "failed": sorted(self.failed),
-            "settled": sorted(self.settled),
-        }
-
-    @classmethod
-    def of_json(cls, data: Mapping[str, Any]) -> Self:
-        """The state that ``to_json`` told; raises ``KeyError`` where a part is missing."""
-        return cls(
-            Rows(tuple(data["labels"])),
-            Slowness.of_json(data["slowness"]),
-            IntraclassCorrelation.of_json(data["clumps"]),
-            Callers.of_json(data["callers"]),
-            np.array(data["past"], dtype=np.float64),
-            HarmTest.of_json(data["worse"]),
-            NonInferiorityTest.of_json(data["not_worse"]),
-            np.array(data["sums"], dtype=np.float64),
-            int(data["windows"]),
-            frozenset(data["failed"]),
-            frozenset(data["settled"]),
-        )
+        return self.callers.after(Grouped.of(stable, self.labels))
 
 
 def asked(checks: Checks) -> dict[str, bool]:

@@ -7,7 +7,8 @@ known; so a check that is asked for later has its past.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,6 +44,12 @@ class Rows:
     """The rows of an endpoint whose answers have these labels; none while they are not known."""
 
     labels: tuple[str, ...]
+
+    @classmethod
+    @lru_cache(maxsize=256)
+    def of(cls, labels: tuple[str, ...]) -> Self:
+        """The same object for the same labels, for it is asked for at each window."""
+        return cls(labels)
 
     @cached_property
     def directions(self) -> tuple[Direction, ...]:

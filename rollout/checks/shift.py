@@ -6,17 +6,17 @@ stable's past before the first comparison, and nothing of the candidate chooses 
 """
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any, Protocol, Self
+from typing import Protocol, Self
 
 import numpy as np
+from msgspec.structs import replace
 from scipy.special import chndtr
 
 from contracts.rollout import CheckResult, Verdict
 from measures.binning import Starts, merged, starts
 from measures.correlation import Floats, IntraclassCorrelation
 from measures.divergence import FIRST_LOOK, FIRST_LOOK_PER_CLASS, GROWTH, Limits, Shift
+from measures.state import State
 from rollout.checks import words
 from rollout.checks.rates import BETA
 
@@ -26,8 +26,7 @@ _LOOKS_AHEAD = 60
 _LN_2 = math.log(2.0)
 
 
-@dataclass(frozen=True)
-class ShiftTest:
+class ShiftTest(State, frozen=True, rename={"correlation": "clumps"}):
     """Evidence about one distribution.
 
     Attributes:
@@ -118,27 +117,6 @@ class ShiftTest:
             correlation=IntraclassCorrelation.begin(count),
             fails=begun,
             passes=begun,
-        )
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain numbers; ``of_json`` gives the same state back, bit by bit."""
-        return {
-            "past": self.past.tolist(),
-            "at": None if self.at is None else self.at.tolist(),
-            "clumps": self.correlation.to_json(),
-            "fails": self.fails.to_json(),
-            "passes": self.passes.to_json(),
-        }
-
-    @classmethod
-    def of_json(cls, data: Mapping[str, Any]) -> Self:
-        """The state that ``to_json`` told; raises ``KeyError`` where a part is missing."""
-        return cls(
-            np.array(data["past"], dtype=np.float64),
-            None if data["at"] is None else np.array(data["at"], dtype=np.intp),
-            IntraclassCorrelation.of_json(data["clumps"]),
-            Shift.of_json(data["fails"]),
-            Shift.of_json(data["passes"]),
         )
 
 

@@ -6,7 +6,6 @@ latency is slow strictly above it.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Self
 
@@ -23,11 +22,11 @@ ENOUGH = 100  # past attempts of a length, before its edge means anything
 _BUCKETS = len(LATENCY_EDGES.upper) + 1
 
 
-@dataclass(frozen=True)
 class Slowness:
     """Stable's past latencies: int64 ``[lengths, latency buckets]``."""
 
-    past: NDArray[np.int64]
+    def __init__(self, past: NDArray[np.int64]) -> None:
+        self.past = past
 
     @classmethod
     def begin(cls) -> Self:

@@ -117,7 +117,7 @@ def test_calibration_goes_on_from_its_json_bit_by_bit() -> None:
     assert again.to_json() == calibration.to_json()
     with pytest.raises(ValueError, match="one sum a weight"):
         Calibration.of_json({"windows": 1, "seconds": 1, "total": [1.0], "squares": [1.0]})
-    with pytest.raises(KeyError):
+    with pytest.raises(ValueError, match="missing required field"):
         Calibration.of_json({})
 
 
