@@ -289,6 +289,47 @@ async def test_a_request_that_the_graph_refuses_fails_alone(harness: TritonHarne
         assert answer(result).shape == (1, 2)
 
 
+async def test_a_models_process_that_stood_still_ends_and_gives_no_wrong_answer(
+    triton: TritonProcess, tmp_path: Path
+) -> None:
+    harness = TritonHarness(tmp_path, triton, SharedRepository(triton.server.model_repository))
+    ref = harness.publish("1")
+    harness.show(ref)
+    await harness.settle()
+    session = onnxruntime.InferenceSession(harness.folder / "source-1" / MODEL_ONNX)
+    (process,) = model_processes(triton)
+    ids = np.random.default_rng(1)
+    failed = asyncio.Semaphore(0)
+    stop = asyncio.Event()
+
+    async def call(stub: service_pb2_grpc.GRPCInferenceServiceStub) -> None:
+        while not stop.is_set():
+            tensors = batch(2, 8) | {"input_ids": ids.integers(0, VOCABULARY, (2, 8))}
+            request = infer_request(ref.triton_model, tensors)
+            try:
+                found = answer(await stub.ModelInfer(request, timeout=CALL_SECONDS))
+            except grpc.aio.AioRpcError:
+                failed.release()
+                continue
+            (expected,) = session.run(["logits"], tensors)
+            np.testing.assert_allclose(found, expected, atol=1e-5)
+
+    async with grpc.aio.insecure_channel(triton.grpc) as channel:
+        stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
+        async with asyncio.timeout(LOAD_SECONDS), asyncio.TaskGroup() as tasks:
+            callers = [tasks.create_task(call(stub)) for _ in range(4)]
+            os.kill(process, signal.SIGSTOP)
+            for _ in range(2 * len(callers)):  # Triton takes it for dead, and frees what it reads
+                await failed.acquire()
+            os.kill(process, signal.SIGCONT)
+            while process in model_processes(triton):  # noqa: ASYNC110 - another's process
+                await asyncio.sleep(0.05)
+            stop.set()
+    with pytest.raises(ModelProcessGoneError):  # so that its loader loads it anew
+        await harness.client.infer(ref.triton_model, batch(1, 8))
+    await harness.client.close()
+
+
 async def test_a_broken_graph_is_the_versions_fault_and_disturbs_nothing(
     harness: TritonHarness,
 ) -> None:

@@ -8,12 +8,10 @@ PROGRAM = b"triton_python_backend_stub"
 
 
 def model_processes(triton: TritonProcess) -> list[int]:
-    """Process ids of a Triton's models; at least one."""
+    """Process ids of a Triton's models; those that ended are not among them."""
     prefix = triton.server.shared_memory_prefix.encode()
     words = {int(each.name): _command(each) for each in Path("/proc").glob("[0-9]*")}
-    found = [process for process, said in words.items() if PROGRAM in said and prefix in said]
-    assert found
-    return found
+    return [process for process, said in words.items() if PROGRAM in said and prefix in said]
 
 
 def _command(process: Path) -> bytes:

@@ -5,18 +5,27 @@ beside this file. Triton's dynamic batcher hands over requests that may run toge
 those of one shape become one run of the graph. It never pads, tokenises or pools: rows arrive
 padded, and pooling is part of the graph.
 
+A process that stood still for a while ends itself: see ``Heartbeat``.
+
 Tensors pass through DLPack only: the stub of Triton 2.51 was built for numpy 1 and, under numpy 2,
 its own conversions silently read zeros and write nothing.
 """
 
 import ctypes
 import json
+import os
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnxruntime as ort
 import triton_python_backend_utils as pb_utils
+
+BEAT_SECONDS = 0.1
+# Triton takes a process that gave no sign for about a second for dead; this is well below that.
+MOST_STILL_SECONDS = 0.75
 
 Batch = tuple[int, dict[str, np.ndarray]]  # position among the requests, arrays by input name
 THREADS = "intra_op_thread_count"
@@ -42,17 +51,22 @@ class TritonPythonModel:
             sess_options=session_options(threads),
             providers=providers(args["model_instance_kind"], args["model_instance_device_id"]),
         )
+        self.heartbeat = Heartbeat()
+        self.heartbeat.start()
 
     def execute(self, requests: list[Any]) -> list[Any]:
         """Answers every request, in order; a failure is the failure of its own request alone."""
+        self.heartbeat.check()
         responses: list[Any] = [None] * len(requests)
         for members in same_shape(requests, self.inputs):
             for (index, _), response in zip(members, self._run(members), strict=True):
                 responses[index] = response
+        self.heartbeat.check()
         return responses
 
     def finalize(self) -> None:
         """Frees the session's memory before Triton reports the model as gone."""
+        self.heartbeat.stop()
         self.session = None
 
     def _run(self, members: list[Batch]) -> list[Any]:
@@ -80,6 +94,43 @@ class TritonPythonModel:
             )
             for part in parts
         ]
+
+
+class Heartbeat(threading.Thread):
+    """Ends this process if it stood still: stopped, or without a processor, for too long.
+
+    Triton fails the requests of a process that stands still, says that it "is not healthy", and
+    frees the shared memory in which they lie. It does not end the process. One that goes on later
+    answers the old requests into memory that holds other ones by then: callers get wrong answers,
+    and Triton ends by a ``lock_exception``. A process that has ended is safe: Triton refuses what
+    comes for it, and the loader loads the model anew.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(name="heartbeat", daemon=True)
+        self._beat = time.monotonic()
+        self._stopped = threading.Event()
+
+    def run(self) -> None:
+        """Beats until it is told to stop."""
+        while not self._stopped.wait(BEAT_SECONDS):
+            self.check()
+            self._beat = time.monotonic()
+
+    def stop(self) -> None:
+        """Ends nothing any more."""
+        self._stopped.set()
+
+    def check(self) -> None:
+        """Ends the process if the last beat is too long ago.
+
+        Called before requests are run and before they are answered too: this thread may not have
+        had its turn yet.
+        """
+        still = time.monotonic() - self._beat
+        if still > MOST_STILL_SECONDS and not self._stopped.is_set():
+            os.write(2, f"model process ends: it stood still for {still:.2f} s\n".encode())
+            os._exit(1)
 
 
 def output(name: str, array: np.ndarray) -> "pb_utils.Tensor":
