@@ -157,9 +157,9 @@ async def _run(
         asyncio.create_task(collecting.run(), name="collecting"),
     )
     try:
-        heart = HeartbeatWriter(opening.heartbeats(settings.endpoints, environment))
+        heartbeat = HeartbeatWriter(opening.heartbeats(settings.endpoints, environment))
         await _until_told(
-            settings, source, lambda: controller.run(stop, heart, turned=loops.passes.beat)
+            settings, source, lambda: controller.run(stop, heartbeat, after_pass=loops.passes.beat)
         )
     finally:
         for task in beside:

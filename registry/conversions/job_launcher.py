@@ -13,7 +13,7 @@ from pathlib import Path
 
 from contracts.endpoint import Phase
 from registry.conversions import job_manifest
-from registry.conversions.job_outcome import Limits, Waiting, Word, word
+from registry.conversions.job_outcome import JobState, Limits, Waiting, state_of
 from registry.conversions.launcher import OnProgress
 from registry.conversions.messages import ConversionRequest, Failed, Progress, Published
 from registry.stores.cluster_reports import Owner
@@ -116,12 +116,12 @@ class JobLauncher:
                 return Failed(reason=reason, by_version=False)
             await asyncio.sleep(options.poll_seconds)
 
-    def _look(self, name: str) -> Word | None:
+    def _look(self, name: str) -> JobState | None:
         """How the conversion is now; None where that can't be known."""
         try:
             job = self._client.get(self._jobs, name)
             pod = self._pod(name)
-            return word(job, pod, self._log(pod), self._limits)
+            return state_of(job, pod, self._log(pod), self._limits)
         except MissingError:
             return Failed(reason="its Job was deleted by someone else", by_version=False)
         except ApiUnavailableError as error:

@@ -35,10 +35,10 @@ class Waiting:
     reason: str
 
 
-Word = Progress | Published | Failed | Waiting
+JobState = Progress | Published | Failed | Waiting
 
 
-def word(job: Object, pod: Object | None, log: str, limits: Limits) -> Word:
+def state_of(job: Object, pod: Object | None, log: str, limits: Limits) -> JobState:
     """How a conversion is now.
 
     Args:
@@ -47,7 +47,7 @@ def word(job: Object, pod: Object | None, log: str, limits: Limits) -> Word:
         log: the end of the pod's log.
         limits: for sentences.
     """
-    progress, last, noise = _said(log.splitlines())
+    progress, last, last_line = _parsed(log.splitlines())
     if last is not None:
         return last
     status = _part(pod, "status")
@@ -55,26 +55,26 @@ def word(job: Object, pod: Object | None, log: str, limits: Limits) -> Word:
         return _without_pod(job, limits) or Waiting("its pod is not there yet")
     phase = status.get("phase")
     if phase in {"Failed", "Succeeded"}:
-        return _ended(status, noise, limits)
+        return _ended(status, last_line, limits)
     if phase == "Pending":
         return Waiting(_why_pending(status))
     return progress or Progress(phase=Phase.CONVERTING, message="runs")
 
 
-def _said(lines: Iterable[str]) -> tuple[Progress | None, Published | Failed | None, str]:
+def _parsed(lines: Iterable[str]) -> tuple[Progress | None, Published | Failed | None, str]:
     """The last progress, the last word, and the last line that is neither."""
-    progress, last, noise = None, None, ""
+    progress, last, last_line = None, None, ""
     for line in lines:
         try:
             message = LINE.validate_json(line)
         except ValidationError:
-            noise = line.strip() or noise
+            last_line = line.strip() or last_line
             continue
         if isinstance(message, Progress):
             progress = message
         else:
             last = message
-    return progress, last, noise
+    return progress, last, last_line
 
 
 def _without_pod(job: Object, limits: Limits) -> Failed | None:
@@ -83,19 +83,19 @@ def _without_pod(job: Object, limits: Limits) -> Failed | None:
         if condition.get("type") != "Failed" or condition.get("status") != "True":
             continue
         if condition.get("reason") == "DeadlineExceeded":
-            return _too_long(limits)
+            return _timed_out(limits)
         said = condition.get("message") or condition.get("reason") or "no reason was given"
         return Failed(reason=f"its conversion was ended by the cluster: {said}", by_version=False)
     return None
 
 
-def _ended(status: Object, noise: str, limits: Limits) -> Failed:
+def _ended(status: Object, last_line: str, limits: Limits) -> Failed:
     """A pod that ended without a last word."""
     reason, message = str(status.get("reason", "")), str(status.get("message", ""))
     ended = _terminated(status)
     code = int(ended.get("exitCode", 0))
     if reason == "DeadlineExceeded":
-        return _too_long(limits)
+        return _timed_out(limits)
     if ended.get("reason") == "OOMKilled":
         most = f"its limit of {limits.memory}" if limits.memory else "there was"
         said = f"its conversion needed more memory than {most} and was ended"
@@ -114,11 +114,11 @@ def _ended(status: Object, noise: str, limits: Limits) -> Failed:
     how = f"ended with status {code}"
     if code == _SIGKILL:
         how = "was killed, most likely because the machine ran out of memory"
-    said = f"its conversion {how}: {noise or 'it said nothing'}"
+    said = f"its conversion {how}: {last_line or 'it said nothing'}"
     return Failed(reason=said[:_MOST_REASON], by_version=True)
 
 
-def _too_long(limits: Limits) -> Failed:
+def _timed_out(limits: Limits) -> Failed:
     return Failed(
         reason=f"its conversion took more than {limits.timeout_seconds:g} s", by_version=True
     )

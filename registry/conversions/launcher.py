@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 OnProgress = Callable[[Progress], None]
 
 _MEMORY_CHECK_SECONDS = 0.25
-_LAST_WORDS_BYTES = 2000
+_STDERR_TAIL_BYTES = 2000
 _LINE_LIMIT_BYTES = 1 << 20
 _EXIT_SECONDS = 5.0
 _SCRATCH = "conversion-"
@@ -196,7 +196,7 @@ def _crash(status: int | None, errors: Path) -> Failed:
     else:
         how = f"ended with status {status}"
     with errors.open("rb") as file:
-        file.seek(max(0, errors.stat().st_size - _LAST_WORDS_BYTES))
+        file.seek(max(0, errors.stat().st_size - _STDERR_TAIL_BYTES))
         said = file.read().decode(errors="replace").strip()
     last = said.splitlines()[-1] if said else "it said nothing"
     log.warning("a conversion %s; the end of its log:\n%s", how, said)

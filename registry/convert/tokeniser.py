@@ -54,12 +54,12 @@ def build(original: Original, serving: Serving, fast: str | None = None) -> Toke
     tokenizer = _read(content, prompt=original.prompt, lowercase=original.lowercase)
     spec = _spec(tokenizer, original, wished_tokens=serving.max_tokens)
     data = str(tokenizer.to_str()).encode()
-    wished = serving.length_buckets
+    requested = serving.length_buckets
     try:
         buckets = (
             automatic_buckets(spec.max_tokens)
-            if wished == "auto"
-            else checked_buckets(wished, spec.max_tokens)
+            if requested == "auto"
+            else checked_buckets(requested, spec.max_tokens)
         )
         return Tokeniser(data, TextEncoder(data, spec), spec, buckets)
     except (PreprocessError, ValueError) as error:

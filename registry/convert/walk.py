@@ -72,7 +72,7 @@ def convert(
         Trial(
             task=original.task,
             multi_label=original.multi_label,
-            wished=request.serving.precision,
+            requested=request.serving.precision,
             model=model,
             texts=encode(judged, made.encoder, inputs, made.spec, made.buckets),
             reference=reference,

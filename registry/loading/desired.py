@@ -11,8 +11,8 @@ from pydantic import BaseModel, ConfigDict
 
 from contracts.endpoint import Arm, ModelEndpoint
 from contracts.model import ModelRef
-from registry.loading import blame
-from registry.loading.blame import Ends
+from registry.loading import crashes
+from registry.loading.crashes import CrashCount
 
 FIRST_RETRY_SECONDS = 1.0
 LAST_RETRY_SECONDS = 60.0
@@ -80,7 +80,7 @@ class Entry(BaseModel):
     ref: ModelRef
     unwanted_since: float | None = None
     loads: int = 0
-    held: Ends = Ends()
+    held: CrashCount = CrashCount()
 
 
 class Ledger(BaseModel):
@@ -94,7 +94,7 @@ class Ledger(BaseModel):
 
     entries: dict[str, Entry] = {}
     in_order: bool = False
-    usual: Ends = Ends()
+    usual: CrashCount = CrashCount()
 
     def placed(self, ref: ModelRef) -> "Ledger":
         """With one more model."""
@@ -142,16 +142,16 @@ class Ledger(BaseModel):
             ledger = ledger._updated(ref, held=ledger._entry(ref).held.watched(seconds))
         return ledger
 
-    def blame(self, ref: ModelRef) -> str:
+    def crash_reason(self, ref: ModelRef) -> str:
         """Why a model on trial is refused for Triton's ends; empty where it is not."""
         entry = self._entry(ref)
-        return blame.reason(entry.loads, entry.held, self.usual)
+        return crashes.reason(entry.loads, entry.held, self.usual)
 
     def left(self, *, in_order: bool) -> "Ledger":
         """With how the loader ended."""
         return self.model_copy(update={"in_order": in_order})
 
-    def judged(self, wanted: Iterable[Want], now: float) -> "Ledger":
+    def with_unwanted(self, wanted: Iterable[Want], now: float) -> "Ledger":
         """With the time since when each model is unwanted; equal where nothing changed.
 
         One that is wanted again later, because a person said so, is on trial anew.

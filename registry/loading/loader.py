@@ -37,7 +37,7 @@ from service import durable
 
 log = logging.getLogger(__name__)
 
-_WATCHED_SECONDS = 30.0  # between two writes of how long Triton was watched
+_LEDGER_SECONDS = 30.0  # between two writes of how long Triton was watched
 
 
 class PackageCache(Protocol):
@@ -109,12 +109,12 @@ class Loader:
         self._ledger = _read_ledger(options.ledger_file)
         self._written_at = now()
         self._watched_at: float | None = None  # the last pass to which Triton answered
-        self._adopt(reports.get(options.name))
+        self._restore(reports.get(options.name))
 
     async def run(self, stop: asyncio.Event) -> None:
         """Mends until told to stop. Nothing that is away ends it."""
         async with asyncio.TaskGroup() as tasks:
-            heart = tasks.create_task(self._reporter.beat())
+            heartbeats = tasks.create_task(self._reporter.run())
             while not stop.is_set():
                 try:
                     busy = await self.step()
@@ -123,7 +123,7 @@ class Loader:
                     busy = False
                 if not busy:
                     await _wait(stop, self._options.poll_seconds)
-            heart.cancel()
+            heartbeats.cancel()
         self.leave()
 
     def leave(self) -> None:
@@ -144,7 +144,7 @@ class Loader:
             return "Triton does not answer"
         if self._complete:
             return ""
-        why = "; ".join(map(self._why, self._awaited)) or "no endpoint was read yet"
+        why = "; ".join(map(self._described, self._awaited)) or "no endpoint was read yet"
         return f"a stable version is not loaded yet: {why}"
 
     def stable(self) -> tuple[ModelRef, ...]:
@@ -166,17 +166,17 @@ class Loader:
             self._triton_is_away(str(error))
             await self._report(wants)
             return False
-        self._see(held, wants)
-        told_all = self._read_once and not self._endpoints.unreadable
-        if told_all:  # else who knows what is unwanted
-            self._write_ledger(self._ledger.judged(wants, self._now()))
-        want = self._next(wants)
-        changed = self._unlike(wants, held)
+        self._take_in(held, wants)
+        all_read = self._read_once and not self._endpoints.unreadable
+        if all_read:  # else who knows what is unwanted
+            self._write_ledger(self._ledger.with_unwanted(wants, self._now()))
+        want = self._next_load(wants)
+        changed = self._next_resize(wants, held)
         if want is not None:
             await self._load(want, held.get(want.ref.triton_model))
         elif changed is not None:
             await self._resize(changed, held[changed.ref.triton_model])
-        elif told_all:
+        elif all_read:
             await self._unload_expired()
         await self._report(wants)
         return want is not None or changed is not None
@@ -195,7 +195,7 @@ class Loader:
         wanted = {want.ref.triton_model for want in wants}
         return wanted | set(self._loaded) | set(self._ledger.entries)
 
-    def _adopt(self, report: LoaderReport | None) -> None:
+    def _restore(self, report: LoaderReport | None) -> None:
         """Costs that this loader measured before it was restarted still hold."""
         for model in report.loaded if report else ():
             self._measured[model.ref.triton_model] = model
@@ -208,7 +208,7 @@ class Loader:
         self._backend = None
         self._watched_at = None
 
-    def _see(self, held: Mapping[str, Running], wants: tuple[Want, ...]) -> None:
+    def _take_in(self, held: Mapping[str, Running], wants: tuple[Want, ...]) -> None:
         """Takes in what Triton holds; what it lost shows that it was restarted."""
         self._answers = True
         self._learn(held.values())
@@ -219,14 +219,14 @@ class Loader:
             self._backend = None
             self._complete = False
             if not self._ledger.in_order:
-                self._ended(lost, wants)
-        self._watch(held, wants)
+                self._record_crash(lost, wants)
+        self._count_uptime(held, wants)
         found = self._ledger.found(held.keys(), wants)
         self._write_ledger(found.left(in_order=False))
         self._loaded = {name: model for name, model in self._loaded.items() if name in held}
         self._keep_failures(wants, held)
         for want in wants:
-            reason = self._ledger.blame(want.ref) if want.on_trial else ""
+            reason = self._ledger.crash_reason(want.ref) if want.on_trial else ""
             known = self._failures.get(want.ref.triton_model)
             told = known is not None and known.by_version
             if reason and not told:
@@ -246,7 +246,7 @@ class Loader:
         }
         self._failures = {name: item for name, item in self._failures.items() if name in missing}
 
-    def _ended(self, lost: Container[str], wants: tuple[Want, ...]) -> None:
+    def _record_crash(self, lost: Container[str], wants: tuple[Want, ...]) -> None:
         """Notes that Triton ended, and under what, also for the loader after this one.
 
         An end of which a load was told already, or while one on trial waits to be loaded, says
@@ -257,7 +257,7 @@ class Loader:
         if under or not trials:
             self._write_ledger(self._ledger.ended(under))
 
-    def _watch(self, held: Container[str], wants: tuple[Want, ...]) -> None:
+    def _count_uptime(self, held: Container[str], wants: tuple[Want, ...]) -> None:
         """Counts the time since the last pass; on disk it is written now and then alone."""
         now, last = self._now(), self._watched_at
         self._watched_at = now
@@ -266,7 +266,7 @@ class Loader:
         if last is None or (trials and not under):
             return
         watched = self._ledger.watched(under, max(0.0, now - last))
-        if now - self._written_at >= _WATCHED_SECONDS:
+        if now - self._written_at >= _LEDGER_SECONDS:
             self._written_at = now
             try:
                 self._write_ledger(watched)
@@ -276,7 +276,7 @@ class Loader:
 
     # What to do
 
-    def _next(self, wants: tuple[Want, ...]) -> Want | None:
+    def _next_load(self, wants: tuple[Want, ...]) -> Want | None:
         now = self._now()
         for want in wants:
             name = want.ref.triton_model
@@ -284,7 +284,7 @@ class Loader:
                 return want
         return None
 
-    def _unlike(self, wants: tuple[Want, ...], held: Mapping[str, Running]) -> Want | None:
+    def _next_resize(self, wants: tuple[Want, ...], held: Mapping[str, Running]) -> Want | None:
         """A package that is loaded, with other copies than are wanted, or than were measured."""
         now = self._now()
         for want in wants:
@@ -318,7 +318,7 @@ class Loader:
             package = await asyncio.to_thread(self._packages.fetch, want.ref)
             manifest = Manifest.model_validate_json((package / MANIFEST).read_bytes())
             if running is None:
-                running = await self._put(want, package)
+                running = await self._place_and_load(want, package)
             costs = await self._warm(name, manifest, running.instances)
         except TritonUnavailableError as error:
             self._triton_is_away(str(error))
@@ -330,12 +330,12 @@ class Loader:
         except (RegistryError, OSError, ValueError) as error:
             self._fail(want, str(error), by_version=False)
         else:
-            self._take(want, running, costs)
+            self._record_loaded(want, running, costs)
             seconds = time.monotonic() - started
             metrics.LOAD_SECONDS.observe(seconds)
             log.info("loaded %s", name, extra={"seconds": round(seconds, 3)})
 
-    def _take(self, want: Want, running: Running, costs: tuple[CostPoint, ...]) -> None:
+    def _record_loaded(self, want: Want, running: Running, costs: tuple[CostPoint, ...]) -> None:
         name = want.ref.triton_model
         self._failures.pop(name, None)
         self._write_ledger(self._ledger.loaded(want.ref))
@@ -353,7 +353,7 @@ class Loader:
             package = await asyncio.to_thread(self._packages.fetch, want.ref)
             manifest = Manifest.model_validate_json((package / MANIFEST).read_bytes())
             if running.copies != copies:
-                running = await self._changed_to(copies, name, package, running.backend)
+                running = await self._reloaded_with(copies, name, package, running.backend)
             costs = await self._measure(name, manifest, running.instances)
         except TritonUnavailableError as error:
             self._triton_is_away(str(error))
@@ -362,10 +362,10 @@ class Loader:
             reason = f"it goes on with {running.copies} copies in place of {copies}: {error}"
             self._fail(want, reason, by_version=False)
         else:
-            self._take(want, running, costs)
+            self._record_loaded(want, running, costs)
             log.info("%s runs %d at once", name, running.instances)
 
-    async def _changed_to(self, copies: int, name: str, package: Path, backend: str) -> Running:
+    async def _reloaded_with(self, copies: int, name: str, package: Path, backend: str) -> Running:
         resize = self._placement.resize
         overrides = await asyncio.to_thread(resize, name, package, backend, copies)
         await self._triton.load(name, overrides)
@@ -377,7 +377,7 @@ class Loader:
             raise TritonUnavailableError(f"Triton lost {name} while it was loaded")
         return held[name]
 
-    async def _put(self, want: Want, package: Path) -> Running:
+    async def _place_and_load(self, want: Want, package: Path) -> Running:
         """Loads by the first backend that this Triton has; returns how it is run."""
         name = want.ref.triton_model
         self._write_ledger(self._ledger.placed(want.ref))
@@ -401,7 +401,7 @@ class Loader:
         known = self._measured.get(name)
         if known is None or known.instances != instances:
             return await self._measure(name, manifest, instances)
-        await warmup.touch(partial(self._triton.infer, name), manifest, instances)
+        await warmup.warm_up(partial(self._triton.infer, name), manifest, instances)
         return known.costs
 
     async def _measure(
@@ -434,7 +434,7 @@ class Loader:
 
     async def _report(self, wants: tuple[Want, ...]) -> None:
         loaded = tuple(self._loaded.values()) if self._answers else ()
-        self._judge_readiness(wants)
+        self._update_readiness(wants)
         report = LoaderReport(
             loader=self._options.name,
             triton_grpc=self._options.triton_grpc,
@@ -446,9 +446,9 @@ class Loader:
                 for item in self._failures.values()
             ),
         )
-        await self._reporter.tell(report)
+        await self._reporter.report(report)
 
-    def _judge_readiness(self, wants: tuple[Want, ...]) -> None:
+    def _update_readiness(self, wants: tuple[Want, ...]) -> None:
         held = self._loaded if self._answers else {}
         missing = desired.missing_stable(wants, held)
         metrics.MISSING_STABLE.set(len(missing))
@@ -456,11 +456,11 @@ class Loader:
         self._complete |= self._answers and self._read_once and not self._awaited
         given_up = () if self._awaited else missing
         if given_up and given_up != self._missing:
-            why = "; ".join(map(self._why, given_up))
+            why = "; ".join(map(self._described, given_up))
             log.warning("Triton gets requests for what it holds, without %s", why)
         self._missing = given_up
 
-    def _why(self, ref: ModelRef) -> str:
+    def _described(self, ref: ModelRef) -> str:
         failure = self._failures.get(ref.triton_model)
         return f"{ref.triton_model} ({failure.reason})" if failure else ref.triton_model
 

@@ -30,9 +30,9 @@ class ProberPace:
     """How often it looks, how long it waits, and how often in a row an answer may be missing."""
 
     every_seconds: float = 15.0
-    again_seconds: float = 2.0
+    retry_seconds: float = 2.0
     deadline_seconds: float = 10.0
-    most_missing: int = 1
+    failures_allowed: int = 1
 
 
 class Prober:
@@ -57,35 +57,35 @@ class Prober:
         self._manifest = manifest
         self._pace = pace or ProberPace()
         self._manifests: dict[str, Manifest] = {}
-        self._missing = 0
-        self._silent = ""
+        self._failures = 0
+        self._fault = ""
 
     def fault(self) -> str:
         """Why Triton should be restarted; empty where it answers."""
-        return self._silent if self._missing > self._pace.most_missing else ""
+        return self._fault if self._failures > self._pace.failures_allowed else ""
 
     async def run(self) -> None:
         """Looks until it is cancelled."""
         while True:
-            await self.look()
+            await self.probe()
             pace = self._pace
-            await asyncio.sleep(pace.again_seconds if self._missing else pace.every_seconds)
+            await asyncio.sleep(pace.retry_seconds if self._failures else pace.every_seconds)
 
-    async def look(self) -> None:
+    async def probe(self) -> None:
         """Asks whether it lives, and runs one row on each stable model."""
         try:
             await self._triton.held(())
             for ref in self._stable():
-                await self._examine(ref)
+                await self._probe_model(ref)
         except TritonUnavailableError as error:
-            if self._missing == 0:
+            if self._failures == 0:
                 log.warning("%s", error)
-            self._missing += 1
-            self._silent = str(error)
+            self._failures += 1
+            self._fault = str(error)
         else:
-            self._missing = 0
+            self._failures = 0
 
-    async def _examine(self, ref: ModelRef) -> None:
+    async def _probe_model(self, ref: ModelRef) -> None:
         """Runs one row; a refusal is an answer, as long as there is a process that could answer.
 
         Raises:

@@ -25,9 +25,9 @@ class Reporter:
         self._now = now
         self._last: LoaderReport | None = None
         self._writing = asyncio.Lock()  # a sign of life never overtakes news
-        self._unheard = False
+        self._failing = False
 
-    async def tell(self, seen: LoaderReport) -> None:
+    async def report(self, seen: LoaderReport) -> None:
         """Writes what is seen now where it is new, or due as a sign of life."""
         async with self._writing:
             report = seen.model_copy(update={"at": self._now()})
@@ -36,7 +36,7 @@ class Reporter:
             if not same or self._is_due():
                 await self._put(report)
 
-    async def beat(self) -> None:
+    async def run(self) -> None:
         """Signs of life during a long load, until it is cancelled."""
         while True:
             await asyncio.sleep(self._heartbeat_seconds)
@@ -58,9 +58,9 @@ class Reporter:
         try:
             await asyncio.to_thread(self._reports.put, report)
         except OSError as error:
-            if not self._unheard:
+            if not self._failing:
                 log.warning("the report can't be written: %s", error)
-            self._unheard = True
+            self._failing = True
         else:
             self._last = report
-            self._unheard = False
+            self._failing = False

@@ -45,7 +45,7 @@ def points(buckets: Sequence[int], max_batch_size: int) -> tuple[tuple[int, int]
     return tuple((bucket, rows) for rows in order for bucket in buckets)
 
 
-async def touch(infer: Infer, manifest: Manifest, copies: int = 1) -> None:
+async def warm_up(infer: Infer, manifest: Manifest, copies: int = 1) -> None:
     """Runs one row of every bucket, for a model whose costs are known already.
 
     On as many copies of the model as run at once, likewise in ``measure``.
@@ -76,7 +76,7 @@ async def measure(
         TritonUnavailableError: Triton went away.
     """
     if copies > 1:
-        await touch(infer, manifest, copies)
+        await warm_up(infer, manifest, copies)
     started = clock()
     per_token: dict[int, float] = {}  # seconds, by bucket
     costs = []

@@ -40,7 +40,7 @@ _SETTINGS = {
     "MLFLOW_CONFIGURE_LOGGING": "false",  # its records go to our log
 }
 _THREADS = 4  # calls that hang hold up no other work of the process
-_SAID_CHARACTERS = 300
+_MESSAGE_CHARACTERS = 300
 # What a later try may find otherwise.
 _PASSING = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS})
 _DOWNLOAD_TITLE = "#####\n"
@@ -185,10 +185,10 @@ def _api_fault(uri: str, error: Exception) -> SourceRefusedError | SourceUnavail
         status = of_code if of_code < 500 else 0  # which it guesses where there is no code
     if isinstance(error, RestException) or (400 <= status < 500 and status not in _PASSING):
         said = f"answered {status}" if status else "refuses"
-        return SourceRefusedError(f"MLflow at {uri} {said}: {_said(error)}", status)
+        return SourceRefusedError(f"MLflow at {uri} {said}: {_message(error)}", status)
     if status:
         return SourceUnavailableError(f"MLflow at {uri} answered {status}")
-    return SourceUnavailableError(f"MLflow at {uri} does not answer: {_said(error)}")
+    return SourceUnavailableError(f"MLflow at {uri} does not answer: {_message(error)}")
 
 
 def _store_fault(
@@ -198,7 +198,7 @@ def _store_fault(
     import requests  # noqa: PLC0415 - comes with the client
     from mlflow.exceptions import MlflowException  # noqa: PLC0415 - see above
 
-    sentence = f"the artifacts at {root}: {_said(error)}"
+    sentence = f"the artifacts at {root}: {_message(error)}"
     if getattr(error, "error_code", "") == "INVALID_PARAMETER_VALUE":
         return UnsafePathError(sentence)
     asked = any(isinstance(each, requests.RequestException) for each in _chain(error))
@@ -215,14 +215,14 @@ def _status(error: Exception) -> int:
     return int(found[1] or found[2]) if found else 0
 
 
-def _said(error: Exception) -> str:
+def _message(error: Exception) -> str:
     """What the server said, else the first words of the exception that began it."""
     if (response := _response(error)) is not None:
-        return response.text[:_SAID_CHARACTERS]
+        return response.text[:_MESSAGE_CHARACTERS]
     first = tuple(_chain(error))[-1]
     # A download's exception holds another as text, below a title.
     said = str(first).rpartition(_DOWNLOAD_TITLE)[2] or type(first).__name__
-    return said[:_SAID_CHARACTERS]
+    return said[:_MESSAGE_CHARACTERS]
 
 
 def _response(error: Exception) -> "requests.Response | None":

@@ -43,7 +43,7 @@ class RegisteredVersion:
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
+class MlflowSnapshot:
     """MLflow as last seen: all models, and the versions of those that endpoints follow."""
 
     models: Mapping[str, RegisteredModel] = field(default_factory=dict)
@@ -54,12 +54,12 @@ class Picture:
         found = self.versions.get(model, ())
         return next((item for item in found if item.number == number), None)
 
-    def with_version(self, known: RegisteredVersion) -> "Picture":
+    def with_version(self, known: RegisteredVersion) -> "MlflowSnapshot":
         """With what is known of one of its versions now."""
         versions = tuple(
             known if item.number == known.number else item for item in self.versions[known.model]
         )
-        return Picture(self.models, {**self.versions, known.model: versions})
+        return MlflowSnapshot(self.models, {**self.versions, known.model: versions})
 
 
 class ModelRegistry(Protocol):

@@ -1,4 +1,4 @@
-"""Keeps a picture of MLflow that is fresh when MLflow answers, and has verdicts told to it.
+"""Keeps a snapshot of MLflow that is fresh when MLflow answers, and has verdicts told to it.
 
 It is a task of its own, so that an MLflow that hangs delays nobody. What can't be read stays as it
 was last seen; what can't be told is told later, because ``write_back.py`` compares what should be
@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from registry import metrics
 from registry.errors import SourceUnavailableError
 from registry.mlflow.model_registry import (
+    MlflowSnapshot,
     ModelRegistry,
-    Picture,
     RegisteredModel,
     RegisteredVersion,
 )
@@ -24,7 +24,7 @@ from registry.mlflow.write_back import WriteBack
 
 log = logging.getLogger(__name__)
 
-_READ_AGAIN_SECONDS = 60.0  # also where nothing seems to have changed
+_REREAD_SECONDS = 60.0  # also where nothing seems to have changed
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class SourceWatch:
         source: the registry.
         write_back: tells it.
         poll_seconds: time between two rounds.
-        changed: set whenever the picture is a new one.
+        changed: set whenever the snapshot is a new one.
         clock: seconds that only grow.
     """
 
@@ -66,7 +66,7 @@ class SourceWatch:
         self._wanted = Projection()
         self._readings: dict[str, _Reading] = {}
         self._answers = True
-        self.picture: Picture | None = None
+        self.snapshot: MlflowSnapshot | None = None
 
     def wake(self) -> None:
         """Asks at once: something is said to have changed."""
@@ -121,10 +121,10 @@ class SourceWatch:
             except SourceUnavailableError as error:
                 failure = failure or error
         versions = {name: reading.versions for name, reading in self._readings.items()}
-        picture = Picture(models, versions)
-        self._show(picture)
-        self.picture = await self._write_back.tell(picture, self._wanted)
-        for name, told in self.picture.versions.items():
+        snapshot = MlflowSnapshot(models, versions)
+        self._show(snapshot)
+        self.snapshot = await self._write_back.write(snapshot, self._wanted)
+        for name, told in self.snapshot.versions.items():
             self._readings[name] = replace(self._readings[name], versions=told)
         if failure is not None:
             raise failure
@@ -133,12 +133,12 @@ class SourceWatch:
         """Reads a model's versions where they may be others than those that were read last."""
         known = self._readings.get(model.name)
         as_known = known is not None and known.changed == model.changed
-        if known is not None and as_known and self._clock() - known.at < _READ_AGAIN_SECONDS:
+        if known is not None and as_known and self._clock() - known.at < _REREAD_SECONDS:
             return
         versions = await self._source.versions(model.name)
         self._readings[model.name] = _Reading(model.changed, self._clock(), versions)
 
-    def _show(self, picture: Picture) -> None:
-        if picture != self.picture:
-            self.picture = picture
+    def _show(self, snapshot: MlflowSnapshot) -> None:
+        if snapshot != self.snapshot:
+            self.snapshot = snapshot
             self._changed.set()

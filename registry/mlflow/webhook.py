@@ -37,7 +37,7 @@ def sign(secret: str, delivery_id: str, timestamp: str, body: bytes) -> str:
     return f"v1,{base64.b64encode(digest).decode()}"
 
 
-def judge(headers: Mapping[str, str], body: bytes, secret: str, now: float) -> HTTPStatus:
+def verify(headers: Mapping[str, str], body: bytes, secret: str, now: float) -> HTTPStatus:
     """What to answer to a webhook.
 
     Args:
@@ -114,4 +114,4 @@ class WebhookListener:
         if length > _BODY_LIMIT_BYTES:
             return HTTPStatus.REQUEST_ENTITY_TOO_LARGE
         body = await reader.readexactly(length)
-        return judge(headers, body, self._secret, self._now())
+        return verify(headers, body, self._secret, self._now())

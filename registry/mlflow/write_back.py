@@ -14,7 +14,12 @@ from functools import partial
 
 from registry import metrics
 from registry.errors import SourceRefusedError, SourceUnavailableError
-from registry.mlflow.model_registry import ModelRegistry, Picture, RegisteredVersion, RunArtifacts
+from registry.mlflow.model_registry import (
+    MlflowSnapshot,
+    ModelRegistry,
+    RegisteredVersion,
+    RunArtifacts,
+)
 from registry.mlflow.projection import EvidenceOf, Projection
 
 log = logging.getLogger(__name__)
@@ -22,7 +27,7 @@ log = logging.getLogger(__name__)
 Render = Callable[[EvidenceOf], Awaitable[Mapping[str, bytes]]]
 
 NO_RUN = "kept in Headrace alone: the version was registered without a run"
-_AGAIN_SECONDS = 60.0
+_RETRY_SECONDS = 60.0
 
 
 class WriteBack:
@@ -47,66 +52,66 @@ class WriteBack:
         self._artifacts = artifacts
         self._render = render
         self._clock = clock
-        self._put_off: dict[str, float] = {}
+        self._retry_at: dict[str, float] = {}
 
-    async def tell(self, picture: Picture, wanted: Projection) -> Picture:
-        """Tells what the picture lacks.
+    async def write(self, snapshot: MlflowSnapshot, wanted: Projection) -> MlflowSnapshot:
+        """Tells what the snapshot lacks.
 
         Returns:
-            The picture as it is now, so that nothing is told again before the next look.
+            The snapshot as it is now, so that nothing is told again before the next look.
 
         Raises:
             SourceUnavailableError: MLflow went away; the rest is told next time.
         """
         for item in wanted.tags:
-            picture = await self._tags(picture, item.model, item.version, item.tags)
+            snapshot = await self._tags(snapshot, item.model, item.version, item.tags)
         for alias in wanted.aliases:
-            model = picture.models.get(alias.model)
-            known = picture.version(alias.model, alias.version)
+            model = snapshot.models.get(alias.model)
+            known = snapshot.version(alias.model, alias.version)
             if model is None or known is None or model.aliases.get(alias.alias) == alias.version:
                 continue
             setting = partial(self._source.set_alias, alias.model, alias.alias, alias.version)
-            if await self._done(f"alias {alias.alias} of {alias.model}", setting):
+            if await self._attempt(f"alias {alias.alias} of {alias.model}", setting):
                 log.info("%s is now version %s of %s", alias.alias, alias.version, alias.model)
         for evidence in wanted.evidence:
-            picture = await self._evidence(picture, evidence)
-        return picture
+            snapshot = await self._evidence(snapshot, evidence)
+        return snapshot
 
     async def _tags(
-        self, picture: Picture, model: str, version: str, tags: Mapping[str, str]
-    ) -> Picture:
-        known = picture.version(model, version)
+        self, snapshot: MlflowSnapshot, model: str, version: str, tags: Mapping[str, str]
+    ) -> MlflowSnapshot:
+        known = snapshot.version(model, version)
         if known is None:
-            return picture
+            return snapshot
         for key, value in tags.items():
             if known.tags.get(key, "") == value:
                 continue
             setting = partial(self._source.set_tag, known, key, value)
-            if await self._done(f"tag {key} of {model} version {version}", setting):
+            if await self._attempt(f"tag {key} of {model} version {version}", setting):
                 known = replace(known, tags={**known.tags, key: value})
-        return picture.with_version(known)
+        return snapshot.with_version(known)
 
-    async def _evidence(self, picture: Picture, evidence: EvidenceOf) -> Picture:
-        known = picture.version(evidence.model, evidence.version)
+    async def _evidence(self, snapshot: MlflowSnapshot, evidence: EvidenceOf) -> MlflowSnapshot:
+        known = snapshot.version(evidence.model, evidence.version)
         digest_tag = evidence.tag("evidence_digest")
         if known is None or known.tags.get(digest_tag, "") == evidence.digest:
-            return picture
+            return snapshot
         if not known.run_id:
             said = NO_RUN
-        elif await self._done(evidence.folder, partial(self._upload, known, evidence)):
+        elif await self._attempt(evidence.folder, partial(self._upload, known, evidence)):
             said = f"runs:/{known.run_id}/{evidence.folder}"
         else:
-            return picture
+            return snapshot
         tags = {evidence.tag("evidence"): said, digest_tag: evidence.digest}
-        return await self._tags(picture, evidence.model, evidence.version, tags)
+        return await self._tags(snapshot, evidence.model, evidence.version, tags)
 
     async def _upload(self, version: RegisteredVersion, evidence: EvidenceOf) -> None:
         for name, data in (await self._render(evidence)).items():
             await self._artifacts.put(version.run_id, f"{evidence.folder}/{name}", data)
 
-    async def _done(self, what: str, doing: Callable[[], Awaitable[None]]) -> bool:
+    async def _attempt(self, what: str, doing: Callable[[], Awaitable[None]]) -> bool:
         """Whether it is done now; what failed a moment ago is not tried yet."""
-        if self._clock() < self._put_off.get(what, -math.inf):
+        if self._clock() < self._retry_at.get(what, -math.inf):
             return False
         try:
             await doing()
@@ -114,14 +119,14 @@ class WriteBack:
             metrics.WRITE_BACK_FAILURES.inc()
             raise
         except SourceRefusedError as error:
-            if what not in self._put_off:
+            if what not in self._retry_at:
                 log.warning("MLflow refuses %s: %s", what, error)
         except Exception:  # of a page that can't be drawn, for instance
-            if what not in self._put_off:
+            if what not in self._retry_at:
                 log.exception("MLflow can't be told %s", what)
         else:
-            self._put_off.pop(what, None)
+            self._retry_at.pop(what, None)
             return True
         metrics.WRITE_BACK_FAILURES.inc()
-        self._put_off[what] = self._clock() + _AGAIN_SECONDS
+        self._retry_at[what] = self._clock() + _RETRY_SECONDS
         return False

@@ -32,7 +32,7 @@ from registry.stores.reports import Reports
 
 log = logging.getLogger(__name__)
 
-_MAKE_AGAIN_SECONDS = 30.0  # an endpoint whose creation was refused
+_CREATE_RETRY_SECONDS = 30.0  # an endpoint whose creation was refused
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,39 +77,40 @@ class Controller:
         conditions = Conditions(options.threads, options.allow_pickle, options.allow_remote_code)
         self._observer = Observer(conditions, index=index, jobs=jobs, now=now)
         self._heartbeats = HeartbeatTracker(options.loader_silence_seconds)
-        self._make_at: dict[str, float] = {}
+        self._create_at: dict[str, float] = {}
 
     async def run(
         self,
         stop: asyncio.Event,
-        heart: HeartbeatWriter | None = None,
+        heartbeat: HeartbeatWriter | None = None,
         *,
-        turned: Callable[[], None] = lambda: None,
+        after_pass: Callable[[], None] = lambda: None,
     ) -> None:
         """Passes until told to stop; nothing that is away ends it.
 
         Args:
             stop: ends it.
-            heart: hears of each pass that was whole.
-            turned: is called after each pass, whole or cut short.
+            heartbeat: hears of each pass that was whole.
+            after_pass: is called after each pass, whole or cut short.
         """
         async with asyncio.TaskGroup() as tasks:
-            watch = tasks.create_task(self._source.run(), name="source")
-            beat = tasks.create_task(heart.beat(), name="heart") if heart is not None else None
-            waker = tasks.create_task(_wake_at(stop, self._changed), name="stop")
+            beside = [
+                tasks.create_task(self._source.run(), name="source"),
+                tasks.create_task(_wake_at(stop, self._changed), name="stop"),
+            ]
+            if heartbeat is not None:
+                beside.append(tasks.create_task(heartbeat.run(), name="heartbeat"))
             while not stop.is_set():
                 self._changed.clear()
-                await self._safe_pass(heart)
-                turned()
+                await self._safe_pass(heartbeat)
+                after_pass()
                 try:
                     async with asyncio.timeout(self._options.tick_seconds):
                         await self._changed.wait()
                 except TimeoutError:
                     continue
-            watch.cancel()
-            waker.cancel()
-            if beat is not None:
-                beat.cancel()
+            for task in beside:
+                task.cancel()
         await self._jobs.close()
 
     async def step(self) -> frozenset[str]:
@@ -124,9 +125,9 @@ class Controller:
         """
         endpoints = await asyncio.to_thread(self._endpoints.list)
         if self._options.auto_endpoints:
-            await self._make_missing(endpoints)
+            await self._create_missing(endpoints)
         reports = await asyncio.to_thread(self._reports.list)
-        loaders = self._heartbeats.heard(
+        loaders = self._heartbeats.alive(
             reports, self._now(), disconnected=self._reports.disconnected
         )
         notes = alias_refusals(endpoints)
@@ -145,7 +146,7 @@ class Controller:
         unattended = {item.endpoint.name for item in outcomes if not item.attended}
         return self._endpoints.unreadable | unattended
 
-    async def _safe_pass(self, heart: HeartbeatWriter | None) -> None:
+    async def _safe_pass(self, heartbeat: HeartbeatWriter | None) -> None:
         try:
             unattended = await self.step()
         except (RegistryError, StoreError, OSError) as error:
@@ -153,25 +154,25 @@ class Controller:
             log.warning("a pass was cut short: %s", error)
         else:
             metrics.PASSES.labels("whole").inc()
-            if heart is not None:
-                heart.passed(unattended)
+            if heartbeat is not None:
+                heartbeat.pass_ended(unattended)
 
-    async def _make_missing(self, endpoints: tuple[ModelEndpoint, ...]) -> None:
-        models = self._source.picture.models if self._source.picture else {}
+    async def _create_missing(self, endpoints: tuple[ModelEndpoint, ...]) -> None:
+        models = self._source.snapshot.models if self._source.snapshot else {}
         taken = self._endpoints.unreadable
         for endpoint in missing_endpoints(models, endpoints, taken=taken):
-            if self._now() >= self._make_at.get(endpoint.name, 0.0):
-                await self._make(endpoint)
+            if self._now() >= self._create_at.get(endpoint.name, 0.0):
+                await self._create(endpoint)
 
-    async def _make(self, endpoint: ModelEndpoint) -> None:
+    async def _create(self, endpoint: ModelEndpoint) -> None:
         """Creates it; a refusal (a quota, an admission policy) must not hold up the others."""
         try:
             await asyncio.to_thread(self._endpoints.put, endpoint)
         except (RegistryError, OSError) as error:
-            self._make_at[endpoint.name] = self._now() + _MAKE_AGAIN_SECONDS
+            self._create_at[endpoint.name] = self._now() + _CREATE_RETRY_SECONDS
             log.warning("the endpoint %s can't be made: %s", endpoint.name, error)
             return
-        self._make_at.pop(endpoint.name, None)
+        self._create_at.pop(endpoint.name, None)
         log.info("made the endpoint %s for %s", endpoint.name, endpoint.spec.model)
         self._changed.set()
 
@@ -182,7 +183,8 @@ class Controller:
     ) -> "_Outcome":
         """Observe, plan, write, act; a conflict leaves it for later."""
         now, keep = self._now(), self._options.keep_seconds
-        seen, target = await self._observer.look(endpoint, self._source.picture, loaders)
+        snapshot = self._source.snapshot
+        seen, target = await self._observer.observe(endpoint, snapshot, loaders)
         options = target.options if target else ""
         decision = plan(endpoint.spec, endpoint.status, seen, now, keep_seconds=keep)
         status = decision.status.model_copy(update={"notes": (note,) if note else ()})
@@ -190,7 +192,9 @@ class Controller:
         routed = frozenset(route.ref for route in endpoint.status.routes)
         around = surroundings(loaders, target.number if target else None, routed)
         advanced, held = await self._advanced(planned, around, now)
-        written = advanced.model_copy(update={"status": numbered(endpoint.status, advanced.status)})
+        written = advanced.model_copy(
+            update={"status": with_generation(endpoint.status, advanced.status)}
+        )
         try:
             await self._write(endpoint, written)
         except EndpointConflictError as error:
@@ -220,7 +224,7 @@ class Controller:
         if after == before:
             return
         await asyncio.to_thread(self._endpoints.put, after)
-        _tell_log(after.name, before.status, after.status)
+        _log_transitions(after.name, before.status, after.status)
         self._changed.set()
 
     def _request(
@@ -281,7 +285,7 @@ def missing_endpoints(
     return tuple(made)
 
 
-def numbered(before: EndpointStatus, after: EndpointStatus) -> EndpointStatus:
+def with_generation(before: EndpointStatus, after: EndpointStatus) -> EndpointStatus:
     """With the next generation where what gateways and loaders must follow has changed.
 
     It is about the spec that was read, which is news where the stored one is about an earlier spec.
@@ -304,7 +308,7 @@ def _is_blocked(status: EndpointStatus) -> bool:
     return status.candidate is not None and status.candidate.phase is Phase.BLOCKED
 
 
-def _tell_log(name: str, before: EndpointStatus, after: EndpointStatus) -> None:
+def _log_transitions(name: str, before: EndpointStatus, after: EndpointStatus) -> None:
     if after.stable is not None and after.stable != before.stable:
         metrics.PROMOTIONS.labels(name).inc()
         log.info("%s now serves version %s", name, after.stable.version)

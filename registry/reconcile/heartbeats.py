@@ -16,7 +16,7 @@ from registry.stores.heartbeats import Heartbeats
 
 log = logging.getLogger(__name__)
 
-_WRONG_SECONDS = 60.0  # that a node's clock may be behind
+_CLOCK_SKEW_SECONDS = 60.0  # that a node's clock may be behind
 
 
 class HeartbeatTracker:
@@ -31,7 +31,7 @@ class HeartbeatTracker:
         self._heard: dict[str, tuple[float, float]] = {}  # the report's own time, and ours
         self._looked = 0.0
 
-    def heard(
+    def alive(
         self, reports: Iterable[LoaderReport], now: float, *, disconnected: bool = False
     ) -> tuple[LoaderReport, ...]:
         """Those of the reports whose loaders are not silent.
@@ -59,48 +59,48 @@ class HeartbeatTracker:
         if known is not None:
             return known[1] if known[0] == report.at else now
         # After a start, a report may be what a loader left that is gone for good.
-        return now if now - report.at <= self._seconds + _WRONG_SECONDS else report.at
+        return now if now - report.at <= self._seconds + _CLOCK_SKEW_SECONDS else report.at
 
 
 class HeartbeatWriter:
     """The one writer of the controller's sign of life.
 
     Args:
-        beats: where it lies.
+        store: where it lies.
         every_seconds: between two signs.
         now: unix time, seconds.
     """
 
     def __init__(
         self,
-        beats: Heartbeats,
+        store: Heartbeats,
         *,
         every_seconds: float = BEAT_SECONDS,
         now: Callable[[], float] = time.time,
     ) -> None:
-        self._beats = beats
+        self._store = store
         self._every_seconds = every_seconds
         self._now = now
         self._instance = uuid.uuid4().hex
         self._count = 0
         self._passed = asyncio.Event()
         self._unattended: tuple[str, ...] = ()
-        self._unheard = False
+        self._failing = False
 
-    def passed(self, unattended: Iterable[str]) -> None:
+    def pass_ended(self, unattended: Iterable[str]) -> None:
         """A pass over all endpoints has ended, which could not look after these."""
         self._unattended = tuple(sorted(unattended))
         self._passed.set()
 
-    async def beat(self) -> None:
+    async def run(self) -> None:
         """Gives signs until it is cancelled: the first after the first pass."""
         while True:
             await self._passed.wait()
             self._passed.clear()
-            await self._give()
+            await self._write()
             await asyncio.sleep(self._every_seconds)
 
-    async def _give(self) -> None:
+    async def _write(self) -> None:
         self._count += 1
         sign = ControllerBeat(
             instance=self._instance,
@@ -109,14 +109,14 @@ class HeartbeatWriter:
             unattended=self._unattended,
         )
         try:
-            await asyncio.to_thread(self._beats.put, sign)
+            await asyncio.to_thread(self._store.put, sign)
         except OSError as error:
-            if not self._unheard:
+            if not self._failing:
                 log.warning(
                     "the sign of life can't be written; gateways will take candidates' callers "
                     "back: %s",
                     error,
                 )
-            self._unheard = True
+            self._failing = True
         else:
-            self._unheard = False
+            self._failing = False

@@ -15,21 +15,21 @@ from contracts.model import ModelRef
 from registry.conversions.index import ConversionIndex, options_digest
 from registry.conversions.messages import Failed, Package, Progress, Published, Signature
 from registry.conversions.running import ConversionJobs
-from registry.mlflow.model_registry import Picture, RegisteredVersion
+from registry.mlflow.model_registry import MlflowSnapshot, RegisteredVersion
 from registry.packages.store import (
     PackageDamagedError,
     PackageMissingError,
     StoreError,
     StoreUnavailableError,
 )
-from registry.reconcile.plan import Observed, Version, chosen, numbered
+from registry.reconcile.plan import Observed, Version, chosen, version_numbered
 from registry.reconcile.store_guard import StoreTimeoutGuard
 
 log = logging.getLogger(__name__)
 
 _Numbered = tuple[tuple[RegisteredVersion, ...], EndpointSpec, tuple[Version, ...]]
-_LOOK_AGAIN_SECONDS = 60.0  # at an entry of the index that was there
-_LOOK_FOR_SECONDS = 2.0  # at one that was not
+_FOUND_FRESH_SECONDS = 60.0  # of an index entry that was there
+_MISSING_FRESH_SECONDS = 2.0  # of one that was not
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,23 +51,26 @@ class Observer:
         index: ConversionIndex,
         jobs: ConversionJobs,
         now: Callable[[], float],
-        patience: StoreTimeoutGuard | None = None,
+        store_guard: StoreTimeoutGuard | None = None,
     ) -> None:
         self._conditions = conditions
         self._index = index
         self._jobs = jobs
         self._now = now
-        self._patience = patience or StoreTimeoutGuard(now)
+        self._store_guard = store_guard or StoreTimeoutGuard(now)
         self._known: dict[str, tuple[Package | None, float]] = {}
         self._signatures: dict[str, tuple[Signature | None, float]] = {}
         self._numbered: dict[str, _Numbered] = {}
 
-    async def look(
-        self, endpoint: ModelEndpoint, picture: Picture | None, loaders: tuple[LoaderReport, ...]
+    async def observe(
+        self,
+        endpoint: ModelEndpoint,
+        snapshot: MlflowSnapshot | None,
+        loaders: tuple[LoaderReport, ...],
     ) -> tuple[Observed, Version | None]:
         """What is, and the version that should be stable."""
-        model = picture.models.get(endpoint.spec.model) if picture else None
-        versions = self._versions(endpoint, picture)
+        model = snapshot.models.get(endpoint.spec.model) if snapshot else None
+        versions = self._versions(endpoint, snapshot)
         seen = Observed(versions, model.aliases if model else {}, loaders=loaders)
         if endpoint.status.stable is not None:
             seen = await self._with_stable(seen, endpoint.status.stable)
@@ -85,7 +88,7 @@ class Observer:
         if stable is not None:
             return replace(seen, stable=stable)
         seen = replace(seen, stable_gone=True)
-        version = numbered(seen, ref.version)
+        version = version_numbered(seen, ref.version)
         if version is None:
             return seen
         seen = await self._with_package(seen, version, ref)
@@ -122,7 +125,7 @@ class Observer:
         if before is None or (package is not None and before.ref != stable):
             return package
         put = partial(self._index.put, version.options, before.ref)
-        adopted = await self._patience.ask(f"put {version.options}", put)
+        adopted = await self._store_guard.ask(f"put {version.options}", put)
         self._known[version.options] = (adopted, self._now())
         return adopted
 
@@ -134,13 +137,13 @@ class Observer:
         return replace(seen, jobs=jobs, busy=self._jobs.busy)
 
     def _versions(
-        self, endpoint: ModelEndpoint, picture: Picture | None
+        self, endpoint: ModelEndpoint, snapshot: MlflowSnapshot | None
     ) -> tuple[Version, ...] | None:
         """The model's versions under the endpoint's options; None until they were read."""
         model = endpoint.spec.model
-        if picture is None or (model in picture.models and model not in picture.versions):
+        if snapshot is None or (model in snapshot.models and model not in snapshot.versions):
             return None
-        found = picture.versions.get(model, ())
+        found = snapshot.versions.get(model, ())
         kept = self._numbered.get(endpoint.name)
         if kept is None or kept[0] is not found or kept[1] != endpoint.spec:
             versions = tuple(self._version(endpoint.spec, item) for item in found)
@@ -166,15 +169,15 @@ class Observer:
         word = self._jobs.states.get(options)
         if isinstance(word, Published):
             put = partial(self._index.put, options, word.ref)
-            package = await self._patience.ask(f"put {options}", put)
+            package = await self._store_guard.ask(f"put {options}", put)
             self._known[options] = (package, self._now())
             self._jobs.forget(options)
             return package
         found, at = self._known.get(options, (None, 0.0))
-        if self._now() - at >= (_LOOK_AGAIN_SECONDS if found else _LOOK_FOR_SECONDS):
+        if self._now() - at >= (_FOUND_FRESH_SECONDS if found else _MISSING_FRESH_SECONDS):
             try:
                 get = partial(self._index.get, options)
-                found = await self._patience.ask(f"get {options}", get)
+                found = await self._store_guard.ask(f"get {options}", get)
             except StoreUnavailableError:
                 if found is None:
                     raise
@@ -185,10 +188,10 @@ class Observer:
     async def _signature(self, ref: ModelRef) -> Signature | None:
         """What callers of a package rely on; None where the store lacks the package."""
         known, at = self._signatures.get(ref.package, (None, 0.0))
-        if known is None and self._now() - at >= _LOOK_FOR_SECONDS:
+        if known is None and self._now() - at >= _MISSING_FRESH_SECONDS:
             try:
                 signature = partial(self._index.signature, ref)
-                known = await self._patience.ask(f"signature {ref.package}", signature)
+                known = await self._store_guard.ask(f"signature {ref.package}", signature)
             except (PackageMissingError, PackageDamagedError) as error:
                 if ref.package not in self._signatures:
                     log.warning("version %s serves without a package: %s", ref.version, error)

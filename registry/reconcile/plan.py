@@ -109,7 +109,7 @@ def plan(
         now: unix time, seconds.
         keep_seconds: how long the previous stable version stays loaded.
     """
-    return _next(spec, _retired(status, now, keep_seconds), seen, now)
+    return _next(spec, _without_expired(status, now, keep_seconds), seen, now)
 
 
 def chosen(spec: EndpointSpec, status: EndpointStatus, seen: Observed) -> Version | None:
@@ -118,15 +118,15 @@ def chosen(spec: EndpointSpec, status: EndpointStatus, seen: Observed) -> Versio
     ``latest`` never goes back: a removed version goes on serving until a newer one is good. A
     version that serves, and whose package is gone, comes before all others.
     """
-    lost = _lost(status, seen)
-    if lost is not None:
-        return lost
+    rebuild = _stable_to_rebuild(status, seen)
+    if rebuild is not None:
+        return rebuild
     if isinstance(spec.version, FollowVersion):
         least = int(status.stable.version) if status.stable else 0
         newer = [item for item in seen.versions or () if int(item.number) >= least]
         return next((item for item in newer if _may_follow(status, item)), None)
     named = _wanted(spec, seen)
-    return named if named is not None and _good(status, named) else None
+    return named if named is not None and _not_rejected(status, named) else None
 
 
 def retry_seconds(attempts: int) -> float:
@@ -134,7 +134,7 @@ def retry_seconds(attempts: int) -> float:
     return min(LAST_RETRY_SECONDS, FIRST_RETRY_SECONDS * 2.0 ** min(attempts - 1, 16))
 
 
-def numbered(seen: Observed, number: str) -> Version | None:
+def version_numbered(seen: Observed, number: str) -> Version | None:
     """The registered version of this number, if there is one."""
     return next((item for item in seen.versions or () if item.number == number), None)
 
@@ -166,14 +166,14 @@ def _wanted(spec: EndpointSpec, seen: Observed) -> Version | None:
     """The version that the spec names, good or not."""
     match spec.version:
         case PinnedVersion(pin=number):
-            return numbered(seen, number)
+            return version_numbered(seen, number)
         case AliasVersion(alias=alias):
-            return numbered(seen, seen.aliases.get(alias, ""))
+            return version_numbered(seen, seen.aliases.get(alias, ""))
         case _:
             return next(iter(seen.versions or ()), None)
 
 
-def _lost(status: EndpointStatus, seen: Observed) -> Version | None:
+def _stable_to_rebuild(status: EndpointStatus, seen: Observed) -> Version | None:
     """The stable version, where its package is gone and it must be converted anew.
 
     Until then no Triton could load it again, and nobody knows what its callers rely on. A rollout
@@ -181,19 +181,19 @@ def _lost(status: EndpointStatus, seen: Observed) -> Version | None:
     """
     if not seen.stable_gone or seen.fault or status.stable is None or status.rollout is not None:
         return None
-    version = numbered(seen, status.stable.version)
+    version = version_numbered(seen, status.stable.version)
     if version is None or version.options in seen.packages:
         return None
-    return version if _good(status, version) else None
+    return version if _not_rejected(status, version) else None
 
 
-def _good(status: EndpointStatus, version: Version) -> bool:
+def _not_rejected(status: EndpointStatus, version: Version) -> bool:
     options = filter(None, (version.options, version.earlier))
     return all(rejection_of(status, version.number, item) is None for item in options)
 
 
 def _may_follow(status: EndpointStatus, version: Version) -> bool:
-    return _good(status, version) and not is_passed_over(status, version.number)
+    return _not_rejected(status, version) and not is_passed_over(status, version.number)
 
 
 def _settled(status: EndpointStatus, target: Version, seen: Observed) -> bool:
@@ -230,13 +230,13 @@ def _idle(spec: EndpointSpec, status: EndpointStatus, seen: Observed) -> Endpoin
     if shown is not None and status.rollout is not None and shown.phase not in _PREPARING:
         return status  # the version that is in its bake
     if newest is None:
-        return _showing(status, None)
+        return _with_candidate(status, None)
     rejection = rejection_of(status, newest.number, newest.options)
     if rejection is None:
-        return _showing(status, None)
+        return _with_candidate(status, None)
     if shown is not None and shown.version == newest.number and shown.phase in _ENDED:
         return status
-    return _showing(
+    return _with_candidate(
         status,
         Candidate(
             version=newest.number,
@@ -286,7 +286,7 @@ def _loading(
     if status.stable is not None and seen.stable is None and (seen.fault or not seen.stable_gone):
         reason = seen.fault or "the stable version's package can't be read"
         return _prepared(status, _in_phase(candidate, Phase.BLOCKED, reason), now)
-    if clash := incompatible(_relied_on(status, seen, package), package.signature):
+    if clash := incompatible(_stable_signature(status, seen, package), package.signature):
         return _rejected(status, target, clash, now)
     failures = [
         failure
@@ -298,7 +298,7 @@ def _loading(
     if at_fault is not None:
         reason = f"Triton refused it: {at_fault.reason}"
         return _rejected(status, target, reason, now, refused=package.ref)
-    named = _named(status, package)
+    named = _with_package(status, package)
     update = {"ref": package.ref, "attempts": 0, "retry_at": None}
     candidate = candidate.model_copy(update=update)
     if held_by_all(seen.loaders, package.ref):
@@ -311,7 +311,7 @@ def _loading(
     return _prepared(named, _in_phase(candidate, Phase.LOADING, reason), now)
 
 
-def _relied_on(status: EndpointStatus, seen: Observed, package: Package) -> Signature | None:
+def _stable_signature(status: EndpointStatus, seen: Observed, package: Package) -> Signature | None:
     """What callers of the stable version rely on.
 
     Where its package is gone, that is what the one made anew of the same version tells, and where
@@ -360,7 +360,7 @@ def incompatible(stable: Signature | None, new: Signature) -> str:
 # The status of a version on its way
 
 
-def _named(status: EndpointStatus, package: Package) -> EndpointStatus:
+def _with_package(status: EndpointStatus, package: Package) -> EndpointStatus:
     """With the package among those that every Triton must hold."""
     if package.ref in status.packages:
         return status
@@ -398,12 +398,12 @@ def _in_phase(candidate: Candidate, phase: Phase, reason: str = "") -> Candidate
     return candidate.model_copy(update={"phase": phase, "reason": reason})
 
 
-def _showing(status: EndpointStatus, shown: Candidate | None) -> EndpointStatus:
+def _with_candidate(status: EndpointStatus, shown: Candidate | None) -> EndpointStatus:
     """With what to show where nothing is on its way: a rejected version, or nothing."""
     return status if status.candidate == shown else status.model_copy(update={"candidate": shown})
 
 
-def _retired(status: EndpointStatus, now: float, keep_seconds: float) -> EndpointStatus:
+def _without_expired(status: EndpointStatus, now: float, keep_seconds: float) -> EndpointStatus:
     """Without the packages that nothing needs and whose time to stay has passed."""
     serving = [line.at for line in status.history if line.phase is Phase.SERVING]
     if serving and now - serving[-1] < keep_seconds:

@@ -20,18 +20,18 @@ class StoreTimeoutGuard:
     Args:
         now: seconds, of the pause after a failure.
         seconds: how long an answer is waited for.
-        rest_seconds: how long nothing is asked after a failure.
+        pause_seconds: how long nothing is asked after a failure.
     """
 
     def __init__(
-        self, now: Callable[[], float], *, seconds: float = 2.0, rest_seconds: float = 15.0
+        self, now: Callable[[], float], *, seconds: float = 2.0, pause_seconds: float = 15.0
     ) -> None:
         self._now = now
         self._seconds = seconds
-        self._rest_seconds = rest_seconds
+        self._pause_seconds = pause_seconds
         self._late: dict[str, asyncio.Task[object]] = {}
         self._fault = ""
-        self._rests_until = 0.0
+        self._paused_until = 0.0
 
     @property
     def late(self) -> Mapping[str, asyncio.Task[object]]:
@@ -50,7 +50,7 @@ class StoreTimeoutGuard:
         """
         task = self._late.get(key)
         if task is None or not task.done():
-            if self._now() < self._rests_until or any(not it.done() for it in self._late.values()):
+            if self._now() < self._paused_until or any(not it.done() for it in self._late.values()):
                 raise StoreUnavailableError(self._fault)
             task = self._late[key] = asyncio.create_task(asyncio.to_thread(question))
             task.add_done_callback(self._note)
@@ -66,5 +66,5 @@ class StoreTimeoutGuard:
         error = None if task.cancelled() else task.exception()
         if isinstance(error, StoreUnavailableError):
             self._fault = str(error)
-            self._rests_until = self._now() + self._rest_seconds
+            self._paused_until = self._now() + self._pause_seconds
             self._late = {key: late for key, late in self._late.items() if late is not task}

@@ -23,7 +23,7 @@ from contracts.windows import EndpointWindow
 from controller.rollouts import JoinedRollouts
 from measures.counting import Counting, CountingState
 from registry.conversions.messages import Failed, Package, Signature
-from registry.reconcile.controller import numbered
+from registry.reconcile.controller import with_generation
 from registry.reconcile.plan import Observed, Version, chosen, plan
 from registry.reconcile.rollouts import surroundings
 
@@ -185,7 +185,7 @@ class Walk(RuleBasedStateMachine):
         planned = before.model_copy(update={"status": status})
         around = surroundings(reports, target.number if target else None)
         after = self.rollouts.advance(planned, around, self.now)
-        status = numbered(before.status, after.status)
+        status = with_generation(before.status, after.status)
         after = after.model_copy(update={"status": status})
         text = after.model_dump_json(by_alias=True)
         self.stored = ModelEndpoint.model_validate_json(text)

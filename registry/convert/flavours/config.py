@@ -35,7 +35,7 @@ def read_json(path: Path) -> Json:
     return data
 
 
-def task_of(config: Json, wished: Task | None) -> Task:
+def task_of(config: Json, requested: Task | None) -> Task:
     """The task by the model's architecture, or the one that the endpoint asks for.
 
     Raises:
@@ -49,9 +49,11 @@ def task_of(config: Json, wished: Task | None) -> Task:
     else:
         known = " and ".join(Task)
         raise VersionError(f"the architecture is {', '.join(names)}; only {known} are served")
-    if wished is not None and names and wished is not found:
-        raise VersionError(f"the endpoint asks for {wished}, but {', '.join(names)} does {found}")
-    return wished or found
+    if requested is not None and names and requested is not found:
+        raise VersionError(
+            f"the endpoint asks for {requested}, but {', '.join(names)} does {found}"
+        )
+    return requested or found
 
 
 def labels_of(config: Json) -> tuple[str, ...]:

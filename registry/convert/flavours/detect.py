@@ -95,17 +95,17 @@ def detect(
 
 
 def _meaning(
-    transformer: Path, graph: Path | None, pooling: Pooling | None, wished: Task | None
+    transformer: Path, graph: Path | None, pooling: Pooling | None, requested: Task | None
 ) -> tuple[Task, tuple[str, ...], bool]:
     """Task, labels, and whether each label is judged on its own."""
     if pooling is not None:
         return Task.TEXT_EMBEDDING, (), False
     config = read_json(transformer / CONFIG)
     if graph is not None and not config:
-        return (*read_hints(graph, wished), False)
+        return (*read_hints(graph, requested), False)
     if not config:
         raise VersionError(f"there are weights but no {CONFIG} beside them")
-    found = task_of(config, wished)
+    found = task_of(config, requested)
     labels = labels_of(config) if found is Task.TEXT_CLASSIFICATION else ()
     return found, labels, is_multi_label(config)
 

@@ -17,14 +17,14 @@ _VECTORS = {
 }  # fmt: skip
 
 
-def read_hints(path: Path, wished: Task | None) -> tuple[Task, tuple[str, ...]]:
+def read_hints(path: Path, requested: Task | None) -> tuple[Task, tuple[str, ...]]:
     """The task by the graph's output, and the labels by its metadata, if there are any.
 
     Labels are ``id2label`` (a JSON object) or ``labels`` (a JSON list) in the metadata.
 
     Args:
         path: the graph.
-        wished: the endpoint's task, which decides where the output's name does not.
+        requested: the endpoint's task, which decides where the output's name does not.
 
     Raises:
         VersionError: not a graph, or nothing says what it does.
@@ -34,7 +34,7 @@ def read_hints(path: Path, wished: Task | None) -> tuple[Task, tuple[str, ...]]:
     except Exception as error:  # protobuf and onnx raise many kinds, all about this file
         raise VersionError(f"{path.name} is not a readable ONNX graph: {error}") from error
     outputs = {value.name for value in model.graph.output}
-    found = wished
+    found = requested
     if outputs & _LOGITS:
         found = Task.TEXT_CLASSIFICATION
     elif outputs & _VECTORS:
@@ -45,8 +45,8 @@ def read_hints(path: Path, wished: Task | None) -> tuple[Task, tuple[str, ...]]:
             f"nothing says what the graph does: its outputs are {names}; name one of them logits "
             "or embedding, or put config.json beside it"
         )
-    if wished is not None and found is not wished:
-        raise VersionError(f"the endpoint asks for {wished}, but the graph does {found}")
+    if requested is not None and found is not requested:
+        raise VersionError(f"the endpoint asks for {requested}, but the graph does {found}")
     metadata = {item.key: item.value for item in model.metadata_props}
     return found, _labels(metadata)
 

@@ -36,7 +36,7 @@ class Trial:
     Attributes:
         task: what it answers.
         multi_label: see ``preprocess.heads``.
-        wished: the precision that the endpoint asks for.
+        requested: the precision that the endpoint asks for.
         model: the graph as exported or registered, float32.
         texts: to judge it on.
         reference: the original's values for them, float32 ``[texts, n]``.
@@ -46,7 +46,7 @@ class Trial:
 
     task: Task
     multi_label: bool
-    wished: Precision
+    requested: Precision
     model: onnx.ModelProto
     texts: Texts
     reference: NDArray[np.float32]
@@ -68,7 +68,7 @@ class Chosen:
 def choose(trial: Trial) -> Chosen:
     """The graph that will be served.
 
-    float32 has to answer as the original whatever is wished: a faulty export must not pass by the
+    float32 has to answer as the original in any case: a faulty export must not pass by the
     wider limits of int8.
 
     Raises:
@@ -76,12 +76,12 @@ def choose(trial: Trial) -> Chosen:
     """
     standard = Built(Precision.FP32, trial.model, Engine(trial.model, threads=trial.threads))
     _require(trial, standard, _values(trial, standard))
-    if trial.wished is Precision.AUTO:
+    if trial.requested is Precision.AUTO:
         return _fastest(trial, standard)
     built: Built | None = standard
-    if trial.wished is Precision.FP16:
+    if trial.requested is Precision.FP16:
         built = precision.fp16(trial.model, threads=trial.threads)
-    elif trial.wished is Precision.INT8:
+    elif trial.requested is Precision.INT8:
         built = precision.int8(trial.model, trial.texts, threads=trial.threads)
     if built is None:
         raise VersionError("int8 was asked for, but the graph has no matrix products")

@@ -6,7 +6,7 @@ import pytest
 from registry_fakes import ref
 
 from contracts.endpoint import Phase
-from registry.conversions.job_outcome import Limits, Waiting, word
+from registry.conversions.job_outcome import Limits, Waiting, state_of
 from registry.conversions.messages import Failed, Progress, Published
 
 LIMITS = Limits("4Gi", 1800.0)
@@ -31,8 +31,8 @@ def failed(found: object) -> Failed:
 
 def test_the_last_word_in_the_log_counts_whatever_stands_around_it() -> None:
     log = f"{NOISE}{PUBLISHED.model_dump_json()}\n{NOISE}"
-    assert word(JOB, pod("Running"), log, LIMITS) == PUBLISHED
-    assert word(JOB, ended(137), log, LIMITS) == PUBLISHED
+    assert state_of(JOB, pod("Running"), log, LIMITS) == PUBLISHED
+    assert state_of(JOB, ended(137), log, LIMITS) == PUBLISHED
 
 
 def test_the_newest_progress_is_told() -> None:
@@ -41,13 +41,13 @@ def test_the_newest_progress_is_told() -> None:
         Progress(phase=Phase.VERIFYING, message="two"),
     ]
     log = NOISE.join(step.model_dump_json() + "\n" for step in steps)
-    assert word(JOB, pod("Running"), log, LIMITS) == steps[1]
-    silent = word(JOB, pod("Running"), "", LIMITS)
+    assert state_of(JOB, pod("Running"), log, LIMITS) == steps[1]
+    silent = state_of(JOB, pod("Running"), "", LIMITS)
     assert isinstance(silent, Progress)
 
 
 def test_too_little_memory_is_the_versions_fault_and_names_the_limit() -> None:
-    found = failed(word(JOB, ended(137, "OOMKilled"), NOISE, LIMITS))
+    found = failed(state_of(JOB, ended(137, "OOMKilled"), NOISE, LIMITS))
     assert found.by_version
     assert "4Gi" in found.reason
 
@@ -55,8 +55,8 @@ def test_too_little_memory_is_the_versions_fault_and_names_the_limit() -> None:
 @pytest.mark.parametrize(
     "found",
     [
-        word(JOB, pod("Failed", reason="DeadlineExceeded"), "", LIMITS),
-        word(
+        state_of(JOB, pod("Failed", reason="DeadlineExceeded"), "", LIMITS),
+        state_of(
             {
                 "status": {
                     "conditions": [
@@ -76,7 +76,7 @@ def test_too_much_time_is_the_versions_fault(found: object) -> None:
 
 
 def test_a_crash_is_the_versions_fault_and_keeps_its_last_line() -> None:
-    found = failed(word(JOB, ended(1), NOISE, LIMITS))
+    found = failed(state_of(JOB, ended(1), NOISE, LIMITS))
     assert found.by_version
     assert "status 1: Traceback of something" in found.reason
 
@@ -91,18 +91,18 @@ def test_a_crash_is_the_versions_fault_and_keeps_its_last_line() -> None:
     ],
 )
 def test_what_the_cluster_ends_is_tried_again(taken: dict[str, Any]) -> None:
-    assert not failed(word(JOB, taken, NOISE, LIMITS)).by_version
+    assert not failed(state_of(JOB, taken, NOISE, LIMITS)).by_version
 
 
 def test_a_full_scratch_folder_of_its_own_is_the_versions_fault() -> None:
     taken = pod(
         "Failed", reason="Evicted", message='Usage of EmptyDir volume "work" exceeds the limit'
     )
-    assert failed(word(JOB, taken, "", LIMITS)).by_version
+    assert failed(state_of(JOB, taken, "", LIMITS)).by_version
 
 
 def test_a_good_end_whose_log_is_gone_is_not_blamed_on_the_version() -> None:
-    assert not failed(word(JOB, pod("Succeeded"), "", LIMITS)).by_version
+    assert not failed(state_of(JOB, pod("Succeeded"), "", LIMITS)).by_version
 
 
 def test_a_job_that_failed_without_a_pod_says_why() -> None:
@@ -112,7 +112,7 @@ def test_a_job_that_failed_without_a_pod_says_why() -> None:
         "reason": "BackoffLimitExceeded",
         "message": "m",
     }
-    found = failed(word({"status": {"conditions": [condition]}}, None, "", LIMITS))
+    found = failed(state_of({"status": {"conditions": [condition]}}, None, "", LIMITS))
     assert not found.by_version
     assert found.reason.endswith(": m")
 
@@ -141,6 +141,6 @@ def test_a_job_that_failed_without_a_pod_says_why() -> None:
     ],
 )
 def test_what_has_not_begun_says_why(waiting: dict[str, Any] | None, why: str) -> None:
-    found = word(JOB, waiting, "", LIMITS)
+    found = state_of(JOB, waiting, "", LIMITS)
     assert isinstance(found, Waiting)
     assert why in found.reason

@@ -68,7 +68,7 @@ def test_a_model_expires_only_after_its_whole_grace_unwanted(
     for is_wanted, passed in steps:
         now += passed
         since = None if is_wanted else since or now
-        ledger = ledger.judged([Want(A, Role.STABLE)] if is_wanted else [], now)
+        ledger = ledger.with_unwanted([Want(A, Role.STABLE)] if is_wanted else [], now)
         expected = since is not None and now - since >= 600
         assert (A.triton_model in ledger.expired(now, 600)) == expected
 
@@ -105,16 +105,16 @@ def test_a_ledger_counts_the_ends_under_a_model_until_nobody_wants_it() -> None:
     ledger = Ledger().placed(A).ended([A]).placed(A).ended([A]).ended_loading(A)
     read = Ledger.model_validate_json(ledger.model_dump_json())
     assert read == ledger
-    assert read.judged([Want(A, Role.CANDIDATE)], 5.0).blame(A)
-    assert not read.judged([], 5.0).blame(A)
-    assert not read.blame(B)
+    assert read.with_unwanted([Want(A, Role.CANDIDATE)], 5.0).crash_reason(A)
+    assert not read.with_unwanted([], 5.0).crash_reason(A)
+    assert not read.crash_reason(B)
     assert read.usual.count == 0
 
 
 def test_a_load_that_succeeds_takes_back_the_ends_of_loads_before() -> None:
     ledger = Ledger().placed(A).ended_loading(A).loaded(A).ended_loading(A)
-    assert not ledger.blame(A)
-    assert ledger.ended_loading(A).blame(A)
+    assert not ledger.crash_reason(A)
+    assert ledger.ended_loading(A).crash_reason(A)
 
 
 def test_ends_and_time_without_a_model_on_trial_are_what_is_usual() -> None:

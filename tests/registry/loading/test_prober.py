@@ -12,7 +12,7 @@ from registry.loading.prober import Prober, ProberPace
 from registry.packages.cache import PackageUnavailableError
 
 STABLE, OTHER = ref("1", "a"), ref("2", "b")
-PACE = ProberPace(every_seconds=0.01, again_seconds=0.01, deadline_seconds=0.02)
+PACE = ProberPace(every_seconds=0.01, retry_seconds=0.01, deadline_seconds=0.02)
 
 
 class ProberHarness:
@@ -37,8 +37,8 @@ def harness() -> ProberHarness:
 async def test_one_row_of_the_shortest_bucket_is_run_on_each_stable_model(
     harness: ProberHarness,
 ) -> None:
-    await harness.prober.look()
-    await harness.prober.look()
+    await harness.prober.probe()
+    await harness.prober.probe()
     assert harness.triton.shapes[:2] == [
         (STABLE.triton_model, (1, 4)),
         (OTHER.triton_model, (1, 4)),
@@ -51,12 +51,12 @@ async def test_a_triton_that_hangs_is_found_at_the_second_time_and_forgiven_when
     harness: ProberHarness,
 ) -> None:
     harness.triton.hangs_on.add(STABLE.triton_model)
-    await harness.prober.look()
+    await harness.prober.probe()
     assert harness.prober.fault() == ""
-    await harness.prober.look()
+    await harness.prober.probe()
     assert "no inference" in harness.prober.fault()
     harness.triton.hangs_on.clear()
-    await harness.prober.look()
+    await harness.prober.probe()
     assert harness.prober.fault() == ""
 
 
@@ -65,8 +65,8 @@ async def test_a_triton_that_is_away_is_found_whatever_it_should_hold(
 ) -> None:
     harness.stable = ()
     harness.triton.down = True
-    await harness.prober.look()
-    await harness.prober.look()
+    await harness.prober.probe()
+    await harness.prober.probe()
     assert "refused" in harness.prober.fault()
 
 
@@ -76,14 +76,14 @@ async def test_a_refusal_is_an_answer_and_so_is_a_package_that_can_not_be_read(
     harness.triton.fails[STABLE.triton_model] = TritonRefusedError("shape")
     harness.stable = (STABLE, ref("9", "c"))
     for _ in range(3):
-        await harness.prober.look()
+        await harness.prober.probe()
     assert harness.prober.fault() == ""
 
 
 async def test_a_model_whose_process_is_gone_is_found(harness: ProberHarness) -> None:
     harness.triton.fails[OTHER.triton_model] = ModelProcessGoneError("Stub process is not healthy.")
-    await harness.prober.look()
-    await harness.prober.look()
+    await harness.prober.probe()
+    await harness.prober.probe()
     assert f"{OTHER.triton_model} has no process" in harness.prober.fault()
 
 

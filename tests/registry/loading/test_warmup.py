@@ -51,7 +51,7 @@ async def test_a_slow_engine_is_still_warmed_in_every_bucket_and_no_more() -> No
 
 async def test_touching_runs_each_bucket_once() -> None:
     engine = Engine(0.1)
-    await warmup.touch(engine.infer, MANIFEST)
+    await warmup.warm_up(engine.infer, MANIFEST)
     assert engine.runs == [(1, 4), (1, 8)]
 
 
@@ -82,7 +82,7 @@ async def test_an_engine_that_answers_with_something_else_is_refused(
         return answer
 
     with pytest.raises(TritonRefusedError, match="1 rows were answered"):
-        await warmup.touch(infer, MANIFEST)
+        await warmup.warm_up(infer, MANIFEST)
 
 
 def test_rows_are_full_of_tokens_that_the_vocabulary_has() -> None:

@@ -1,4 +1,4 @@
-"""The picture of MLflow, and what MLflow is told."""
+"""The snapshot of MLflow, and what MLflow is told."""
 
 import asyncio
 
@@ -32,8 +32,8 @@ class SourceWatchHarness:
         )
 
     def numbers(self) -> list[str]:
-        assert self.watch.picture is not None
-        return [item.number for item in self.watch.picture.versions["m"]]
+        assert self.watch.snapshot is not None
+        return [item.number for item in self.watch.snapshot.versions["m"]]
 
 
 @pytest.fixture
@@ -48,14 +48,14 @@ async def test_before_the_first_answer_there_is_no_picture(harness: SourceWatchH
     harness.registry.down = True
     with pytest.raises(SourceUnavailableError):
         await harness.watch.round()
-    assert harness.watch.picture is None
+    assert harness.watch.snapshot is None
 
 
 async def test_only_followed_models_versions_are_read(harness: SourceWatchHarness) -> None:
     harness.registry.register("other", "1")
     await harness.watch.round()
-    assert harness.watch.picture is not None
-    assert set(harness.watch.picture.models) == {"m", "other"}
+    assert harness.watch.snapshot is not None
+    assert set(harness.watch.snapshot.models) == {"m", "other"}
     assert harness.registry.asked == ["m"]
 
 
@@ -129,8 +129,8 @@ async def test_following_a_new_model_asks_at_once(harness: SourceWatchHarness) -
     harness.changed.clear()
     harness.watch.follow({"m", "other"}, Projection())
     await asyncio.wait_for(harness.changed.wait(), 60)
-    assert harness.watch.picture is not None
-    assert "other" in harness.watch.picture.versions
+    assert harness.watch.snapshot is not None
+    assert "other" in harness.watch.snapshot.versions
     running.cancel()
 
 
@@ -174,8 +174,8 @@ async def test_a_model_that_was_never_read_is_unknown_and_not_without_versions(
     harness.registry.hangs = {"z"}
     with pytest.raises(SourceUnavailableError):
         await harness.watch.round()
-    assert harness.watch.picture is not None
-    assert set(harness.watch.picture.versions) == {"m"}
+    assert harness.watch.snapshot is not None
+    assert set(harness.watch.snapshot.versions) == {"m"}
 
 
 async def test_a_verdict_is_told_while_another_model_can_not_be_read(

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from headrace.stack.mlflow import MlflowProcess
 from registry.mlflow import webhook
-from registry.mlflow.webhook import WebhookListener, judge, sign
+from registry.mlflow.webhook import WebhookListener, sign, verify
 
 SECRET, NOW, BODY = "s3cret", 1_700_000_000.0, b'{"entity": "model_version"}'
 
@@ -34,12 +34,12 @@ def test_the_signature_is_the_one_that_mlflow_makes() -> None:
 
 
 def test_a_signed_and_fresh_one_is_valid() -> None:
-    assert judge(headers(), BODY, SECRET, NOW) is HTTPStatus.NO_CONTENT
+    assert verify(headers(), BODY, SECRET, NOW) is HTTPStatus.NO_CONTENT
 
 
 @pytest.mark.parametrize("at", [NOW - 301, NOW + 301])
 def test_an_old_or_future_one_is_refused(at: float) -> None:
-    assert judge(headers(at=at), BODY, SECRET, NOW) is HTTPStatus.UNAUTHORIZED
+    assert verify(headers(at=at), BODY, SECRET, NOW) is HTTPStatus.UNAUTHORIZED
 
 
 @given(st.binary(max_size=40), st.text(max_size=20), st.text(max_size=60))
@@ -47,11 +47,11 @@ def test_no_other_body_timestamp_or_signature_passes(
     body: bytes, timestamp: str, signature: str
 ) -> None:
     for changed in (
-        judge(headers(), body, SECRET, NOW) if body != BODY else None,
-        judge({**headers(), webhook.TIMESTAMP: timestamp}, BODY, SECRET, NOW),
-        judge({**headers(), webhook.SIGNATURE: signature}, BODY, SECRET, NOW),
-        judge(headers(secret="another"), BODY, SECRET, NOW),
-        judge({}, BODY, SECRET, NOW),
+        verify(headers(), body, SECRET, NOW) if body != BODY else None,
+        verify({**headers(), webhook.TIMESTAMP: timestamp}, BODY, SECRET, NOW),
+        verify({**headers(), webhook.SIGNATURE: signature}, BODY, SECRET, NOW),
+        verify(headers(secret="another"), BODY, SECRET, NOW),
+        verify({}, BODY, SECRET, NOW),
     ):
         assert changed in (None, HTTPStatus.UNAUTHORIZED)
 

@@ -7,7 +7,7 @@ from registry_fakes import FakeRegistry, MemoryArtifacts, endpoint, ref
 
 from contracts.rollout import Outcome, RolloutState
 from registry.errors import SourceRefusedError, SourceUnavailableError
-from registry.mlflow.model_registry import Picture
+from registry.mlflow.model_registry import MlflowSnapshot
 from registry.mlflow.projection import AliasOf, EvidenceOf, Projection, VersionTags
 from registry.mlflow.write_back import NO_RUN, WriteBack
 
@@ -38,11 +38,11 @@ class WriteBackHarness:
             raise ArithmeticError("a figure that can't be drawn")
         return {"evidence.json": evidence.state.id.encode()}
 
-    async def tell(self, wanted: Projection) -> None:
+    async def write(self, wanted: Projection) -> None:
         """As after a look at MLflow."""
         models = {model.name: model for model in await self.registry.models()}
         versions = {name: await self.registry.versions(name) for name in models}
-        await self.write_back.tell(Picture(models, versions), wanted)
+        await self.write_back.write(MlflowSnapshot(models, versions), wanted)
 
     def tags(self) -> Mapping[str, str]:
         return self.registry.listed["m"][0].tags
@@ -56,7 +56,7 @@ def harness() -> WriteBackHarness:
 
 
 async def test_everything_is_told_once(harness: WriteBackHarness) -> None:
-    await harness.tell(ALL)
+    await harness.write(ALL)
     assert harness.tags() == {
         "a": "1",
         "headrace.e.evidence": "runs:/run/headrace/e/v1",
@@ -65,27 +65,27 @@ async def test_everything_is_told_once(harness: WriteBackHarness) -> None:
     assert harness.registry.aliases == {"m": {"champion": "1"}}
     assert harness.artifacts.files == {"run/headrace/e/v1/evidence.json": b"r"}
     harness.registry.told.clear()
-    await harness.tell(ALL)
+    await harness.write(ALL)
     assert harness.registry.told == []
     assert (harness.artifacts.puts, harness.rendered) == (1, 1)
 
 
 async def test_the_picture_that_comes_back_knows_what_was_told(harness: WriteBackHarness) -> None:
     models = {model.name: model for model in await harness.registry.models()}
-    picture = Picture(models, {"m": await harness.registry.versions("m")})
-    after = await harness.write_back.tell(picture, Projection(tags=TAGS))
+    snapshot = MlflowSnapshot(models, {"m": await harness.registry.versions("m")})
+    after = await harness.write_back.write(snapshot, Projection(tags=TAGS))
     assert after.versions["m"][0].tags == {"a": "1"}
 
 
 async def test_a_new_verdict_takes_the_old_reason_away(harness: WriteBackHarness) -> None:
-    await harness.tell(Projection(tags=(VersionTags("m", "1", {"a": "0", "b": "why"}),)))
-    await harness.tell(Projection(tags=TAGS))
+    await harness.write(Projection(tags=(VersionTags("m", "1", {"a": "0", "b": "why"}),)))
+    await harness.write(Projection(tags=TAGS))
     assert harness.tags() == {"a": "1", "b": ""}
 
 
 async def test_nothing_is_told_about_a_version_that_is_gone(harness: WriteBackHarness) -> None:
     gone = VersionTags("m", "7", {"a": "1"}), VersionTags("other", "1", {"a": "1"})
-    await harness.tell(Projection(tags=gone, aliases=(AliasOf("m", "champion", "7"),)))
+    await harness.write(Projection(tags=gone, aliases=(AliasOf("m", "champion", "7"),)))
     assert harness.registry.told == []
 
 
@@ -94,12 +94,12 @@ async def test_evidence_that_can_not_be_drawn_holds_up_nothing_else(
 ) -> None:
     harness.draws = False
     for _ in range(2):
-        await harness.tell(ALL)
+        await harness.write(ALL)
     assert harness.tags() == {"a": "1"}
     assert harness.registry.aliases == {"m": {"champion": "1"}}
     assert caplog.text.count("MLflow can't be told headrace/e/v1") == 1
     harness.draws, harness.time = True, 61.0
-    await harness.tell(ALL)
+    await harness.write(ALL)
     assert harness.artifacts.files == {"run/headrace/e/v1/evidence.json": b"r"}
 
 
@@ -108,7 +108,7 @@ async def test_a_version_without_a_run_says_where_its_evidence_is(
 ) -> None:
     harness.registry.listed.clear()
     harness.registry.register("m", "1")
-    await harness.tell(ALL)
+    await harness.write(ALL)
     assert harness.tags()["headrace.e.evidence"] == NO_RUN
     assert harness.artifacts.files == {}
 
@@ -116,9 +116,9 @@ async def test_a_version_without_a_run_says_where_its_evidence_is(
 async def test_an_mlflow_that_goes_away_is_told_the_rest_later(harness: WriteBackHarness) -> None:
     harness.artifacts.fault = SourceUnavailableError("gone")
     with pytest.raises(SourceUnavailableError):
-        await harness.tell(ALL)
+        await harness.write(ALL)
     harness.artifacts.fault = None
-    await harness.tell(ALL)
+    await harness.write(ALL)
     assert harness.artifacts.puts == 1
     assert harness.tags()["headrace.e.evidence"] == "runs:/run/headrace/e/v1"
 
@@ -128,14 +128,14 @@ async def test_a_refusal_holds_up_nothing_else_and_is_tried_again_in_a_minute(
     harness: WriteBackHarness, refused: str
 ) -> None:
     harness.registry.refuses = {refused}
-    await harness.tell(ALL)
+    await harness.write(ALL)
     assert harness.artifacts.puts == 1
     harness.registry.refuses = set()
     harness.time += 59.0
-    await harness.tell(ALL)
+    await harness.write(ALL)
     assert refused not in {**harness.tags(), **harness.registry.aliases.get("m", {})}
     harness.time += 1.0
-    await harness.tell(ALL)
+    await harness.write(ALL)
     assert refused in {**harness.tags(), **harness.registry.aliases["m"]}
 
 
@@ -143,9 +143,9 @@ async def test_evidence_that_its_store_refuses_is_not_said_to_be_there(
     harness: WriteBackHarness,
 ) -> None:
     harness.artifacts.fault = SourceRefusedError("no right to write")
-    await harness.tell(ALL)
+    await harness.write(ALL)
     assert "headrace.e.evidence" not in harness.tags()
     harness.artifacts.fault = None
     harness.time += 60.0
-    await harness.tell(ALL)
+    await harness.write(ALL)
     assert harness.artifacts.puts == 1

@@ -212,8 +212,8 @@ async def test_signs_of_life_are_given_only_while_passes_are_whole(tmp_path: Pat
     harness.endpoints.broken = True
     (tmp_path / "endpoints").mkdir()
     place, stop = FileHeartbeats(tmp_path / "endpoints"), asyncio.Event()
-    heart = HeartbeatWriter(place, every_seconds=0.001)
-    running = asyncio.create_task(harness.controller.run(stop, heart))
+    heartbeat = HeartbeatWriter(place, every_seconds=0.001)
+    running = asyncio.create_task(harness.controller.run(stop, heartbeat))
     async with asyncio.timeout(60):
         while harness.endpoints.asked < 3:  # noqa: ASYNC110 - the loop's own ticks
             await asyncio.sleep(0.01)

@@ -1,9 +1,14 @@
-"""Which loaders count, whatever their clocks say."""
+"""Which loaders count, whatever their clocks say, and that ours is given only while passes end."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 
 import pytest
 
+from contracts.controller import ControllerBeat
 from contracts.loading import LoaderReport
-from registry.reconcile.heartbeats import HeartbeatTracker
+from registry.reconcile.heartbeats import HeartbeatTracker, HeartbeatWriter
 
 NOW = 1000.0
 
@@ -17,42 +22,114 @@ def test_a_loader_that_reports_counts_however_wrong_its_clock_is(wrong: float) -
     tracker = HeartbeatTracker(15.0)
     for second in range(100):
         told = report(NOW + wrong + second)
-        assert tracker.heard([told], NOW + second) == (told,)
+        assert tracker.alive([told], NOW + second) == (told,)
 
 
 @pytest.mark.parametrize("wrong", [-50.0, 0.0, 3600.0])
 def test_a_loader_whose_report_stays_the_same_is_silent_in_the_end(wrong: float) -> None:
     tracker, told = HeartbeatTracker(15.0), report(NOW + wrong)
-    assert tracker.heard([told], NOW) == (told,)
-    assert tracker.heard([told], NOW + 15.0) == (told,)
-    assert tracker.heard([told], NOW + 15.1) == ()
+    assert tracker.alive([told], NOW) == (told,)
+    assert tracker.alive([told], NOW + 15.0) == (told,)
+    assert tracker.alive([told], NOW + 15.1) == ()
     again = report(NOW + wrong + 20.0)
-    assert tracker.heard([again], NOW + 20.0) == (again,)
+    assert tracker.alive([again], NOW + 20.0) == (again,)
 
 
 def test_what_a_loader_left_that_is_gone_does_not_count_until_it_changes() -> None:
     tracker = HeartbeatTracker(15.0)
     left, alive = report(NOW - 76.0, "gone"), report(NOW)
-    assert tracker.heard([left, alive], NOW) == (alive,)
-    assert tracker.heard([left, alive], NOW + 1.0) == (alive,)
+    assert tracker.alive([left, alive], NOW) == (alive,)
+    assert tracker.alive([left, alive], NOW + 1.0) == (alive,)
     back = report(NOW - 70.0, "gone")
-    assert tracker.heard([back, alive], NOW + 2.0) == (back, alive)
+    assert tracker.alive([back, alive], NOW + 2.0) == (back, alive)
 
 
 def test_a_report_that_was_removed_is_forgotten() -> None:
     tracker = HeartbeatTracker(15.0)
-    tracker.heard([report(NOW)], NOW)
-    tracker.heard([], NOW + 10.0)
-    assert tracker.heard([report(NOW)], NOW + 80.0) == ()
+    tracker.alive([report(NOW)], NOW)
+    tracker.alive([], NOW + 10.0)
+    assert tracker.alive([report(NOW)], NOW + 80.0) == ()
 
 
 def test_time_in_which_no_report_could_reach_us_does_not_count() -> None:
     tracker = HeartbeatTracker(15.0)
     alive, gone = report(NOW, "alive"), report(NOW - 10.0, "gone")
-    tracker.heard([gone], NOW - 10.0)
-    assert tracker.heard([alive, gone], NOW) == (alive, gone)
+    tracker.alive([gone], NOW - 10.0)
+    assert tracker.alive([alive, gone], NOW) == (alive, gone)
     for second in range(1, 100):
-        assert tracker.heard([alive, gone], NOW + second, disconnected=True) == (alive, gone)
-    assert tracker.heard([alive, gone], NOW + 99.0 + 5.0) == (alive, gone)
-    assert tracker.heard([alive, gone], NOW + 99.0 + 6.0) == (alive,)
-    assert tracker.heard([alive, gone], NOW + 99.0 + 16.0) == ()
+        assert tracker.alive([alive, gone], NOW + second, disconnected=True) == (alive, gone)
+    assert tracker.alive([alive, gone], NOW + 99.0 + 5.0) == (alive, gone)
+    assert tracker.alive([alive, gone], NOW + 99.0 + 6.0) == (alive,)
+    assert tracker.alive([alive, gone], NOW + 99.0 + 16.0) == ()
+
+
+class Noted:
+    """Keeps every sign, and takes none where it is told to."""
+
+    def __init__(self) -> None:
+        self.signs: asyncio.Queue[ControllerBeat] = asyncio.Queue()
+        self.refusals: asyncio.Queue[None] = asyncio.Queue()
+        self.refuses = False
+        self._loop = asyncio.get_running_loop()
+
+    def put(self, beat: ControllerBeat) -> None:
+        if self.refuses:
+            self._loop.call_soon_threadsafe(self.refusals.put_nowait, None)
+            raise OSError("no space left")
+        self._loop.call_soon_threadsafe(self.signs.put_nowait, beat)
+
+    def get(self) -> ControllerBeat | None:
+        return None
+
+
+@asynccontextmanager
+async def beating(heartbeat: HeartbeatWriter) -> AsyncIterator[None]:
+    task = asyncio.create_task(heartbeat.run())
+    try:
+        async with asyncio.timeout(60):
+            yield
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+async def test_the_first_sign_comes_with_the_first_pass_and_none_without() -> None:
+    place = Noted()
+    heartbeat = HeartbeatWriter(place, every_seconds=0.001, now=lambda: 7.0)
+    async with beating(heartbeat):
+        heartbeat.pass_ended(("lost", "found"))
+        first = await place.signs.get()
+        assert (first.count, first.at, first.unattended) == (1, 7.0, ("found", "lost"))
+        second = asyncio.ensure_future(place.signs.get())
+        done, _ = await asyncio.wait((second,), timeout=0.05)
+        assert not done
+        heartbeat.pass_ended(())
+        assert ((await second).count, second.result().unattended) == (2, ())
+
+
+async def test_each_start_of_a_controller_has_signs_of_its_own() -> None:
+    place = Noted()
+    given = []
+    for _ in range(2):
+        heartbeat = HeartbeatWriter(place, every_seconds=0.001)
+        async with beating(heartbeat):
+            heartbeat.pass_ended(())
+            given.append(await place.signs.get())
+    assert given[0].instance != given[1].instance
+
+
+async def test_a_sign_that_can_not_be_written_is_told_once_and_the_next_one_is(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    place = Noted()
+    place.refuses = True
+    heartbeat = HeartbeatWriter(place, every_seconds=0.001)
+    async with beating(heartbeat):
+        for _ in range(3):
+            heartbeat.pass_ended(())
+            await place.refusals.get()
+        place.refuses = False
+        heartbeat.pass_ended(())
+        assert (await place.signs.get()).count == 4
+    assert len([r for r in caplog.records if "sign of life can't be written" in r.message]) == 1

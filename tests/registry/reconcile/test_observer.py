@@ -11,7 +11,7 @@ from contracts.tasks import Task
 from registry.conversions.index import ConversionIndex
 from registry.conversions.messages import Package, Signature
 from registry.conversions.running import ConversionJobs
-from registry.mlflow.model_registry import Picture
+from registry.mlflow.model_registry import MlflowSnapshot
 from registry.packages.store import PackageMissingError, StoreUnavailableError
 from registry.reconcile.observer import Conditions, Observer
 from registry.reconcile.store_guard import StoreTimeoutGuard
@@ -53,20 +53,20 @@ class ObserverHarness:
         self.registry = FakeRegistry()
         self.registry.register("m", "1")
         self.jobs = ConversionJobs(ScriptedLauncher(), most=1, changed=asyncio.Event())
-        self.patience = StoreTimeoutGuard(lambda: self.time, seconds=seconds)
+        self.store_guard = StoreTimeoutGuard(lambda: self.time, seconds=seconds)
         self.observer = Observer(
             Conditions(),
             index=self.index,
             jobs=self.jobs,
             now=lambda: self.time,
-            patience=self.patience,
+            store_guard=self.store_guard,
         )
 
-    async def look(self, status: EndpointStatus = STABLE, name: str = "e") -> tuple[str, int]:
+    async def observe(self, status: EndpointStatus = STABLE, name: str = "e") -> tuple[str, int]:
         """The fault, and how many packages are seen."""
         models = {model.name: model for model in await self.registry.models()}
-        picture = Picture(models, {"m": await self.registry.versions("m")})
-        seen, _ = await self.observer.look(endpoint(status, name=name), picture, ())
+        snapshot = MlflowSnapshot(models, {"m": await self.registry.versions("m")})
+        seen, _ = await self.observer.observe(endpoint(status, name=name), snapshot, ())
         return seen.fault, len(seen.packages)
 
 
@@ -74,11 +74,11 @@ async def test_a_store_that_is_away_is_asked_once_for_all_endpoints_and_passes()
     harness = ObserverHarness()
     harness.index.error = StoreUnavailableError("connection refused")
     for name in ("e", "second", "e"):
-        assert await harness.look(name=name) == ("connection refused", 0)
+        assert await harness.observe(name=name) == ("connection refused", 0)
     assert harness.index.asked == 1
     harness.time += 15.0
     harness.index.error = None
-    assert await harness.look() == ("", 1)
+    assert await harness.observe() == ("", 1)
 
 
 async def test_a_store_that_hangs_is_waited_for_by_no_pass_and_seen_when_it_answers() -> None:
@@ -86,26 +86,26 @@ async def test_a_store_that_hangs_is_waited_for_by_no_pass_and_seen_when_it_answ
     harness.index.answers.clear()
     fresh = EndpointStatus()
     for name in ("e", "second"):
-        fault, packages = await harness.look(fresh, name)
+        fault, packages = await harness.observe(fresh, name)
         assert "has not answered" in fault
         assert packages == 0
     harness.index.answers.set()
-    await asyncio.gather(*harness.patience.late.values())
-    assert await harness.look(fresh) == ("", 1)
+    await asyncio.gather(*harness.store_guard.late.values())
+    assert await harness.observe(fresh) == ("", 1)
     assert harness.index.asked == 1
 
 
 async def test_a_package_that_was_seen_is_gone_on_with_while_the_store_is_away() -> None:
     harness = ObserverHarness()
-    assert await harness.look() == ("", 1)
+    assert await harness.observe() == ("", 1)
     harness.time += 60.0
     harness.index.error = StoreUnavailableError("connection refused")
-    assert await harness.look() == ("", 1)
+    assert await harness.observe() == ("", 1)
 
 
 async def test_a_stable_version_without_a_package_is_no_fault_of_the_store() -> None:
     harness = ObserverHarness()
     harness.index.error = PackageMissingError("no such package")
     models = {model.name: model for model in await harness.registry.models()}
-    seen, _ = await harness.observer.look(endpoint(STABLE), Picture(models, {}), ())
+    seen, _ = await harness.observer.observe(endpoint(STABLE), MlflowSnapshot(models, {}), ())
     assert (seen.stable_gone, seen.fault) == (True, "")

@@ -32,10 +32,10 @@ class Store:
         return what
 
 
-async def _answered(patience: StoreTimeoutGuard, store: Store) -> None:
+async def _answered(store_guard: StoreTimeoutGuard, store: Store) -> None:
     """Lets the question that hangs come to its end."""
     store.answers.set()
-    await asyncio.gather(*patience.late.values(), return_exceptions=True)
+    await asyncio.gather(*store_guard.late.values(), return_exceptions=True)
     await asyncio.sleep(0)
 
 
@@ -46,47 +46,47 @@ async def test_an_answer_in_time_is_given() -> None:
 
 
 async def test_while_a_question_hangs_no_other_is_asked_and_its_answer_is_kept() -> None:
-    patience, store = StoreTimeoutGuard(Clock(), seconds=0.0), Store()
+    store_guard, store = StoreTimeoutGuard(Clock(), seconds=0.0), Store()
     for key in ("a", "b", "a"):
         with pytest.raises(StoreUnavailableError, match="has not answered"):
-            await patience.ask(key, lambda: store.ask("a"))
-    await _answered(patience, store)
-    assert await patience.ask("a", lambda: store.ask("again")) == "a"
+            await store_guard.ask(key, lambda: store.ask("a"))
+    await _answered(store_guard, store)
+    assert await store_guard.ask("a", lambda: store.ask("again")) == "a"
     assert store.asked == ["a"]
 
 
 async def test_after_a_failure_nothing_is_asked_for_a_while() -> None:
     clock, store = Clock(), Store()
-    patience = StoreTimeoutGuard(clock, rest_seconds=15.0)
+    store_guard = StoreTimeoutGuard(clock, pause_seconds=15.0)
     store.answers.set()
     store.error = StoreUnavailableError("connection refused")
     for key in ("a", "a", "b"):
         with pytest.raises(StoreUnavailableError, match="connection refused"):
-            await patience.ask(key, lambda: store.ask("a"))
+            await store_guard.ask(key, lambda: store.ask("a"))
     assert store.asked == ["a"]
     clock.time += 15.0
     store.error = None
-    assert await patience.ask("a", lambda: store.ask("a")) == "a"
+    assert await store_guard.ask("a", lambda: store.ask("a")) == "a"
 
 
 async def test_a_failure_that_comes_late_is_remembered_too() -> None:
-    patience, store = StoreTimeoutGuard(Clock(), seconds=0.0), Store()
+    store_guard, store = StoreTimeoutGuard(Clock(), seconds=0.0), Store()
     store.error = StoreUnavailableError("timed out")
     with pytest.raises(StoreUnavailableError, match="has not answered"):
-        await patience.ask("a", lambda: store.ask("a"))
-    await _answered(patience, store)
+        await store_guard.ask("a", lambda: store.ask("a"))
+    await _answered(store_guard, store)
     for key in ("a", "b"):
         with pytest.raises(StoreUnavailableError, match="timed out"):
-            await patience.ask(key, lambda: store.ask("again"))
+            await store_guard.ask(key, lambda: store.ask("again"))
     assert store.asked == ["a"]
-    assert not patience.late
+    assert not store_guard.late
 
 
 async def test_a_package_that_is_missing_is_an_answer() -> None:
-    patience, store = StoreTimeoutGuard(Clock()), Store()
+    store_guard, store = StoreTimeoutGuard(Clock()), Store()
     store.answers.set()
     store.error = PackageMissingError("no such package")
     for _ in range(2):
         with pytest.raises(PackageMissingError):
-            await patience.ask("a", lambda: store.ask("a"))
+            await store_guard.ask("a", lambda: store.ask("a"))
     assert len(store.asked) == 2

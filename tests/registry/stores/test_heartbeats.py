@@ -1,15 +1,13 @@
-"""The controller's sign of life: where it lies, and that it is given only while passes end."""
+"""The controller's heartbeat: where it lies, in files and in a cluster."""
 
-import asyncio
-from collections.abc import AsyncIterator, Iterator
-from contextlib import ExitStack, asynccontextmanager, suppress
+from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from fake_kubernetes import NAMESPACE, fake_kubernetes
 
 from contracts.controller import ControllerBeat
-from registry.reconcile.heartbeats import HeartbeatWriter
 from registry.stores.heartbeats import FileHeartbeats, Heartbeats, KubernetesHeartbeats
 from service.cluster import leases
 
@@ -32,37 +30,6 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Heartbeats
 
 def sign(count: int, *unattended: str, instance: str = "a") -> ControllerBeat:
     return ControllerBeat(instance=instance, count=count, at=1.25, unattended=unattended)
-
-
-class Noted:
-    """Keeps every sign, and takes none where it is told to."""
-
-    def __init__(self) -> None:
-        self.signs: asyncio.Queue[ControllerBeat] = asyncio.Queue()
-        self.refusals: asyncio.Queue[None] = asyncio.Queue()
-        self.refuses = False
-        self._loop = asyncio.get_running_loop()
-
-    def put(self, beat: ControllerBeat) -> None:
-        if self.refuses:
-            self._loop.call_soon_threadsafe(self.refusals.put_nowait, None)
-            raise OSError("no space left")
-        self._loop.call_soon_threadsafe(self.signs.put_nowait, beat)
-
-    def get(self) -> ControllerBeat | None:
-        return None
-
-
-@asynccontextmanager
-async def beating(heart: HeartbeatWriter) -> AsyncIterator[None]:
-    task = asyncio.create_task(heart.beat())
-    try:
-        async with asyncio.timeout(60):
-            yield
-    finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
 
 
 def test_the_last_sign_is_there_and_no_other(place: Heartbeats) -> None:
@@ -96,44 +63,3 @@ def test_gateways_watch_the_lease_by_its_label() -> None:
         assert item["metadata"]["labels"] == {"headrace.dev/beat": "controller"}
         with pytest.raises(ValueError, match="JSON"):
             leases.read_beat({"metadata": {"name": "another"}})
-
-
-async def test_the_first_sign_comes_with_the_first_pass_and_none_without() -> None:
-    place = Noted()
-    heart = HeartbeatWriter(place, every_seconds=0.001, now=lambda: 7.0)
-    async with beating(heart):
-        heart.passed(("lost", "found"))
-        first = await place.signs.get()
-        assert (first.count, first.at, first.unattended) == (1, 7.0, ("found", "lost"))
-        second = asyncio.ensure_future(place.signs.get())
-        done, _ = await asyncio.wait((second,), timeout=0.05)
-        assert not done
-        heart.passed(())
-        assert ((await second).count, second.result().unattended) == (2, ())
-
-
-async def test_each_start_of_a_controller_has_signs_of_its_own() -> None:
-    place = Noted()
-    given = []
-    for _ in range(2):
-        heart = HeartbeatWriter(place, every_seconds=0.001)
-        async with beating(heart):
-            heart.passed(())
-            given.append(await place.signs.get())
-    assert given[0].instance != given[1].instance
-
-
-async def test_a_sign_that_can_not_be_written_is_told_once_and_the_next_one_is(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    place = Noted()
-    place.refuses = True
-    heart = HeartbeatWriter(place, every_seconds=0.001)
-    async with beating(heart):
-        for _ in range(3):
-            heart.passed(())
-            await place.refusals.get()
-        place.refuses = False
-        heart.passed(())
-        assert (await place.signs.get()).count == 4
-    assert len([r for r in caplog.records if "sign of life can't be written" in r.message]) == 1

@@ -113,8 +113,8 @@ def test_a_graph_that_nothing_says_the_task_of_is_refused_unless_the_endpoint_do
     bare_graph(tmp_path, classifier(output="y"))
     with pytest.raises(VersionError, match="name one of them logits"):
         detect(tmp_path)
-    wished = Task.TEXT_CLASSIFICATION
-    assert detect(tmp_path, task=wished).task is wished
+    requested = Task.TEXT_CLASSIFICATION
+    assert detect(tmp_path, task=requested).task is requested
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from registry.convert.parity.verify import (
 )
 
 
-def trial(model: onnx.ModelProto, wished: Precision = Precision.AUTO) -> Trial:
+def trial(model: onnx.ModelProto, requested: Precision = Precision.AUTO) -> Trial:
     spec = TokenizerSpec(max_tokens=24, pad_id=0, unk_id=1, vocabulary=20)
     encoder = TextEncoder(tokenizer().to_str().encode(), spec)
     texts = encode(TEXTS, encoder, engine_form.inputs_of(model), spec, automatic_buckets(24))
@@ -31,7 +31,7 @@ def trial(model: onnx.ModelProto, wished: Precision = Precision.AUTO) -> Trial:
     return Trial(
         task=Task.TEXT_CLASSIFICATION,
         multi_label=False,
-        wished=wished,
+        requested=requested,
         model=model,
         texts=texts,
         reference=values_of(Task.TEXT_CLASSIFICATION, outputs, multi_label=False),
@@ -40,11 +40,11 @@ def trial(model: onnx.ModelProto, wished: Precision = Precision.AUTO) -> Trial:
     )
 
 
-@pytest.mark.parametrize("wished", [Precision.FP32, Precision.FP16, Precision.INT8])
-def test_the_precision_that_was_asked_for_is_made_and_proved(wished: Precision) -> None:
-    chosen = choose(trial(classifier(), wished))
-    assert chosen.precision is wished
-    assert chosen.parity.limits == limits_for(Task.TEXT_CLASSIFICATION, wished)
+@pytest.mark.parametrize("requested", [Precision.FP32, Precision.FP16, Precision.INT8])
+def test_the_precision_that_was_asked_for_is_made_and_proved(requested: Precision) -> None:
+    chosen = choose(trial(classifier(), requested))
+    assert chosen.precision is requested
+    assert chosen.parity.limits == limits_for(Task.TEXT_CLASSIFICATION, requested)
     assert broken_limit(chosen.parity) == ""
     assert chosen.width == 2
 

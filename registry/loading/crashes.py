@@ -7,9 +7,9 @@ version on trial, and at once for the second in a row while it was loaded.
 
 from pydantic import BaseModel, ConfigDict
 
-MOST_CHANCE = 0.001  # of as many ends in as long a time, if the version had no part in them
-LOADS_ALLOWED = 1  # ends in a row during loads of a version
-ENDS_ALLOWED = 1  # ends under a version that is held, however short the time
+REFUSED_PROBABILITY = 0.001  # of as many ends in as long a time, if the version had no part in them
+LOAD_CRASHES_ALLOWED = 1  # ends in a row during loads of a version
+CRASHES_ALLOWED = 1  # ends under a version that is held, however short the time
 # What is held for true of a Triton of which nothing is known: Jeffreys' prior of a rate, and ten
 # minutes, so that the first rollout on a new pod is not judged by seconds.
 _PRIOR_ENDS = 0.5
@@ -17,7 +17,7 @@ _PRIOR_SECONDS = 600.0
 _MEMORY_SECONDS = 86_400.0  # after so long what was seen counts half
 
 
-class Ends(BaseModel):
+class CrashCount(BaseModel):
     """How often Triton ended in how many seconds in which it was seen to answer."""
 
     model_config = ConfigDict(frozen=True)
@@ -25,19 +25,19 @@ class Ends(BaseModel):
     count: float = 0.0
     seconds: float = 0.0
 
-    def ended(self) -> "Ends":
+    def ended(self) -> "CrashCount":
         """With one more end."""
-        return Ends(count=self.count + 1, seconds=self.seconds)
+        return CrashCount(count=self.count + 1, seconds=self.seconds)
 
-    def watched(self, seconds: float) -> "Ends":
+    def watched(self, seconds: float) -> "CrashCount":
         """With so much more time; what is long ago counts less."""
         total = self.seconds + seconds
         if total <= _MEMORY_SECONDS:
-            return Ends(count=self.count, seconds=total)
-        return Ends(count=self.count / 2, seconds=total / 2)
+            return CrashCount(count=self.count, seconds=total)
+        return CrashCount(count=self.count / 2, seconds=total / 2)
 
 
-def chance(under: Ends, usual: Ends) -> float:
+def crash_probability(under: CrashCount, usual: CrashCount) -> float:
     """How likely so many ends are in so long a time for a Triton that ends as it usually does.
 
     What is known of the usual rate is a gamma distribution, so that the count is negative binomial
@@ -58,7 +58,7 @@ def chance(under: Ends, usual: Ends) -> float:
     return max(0.0, 1.0 - less)
 
 
-def reason(loads: int, under: Ends, usual: Ends) -> str:
+def reason(loads: int, under: CrashCount, usual: CrashCount) -> str:
     """Why a version on trial is refused for Triton's ends; empty where it is not.
 
     Args:
@@ -66,9 +66,9 @@ def reason(loads: int, under: Ends, usual: Ends) -> str:
         under: ends while Triton held it.
         usual: ends without any version on trial.
     """
-    if loads > LOADS_ALLOWED:
+    if loads > LOAD_CRASHES_ALLOWED:
         return f"Triton ended {loads} times in a row while it loaded the version"
-    if under.count > ENDS_ALLOWED and chance(under, usual) <= MOST_CHANCE:
+    if under.count > CRASHES_ALLOWED and crash_probability(under, usual) <= REFUSED_PROBABILITY:
         return (
             f"Triton ended {under.count:.0f} times in {under.seconds:.0f} s while it held the "
             f"version, and {usual.count:.0f} times in {usual.seconds:.0f} s without one on trial"
