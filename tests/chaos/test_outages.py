@@ -3,16 +3,10 @@
 from dataclasses import replace
 
 import pytest
-from chaos.outages import Outage, Seen, overdue, unexcused
+from outages import Outage, first_answer, overdue, unexcused
+from traffic import Reply
 
-DURING = Seen(
-    began=100.0,
-    ended=101.0,
-    gateway="gateway-2",
-    dialect="huggingface",
-    status=200,
-    deadline_seconds=10.0,
-)
+DURING = Reply(at=101.0, seconds=1.0, status=200, gateway="gateway-2")
 
 
 def outage(*services: str, began: float = 99.0, ended: float = 110.0) -> Outage:
@@ -67,8 +61,19 @@ def test_a_fault_excuses_only_what_was_under_way_during_it() -> None:
 
 
 def test_a_request_beyond_its_deadline_is_told_unless_its_gateway_was_away() -> None:
-    late = replace(DURING, ended=116.0)
-    assert overdue([late], [], grace_seconds=5.0) == [late]
-    assert overdue([late], [outage("triton")], grace_seconds=5.0) == [late]
-    assert overdue([late], [outage("gateway-2")], grace_seconds=5.0) == []
-    assert overdue([replace(late, ended=114.0)], [], grace_seconds=5.0) == []
+    late = replace(DURING, at=116.0, seconds=16.0)
+    assert overdue([late], [], 15.0) == [late]
+    assert overdue([late], [outage("triton")], 15.0) == [late]
+    assert overdue([late], [outage("gateway-2")], 15.0) == []
+    assert overdue([replace(late, at=114.0, seconds=14.0)], [], 15.0) == []
+
+
+def test_a_gateway_is_back_with_its_own_first_good_answer_to_what_was_sent_after_its_restart() -> (
+    None
+):
+    waited = replace(DURING, at=102.5, seconds=2.0)  # sent before
+    refused, good = replace(DURING, at=103.0, status=503), replace(DURING, at=104.0)
+    others = replace(DURING, at=103.5, gateway="gateway")
+    replies = [waited, refused, good, others, replace(DURING, at=105.0)]
+    assert first_answer(replies, "gateway-2", 101.0) == 104.0
+    assert first_answer([], "gateway-2", 101.0) == float("inf")

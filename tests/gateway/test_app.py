@@ -5,8 +5,7 @@ from dataclasses import replace
 
 import httpx
 import pytest
-from asgi import Behind, client_of
-from front_fakes import FakeKeys, view
+from front_fakes import Behind, FakeKeys, client_of, view
 
 from contracts.tasks import Task
 from gateway import errors

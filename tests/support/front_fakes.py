@@ -1,17 +1,22 @@
-"""Small stand-ins for what the fronts are built on, and a server to run them in."""
+"""Small stand-ins for what the fronts are built on, and the application over them."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 
+import httpx
 import numpy as np
+from gateway_world import MemoryRecorder
 
 from contracts.endpoint import Arm
-from contracts.events import Feedback, PredictionEvent
 from contracts.model import ModelRef
 from contracts.tasks import Task
 from gateway.admission.controller import AdmissionController, Capacity
 from gateway.admission.rate_limits import RateLimits
 from gateway.admission.request_scheduler import RequestScheduler
 from gateway.admission.token_budget import TokenBudget
+from gateway.app import Application, create_app
 from gateway.calls import Answer, Call, EndpointView
 from gateway.dialects.front import Front
 from gateway.errors import (
@@ -22,6 +27,9 @@ from gateway.errors import (
     UnknownVersionError,
 )
 from gateway.events.buffer import Recorder
+from gateway.http.limits import HttpLimits
+from gateway.inference.feedback import FeedbackDesk
+from gateway.inference.receipts import Receipts
 
 LABELS = ("negative", "neutral", "positive")
 MAX_CHARACTERS = 1000
@@ -148,26 +156,6 @@ class FakeKeys:
 
 
 @dataclass
-class FakeRecorder:
-    """Keeps refusals and feedback."""
-
-    refusals: list[tuple[str, int, str]] = field(default_factory=list)
-    told: list[Feedback] = field(default_factory=list)
-
-    def attempt(self, event: PredictionEvent) -> None:
-        """No dialect records attempts."""
-        raise AssertionError(event)
-
-    def refusal(self, endpoint: str, status: int, reason: str) -> None:
-        """Keeps it."""
-        self.refusals.append((endpoint, status, reason))
-
-    def feedback(self, told: Feedback) -> None:
-        """Keeps it."""
-        self.told.append(told)
-
-
-@dataclass
 class FakeMetrics:
     """Keeps what was finished."""
 
@@ -203,8 +191,41 @@ def front_of(
         keys=keys or FakeKeys(),
         rates=RateLimits(),
         budget=budget or TokenBudget(100_000),
-        recorder=recorder or FakeRecorder(),
+        recorder=recorder or MemoryRecorder(),
         metrics=metrics,
         scheduler=scheduler,
     )
     return Front(predictor, admission, predictor, metrics)
+
+
+@dataclass
+class Behind:
+    """The application and what is behind it."""
+
+    predictor: FakePredictor = field(default_factory=FakePredictor.with_endpoints)
+    keys: FakeKeys = field(default_factory=FakeKeys)
+    recorder: MemoryRecorder = field(default_factory=MemoryRecorder)
+    metrics: FakeMetrics = field(default_factory=FakeMetrics)
+    limits: HttpLimits = field(default_factory=HttpLimits)
+    receipts: Receipts | None = field(default_factory=lambda: Receipts([b"k" * 32], 86400.0))
+
+    @cached_property
+    def front(self) -> Front:
+        """What every dialect goes through."""
+        return front_of(
+            self.predictor, keys=self.keys, recorder=self.recorder, metrics=self.metrics
+        )
+
+    @cached_property
+    def app(self) -> Application:
+        """The application; made once, with its documentation."""
+        desk = None if self.receipts is None else FeedbackDesk(self.receipts, self.recorder)
+        return create_app(self.front, self.limits, desk)
+
+
+@asynccontextmanager
+async def client_of(behind: Behind) -> AsyncIterator[httpx.AsyncClient]:
+    """Asks the application directly, without a socket."""
+    transport = httpx.ASGITransport(behind.app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://gateway") as client:
+        yield client

@@ -5,26 +5,19 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import uvicorn
-from front_fakes import FakeKeys, FakeMetrics, FakePredictor, FakeRecorder, front_of
+from front_fakes import Behind
 
-from gateway.app import create_app
 from gateway.dialects.oip_grpc import OpenInferenceGrpc, create_server
-from gateway.http.limits import HttpLimits
 from gateway.http.server import uvicorn_options
 
 
 @dataclass
-class Served:
-    """Where the fronts listen, and what is behind them."""
+class Served(Behind):
+    """What is behind the fronts, and where they listen."""
 
-    predictor: FakePredictor = field(default_factory=FakePredictor.with_endpoints)
-    keys: FakeKeys = field(default_factory=FakeKeys)
-    recorder: FakeRecorder = field(default_factory=FakeRecorder)
-    metrics: FakeMetrics = field(default_factory=FakeMetrics)
-    limits: HttpLimits = field(default_factory=HttpLimits)
     port: int = 0
     grpc_port: int = 0
 
@@ -49,20 +42,15 @@ def serving(served: Served) -> Iterator[Served]:
     """Starts both fronts and stops them."""
     listener = socket.create_server(("127.0.0.1", 0))
     served.port = listener.getsockname()[1]
+    options = uvicorn_options(served.limits, served.app.early_refusals)
+    server = uvicorn.Server(uvicorn.Config(served.app, **options))
     ready = threading.Event()
-    holder: list[uvicorn.Server] = []
 
     async def run() -> None:
-        front = front_of(
-            served.predictor, keys=served.keys, recorder=served.recorder, metrics=served.metrics
-        )
-        app = create_app(front, served.limits)
-        config = uvicorn.Config(app, **uvicorn_options(served.limits, app.early_refusals))
-        server = _TellingServer(config, ready)
-        holder.append(server)
-        rpc = create_server(OpenInferenceGrpc(front, "0"), served.limits)
+        rpc = create_server(OpenInferenceGrpc(served.front, "0"), served.limits)
         served.grpc_port = rpc.add_insecure_port("127.0.0.1:0")
         await rpc.start()
+        ready.set()  # for HTTP, the socket takes connections already
         await server.serve(sockets=[listener])
         await rpc.stop(grace=None)
 
@@ -73,19 +61,7 @@ def serving(served: Served) -> Iterator[Served]:
     try:
         yield served
     finally:
-        holder[0].should_exit = True
-        holder[0].force_exit = True
+        server.should_exit = True
+        server.force_exit = True
         thread.join(20)
         listener.close()
-
-
-class _TellingServer(uvicorn.Server):
-    """Says when it listens."""
-
-    def __init__(self, config: uvicorn.Config, ready: threading.Event) -> None:
-        super().__init__(config)
-        self._ready = ready
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        self._ready.set()

@@ -3,6 +3,8 @@
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -38,13 +40,18 @@ def spec(steps: str = SHORT, deadline: str = "10m", checks: str = LOOSE) -> str:
     checks:{checks}"""
 
 
-def register(stack: RunningStack, variant: str) -> str:
-    """Registers one more version, as its trainer would; returns its number."""
+def register(stack: RunningStack, variant: str, seconds: float = 300) -> str:
+    """Registers one more version, as its trainer would; returns its number.
+
+    Raises:
+        AssertionError: MLflow did not take it.
+        subprocess.TimeoutExpired: nor did it answer in time.
+    """
     done = subprocess.run(
         [sys.executable, str(REGISTER), variant, "--tracking-uri", stack.mlflow,
          "--model-name", EXAMPLE_ENDPOINT],
         env={**os.environ, "PYTHONSAFEPATH": "", "MLFLOW_DISABLE_TELEMETRY": "true"},
-        capture_output=True, text=True, timeout=300, check=False,
+        capture_output=True, text=True, timeout=seconds, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return done.stdout.split("version ")[1].split()[0]
@@ -55,9 +62,12 @@ def traffic(stack: RunningStack, texts: list[str]) -> Traffic:
     return Traffic(stack.ways(), texts, callers=8, pause_seconds=0.07)
 
 
-def watched(stack: RunningStack) -> RolloutWatch:
-    """A watch on the endpoint's stored states."""
-    return RolloutWatch(stack.home / "endpoints", EXAMPLE_ENDPOINT)
+@contextmanager
+def watched(stack: RunningStack) -> Iterator[RolloutWatch]:
+    """A watch on the endpoint's stored states, none of which may be wrong."""
+    with RolloutWatch(stack.home / "endpoints", EXAMPLE_ENDPOINT) as watch:
+        yield watch
+    assert not watch.faults, watch.faults
 
 
 # What MLflow says

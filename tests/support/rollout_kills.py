@@ -1,19 +1,21 @@
 """``kill -9`` of parts of a stack at random instants of rollouts, and what callers saw of it.
 
-Callers may fail only while what answers them is away: their own gateway, or every Triton. Whatever
-else fails, one Triton of two among it, the stable version would have answered.
+Callers may fail only while what answers them is away: their own gateway, or every Triton, until the
+first good answer after the restart. Whatever else fails, one Triton of two among it, the stable
+version would have answered.
 """
 
 import random
 import time
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
+from outages import Outage, first_answer, unexcused
 from rolling_stack import register, until_mlflow_answers, until_told
 from rollout_watch import RolloutWatch
 from running_stack import RunningStack
-from traffic import Reply, Traffic, answered_by_all
+from traffic import Traffic, answered_by_all
 
 from contracts.rollout import Outcome
 
@@ -23,40 +25,6 @@ PARTS = (
     "controller", "controller", "loader", "loader-2", "gateway", "gateway-2", "gateways",
     "triton", "triton-2", "tritons", "fold", "kafka", "mlflow",
 )  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class Outage:
-    """One kill of what the callers of a gateway need. Monotonic seconds."""
-
-    killed: float
-    restarted: float
-    gateway: str
-
-    def back(self, replies: Iterable[Reply]) -> float:
-        """When its first good answer came to a request that was sent after the restart."""
-        good = (
-            reply.at
-            for reply in replies
-            if reply.status == 200
-            and reply.gateway == self.gateway
-            and reply.at - reply.seconds >= self.restarted
-        )
-        return min(good, default=float("inf"))
-
-
-def unexcused(replies: Sequence[Reply], outages: Sequence[Outage]) -> list[Reply]:
-    """Failed answers that the stable version would have given: not those in an outage."""
-    away = [(outage.gateway, outage.killed, outage.back(replies)) for outage in outages]
-    return [
-        reply
-        for reply in replies
-        if reply.status != 200
-        and not any(
-            gateway == reply.gateway and killed <= reply.at and reply.at - reply.seconds <= back
-            for gateway, killed, back in away
-        )
-    ]
 
 
 @dataclass
@@ -112,11 +80,13 @@ class Killer:
         self.kills[part] += 1
         self.phases[where] += 1
         restarted = time.monotonic()
-        self.outages += [Outage(killed, restarted, gateway) for gateway in self._cut_off(dead)]
         if part.startswith(("gateway", "triton")):
             # What is killed next may be the one that answers now.
             self.stack.until_all_serve()
             self.load.until("all answer again", 180, answered_by_all(len(self.load.ways)))
+        for gateway in self._cut_off(dead):
+            back = first_answer(self.load.replies, gateway, restarted)
+            self.outages.append(Outage(killed, back, frozenset({gateway})))
 
     def _processes(self, part: str) -> list[str]:
         several = {

@@ -5,13 +5,18 @@ own.
 """
 
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 
-from contracts.endpoint import HISTORY_LIMIT, Arm, EndpointStatus, ModelEndpoint
+from contracts.endpoint import (
+    HISTORY_LIMIT,
+    Arm,
+    EndpointStatus,
+    ModelEndpoint,
+    Phase,
+    Transition,
+)
 from contracts.rollout import RolloutState
 from registry.stores.endpoints import FileEndpointStore
 
@@ -81,7 +86,7 @@ def _continues(old: EndpointStatus, new: EndpointStatus) -> bool:
 
 @dataclass
 class RolloutWatch:
-    """Use as a context manager around what is done to the stack; leaving it tells the faults."""
+    """The states of one endpoint while the context lasts. ``faults`` are what was wrong in them."""
 
     folder: Path
     name: str
@@ -89,6 +94,7 @@ class RolloutWatch:
     last: ModelEndpoint | None = None
     rollouts: dict[str, set[str]] = field(default_factory=dict)  # version -> ids of its rollouts
     stored: int = 0  # different states that were seen
+    _lines: dict[tuple[float, str, Phase], Transition] = field(default_factory=dict)
 
     def __enter__(self) -> "RolloutWatch":
         self._stop = threading.Event()
@@ -97,21 +103,21 @@ class RolloutWatch:
         self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stop.set()
         self._thread.join(60)
-        assert not self.faults, self.faults
 
     @property
     def status(self) -> EndpointStatus:
         """As last stored."""
         assert self.last is not None
         return self.last.status
+
+    @property
+    def history(self) -> list[Transition]:
+        """All lines that the endpoint's history had, those included that it has forgotten."""
+        with self._news:
+            return list(self._lines.values())
 
     def until(
         self, what: str, seconds: float, check: Callable[[EndpointStatus], bool]
@@ -145,15 +151,14 @@ class RolloutWatch:
 
     def _run(self) -> None:
         store = FileEndpointStore(self.folder)
-        while not self._stop.is_set():
+        while not self._stop.wait(LOOK_SECONDS):
             try:
                 now = store.get(self.name)
             except Exception as error:  # noqa: BLE001 - whatever it is, a reader must not see it
                 self.faults.append(repr(error))
-                return
+                continue
             if now is not None and now != self.last:
                 self._take(now)
-            time.sleep(LOOK_SECONDS)
 
     def _take(self, now: ModelEndpoint) -> None:
         found = faults(now.status)
@@ -164,6 +169,8 @@ class RolloutWatch:
         if state is not None:
             self.rollouts.setdefault(state.candidate.version, set()).add(state.id)
         with self._news:
+            for line in now.status.history:
+                self._lines[line.at, line.version, line.phase] = line
             self.last, self.stored = now, self.stored + 1
             self._news.notify_all()
 

@@ -18,7 +18,7 @@ from typing import TypeVar
 import httpx
 from own_ports import own_row
 from prometheus_client.parser import text_string_to_metric_families
-from traffic import Grpc, Http, Way
+from traffic import OIP_GRPC, Way
 
 from headrace.stack.state import GatewayRecord, StackRecord, TritonRecord
 from registry.stores.endpoints import FileEndpointStore
@@ -118,11 +118,11 @@ class RunningStack:
 
     def http_ways(self, endpoint: str = EXAMPLE_ENDPOINT) -> list[Way]:
         """Each gateway over HTTP."""
-        return [Http(f"{each.url}/endpoints/{endpoint}", each.name) for each in self.gateways]
+        return [Way(each, endpoint) for each in self.gateways]
 
     def grpc_ways(self, endpoint: str = EXAMPLE_ENDPOINT) -> list[Way]:
         """Each gateway over gRPC."""
-        return [Grpc(each.grpc, endpoint, each.name) for each in self.gateways]
+        return [Way(each, endpoint, OIP_GRPC) for each in self.gateways]
 
     def record(self) -> StackRecord | None:
         """What runs, as the stack itself says; None before it answers."""

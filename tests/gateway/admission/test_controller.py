@@ -6,7 +6,8 @@ from dataclasses import dataclass, field, replace
 from time import monotonic
 
 import pytest
-from front_fakes import FakeKeys, FakeMetrics, FakeRecorder, view
+from front_fakes import FakeKeys, FakeMetrics, view
+from gateway_world import MemoryRecorder
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -79,7 +80,7 @@ class Door:
     endpoints: OneEndpoint = field(default_factory=OneEndpoint)
     keys: FakeKeys = field(default_factory=FakeKeys)
     budget: TokenBudget = field(default_factory=lambda: TokenBudget(100_000))
-    recorder: FakeRecorder = field(default_factory=FakeRecorder)
+    recorder: MemoryRecorder = field(default_factory=MemoryRecorder)
 
     def __post_init__(self) -> None:
         self.admission = AdmissionController(

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 import schemathesis
-from asgi import Behind, client_of
 from fastapi.routing import APIRoute
+from front_fakes import Behind, client_of
 from hypothesis import settings
 from schemathesis.config import SchemathesisConfig
 

@@ -6,8 +6,7 @@ from typing import Any
 
 import httpx
 import pytest
-from asgi import Behind, client_of
-from front_fakes import FakeKeys
+from front_fakes import Behind, FakeKeys, client_of
 
 from contracts.endpoint import Arm
 from contracts.events import Latency, PredictionEvent, TextRecord

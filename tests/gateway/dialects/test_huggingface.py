@@ -3,8 +3,7 @@
 from typing import Any
 
 import pytest
-from asgi import Behind, client_of
-from front_fakes import LABELS, scores, vector
+from front_fakes import LABELS, Behind, client_of, scores, vector
 
 PATH = "/endpoints/sentiment"
 

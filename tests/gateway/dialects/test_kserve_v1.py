@@ -1,8 +1,7 @@
 """KServe's first protocol."""
 
 import pytest
-from asgi import Behind, client_of
-from front_fakes import LABELS, scores, vector
+from front_fakes import LABELS, Behind, client_of, scores, vector
 
 
 async def test_each_instance_gets_its_prediction() -> None:

@@ -4,7 +4,7 @@ import asyncio
 import json
 import struct
 
-from asgi import Behind, client_of
+from front_fakes import Behind, client_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

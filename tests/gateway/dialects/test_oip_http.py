@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from asgi import Behind, client_of
-from front_fakes import scores
+from front_fakes import Behind, client_of, scores
 
 PATH = "/v2/models/sentiment/infer"
 

@@ -6,8 +6,7 @@ from collections.abc import AsyncIterator
 import numpy as np
 import openai
 import pytest
-from asgi import Behind, client_of
-from front_fakes import vector
+from front_fakes import Behind, client_of, vector
 from front_server import Served
 
 TEXTS = ["a", "", "naïve 🎬"]

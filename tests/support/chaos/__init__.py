@@ -1,6 +1,6 @@
 """Random faults on a local stack under traffic, and what must hold meanwhile: ``make chaos``.
 
 Read ``run.py`` from ``run`` downward. ``schedule.py`` says which fault comes when, ``faults/`` does
-each, ``callers.py`` and ``rollouts.py`` are the traffic and the versions meanwhile, and
+each. ``Traffic`` and ``rollouts.py`` are the callers and the versions meanwhile, and
 ``invariants.py`` holds what they saw against what must hold.
 """

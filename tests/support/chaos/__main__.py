@@ -15,21 +15,24 @@ from pathlib import Path
 
 from counted import Counted
 from real_object_store import BUCKET, ObjectStore, found, make_bucket_at
+from rolling_stack import register
 from running_stack import RunningStack, running_stack
 from soak_record import record, written_to
+from traffic import OIP_GRPC, Traffic, Way
 
-from chaos.callers import Callers, Door
 from chaos.embedder import ENDPOINT as EMBEDDING
 from chaos.embedder import TEXTS, register_embedder
-from chaos.invariants import Invariants
+from chaos.invariants import DEADLINE_SECONDS, VECTORS, Invariants
 from chaos.oracle import Oracle, texts
-from chaos.rollouts import ENDPOINT, FIRST, MAX_TOKENS, MODEL, Rollouts, register
+from chaos.rollouts import ENDPOINT, FIRST, MAX_TOKENS, MODEL, Rollouts
 from chaos.run import BeyondHelpError, Run, Wish, order
 from chaos.schedule import Kind
 from chaos.world import GATEWAYS, TRITONS, World, own_disk, recounted, wait_until
 from headrace.stack.settings import Ports, numbered
 
 TEXT_COUNT = 240
+DIALECTS = ("huggingface", "kserve_v1", "oip_http", OIP_GRPC)
+PATIENCE_SECONDS = 45.0  # of the client, for a gateway that says nothing at all
 
 
 def main() -> int:
@@ -83,8 +86,7 @@ def _begun(stack: ExitStack, arguments: argparse.Namespace, work: Path) -> Run:
         )
     )
     running.apply(ENDPOINT)  # before its first version, which is then served as it says at once
-    first = register(running.mlflow, FIRST)
-    assert first is not None, "the first version could not be registered"
+    first = register(running, FIRST)
     register_embedder(running.mlflow)
     running.until_answers(MODEL, 300)
     running.until_answers(EMBEDDING, 300)
@@ -93,11 +95,23 @@ def _begun(stack: ExitStack, arguments: argparse.Namespace, work: Path) -> Run:
     assert whole, world.not_whole()
     some = texts(TEXT_COUNT)
     oracle = Oracle([text for text, _ in some], MAX_TOKENS)
-    rollouts = Rollouts(home / "endpoints", running.mlflow, order(arguments.seed, "rollouts"))
+    rollouts = Rollouts(running, order(arguments.seed, "rollouts"))
     rollouts.variants[first] = FIRST
     stack.enter_context(rollouts)
+    ways = [
+        *(Way(each, MODEL, name) for each in world.gateways for name in DIALECTS),
+        *(Way(each, EMBEDDING, VECTORS, TEXTS) for each in world.gateways),
+    ]
     callers = stack.enter_context(
-        Callers(world.doors, MODEL, some, EMBEDDING, TEXTS, arguments.pause)
+        Traffic(
+            ways,
+            [text for text, _ in some],
+            callers=len(ways),
+            pause_seconds=arguments.pause,
+            headers={"x-request-timeout": f"{DEADLINE_SECONDS:g}"},
+            timeout_seconds=PATIENCE_SECONDS,
+            truths={text: label for text, label in some if label is not None},
+        )
     )
     invariants = Invariants(world, oracle, rollouts, began, arguments.grace)
     wish = Wish(
@@ -154,7 +168,7 @@ def _world(running: RunningStack, disk: Path | None, store: ObjectStore | None) 
     return World(
         stack=running,
         services=frozenset(told.services),
-        doors=tuple(Door(each.name, each.url, each.grpc) for each in told.gateways),
+        gateways=told.gateways,
         tritons=http,
         ports=ports,
         disk=disk,

@@ -4,56 +4,30 @@ A good version must not be judged bad, a bad one must not be promoted. One witho
 deadline is neither: faults may take the traffic that a verdict needs.
 """
 
-import os
 import random
 import subprocess
-import sys
 import threading
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from types import TracebackType
 
 import httpx
-from rollout_watch import faults, jumps
+import rolling_stack
+from rolling_stack import spec
+from rollout_watch import RolloutWatch
+from running_stack import EXAMPLE_ENDPOINT, RunningStack
 
-from contracts.endpoint import EndpointStatus, ModelEndpoint, Phase
-from registry.errors import EndpointUnreadableError
-from registry.stores.endpoints import FileEndpointStore
+from contracts.endpoint import Phase, Transition
 
-REGISTER = Path(__file__).parents[3] / "examples" / "rollouts" / "register_variant.py"
-MODEL = "sentiment-classifier"
+MODEL = EXAMPLE_ENDPOINT
 FIRST = "baseline"
 GOOD = ("better", FIRST)
 BAD = ("collapsed", "unconvertible")
 MAX_TOKENS = 128
-ENDPOINT = f"""
-apiVersion: headrace.dev/v1alpha1
-kind: ModelEndpoint
-metadata: {{name: {MODEL}}}
-spec:
-  model: {MODEL}
-  limits: {{timeoutSeconds: 15}}
-  serving: {{precision: fp32, maxTokens: {MAX_TOKENS}}}
-  rollout:
-    steps: [{{shadow: 100}}, {{weight: 50}}]
-    deadline: 10m
-    bake: 5s
-    checks:
-      errorRate: {{pass: {{absolute: 0.3, relative: 2}}}}
-      latency: null
-      classShare:
-        fail: {{absolute: 0.1, relative: 1}}
-        pass: {{absolute: 0.4, relative: 1}}
-      outputShift: {{distance: 0.4}}
-      drift: null
-"""
+ENDPOINT = f"{spec()}  serving: {{precision: fp32, maxTokens: {MAX_TOKENS}}}\n"
 PROMOTED = frozenset({Phase.PROMOTED, Phase.SETTLED})
 JUDGED_BAD = frozenset({Phase.ROLLED_BACK, Phase.REJECTED})
 OVER = frozenset({Phase.SETTLED, Phase.ROLLED_BACK, Phase.REJECTED, Phase.SUPERSEDED})
 UNDECIDED = "no verdict within"
-LOOK_SECONDS = 0.1
 REGISTER_SECONDS = 120.0
 LONGEST_SECONDS = 660.0  # of one version: its deadline, and a minute
 PAUSE_SECONDS = 5.0
@@ -69,114 +43,60 @@ def wrong_end(variant: str, phase: Phase, reason: str) -> str:
     return ""
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
-    """One line of the endpoint's history."""
-
-    at: float
-    version: str
-    phase: Phase
-    reason: str
-
-
 @dataclass
 class Rollouts:
     """Registers versions and watches their endpoint; use as a context manager.
 
     Args:
-        endpoints: folder of the endpoint files.
-        mlflow: MLflow's URL.
+        stack: the stack that serves them.
         order: of the variants.
     """
 
-    endpoints: Path
-    mlflow: str
+    stack: RunningStack
     order: random.Random
     variants: dict[str, str] = field(default_factory=dict)  # version -> variant
-    history: list[Line] = field(default_factory=list)
-    wrong_states: list[str] = field(default_factory=list)
     failed_registrations: int = 0
-    last: ModelEndpoint | None = None
     _ask_after: float = 0.0  # monotonic; MLflow may be away for long
 
     def __enter__(self) -> "Rollouts":
+        self.watch = RolloutWatch(self.stack.home / "endpoints", MODEL)
+        self.watch.__enter__()
         self._stop = threading.Event()
-        self._lock = threading.Lock()
-        self._threads = [
-            threading.Thread(target=self._watch, name="watch-endpoint"),
-            threading.Thread(target=self._register, name="register-versions"),
-        ]
-        for thread in self._threads:
-            thread.start()
+        self._thread = threading.Thread(target=self._register, name="register-versions")
+        self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.stop()
+        self.watch.__exit__(*error)
 
     def stop(self) -> None:
         """Registers no more; waits for what is under way."""
         self._stop.set()
-        for thread in self._threads:
-            thread.join(REGISTER_SECONDS + 30)
+        self._thread.join(REGISTER_SECONDS + 30)
 
     def variant_of(self, version: str) -> str | None:
         """Which variant a version is, from the run that made it; None while nobody can say."""
         now = time.monotonic()
         if version not in self.variants and now >= self._ask_after:
             self._ask_after = now + ASK_EVERY_SECONDS
-            found = _variant_in_mlflow(self.mlflow, version)
+            found = _variant_in_mlflow(self.stack, version)
             if found is not None:
                 self.variants[version] = found
         return self.variants.get(version)
 
-    def ends(self) -> dict[str, Line]:
+    def ends(self) -> dict[str, Transition]:
         """Version -> how it ended, of those that did."""
-        with self._lock:
-            return {line.version: line for line in self.history if line.phase in OVER}
+        return {line.version: line for line in self.watch.history if line.phase in OVER}
 
     def wrong(self) -> list[str]:
         """Versions that came to an end that they must not come to."""
-        with self._lock:
-            lines = list(self.history)
         said = []
-        for line in lines:
+        for line in self.watch.history:
             variant = self.variant_of(line.version)
             if variant is not None and (why := wrong_end(variant, line.phase, line.reason)):
                 said.append(f"version {line.version}: {why}")
         return said
-
-    def _watch(self) -> None:
-        store = FileEndpointStore(self.endpoints)
-        known: set[tuple[float, str, Phase]] = set()
-        while not self._stop.wait(LOOK_SECONDS):
-            try:
-                now = store.get(MODEL)
-            except (EndpointUnreadableError, OSError) as error:
-                self.wrong_states.append(repr(error))
-                continue
-            if now is None or now == self.last:
-                continue
-            found = faults(now.status)
-            if self.last is not None:
-                found += jumps(self.last, now)
-            self.wrong_states += [f"revision {now.metadata.revision}: {each}" for each in found]
-            self.last = now
-            self._take(now.status, known)
-
-    def _take(self, status: EndpointStatus, known: set[tuple[float, str, Phase]]) -> None:
-        new = []
-        for item in status.history:
-            key = (item.at, item.version, item.phase)
-            if key not in known:
-                known.add(key)
-                new.append(Line(item.at, item.version, item.phase, item.reason))
-        with self._lock:
-            self.history += new
 
     def _register(self) -> None:
         left: list[str] = []
@@ -185,8 +105,9 @@ class Rollouts:
                 left = [*GOOD, *BAD]
                 self.order.shuffle(left)
             variant = left.pop()
-            version = register(self.mlflow, variant)
-            if version is None:
+            try:
+                version = rolling_stack.register(self.stack, variant, REGISTER_SECONDS)
+            except (AssertionError, subprocess.TimeoutExpired):
                 self.failed_registrations += 1
             else:
                 self.variants[version] = variant
@@ -200,41 +121,11 @@ class Rollouts:
                 return
 
 
-def register(mlflow: str, variant: str) -> str | None:
-    """Registers a variant as its trainer would; its version, None where MLflow did not take it."""
-    words = [sys.executable, str(REGISTER), variant, "--tracking-uri", mlflow]
-    done = _run([*words, "--model-name", MODEL])
-    if done is None or "version " not in done:
-        return None
-    return done.split("version ")[1].split()[0]
-
-
-def _run(words: Sequence[str]) -> str | None:
-    env = {
-        **os.environ,
-        "PYTHONSAFEPATH": "",
-        "MLFLOW_DISABLE_TELEMETRY": "true",
-        "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "3",
-        "MLFLOW_HTTP_REQUEST_TIMEOUT": "30",
-    }
+def _variant_in_mlflow(stack: RunningStack, version: str) -> str | None:
     try:
-        done = subprocess.run(
-            words, env=env, capture_output=True, text=True, timeout=REGISTER_SECONDS, check=False
-        )
-    except subprocess.TimeoutExpired:
-        return None
-    return done.stdout if done.returncode == 0 else None
-
-
-def _variant_in_mlflow(mlflow: str, version: str) -> str | None:
-    base = f"{mlflow}/api/2.0/mlflow"
-    try:
-        found = httpx.get(
-            f"{base}/model-versions/get", params={"name": MODEL, "version": version}, timeout=10
-        )
-        run_id = found.raise_for_status().json()["model_version"]["run_id"]
-        run = httpx.get(f"{base}/runs/get", params={"run_id": run_id}, timeout=10)
-        params = run.raise_for_status().json()["run"]["data"]["params"]
+        found = rolling_stack.mlflow(stack, "model-versions/get", name=MODEL, version=version)
+        run = rolling_stack.mlflow(stack, "runs/get", run_id=found["model_version"]["run_id"])
+        params = run["run"]["data"]["params"]
     except (httpx.HTTPError, KeyError, ValueError):
         return None
     named = {item["key"]: item["value"] for item in params}

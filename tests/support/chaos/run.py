@@ -15,12 +15,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from counted import Counted
+from outages import Outage
+from traffic import Traffic
 
-from chaos.callers import Callers
 from chaos.faults import FAMILIES, targets
 from chaos.faults.lost_log import TARGETS as LOGS
 from chaos.invariants import Invariants, keep_logs
-from chaos.outages import Outage
 from chaos.schedule import Fault, Kind, Round, rounds
 from chaos.sentences import PART_SECONDS, complaints, false_sentences
 from chaos.world import NotHereError, World
@@ -75,7 +75,7 @@ class Run:
     """Strikes, waits and writes down."""
 
     world: World
-    callers: Callers
+    callers: Traffic
     invariants: Invariants
     counted: Counted
     wish: Wish
@@ -110,7 +110,7 @@ class Run:
         return {
             "seed": self.wish.seed,
             "seconds": round(seen.now),
-            "gateways": len(self.world.doors),
+            "gateways": len(self.world.gateways),
             "tritons": len(self.world.tritons),
             "faults": len(done),
             "by_kind": dict(Counter(each.kind for each in done)),

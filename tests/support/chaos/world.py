@@ -18,11 +18,10 @@ from typing import Any
 import httpx
 from running_stack import RunningStack
 
-from chaos.callers import Door
 from chaos.processes import descendants, named
 from chaos.schedule import UP
 from headrace.commands import status
-from headrace.stack.state import Home
+from headrace.stack.state import GatewayRecord, Home
 from registry.stores.endpoints import FileEndpointStore
 
 GATEWAYS = 2
@@ -45,7 +44,7 @@ class World:
     Attributes:
         stack: ``headrace up``, started anew by ``restart`` and ``start``.
         services: names of all its processes.
-        doors: the gateways.
+        gateways: where they listen.
         tritons: service -> URL of its HTTP interface.
         ports: service -> the port that others reach it at.
         disk: mount point of the file system that holds the home; None where none could be made.
@@ -54,7 +53,7 @@ class World:
 
     stack: RunningStack
     services: frozenset[str]
-    doors: tuple[Door, ...]
+    gateways: tuple[GatewayRecord, ...]
     tritons: dict[str, str]
     ports: dict[str, int]
     disk: Path | None = None
@@ -135,17 +134,17 @@ class World:
 
     def _gateways(self) -> str:
         endpoints = FileEndpointStore(self.home / "endpoints").list()
-        for door in self.doors:
+        for gateway in self.gateways:
             for endpoint in endpoints:
                 if endpoint.status.stable is None:
                     continue
-                url = f"{door.url}/endpoints/{endpoint.name}"
+                url = f"{gateway.url}/endpoints/{endpoint.name}"
                 try:
                     answer = httpx.post(url, json={"inputs": "fine"}, timeout=ASK_SECONDS)
                 except httpx.HTTPError as error:
-                    return f"{door.name} does not answer: {error!r}"
+                    return f"{gateway.name} does not answer: {error!r}"
                 if answer.status_code != httpx.codes.OK:
-                    return f"{door.name} says {answer.status_code} for {endpoint.name}"
+                    return f"{gateway.name} says {answer.status_code} for {endpoint.name}"
         return ""
 
     def _mlflow(self) -> str:

@@ -1,8 +1,8 @@
 """One module a family of faults. Each strikes on entering its block and undoes it on leaving.
 
 A family is a function from the world and a target to a context manager, which hands over the
-services that the fault takes away from callers (see ``outages.py``). ``NotHereError``: there was
-nothing to strike.
+services that the fault takes away from callers (see ``outages.Outage``). ``NotHereError``: there
+was nothing to strike.
 """
 
 from collections.abc import Callable, Mapping
