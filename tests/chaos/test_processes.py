@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from chaos.processes import Sample, descendants, grown, named, sample, spinning
+from chaos.processes import Sample, descendants, grown, sample, spinning
 
 
 def at(seconds: float, cpu: float, pid: int = 7) -> Sample:
@@ -67,7 +67,7 @@ def test_children_of_children_are_found_by_their_programs_name() -> None:
     )
     with child(grandchild) as pid:
         deadline = time.monotonic() + 60
-        while not (sleepers := named(descendants(pid), "sleep")) and time.monotonic() < deadline:
+        while not (sleepers := descendants(pid, "sleep")) and time.monotonic() < deadline:
             time.sleep(0.01)
         assert len(sleepers) == 1
-        assert named(descendants(pid), "python") == []
+        assert descendants(pid, "python") == []

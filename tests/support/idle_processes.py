@@ -1,24 +1,11 @@
 """Which processes burn processor time though there is nothing to do."""
 
-import os
 import time
-from dataclasses import dataclass
-from pathlib import Path
+from contextlib import suppress
+
+import psutil
 
 SHARE = 0.3  # of a core: far above what waiting costs, far below a loop that never waits
-_PROC = Path("/proc")
-_TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
-
-
-@dataclass(frozen=True)
-class Process:
-    """A process at one moment; it is told from a later one of its id by when it began."""
-
-    pid: int
-    began: str
-    parent: int
-    seconds: float  # of a processor, in all its threads
-    command: str
 
 
 def spinning(
@@ -38,41 +25,37 @@ def spinning(
     Returns:
         Command -> the least share that the process took, of those that took more in all windows.
     """
-    least: dict[tuple[int, str], tuple[str, float]] = {}
-    before, began = _below(root), time.monotonic()
+    least: dict[psutil.Process, float] = {}
+    before, began = _seconds_below(root), time.monotonic()
     for _ in range(windows):
         time.sleep(window_seconds)  # what is measured is a stretch of time
-        after, now = _below(root), time.monotonic()
-        for key, process in after.items():
-            if key in before:
-                taken = (process.seconds - before[key].seconds) / (now - began)
-                _, least_yet = least.get(key, ("", taken))
-                least[key] = (process.command, min(taken, least_yet))
-        least = {key: found for key, found in least.items() if key in after}
-        if least and all(taken < share for _, taken in least.values()):
+        after, now = _seconds_below(root), time.monotonic()
+        for process in after.keys() & before.keys():
+            taken = (after[process] - before[process]) / (now - began)
+            least[process] = min(taken, least.get(process, taken))
+        least = {process: taken for process, taken in least.items() if process in after}
+        if least and all(taken < share for taken in least.values()):
             return {}
         before, began = after, now
-    return {command: taken for command, taken in least.values() if taken >= share}
+    return {_command(process): taken for process, taken in least.items() if taken >= share}
 
 
-def _below(root: int) -> dict[tuple[int, str], Process]:
-    """All processes of a tree that run now."""
-    everything = [process for path in _PROC.glob("[0-9]*") if (process := _read(path)) is not None]
-    tree = {root}
-    while True:
-        grown = tree | {each.pid for each in everything if each.parent in tree}
-        if grown == tree:
-            return {(each.pid, each.began): each for each in everything if each.pid in tree}
-        tree = grown
+def _seconds_below(root: int) -> dict[psutil.Process, float]:
+    """Processor time, with all threads, of every process of a tree that runs now.
+
+    Processes are equal when their ids and their beginnings are.
+    """
+    found: dict[psutil.Process, float] = {}
+    above = psutil.Process(root)
+    for process in (above, *above.children(recursive=True)):
+        with suppress(psutil.NoSuchProcess):
+            times = process.cpu_times()
+            found[process] = times.user + times.system
+    return found
 
 
-def _read(path: Path) -> Process | None:
-    """None for one that has ended meanwhile."""
+def _command(process: psutil.Process) -> str:
     try:
-        words = (path / "stat").read_text(encoding="utf-8").rpartition(") ")[2].split()
-        command = (path / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-    except (FileNotFoundError, ProcessLookupError):
-        return None
-    # The fields of proc(5) from the third one on: state, ppid, ... utime, stime, ... starttime.
-    seconds = (int(words[11]) + int(words[12])) / _TICKS_A_SECOND
-    return Process(int(path.name), words[19], int(words[1]), seconds, command[-200:].strip())
+        return " ".join(process.cmdline())[-200:]
+    except psutil.NoSuchProcess:
+        return repr(process)

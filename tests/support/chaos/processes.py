@@ -1,15 +1,14 @@
-"""What the stack's processes use, from ``/proc``, and whether it is too much.
+"""What the stack's processes use, and whether it is too much.
 
 Reading is at the edge; whether a process spins or grows is a function of samples.
 """
 
-import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 
-PROC = Path("/proc")
-TICKS = os.sysconf("SC_CLK_TCK")
+import psutil
+
 SPINS_FROM = 0.35  # of a core, with no request under way
 GROWTH = 1.6
 GROWTH_MIB = 120.0
@@ -28,40 +27,21 @@ class Sample:
 def sample(pid: int, at: float) -> Sample | None:
     """What a process uses with all its threads and without its children; None if it is gone."""
     try:
-        fields = (PROC / str(pid) / "stat").read_text(encoding="utf-8").rpartition(")")[2].split()
-        pages = int((PROC / str(pid) / "statm").read_text(encoding="utf-8").split()[1])
-    except (OSError, IndexError, ValueError):
+        process = psutil.Process(pid)
+        times, memory = process.cpu_times(), process.memory_info()
+    except psutil.NoSuchProcess:
         return None
-    cpu = (int(fields[11]) + int(fields[12])) / TICKS
-    return Sample(at, pid, cpu, pages * os.sysconf("SC_PAGE_SIZE") / 2**20)
+    return Sample(at, pid, times.user + times.system, memory.rss / 2**20)
 
 
-def descendants(pid: int) -> list[int]:
-    """The ids of a process's children, and theirs."""
+def descendants(pid: int, name: str = "") -> list[int]:
+    """Ids of a process's children, and theirs, whose program's name begins so."""
     found: list[int] = []
-    left = [pid]
-    while left:
-        current = left.pop()
-        for task in (PROC / str(current) / "task").glob("*/children"):
-            try:
-                children = [int(word) for word in task.read_text(encoding="utf-8").split()]
-            except OSError:
-                continue
-            found += children
-            left += children
-    return found
-
-
-def named(pids: Iterable[int], name: str) -> list[int]:
-    """Those whose program's name begins so."""
-    found = []
-    for pid in pids:
-        try:
-            command = (PROC / str(pid) / "cmdline").read_bytes().split(b"\0")[0]
-        except OSError:
-            continue
-        if Path(command.decode(errors="replace")).name.startswith(name):
-            found.append(pid)
+    with suppress(psutil.NoSuchProcess):
+        for each in psutil.Process(pid).children(recursive=True):
+            with suppress(psutil.NoSuchProcess):
+                if each.name().startswith(name):
+                    found.append(each.pid)
     return found
 
 

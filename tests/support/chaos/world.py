@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import psutil
 from running_stack import RunningStack
 
-from chaos.processes import descendants, named
+from chaos.processes import descendants
 from chaos.schedule import UP
 from headrace.commands import status
 from headrace.stack.state import GatewayRecord, Home
@@ -28,6 +29,8 @@ GATEWAYS = 2
 TRITONS = 2
 DISK_BYTES = 12 << 30  # sparse: what is not written takes no room
 ASK_SECONDS = 10.0
+GONE = frozenset({psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD})
+STILL = GONE | {psutil.STATUS_STOPPED}
 STUB = "stub"
 WATCHDOG = "watchdog"
 _STUB_PROGRAM = "triton_python_backend_stub"
@@ -79,7 +82,7 @@ class World:
         if target == UP:
             return self.stack.process.pid
         if target == STUB:
-            stubs = named(descendants(self.stack.process.pid), _STUB_PROGRAM)
+            stubs = descendants(self.stack.process.pid, _STUB_PROGRAM)
             if not stubs:
                 raise NotHereError("no stub runs")
             return stubs[0]
@@ -125,7 +128,7 @@ class World:
         pids = self.pids()
         if lacking := sorted(self.services - pids.keys()):
             return f"not running: {', '.join(lacking)}"
-        if dead := sorted(name for name, pid in pids.items() if _state(pid) in "ZXT?"):
+        if dead := sorted(name for name, pid in pids.items() if _status(pid) in STILL):
             return f"dead or stopped: {', '.join(dead)}"
         for check in (self._gateways, self._mlflow, self._held):
             if said := check():
@@ -175,9 +178,8 @@ class World:
 
     def _watchdog(self) -> int:
         for pid in descendants(self.stack.process.pid):
-            with contextlib.suppress(OSError):
-                words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-                if any(word.endswith(b"watchdog.py") for word in words):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                if any(word.endswith("watchdog.py") for word in psutil.Process(pid).cmdline()):
                     return pid
         raise NotHereError("there is no watchdog")
 
@@ -214,16 +216,14 @@ def wait_until(check: Callable[[], bool], seconds: float, every: float = 0.1) ->
 
 def is_gone(pid: int) -> bool:
     """Whether a process has ended, reaped or not."""
-    return _state(pid) in "ZX?"
+    return _status(pid) in GONE
 
 
-def _state(pid: int) -> str:
-    """As ``/proc`` tells it; ``?`` where there is no such process."""
+def _status(pid: int) -> str:
     try:
-        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
-    except OSError:
-        return "?"
-    return stat.rpartition(")")[2].split()[0]
+        return str(psutil.Process(pid).status())
+    except psutil.NoSuchProcess:
+        return str(psutil.STATUS_DEAD)
 
 
 @contextlib.contextmanager
