@@ -1,13 +1,12 @@
 """The script that probes and helm test run: sentences of what is wrong."""
 
 import importlib.util
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import ModuleType
 
 import pytest
 from helm_chart import CHART
+from http_server import Answer, http_server
 
 FILE = CHART / "files" / "checks" / "check.py"
 CONNECTED = "headrace_fold_connected 1.0\nheadrace_evaluate_connected 1.0\n"
@@ -35,26 +34,9 @@ class Answers:
 @pytest.fixture
 def part() -> Iterator[Answers]:
     answers = Answers()
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            status, text = answers.at.get(self.path, (404, "no such page"))
-            self.send_response(status)
-            self.send_header("content-length", str(len(text)))
-            self.end_headers()
-            self.wfile.write(text.encode())
-
-        def log_message(self, *_: object) -> None:
-            """Says nothing."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    answers.url = f"http://127.0.0.1:{server.server_port}"
-    yield answers
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    nothing = (404, "no such page")
+    with http_server(lambda asked: Answer(*answers.at.get(asked.path, nothing))) as answers.url:
+        yield answers
 
 
 NOBODY = "127.0.0.1:1"

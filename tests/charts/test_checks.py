@@ -1,17 +1,16 @@
 """What the chart asks a cluster before it installs anything, against one that answers by hand."""
 
 import base64
-import json
 import subprocess
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from fake_kubernetes import write_kubeconfig
 from helm_chart import CHART, KUBERNETES, LIGHT, SPACE, helm
+from http_server import Answer, Request, http_server
 
 KINDS = {
     "/api/v1": ("v1", {"secrets": "Secret", "serviceaccounts": "ServiceAccount"}, {"namespaces"}),
@@ -120,37 +119,15 @@ class Cluster:
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
     ours = Cluster(tmp_path)
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            missing = {"kind": "Status", "status": "Failure", "reason": "NotFound", "code": 404}
-            found = ours.at.get(self.path.partition("?")[0])
-            body = json.dumps(found or missing).encode()
-            self.send_response(200 if found else 404)
-            self.send_header("content-type", "application/json")
-            self.send_header("content-length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+    def answer(request: Request) -> Answer:
+        missing = {"kind": "Status", "status": "Failure", "reason": "NotFound", "code": 404}
+        found = ours.at.get(request.path)
+        as_json = {"content-type": "application/json"}
+        return Answer(200 if found else 404, found or missing, headers=as_json)
 
-        def log_message(self, *_: object) -> None:
-            """Says nothing."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    url = f"http://127.0.0.1:{server.server_port}"
-    config = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "current-context": "test",
-        "clusters": [{"name": "test", "cluster": {"server": url}}],
-        "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
-        "users": [{"name": "test", "user": {}}],
-    }
-    (tmp_path / "kubeconfig").write_text(json.dumps(config))
-    yield ours
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with http_server(answer) as url:
+        write_kubeconfig(tmp_path, url)
+        yield ours
 
 
 def test_a_secret_that_is_not_there_is_named_with_its_value(cluster: Cluster) -> None:

@@ -5,10 +5,9 @@ import json
 from pathlib import Path
 
 import pytest
-from fake_kubernetes import NAMESPACE, fake_kubernetes
+from fake_kubernetes import NAMESPACE, fake_kubernetes, write_kubeconfig
 from gateway_process import Running, gateway_at, lay_out, start
 from gateway_world import endpoint_of, text_of
-from kubeconfig_file import write_kubeconfig
 
 from contracts.endpoint import ModelEndpoint
 from service.cluster import endpoints

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 from fake_controller import FakeController
-from fake_kubernetes import NAMESPACE, Fake, fake_kubernetes
-from kubeconfig_file import write_kubeconfig
+from fake_kubernetes import NAMESPACE, Fake, fake_kubernetes, write_kubeconfig
 from typer.testing import CliRunner, Result
 
 from contracts.endpoint import EndpointSpec, Metadata, ModelEndpoint

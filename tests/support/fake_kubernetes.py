@@ -372,3 +372,18 @@ def fake_kubernetes(certificate: tuple[Path, Path] | None = None) -> Iterator[Fa
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+def write_kubeconfig(folder: Path, server: str) -> Path:
+    """Writes one whose only context reaches ``server``; returns its path."""
+    path = folder / "kubeconfig"
+    said = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "fake",
+        "contexts": [{"name": "fake", "context": {"cluster": "fake", "user": "nobody"}}],
+        "clusters": [{"name": "fake", "cluster": {"server": server}}],
+        "users": [{"name": "nobody", "user": {}}],
+    }
+    path.write_text(json.dumps(said))
+    return path

@@ -8,14 +8,13 @@ answers in its place.
 import json
 import shutil
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 from typing import Any
-from urllib.parse import parse_qs, unquote, urlsplit
+
+from http_server import Answer, Request, http_server
 
 API = "/api/2.0/mlflow"
 ARTIFACTS = "/api/2.0/mlflow-artifacts/artifacts"
@@ -33,7 +32,7 @@ class FakeMlflow:
     locations: dict[tuple[str, str], str] = field(default_factory=dict)
     runs: dict[str, Json] = field(default_factory=dict)
     logged: dict[str, str] = field(default_factory=dict)
-    headers: list[dict[str, str]] = field(default_factory=list)
+    headers: list[Mapping[str, str]] = field(default_factory=list)
     asked: list[tuple[str, Json]] = field(default_factory=list)  # path and query, or body
     script: Callable[[str, Json], tuple[int, Any] | None] = lambda path, query: None
     broken: bool = False
@@ -65,13 +64,22 @@ class FakeMlflow:
         info = {"run_id": run_id, "artifact_uri": artifacts, "lifecycle_stage": "active"}
         self.runs[run_id] = {"info": info, **extra}
 
-    def instead(self, path: str, asked: Json) -> tuple[int, Any] | None:
-        """What a test has it answer; None where it answers as it is."""
-        return (503, {}) if self.broken else self.script(path, asked)
+    def respond(self, request: Request) -> Answer:
+        """What it answers, unless a test has it answer something else."""
+        path = request.path
+        asked = json.loads(request.body) if request.method == "POST" else request.query
+        self.asked.append((path, asked))
+        self.headers.append(request.headers)
+        instead = (503, {}) if self.broken else self.script(path, asked)
+        if instead is None and request.method in {"PUT", "DELETE"}:
+            self._store(request) if request.method == "PUT" else self._remove(path)
+            instead = (200, {})
+        status, body = instead or self._answer(path, asked)
+        return Answer(status, body, self.missing)
 
-    def answer(self, path: str, asked: Json) -> tuple[int, Any]:
+    def _answer(self, path: str, asked: Json) -> tuple[int, Any]:
         """Status and body of a route, or of the artifact at ``path``."""
-        file = self.artifact(path)
+        file = self._artifact(path)
         if path.startswith(f"{ARTIFACTS}/") and file.is_file():
             return 200, file.read_bytes()
         found = self._found(path, asked)
@@ -80,9 +88,23 @@ class FakeMlflow:
             return 404, {"error_code": "RESOURCE_DOES_NOT_EXIST", "message": message}
         return 200, found
 
-    def artifact(self, path: str) -> Path:
+    def _artifact(self, path: str) -> Path:
         """The file or folder that is asked for at ``path``."""
         return self.root / path.removeprefix(f"{ARTIFACTS}/")
+
+    def _store(self, request: Request) -> None:
+        file = self._artifact(request.path)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        aside = file.with_name(f".{uuid.uuid4().hex}")
+        aside.write_bytes(request.body)
+        aside.replace(file)
+
+    def _remove(self, path: str) -> None:
+        found = self._artifact(path)
+        if found.is_dir():
+            shutil.rmtree(found)
+        else:
+            found.unlink(missing_ok=True)
 
     def _found(self, path: str, asked: Json) -> Json | None:
         """What a route finds; None where MLflow says that it is not there."""
@@ -181,71 +203,8 @@ def _listed(entry: Path) -> Json:
     return {"path": entry.name, "is_dir": entry.is_dir(), **size}
 
 
-class _Handler(BaseHTTPRequestHandler):
-    fake: FakeMlflow
-
-    def do_GET(self) -> None:
-        query = parse_qs(urlsplit(self.path).query)
-        self._answer({name: values[0] for name, values in query.items()}, self.fake.answer)
-
-    def do_POST(self) -> None:
-        self._answer(json.loads(self._body()), self.fake.answer)
-
-    def do_PUT(self) -> None:
-        body = self._body()
-
-        def put(path: str, asked: Json) -> tuple[int, Any]:
-            file = self.fake.artifact(path)
-            file.parent.mkdir(parents=True, exist_ok=True)
-            aside = file.with_name(f".{uuid.uuid4().hex}")
-            aside.write_bytes(body)
-            aside.replace(file)
-            return 200, {}
-
-        self._answer({}, put)
-
-    def do_DELETE(self) -> None:
-        def delete(path: str, asked: Json) -> tuple[int, Any]:
-            found = self.fake.artifact(path)
-            if found.is_dir():
-                shutil.rmtree(found)
-            else:
-                found.unlink(missing_ok=True)
-            return 200, {}
-
-        self._answer({}, delete)
-
-    def _answer(self, asked: Json, answer: Callable[[str, Json], tuple[int, Any]]) -> None:
-        path = unquote(urlsplit(self.path).path)
-        self.fake.asked.append((path, asked))
-        self.fake.headers.append(dict(self.headers))
-        self._send(*(self.fake.instead(path, asked) or answer(path, asked)))
-
-    def _body(self) -> bytes:
-        return self.rfile.read(int(self.headers["Content-Length"]))
-
-    def _send(self, status: int, said: Any) -> None:
-        body = said if isinstance(said, bytes) else json.dumps(said).encode()
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body[: len(body) - self.fake.missing])
-
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
-        """Nothing: a test's output is its own."""
-
-
 @contextmanager
 def serve(fake: FakeMlflow) -> Iterator[FakeMlflow]:
     """Serves ``fake`` on a free port until the block ends; sets its ``uri``."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"fake": fake}))
-    thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-    thread.start()
-    fake.uri = f"http://127.0.0.1:{server.server_address[1]}"
-    try:
+    with http_server(fake.respond) as fake.uri:
         yield fake
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()

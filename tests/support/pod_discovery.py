@@ -6,11 +6,10 @@ relabelling are those that a user writes. Only what our documented job reads is 
 """
 
 import contextlib
-import json
-import threading
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+
+from http_server import Answer, http_server
 
 Pod = dict[str, Any]
 Target = dict[str, Any]
@@ -50,24 +49,6 @@ def _clean(name: str) -> str:
 def served(pods: Callable[[], list[Pod]]) -> Iterator[str]:
     """Serves them at the URL that it gives, read anew for each question."""
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            body = json.dumps(targets(pods())).encode()
-            self.send_response(200)
-            self.send_header("Content-Type", "application/json")
-            self.end_headers()
-            with contextlib.suppress(ConnectionError):  # a Prometheus that was stopped meanwhile
-                self.wfile.write(body)
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}/"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    as_json = {"Content-Type": "application/json"}
+    with http_server(lambda _: Answer(200, targets(pods()), headers=as_json)) as url:
+        yield f"{url}/"

@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_kubernetes import NAMESPACE, Fake, fake_kubernetes
+from fake_kubernetes import NAMESPACE, Fake, fake_kubernetes, write_kubeconfig
 from gateway_world import endpoint_of, model_of
-from kubeconfig_file import write_kubeconfig
 
 from contracts.endpoint import ModelEndpoint
 from gateway.settings import Settings

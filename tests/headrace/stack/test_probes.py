@@ -1,10 +1,9 @@
 """What a probe says of a service that is well, unwell, or not there."""
 
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
-from threading import Thread
 
 import pytest
+from http_server import Answer, http_server
 
 from headrace.stack import probes
 
@@ -13,21 +12,8 @@ from headrace.stack import probes
 def served() -> Iterator[str]:
     """A server that answers with the status that the path names."""
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(int(self.path[1:]))
-            self.send_header("content-length", "0")
-            self.end_headers()
-
-        def log_message(self, *_: object) -> None:
-            """Says nothing."""
-
-    with HTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-        thread.join()
+    with http_server(lambda request: Answer(int(request.path[1:]))) as url:
+        yield url
 
 
 @pytest.mark.parametrize(("status", "well", "unwell"), [(200, True, False), (503, False, True)])
