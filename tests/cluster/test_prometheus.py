@@ -3,8 +3,8 @@
 Then each query of each dashboard gives data, after what happens to a cluster in a while: a version
 that fails is rolled back, a better one promoted, callers tell the truth, texts change their
 language, requests are refused, and Triton is away. What a small cluster can't cause is exposed by
-the same code from made-up counts, and only that: a GPU, an embedder, declared statistics of one's
-own, a preprocessor that breaks, lost events (``made_up_metrics.py``).
+the same code from synthetic counts, and only that: a GPU, an embedder, declared statistics of one's
+own, a preprocessor that breaks, lost events (``synthetic_metrics.py``).
 """
 
 import socket
@@ -12,32 +12,33 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import grafana_panels
 import httpx
-import made_up_metrics
-import pod_discovery
-import prometheus_programs
 import pytest
+import synthetic_metrics
 import yaml
 from cluster_load import go_on, load
 from cluster_walk import MODEL, apply, endpoint_url, register_variant, until_answered, until_phase
-from dashboards_scenario import (
+from dashboard_panels import (
     ERRORS_ALONE,
     OTHER_LANGUAGE,
     RATE_SECONDS,
     STEP_SECONDS,
+    TARGETS,
     TEXTS,
+    VARIABLES,
+    Seen,
+    must_be_in_form,
 )
+from http_server import Answer, http_server
 from own_ports import own_ports
-from panel_answers import TARGETS, Seen, must_be_in_form
 from real_cluster import ROOT, ClientPod, Release, until
-from real_prometheus import RealPrometheus, real_prometheus
+from real_prometheus import RealPrometheus, program, real_prometheus
 from rolling_stack import spec
 
 from contracts.endpoint import Phase
@@ -56,20 +57,20 @@ SCRAPED = Counter(
 @pytest.fixture
 def prometheus(release: Release, served: str, tmp_path: Path) -> Iterator[RealPrometheus]:
     """One that runs here, and reaches the pods by their addresses."""
-    prometheus_programs.program("prometheus")
+    program("prometheus")
     (gateway, *_) = release.addresses("gateway")
     try:
         socket.create_connection((gateway, 8080), timeout=5).close()
     except OSError as error:
         pytest.skip(f"the pods' addresses are not reached from here ({error})")
-    (made_up,) = own_ports(1)
+    (synthetic,) = own_ports(1)
     with ExitStack() as cleanup:
-        cleanup.enter_context(made_up_metrics.served(made_up, made_up_metrics.MadeUp()))
-        discovery = cleanup.enter_context(pod_discovery.served(partial(all_pods, release)))
+        cleanup.enter_context(synthetic_metrics.served(synthetic))
+        discovery = cleanup.enter_context(discovered(partial(all_pods, release)))
         yield cleanup.enter_context(
             real_prometheus(
                 tmp_path / "prometheus",
-                {"made_up": made_up},
+                {"synthetic": synthetic},
                 GENERATED / "rules.yaml",
                 more=[documented_job(discovery)],
             )
@@ -77,7 +78,7 @@ def prometheus(release: Release, served: str, tmp_path: Path) -> Iterator[RealPr
 
 
 def documented_job(discovery: str) -> dict[str, Any]:
-    """The scrape job of docs/install.md, with its pods by HTTP: see ``pod_discovery.py``."""
+    """The scrape job of docs/install.md, with its pods by HTTP: see ``discovered``."""
     text = (ROOT / "docs" / "install.md").read_text(encoding="utf-8")
     (block,) = (
         part.split("```")[0] for part in text.split("```yaml\n") if part.startswith("- job_name")
@@ -96,7 +97,7 @@ def test_prometheus_finds_the_pods_and_every_query_of_the_dashboards_has_data(
     play(release, client, tmp_path)
     seen = Seen(prometheus, began, time.time(), STEP_SECONDS, variables(prometheus))
     assert faults_of_panels(seen) == []
-    offers = [name for _, name, query in grafana_panels.variables() if not seen.offered(query)]
+    offers = [name for _, name, query in VARIABLES if not seen.offered(query)]
     assert offers == []
     rules = prometheus.rules()
     assert [(rule["name"], rule["lastError"]) for rule in rules if rule["health"] != "ok"] == []
@@ -188,3 +189,47 @@ def ask_too_much(release: Release) -> None:
     url = f"{gateway_url(release)}/endpoints/{MODEL}"
     for _ in range(5):
         assert httpx.post(url, json={"inputs": ["fine"] * 300}, timeout=20).status_code == 413
+
+
+def discovery_targets(pods: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """A target for each port of each container, as of ``role: pod``."""
+    return [
+        _target(pod, container, port)
+        for pod in pods
+        if "podIP" in pod["status"]
+        for container in pod["spec"]["containers"]
+        for port in container.get("ports", [])
+    ]
+
+
+def _target(pod: dict[str, Any], container: dict[str, Any], port: dict[str, Any]) -> dict[str, Any]:
+    about = pod["metadata"]
+    meta = {
+        "namespace": about["namespace"],
+        "pod_name": about["name"],
+        "pod_container_name": container["name"],
+        "pod_container_port_name": port.get("name", ""),
+    }
+    meta |= {f"pod_label_{_clean(name)}": value for name, value in about["labels"].items()}
+    return {
+        "targets": [f"{pod['status']['podIP']}:{port['containerPort']}"],
+        "labels": {f"__meta_kubernetes_{name}": value for name, value in meta.items()},
+    }
+
+
+def _clean(name: str) -> str:
+    return "".join(each if each.isalnum() else "_" for each in name)
+
+
+@contextmanager
+def discovered(pods: Callable[[], list[dict[str, Any]]]) -> Iterator[str]:
+    """Serves the pods, read anew for each question, at the URL that it gives.
+
+    Debian builds its Prometheus without ``kubernetes_sd_configs``. This answers ``http_sd_configs``
+    with the same targets under the same ``__meta_kubernetes_*`` labels, so that a scrape job's
+    rules of relabelling are those that a user writes. Only what our documented job reads is there.
+    """
+
+    as_json = {"Content-Type": "application/json"}
+    with http_server(lambda _: Answer(200, discovery_targets(pods()), headers=as_json)) as url:
+        yield f"{url}/"

@@ -3,7 +3,7 @@
 One scenario, once: a version that fails is rolled back, a better one is promoted, callers tell the
 truth, the texts change their language, requests are refused, and Triton is killed. Then each query
 must have given data in the form that its panel reads. What a small stack can't cause is exposed by
-the same code from made-up counts (``made_up_metrics.py``), and only that.
+the same code from synthetic counts (``synthetic_metrics.py``), and only that.
 """
 
 import json
@@ -12,22 +12,23 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
-import grafana_panels
 import httpx
-import made_up_metrics
-import prometheus_programs
 import pytest
 import rolling_stack
-from dashboards_scenario import (
+import synthetic_metrics
+from dashboard_panels import (
     ERRORS_ALONE,
     OTHER_LANGUAGE,
     RATE_SECONDS,
     STEP_SECONDS,
+    TARGETS,
     TEXTS,
+    VARIABLES,
+    Seen,
+    must_be_in_form,
 )
 from own_ports import own_ports
-from panel_answers import TARGETS, Seen, must_be_in_form
-from real_prometheus import real_prometheus
+from real_prometheus import program, real_prometheus
 from running_stack import EXAMPLE_ENDPOINT, RunningStack, running_stack, until
 
 from dashboards.__main__ import GENERATED
@@ -37,12 +38,12 @@ pytestmark = [pytest.mark.real, pytest.mark.soak, pytest.mark.timeout(900)]
 
 @pytest.fixture(scope="module")
 def seen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seen]:
-    prometheus_programs.program("prometheus")  # before minutes are spent
+    program("prometheus")  # before minutes are spent
     home = tmp_path_factory.mktemp("dashboards")
     with ExitStack() as cleanup:
         stack = cleanup.enter_context(running_stack(home / "home", "--window-seconds", "2"))
-        (made_up,) = own_ports(1)
-        cleanup.enter_context(made_up_metrics.served(made_up, made_up_metrics.MadeUp()))
+        (synthetic,) = own_ports(1)
+        cleanup.enter_context(synthetic_metrics.served(synthetic))
         jobs = {
             "gateway": stack.ports["gateway-http"],
             "evaluate": stack.ports["stats"],
@@ -50,7 +51,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seen]:
             "fold": stack.ports["fold-metrics"],
             "loader": stack.ports["loader-metrics"],
             "triton": stack.ports["triton-metrics"],
-            "made_up": made_up,
+            "synthetic": synthetic,
         }
         rules = GENERATED / "rules.yaml"
         prometheus = cleanup.enter_context(real_prometheus(home / "prometheus", jobs, rules))
@@ -126,7 +127,7 @@ def test_a_query_gives_data_in_its_panels_form(name: str, seen: Seen) -> None:
     must_be_in_form(TARGETS[name], seen.ask(TARGETS[name]))
 
 
-@pytest.mark.parametrize(("dashboard", "name", "query"), list(grafana_panels.variables()), ids=str)
+@pytest.mark.parametrize(("dashboard", "name", "query"), VARIABLES, ids=str)
 def test_a_variable_offers_values(dashboard: str, name: str, query: str, seen: Seen) -> None:
     assert seen.offered(query)
 

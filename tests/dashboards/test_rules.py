@@ -4,9 +4,9 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-import prometheus_programs
 import pytest
 import yaml
+from real_prometheus import program
 
 from dashboards import rules
 from dashboards.__main__ import GENERATED
@@ -30,7 +30,7 @@ def expectations() -> list[tuple[str, list[dict[str, Any]]]]:
 
 
 def promtool(*words: str) -> "subprocess.CompletedProcess[str]":
-    command = [prometheus_programs.program("promtool"), *words]
+    command = [program("promtool"), *words]
     return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
 
 

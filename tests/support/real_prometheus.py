@@ -4,6 +4,7 @@ Debian's package ``prometheus``, on a free port of 127.0.0.1; its data lies in a
 """
 
 import contextlib
+import shutil
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import prometheus_programs
+import pytest
 import yaml
 from own_ports import own_ports
 from running_stack import until
@@ -20,6 +21,14 @@ from running_stack import until
 SCRAPE_SECONDS = 3  # also the longest that a scrape may take
 START_SECONDS = 90.0
 STOP_SECONDS = 20.0
+
+
+def program(name: str) -> str:
+    """The path of ``prometheus`` or ``promtool``; skips the test where there is none."""
+    found = shutil.which(name)
+    if found is None:
+        pytest.skip(f"there is no {name} here (Debian, Ubuntu: apt-get install prometheus)")
+    return found
 
 
 @dataclass(frozen=True)
@@ -61,8 +70,7 @@ class RealPrometheus:
 
     def targets(self) -> dict[str, str]:
         """Job -> health: up, down or unknown."""
-        active = self._get("targets")["activeTargets"]
-        return {target["labels"]["job"]: target["health"] for target in active}
+        return {labels["job"]: health for labels, health in self.scraped()}
 
     def scraped(self) -> list[tuple[dict[str, str], str]]:
         """Labels and health of every target."""
@@ -91,7 +99,7 @@ def real_prometheus(
 
     ``more``: further jobs, as Prometheus' configuration has them.
     """
-    program = prometheus_programs.program("prometheus")
+    executable = program("prometheus")
     home.mkdir(parents=True)
     config = {
         "global": {
@@ -110,7 +118,7 @@ def real_prometheus(
     with (home / "prometheus.log").open("wb") as log:
         process = subprocess.Popen(
             [
-                program,
+                executable,
                 f"--config.file={home / 'prometheus.yml'}",
                 f"--storage.tsdb.path={home / 'data'}",
                 f"--web.listen-address=127.0.0.1:{port}",

@@ -1,16 +1,24 @@
 """The page in a real headless browser: what it shows, asks for, keeps, and never runs."""
 
+import contextlib
 import functools
 import shutil
+import socket
+import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
 import ui_world
+import uvicorn
+from fastapi import FastAPI
+from own_ports import own_ports
 from playwright import sync_api as playwright
-from ui_server import serving
+
+from stats.ui.app import router
+from stats.ui.view import Links
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 PROGRAM = next((path for name in NAMES if (path := shutil.which(name))), None)
@@ -24,6 +32,7 @@ pytestmark = [
     ),
 ]
 
+LINKS = Links("http://127.0.0.1:8080", "http://127.0.0.1:5000")
 READY = "document.querySelector('#detail h1') && document.querySelector('.state.live') && true"
 
 ASKED = (
@@ -45,6 +54,46 @@ def world(name: str) -> ui_world.World:
 @functools.cache
 def _now() -> float:
     return time.time()
+
+
+@dataclass
+class Served:
+    """Where the page is, and what it shows."""
+
+    url: str
+    world: ui_world.World
+
+
+@contextlib.contextmanager
+def serving(world: ui_world.World, port: int | None = None) -> Iterator[Served]:
+    """Serves a world until the block ends, on a port of its own or on one served before."""
+    if port is None:
+        (port,) = own_ports(1)
+    with socket.socket() as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(("127.0.0.1", port))
+        served = Served(f"http://127.0.0.1:{port}", world)
+        app = FastAPI()
+        app.include_router(
+            # As new as the evaluate role's, which makes one every second.
+            router(
+                lambda: served.world.endpoints,
+                lambda: replace(served.world.board, at=time.time()),
+                LINKS,
+            )
+        )
+        server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="off"))
+        thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
+        thread.start()
+        deadline = time.monotonic() + 30
+        while not server.started:
+            assert time.monotonic() < deadline, "the server does not start"
+            time.sleep(0.01)
+        try:
+            yield served
+        finally:
+            server.should_exit = True
+            thread.join(30)
 
 
 @dataclass

@@ -1,7 +1,7 @@
 """Metrics that one small stack can't cause, exposed by the code that exposes the real ones.
 
 A GPU, an embedder, declared statistics of one's own, a preprocessor that breaks, and lost events:
-counts are made up, grow at every scrape, and go through ``stats.evaluation.exposition`` and
+synthetic counts grow at every scrape, and go through ``stats.evaluation.exposition`` and
 ``gateway.telemetry.metrics``. GPU metrics are Triton's: names and labels as its documentation has
 them.
 """
@@ -24,7 +24,7 @@ from stats.evaluation.board import Board
 from stats.evaluation.exposition import Exposed, Health, families
 from stats.evaluation.totals import Totals
 
-ENDPOINT = "made-up"
+ENDPOINT = "synthetic"
 _GPU = {
     "nv_gpu_utilization": 0.4,
     "nv_gpu_memory_used_bytes": 4e9,
@@ -33,7 +33,7 @@ _GPU = {
 }
 
 
-class MadeUp(Collector):
+class SyntheticMetrics(Collector):
     """All of it; each scrape finds a little more."""
 
     def __init__(self) -> None:
@@ -90,10 +90,10 @@ def _aggregate(times: int) -> WindowAggregate:
 
 
 @contextlib.contextmanager
-def served(port: int, collector: Collector) -> Iterator[None]:
-    """Serves a collector's metrics on a port of 127.0.0.1."""
+def served(port: int, collector: Collector | None = None) -> Iterator[None]:
+    """Serves a collector's metrics on a port of 127.0.0.1; without one, these."""
     registry = CollectorRegistry()
-    registry.register(collector)
+    registry.register(collector or SyntheticMetrics())
     server, thread = start_http_server(port, addr="127.0.0.1", registry=registry)
     try:
         yield

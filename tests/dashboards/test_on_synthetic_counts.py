@@ -1,25 +1,32 @@
-"""All metrics of a Headrace at work, made up: exposed by the code that exposes the real ones.
+"""Every query of every panel, asked of a real Prometheus that scrapes synthetic counts.
 
-``/metrics`` of one process that stands for all: each scrape finds more attempts, texts, batches and
-events, a rollout that goes on, and drift. The registry's and Triton's few are written down by name.
-With it every query can be tried on a real Prometheus in seconds; what a stack really exposes is
-``tests/dashboards/test_on_the_stack.py``'s to tell.
+Quick, and needs no stack: it holds queries to PromQL, joins to their labels, and answers to the
+form that their panel reads. One process exposes all metrics of a Headrace at work by the code that
+exposes the real ones: each scrape finds more attempts, texts, batches and events, a rollout that
+goes on, and drift. The registry's and Triton's few are written down by name. That a stack gives
+such data is ``test_on_the_stack.py``'s claim.
 """
 
 import time
 from collections.abc import Iterator, Sequence
 
 import gateway_world
-import made_up_metrics
 import numpy as np
+import pytest
+import synthetic_metrics
 import ui_board
 import ui_world
+from dashboard_panels import TARGETS, VARIABLES, Seen, must_be_in_form
+from own_ports import own_ports
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
+from real_prometheus import SCRAPE_SECONDS, real_prometheus
+from running_stack import until
 
 from contracts.endpoint import Arm, ModelEndpoint
 from contracts.events import Latency, PredictionEvent
 from controller.metrics import RolloutCollector
+from dashboards.__main__ import GENERATED
 from gateway.telemetry.metrics import Metrics, Read, Reading
 from measures.counting import Counting
 from measures.increments import Growth
@@ -28,8 +35,11 @@ from stats.evaluation.totals import Totals
 from stats.folding.fold import FoldCounts
 from stats.folding.metrics import FoldCollector
 
+pytestmark = pytest.mark.real
+
 ENDPOINT = "sentiment"
 BEGINS_AT_SCRAPE = 3  # the rollout; before it, all its counters are seen at 0
+SCRAPES = BEGINS_AT_SCRAPE + 4
 _ARMS = (
     ui_board.Traffic("3", Arm.STABLE, rate=4.0, errors=0.05),
     ui_board.Traffic("4", Arm.SHADOW, rate=4.0),
@@ -50,7 +60,7 @@ _PLAIN = ("nv_", "headrace_loader")  # Triton's names end in no _total; a sum's 
 
 
 class Everything(Collector):
-    """The collector."""
+    """All metrics of a Headrace at work."""
 
     def __init__(self) -> None:
         self._scrapes = 0
@@ -58,7 +68,7 @@ class Everything(Collector):
         self._before, self._now = ui_world.quiet(time.time()), ui_world.rolling(time.time())
         self._totals = Totals()
         self._counts = FoldCounts(connected=True, lag={0: 3, 1: 0})
-        self._extra = made_up_metrics.MadeUp()
+        self._extra = synthetic_metrics.SyntheticMetrics()
         self._gateway = Metrics()
         self._gateway.read_from(self._readings)
         self._model = gateway_world.model_of()
@@ -71,12 +81,12 @@ class Everything(Collector):
     def collect(self) -> Iterator[Metric]:
         self._scrapes += 1
         self._happen()
-        made_up = {family.name: family for family in self._extra.collect()}
+        extra = {family.name: family for family in self._extra.collect()}
         for family in (*self._evaluate(), *self._gateway.collect()):
-            extra = made_up.pop(family.name, None)
-            family.samples += extra.samples if extra else []
+            more = extra.pop(family.name, None)
+            family.samples += more.samples if more else []
             yield family
-        yield from made_up.values()
+        yield from extra.values()
         yield from self._rollouts.collect()
         yield from FoldCollector(self._counts).collect()
         yield from self._others()
@@ -129,14 +139,14 @@ class Everything(Collector):
         for name, labels in _COUNTERS.items():
             plain = name.startswith(_PLAIN)
             kind = GaugeMetricFamily if plain else CounterMetricFamily
-            family = kind(name, "made up", labels=labels)
+            family = kind(name, "synthetic", labels=labels)
             value = {"model": self._model.name, "outcome": "whole"}
             family.add_metric([value[label] for label in labels], float(self._scrapes))
             yield family
         yield GaugeMetricFamily(
-            "headrace_registry_source_round_timestamp_seconds", "made up", value=time.time()
+            "headrace_registry_source_round_timestamp_seconds", "synthetic", value=time.time()
         )
-        up = GaugeMetricFamily("headrace_registry_source_up", "made up")
+        up = GaugeMetricFamily("headrace_registry_source_up", "synthetic")
         up.add_metric([], 1)
         yield up
 
@@ -153,3 +163,43 @@ def _event(part: ui_board.Traffic, status: int) -> PredictionEvent:
         answered=True,
         latency=Latency(0.0, 0.001, 0.002, 0.003, 0.006),
     )
+
+
+@pytest.fixture(scope="module")
+def seen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seen]:
+    (port,) = own_ports(1)
+    home = tmp_path_factory.mktemp("synthetic") / "prometheus"
+    with (
+        synthetic_metrics.served(port, Everything()),
+        real_prometheus(home, {"synthetic": port}, GENERATED / "rules.yaml") as prometheus,
+    ):
+        began = time.time()
+
+        def has_scraped_enough() -> bool:
+            scrapes = prometheus.now('sum_over_time(up{job="synthetic"}[10m])')
+            return bool(scrapes) and scrapes[0].samples[0][1] >= SCRAPES
+
+        until("Prometheus has scraped some times", 90, has_scraped_enough)
+        window = f"{4 * SCRAPE_SECONDS}s"
+        values = dict.fromkeys(("endpoint", "version", "arm", "label", "own", "lambda"), ".*")
+        values |= {"package": "[0-9a-f]{12}", "__rate_interval": window, "__range": "10m"}
+        yield Seen(prometheus, began, time.time(), SCRAPE_SECONDS, values)
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_a_query_gives_data_in_its_panels_form(name: str, seen: Seen) -> None:
+    must_be_in_form(TARGETS[name], seen.ask(TARGETS[name]))
+
+
+@pytest.mark.parametrize(("dashboard", "name", "query"), VARIABLES, ids=str)
+def test_a_variable_offers_values(dashboard: str, name: str, query: str, seen: Seen) -> None:
+    assert seen.offered(query)
+
+
+def test_prometheus_evaluates_every_rule_without_an_error(seen: Seen) -> None:
+    def known() -> bool:
+        return all(rule["health"] != "unknown" for rule in seen.prometheus.rules())
+
+    until("every rule was evaluated", 90, known)
+    rules = seen.prometheus.rules()
+    assert [(rule["name"], rule["lastError"]) for rule in rules if rule["health"] != "ok"] == []

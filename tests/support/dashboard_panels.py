@@ -1,13 +1,98 @@
-"""What panels show of a time that Prometheus has seen, and whether it is in their form."""
+"""The generated dashboards as Grafana reads them, and what their panels show of a Prometheus.
 
+Tests ask a real Prometheus what each query gives, in the way in which Grafana would, and hold the
+answers to the form that the panel reads. ``examples/sentiment`` has the texts of the scenario that
+is played on the local stack and in a cluster.
+"""
+
+import json
 import math
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
-import grafana_panels
-from grafana_panels import Target
 from real_prometheus import RealPrometheus, Series
 
-TARGETS = {f"{target.name} {target.legend}".strip(): target for target in grafana_panels.targets()}
+from dashboards.__main__ import GENERATED
+from dashboards.generate import DASHBOARDS
+
+TEXTS = Path(__file__).parents[2] / "examples" / "sentiment" / "texts"
+STEP_SECONDS = 5.0
+RATE_SECONDS = "30s"
+ERRORS_ALONE = """
+      errorRate: {}
+      latency: null
+      classShare: null
+      outputShift: null
+      drift: null
+"""
+OTHER_LANGUAGE = "Фильм был скучным, но актриса хороша."
+LABEL_VALUES = re.compile(r"label_values\((?P<selector>.+), (?P<label>\w+)\)")
+
+
+@dataclass(frozen=True)
+class Target:
+    """One query of a panel."""
+
+    dashboard: str
+    panel: dict[str, Any]
+    expr: str
+    legend: str
+    instant: bool
+
+    @property
+    def name(self) -> str:
+        return f"{self.dashboard}: {self.panel['title']}"
+
+    @property
+    def kind(self) -> str:
+        return str(self.panel["type"])
+
+    def legend_of(self, series: Series) -> str:
+        """A line's name, as Grafana writes it."""
+        return re.sub(
+            r"\{\{\s*(\w+)\s*\}\}", lambda found: series.labels.get(found[1], ""), self.legend
+        )
+
+
+def _targets() -> Iterator[Target]:
+    for name in DASHBOARDS:
+        for panel in _document(name)["panels"]:
+            for target in panel.get("targets", ()):
+                yield Target(
+                    name,
+                    panel,
+                    target["expr"],
+                    target.get("legendFormat", ""),
+                    bool(target["instant"]),
+                )
+
+
+def _variables() -> Iterator[tuple[str, str, str]]:
+    """Dashboard, name and query of every variable that asks Prometheus."""
+    for name in DASHBOARDS:
+        for variable in _document(name)["templating"]["list"]:
+            if variable["type"] == "query":
+                yield name, variable["name"], variable["query"]["query"]
+
+
+def filled(expr: str, values: Mapping[str, str]) -> str:
+    """The expression with Grafana's variables replaced."""
+    for name, value in values.items():
+        expr = expr.replace(f"${name}", value)
+    assert "$" not in expr, expr
+    return expr
+
+
+def _document(name: str) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads((GENERATED / name).read_bytes())
+    return document
+
+
+VARIABLES = tuple(_variables())
+TARGETS = {f"{target.name} {target.legend}".strip(): target for target in _targets()}
 
 
 @dataclass(frozen=True)
@@ -25,7 +110,7 @@ class Seen:
 
     def ask(self, target: Target) -> list[Series]:
         """The answer to a panel's query."""
-        expr = grafana_panels.filled(target.expr, self.values)
+        expr = filled(target.expr, self.values)
         if target.instant:
             # Not now: a scrape that takes too long, as on a busy machine, ends all series.
             return self.prometheus.at(expr, self.ended)
@@ -33,7 +118,9 @@ class Seen:
 
     def offered(self, query: str) -> list[str]:
         """What a variable offers."""
-        return grafana_panels.values_of(self.prometheus, query, self.values)
+        found = LABEL_VALUES.fullmatch(query)
+        assert found is not None, query
+        return self.prometheus.label_values(found["label"], filled(found["selector"], self.values))
 
     def shown(self, dashboard: str, title: str, **labels: str) -> list[float]:
         """All values of a panel's series with these labels; at least one."""
