@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 from registry_fakes import endpoint, ref
-from rollout_fakes import FakeJudge, window
+from rollout_walk import FakeJudge, window
 
 from contracts.endpoint import (
     Arm,

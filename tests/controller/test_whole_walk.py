@@ -5,7 +5,7 @@ from hypothesis import event, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from registry_fakes import endpoint, ref
-from rollout_fakes import FakeJudge, window
+from rollout_walk import FakeJudge, window
 from rollout_watch import faults, jumps
 
 from contracts.endpoint import (

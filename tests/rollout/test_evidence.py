@@ -6,9 +6,9 @@ from functools import reduce
 
 import numpy as np
 import pytest
+from evidence_windows import NEW, OLD, aggregate, answered, drawn, only
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from judged import NEW, OLD, answered, cell, drawn, only
 
 from contracts.endpoint import Arm
 from contracts.events import StatisticSpec
@@ -100,8 +100,8 @@ def of(evidence: Evidence, name: str) -> CheckResult:
 
 
 def beside(candidate: Sequence[OwnCounts], stable: Sequence[OwnCounts]) -> Beside:
-    one = cell(NEW, Arm.CANARY, 0, EvidenceCounts(requests=1000))
-    other = cell(OLD, Arm.STABLE, 0, EvidenceCounts(requests=1000))
+    one = aggregate(NEW, Arm.CANARY, 0, EvidenceCounts(requests=1000))
+    other = aggregate(OLD, Arm.STABLE, 0, EvidenceCounts(requests=1000))
     one.own, other.own = list(candidate), list(stable)
     return Beside(one, other)
 
@@ -432,7 +432,7 @@ def own(german: int, english: int, *, unfit: int = 0) -> OwnCounts:
 
 def test_users_own_statistics_are_compared_where_both_arms_have_one_declaration() -> None:
     evidence = begun(only(statistics=[StatisticCheck(name="language")]))
-    past = cell(OLD, Arm.STABLE, 0, EvidenceCounts(requests=1000))
+    past = aggregate(OLD, Arm.STABLE, 0, EvidenceCounts(requests=1000))
     past.own = [own(500, 500)]
     for _ in range(20):
         evidence = evidence.with_history(past.judged, past)
@@ -464,7 +464,7 @@ def profile(center: int) -> ReferenceProfile:
 
 
 def counted(center: int, arm: Arm) -> WindowAggregate:
-    made = cell(NEW, arm, 0, EvidenceCounts(requests=1000))
+    made = aggregate(NEW, arm, 0, EvidenceCounts(requests=1000))
     made.texts = 1000
     made.histograms = {"tokens": spread(center)}
     return made

@@ -7,7 +7,7 @@ arithmetic of ``measures``: every number is worked out anew by the formulas of `
 from math import exp, log, sqrt
 
 import pytest
-from judged import answered, only, timed
+from evidence_windows import answered, only, timed
 
 from contracts.rollout import (
     AgreementCheck,

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
+from evidence_windows import NEW, OLD, aggregate, answered, drawn, only, window
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from judged import NEW, OLD, answered, cell, drawn, only, window
 
 from contracts.endpoint import Arm
 from contracts.profile import ReferenceProfile
@@ -45,7 +45,7 @@ def state(*, step: int = 0, promoted_at: float | None = None) -> RolloutState:
 
 
 def history(judged: EvidenceCounts = GOOD, windows: int = 20) -> list[EndpointWindow]:
-    return [window(10 * at, cell(OLD, Arm.STABLE, 10 * at, judged)) for at in range(windows)]
+    return [window(10 * at, aggregate(OLD, Arm.STABLE, 10 * at, judged)) for at in range(windows)]
 
 
 def both(
@@ -54,7 +54,9 @@ def both(
     candidate: EvidenceCounts = BAD,
     stable: EvidenceCounts = GOOD,
 ) -> EndpointWindow:
-    return window(start, cell(NEW, arms[0], start, candidate), cell(OLD, arms[1], start, stable))
+    return window(
+        start, aggregate(NEW, arms[0], start, candidate), aggregate(OLD, arms[1], start, stable)
+    )
 
 
 def begun(
@@ -68,8 +70,10 @@ def verdict(after: RolloutState, name: str = "errorRate") -> Verdict:
 
 
 def test_history_is_stables_alone() -> None:
-    other = window(200, cell(NEW, Arm.STABLE, 200, GOOD), cell(OLD, Arm.CONTROL, 200, GOOD))
-    silent = window(210, cell(OLD, Arm.STABLE, 210, EvidenceCounts()))
+    other = window(
+        200, aggregate(NEW, Arm.STABLE, 200, GOOD), aggregate(OLD, Arm.CONTROL, 200, GOOD)
+    )
+    silent = window(210, aggregate(OLD, Arm.STABLE, 210, EvidenceCounts()))
     begun_ = JUDGE.begin(SPEC, state(), [*history(), other, silent])
     assert JUDGE.history_windows(begun_) == 20
     assert JUDGE.history_windows(state()) == 0
@@ -102,9 +106,9 @@ def test_cells_of_other_packages_and_forced_attempts_are_no_evidence() -> None:
     windows = [
         window(
             200 + 10 * at,
-            cell(stranger, Arm.CANARY, 200, BAD),
-            cell(NEW, Arm.FORCED, 200, BAD),
-            cell(OLD, Arm.STABLE, 200, GOOD),
+            aggregate(stranger, Arm.CANARY, 200, BAD),
+            aggregate(NEW, Arm.FORCED, 200, BAD),
+            aggregate(OLD, Arm.STABLE, 200, GOOD),
         )
         for at in range(5)
     ]
@@ -148,7 +152,7 @@ def test_verdicts_do_not_depend_on_how_windows_are_grouped(seed: int, cuts: set[
 
 
 def test_a_shadow_window_without_copies_is_history() -> None:
-    alone = [window(200 + 10 * at, cell(OLD, Arm.STABLE, 200, GOOD)) for at in range(5)]
+    alone = [window(200 + 10 * at, aggregate(OLD, Arm.STABLE, 200, GOOD)) for at in range(5)]
     after = JUDGE.look(SPEC, begun(), alone)
     assert JUDGE.history_windows(after) == 25
     assert JUDGE.history_windows(JUDGE.look(SPEC, begun(step=1), alone)) == 20
@@ -213,7 +217,7 @@ def test_the_plot_tells_both_arms_of_each_window() -> None:
     )
     past = EvidenceCounts(requests=100, latency={64: {10: 95, 12: 5}})
     before = JUDGE.begin(spec, state(step=1), history(past))
-    alone = window(210, cell(OLD, Arm.STABLE, 210, past))
+    alone = window(210, aggregate(OLD, Arm.STABLE, 210, past))
     after = JUDGE.look(spec, before, [both(200, (Arm.CANARY, Arm.STABLE), slow, past), alone])
     first, second = after.series
     assert (first.candidate_requests, first.candidate_errors, first.candidate_slow) == (100, 3, 40)

@@ -4,8 +4,18 @@ from dataclasses import replace
 
 import pytest
 from msgspec import structs
-from rollout_fakes import SECONDS, FakeJudge, window
-from rollout_walk import HOUR, ONE, SPEC, THREE, TWO, Walk, loaded_candidate
+from rollout_walk import (
+    HOUR,
+    ONE,
+    SECONDS,
+    SPEC,
+    THREE,
+    TWO,
+    FakeJudge,
+    Walk,
+    loaded_candidate,
+    window,
+)
 
 from contracts.endpoint import Arm, Candidate, EndpointStatus, Phase
 from contracts.rollout import (

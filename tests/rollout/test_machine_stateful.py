@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-from rollout_fakes import SECONDS, FakeJudge, ref, window
+from rollout_walk import SECONDS, FakeJudge, ref, window
 
 from contracts.endpoint import (
     HISTORY_LIMIT,
@@ -142,7 +142,7 @@ def _retired(status: EndpointStatus) -> EndpointStatus:
     )
 
 
-class Weather(RuleBasedStateMachine):
+class RolloutStateMachine(RuleBasedStateMachine):
     """Random events, with a pass after each."""
 
     def __init__(self) -> None:
@@ -391,8 +391,8 @@ def _place(spec: RolloutSpec, before: EndpointStatus, then: RolloutState) -> int
     return steps.place(spec, then.step, weight, was)
 
 
-TestWeather = pytest.mark.slow(Weather.TestCase)
-TestWeather.settings = settings(
+TestRolloutStateMachine = pytest.mark.slow(RolloutStateMachine.TestCase)
+TestRolloutStateMachine.settings = settings(
     max_examples=40,
     stateful_step_count=40,
     deadline=None,

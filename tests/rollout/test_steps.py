@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rollout_fakes import ref
+from rollout_walk import ref
 
 from contracts.endpoint import Arm, Phase
 from contracts.model import ModelRef

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from judged import cell, drawn, window
+from evidence_windows import aggregate, drawn, window
 from rollout_walk import ONE, TWO, Walk
 
 from contracts.endpoint import Arm, EndpointStatus, Phase, Route
@@ -38,7 +38,7 @@ class Traffic:
     def _cell(self, route: Route, start: int) -> WindowAggregate:
         requests = round(self._requests * route.weight / 100)
         differs = self._of_candidate if route.ref == TWO else {}
-        return cell(route.ref, route.arm, start, drawn(self._random, requests, **differs))
+        return aggregate(route.ref, route.arm, start, drawn(self._random, requests, **differs))
 
 
 def begun(traffic: Traffic, spec: RolloutSpec = SPEC, history: int = HISTORY_WINDOWS) -> Walk:

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from counted import Counted
+from counting_check import CountingCheck
 from event_log import read_all
 from running_stack import EXAMPLE_ENDPOINT, RunningStack, running_stack, until
 from soak_record import record
@@ -80,7 +80,7 @@ def recounted(stack: RunningStack, since: float) -> str:
 def test_after_each_of_five_restarts_everything_that_was_published_is_counted(
     stack: RunningStack, texts: list[str]
 ) -> None:
-    counted, began = Counted(stack.kafka, stack.stats), time.time()
+    counted, began = CountingCheck(stack.kafka, stack.stats), time.time()
     earlier = read_all(stack.kafka)
     with traffic(stack, texts) as load:
         for _ in range(RESTARTS):
@@ -105,7 +105,7 @@ def test_fifty_restarts_and_fifty_kills_of_each_part_leave_nothing_uncounted(
     took: dict[str, list[float]] = {what: [] for what in (RESTART, *PARTS)}
     with running_stack(tmp_path / "home", gateways=2, tritons=2) as stack:
         stack.until_answers(EXAMPLE_ENDPOINT)
-        counted = Counted(stack.kafka, stack.stats)
+        counted = CountingCheck(stack.kafka, stack.stats)
         with traffic(stack, texts) as load:
             for what in strikes:
                 until_answered(stack, load, order.randrange(5, 60))

@@ -168,13 +168,13 @@ def call_of(
 
 
 def logits_of(ids: NDArray[np.int64]) -> NDArray[np.float32]:
-    """What ``ObedientEngine`` answers for rows of tokens: it depends on each row alone."""
+    """What ``FakeEngine`` answers for rows of tokens: it depends on each row alone."""
     sums = ids.sum(axis=1).astype(np.float32)
     return np.stack([sums % 7, np.ones_like(sums)], axis=1)
 
 
 @dataclass
-class ObedientEngine:
+class FakeEngine:
     """Answers at once; holds its answers, fails or is away where it is told to."""
 
     held: asyncio.Event | None = None
@@ -182,7 +182,7 @@ class ObedientEngine:
     here: bool = True
     holds: set[str] | None = None  # models; None: all
     answer: Callable[[NDArray[np.int64]], NDArray[np.float32]] | None = None  # None: ``logits_of``
-    others: dict[str, "ObedientEngine"] = field(default_factory=dict)  # for some models
+    others: dict[str, "FakeEngine"] = field(default_factory=dict)  # for some models
     works: list[Work] = field(default_factory=list)
     closed: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -241,7 +241,7 @@ class MemoryRecorder:
         self.told.append(told)
 
 
-async def turns(count: int = 5) -> None:
+async def loop_turns(count: int = 5) -> None:
     """Lets the event loop turn: whatever was woken has then run."""
     for _ in range(count):
         await asyncio.sleep(0)

@@ -57,14 +57,14 @@ class MemoryLog:
     """One member of the group.
 
     ``given`` is what the group gives it next, ``fault`` what is wrong with its place in the group.
-    One that is ``deaf`` is given no message, whatever comes.
+    One that is ``stalled`` is given no message, whatever comes.
     """
 
     kafka: MemoryKafka
     given: set[int] | None = None
     most: int = 5
     failing: bool = False
-    deaf: bool = False
+    stalled: bool = False
     fault: str = ""
     closed: bool = False
     _topic_id: str = ""
@@ -79,7 +79,7 @@ class MemoryLog:
             self._positions = dict.fromkeys(mine, NOWHERE)
             return Assignment(self._topic_id, {number: self._place(number) for number in mine})
         polled: list[Message] = []
-        if self.deaf:
+        if self.stalled:
             return polled
         for partition, position in self._positions.items():
             messages = self.kafka.log.get(partition, [])[position : position + self.most]

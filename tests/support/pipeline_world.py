@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from front_fakes import FakeKeys
-from gateway_world import LABELS, MemoryRecorder, ObedientEngine, model_of
+from gateway_world import LABELS, FakeEngine, MemoryRecorder, model_of
 
 from contracts.endpoint import ModelEndpoint
 from contracts.events import PredictionEvent
@@ -44,7 +44,7 @@ class Spans:
 class World:
     """A pipeline over one engine."""
 
-    engine: ObedientEngine
+    engine: FakeEngine
     endpoints: ServedEndpoints
     admission: AdmissionController
     pipeline: Pipeline
@@ -64,7 +64,7 @@ class World:
 @asynccontextmanager
 async def world_of(
     endpoint: ModelEndpoint,
-    engine: ObedientEngine | None = None,
+    engine: FakeEngine | None = None,
     limits: MirrorLimits | None = None,
     *,
     more: tuple[ServedModel, ...] = (),
@@ -72,7 +72,7 @@ async def world_of(
     hook: Preprocessor | None = None,
 ) -> AsyncIterator[World]:
     """Serves the endpoint from versions 1, 2 and ``more``; lets go at the end of what is held."""
-    engine = engine or ObedientEngine()
+    engine = engine or FakeEngine()
     fleet = Fleet(lambda _: engine, ahead=2)
     fleet.set_addresses(["t:1"])
     recorder, metrics, budget, spans = MemoryRecorder(), Metrics(), TokenBudget(100_000), Spans()

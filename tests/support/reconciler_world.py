@@ -9,7 +9,7 @@ from queue import SimpleQueue
 from time import monotonic
 from typing import Generic, TypeVar
 
-from gateway_world import ObedientEngine
+from gateway_world import FakeEngine
 
 from contracts.controller import ControllerBeat
 from contracts.endpoint import ModelEndpoint
@@ -25,7 +25,7 @@ from gateway.state.sources import Sources
 T = TypeVar("T")
 
 
-class Told(Generic[T]):
+class ScriptedSource(Generic[T]):
     """A source that says what it is told to say."""
 
     def __init__(self, *objects: T, silent: bool = False) -> None:
@@ -45,7 +45,7 @@ class Told(Generic[T]):
             yield said
 
 
-class Shelf:
+class FakePackages:
     """A store that may be away."""
 
     def __init__(self, *models: ServedModel) -> None:
@@ -70,7 +70,7 @@ class Shelf:
         return model
 
 
-class Nobody:
+class NoMeter:
     """Counts nothing."""
 
     def batch_finished(
@@ -90,17 +90,17 @@ class World:
 
     def __init__(
         self,
-        shelf: Shelf,
+        shelf: FakePackages,
         *endpoints: ModelEndpoint,
         static: bool = True,
         keeper: Keeper | None = None,
         silent: bool = False,
     ) -> None:
         self.shelf = shelf
-        self.engines: dict[str, ObedientEngine] = {}
-        self.endpoints = Told(*endpoints, silent=silent)
-        self.reports: Told[LoaderReport] = Told(silent=silent)
-        self.beats: Told[ControllerBeat] = Told(silent=silent)
+        self.engines: dict[str, FakeEngine] = {}
+        self.endpoints = ScriptedSource(*endpoints, silent=silent)
+        self.reports: ScriptedSource[LoaderReport] = ScriptedSource(silent=silent)
+        self.beats: ScriptedSource[ControllerBeat] = ScriptedSource(silent=silent)
         self.states: list[Serving] = []
         self.ahead = 0.0  # seconds that the reconciler's clock is ahead of time
         self._changed = asyncio.Event()
@@ -109,7 +109,7 @@ class World:
             packages=shelf,
             fleet=Fleet(self._connect, ahead=2),
             addresses=("static:1",) if static else (),
-            meter=Nobody(),
+            meter=NoMeter(),
             serve=self._serve,
             clock=lambda: monotonic() + self.ahead,
             now=self.now,
@@ -119,8 +119,8 @@ class World:
         """Unix time, as the reconciler takes it."""
         return time.time() + self.ahead
 
-    def _connect(self, address: str) -> ObedientEngine:
-        return self.engines.setdefault(address, ObedientEngine())
+    def _connect(self, address: str) -> FakeEngine:
+        return self.engines.setdefault(address, FakeEngine())
 
     def _serve(self, state: Serving) -> None:
         self.states.append(state)
@@ -152,7 +152,7 @@ class World:
 
 @asynccontextmanager
 async def world_of(
-    shelf: Shelf,
+    shelf: FakePackages,
     *endpoints: ModelEndpoint,
     static: bool = True,
     keeper: Keeper | None = None,

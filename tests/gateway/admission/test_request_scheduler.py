@@ -3,7 +3,7 @@
 import asyncio
 from time import monotonic
 
-from gateway_world import turns as loop_turns
+from gateway_world import loop_turns
 
 from gateway.admission.request_scheduler import RequestScheduler
 from gateway.batching.lag import LoopLag

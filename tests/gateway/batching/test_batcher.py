@@ -7,7 +7,7 @@ from time import monotonic
 
 import numpy as np
 import pytest
-from gateway_world import WORDS, ObedientEngine, logits_of, model_of, text_of, turns
+from gateway_world import WORDS, FakeEngine, logits_of, loop_turns, model_of, text_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -44,7 +44,7 @@ class Meter:
 
 @asynccontextmanager
 async def batcher_of(
-    *engines: ObedientEngine,
+    *engines: FakeEngine,
     instances: int = 1,
     max_batch_size: int = 8,
     meter: Meter | None = None,
@@ -78,7 +78,7 @@ def expected(batcher: Batcher, *texts: str) -> list[list[float]]:
 
 
 async def test_a_lone_text_leaves_at_once_and_gets_its_values() -> None:
-    engine = ObedientEngine()
+    engine = FakeEngine()
     async with batcher_of(engine) as batcher:
         values = await submit(batcher, text_of(3)).future
         assert values.tolist() == expected(batcher, text_of(3))
@@ -86,7 +86,7 @@ async def test_a_lone_text_leaves_at_once_and_gets_its_values() -> None:
 
 
 async def test_what_arrives_in_one_turn_leaves_in_one_batch() -> None:
-    engine = ObedientEngine()
+    engine = FakeEngine()
     async with batcher_of(engine) as batcher:
         texts = [text_of(3, start) for start in range(4)]
         jobs = [submit(batcher, text) for text in texts]
@@ -96,14 +96,14 @@ async def test_what_arrives_in_one_turn_leaves_in_one_batch() -> None:
 
 
 async def test_lengths_do_not_mix_and_pad_to_the_edge() -> None:
-    engine = ObedientEngine()
+    engine = FakeEngine()
     async with batcher_of(engine, instances=2) as batcher:
         await asyncio.gather(*(submit(batcher, text_of(n)).future for n in (2, 3, 9, 14)))
     assert sorted(engine.shapes) == [(2, 4), (2, 16)]
 
 
 async def test_a_call_of_many_texts_is_answered_whole_and_in_order() -> None:
-    engine = ObedientEngine()
+    engine = FakeEngine()
     async with batcher_of(engine) as batcher:
         texts = [text_of(1 + number % 16, number) for number in range(40)]
         values = await submit(batcher, *texts).future
@@ -112,10 +112,10 @@ async def test_a_call_of_many_texts_is_answered_whole_and_in_order() -> None:
 
 
 async def test_no_more_than_the_agreed_batches_are_in_flight() -> None:
-    engine = ObedientEngine(held=asyncio.Event())
+    engine = FakeEngine(held=asyncio.Event())
     async with batcher_of(engine) as batcher:
         jobs = [submit(batcher, text_of(3)) for _ in range(40)]
-        await turns()
+        await loop_turns()
         assert len(engine.works) == 2
         assert batcher.queued_rows > 0
         assert engine.held is not None
@@ -124,7 +124,7 @@ async def test_no_more_than_the_agreed_batches_are_in_flight() -> None:
 
 
 async def test_an_idle_engine_gets_the_second_caller() -> None:
-    one, other = ObedientEngine(), ObedientEngine()
+    one, other = FakeEngine(), FakeEngine()
     async with batcher_of(one, other) as batcher:
         jobs = [submit(batcher, text_of(3)), submit(batcher, text_of(3))]
         await asyncio.gather(*(job.future for job in jobs))
@@ -132,18 +132,18 @@ async def test_an_idle_engine_gets_the_second_caller() -> None:
 
 
 async def test_a_slow_engine_is_not_waited_for_past_the_deadline() -> None:
-    engine = ObedientEngine(held=asyncio.Event())
+    engine = FakeEngine(held=asyncio.Event())
     async with batcher_of(engine) as batcher:
         with pytest.raises(DeadlineExceededError):
             await submit(batcher, text_of(3), timeout=0.05).future
 
 
 async def test_a_text_that_still_waits_at_its_deadline_leaves_the_queue() -> None:
-    engine = ObedientEngine(held=asyncio.Event())
+    engine = FakeEngine(held=asyncio.Event())
     async with batcher_of(engine) as batcher:
         for _ in range(16):
             submit(batcher, text_of(3)).future.add_done_callback(lambda each: each.exception())
-        await turns()
+        await loop_turns()
         waiting = submit(batcher, text_of(3), timeout=0.05)
         before = batcher.queued_rows
         with pytest.raises(DeadlineExceededError):
@@ -152,20 +152,20 @@ async def test_a_text_that_still_waits_at_its_deadline_leaves_the_queue() -> Non
 
 
 async def test_an_abandoned_call_takes_its_texts_along() -> None:
-    engine = ObedientEngine(held=asyncio.Event())
+    engine = FakeEngine(held=asyncio.Event())
     async with batcher_of(engine) as batcher:
         first = submit(batcher, *(text_of(3) for _ in range(40)))
-        await turns()
+        await loop_turns()
         batcher.abandon(first)
         assert batcher.queued_rows == 0
         assert first.future.cancelled()
 
 
 async def test_a_triton_that_goes_away_fails_all_that_waits_at_once() -> None:
-    engine = ObedientEngine(held=asyncio.Event())
+    engine = FakeEngine(held=asyncio.Event())
     async with batcher_of(engine) as batcher:
         jobs = [submit(batcher, text_of(3)) for _ in range(30)]
-        await turns()
+        await loop_turns()
         engine.here = False
         assert engine.held is not None
         engine.held.set()
@@ -178,7 +178,7 @@ async def test_a_triton_that_goes_away_fails_all_that_waits_at_once() -> None:
 
 
 async def test_a_batch_that_one_triton_lost_is_answered_by_another() -> None:
-    gone, good = ObedientEngine(here=False), ObedientEngine()
+    gone, good = FakeEngine(here=False), FakeEngine()
     async with batcher_of(gone, good) as batcher:
         jobs = [submit(batcher, text_of(3, start)) for start in range(6)]
         values = await asyncio.gather(*(job.future for job in jobs))
@@ -188,7 +188,7 @@ async def test_a_batch_that_one_triton_lost_is_answered_by_another() -> None:
 
 
 async def test_what_a_triton_that_hangs_was_asked_another_answers_in_time() -> None:
-    hangs, good = ObedientEngine(held=asyncio.Event()), ObedientEngine()
+    hangs, good = FakeEngine(held=asyncio.Event()), FakeEngine()
     async with batcher_of(hangs, good) as batcher:
         jobs = [submit(batcher, text_of(3, start), timeout=1.0) for start in range(6)]
         values = await asyncio.gather(*(job.future for job in jobs))
@@ -199,7 +199,7 @@ async def test_what_a_triton_that_hangs_was_asked_another_answers_in_time() -> N
 
 
 async def test_a_triton_whose_process_is_gone_is_doubted_though_it_says_that_it_is_ready() -> None:
-    dead, good = ObedientEngine(error=EngineProcessGoneError("stub process")), ObedientEngine()
+    dead, good = FakeEngine(error=EngineProcessGoneError("stub process")), FakeEngine()
     async with batcher_of(dead, good) as batcher:
         await asyncio.gather(submit(batcher, text_of(3)).future, submit(batcher, text_of(3)).future)
         first, second = batcher.replicas
@@ -208,14 +208,14 @@ async def test_a_triton_whose_process_is_gone_is_doubted_though_it_says_that_it_
 
 
 async def test_a_model_that_one_triton_does_not_hold_is_asked_for_at_another() -> None:
-    empty, good = ObedientEngine(holds=set()), ObedientEngine()
+    empty, good = FakeEngine(holds=set()), FakeEngine()
     async with batcher_of(empty, good) as batcher:
         await asyncio.gather(submit(batcher, text_of(3)).future, submit(batcher, text_of(3)).future)
         assert [replica.serves for replica in batcher.replicas] == [False, True]
 
 
 async def test_a_model_that_fails_is_blamed_and_stays_in_service() -> None:
-    engine = ObedientEngine(error=EngineModelError("division by zero"))
+    engine = FakeEngine(error=EngineModelError("division by zero"))
     async with batcher_of(engine) as batcher:
         with pytest.raises(ModelFailedError, match="division"):
             await submit(batcher, text_of(3)).future
@@ -249,7 +249,7 @@ async def ends_of(*jobs: Job) -> list[list[list[float]] | type[BaseException]]:
 async def test_a_text_that_the_model_fails_at_fails_its_own_caller_alone(
     answer: Callable[[NDArray[np.int64]], NDArray[np.float32]], place: int
 ) -> None:
-    engine, meter = ObedientEngine(answer=answer), Meter()
+    engine, meter = FakeEngine(answer=answer), Meter()
     async with batcher_of(engine, meter=meter) as batcher:
         texts = [text_of(3, start) for start in range(8)]
         texts[place] = BAD
@@ -267,7 +267,7 @@ async def test_a_text_that_the_model_fails_at_fails_its_own_caller_alone(
 async def test_whoever_sent_no_bad_text_is_answered_whatever_others_sent(
     calls: list[list[bool]],
 ) -> None:
-    engine = ObedientEngine(answer=fails_at_bad)
+    engine = FakeEngine(answer=fails_at_bad)
     async with batcher_of(engine, max_batch_size=32) as batcher:
         texts = [
             [BAD if bad else text_of(3, number % 40) for bad in each]
@@ -282,7 +282,7 @@ async def test_whoever_sent_no_bad_text_is_answered_whatever_others_sent(
 
 
 async def test_the_texts_of_one_caller_are_not_tried_apart() -> None:
-    engine, meter = ObedientEngine(answer=fails_at_bad), Meter()
+    engine, meter = FakeEngine(answer=fails_at_bad), Meter()
     async with batcher_of(engine, meter=meter) as batcher:
         ends = await ends_of(submit(batcher, text_of(3), BAD, text_of(3)))
         assert ends == [ModelFailedError]
@@ -291,7 +291,7 @@ async def test_the_texts_of_one_caller_are_not_tried_apart() -> None:
 
 
 async def test_a_model_that_was_found_broken_is_asked_for_halves_alone_until_it_answers() -> None:
-    engine = ObedientEngine(error=EngineModelError("out of memory"))
+    engine = FakeEngine(error=EngineModelError("out of memory"))
     async with batcher_of(engine, max_batch_size=32) as batcher:
         asked = []
         for _ in range(3):
@@ -314,14 +314,14 @@ async def test_whoever_hung_up_is_not_tried_again(batch: int) -> None:
             batcher.abandon(goes)
         return fails_at_bad(ids)
 
-    engine = ObedientEngine(answer=answer)
+    engine = FakeEngine(answer=answer)
     async with batcher_of(engine) as batcher:
         bad, stays, goes = (submit(batcher, text) for text in (BAD, text_of(3), text_of(3)))
         assert await ends_of(bad, stays) == [ModelFailedError, expected(batcher, text_of(3))]
     assert engine.shapes == [(3, 4), (1, 4), (1, 4)]
 
 
-class GoesAway(ObedientEngine):
+class GoesAway(FakeEngine):
     """Fails at its first batch, and is gone then."""
 
     async def infer(self, work: Work, timeout_seconds: float) -> NDArray[np.float32]:
@@ -332,7 +332,7 @@ class GoesAway(ObedientEngine):
 
 
 async def test_what_is_yet_to_be_tried_when_a_triton_goes_another_one_answers() -> None:
-    goes, stays = GoesAway(answer=fails_at_bad), ObedientEngine(answer=fails_at_bad)
+    goes, stays = GoesAway(answer=fails_at_bad), FakeEngine(answer=fails_at_bad)
     async with batcher_of(goes, stays) as batcher:
         # The first two leave for an engine each, and so do the others, together.
         texts = [BAD, *(text_of(3, start) for start in range(7))]
@@ -341,7 +341,7 @@ async def test_what_is_yet_to_be_tried_when_a_triton_goes_another_one_answers() 
     assert len(goes.works) == 2
 
 
-class OfOurMaking(ObedientEngine):
+class OfOurMaking(FakeEngine):
     """Fails at its first batch, and meets a mistake of ours at the next."""
 
     async def infer(self, work: Work, timeout_seconds: float) -> NDArray[np.float32]:
@@ -360,13 +360,13 @@ async def test_a_mistake_of_ours_while_callers_are_tried_apart_leaves_none_waiti
 
 
 async def test_the_wait_of_a_second_try_holds_nothing_of_the_first() -> None:
-    gone, good = ObedientEngine(held=asyncio.Event()), ObedientEngine()
+    gone, good = FakeEngine(held=asyncio.Event()), FakeEngine()
     async with batcher_of(gone, good) as batcher:
         began = monotonic()
         job = submit(batcher, text_of(3), timeout=60)
-        await turns()
+        await loop_turns()
         sent = monotonic()
-        await turns(2000)
+        await loop_turns(2000)
         lost = monotonic()
         gone.here = False
         assert gone.held is not None
@@ -377,14 +377,14 @@ async def test_the_wait_of_a_second_try_holds_nothing_of_the_first() -> None:
 
 
 async def test_the_stages_of_a_call_are_those_of_its_slowest_text_and_never_overlap() -> None:
-    engine = ObedientEngine(held=asyncio.Event())
+    engine = FakeEngine(held=asyncio.Event())
     async with batcher_of(engine, max_batch_size=1) as batcher:
         began = monotonic()
         job = submit(batcher, *(text_of(3, start) for start in range(3)), timeout=60)
-        await turns()
+        await loop_turns()
         assert len(engine.works) == 2  # the third waits behind them
         sent = monotonic()
-        await turns(2000)
+        await loop_turns(2000)
         held = monotonic() - sent
         assert engine.held is not None
         engine.held.set()
@@ -394,7 +394,7 @@ async def test_the_stages_of_a_call_are_those_of_its_slowest_text_and_never_over
 
 
 async def test_what_callers_were_tried_apart_for_is_inference_and_never_counted_twice() -> None:
-    async with batcher_of(ObedientEngine(answer=fails_at_bad)) as batcher:
+    async with batcher_of(FakeEngine(answer=fails_at_bad)) as batcher:
         began = monotonic()
         jobs = [submit(batcher, text) for text in (BAD, *(text_of(3, start) for start in range(7)))]
         await ends_of(*jobs)
@@ -402,7 +402,7 @@ async def test_what_callers_were_tried_apart_for_is_inference_and_never_counted_
         assert all(job.infer > 0 and job.wait + job.infer <= elapsed for job in jobs)
 
 
-class Lossy(ObedientEngine):
+class Lossy(FakeEngine):
     """Answers one row less than it was asked for."""
 
     async def infer(self, work: Work, timeout_seconds: float) -> NDArray[np.float32]:
@@ -416,21 +416,21 @@ async def test_an_answer_of_another_size_is_the_models_fault() -> None:
 
 
 async def test_the_wait_is_none_while_an_engine_idles_and_grows_with_the_queue() -> None:
-    engine = ObedientEngine(held=asyncio.Event())
+    engine = FakeEngine(held=asyncio.Event())
     async with batcher_of(engine) as batcher:
         assert batcher.wait_seconds("e") == 0.0
         waits = []
         for _ in range(5):
             for _ in range(16):
                 submit(batcher, text_of(3)).future.add_done_callback(lambda each: each.exception())
-            await turns()
+            await loop_turns()
             waits.append(batcher.wait_seconds("e"))
         assert waits == sorted(waits)
         assert waits[-1] > waits[0] > 0
 
 
 async def test_the_wait_is_by_what_each_triton_costs() -> None:
-    fast, slow = ObedientEngine(held=asyncio.Event()), ObedientEngine(held=asyncio.Event())
+    fast, slow = FakeEngine(held=asyncio.Event()), FakeEngine(held=asyncio.Event())
     async with batcher_of(fast, slow) as batcher:
         for triton, milliseconds in (("t0:1", 10), ("t1:1", 40)):
             each_alone = [
@@ -440,7 +440,7 @@ async def test_the_wait_is_by_what_each_triton_costs() -> None:
             batcher.cost.seed(triton, tuple(each_alone))
         for _ in range(104):
             submit(batcher, text_of(3)).future.add_done_callback(lambda each: each.exception())
-        await turns()
+        await loop_turns()
         # 100 texts wait for 125 a second, behind two of 10 ms and two of 40 ms on two engines.
         assert (len(fast.works), len(slow.works), batcher.queued_rows) == (2, 2, 100)
         assert batcher.wait_seconds("e") == pytest.approx(0.8 + 0.1 / 2)
@@ -448,7 +448,7 @@ async def test_the_wait_is_by_what_each_triton_costs() -> None:
 
 @pytest.mark.slow
 async def test_jobs_that_ended_do_not_pile_up() -> None:
-    async with batcher_of(ObedientEngine()) as batcher:
+    async with batcher_of(FakeEngine()) as batcher:
         for _ in range(3000):
             await submit(batcher, text_of(1), timeout=600).future
         assert len(batcher._deadlines) < 1100
@@ -462,7 +462,7 @@ async def test_jobs_that_ended_do_not_pile_up() -> None:
 async def test_whatever_is_joined_each_text_gets_what_it_gets_alone(
     calls: list[list[int]], engines: int
 ) -> None:
-    async with batcher_of(*(ObedientEngine() for _ in range(engines))) as batcher:
+    async with batcher_of(*(FakeEngine() for _ in range(engines))) as batcher:
         texts = [
             [text_of(length, 7 * i + j) for j, length in enumerate(lengths)]
             for i, lengths in enumerate(calls)

@@ -4,13 +4,13 @@ import asyncio
 from dataclasses import dataclass, field
 
 import pytest
-from gateway_world import ObedientEngine
+from gateway_world import FakeEngine
 
 from gateway.engine.fleet import Fleet, Replica
 
 
 @dataclass
-class SoughtEngine(ObedientEngine):
+class SoughtEngine(FakeEngine):
     """Says each time that it was looked for."""
 
     sought: asyncio.Event = field(default_factory=asyncio.Event)
@@ -21,7 +21,7 @@ class SoughtEngine(ObedientEngine):
 
 
 def replica_of(instances: int = 1, ahead: int = 2) -> Replica:
-    return Replica(ObedientEngine(), "here", "m", instances, ahead)
+    return Replica(FakeEngine(), "here", "m", instances, ahead)
 
 
 def test_slots_are_idle_then_spare_then_none() -> None:
@@ -100,7 +100,7 @@ async def test_a_replica_serves_once_a_probe_has_found_it() -> None:
 
 
 async def test_a_triton_that_is_lost_takes_all_its_replicas_out() -> None:
-    fleet = Fleet(lambda _: ObedientEngine(), ahead=2)
+    fleet = Fleet(lambda _: FakeEngine(), ahead=2)
     fleet.set_addresses(["a:1", "b:1"])
     for model in ("m", "n"):
         for replica in fleet.replicas(model, 1, lambda: None):
@@ -113,7 +113,7 @@ async def test_a_triton_that_is_lost_takes_all_its_replicas_out() -> None:
 
 
 async def test_tritons_come_and_go() -> None:
-    fleet = Fleet(lambda _: ObedientEngine(), ahead=2)
+    fleet = Fleet(lambda _: FakeEngine(), ahead=2)
     assert fleet.set_addresses(["a:1"])
     assert not fleet.set_addresses(["a:1"])
     (first,) = fleet.replicas("m", 1, lambda: None)
@@ -125,7 +125,7 @@ async def test_tritons_come_and_go() -> None:
 
 
 async def test_a_triton_that_left_is_let_go_once_its_last_batch_is_back() -> None:
-    engines = {"a:1": ObedientEngine(), "b:1": ObedientEngine()}
+    engines = {"a:1": FakeEngine(), "b:1": FakeEngine()}
     fleet = Fleet(engines.__getitem__, ahead=2)
     fleet.set_addresses(["a:1", "b:1"])
     found = asyncio.Event()

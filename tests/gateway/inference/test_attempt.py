@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from gateway_world import call_of, endpoint_of, text_of, turns
+from gateway_world import call_of, endpoint_of, loop_turns, text_of
 from pipeline_world import ONE, TWO, world_of
 
 from contracts.endpoint import Arm, ModelEndpoint, UnkWords
@@ -36,7 +36,7 @@ async def test_copies_carry_them_too() -> None:
         await world.pipeline.predict(call_of("corona w1"))
         async with asyncio.timeout(60):
             while world.shadows.waiting or world.shadows.out:
-                await turns(1)
+                await loop_turns(1)
     assert {event.arm: event.unk_words for event in world.recorder.events} == {
         Arm.STABLE: ["corona"],
         Arm.SHADOW: ["corona"],

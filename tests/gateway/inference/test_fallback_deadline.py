@@ -4,7 +4,7 @@ import asyncio
 
 import numpy as np
 import pytest
-from gateway_world import ObedientEngine, call_of, endpoint_of, turns
+from gateway_world import FakeEngine, call_of, endpoint_of, loop_turns
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -35,9 +35,9 @@ def no_rows(ids: NDArray[np.int64]) -> NDArray[np.float32]:
     return np.zeros((), np.float32)
 
 
-def second_version(engine: ObedientEngine) -> ObedientEngine:
+def second_version(engine: FakeEngine) -> FakeEngine:
     """A Triton on which version 2 does as this engine does."""
-    return ObedientEngine(others={TWO.name: engine})
+    return FakeEngine(others={TWO.name: engine})
 
 
 def told(world: World) -> list[tuple[str, Arm, int, bool, bool]]:
@@ -47,11 +47,11 @@ def told(world: World) -> list[tuple[str, Arm, int, bool, bool]]:
 @pytest.mark.parametrize(
     ("candidate", "status"),
     [
-        (ObedientEngine(error=EngineModelError("broken")), 502),
-        (ObedientEngine(error=EngineMissingModelError("gone")), 503),
-        (ObedientEngine(answer=nan), 502),
-        (ObedientEngine(answer=too_wide), 502),
-        (ObedientEngine(answer=too_few), 502),
+        (FakeEngine(error=EngineModelError("broken")), 502),
+        (FakeEngine(error=EngineMissingModelError("gone")), 503),
+        (FakeEngine(answer=nan), 502),
+        (FakeEngine(answer=too_wide), 502),
+        (FakeEngine(answer=too_few), 502),
     ],
 )
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def told(world: World) -> list[tuple[str, Arm, int, bool, bool]]:
     ids=["canary", "bake"],
 )
 async def test_a_failed_attempt_of_a_version_on_trial_is_made_good_and_told(
-    endpoint: ModelEndpoint, arms: tuple[Arm, Arm], candidate: ObedientEngine, status: int
+    endpoint: ModelEndpoint, arms: tuple[Arm, Arm], candidate: FakeEngine, status: int
 ) -> None:
     async with world_of(endpoint, second_version(candidate)) as world:
         answer = await world.pipeline.predict(call_of("w1", sticky_key="somebody"))
@@ -72,7 +72,7 @@ async def test_a_failed_attempt_of_a_version_on_trial_is_made_good_and_told(
 
 
 async def test_a_mistake_of_ours_that_only_the_candidate_meets_costs_its_caller_nothing() -> None:
-    engine = second_version(ObedientEngine(answer=no_rows))
+    engine = second_version(FakeEngine(answer=no_rows))
     raised: list[object] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: raised.append(context))
     async with world_of(ON_TRIAL, engine) as world:
@@ -83,7 +83,7 @@ async def test_a_mistake_of_ours_that_only_the_candidate_meets_costs_its_caller_
 
 @pytest.mark.slow
 async def test_a_slow_candidate_is_cut_off_early_enough_for_stable() -> None:
-    slow = ObedientEngine(held=asyncio.Event())
+    slow = FakeEngine(held=asyncio.Event())
     async with world_of(ON_TRIAL, second_version(slow)) as world:
         call = call_of("w1", timeout=4.0)
         answer = await world.pipeline.predict(call)
@@ -97,7 +97,7 @@ async def test_a_slow_candidate_is_cut_off_early_enough_for_stable() -> None:
 
 
 async def test_where_both_fail_the_caller_hears_of_the_second() -> None:
-    engine = ObedientEngine(error=EngineModelError("both are broken"))
+    engine = FakeEngine(error=EngineModelError("both are broken"))
     async with world_of(ON_TRIAL, engine) as world:
         with pytest.raises(ModelFailedError):
             await world.pipeline.predict(call_of("w1"))
@@ -109,7 +109,7 @@ async def test_where_both_fail_the_caller_hears_of_the_second() -> None:
 
 async def test_stable_is_never_made_good_by_a_candidate() -> None:
     endpoint = endpoint_of(ONE.ref, canary=TWO.ref, weight=0.001, rollout="r")
-    engine = ObedientEngine(error=EngineModelError("broken"), others={TWO.name: ObedientEngine()})
+    engine = FakeEngine(error=EngineModelError("broken"), others={TWO.name: FakeEngine()})
     async with world_of(endpoint, engine) as world:
         with pytest.raises(ModelFailedError):
             await world.pipeline.predict(call_of("w1"))
@@ -117,12 +117,12 @@ async def test_stable_is_never_made_good_by_a_candidate() -> None:
 
 
 async def test_a_caller_that_hangs_up_during_the_second_attempt_is_recorded_once() -> None:
-    engine = second_version(ObedientEngine(error=EngineModelError("broken")))
+    engine = second_version(FakeEngine(error=EngineModelError("broken")))
     engine.held = asyncio.Event()
     async with world_of(ON_TRIAL, engine) as world:
         request = asyncio.create_task(world.pipeline.predict(call_of("w1")))
         while not engine.works:
-            await turns(1)
+            await loop_turns(1)
         request.cancel()
         with pytest.raises(asyncio.CancelledError):
             await request
@@ -133,7 +133,7 @@ async def test_a_caller_that_hangs_up_during_the_second_attempt_is_recorded_once
 
 
 async def test_a_candidate_without_time_to_spare_gets_all_of_it() -> None:
-    slow = ObedientEngine(held=asyncio.Event())
+    slow = FakeEngine(held=asyncio.Event())
     async with world_of(ON_TRIAL, second_version(slow)) as world:
         stable = world.endpoints.serving.batchers[ONE.ref.package]
         for _ in range(60):
@@ -156,14 +156,14 @@ def test_a_first_attempt_gets_at_least_half_of_the_time_and_leaves_what_it_must(
 
 
 async def test_a_candidate_with_too_long_a_queue_is_passed_over_for_stable() -> None:
-    held = ObedientEngine(held=asyncio.Event())
+    held = FakeEngine(held=asyncio.Event())
     async with world_of(ON_TRIAL, second_version(held)) as world:
         candidate = world.endpoints.serving.batchers[TWO.ref.package]
         for _ in range(60):
             candidate.cost.observe("t:1", 4, 1, 0.5)
         calls = [call_of("w1", request_id=str(number)) for number in range(3)]
         first = [asyncio.create_task(world.pipeline.predict(call)) for call in calls]
-        await turns()
+        await loop_turns()
         answer = await world.pipeline.predict(call_of("w1", timeout=0.4))
         assert (answer.ref, answer.arm) == (ONE.ref, Arm.STABLE)
         assert held.held is not None
@@ -173,6 +173,6 @@ async def test_a_candidate_with_too_long_a_queue_is_passed_over_for_stable() -> 
 
 
 async def test_a_version_that_no_triton_holds_is_passed_over_in_the_bake_too() -> None:
-    async with world_of(IN_BAKE, ObedientEngine(holds={ONE.name})) as world:
+    async with world_of(IN_BAKE, FakeEngine(holds={ONE.name})) as world:
         answer = await world.pipeline.predict(call_of("w1"))
     assert (answer.ref, answer.arm) == (ONE.ref, Arm.CONTROL)

@@ -6,11 +6,11 @@ from http import HTTPStatus
 import pytest
 from gateway_world import (
     LABELS,
-    ObedientEngine,
+    FakeEngine,
     call_of,
     endpoint_of,
+    loop_turns,
     text_of,
-    turns,
 )
 from pipeline_world import ONE, TWO, World, world_of
 
@@ -108,11 +108,11 @@ async def test_a_caller_over_its_rate_is_refused() -> None:
 
 
 async def test_more_tokens_than_may_be_in_flight_are_refused_at_once() -> None:
-    engine = ObedientEngine(held=asyncio.Event())
+    engine = FakeEngine(held=asyncio.Event())
     limits = Limits(max_tokens_in_flight=10)
     async with world_of(endpoint_of(ONE.ref, limits=limits), engine) as world:
         first = asyncio.create_task(world.pipeline.predict(call_of(text_of(8))))
-        await turns()
+        await loop_turns()
         error = await refused(world, call_of(text_of(8)), OverloadedError)
         assert error.retry_after_seconds
         assert engine.held is not None
@@ -122,13 +122,13 @@ async def test_more_tokens_than_may_be_in_flight_are_refused_at_once() -> None:
 
 
 async def test_a_request_that_its_queue_would_make_too_late_is_refused_at_once() -> None:
-    engine = ObedientEngine(held=asyncio.Event())
+    engine = FakeEngine(held=asyncio.Event())
     async with world_of(endpoint_of(ONE.ref), engine) as world:
         batcher = world.endpoints.serving.batchers[ONE.ref.package]
         for _ in range(60):
             batcher.cost.observe("t:1", 4, 1, 0.5)
         first = [asyncio.create_task(world.pipeline.predict(call_of("w1"))) for _ in range(3)]
-        await turns()
+        await loop_turns()
         error = await refused(world, call_of("w1", timeout=0.4), OverloadedError)
         assert error.retry_after_seconds is not None
         assert engine.held is not None
@@ -137,7 +137,7 @@ async def test_a_request_that_its_queue_would_make_too_late_is_refused_at_once()
 
 
 async def test_a_slow_engine_ends_in_504_at_the_deadline() -> None:
-    engine = ObedientEngine(held=asyncio.Event())
+    engine = FakeEngine(held=asyncio.Event())
     async with world_of(endpoint_of(ONE.ref), engine) as world:
         await refused(world, call_of("w1", timeout=0.05), DeadlineExceededError)
     (event,) = world.recorder.events
@@ -160,7 +160,7 @@ async def test_an_endpoint_without_a_version_is_unavailable_and_recorded() -> No
 
 
 async def test_no_triton_is_503_at_once_with_the_time_to_come_back() -> None:
-    async with world_of(endpoint_of(ONE.ref), ObedientEngine(here=False)) as world:
+    async with world_of(endpoint_of(ONE.ref), FakeEngine(here=False)) as world:
         error = await refused(world, call_of("w1"), ModelUnavailableError)
         assert error.retry_after_seconds
     assert world.recorder.refusals == [("sentiment", 503, "model_unavailable")]
@@ -175,7 +175,7 @@ async def test_a_triton_that_dies_under_a_request_is_an_attempt_with_503() -> No
 
 
 async def test_a_model_that_fails_is_502() -> None:
-    engine = ObedientEngine(error=EngineModelError("broken"))
+    engine = FakeEngine(error=EngineModelError("broken"))
     async with world_of(endpoint_of(ONE.ref), engine) as world:
         await refused(world, call_of("w1"), ModelFailedError)
     assert [(e.status, e.answered) for e in world.recorder.events] == [(502, True)]
@@ -209,10 +209,10 @@ async def test_a_forced_version_answers_or_fails_alone() -> None:
 
 
 async def test_a_caller_that_hangs_up_is_recorded_and_leaves_the_queue() -> None:
-    engine = ObedientEngine(held=asyncio.Event())
+    engine = FakeEngine(held=asyncio.Event())
     async with world_of(endpoint_of(ONE.ref), engine) as world:
         request = asyncio.create_task(world.pipeline.predict(call_of("w1")))
-        await turns()
+        await loop_turns()
         request.cancel()
         with pytest.raises(asyncio.CancelledError):
             await request
@@ -220,13 +220,13 @@ async def test_a_caller_that_hangs_up_is_recorded_and_leaves_the_queue() -> None
 
 
 async def test_a_new_version_answers_without_a_failed_request() -> None:
-    engine = ObedientEngine(held=asyncio.Event())
+    engine = FakeEngine(held=asyncio.Event())
     async with world_of(endpoint_of(ONE.ref), engine) as world:
         before = [asyncio.create_task(world.pipeline.predict(call_of("w1"))) for _ in range(20)]
-        await turns()
+        await loop_turns()
         world.serve(endpoint_of(TWO.ref, packages=[ONE.ref, TWO.ref]))
         after = [asyncio.create_task(world.pipeline.predict(call_of("w1"))) for _ in range(20)]
-        await turns()
+        await loop_turns()
         assert engine.held is not None
         engine.held.set()
         assert {answer.ref for answer in await asyncio.gather(*before)} == {ONE.ref}
@@ -234,16 +234,16 @@ async def test_a_new_version_answers_without_a_failed_request() -> None:
 
 
 async def test_a_gateway_that_goes_away_answers_what_it_began_and_refuses_the_rest() -> None:
-    engine = ObedientEngine(held=asyncio.Event())
+    engine = FakeEngine(held=asyncio.Event())
     async with world_of(endpoint_of(ONE.ref), engine) as world:
         begun = asyncio.create_task(world.pipeline.predict(call_of("w1")))
-        await turns()
+        await loop_turns()
         world.endpoints.drain()
         assert not world.endpoints.ready
         late = asyncio.create_task(world.pipeline.predict(call_of("w1")))
-        await turns()
+        await loop_turns()
         drained = asyncio.create_task(world.pipeline.drained())
-        await turns()
+        await loop_turns()
         assert not drained.done()
         error = await refused(world, call_of("w1"), ShuttingDownError)
         assert error.status is HTTPStatus.SERVICE_UNAVAILABLE
@@ -267,12 +267,12 @@ async def test_every_attempt_is_traced_and_counted() -> None:
 
 
 async def test_tokens_in_flight_are_told_at_0_too_and_until_the_last_is_back() -> None:
-    engine = ObedientEngine(held=asyncio.Event())
+    engine = FakeEngine(held=asyncio.Event())
     async with world_of(endpoint_of(ONE.ref), engine) as world:
         # Without a series at 0 an autoscaler by this metric knows of no pod that idles.
         assert world.pipeline.tokens_in_flight() == {"sentiment": 0}
         request = asyncio.create_task(world.pipeline.predict(call_of(text_of(8))))
-        await turns()
+        await loop_turns()
         assert world.pipeline.tokens_in_flight() == {"sentiment": 8}
         world.serve(endpoint_of(ONE.ref, name="other"))
         assert world.pipeline.tokens_in_flight() == {"sentiment": 8, "other": 0}
@@ -283,12 +283,12 @@ async def test_tokens_in_flight_are_told_at_0_too_and_until_the_last_is_back() -
 
 
 async def test_without_room_a_request_is_refused_before_its_body_is_read() -> None:
-    engine = ObedientEngine(held=asyncio.Event())
+    engine = FakeEngine(held=asyncio.Event())
     limits = Limits(max_tokens_in_flight=8)
     async with world_of(endpoint_of(ONE.ref, limits=limits), engine) as world:
         await world.admission.enter(arriving(), "sentiment")
         first = asyncio.create_task(world.pipeline.predict(call_of(text_of(8))))
-        await turns()
+        await loop_turns()
         with pytest.raises(OverloadedError) as caught:
             await world.admission.enter(arriving(), "sentiment")
         assert caught.value.retry_after_seconds

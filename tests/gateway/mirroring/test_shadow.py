@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from gateway_world import ObedientEngine, call_of, endpoint_of, model_of, text_of, turns
+from gateway_world import FakeEngine, call_of, endpoint_of, loop_turns, model_of, text_of
 from pipeline_world import ONE, TWO, World, world_of
 
 from contracts.endpoint import Arm
@@ -25,7 +25,7 @@ EAGER = MirrorLimits(
 async def at_rest(world: World) -> None:
     """Waits until no copy waits or is out."""
     while world.shadows.waiting or world.shadows.out:
-        await turns(1)
+        await loop_turns(1)
 
 
 def shadows_of(world: World) -> list[PredictionEvent]:
@@ -68,12 +68,12 @@ async def test_callers_figures_are_of_callers_alone() -> None:
 
 
 async def test_a_copy_never_delays_its_caller() -> None:
-    held = ObedientEngine(held=asyncio.Event())
-    engine = ObedientEngine(others={TWO.name: held})
+    held = FakeEngine(held=asyncio.Event())
+    engine = FakeEngine(others={TWO.name: held})
     async with world_of(SHADOWED, engine, EAGER) as world:
         for number in range(5):
             await world.pipeline.predict(call_of("w1", request_id=str(number)))
-        await turns()
+        await loop_turns()
         # One engine: one copy is out, the others wait for it.
         assert len(held.works) == 1
         assert world.shadows.waiting == 4
@@ -86,15 +86,15 @@ async def test_a_copy_never_delays_its_caller() -> None:
 @pytest.mark.parametrize(
     ("candidate", "status"),
     [
-        (ObedientEngine(error=EngineModelError("broken")), 502),
-        (ObedientEngine(here=False), 503),
-        (ObedientEngine(answer=lambda ids: np.full((len(ids), 2), np.nan, np.float32)), 502),
+        (FakeEngine(error=EngineModelError("broken")), 502),
+        (FakeEngine(here=False), 503),
+        (FakeEngine(answer=lambda ids: np.full((len(ids), 2), np.nan, np.float32)), 502),
     ],
 )
 async def test_a_candidate_that_fails_on_copies_is_told_and_no_caller_notices(
-    candidate: ObedientEngine, status: int
+    candidate: FakeEngine, status: int
 ) -> None:
-    engine = ObedientEngine(others={TWO.name: candidate})
+    engine = FakeEngine(others={TWO.name: candidate})
     async with world_of(SHADOWED, engine, EAGER) as world:
         await world.pipeline.predict(call_of("w1"))
         await at_rest(world)
@@ -105,7 +105,7 @@ async def test_a_candidate_that_fails_on_copies_is_told_and_no_caller_notices(
 
 async def test_only_what_stable_answered_is_copied() -> None:
     endpoint = endpoint_of(ONE.ref, shadow=TWO.ref, packages=[ONE.ref, TWO.ref], rollout="r")
-    engine = ObedientEngine()
+    engine = FakeEngine()
     async with world_of(endpoint, engine, EAGER) as world:
         await world.pipeline.predict(call_of("w1", forced_version="1"))
         engine.error = EngineModelError("broken")
@@ -129,12 +129,12 @@ async def test_the_share_of_copies_is_by_request_id() -> None:
 
 
 async def test_copies_wait_while_callers_do() -> None:
-    engine = ObedientEngine(held=asyncio.Event(), others={TWO.name: ObedientEngine()})
+    engine = FakeEngine(held=asyncio.Event(), others={TWO.name: FakeEngine()})
     async with world_of(SHADOWED, engine, EAGER) as world:
         caller = asyncio.create_task(world.pipeline.predict(call_of("w1", request_id="a")))
-        await turns()
+        await loop_turns()
         offer(world, "b")
-        await turns()
+        await loop_turns()
         assert (world.shadows.waiting, world.shadows.out) == (1, 0)
         assert engine.held is not None
         engine.held.set()
@@ -163,14 +163,14 @@ async def test_copies_are_dropped_first_when_the_gateway_has_enough_to_do() -> N
 
 
 async def test_copies_for_a_candidate_that_nobody_holds_are_dropped() -> None:
-    async with world_of(SHADOWED, ObedientEngine(holds={ONE.name}), EAGER) as world:
+    async with world_of(SHADOWED, FakeEngine(holds={ONE.name}), EAGER) as world:
         await world.pipeline.predict(call_of("w1"))
         assert dropped(world) == {"not_loaded": 1.0}
 
 
 async def test_what_waits_is_bounded_in_copies_and_in_tokens() -> None:
-    held = ObedientEngine(held=asyncio.Event())
-    engine = ObedientEngine(others={TWO.name: held})
+    held = FakeEngine(held=asyncio.Event())
+    engine = FakeEngine(others={TWO.name: held})
     limits = replace(EAGER, waiting=3, waiting_tokens=20)
     async with world_of(SHADOWED, engine, limits) as world:
         for number in range(5):  # one is out, three wait, one is too many
@@ -187,11 +187,11 @@ async def test_what_waits_is_bounded_in_copies_and_in_tokens() -> None:
 
 
 async def test_a_copy_that_finds_no_idle_engine_in_time_is_dropped() -> None:
-    held = ObedientEngine(held=asyncio.Event())
-    engine = ObedientEngine(others={TWO.name: held})
+    held = FakeEngine(held=asyncio.Event())
+    engine = FakeEngine(others={TWO.name: held})
     async with world_of(SHADOWED, engine, replace(EAGER, patience_seconds=0)) as world:
         await world.pipeline.predict(call_of("w1", request_id="a"))
-        await turns()
+        await loop_turns()
         await world.pipeline.predict(call_of("w1", request_id="b"))
         assert dropped(world) == {"engine_busy": 1.0, "sent": 1.0}
         assert held.held is not None
@@ -211,12 +211,12 @@ async def test_copies_get_their_share_and_no_more(limits: MirrorLimits) -> None:
 
 
 async def test_what_waits_or_is_out_at_the_end_is_counted() -> None:
-    held = ObedientEngine(held=asyncio.Event())
-    engine = ObedientEngine(others={TWO.name: held})
+    held = FakeEngine(held=asyncio.Event())
+    engine = FakeEngine(others={TWO.name: held})
     async with world_of(SHADOWED, engine, EAGER) as world:
         for number in range(3):
             await world.pipeline.predict(call_of("w1", request_id=str(number)))
-        await turns()
+        await loop_turns()
         await world.shadows.close()
         assert dropped(world) == {"sent": 1.0, "stopping": 3.0}
         await world.pipeline.predict(call_of("w1", request_id="late"))

@@ -8,9 +8,9 @@ import httpx
 import numpy as np
 import pytest
 from front_fakes import FakeKeys, FakeMetrics
-from gateway_world import MemoryRecorder, ObedientEngine, endpoint_of, manifest_of, tokenizer_json
+from gateway_world import FakeEngine, MemoryRecorder, endpoint_of, manifest_of, tokenizer_json
 from numpy.typing import NDArray
-from reconciler_world import Told
+from reconciler_world import ScriptedSource
 
 from contracts.model import ModelRef
 from gateway.admission.controller import AdmissionController
@@ -44,7 +44,7 @@ TOXIC = package("toxic", "toxic")
 MODELS = (SENTIMENT, TOPICS, TOXIC)
 
 
-class Shelf:
+class FakePackages:
     """A store with the three packages."""
 
     def open(self, ref: ModelRef) -> ServedModel:
@@ -63,8 +63,8 @@ def same_logits(ids: NDArray[np.int64]) -> NDArray[np.float32]:
 @asynccontextmanager
 async def gateway() -> AsyncIterator[httpx.AsyncClient]:
     """HTTP, pipeline and reconciler as in a gateway, over an engine that obeys."""
-    one_label = ObedientEngine(answer=lambda ids: same_logits(ids)[:, :1])
-    engine = ObedientEngine(answer=same_logits, others={TOXIC.name: one_label})
+    one_label = FakeEngine(answer=lambda ids: same_logits(ids)[:, :1])
+    engine = FakeEngine(answer=same_logits, others={TOXIC.name: one_label})
     metrics, recorder, served = Metrics(), MemoryRecorder(), asyncio.Event()
     endpoints = ServedEndpoints()
     admission = AdmissionController(
@@ -85,8 +85,8 @@ async def gateway() -> AsyncIterator[httpx.AsyncClient]:
 
     wanted = (endpoint_of(model.ref, name=model.ref.model) for model in MODELS)
     reconciler = Reconciler(
-        sources=Sources(Told(*wanted), Told(), Told()),
-        packages=Shelf(),
+        sources=Sources(ScriptedSource(*wanted), ScriptedSource(), ScriptedSource()),
+        packages=FakePackages(),
         fleet=Fleet(lambda _: engine, ahead=2),
         addresses=("t:1",),
         meter=metrics,

@@ -5,9 +5,9 @@ from time import monotonic
 
 import numpy as np
 import pytest
-from gateway_world import ObedientEngine, call_of, endpoint_of, model_of, text_of
+from gateway_world import FakeEngine, call_of, endpoint_of, model_of, text_of
 from numpy.typing import NDArray
-from reconciler_world import Shelf, report_of, world_of
+from reconciler_world import FakePackages, report_of, world_of
 
 from contracts.loading import CostPoint
 from gateway.batching.batcher import Batcher
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow
 ONE, TWO = model_of("1"), model_of("2")
 
 
-class Timed(ObedientEngine):
+class Timed(FakeEngine):
     """Takes the time of a small model; what that is, no test asks."""
 
     async def infer(self, work: Work, timeout_seconds: float) -> NDArray[np.float32]:
@@ -36,7 +36,7 @@ async def answer_two(batcher: Batcher) -> None:
 
 
 async def test_an_endpoint_is_served_with_what_it_promises() -> None:
-    async with world_of(Shelf(ONE), endpoint_of(ONE.ref)) as world:
+    async with world_of(FakePackages(ONE), endpoint_of(ONE.ref)) as world:
         state = await world.until_stable(ONE)
         view = state.views["sentiment"]
         assert view.refs == (ONE.ref,)
@@ -46,7 +46,7 @@ async def test_an_endpoint_is_served_with_what_it_promises() -> None:
 
 
 async def test_an_endpoint_without_a_version_is_known_and_empty() -> None:
-    async with world_of(Shelf(), endpoint_of(None)) as world:
+    async with world_of(FakePackages(), endpoint_of(None)) as world:
         state = await world.until(lambda state: bool(state.views))
         assert state.views["sentiment"].refs == ()
         assert not state.views["sentiment"].ready
@@ -54,7 +54,7 @@ async def test_an_endpoint_without_a_version_is_known_and_empty() -> None:
 
 
 async def test_a_store_that_comes_back_is_found() -> None:
-    shelf = Shelf()
+    shelf = FakePackages()
     async with world_of(shelf, endpoint_of(ONE.ref)) as world:
         await world.until(lambda _: shelf.tries >= 2)
         # An old gateway may serve yet, and would be ended once this one were complete.
@@ -68,7 +68,7 @@ async def test_a_store_that_comes_back_is_found() -> None:
 
 
 async def test_a_store_that_stays_away_keeps_others_unserved_for_a_while_only() -> None:
-    shelf = Shelf(ONE)
+    shelf = FakePackages(ONE)
     away = endpoint_of(TWO.ref, name="other")
     async with world_of(shelf, endpoint_of(ONE.ref), away) as world:
         await world.until_stable(ONE)
@@ -84,7 +84,7 @@ async def test_a_store_that_stays_away_keeps_others_unserved_for_a_while_only() 
 async def test_a_mistake_in_opening_a_package_is_tried_again_and_keeps_no_other_unserved(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    shelf = Shelf(ONE)
+    shelf = FakePackages(ONE)
     shelf.bugs[TWO.ref.package] = KeyError("a mistake")
     broken = endpoint_of(TWO.ref, name="other")
     async with world_of(shelf, broken, endpoint_of(ONE.ref)) as world:
@@ -98,7 +98,7 @@ async def test_a_mistake_in_opening_a_package_is_tried_again_and_keeps_no_other_
 
 
 async def test_a_store_that_hangs_takes_no_thread_from_what_reads_large_bodies() -> None:
-    shelf = Shelf()
+    shelf = FakePackages()
     shelf.hangs.clear()
     asked = tuple(endpoint_of(model_of(str(n)).ref, name=f"e{n}") for n in range(10, 50))
     async with world_of(shelf, *asked) as world:
@@ -108,7 +108,7 @@ async def test_a_store_that_hangs_takes_no_thread_from_what_reads_large_bodies()
 
 
 async def test_a_package_whose_endpoint_went_while_it_was_opened_is_let_go() -> None:
-    shelf = Shelf(ONE, TWO)
+    shelf = FakePackages(ONE, TWO)
     shelf.hangs.clear()
     async with world_of(shelf, endpoint_of(ONE.ref)) as world:
         await world.until(lambda _: shelf.tries == 1)
@@ -122,7 +122,7 @@ async def test_a_package_whose_endpoint_went_while_it_was_opened_is_let_go() -> 
 
 
 async def test_the_old_version_answers_while_the_new_one_can_not_be_opened() -> None:
-    shelf = Shelf(ONE)
+    shelf = FakePackages(ONE)
     async with world_of(shelf, endpoint_of(ONE.ref)) as world:
         await world.until_stable(ONE)
         world.endpoints.say(endpoint_of(TWO.ref, packages=[ONE.ref, TWO.ref]))
@@ -136,8 +136,8 @@ async def test_the_old_version_answers_while_the_new_one_can_not_be_opened() -> 
 
 
 async def test_the_old_version_answers_until_a_triton_holds_the_new_one() -> None:
-    async with world_of(Shelf(ONE, TWO), endpoint_of(ONE.ref)) as world:
-        engine = world.engines.setdefault("static:1", ObedientEngine())
+    async with world_of(FakePackages(ONE, TWO), endpoint_of(ONE.ref)) as world:
+        engine = world.engines.setdefault("static:1", FakeEngine())
         engine.holds = {ONE.name}
         await world.until_stable(ONE)
         world.endpoints.say(endpoint_of(TWO.ref, packages=[ONE.ref, TWO.ref]))
@@ -155,7 +155,7 @@ def counts(state: Serving) -> list[int]:
 
 async def test_tritons_are_those_that_loaders_report_and_their_costs_are_taken() -> None:
     points = (CostPoint(bucket=8, batch=4, milliseconds=250),)
-    async with world_of(Shelf(ONE), endpoint_of(ONE.ref), static=False) as world:
+    async with world_of(FakePackages(ONE), endpoint_of(ONE.ref), static=False) as world:
         await world.until(lambda state: bool(state.batchers))
         assert world.engines == {}
         world.reports.say(report_of("a:1", ONE.ref, costs=points), report_of("b:1"))
@@ -165,7 +165,7 @@ async def test_tritons_are_those_that_loaders_report_and_their_costs_are_taken()
 
 
 async def test_each_triton_runs_as_many_batches_as_its_loader_reports() -> None:
-    async with world_of(Shelf(ONE, TWO), endpoint_of(ONE.ref), static=False) as world:
+    async with world_of(FakePackages(ONE, TWO), endpoint_of(ONE.ref), static=False) as world:
         world.reports.say(
             report_of("a:1", ONE.ref, TWO.ref, instances=3), report_of("b:1", ONE.ref)
         )
@@ -180,7 +180,7 @@ async def test_what_was_learnt_of_two_tritons_stays_though_their_loaders_measure
     None
 ):
     measured = {"a:1": 1000, "b:1": 2000}
-    async with world_of(Shelf(ONE), endpoint_of(ONE.ref), static=False) as world:
+    async with world_of(FakePackages(ONE), endpoint_of(ONE.ref), static=False) as world:
         world.engines = {address: Timed() for address in measured}
         reports = [
             report_of(
@@ -209,7 +209,7 @@ async def test_a_triton_that_came_back_costs_what_its_loader_measured_anew() -> 
         )
         return state.batchers[ONE.ref.package]
 
-    async with world_of(Shelf(ONE), endpoint_of(ONE.ref), static=False) as world:
+    async with world_of(FakePackages(ONE), endpoint_of(ONE.ref), static=False) as world:
         batcher = await say(250)
         assert batcher.cost.seconds(4, 1) == pytest.approx(0.25)
         world.reports.say()
@@ -219,7 +219,7 @@ async def test_a_triton_that_came_back_costs_what_its_loader_measured_anew() -> 
 
 
 async def test_a_package_that_nobody_names_is_let_go() -> None:
-    async with world_of(Shelf(ONE, TWO), endpoint_of(ONE.ref)) as world:
+    async with world_of(FakePackages(ONE, TWO), endpoint_of(ONE.ref)) as world:
         await world.until_stable(ONE)
         world.endpoints.say(endpoint_of(TWO.ref))
         await world.until_stable(TWO)
@@ -232,7 +232,7 @@ async def test_a_package_that_nobody_names_is_let_go() -> None:
 async def test_a_mistake_in_a_source_leaves_no_gateway_deaf(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async with world_of(Shelf(ONE, TWO), endpoint_of(ONE.ref)) as world:
+    async with world_of(FakePackages(ONE, TWO), endpoint_of(ONE.ref)) as world:
         await world.until_stable(ONE)
         world.endpoints.bugs.append(KeyError("a mistake"))
         world.endpoints.say(endpoint_of(ONE.ref))
@@ -242,7 +242,7 @@ async def test_a_mistake_in_a_source_leaves_no_gateway_deaf(
 
 
 async def test_an_endpoint_that_is_deleted_is_served_no_more() -> None:
-    async with world_of(Shelf(ONE), endpoint_of(ONE.ref)) as world:
+    async with world_of(FakePackages(ONE), endpoint_of(ONE.ref)) as world:
         await world.until_stable(ONE)
         world.endpoints.say()
         await world.until(lambda state: not state.views)

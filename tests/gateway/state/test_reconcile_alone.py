@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from gateway_world import endpoint_of, model_of
-from reconciler_world import Shelf, World, report_of, world_of
+from reconciler_world import FakePackages, World, report_of, world_of
 
 from contracts.controller import ControllerBeat
 from contracts.endpoint import ModelEndpoint
@@ -45,7 +45,7 @@ def beat(count: int, *, at: float) -> ControllerBeat:
 async def restarted_alone(folder: Path) -> AsyncIterator[World]:
     """A gateway that no source has told anything yet; two Tritons are where they were."""
     keeper = keeper_of(folder)
-    async with world_of(Shelf(ONE, TWO), static=False, keeper=keeper, silent=True) as world:
+    async with world_of(FakePackages(ONE, TWO), static=False, keeper=keeper, silent=True) as world:
         yield world
 
 
@@ -58,7 +58,7 @@ async def keep(folder: Path, *endpoints: ModelEndpoint) -> None:
     """As a gateway before it left it."""
     reports = [report_of(address, ONE.ref, TWO.ref) for address in ("t1:1", "t2:1")]
     keeper = keeper_of(folder)
-    async with world_of(Shelf(ONE, TWO), *endpoints, static=False, keeper=keeper) as world:
+    async with world_of(FakePackages(ONE, TWO), *endpoints, static=False, keeper=keeper) as world:
         world.reports.say(*reports)
         await until_kept(folder, lambda kept: bool(kept.reports))
 
@@ -104,7 +104,7 @@ async def test_what_was_kept_is_never_kept_anew_and_gives_way_to_what_is_told(
 async def test_a_source_that_answers_is_never_overruled_by_what_was_kept(tmp_path: Path) -> None:
     await keep(tmp_path, endpoint_of(ONE.ref))
     keeper = keeper_of(tmp_path)
-    async with world_of(Shelf(ONE, TWO), endpoint_of(TWO.ref), keeper=keeper) as world:
+    async with world_of(FakePackages(ONE, TWO), endpoint_of(TWO.ref), keeper=keeper) as world:
         await world.until_stable(TWO)
         assert world.reconciler.kept_seconds == 0
         assert all(versions(state) <= {"2"} for state in world.states if not state.notes)
@@ -129,7 +129,7 @@ async def test_a_silent_controller_costs_candidates_their_callers_and_a_sign_giv
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level("INFO")
-    async with world_of(Shelf(ONE, TWO), canary(), canary("other")) as world:
+    async with world_of(FakePackages(ONE, TWO), canary(), canary("other")) as world:
         world.beats.say(beat(1, at=world.now()))
         await given_to_both(world)
         assert world.reconciler.withheld == {"sentiment": False, "other": False}
@@ -159,7 +159,7 @@ async def test_a_silent_controller_costs_candidates_their_callers_and_a_sign_giv
 async def test_without_a_candidate_a_gateway_that_was_restarted_serves_without_a_controller(
     endpoint: ModelEndpoint,
 ) -> None:
-    async with world_of(Shelf(ONE, TWO), endpoint) as world:
+    async with world_of(FakePackages(ONE, TWO), endpoint) as world:
         before = versions(await world.until_stable(ONE))
         world.ahead = 1e6
         seen = len(world.states)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from own_ports import own_ports
-from told_server import Headers, Raw, answer, positive, serving
+from scripted_server import Headers, Raw, answer, positive, serving
 from typer.testing import CliRunner, Result
 
 from headrace.cli import app

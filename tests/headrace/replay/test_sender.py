@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from told_server import Headers, Raw, Server, answer, positive, serving
+from scripted_server import Headers, Raw, Server, answer, positive, serving
 
 from headrace.replay.sender import Plan, Replay
 from headrace.replay.texts import Text

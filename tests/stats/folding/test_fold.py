@@ -247,7 +247,7 @@ def test_messages_that_come_and_are_not_read_end_the_connection() -> None:
     kafka = MemoryKafka()
     worker = worker_of(kafka, 0, 1)
     worker.until_all()
-    worker.log.deaf = True
+    worker.log.stalled = True
     worker.now = 1000.0
     worker.until_all()  # without traffic nothing stands still
     fill(kafka, 3)
@@ -286,7 +286,7 @@ def test_where_the_worker_is_in_each_of_its_partitions_is_known() -> None:
     kafka = MemoryKafka(partitions=3)
     worker = worker_of(kafka, 0, 2)
     worker.until_all()
-    worker.log.deaf = True
+    worker.log.stalled = True
     fill(kafka, 9)
     worker.folder.step()
     assert (worker.counts.ends, worker.counts.positions) == ({0: 3, 2: 3}, {0: 0, 2: 0})
@@ -296,7 +296,7 @@ def test_where_the_worker_is_in_each_of_its_partitions_is_known() -> None:
     worker.now += 10
     worker.folder.step()
     assert worker.counts.well == stood
-    worker.log.deaf = False
+    worker.log.stalled = False
     worker.until_all()
     assert worker.counts.positions == worker.counts.ends == {0: 3, 2: 3}
     assert worker.counts.last_read > 0
@@ -313,8 +313,8 @@ def test_a_connection_that_stands_still_is_followed_by_one_that_reads() -> None:
     kafka = MemoryKafka(partitions=1)
     fill(kafka, 30)
     stop, counts = threading.Event(), FoldCounts()
-    deaf = MemoryLog(kafka, given={0}, deaf=True)
-    logs = [deaf, _Stopping(kafka, given={0}, most=30, stop=stop)]
+    stalled = MemoryLog(kafka, given={0}, stalled=True)
+    logs = [stalled, _Stopping(kafka, given={0}, most=30, stop=stop)]
 
     def connect() -> tuple[MemoryLog, MemorySink]:
         return logs.pop(0), MemorySink(kafka)
@@ -323,7 +323,7 @@ def test_a_connection_that_stands_still_is_followed_by_one_that_reads() -> None:
     run(connect, at_once, counts, stop)
     agree(kafka)
     assert kafka.committed == {0: ("t", 30)}
-    assert (counts.stalls, counts.failures, deaf.closed) == (1, 1, True)
+    assert (counts.stalls, counts.failures, stalled.closed) == (1, 1, True)
 
 
 @dataclass

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from counted import Counted
+from counting_check import CountingCheck
 from real_object_store import BUCKET, ObjectStore, found, make_bucket_at
 from rolling_stack import register
 from running_stack import RunningStack, running_stack
@@ -122,7 +122,7 @@ def _begun(stack: ExitStack, arguments: argparse.Namespace, work: Path) -> Run:
         work / "kept",
         tuple(arguments.kinds or Kind),
     )
-    return Run(world, callers, invariants, Counted(running.kafka, running.stats), wish, _say)
+    return Run(world, callers, invariants, CountingCheck(running.kafka, running.stats), wish, _say)
 
 
 def _end(run: Run) -> None:

@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from counted import Counted
+from counting_check import CountingCheck
 from outages import Outage
 from traffic import Traffic
 
@@ -77,7 +77,7 @@ class Run:
     world: World
     callers: Traffic
     invariants: Invariants
-    counted: Counted
+    counted: CountingCheck
     wish: Wish
     say: Callable[[str], None]
     struck: list[Struck] = field(default_factory=list)

@@ -1,6 +1,6 @@
 """Messages that are in no window are found by partition."""
 
-from counted import missing
+from counting_check import missing
 
 
 def test_what_windows_do_not_reach_is_missing() -> None:

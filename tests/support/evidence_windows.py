@@ -1,50 +1,21 @@
-"""Windows of a rollout, made by hand or by a seeded generator. Used by the tests of ``rollout``."""
+"""Windows of a rollout, made by hand or by a seeded generator."""
 
-from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from contracts.endpoint import Arm
 from contracts.model import ModelRef
-from contracts.rollout import (
-    AgreementCheck,
-    Checks,
-    ClassShareCheck,
-    DriftCheck,
-    ErrorRateCheck,
-    LatencyCheck,
-    OutputShiftCheck,
-    QualityCheck,
-    StatisticCheck,
-)
+from contracts.rollout import Checks
 from contracts.windows import EndpointWindow, EvidenceCounts, Sparse, WindowAggregate
 
 NEW = ModelRef(model="Sentiment", version="2", package="b" * 64)
 OLD = ModelRef(model="Sentiment", version="1", package="a" * 64)
 
 
-def only(
-    *,
-    error_rate: ErrorRateCheck | None = None,
-    latency: LatencyCheck | None = None,
-    class_share: ClassShareCheck | None = None,
-    output_shift: OutputShiftCheck | None = None,
-    drift: DriftCheck | None = None,
-    agreement: AgreementCheck | None = None,
-    quality: QualityCheck | None = None,
-    statistics: Sequence[StatisticCheck] = (),
-) -> Checks:
+def only(**checks: Any) -> Checks:
     """These checks alone."""
-    return Checks(
-        error_rate=error_rate,
-        latency=latency,
-        class_share=class_share,
-        output_shift=output_shift,
-        drift=drift,
-        agreement=agreement,
-        quality=quality,
-        statistics=tuple(statistics),
-    )
+    return Checks(**{**dict.fromkeys(Checks.model_fields), "statistics": (), **checks})
 
 
 def answered(positive: int, negative: int, *, errors: int = 0) -> EvidenceCounts:
@@ -86,11 +57,11 @@ def drawn(
     )
 
 
-def cell(ref: ModelRef, arm: Arm, start: int, judged: EvidenceCounts) -> WindowAggregate:
-    """A cell of one arm with nothing but what is judged."""
-    return WindowAggregate("sentiment", ref.version, ref.package, arm, start, judged=judged)
+def aggregate(of: ModelRef, arm: Arm, start: int, judged: EvidenceCounts) -> WindowAggregate:
+    """What is counted of one arm, with nothing but the evidence."""
+    return WindowAggregate("sentiment", of.version, of.package, arm, start, judged=judged)
 
 
-def window(start: int, *cells: WindowAggregate, seconds: int = 10) -> EndpointWindow:
-    """A window of these cells."""
-    return EndpointWindow("sentiment", start, seconds, list(cells))
+def window(start: int, *aggregates: WindowAggregate, seconds: int = 10) -> EndpointWindow:
+    """A window of these arms."""
+    return EndpointWindow("sentiment", start, seconds, list(aggregates))

@@ -19,7 +19,7 @@ OVERLAP_SECONDS = 120.0  # of what one look read and the next one reads again
 FUTURE_SECONDS = 86_400.0
 
 
-class Counted:
+class CountingCheck:
     """Remembers what windows cover, so that each look reads only what came since the last.
 
     Args:
