@@ -18,6 +18,7 @@ from bench import machine
 from bench.figures import Report, table
 from bench.plan import Plan
 from bench.suites import (
+    batching,
     endtoend,
     fold,
     gateway,
@@ -31,6 +32,7 @@ SUITES: dict[str, Callable[[Plan], Report]] = {
     "gateway": gateway.run,
     "endtoend": endtoend.run,
     "overload": overload.run,
+    "batching": batching.run,
     "invariance": invariance.run,
     "shadow": shadow.run,
     "fold": fold.run,

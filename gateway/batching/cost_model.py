@@ -50,9 +50,11 @@ class Costs(ABC):
     def __init__(self, max_rows: int) -> None:
         self._sizes = batch_sizes(max_rows)
         self._max_rows = max_rows
-        # Both are looked at for every row, and found anew after some observations.
+        # All are looked at for every row or batch, and found anew after some observations.
         self._best: dict[int, int] = {}
         self._row_seconds: dict[int, float] = {}
+        self._saving: dict[int, float] = {}
+        self._planned: dict[tuple[int, int], float] = {}
 
     @abstractmethod
     def seconds(self, bucket: int, rows: int) -> float:
@@ -73,9 +75,32 @@ class Costs(ABC):
             known = self._row_seconds[bucket] = self.seconds(bucket, best) / best
         return known
 
+    def saving(self, bucket: int) -> float:
+        """Share of the time of rows that leave alone that batches of the best size save."""
+        known = self._saving.get(bucket)
+        if known is None:
+            best = self.best_rows(bucket)
+            alone = self.seconds(bucket, 1) + _OVERHEAD_SECONDS
+            full = (self.seconds(bucket, best) + _OVERHEAD_SECONDS) / best
+            known = self._saving[bucket] = max(0.0, 1 - full / alone)
+        return known
+
+    def planned_seconds(self, bucket: int, rows: int) -> float:
+        """``seconds`` of a batch and what it costs beside the engine; 0 for no rows.
+
+        Kept until costs are looked at anew, since a plan asks for many.
+        """
+        known = self._planned.get((bucket, rows))
+        if known is None:
+            known = self.seconds(bucket, rows) + _OVERHEAD_SECONDS if rows else 0.0
+            self._planned[bucket, rows] = known
+        return known
+
     def _review(self) -> None:
         self._best.clear()
         self._row_seconds.clear()
+        self._saving.clear()
+        self._planned.clear()
 
     def _find_best(self, bucket: int) -> int:
         rates = [size / (self.seconds(bucket, size) + _OVERHEAD_SECONDS) for size in self._sizes]

@@ -1,0 +1,239 @@
+"""The batcher's decisions in simulated time: texts a second and waits, on engines of several kinds.
+
+``gateway.batching.schedule`` itself decides; callers and engine are simulated, without a clock, a
+socket or a tensor, so that a figure says what the decisions are worth and nothing of Python's
+speed. Beside it two rules that need no costs: each row alone in order of deadline, and batches of
+whatever waits, padded to the longest row (a dynamic batcher that knows no lengths). A round is a
+seed.
+"""
+
+import random
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from itertools import count
+from typing import Protocol
+
+from bench import corpus
+from bench.figures import Report
+from bench.plan import Plan
+from contracts.loading import CostPoint
+from gateway.batching.cost_model import CostModel, batch_sizes
+from gateway.batching.schedule import Batch, Row, Schedule, Slots
+from preprocess.buckets import automatic_buckets, bucket_of
+
+LARGEST = 32  # rows a batch
+MAX_TOKENS = 256
+BUCKETS = automatic_buckets(MAX_TOKENS)
+CALLERS = (2, 16, 64, 128)
+PAUSE_SECONDS = 0.0005  # of a caller between an answer and its next text
+TIMEOUT_SECONDS = 60.0
+TEXTS = 10_000  # of a round
+JITTER = 0.05  # of a batch's time, either way
+
+Cost = Callable[[int, int], float]
+
+
+class Caller(Row):
+    """The text of one caller."""
+
+    __slots__ = ("caller",)
+
+    caller: int
+
+
+class Queue(Protocol):
+    """What decides; ``Schedule`` is one."""
+
+    def push(self, row: Caller) -> None:
+        """Queues a row."""
+        ...
+
+    def take(self, now: float, slots: Slots) -> Batch[Caller] | float | None:
+        """The batch to send now, or when to ask again, or None: at the next change."""
+        ...
+
+
+class InOrder:
+    """Batches of up to so many rows in the order in which they came, whatever their lengths."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._waiting: deque[Caller] = deque()
+
+    def push(self, row: Caller) -> None:
+        """See ``Queue``."""
+        self._waiting.append(row)
+
+    def take(self, now: float, slots: Slots) -> Batch[Caller] | float | None:
+        """See ``Queue``."""
+        del now
+        if not self._waiting or not slots.idle:
+            return None
+        rows = [self._waiting.popleft() for _ in range(min(self._most, len(self._waiting)))]
+        return Batch(max(row.bucket for row in rows), rows, [])
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of engine: its seconds for (padded tokens of a row, rows), and how many there are."""
+
+    name: str
+    seconds: Cost
+    engines: int
+
+    def costs(self) -> CostModel:
+        """What a warm-up would measure."""
+        model = CostModel(BUCKETS, LARGEST)
+        model.seed(
+            CostPoint(bucket=bucket, batch=size, milliseconds=1000 * self.seconds(bucket, size))
+            for bucket in BUCKETS
+            for size in batch_sizes(LARGEST)
+        )
+        return model
+
+
+def _processor(saved: float) -> Cost:
+    """Costs of a processor core on which a large batch saves a share of its rows' time alone."""
+    return lambda bucket, rows: (0.0004 + 0.00022 * bucket) * (saved + (1 - saved) * rows)
+
+
+KINDS = (
+    Kind("accelerator, 1 ms + 1.2 us a token", lambda b, n: 0.001 + 1.2e-6 * b * n, 1),
+    Kind("two cores, a batch saves nothing", _processor(0.0), 2),
+    Kind("two cores, a batch saves a tenth", _processor(0.1), 2),
+    Kind("two cores, a batch saves 30 %", _processor(0.3), 2),
+)
+RULES: dict[str, Callable[[Kind], Queue]] = {
+    "one by one": lambda _: InOrder(1),
+    "in order": lambda _: InOrder(LARGEST),
+    "headrace": lambda kind: Schedule(kind.costs()),
+}
+
+
+class Simulation:
+    """A closed loop of callers before engines that share one queue of batches, as Triton has it."""
+
+    def __init__(
+        self, kind: Kind, queue: Queue, callers: int, lengths: list[int], seed: int
+    ) -> None:
+        self._kind = kind
+        self._queue = queue
+        self._lengths = lengths
+        self._random = random.Random(seed)
+        self._now = 0.0
+        self._events: list[tuple[float, int, Batch[Caller] | int | None]] = []
+        self._numbers = count()
+        self._running: list[tuple[float, float]] = []  # (end, seconds) of each batch that runs
+        self._sent: deque[Batch[Caller]] = deque()  # batches that wait for an engine
+        for caller in range(callers):
+            self._at(0.01 * self._random.random(), caller)
+
+    def batches(self) -> Iterator[tuple[float, Batch[Caller]]]:
+        """Each batch when it has ended, without an end."""
+        while True:
+            self._now, _, event = heappop(self._events)
+            if isinstance(event, Batch):
+                heappop(self._running)
+                if self._sent:
+                    self._run(self._sent.popleft())
+                yield self._now, event
+                for row in event.rows:
+                    self._at(self._now + PAUSE_SECONDS, row.caller)
+            elif event is not None:
+                self._ask(event)
+            self._decide()
+
+    def _at(self, when: float, event: Batch[Caller] | int | None) -> None:
+        heappush(self._events, (when, next(self._numbers), event))
+
+    def _ask(self, caller: int) -> None:
+        tokens = self._random.choice(self._lengths)
+        lengths = (bucket_of(tokens, BUCKETS), tokens)
+        row = Caller("e", lengths, enqueued=self._now, deadline=self._now + TIMEOUT_SECONDS)
+        row.caller = caller
+        self._queue.push(row)
+
+    def _decide(self) -> None:
+        """Sends what the rule sends, up to one batch ahead of each engine, as a gateway does."""
+        while True:
+            in_flight = len(self._running) + len(self._sent)
+            engines = self._kind.engines
+            free_at, seconds = min(self._running, default=(0.0, 0.0))
+            idle = max(0, engines - in_flight)
+            spare = 2 * engines - max(in_flight, engines)
+            choice = self._queue.take(self._now, Slots(idle, spare, free_at, seconds))
+            if not isinstance(choice, Batch):
+                break
+            if len(self._running) < engines:
+                self._run(choice)
+            else:
+                self._sent.append(choice)
+        if choice is not None:
+            self._at(max(choice, self._now + 1e-6), None)
+
+    def _run(self, batch: Batch[Caller]) -> None:
+        seconds = self._kind.seconds(batch.bucket, len(batch.rows))
+        took = seconds * self._random.uniform(1 - JITTER, 1 + JITTER)
+        heappush(self._running, (self._now + took, seconds))
+        self._at(self._now + took, batch)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of one round."""
+
+    per_second: float  # texts
+    p50: float  # milliseconds from a text's arrival to its answer
+    p99: float
+    padding: float  # share of the tokens computed
+    rows: float  # a batch
+
+
+def outcome(simulation: Simulation, texts: int) -> Outcome:
+    """Of so many texts, after a tenth as many that are not counted."""
+    waits: list[float] = []
+    padded = tokens = batches = 0
+    began = now = 0.0
+    uncounted = texts // 10
+    for now, batch in simulation.batches():
+        if uncounted > 0:
+            uncounted -= len(batch.rows)
+            began = now
+            continue
+        waits += [1000 * (now - row.enqueued) for row in batch.rows]
+        padded += batch.bucket * len(batch.rows)
+        tokens += sum(row.tokens for row in batch.rows)
+        batches += 1
+        if len(waits) >= texts:
+            break
+    waits.sort()
+    return Outcome(
+        per_second=len(waits) / (now - began),
+        p50=waits[len(waits) // 2],
+        p99=waits[int(0.99 * len(waits))],
+        padding=1 - tokens / padded,
+        rows=len(waits) / batches,
+    )
+
+
+def run(plan: Plan) -> Report:
+    """Simulates and reports."""
+    report = Report("batching", "the batcher's decisions in SIMULATED time, mixed lengths")
+    encoded = corpus.tokenizer().encode_batch(corpus.replay())
+    lengths = [min(MAX_TOKENS, len(each.ids)) for each in encoded]
+    for kind in KINDS:
+        for callers in CALLERS:
+            for rule, queue in RULES.items():
+                rounds = [
+                    outcome(Simulation(kind, queue(kind), callers, lengths, plan.seed + at), TEXTS)
+                    for at in range(plan.rounds)
+                ]
+                name = f"{kind.name}, {callers} callers, {rule}"
+                report.add(f"{name}: answered", "texts/s", [each.per_second for each in rounds])
+                report.add(f"{name}: p50", "ms", [each.p50 for each in rounds])
+                report.add(f"{name}: p99", "ms", [each.p99 for each in rounds])
+                report.add(f"{name}: padding", "share", [each.padding for each in rounds])
+                report.add(f"{name}: rows", "a batch", [each.rows for each in rounds])
+    return report
