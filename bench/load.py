@@ -33,6 +33,7 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     warm_up_seconds: float = 2.0
     seconds: float = 5.0
     timeout_seconds: float = 5.0
+    deadline_seconds: float | None = None  # what is answered later does not count as in time
     connections: int = 1024  # open load: at most so many at once
 
 
@@ -63,6 +64,7 @@ class Result(msgspec.Struct, frozen=True):
     seconds: float
     answered: int  # with any status, the warm-up's included
     outcomes: list[Outcome]
+    in_time: int  # answered with 200 within the deadline, or at all where there is none
     send_late_p99_ms: float  # how far the generator itself was behind: small, or it was the limit
 
     def of(self, status: int) -> Outcome:

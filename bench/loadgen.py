@@ -5,6 +5,7 @@ rather than sleeps when a request is nearly due: timers are a millisecond coarse
 """
 
 import asyncio
+import math
 import sys
 import time
 from collections import deque
@@ -154,7 +155,8 @@ class Generator:
             self._measured.append((status, now - due, now))
 
     def _result(self) -> Result:
-        seconds = self._load.seconds
+        load = self._load
+        seconds = load.seconds
         by_status: dict[int, list[float]] = {}
         for status, took, _ in self._measured:
             by_status.setdefault(status, []).append(took)
@@ -164,14 +166,16 @@ class Generator:
             for status, found in sorted(by_status.items())
         ]
         if self._unanswered:
-            limit = self._load.timeout_seconds
-            outcomes.append(Outcome(-1, self._unanswered, 0.0, _latency([limit])))
+            timeout = _latency([load.timeout_seconds])
+            outcomes.append(Outcome(-1, self._unanswered, 0.0, timeout))
+        deadline = load.deadline_seconds or math.inf
         late = float(np.percentile(self._late, 99)) * 1000 if self._late else 0.0
         return Result(
             offered=len(self._measured) + self._unanswered,
             seconds=seconds,
             answered=self._answers,
             outcomes=outcomes,
+            in_time=sum(status == 200 and took <= deadline for status, took, _ in self._measured),
             send_late_p99_ms=late,
         )
 

@@ -99,14 +99,14 @@ def run(
             document.write_text(written(text, found.tables), encoding="utf-8")
 
 
-def written(document: str, tables: Mapping[str, str]) -> str:
+def written(document: str, tables: Mapping[str, str], marker: str = "simulated") -> str:
     """The document with these tables between the markers that name them; the rest is people's.
 
     Raises:
         NoMarkersError: a table has no place.
     """
     for name, text in tables.items():
-        begin, end = f"<!-- simulated: {name} -->", "<!-- end -->"
+        begin, end = f"<!-- {marker}: {name} -->", "<!-- end -->"
         head, found, behind = document.partition(f"{begin}\n")
         _, closed, tail = behind.partition(end)
         if not found or not closed:

@@ -1,0 +1,61 @@
+"""A race as pictures: rate and p99 by callers, and goodput by what is offered; one an engine."""
+
+from pathlib import Path
+
+from bench.peers.entrants import HEADRACE, SUBJECTS
+from bench.peers.findings import Results, middle
+from bench.peers.plan import CALLERS, TIMES, Engine, Load
+
+_WIDE = 2.4
+
+
+def draw(results: Results, folder: Path) -> list[Path]:
+    """Writes ``peers-<engine>.svg`` for every engine that was raced on."""
+    import matplotlib as mpl  # noqa: PLC0415 - slow, and the measuring is over
+
+    mpl.use("svg")
+    mpl.rcParams["svg.hashsalt"] = "headrace"  # the same figures make the same file
+    mpl.rcParams["svg.fonttype"] = "none"
+    raced = [each for each in Engine if any(found.engine is each for found in results.findings)]
+    return [_draw(results, engine, folder / f"peers-{engine}.svg") for engine in raced]
+
+
+def _draw(results: Results, engine: Engine, path: Path) -> Path:
+    from matplotlib import pyplot as plt  # noqa: PLC0415
+
+    one = [Load(1, callers) for callers in CALLERS]
+    opened = [Load(times=times) for times in TIMES]
+    figure, (rate, late, good) = plt.subplots(1, 3, figsize=(13, 4.2), layout="constrained")
+    for subject in SUBJECTS:
+        for axes, loads, name in (
+            (rate, one, "per_second"),
+            (late, one, "p99"),
+            (good, opened, "in_time_per_second"),
+        ):
+            found = [results.find(subject.name, engine, load) for load in loads]
+            points = [
+                (each.load.times or each.load.callers, middle(each.values(name)))
+                for each in found
+                if each is not None
+            ]
+            if points:
+                wide = _WIDE if subject.name == HEADRACE else 1.2
+                axes.plot(*zip(*points, strict=True), marker="o", markersize=3, linewidth=wide,
+                          label=subject.name)  # fmt: skip
+    for axes, title, below in (
+        (rate, "requests/s, one text each", "callers"),
+        (late, "p99, ms", "callers"),
+        (good, "answers/s within the deadline", "offered, times the peak"),
+    ):
+        axes.set_title(title)
+        axes.set_xlabel(below)
+        axes.set_xscale("log", base=2)
+        axes.set_ylim(bottom=0)
+        axes.grid(alpha=0.3)
+    late.set_yscale("log")
+    for axes, ticks in ((rate, CALLERS), (late, CALLERS), (good, TIMES)):
+        axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+    rate.legend(fontsize="small")
+    figure.savefig(path, metadata={"Date": None})
+    plt.close(figure)
+    return path

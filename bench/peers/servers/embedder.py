@@ -1,0 +1,86 @@
+"""Texts to vectors by the raceway's one ``model.onnx``: what all peers but Headrace compute with.
+
+One thread, no spinning, and texts of like length together, as anybody would who knows ONNX Runtime:
+a run takes at most ``ROWS`` rows, padded to its longest. More rows a run gain nothing on a CPU.
+"""
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+from numpy.typing import NDArray
+from tokenizers import Tokenizer
+
+ROWS = 16
+MOST_ROWS = 64  # of what peers may gather for one call, the same for all
+SECONDS_PER_RUN = 0.001  # of the simulated accelerator: see triton/simulated_accelerator/
+SECONDS_PER_TOKEN = 1.2e-6  # of padded rows
+PACKAGE = "PEERS_PACKAGE"  # names the folder of the package in the environment
+
+Vectors = NDArray[np.float32]
+
+
+class Rows:
+    """The package's tokeniser, without padding and cut to the model's limit."""
+
+    def __init__(self, package: Path) -> None:
+        os.environ["TOKENIZERS_PARALLELISM"] = "false"
+        manifest = json.loads((package / "manifest.json").read_text(encoding="utf-8"))
+        self.width = int(manifest["dimension"])
+        self._tokenizer = Tokenizer.from_file(str(package / "tokenizer.json"))
+        self._tokenizer.enable_truncation(manifest["tokenizer"]["max_tokens"])
+
+    def ids(self, texts: Sequence[str]) -> list[list[int]]:
+        """Token ids of each text, special ones included."""
+        return [encoding.ids for encoding in self._tokenizer.encode_batch(list(texts))]
+
+
+class Embedder:
+    """Tokeniser and session of one process."""
+
+    def __init__(self, package: Path) -> None:
+        self._rows = Rows(package)
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = 1
+        options.inter_op_num_threads = 1
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        self._session: Any = onnxruntime.InferenceSession(
+            str(package / "model.onnx"), options, providers=["CPUExecutionProvider"]
+        )
+        self._names = [each.name for each in self._session.get_inputs()]
+
+    @classmethod
+    def from_environment(cls) -> "Embedder":
+        """The embedder of the package that the environment names."""
+        return cls(Path(os.environ[PACKAGE]))
+
+    def embed(self, texts: Sequence[str]) -> Vectors:
+        """``[texts, width]``, in the order of the texts."""
+        return self.embed_rows(self._rows.ids(texts))
+
+    def embed_rows(self, rows: Sequence[Sequence[int]]) -> Vectors:
+        """The same for rows of token ids."""
+        vectors = np.empty((len(rows), self._rows.width), dtype=np.float32)
+        order = sorted(range(len(rows)), key=lambda index: len(rows[index]))
+        for start in range(0, len(order), ROWS):
+            part = order[start : start + ROWS]
+            vectors[part] = self._run([rows[index] for index in part])
+        return vectors
+
+    def embed_all(self, requests: Sequence[Sequence[str]]) -> list[Vectors]:
+        """What several requests' texts are, computed together."""
+        together = self.embed([text for texts in requests for text in texts])
+        return list(np.split(together, np.cumsum([len(texts) for texts in requests])[:-1]))
+
+    def _run(self, rows: Sequence[Sequence[int]]) -> Vectors:
+        shape = (len(rows), max(map(len, rows)))
+        feed = {name: np.zeros(shape, dtype=np.int64) for name in self._names}
+        for index, row in enumerate(rows):
+            feed["input_ids"][index, : len(row)] = row
+            feed["attention_mask"][index, : len(row)] = 1
+        vectors: Vectors = self._session.run(None, feed)[0]
+        return vectors

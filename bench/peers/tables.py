@@ -1,0 +1,196 @@
+"""What a race found, as the tables of ``docs/performance.md``. Pure."""
+
+import math
+from collections.abc import Callable, Sequence
+
+from bench.peers.entrants import ALONE, BARE, ENSEMBLE, HEADRACE, SIXTY, SUBJECTS
+from bench.peers.findings import Finding, Results, middle
+from bench.peers.plan import CALLERS, MANY, TIMES, Engine, Load
+
+_NOTHING = "-"
+_FASTAPI = "FastAPI"
+_BUSY = 64  # callers at which peers are set beside each other
+_BATCHING = ("BentoML", "LitServe", "mosec", "MLServer", "Infinity")
+
+
+def tables(results: Results, versions: dict[str, str]) -> dict[str, str]:
+    """Marker's name -> table."""
+    made = {"peers-who": _who(results, versions), "peers-goals": _goals(results)}
+    for engine in Engine:
+        one = [Load(1, callers) for callers in CALLERS]
+        many = [Load(MANY, callers) for callers in CALLERS]
+        opened = [Load(times=times) for times in TIMES]
+        made[f"peers-{engine}-one"] = _table(results, engine, one, _rate_and_latency(1))
+        made[f"peers-{engine}-many"] = _table(results, engine, many, _rate_and_latency(MANY))
+        made[f"peers-{engine}-open"] = _table(results, engine, opened, _goodput)
+    return made
+
+
+def _who(results: Results, versions: dict[str, str]) -> str:
+    """Who took part, as what, and how like the original they answered."""
+    lines = [
+        "| who | version | set to | cosine, mean / least | ten nearest |",
+        "|---|---|---|---|---|",
+    ]
+    answers = {each.subject: each for each in results.answers}
+    for subject in SUBJECTS:
+        found = answers.get(subject.name)
+        cosine, overlap = _NOTHING, _NOTHING
+        if found is not None:
+            cosine = f"{found.mean_cosine:.4f} / {found.least_cosine:.4f}"
+            overlap = f"{100 * found.overlap:.1f} %"
+        version = versions.get(subject.name, _NOTHING)
+        lines.append(f"| {subject.name} | {version} | {subject.tuned} | {cosine} | {overlap} |")
+    return "\n".join(lines)
+
+
+_Cell = Callable[[Results, Finding], str]
+
+
+def _table(results: Results, engine: Engine, loads: Sequence[Load], cell: _Cell) -> str:
+    heads = [f"{each.times:g} times" if each.open else _callers(each.callers) for each in loads]
+    lines = ["| | " + " | ".join(heads) + " |", "|---" * (len(loads) + 1) + "|"]
+    failures = {each.subject: each for each in results.failures if each.engine is engine}
+    for subject in SUBJECTS:
+        if engine not in subject.engines:
+            continue
+        found = [results.find(subject.name, engine, load) for load in loads]
+        failure = failures.get(subject.name)
+        if failure is not None and not any(found):
+            lines.append(
+                f"| {subject.name} | {_reason(failure.reason)} |" + " |" * (len(loads) - 1)
+            )
+            continue
+        cells = [_NOTHING if each is None else cell(results, each) for each in found]
+        lines.append(f"| {subject.name} | " + " | ".join(cells) + " |")
+    if engine is Engine.REAL and loads[0] == Load(1, CALLERS[0]) and results.alone:
+        lines.append(
+            f"| {ALONE}, one row a run | {_spread(results.alone['1'])} |" + " |" * (len(loads) - 1)
+        )
+    return "\n".join(lines)
+
+
+def _rate_and_latency(texts: int) -> _Cell:
+    def cell(_: Results, finding: Finding) -> str:
+        rates = [texts * each for each in finding.values("per_second")]
+        shown = f"{_spread(rates)}; {_number(middle(finding.values('p99')))} ms"
+        failed = sum(each.failed for each in finding.rounds)
+        refused = middle(finding.values("refused_per_second"))
+        if refused > 0:
+            shown += f"; {_number(refused)} refused/s"
+        return shown if not failed else f"{shown}; **{failed} failed**"
+
+    return cell
+
+
+def _goodput(results: Results, finding: Finding) -> str:
+    """Answers in time a second, and their share of the peak of the same round."""
+    shares = _ratios(finding.values("in_time_per_second"), _peaks(results, finding))
+    shown = f"{_spread(finding.values('in_time_per_second'))}; {middle(shares):.2f}"
+    failed = sum(each.failed for each in finding.rounds)
+    return shown if not failed else f"{shown}; {failed} failed"
+
+
+def _peaks(results: Results, finding: Finding) -> list[float]:
+    """The most requests a second of any closed load with one text, by round."""
+    found = [results.find(finding.subject, finding.engine, Load(1, each)) for each in CALLERS]
+    rates = [each.values("per_second") for each in found if each is not None]
+    return [max(of_round) for of_round in zip(*rates, strict=False)]
+
+
+def _goals(results: Results) -> str:
+    """What the issue asks of one run on these cores, as ratios within a round."""
+    real, simulated = Engine.REAL, Engine.SIMULATED
+
+    def values(who: str, engine: Engine, load: Load, name: str) -> list[float]:
+        found = results.find(who, engine, load)
+        return [] if found is None else found.values(name)
+
+    def peak(who: str, engine: Engine) -> list[float]:
+        found = results.find(who, engine, Load(1, CALLERS[0]))
+        return [] if found is None else _peaks(results, found)
+
+    def ours(engine: Engine, load: Load, name: str, other: str) -> list[float]:
+        return _ratios(values(HEADRACE, engine, load, name), values(other, engine, load, name))
+
+    busy = Load(1, _BUSY)
+    many = [
+        [MANY * rate for rate in values(HEADRACE, simulated, Load(MANY, callers), "per_second")]
+        for callers in CALLERS
+    ]
+    flood = values(HEADRACE, simulated, Load(times=TIMES[-1]), "in_time_per_second")
+    rows: list[tuple[str, str, list[float]]] = [
+        *(
+            (
+                f"one text a request, simulated accelerator, peak to {who}'s",
+                goal,
+                _ratios(peak(HEADRACE, simulated), peak(who, simulated)),
+            )
+            for who, goal in ((ENSEMBLE, "≥ 6"), (SIXTY, "≥ 1.2"), (BARE, "≥ 0.30"))
+        ),
+        (
+            f"p99 there, {CALLERS[-1]} callers, to the ensemble's",
+            "≤ 0.4",
+            ours(simulated, Load(1, CALLERS[-1]), "p99", ENSEMBLE),
+        ),
+        (
+            f"real engine, {_BUSY} callers, to the engine alone, one row a run",
+            "≥ 0.90",
+            _ratios(values(HEADRACE, real, busy, "per_second"), results.alone.get("1", [])),
+        ),
+        ("p99 there, to the ensemble's", "≤ 1.0", ours(real, busy, "p99", ENSEMBLE)),
+        ("2 callers, median, to FastAPI's", "≤ 1.05", ours(real, Load(1, 2), "p50", _FASTAPI)),
+        *(
+            (f"real engine, {_BUSY} callers, to {who}", "≥ 3, or 1.2 where it pads nothing",
+             ours(real, busy, "per_second", who))
+            for who in _BATCHING
+        ),
+        (
+            f"goodput at {TIMES[-1]:g} times the peak, to the peak, simulated accelerator",
+            "≥ 0.95 in every round",
+            _ratios(flood, peak(HEADRACE, simulated)),
+        ),
+        (
+            f"{MANY} texts a request, texts/s, to one text a request",
+            "≥ 4",
+            _ratios([max(each) for each in zip(*many, strict=False)], peak(HEADRACE, simulated)),
+        ),
+    ]  # fmt: skip
+    lines = ["| what | goal | found |", "|---|---|---|"]
+    lines += [f"| {what} | {goal} | {_ratio(found)} |" for what, goal, found in rows]
+    return "\n".join(lines)
+
+
+def _ratios(of: Sequence[float], to: Sequence[float]) -> list[float]:
+    """Round by round; NaN where there is nothing to divide by."""
+    return [a / b if b > 0 else math.nan for a, b in zip(of, to, strict=False)]
+
+
+def _ratio(values: list[float]) -> str:
+    known = [value for value in values if not math.isnan(value)]
+    if not known:
+        return "not run"
+    return f"{middle(known):.2f} ({min(known):.2f} to {max(known):.2f})"
+
+
+def _spread(values: list[float]) -> str:
+    known = [value for value in values if not math.isnan(value)]
+    if not known:
+        return "none"
+    if len(known) == 1:
+        return _number(known[0])
+    return f"{_number(middle(known))} ({_number(min(known))} to {_number(max(known))})"
+
+
+def _reason(reason: str) -> str:
+    return "not run: " + reason.replace("|", "/")[-200:]
+
+
+def _callers(count: int) -> str:
+    return "1 caller" if count == 1 else f"{count} callers"
+
+
+def _number(value: float) -> str:
+    if math.isnan(value):
+        return "none"
+    return f"{value:,.0f}" if abs(value) >= 10 else f"{value:.2g}"

@@ -1,0 +1,292 @@
+"""The peers with a Triton behind or around them: Headrace, the 60-line gateway, the ensemble.
+
+Everything that a peer is made of, its Triton and engine too, runs on the one core under test. Only
+Headrace's Kafka does not: brokers are another machine's.
+"""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from bench.peers.model import MODEL, Prepared
+from bench.peers.plan import Engine
+from bench.peers.servers.embedder import MOST_ROWS, SECONDS_PER_RUN, SECONDS_PER_TOKEN
+from bench.peers.started import started
+from bench.peers.subjects import Running, Site
+from bench.processes import answers, free_port, python
+from contracts.endpoint import (
+    Arm,
+    EndpointSpec,
+    EndpointStatus,
+    Limits,
+    Metadata,
+    ModelEndpoint,
+    Route,
+)
+from contracts.loading import CostPoint, LoadedModel, LoaderReport
+from contracts.manifest import CONFIG_PYTHON, MODEL_ONNX
+from contracts.rollout import RolloutSpec
+from headrace.stack import kafka, provision, triton
+from registry.loading.placement import python_model
+from registry.stores.endpoints import FileEndpointStore
+from registry.stores.reports import FileReports
+
+_LOADED_SECONDS = 120.0
+_LONG = 1e9  # no controller runs here, and none is missed
+_MOST_TOKENS = 1 << 20  # as many as the most callers of the most texts bring
+_BATCHES = (1, 4, 16, 64)
+
+
+@contextmanager
+def headrace(site: Site) -> Iterator[Running]:
+    """A gateway as ``headrace up`` runs it, with events to Kafka, a Triton and its loader.
+
+    On the simulated accelerator no loader runs, for it would load the real engine: the report that
+    it would leave is written here.
+    """
+    home, port = site.folder, free_port()
+    store = FileEndpointStore(home / "endpoints")
+    (home / "endpoints").mkdir(parents=True)
+    (home / "reports").mkdir()
+    _put(store, site.model, site.deadline_seconds)
+    simulated = site.engine is Engine.SIMULATED
+    node = kafka.KafkaNode(home / "kafka", port=free_port(), controller_port=free_port())
+    broker = kafka.KafkaProcess(provision.kafka_files(site.cache), node)
+    flags = {
+        "home": home, "store-url": site.model.store.as_uri(), "http-port": port, "grpc-port": -1,
+        "tokens-in-flight": _MOST_TOKENS, "kafka-bootstrap": broker.bootstrap,
+        "log-level": "warning",
+    }  # fmt: skip
+    try:
+        broker.start()
+        repository = _packaged(site) if simulated else home / "models"
+        with (
+            _triton(site, repository) as server,
+            _loader(site, server.grpc),
+            started(
+                python("gateway.main", *(f"--{name}={value}" for name, value in flags.items())),
+                environment={},
+                folder=home / "gateway",
+                cores=site.cores,
+                ready=f"http://127.0.0.1:{port}/readyz",
+            ),
+        ):
+            path = f"/endpoints/{MODEL}"
+            yield Running(port, path, lambda seconds: _tell(store, site, seconds))
+    finally:
+        broker.stop()
+
+
+def _tell(store: FileEndpointStore, site: Site, seconds: float) -> None:
+    """Changes the endpoint's deadline, and waits until the gateway has looked."""
+    _put(store, site.model, seconds)
+    time.sleep(2.5)
+
+
+def _put(store: FileEndpointStore, model: Prepared, timeout_seconds: float) -> None:
+    ref = model.manifest.ref()
+    known = store.get(MODEL)
+    endpoint = ModelEndpoint(
+        metadata=Metadata(name=MODEL, revision="" if known is None else known.metadata.revision),
+        spec=EndpointSpec(
+            model=MODEL,
+            limits=Limits(max_tokens_in_flight=_MOST_TOKENS, timeout_seconds=timeout_seconds),
+            rollout=RolloutSpec(controller_timeout=_LONG),
+        ),
+        status=EndpointStatus(
+            generation=1,
+            task=model.manifest.task,
+            routes=(Route(arm=Arm.STABLE, ref=ref, weight=100),),
+            packages=(ref,),
+        ),
+    )
+    store.put(endpoint)
+
+
+@contextmanager
+def _loader(site: Site, grpc: str) -> Iterator[None]:
+    """The loader, until it has loaded and measured the package; on the simulator its report."""
+    home, reports = site.folder, FileReports(site.folder / "reports")
+    if site.engine is Engine.SIMULATED:
+        reports.put(_simulated_report(site.model, grpc))
+        yield
+        return
+    metrics = free_port()
+    flags = {
+        "endpoints": home / "endpoints", "reports": home / "reports",
+        "store-url": site.model.store.as_uri(), "state-dir": home / "loader",
+        "triton-grpc": grpc, "model-repository": home / "models", "backend": "python",
+        "metrics-port": metrics, "auto-instances": 1,
+    }  # fmt: skip
+    with started(
+        python("registry.loader_main", *(f"--{name}={value}" for name, value in flags.items())),
+        environment={},
+        folder=home / "loader-log",
+        cores=site.cores,
+        ready=f"http://127.0.0.1:{metrics}/readyz",
+        seconds=_LOADED_SECONDS,
+    ):
+        deadline = time.monotonic() + _LOADED_SECONDS
+        while not any(each.loaded for each in reports.list()):
+            if time.monotonic() > deadline:
+                raise RuntimeError("the loader did not load the package")
+            time.sleep(0.1)
+        yield
+
+
+def _simulated_report(model: Prepared, grpc: str) -> LoaderReport:
+    costs = tuple(
+        CostPoint(
+            bucket=bucket,
+            batch=batch,
+            milliseconds=1000 * (SECONDS_PER_RUN + SECONDS_PER_TOKEN * bucket * batch),
+        )
+        for bucket in model.manifest.length_buckets
+        for batch in _BATCHES
+    )
+    loaded = LoadedModel(ref=model.manifest.ref(), costs=costs, instances=1)
+    return LoaderReport(
+        loader="local", triton_grpc=grpc, at=time.time(), ready=True, loaded=(loaded,)
+    )
+
+
+@contextmanager
+def sixty_lines(site: Site) -> Iterator[Running]:
+    """The sixty-line gateway before the same Triton model as Headrace's."""
+    manifest = site.model.manifest
+    port = free_port()
+    names = ",".join(spec.name for spec in manifest.inputs)
+    with _triton(site, _packaged(site)) as server:
+        command = python(
+            "bench.peers.servers.sixty_lines", str(port), server.grpc, manifest.ref().triton_model,
+            str(site.model.package), names, manifest.outputs[0].name,
+        )  # fmt: skip
+        with started(
+            command,
+            environment=site.variables(),
+            folder=site.folder / "gateway",
+            cores=site.cores,
+            ready=f"http://127.0.0.1:{port}/",
+        ):
+            yield Running(port, "/")
+
+
+def _packaged(site: Site) -> Path:
+    """A model repository with Headrace's package as its loader lays it out, or the simulator."""
+    repository = site.folder / "models"
+    version = repository / site.model.manifest.ref().triton_model / "1"
+    version.mkdir(parents=True)
+    config = (site.model.package / CONFIG_PYTHON).read_text(encoding="utf-8")
+    (version.parent / "config.pbtxt").write_text(config, encoding="utf-8")
+    simulated = site.engine is Engine.SIMULATED
+    source = python_model()
+    if simulated:
+        source = source.parents[1] / "simulated_accelerator" / source.name
+    (version / "model.py").write_bytes(source.read_bytes())
+    if not simulated:
+        (version / MODEL_ONNX).symlink_to(site.model.package / MODEL_ONNX)
+    return repository
+
+
+_TOKENIZER = """
+backend: "python"
+max_batch_size: {rows}
+input {{ name: "TEXT" data_type: TYPE_STRING dims: [ 1 ] }}
+output {{ name: "IDS" data_type: TYPE_INT64 dims: [ -1 ] }}
+instance_group {{ kind: KIND_CPU count: 1 }}
+dynamic_batching {{ {policy} }}
+"""
+_ENGINE = """
+backend: "python"
+max_batch_size: {rows}
+input {{ name: "IDS" data_type: TYPE_INT64 dims: [ -1 ] allow_ragged_batch: true }}
+output {{ name: "VECTORS" data_type: TYPE_FP32 dims: [ {width} ] }}
+instance_group {{ kind: KIND_CPU count: 1 }}
+dynamic_batching {{ {policy} }}
+parameters {{ key: "engine" value {{ string_value: "{engine}" }} }}
+"""
+_ENSEMBLE = """
+platform: "ensemble"
+max_batch_size: {rows}
+input {{ name: "TEXT" data_type: TYPE_STRING dims: [ 1 ] }}
+output {{ name: "VECTORS" data_type: TYPE_FP32 dims: [ {width} ] }}
+ensemble_scheduling {{
+  step {{ model_name: "tokenizer" model_version: -1
+    input_map {{ key: "TEXT" value: "TEXT" }} output_map {{ key: "IDS" value: "ids" }} }}
+  step {{ model_name: "engine" model_version: -1
+    input_map {{ key: "IDS" value: "ids" }} output_map {{ key: "VECTORS" value: "VECTORS" }} }}
+}}
+"""
+# Triton's page "Batchers", "Queue Policy": what waited too long is refused.
+_POLICY = "default_queue_policy {{ timeout_action: REJECT default_timeout_microseconds: {late} }}"
+# Triton's Python is an isolated one, which does not read PYTHONPATH.
+_MODEL = """
+import sys
+sys.path.append({path!r})
+from bench.peers.servers.ensemble import {model} as TritonPythonModel
+"""
+_MODELS = {
+    "tokenizer": (_TOKENIZER, "TokenizerModel"),
+    "engine": (_ENGINE, "EngineModel"),
+    "minilm": (_ENSEMBLE, ""),
+}
+
+
+@contextmanager
+def ensemble(site: Site) -> Iterator[Running]:
+    """Text in, vectors out, by Triton alone."""
+    repository = site.folder / "models"
+    policy = _POLICY.format(late=int(site.deadline_seconds * 1e6))
+    for name, (config, model) in _MODELS.items():
+        version = repository / name / "1"
+        version.mkdir(parents=True)
+        text = config.format(
+            rows=MOST_ROWS,
+            width=site.model.manifest.dimension,
+            policy=policy,
+            engine=site.engine.value,
+        )
+        (version.parent / "config.pbtxt").write_text(text, encoding="utf-8")
+        if model:
+            lines = _MODEL.format(path=str(site.path), model=model)
+            (version / "model.py").write_text(lines, encoding="utf-8")
+    if site.environment is None:
+        raise ValueError("the ensemble's models have no environment")
+    variables = site.variables()
+    programs = [str(site.environment / "bin")]
+    with _triton(site, repository, variables, programs) as server:
+        yield Running(server.http_port, "/v2/models/minilm/infer")
+
+
+@contextmanager
+def _triton(
+    site: Site,
+    repository: Path,
+    variables: Mapping[str, str] | None = None,
+    programs: Sequence[str] = (),
+) -> Iterator[triton.TritonServer]:
+    """A Triton that has loaded what lies in the repository."""
+    files = provision.triton_files(site.cache, lambda _: None)
+    server = triton.TritonServer(
+        repository, http_port=free_port(), grpc_port=free_port(), metrics_port=free_port()
+    )
+    url = f"http://127.0.0.1:{server.http_port}/v2"
+    triton.clean(server)
+    told = triton.environment(files, dict(variables or {}))
+    kept = {**told, "PATH": ":".join([*programs, told["PATH"]])}
+    try:
+        with started(
+            [*triton.command(files, server), "--load-model=*"],
+            environment=kept,
+            folder=site.folder / "triton",
+            cores=site.cores,
+            ready=f"{url}/health/ready",
+        ):
+            for each in repository.iterdir():
+                if not answers(f"{url}/models/{each.name}/ready"):
+                    words = (site.folder / "triton" / "log.txt").read_text(encoding="utf-8")
+                    raise RuntimeError(f"Triton did not load {each.name}: {words[-2000:]}")
+            yield server
+    finally:
+        triton.clean(server)
