@@ -106,7 +106,7 @@ class WindowAggregate(msgspec.Struct, omit_defaults=True):
     own: list[OwnCounts] = []
     undeclared: dict[str, int] = {}  # observations of names that nobody declared
     unk_words: UnkWordCounts = msgspec.field(default_factory=UnkWordCounts)
-    judged: EvidenceCounts = msgspec.field(default_factory=EvidenceCounts)
+    evidence: EvidenceCounts = msgspec.field(name="judged", default_factory=EvidenceCounts)
 
 
 class EndpointWindow(msgspec.Struct):

@@ -81,9 +81,9 @@ def _aggregate(found: Numbers, aggregate: WindowAggregate) -> None:
     path = f"{aggregate.endpoint} {aggregate.version} {aggregate.arm.value}"
     for name in _SAME:
         _within(found, f"{path} {name}", getattr(aggregate, name))
-    judged = aggregate.judged
-    found[f"{path} pairs_equal"] += judged.pairs_equal
-    found[f"{path} pairs_differing"] += judged.pairs - judged.pairs_equal
+    evidence = aggregate.evidence
+    found[f"{path} pairs_equal"] += evidence.pairs_equal
+    found[f"{path} pairs_differing"] += evidence.pairs - evidence.pairs_equal
     found[f"{path} undeclared"] += sum(aggregate.undeclared.values())
     right = sum(truths.get(answered, 0) for answered, truths in aggregate.feedback.items())
     told = sum(sum(truths.values()) for truths in aggregate.feedback.values())

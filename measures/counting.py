@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
 
-PATIENCE_SECONDS = 15.0
+DELAY_SECONDS = 15.0
 """A message that waits longer than this is not counted in time."""
-SILENCE_SECONDS = 60.0
+IDLE_SECONDS = 60.0
 """Without a new message for so long, no gateway publishes: six heartbeats."""
 _MOST_MARKS = 512  # of a partition
 _MOST_TOPICS = 8  # that were replaced by one of the same name
@@ -132,19 +132,19 @@ class CountingWatch:
 
     Args:
         began: when looking began, unix seconds.
-        patience_seconds: a message may wait so long.
-        silence_seconds: the log may stay as it is for so long.
+        delay_seconds: a message may wait so long.
+        idle_seconds: the log may stay as it is for so long.
     """
 
     def __init__(
         self,
         began: float,
         *,
-        patience_seconds: float = PATIENCE_SECONDS,
-        silence_seconds: float = SILENCE_SECONDS,
+        delay_seconds: float = DELAY_SECONDS,
+        idle_seconds: float = IDLE_SECONDS,
     ) -> None:
-        self._patience_seconds = patience_seconds
-        self._silence_seconds = silence_seconds
+        self._delay_seconds = delay_seconds
+        self._idle_seconds = idle_seconds
         self._topic_id = ""
         self._told_at = began  # when Kafka last told the ends
         self._grew_at = began  # when an end last grew
@@ -192,20 +192,20 @@ class CountingWatch:
 
     def look(self, now: float) -> Counting:
         """What is known now, unix seconds."""
-        if now - self._told_at > self._patience_seconds:
+        if now - self._told_at > self._delay_seconds:
             return Counting(CountingState.UNKNOWN, self._told_at)
         messages = sum(max(0, one.end - one.counted) for one in self._partitions.values())
         late = [
             (since, one)
             for one in self._partitions.values()
-            if (since := one.waits_since()) is not None and now - since > self._patience_seconds
+            if (since := one.waits_since()) is not None and now - since > self._delay_seconds
         ]
         if late:
             since = min(self._counted_through(seen, one) for seen, one in late)
-            stuck = any(now - one.grew_at > self._patience_seconds for _, one in late)
+            stuck = any(now - one.grew_at > self._delay_seconds for _, one in late)
             state = CountingState.STALLED if stuck else CountingState.BEHIND
             return Counting(state, since, messages)
-        if now - self._grew_at > self._silence_seconds:
+        if now - self._grew_at > self._idle_seconds:
             return Counting(CountingState.SILENT, self._grew_at, messages)
         return Counting(CountingState.COUNTED, 0.0, messages)
 

@@ -35,14 +35,14 @@ class Limits:
         distance: Jensen-Shannon distance that is tolerated, 0 to 1.
         alpha: chance of a wrong fail at that distance, over all looks.
         beta: chance of a wrong pass at that distance, over all looks.
-        apart: distance that is no fault of the canary's, for its callers are others: what fails is
-            further than both together, for a distance that is a metric adds up to no more.
+        caller_spread: distance that is no fault of the canary's, since its callers are others. What
+            fails is further than both together: distances of a metric add up to no more.
     """
 
     distance: float = 0.1
     alpha: float = 0.0125
     beta: float = 0.05
-    apart: Floats | float = 0.0
+    caller_spread: Floats | float = 0.0
 
 
 class Shift(State, frozen=True):
@@ -85,7 +85,7 @@ class Shift(State, frozen=True):
         Args:
             canary: ``[..., classes]`` counts; a window in which an arm has none tells nothing.
             stable: ``[..., classes]`` counts.
-            limits: the same at each call, but ``apart``.
+            limits: the same at each call, but ``caller_spread``.
             rho: intra-window correlation, of the answers' classes.
         """
         n_c, n_s = canary.sum(axis=-1), stable.sum(axis=-1)
@@ -114,7 +114,7 @@ class Shift(State, frozen=True):
         spend = 1.0 / (self.looks + 1) - 1.0 / (reached + 1)
         statistic, size = self.statistic(), self.size()
         centre = 8.0 * size * limits.distance**2 * _LN_2
-        furthest = 8.0 * size * (limits.distance + limits.apart) ** 2 * _LN_2
+        furthest = 8.0 * size * (limits.distance + limits.caller_spread) ** 2 * _LN_2
         most = self.p.shape[-1] - 1
         above = 1.0 - chndtr(statistic, most, furthest)
         # Empty classes have no scatter: with fewer degrees it is harder to pass.

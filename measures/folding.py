@@ -78,7 +78,7 @@ class Fold:
         self.newest = 0.0
         self.refusals: dict[str, dict[str, int]] = {}
         self._seconds = window_seconds
-        self._open: dict[_Key, _OpenCell] = {}
+        self._open: dict[_Key, _OpenAggregate] = {}
 
     def add(self, batch: EventBatch) -> None:
         """Counts one message."""
@@ -99,21 +99,21 @@ class Fold:
         """All aggregates. They grow with the next message: encode or copy them before it."""
         return [opened.whole() for opened in self._open.values()]
 
-    def _of(self, what: PredictionEvent | Feedback) -> "_OpenCell":
+    def _of(self, what: PredictionEvent | Feedback) -> "_OpenAggregate":
         time = min(max(what.time, 0.0), _LATEST)
         self.newest = max(self.newest, time)
         start = int(time // self._seconds) * self._seconds
         key = (what.endpoint, what.version, what.package, what.arm, start)
         opened = self._open.get(key)
         if opened is None:
-            opened = self._open[key] = _OpenCell(
+            opened = self._open[key] = _OpenAggregate(
                 WindowAggregate(what.endpoint, what.version, what.package, what.arm, start)
             )
         return opened
 
 
-class _OpenCell:
-    """A aggregate, and what must be remembered while its range is open."""
+class _OpenAggregate:
+    """An aggregate, and what must be remembered while its range is open."""
 
     __slots__ = ("_aggregate", "_callers", "_told", "own")
 
@@ -152,23 +152,23 @@ class _OpenCell:
             or _capped(self._callers, event.caller)
         ):
             return
-        _judge(aggregate.judged, event)
+        _count_evidence(aggregate.evidence, event)
         if event.caller:
-            _group(aggregate.judged, event, event.caller % CALLER_GROUPS)
+            _count_group(aggregate.evidence, event, event.caller % CALLER_GROUPS)
 
     def feedback(self, told: Feedback) -> None:
         aggregate = self._aggregate
         _count(aggregate.feedback.setdefault(told.answered, {}), told.truth)
         if told.arm is Arm.FORCED or _capped(self._told, told.caller):
             return
-        judged = aggregate.judged
-        judged.feedback += 1
-        judged.feedback_wrong += told.answered != told.truth
+        evidence = aggregate.evidence
+        evidence.feedback += 1
+        evidence.feedback_wrong += told.answered != told.truth
         if told.caller:
             group = told.caller % CALLER_GROUPS
-            _count(judged.group_feedback, group)
+            _count(evidence.group_feedback, group)
             if told.answered != told.truth:
-                _count(judged.group_wrong, group)
+                _count(evidence.group_wrong, group)
 
 
 def length_bucket(tokens: int) -> int:
@@ -229,17 +229,17 @@ def _value(
     sums[key] = sums.get(key, 0) + millionths
 
 
-def _judge(judged: EvidenceCounts, event: PredictionEvent) -> None:
-    judged.requests += 1
-    judged.errors += event.status >= _SERVER_ERROR
+def _count_evidence(evidence: EvidenceCounts, event: PredictionEvent) -> None:
+    evidence.requests += 1
+    evidence.errors += event.status >= _SERVER_ERROR
     for text in event.texts:
         if text.label is not None:
-            _count(judged.labels, text.label)
+            _count(evidence.labels, text.label)
         if text.norm is not None:
-            _count(judged.norms, bisect_left(_NORM_UPPER, text.norm))
+            _count(evidence.norms, bisect_left(_NORM_UPPER, text.norm))
     if event.pairing is not None:
-        judged.pairs += len(event.pairing.equal)
-        judged.pairs_equal += sum(event.pairing.equal)
+        evidence.pairs += len(event.pairing.equal)
+        evidence.pairs_equal += sum(event.pairing.equal)
     if event.texts and event.status in {_OK, _TOO_LATE}:
         longest = length_bucket(max(text.tokens for text in event.texts))
         bucket = _TO_INFINITY
@@ -247,16 +247,16 @@ def _judge(judged: EvidenceCounts, event: PredictionEvent) -> None:
             latency = event.latency
             seconds = latency.tokenise + latency.wait + latency.infer
             bucket = bisect_left(_LATENCY_UPPER, seconds)
-        _count(judged.latency.setdefault(longest, {}), bucket)
+        _count(evidence.latency.setdefault(longest, {}), bucket)
 
 
-def _group(judged: EvidenceCounts, event: PredictionEvent, group: int) -> None:
-    _count(judged.group_requests, group)
+def _count_group(evidence: EvidenceCounts, event: PredictionEvent, group: int) -> None:
+    _count(evidence.group_requests, group)
     if event.status >= _SERVER_ERROR:
-        _count(judged.group_errors, group)
+        _count(evidence.group_errors, group)
     for text in event.texts:
         if text.label is not None:
-            _count(judged.group_labels.setdefault(text.label, {}), group)
+            _count(evidence.group_labels.setdefault(text.label, {}), group)
 
 
 def _capped(callers: dict[int, int], caller: int) -> bool:

@@ -92,10 +92,10 @@ def _of_aggregate(aggregate: WindowAggregate) -> Iterator[tuple[str, float]]:
     of = aggregate
     path = f"{of.endpoint} {of.version} {of.package[:12]} {of.arm.value} {of.start}"
     told = msgspec.structs.asdict(aggregate)
-    for name in ("endpoint", "version", "package", "arm", "start", "own", "judged", "unk_words"):
+    for name in ("endpoint", "version", "package", "arm", "start", "own", "evidence", "unk_words"):
         del told[name]
     yield from _within(path, told)
-    yield from _within(f"{path} judged", msgspec.structs.asdict(aggregate.judged))
+    yield from _within(f"{path} judged", msgspec.structs.asdict(aggregate.evidence))
     yield from _within(f"{path} unk_words", msgspec.structs.asdict(aggregate.unk_words))
     for own in aggregate.own:
         yield from _of_own(path, own)

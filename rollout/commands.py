@@ -1,7 +1,7 @@
-"""Answers what people ask of a rollout: does it, or refuses with a reason.
+"""Answers people's commands about a rollout: carries each out, or refuses it with a reason.
 
-Each command is answered once, known by its id
-in ``status.commands``; the oldest comes first. It never waits: what can't be done now is refused.
+Each command is answered once, known by its id in ``status.commands``; the oldest comes first. It
+never waits: what can't be done now is refused.
 """
 
 from collections.abc import Callable, Iterable
@@ -40,9 +40,9 @@ def answered(status: EndpointStatus, context: ReconcileContext) -> EndpointStatu
     """With each command that waits done or refused, and the answer noted."""
     for command in _waiting(status, context.observed.commands):
         try:
-            status, said = _HANDLERS[command.verb](status, command, context)
+            status, answer = _HANDLERS[command.verb](status, command, context)
         except _RefusedError as refusal:
-            accepted, said = False, str(refusal)
+            accepted, answer = False, str(refusal)
         else:
             accepted = True
         outcome = CommandOutcome(
@@ -51,7 +51,7 @@ def answered(status: EndpointStatus, context: ReconcileContext) -> EndpointStatu
             by=command.by,
             at=command.at,
             accepted=accepted,
-            said=said,
+            said=answer,
         )
         status = applied(status, Answered(outcome))
     return status
@@ -185,16 +185,16 @@ def _undo(status: EndpointStatus, command: Command, context: ReconcileContext) -
 def _pin(status: EndpointStatus, command: Command, context: ReconcileContext) -> _Done:
     if command.version is None:
         raise _RefusedError("pin needs the number of a version")
-    said = f"pinned to version {command.version}"
-    status = _noted_on_endpoint(status, said, command, context)
+    answer = f"pinned to version {command.version}"
+    status = _noted_on_endpoint(status, answer, command, context)
     if is_rejected(status, command.version):
-        said += ", which was rejected or rolled back: it gets callers only after retry"
-    return status, said
+        answer += ", which was rejected or rolled back: it gets callers only after retry"
+    return status, answer
 
 
 def _unpin(status: EndpointStatus, command: Command, context: ReconcileContext) -> _Done:
-    said = "not pinned any more"
-    return _noted_on_endpoint(status, said, command, context), said
+    answer = "not pinned any more"
+    return _noted_on_endpoint(status, answer, command, context), answer
 
 
 def _retry(status: EndpointStatus, command: Command, context: ReconcileContext) -> _Done:
@@ -250,8 +250,8 @@ def _is_held(status: EndpointStatus, ref: ModelRef, context: ReconcileContext) -
 
 
 def _reason(done: str, command: Command) -> str:
-    said = f"{done} by {command.by}"
-    return f"{said}: {command.reason}" if command.reason else said
+    sentence = f"{done} by {command.by}"
+    return f"{sentence}: {command.reason}" if command.reason else sentence
 
 
 def _noted(

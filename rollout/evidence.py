@@ -18,14 +18,14 @@ from contracts.windows import EvidenceCounts, WindowAggregate
 from rollout.checks import rate_results, rates, shift
 from rollout.checks import rows as rows_of
 from rollout.checks.agreement import AGREEMENT, Agreement
-from rollout.checks.drift import DRIFT, Beside, Drifts
+from rollout.checks.drift import DRIFT, ArmAggregates, Drifts
 from rollout.checks.outputs import OUTPUT_SHIFT, Outputs
 from rollout.checks.own import OwnStatistics
 from rollout.checks.rates import Rates
 from rollout.checks.rows import Lines, leading
 from rollout.checks.stage import Stage
 
-__all__ = ["Beside", "Evidence", "Stage"]
+__all__ = ["ArmAggregates", "Evidence", "Stage"]
 
 SCHEMA_VERSION = 1
 _OUTPUTS = OutputShiftCheck()  # what the test of answers goes by while nobody asks for it
@@ -97,18 +97,18 @@ class Evidence:
             drifts=Drifts(),
         )
 
-    def with_history(self, stable: EvidenceCounts, cell: WindowAggregate | None = None) -> Self:
-        """With a window of stable before any canary, and its whole cell where there is one."""
+    def with_history(self, stable: EvidenceCounts, whole: WindowAggregate | None = None) -> Self:
+        """With a window of stable before any canary, and its whole aggregate if there is one."""
         if stable.requests == 0:
             return self
         if (known := self._knowing(stable)) is not self:
-            return known.with_history(stable, cell)
+            return known.with_history(stable, whole)
         return replace(
             self,
             history_windows=self.history_windows + 1,
             rates=self.rates.with_history(stable),
             outputs=self.outputs.with_history(stable),
-            own=self.own.with_history(cell, self.checks.statistics) if cell else self.own,
+            own=self.own.with_history(whole, self.checks.statistics) if whole else self.own,
         )
 
     def after(
@@ -116,7 +116,7 @@ class Evidence:
         candidate: EvidenceCounts,
         stable: EvidenceCounts,
         seconds: float,
-        beside: Beside | None = None,
+        arms: ArmAggregates | None = None,
     ) -> Self:
         """With the next window of both arms of this stage.
 
@@ -127,14 +127,14 @@ class Evidence:
             candidate: its counts.
             stable: of the arm that it is compared with.
             seconds: length of the window.
-            beside: the whole cells and profiles, for users' statistics and drift.
+            arms: the whole aggregates and profiles, for users' statistics and drift.
         """
         is_shadow = self.stage is Stage.SHADOW
         if candidate.requests == 0 or stable.requests == 0:
-            cell = beside.stable if beside else None
-            return self.with_history(stable, cell) if is_shadow else self
+            aggregate = arms.stable if arms else None
+            return self.with_history(stable, aggregate) if is_shadow else self
         if (known := self._knowing(stable)) is not self:
-            return known.after(candidate, stable, seconds, beside)
+            return known.after(candidate, stable, seconds, arms)
         checks, alpha = self.checks, self.alpha
         after = replace(
             self,
@@ -148,21 +148,21 @@ class Evidence:
                 stable,
                 checks.output_shift or _OUTPUTS,
                 alpha,
-                apart=self._apart,
+                caller_spread=self._caller_spread,
                 before_canary=is_shadow,
             ),
         )
         if is_shadow and checks.agreement:
             agreement = self.agreement.after(candidate, checks.agreement.at_least, alpha)
             after = replace(after, agreement=agreement)
-        if beside is None:
+        if arms is None:
             return after
         return replace(
             after,
             own=self.own.after(
-                beside.candidate, beside.stable, checks.statistics, alpha, before_canary=is_shadow
+                arms.candidate, arms.stable, checks.statistics, alpha, before_canary=is_shadow
             ),
-            drifts=self.drifts.after(beside, checks.drift, alpha) if checks.drift else self.drifts,
+            drifts=self.drifts.after(arms, checks.drift, alpha) if checks.drift else self.drifts,
         )
 
     def next_stage(self, stage: Stage) -> Self:
@@ -176,14 +176,14 @@ class Evidence:
             own=self.own.next_stage(),
         )
 
-    def among(self, share: float) -> Self:
+    def with_share(self, share: float) -> Self:
         """With this share of callers on the candidate: arms of few callers differ by who they are.
 
         0 in shadow, where both arms answer the same callers.
         """
         return self if share == self.share else replace(self, share=share)
 
-    def asked(self, checks: Checks, false_rollback: float) -> Self:
+    def with_checks(self, checks: Checks, false_rollback: float) -> Self:
         """With the checks of an edited spec: those with another tolerance begin anew."""
         was = self.checks
         if checks == was and false_rollback == self.false_rollback:
@@ -195,16 +195,16 @@ class Evidence:
             checks=checks,
             false_rollback=false_rollback,
             lines=rows_of.lines(checks, self.rates.rows),
-            rates=rates.asked_anew(self.rates, was, checks),
-            outputs=self.outputs if has_same_shift else self.outputs.anew(),
-            own=self.own.asked(was.statistics, checks.statistics),
+            rates=rates.with_edited_checks(self.rates, was, checks),
+            outputs=self.outputs if has_same_shift else self.outputs.restarted(),
+            own=self.own.with_checks(was.statistics, checks.statistics),
             agreement=self.agreement if has_same_agreement else Agreement.begin(),
             drifts=self.drifts if was.drift == checks.drift else Drifts(),
         )
 
-    def slow(self, judged: EvidenceCounts) -> int:
+    def slow(self, evidence: EvidenceCounts) -> int:
         """Attempts of a window above stable's 95th percentile so far, for plots."""
-        return sum(self.rates.slowness.counted(judged)[0])
+        return sum(self.rates.slowness.counted(evidence)[0])
 
     @cached_property
     def alpha(self) -> float:
@@ -215,14 +215,14 @@ class Evidence:
     def verdicts(self) -> dict[str, Verdict]:
         """The word of each check without figures: cheap enough to ask after each window."""
         checks = self.checks
-        said = rate_results.verdicts(self.rates, checks)
+        verdicts = rate_results.verdicts(self.rates, checks)
         if checks.output_shift:
-            said[OUTPUT_SHIFT] = shift.verdict(self.outputs.test)
+            verdicts[OUTPUT_SHIFT] = shift.verdict(self.outputs.test)
         if checks.agreement:
-            said[AGREEMENT] = self.agreement.verdict
+            verdicts[AGREEMENT] = self.agreement.verdict
         if checks.drift:
-            said[DRIFT] = self.drifts.verdict
-        return said | self.own.verdicts(checks.statistics)
+            verdicts[DRIFT] = self.drifts.verdict
+        return verdicts | self.own.verdicts(checks.statistics)
 
     def results(self) -> tuple[CheckResult, ...]:
         """What every check says, in the order in which people read them."""
@@ -288,7 +288,7 @@ class Evidence:
         return replace(self, outputs=Outputs.of_norms()) if stable.norms else self
 
     @cached_property
-    def _apart(self) -> float:
+    def _caller_spread(self) -> float:
         """The distance between the arms' labels that callers can make."""
         return float(self.rates.callers.distance(self.share)) if self.rates.labels else 0.0
 
@@ -297,7 +297,7 @@ class Evidence:
         checks, alpha = self.checks, self.alpha
         found = []
         if checks.output_shift:
-            found.append(self.outputs.result(checks.output_shift, alpha, self._apart))
+            found.append(self.outputs.result(checks.output_shift, alpha, self._caller_spread))
         if checks.agreement:
             found.append(self.agreement.result(checks.agreement, alpha, self.stage))
         if checks.drift:

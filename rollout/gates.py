@@ -1,7 +1,7 @@
 """What ends a rollout, and what holds one where it is: one question a function. Pure.
 
-It never decides what follows. Sentences name no figure
-that status_updates by itself, so that a status is written only when something happened.
+It never decides what follows. Sentences name no figure that changes by itself, so that a status is
+written only when something happened.
 """
 
 from contracts.durations import written
@@ -46,7 +46,7 @@ def settling(state: RolloutState, context: ReconcileContext) -> str:
     if state.promoted_at is None or context.now < state.promoted_at + context.spec.bake:
         return f"is watched for {written(context.spec.bake)} after its promotion"
     if failed := failing(state):
-        return f"{told(failed)}; version {state.stable.version} is not loaded to go back to"
+        return f"{with_reasons(failed)}; version {state.stable.version} is not loaded to go back to"
     return _by_surroundings(state, context)
 
 
@@ -57,7 +57,7 @@ def is_over_bake(state: RolloutState, context: ReconcileContext) -> bool:
     return context.now >= state.promoted_at + context.spec.bake + context.spec.deadline
 
 
-def told(checks: tuple[CheckResult, ...]) -> str:
+def with_reasons(checks: tuple[CheckResult, ...]) -> str:
     """Checks and their reasons, in one line."""
     return "; ".join(f"{check.name}: {check.reason}" for check in checks)
 
@@ -118,8 +118,10 @@ def _is_at_work(state: RolloutState, context: ReconcileContext) -> bool:
     """
     wanted = arm(current(context.spec, state))
     return any(
-        cell.package == state.candidate.package and cell.arm is wanted and cell.judged.requests > 0
+        found.package == state.candidate.package
+        and found.arm is wanted
+        and found.evidence.requests > 0
         for window in context.observed.windows or ()
         if state.step_began < window.start + window.seconds <= state.looked_through
-        for cell in window.aggregates
+        for found in window.aggregates
     )

@@ -15,7 +15,7 @@ from contracts.rollout import RolloutSpec, RolloutState, SeriesPoint
 from contracts.windows import EndpointWindow, EvidenceCounts, WindowAggregate
 from rollout import steps
 from rollout.checks.rows import leading
-from rollout.evidence import Beside, Evidence, Stage
+from rollout.evidence import ArmAggregates, Evidence, Stage
 from rollout.series import extended
 
 Profiles = Callable[[ModelRef], ReferenceProfile | None]
@@ -45,17 +45,17 @@ class Judge:
         self, spec: RolloutSpec, state: RolloutState, history: Sequence[EndpointWindow]
     ) -> RolloutState:
         """With fresh evidence that knows stable's past from these windows, oldest first."""
-        cells = [
-            cell
+        aggregates = [
+            aggregate
             for window in sorted(history, key=lambda window: window.start)
-            if (cell := _cell(window, state.stable, Arm.STABLE)) is not None
+            if (aggregate := _aggregate(window, state.stable, Arm.STABLE)) is not None
         ]
         evidence = Evidence.begin(
-            spec.checks, spec.false_rollback, self._labels(state, cells), stage(spec, state)
-        ).among(share(spec, state))
-        for cell in cells:
-            evidence = evidence.with_history(cell.judged, cell)
-        return _told(state, evidence)
+            spec.checks, spec.false_rollback, self._labels(state, aggregates), stage(spec, state)
+        ).with_share(share(spec, state))
+        for aggregate in aggregates:
+            evidence = evidence.with_history(aggregate.evidence, aggregate)
+        return _with_evidence(state, evidence)
 
     def look(
         self, spec: RolloutSpec, state: RolloutState, windows: Sequence[EndpointWindow]
@@ -66,29 +66,29 @@ class Judge:
             key=lambda window: window.start,
         )
         was = self._evidence(spec, state)
-        evidence = was.asked(spec.checks, spec.false_rollback).among(share(spec, state))
+        evidence = was.with_checks(spec.checks, spec.false_rollback).with_share(share(spec, state))
         if not new and evidence is was and state.checks:
             return state
         arms = _ARMS[evidence.stage]
         profiles = (self.profiles(state.candidate), self.profiles(state.stable)) if new else ()
         points = []
         for window in new:
-            candidate = _cell(window, state.candidate, arms[0])
-            stable = _cell(window, state.stable, arms[1])
+            candidate = _aggregate(window, state.candidate, arms[0])
+            stable = _aggregate(window, state.stable, arms[1])
             if candidate is None and stable is None:
                 continue
             points.append(_point(window, candidate, stable, evidence))
             if candidate is not None and stable is not None:
                 evidence = evidence.after(
-                    candidate.judged,
-                    stable.judged,
+                    candidate.evidence,
+                    stable.evidence,
                     window.seconds,
-                    Beside(candidate, stable, *profiles),
+                    ArmAggregates(candidate, stable, *profiles),
                 )
             elif stable is not None and evidence.stage is Stage.SHADOW:
-                evidence = evidence.with_history(stable.judged, stable)
+                evidence = evidence.with_history(stable.evidence, stable)
         through = max((window.start + window.seconds for window in new), default=0)
-        return _told(state, evidence).model_copy(
+        return _with_evidence(state, evidence).model_copy(
             update={
                 "looked_through": max(state.looked_through, float(through)),
                 "series": extended(state.series, points),
@@ -98,7 +98,7 @@ class Judge:
     def next_stage(self, spec: RolloutSpec, state: RolloutState) -> RolloutState:
         """Ready for the step that the state has just entered."""
         evidence = self._evidence(spec, state).next_stage(stage(spec, state))
-        return _told(state, evidence.among(share(spec, state)))
+        return _with_evidence(state, evidence.with_share(share(spec, state)))
 
     def history_windows(self, state: RolloutState) -> int:
         """How many windows with traffic of stable, before any canary, the evidence rests on."""
@@ -111,11 +111,16 @@ class Judge:
             spec.checks, spec.false_rollback, self._labels(state, ()), stage(spec, state)
         )
 
-    def _labels(self, state: RolloutState, cells: Iterable[WindowAggregate]) -> tuple[str, ...]:
+    def _labels(
+        self, state: RolloutState, aggregates: Iterable[WindowAggregate]
+    ) -> tuple[str, ...]:
         """Stable's labels, by its profile and its past: never by what the candidate answers."""
         counts: dict[str, int] = {}
         profile = self.profiles(state.stable)
-        for labels in (profile.labels if profile else {}, *(cell.judged.labels for cell in cells)):
+        for labels in (
+            profile.labels if profile else {},
+            *(aggregate.evidence.labels for aggregate in aggregates),
+        ):
             for label, count in labels.items():
                 counts[label] = counts.get(label, 0) + count
         return leading(counts)
@@ -137,14 +142,18 @@ def share(spec: RolloutSpec, state: RolloutState) -> float:
     return steps.percent(step) / 100 if steps.arm(step) is Arm.CANARY else 0.0
 
 
-def _cell(window: EndpointWindow, ref: ModelRef, arm: Arm) -> WindowAggregate | None:
+def _aggregate(window: EndpointWindow, ref: ModelRef, arm: Arm) -> WindowAggregate | None:
     return next(
-        (cell for cell in window.aggregates if cell.package == ref.package and cell.arm is arm),
+        (
+            aggregate
+            for aggregate in window.aggregates
+            if aggregate.package == ref.package and aggregate.arm is arm
+        ),
         None,
     )
 
 
-def _told(state: RolloutState, evidence: Evidence) -> RolloutState:
+def _with_evidence(state: RolloutState, evidence: Evidence) -> RolloutState:
     return state.model_copy(update={"evidence": evidence.to_json(), "checks": evidence.results()})
 
 
@@ -154,8 +163,8 @@ def _point(
     stable: WindowAggregate | None,
     evidence: Evidence,
 ) -> SeriesPoint:
-    one = candidate.judged if candidate else EvidenceCounts()
-    other = stable.judged if stable else EvidenceCounts()
+    one = candidate.evidence if candidate else EvidenceCounts()
+    other = stable.evidence if stable else EvidenceCounts()
     return SeriesPoint(
         start=window.start,
         seconds=window.seconds,

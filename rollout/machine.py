@@ -150,7 +150,7 @@ def _fault(state: RolloutState, context: ReconcileContext) -> str:
     """Why a version must go, empty where it may stay."""
     if state.candidate in context.observed.failures:
         return context.observed.failures[state.candidate]
-    return gates.told(gates.failing(state))
+    return gates.with_reasons(gates.failing(state))
 
 
 def _judged(state: RolloutState, context: ReconcileContext) -> RolloutState:

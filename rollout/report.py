@@ -246,7 +246,7 @@ def _transitions(lines: Iterable[Transition]) -> str:
         f'<td class="time">{escape(_time(line.at))}</td>'
         f'<td class="time">{escape(_words(line.phase.value))}{_percent_of(line)}</td>'
         f"<td>{escape(line.reason)}{_by(line)}"
-        f'<div class="figures">{_by_check(_told(line))}</div></td>'
+        f'<div class="figures">{_by_check(_check_figures(line))}</div></td>'
         "</tr>"
         for line in lines
     ]
@@ -261,7 +261,7 @@ def _percent_of(line: Transition) -> str:
     return "" if percent is None else f" {percent:g} %"
 
 
-def _told(line: Transition) -> dict[str, float]:
+def _check_figures(line: Transition) -> dict[str, float]:
     return {name: value for name, value in line.figures.items() if name != "percent"}
 
 
@@ -282,8 +282,9 @@ def _by_check(figures: dict[str, float]) -> str:
 
 
 def _figures(figures: dict[str, float]) -> str:
-    told = (f"{escape(name.replace('_', ' '))} {number(value)}" for name, value in figures.items())
-    return " · ".join(told)
+    return " · ".join(
+        f"{escape(name.replace('_', ' '))} {number(value)}" for name, value in figures.items()
+    )
 
 
 # Words

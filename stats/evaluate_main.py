@@ -22,10 +22,10 @@ from service.cluster.errors import AccessError
 from service.flags import option
 from service.kafka import KafkaAddress, KafkaLoginError
 from stats.evaluation.app import application
+from stats.evaluation.calibration_store import CalibrationFile, CalibrationStore, NoCalibrationStore
 from stats.evaluation.drift import DriftSettings
 from stats.evaluation.evaluation import Evaluation, Pace
 from stats.evaluation.evaluator import EvaluatePace, Evaluator
-from stats.evaluation.learnt import Forgetful, Learnt, LearntFile
 from stats.evaluation.references import StoredReferences
 from stats.reading.endpoints import opened
 from stats.reading.published import KafkaPublished
@@ -140,9 +140,9 @@ def _evaluator(
         false_alarm_seconds=settings.false_alarm_days * 86_400,
         calibration_seconds=settings.calibration_hours * 3600,
     )
-    learnt: Learnt = Forgetful()
+    learnt: CalibrationStore = NoCalibrationStore()
     if settings.state_dir:
-        learnt = LearntFile(Path(settings.state_dir) / _LEARNT)
+        learnt = CalibrationFile(Path(settings.state_dir) / _LEARNT)
     pace = Pace(lateness_seconds=settings.lateness_seconds, keep_seconds=settings.keep_seconds)
     return Evaluator(
         Evaluation(references, drift, pace, learnt.load()),

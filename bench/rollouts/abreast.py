@@ -18,7 +18,7 @@ from measures.correlation import CAUTION, Floats, IntraclassCorrelation
 from measures.divergence import Shift
 from measures.proportions import HarmTest, History, NonInferiorityTest, Tolerance, Window
 from rollout.checks import slowness
-from rollout.checks.callers import BLURRED, Callers, Grouped
+from rollout.checks.callers import MOST_CALLER_SPREAD, Callers, Grouped
 from rollout.checks.rates import (
     BETA,
     CLASS_SHARE,
@@ -123,9 +123,9 @@ class Abreast:
             part[:, LATENCY_ROWS] = np.where(wide, 0.0, part[:, LATENCY_ROWS])
         window = Window(e_c, n_c, e_s, n_s)
         history = History(self.past[:, 0], self.past[:, 1])
-        asked = replace(limits(DISTANCE, self.alpha), apart=self.callers.distance(share))
+        asked = replace(limits(DISTANCE, self.alpha), caller_spread=self.callers.distance(share))
         one, other, rho = _classes(candidate), _classes(stable), self._answers_rho()
-        fail = Tolerance(LINES.fail.a + self.callers.apart(ROWS, share), LINES.fail.s)
+        fail = Tolerance(LINES.fail.a + self.callers.spread(ROWS, share), LINES.fail.s)
         callers = self.callers.after(_grouped(stable))
         after = replace(
             self,
@@ -157,10 +157,12 @@ class Abreast:
     def blurred(self, share: Floats) -> Yes:
         """``[rollouts, NAMES]``: which checks need not pass again that passed in shadow."""
         found = np.zeros((len(share), len(NAMES)), dtype=np.bool_)
-        apart = self.callers.apart(ROWS, share)[:, CLASSES:].max(axis=1)
+        apart = self.callers.spread(ROWS, share)[:, CLASSES:].max(axis=1)
         line = np.asarray(LINES.pass_.a)[CLASSES:].max()
-        found[:, NAMES.index(CLASS_SHARE)] = apart > BLURRED * line
-        found[:, NAMES.index(OUTPUT_SHIFT)] = self.callers.distance(share) > BLURRED * DISTANCE
+        found[:, NAMES.index(CLASS_SHARE)] = apart > MOST_CALLER_SPREAD * line
+        found[:, NAMES.index(OUTPUT_SHIFT)] = (
+            self.callers.distance(share) > MOST_CALLER_SPREAD * DISTANCE
+        )
         seen = np.minimum(self.non_inferiority.n_c[:, CLASSES:].min(axis=1), self.near.n_c)
         found &= (seen >= LEAST_TO_PASS)[:, None]
         return found

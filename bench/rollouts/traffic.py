@@ -86,7 +86,7 @@ class Arm:
     first: Counts
     groups: Counts
 
-    def judged(self, row: int) -> EvidenceCounts:
+    def evidence(self, row: int) -> EvidenceCounts:
         """One rollout's arm as production counts it."""
         requests, errors, positive = self.groups[row]
         return EvidenceCounts(

@@ -93,24 +93,24 @@ class Agreement(State, frozen=True, rename={"correlation": "clumps"}):
 
     def result(self, check: AgreementCheck, alpha: float, stage: Stage) -> CheckResult:
         """The result; where shadow is over without a verdict, it is no longer waited for."""
-        said = self.verdict
+        verdict = self.verdict
         equal = self.pairs - self.different
         start = f"equal labels {words.share_of(equal, self.pairs)}"
-        asked = f"{words.percent(check.at_least)} asked for"
+        limit = f"{words.percent(check.at_least)} asked for"
         reason = {
             Verdict.FAIL: (
-                f"{start}: fewer than {asked}, {words.evidence(self.evidence_to_fail, 1 / alpha)}"
+                f"{start}: fewer than {limit}, {words.evidence(self.evidence_to_fail, 1 / alpha)}"
             ),
             Verdict.PASS: (
-                f"{start}: at least the {asked}, {words.evidence(self.evidence_to_pass, 1 / BETA)}"
+                f"{start}: at least the {limit}, {words.evidence(self.evidence_to_pass, 1 / BETA)}"
             ),
-            Verdict.UNKNOWN: f"{start}: not yet known whether at least the {asked}",
-        }[said]
+            Verdict.UNKNOWN: f"{start}: not yet known whether at least the {limit}",
+        }[verdict]
         if self.pairs == 0:
             reason = "no labels were compared yet"
         return CheckResult(
             name=AGREEMENT,
-            verdict=said,
+            verdict=verdict,
             reason=reason,
             figures={
                 "pairs": float(self.pairs),
@@ -123,7 +123,9 @@ class Agreement(State, frozen=True, rename={"correlation": "clumps"}):
             },
             gate=check.gate,
             required=check.required and stage is Stage.SHADOW,
-            needs=max(0, LEAST_TO_PASS - self.pairs) or None if said is Verdict.UNKNOWN else None,
+            needs=max(0, LEAST_TO_PASS - self.pairs) or None
+            if verdict is Verdict.UNKNOWN
+            else None,
         )
 
 

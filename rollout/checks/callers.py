@@ -28,7 +28,7 @@ from rollout.checks.rows import CLASSES, ERRORS, QUALITY, Rows, by_label
 DEVIATIONS = 3.0
 # Of what is tolerated: where callers can make more than that, passing is luck or takes very long,
 # and what passed in shadow need not pass again.
-BLURRED = 0.5
+MOST_CALLER_SPREAD = 0.5
 
 _ERRORS, _QUALITY, _CLASSES = 0, 1, 2  # kinds of events, the first one of classes
 _DECIMALS = 3  # of an event, that are kept
@@ -51,25 +51,29 @@ class Grouped:
     all_requests: Floats
 
     @classmethod
-    def of(cls, judged: EvidenceCounts, labels: tuple[str, ...]) -> Self:
+    def of(cls, evidence: EvidenceCounts, labels: tuple[str, ...]) -> Self:
         """As production counted them; ``labels`` are the classes compared one by one."""
-        of_labels = {name: _dense(groups) for name, groups in judged.group_labels.items()}
+        of_labels = {name: _dense(groups) for name, groups in evidence.group_labels.items()}
         labelled = sum(of_labels.values(), np.zeros(CALLER_GROUPS))
         known = [of_labels.get(label, np.zeros(CALLER_GROUPS)) for label in labels]
         classes = [*known, labelled - sum(known, np.zeros(CALLER_GROUPS))] if labels else []
-        shares = by_label(judged.labels, labels) if labels else []
+        shares = by_label(evidence.labels, labels) if labels else []
         return cls(
-            np.array([_dense(judged.group_errors), _dense(judged.group_wrong), *classes]),
+            np.array([_dense(evidence.group_errors), _dense(evidence.group_wrong), *classes]),
             np.array(
                 [
-                    _dense(judged.group_requests),
-                    _dense(judged.group_feedback),
+                    _dense(evidence.group_requests),
+                    _dense(evidence.group_feedback),
                     *([labelled] * len(classes)),
                 ]
             ),
-            np.array([judged.errors, judged.feedback_wrong, *shares], dtype=np.float64),
+            np.array([evidence.errors, evidence.feedback_wrong, *shares], dtype=np.float64),
             np.array(
-                [judged.requests, judged.feedback, *([sum(judged.labels.values())] * len(shares))],
+                [
+                    evidence.requests,
+                    evidence.feedback,
+                    *([sum(evidence.labels.values())] * len(shares)),
+                ],
                 dtype=np.float64,
             ),
         )
@@ -110,7 +114,7 @@ class Callers(State, frozen=True):
             self.requests + stable.all_requests,
         )
 
-    def apart(self, rows: Rows, share: Floats | float) -> Floats:
+    def spread(self, rows: Rows, share: Floats | float) -> Floats:
         """``[..., rows]``: how far the arms' shares can be apart with one version in both.
 
         Args:
@@ -118,7 +122,7 @@ class Callers(State, frozen=True):
             share: ``[...]``, of callers that the candidate has; 0 or 1 where both arms answer the
                 same callers: then nothing is apart.
         """
-        kinds = self._apart(share)
+        kinds = self._kinds_spread(share)
         found = np.zeros((*kinds.shape[:-1], rows.count))
         found[..., ERRORS.start], found[..., QUALITY.start] = kinds[..., 0], kinds[..., 1]
         found[..., CLASSES:] = kinds[..., _kind_of_class(rows)]
@@ -131,11 +135,11 @@ class Callers(State, frozen=True):
         """
         events = self.events[..., _CLASSES:]
         p = events / np.maximum(self.requests[..., _CLASSES:], 1.0)
-        squares = self._apart(share)[..., _CLASSES:] ** 2 / np.where(events > 0, p, np.inf)
+        squares = self._kinds_spread(share)[..., _CLASSES:] ** 2 / np.where(events > 0, p, np.inf)
         found: Floats = np.sqrt(squares.sum(axis=-1) / (8 * np.log(2.0)))
         return np.minimum(found, 1.0)
 
-    def _apart(self, share: Floats | float) -> Floats:
+    def _kinds_spread(self, share: Floats | float) -> Floats:
         """``[..., kinds]``."""
         both = np.asarray(share * (1.0 - share))[..., None]
         beyond = np.maximum(0.0, (self.above**2).sum(axis=-1) - self.by_chance)

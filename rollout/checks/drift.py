@@ -39,11 +39,11 @@ EFFECT = 2.0
 
 
 @dataclass(frozen=True)
-class Beside:
+class ArmAggregates:
     """What lies beside the counts that other checks rest on.
 
     Attributes:
-        candidate: its cell in the window.
+        candidate: its aggregate in the window.
         stable: likewise.
         candidate_profile: of its package; None where there is none.
         stable_profile: likewise.
@@ -75,16 +75,16 @@ class Drifts(State, frozen=True):
     failed: bool = False
     passed: bool = False
 
-    def after(self, beside: Beside, check: DriftCheck, alpha: float) -> Self:
+    def after(self, arms: ArmAggregates, check: DriftCheck, alpha: float) -> Self:
         """With one more window, and a look where one is due."""
-        of_candidate, of_stable = beside.candidate_profile, beside.stable_profile
+        of_candidate, of_stable = arms.candidate_profile, arms.stable_profile
         if of_candidate is None or of_stable is None:
             return self
         summed = replace(
             self,
-            candidate=_added(self.candidate, _counts(beside.candidate, of_candidate)),
-            stable=_added(self.stable, _counts(beside.stable, of_stable)),
-            texts=self.texts + beside.candidate.texts,
+            candidate=_added(self.candidate, _counts(arms.candidate, of_candidate)),
+            stable=_added(self.stable, _counts(arms.stable, of_stable)),
+            texts=self.texts + arms.candidate.texts,
         )
         grown = math.log(max(summed.texts, FIRST_LOOK) / FIRST_LOOK) / math.log(GROWTH)
         reached = 0 if summed.texts < FIRST_LOOK else math.floor(grown + 1e-9) + 1
@@ -199,17 +199,17 @@ def _reference(profile: ReferenceProfile, name: str) -> Floats:
     return np.array(profile.histograms.get(Statistic(name), ()), dtype=np.float64)
 
 
-def _counts(cell: WindowAggregate, profile: ReferenceProfile) -> dict[str, Sparse]:
+def _counts(aggregate: WindowAggregate, profile: ReferenceProfile) -> dict[str, Sparse]:
     """A window's counts of what the profile knows; labels by their place in it."""
     counts: dict[str, Sparse] = {
-        statistic.value: cell.histograms[statistic.value]
+        statistic.value: aggregate.histograms[statistic.value]
         for statistic in EDGES
-        if statistic in profile.histograms and statistic.value in cell.histograms
+        if statistic in profile.histograms and statistic.value in aggregate.histograms
     }
-    if profile.labels and cell.labels:
+    if profile.labels and aggregate.labels:
         places = {label: place for place, label in enumerate(profile.labels)}
         labels: Sparse = {}
-        for label, count in cell.labels.items():
+        for label, count in aggregate.labels.items():
             place = places.get(label, len(places))
             labels[place] = labels.get(place, 0) + count
         counts[LABELS] = labels

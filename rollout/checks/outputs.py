@@ -14,7 +14,7 @@ from contracts.windows import EvidenceCounts
 from measures.correlation import Floats
 from measures.state import State
 from rollout.checks import shift
-from rollout.checks.callers import BLURRED
+from rollout.checks.callers import MOST_CALLER_SPREAD
 from rollout.checks.rates import LEAST_TO_PASS
 from rollout.checks.rows import by_label
 from rollout.checks.shift import ShiftTest
@@ -64,16 +64,16 @@ class Outputs(State, frozen=True):
         check: OutputShiftCheck,
         alpha: float,
         *,
-        apart: float = 0.0,
+        caller_spread: float = 0.0,
         before_canary: bool,
     ) -> Self:
-        """With a window of both arms, of which callers make ``apart`` at most."""
+        """With a window of both arms, whose labels callers may set apart by ``caller_spread``."""
         if self.test is None:
             return self
         test = self.test.after(
             self._counts(candidate),
             self._counts(stable),
-            shift.limits(check.distance, alpha, apart),
+            shift.limits(check.distance, alpha, caller_spread),
             before_canary=before_canary,
         )
         return replace(self, test=test)
@@ -86,27 +86,27 @@ class Outputs(State, frozen=True):
         test = self.test.next_stage() if self.test else None
         return replace(self, test=test, is_settled=is_settled)
 
-    def anew(self) -> Self:
+    def restarted(self) -> Self:
         """With no evidence, but what is known of stable."""
-        return replace(self, test=self.test.anew() if self.test else None, is_settled=False)
+        return replace(self, test=self.test.restarted() if self.test else None, is_settled=False)
 
-    def result(self, check: OutputShiftCheck, alpha: float, apart: float) -> CheckResult:
-        """What the test says, where callers make ``apart`` of the distance at most."""
+    def result(self, check: OutputShiftCheck, alpha: float, caller_spread: float) -> CheckResult:
+        """What the test says, where callers make ``caller_spread`` of the distance at most."""
         seen = float(self.test.passes.n_c) if self.test else 0.0
-        is_blurred = apart > BLURRED * check.distance and seen >= LEAST_TO_PASS
+        is_hidden = caller_spread > MOST_CALLER_SPREAD * check.distance and seen >= LEAST_TO_PASS
         return shift.result(
             self.test,
             OUTPUT_SHIFT,
             "norms" if self.are_vectors else "labels",
-            shift.limits(check.distance, alpha, apart),
+            shift.limits(check.distance, alpha, caller_spread),
             check,
-            is_settled=self.is_settled and is_blurred,
+            is_settled=self.is_settled and is_hidden,
         )
 
-    def _counts(self, judged: EvidenceCounts) -> Floats:
+    def _counts(self, evidence: EvidenceCounts) -> Floats:
         if self.labels:
-            return np.array(by_label(judged.labels, self.labels), dtype=np.float64)
+            return np.array(by_label(evidence.labels, self.labels), dtype=np.float64)
         counts = np.zeros(_NORM_BINS)
-        for bucket, count in judged.norms.items():
+        for bucket, count in evidence.norms.items():
             counts[bucket] = count
         return counts

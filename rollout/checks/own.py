@@ -25,11 +25,11 @@ class OwnStatistics:
 
     tests: Mapping[str, ShiftTest] = field(default_factory=dict)
 
-    def with_history(self, cell: WindowAggregate, checks: Checked) -> Self:
+    def with_history(self, aggregate: WindowAggregate, checks: Checked) -> Self:
         """With a window of stable from before the rollout."""
         tests = dict(self.tests)
         for check in checks:
-            if own := _of(cell, check.name):
+            if own := _of(aggregate, check.name):
                 counts = histogram(own[0])
                 tests[check.name] = self._test(check.name, counts).with_history(counts)
         return replace(self, tests=tests) if checks else self
@@ -62,7 +62,7 @@ class OwnStatistics:
         """With the evidence to pass begun anew."""
         return replace(self, tests={name: test.next_stage() for name, test in self.tests.items()})
 
-    def asked(self, was: Checked, now: Checked) -> Self:
+    def with_checks(self, was: Checked, now: Checked) -> Self:
         """With the tests of an edited spec: those of another tolerance begin anew."""
         distances = {check.name: check.distance for check in was}
         kept = {
@@ -118,8 +118,8 @@ def histogram(own: OwnCounts) -> Floats:
     return np.array([*counts, own.unfit], dtype=np.float64)
 
 
-def _of(cell: WindowAggregate, name: str) -> list[OwnCounts]:
-    return [own for own in cell.own if own.spec.name == name and own.spec.kind != "counter"]
+def _of(aggregate: WindowAggregate, name: str) -> list[OwnCounts]:
+    return [own for own in aggregate.own if own.spec.name == name and own.spec.kind != "counter"]
 
 
 def _of_one_declaration(

@@ -43,7 +43,7 @@ class _Arms:
 
 
 @dataclass(frozen=True)
-class _Among:
+class _Setting:
     """Which arms are compared, and the share of callers that the candidate has."""
 
     stage: Stage
@@ -59,8 +59,8 @@ def verdict(rates: Rates, name: str) -> Verdict:
 
 def verdicts(rates: Rates, checks: Checks) -> dict[str, Verdict]:
     """The words of those of these checks that were asked for."""
-    asked = tests.asked(checks)
-    return {name: verdict(rates, name) for name in tests.IN_ORDER if asked[name]}
+    enabled = tests.enabled(checks)
+    return {name: verdict(rates, name) for name in tests.IN_ORDER if enabled[name]}
 
 
 def results(
@@ -75,48 +75,51 @@ def results(
         stage: which arms are compared.
         share: of callers, that the candidate has; 0 in shadow.
     """
-    asked = tests.asked(checks)
+    enabled = tests.enabled(checks)
     return tuple(
-        _result(rates, name, check, alpha, _Among(stage, share))
+        _result(rates, name, check, alpha, _Setting(stage, share))
         for name, check in zip(tests.IN_ORDER, compared(checks), strict=True)
-        if asked[name]
+        if enabled[name]
     )
 
 
-def _result(rates: Rates, name: str, check: Compared, alpha: float, among: _Among) -> CheckResult:
-    said = verdict(rates, name)
-    arms = _arms(rates, name, said)
-    is_idle = among.stage is Stage.SHADOW and name in _NOT_IN_SHADOW and said is Verdict.UNKNOWN
-    apart = rates.apart(name, among.share)
+def _result(
+    rates: Rates, name: str, check: Compared, alpha: float, setting: _Setting
+) -> CheckResult:
+    outcome = verdict(rates, name)
+    arms = _arms(rates, name, outcome)
+    is_open = outcome is Verdict.UNKNOWN
+    is_idle = is_open and setting.stage is Stage.SHADOW and name in _NOT_IN_SHADOW
+    spread = rates.caller_spread(name, setting.share)
     is_settled = (
-        said is Verdict.UNKNOWN
+        is_open
         and name == tests.CLASS_SHARE
         and name in rates.settled
         and rates.requests_in_stage(name) >= LEAST_TO_PASS
-        and rates.is_blurred(name, check.pass_, among.share)
+        and rates.is_hidden_by_callers(name, check.pass_, setting.share)
     )
-    is_waited_for = said is Verdict.UNKNOWN and not (is_idle or is_settled)
+    is_waited_for = is_open and not (is_idle or is_settled)
     missing = _needed(rates, name, check.pass_) if is_waited_for else None
     evidence_to_fail, evidence_to_pass = rates.evidence_to_fail(name), rates.evidence_to_pass(name)
-    if said is Verdict.FAIL:
+    if outcome is Verdict.FAIL:
         evidence = words.evidence(evidence_to_fail, 1 / alpha)
-        beyond = f" beyond what callers differ by, {words.percent(apart)}" if apart else ""
+        beyond = f" beyond what callers differ by, {words.percent(spread)}" if spread else ""
         ending = f"{arms.worse}{words.by_more_than(check.fail)}{beyond}, {evidence}"
-    elif said is Verdict.PASS:
+    elif outcome is Verdict.PASS:
         evidence = words.evidence(evidence_to_pass, 1 / BETA)
         ending = f"not {arms.worse}{words.by_more_than(check.pass_)}, {evidence}"
     elif is_idle:
         ending = "not judged in shadow"
     elif is_settled:
         ending = (
-            f"callers differ by up to {words.percent(apart)} between the arms; passed in shadow, "
+            f"callers differ by up to {words.percent(spread)} between the arms; passed in shadow, "
             f"on the same requests"
         )
     else:
         ending = f"not yet known, {words.still_needed(missing)}"
     return CheckResult(
         name=name,
-        verdict=said,
+        verdict=outcome,
         reason=f"{arms.sentence()}: {ending}",
         figures={
             "candidate_events": arms.e_c,
@@ -127,7 +130,7 @@ def _result(rates: Rates, name: str, check: Compared, alpha: float, among: _Amon
             "needed_to_fail": 1 / alpha,
             "evidence_to_pass": evidence_to_pass,
             "needed_to_pass": 1 / BETA,
-            "apart_by_callers": apart,
+            "apart_by_callers": spread,
         },
         gate=check.gate,
         required=check.required and not (is_idle or is_settled),
@@ -135,23 +138,23 @@ def _result(rates: Rates, name: str, check: Compared, alpha: float, among: _Amon
     )
 
 
-def _arms(rates: Rates, name: str, said: Verdict) -> _Arms:
+def _arms(rates: Rates, name: str, outcome: Verdict) -> _Arms:
     """Counts of the test that decides: since the rollout began where it failed, else by stage."""
     if name == tests.CLASS_SHARE:
-        return _class_arms(rates, said)
+        return _class_arms(rates, outcome)
     at = np.flatnonzero(np.isin(rates.rows.test_of_row, _tests_of(rates, name)))
     sums = _stage_sums(rates)
-    if said is Verdict.FAIL or not sums[1, at].any():
+    if outcome is Verdict.FAIL or not sums[1, at].any():
         sums = rates.sums
     e_c, n_c, e_s, n_s = (float(total) for total in sums[:, at].sum(axis=-1))
     return _Arms(e_c, n_c, e_s, n_s, _EVENTS[name])
 
 
-def _class_arms(rates: Rates, said: Verdict) -> _Arms:
+def _class_arms(rates: Rates, outcome: Verdict) -> _Arms:
     if not rates.rows.labels:
         return _Arms(0, 0, 0, 0, "labels")
     of_classes = tests.TESTS[tests.CLASS_SHARE]
-    if said is Verdict.FAIL:
+    if outcome is Verdict.FAIL:
         index, sums = int(np.argmax(rates.e_values[of_classes])), rates.sums
     else:
         index, sums = int(np.argmin(rates.non_inferiority.log_e[of_classes])), _stage_sums(rates)

@@ -21,7 +21,7 @@ from measures.correlation import Floats, IntraclassCorrelation
 from measures.proportions import HarmTest, History, NonInferiorityTest, Tolerance, Window, unspent
 from measures.state import State
 from rollout.checks import rows as at
-from rollout.checks.callers import BLURRED, Callers, Grouped
+from rollout.checks.callers import MOST_CALLER_SPREAD, Callers, Grouped
 from rollout.checks.rows import Lines, Rows
 from rollout.checks.slowness import Slowness
 from rollout.checks.stage import Stage
@@ -157,7 +157,7 @@ class Rates(
             for part in (e_c, n_c, e_s, n_s):
                 part[at.LATENCY] = 0.0
         window, history, tests = Window(e_c, n_c, e_s, n_s), History(*self.past), self.rows.tests
-        fail = Tolerance(lines.fail.a + self.callers.apart(self.rows, share), lines.fail.s)
+        fail = Tolerance(lines.fail.a + self.callers.spread(self.rows, share), lines.fail.s)
         harm = self.harm.after(window, history, fail, rho, tests)
         after = replace(
             self,
@@ -183,7 +183,7 @@ class Rates(
             settled = frozenset(name for name in TESTS if self.passed(name))
         return replace(self, non_inferiority=begun, windows=0, settled=settled)
 
-    def anew(self, name: str) -> Self:
+    def restarted(self, name: str) -> Self:
         """With a check begun anew, whose tolerance was changed."""
         tests = TESTS[name]
         in_test = np.isin(self.rows.test_of_row, np.arange(len(self.rows.tests))[tests])
@@ -220,7 +220,7 @@ class Rates(
             and self.evidence_to_pass(name) * BETA >= 1.0
         )
 
-    def is_blurred(self, name: str, line: Line, share: float) -> bool:
+    def is_hidden_by_callers(self, name: str, line: Line, share: float) -> bool:
         """Whether a version like stable may not pass, for other callers are in the other arm.
 
         Args:
@@ -228,12 +228,12 @@ class Rates(
             line: to pass.
             share: of callers, that the candidate has.
         """
-        return bool(self.apart(name, share) > BLURRED * line.absolute)
+        return bool(self.caller_spread(name, share) > MOST_CALLER_SPREAD * line.absolute)
 
-    def apart(self, name: str, share: float) -> float:
+    def caller_spread(self, name: str, share: float) -> float:
         """How far apart the shares of a check can be with one version in both arms, at most."""
         tests = np.arange(len(self.rows.tests))[TESTS[name]]
-        of_rows = self.callers.apart(self.rows, share)[np.isin(self.rows.test_of_row, tests)]
+        of_rows = self.callers.spread(self.rows, share)[np.isin(self.rows.test_of_row, tests)]
         return float(of_rows.max(initial=0.0))
 
     def requests_in_stage(self, name: str) -> float:
@@ -276,7 +276,7 @@ class Rates(
         return self.callers.after(Grouped.of(stable, self.labels))
 
 
-def asked(checks: Checks) -> dict[str, bool]:
+def enabled(checks: Checks) -> dict[str, bool]:
     """Which of these checks were asked for."""
     return {
         ERROR_RATE: checks.error_rate is not None,
@@ -286,11 +286,11 @@ def asked(checks: Checks) -> dict[str, bool]:
     }
 
 
-def asked_anew(rates: Rates, was: Checks, now: Checks) -> Rates:
+def with_edited_checks(rates: Rates, was: Checks, now: Checks) -> Rates:
     """The evidence under edited checks: those whose tolerance changed begin anew."""
     for name, one, other in zip(IN_ORDER, at.compared(was), at.compared(now), strict=True):
         if (one.fail, one.pass_) != (other.fail, other.pass_):
-            rates = rates.anew(name)
+            rates = rates.restarted(name)
     return rates
 
 

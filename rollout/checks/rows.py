@@ -77,14 +77,14 @@ class Rows:
         """The test that each row belongs to."""
         return np.repeat(np.arange(len(self.tests)), np.diff(self.tests, append=self.count))
 
-    def counts(self, judged: EvidenceCounts, slowness: Slowness) -> tuple[Floats, Floats]:
+    def counts(self, evidence: EvidenceCounts, slowness: Slowness) -> tuple[Floats, Floats]:
         """Events and requests of one arm in one window, a row."""
-        slow, timed = slowness.counted(judged)
-        events = [judged.errors, *slow, judged.feedback_wrong]
-        requests = [judged.requests, *timed, judged.feedback]
+        slow, timed = slowness.counted(evidence)
+        events = [evidence.errors, *slow, evidence.feedback_wrong]
+        requests = [evidence.requests, *timed, evidence.feedback]
         if self.labels:
-            labelled = sum(judged.labels.values())
-            shares = by_label(judged.labels, self.labels)
+            labelled = sum(evidence.labels.values())
+            shares = by_label(evidence.labels, self.labels)
             falls = [labelled - count for count in shares]
             events += shares
             events += falls[: len(self.directions) - len(shares)]

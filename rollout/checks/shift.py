@@ -90,7 +90,7 @@ class ShiftTest(State, frozen=True, rename={"correlation": "clumps"}):
         """With the evidence to pass begun anew."""
         return replace(self, passes=Shift.begin(self.passes.p.shape[-1]))
 
-    def anew(self) -> Self:
+    def restarted(self) -> Self:
         """With no evidence, but what is known of stable."""
         count = self.passes.p.shape[-1]
         return replace(self, fails=Shift.begin(count), passes=Shift.begin(count))
@@ -166,26 +166,26 @@ def result(
             gate=check.gate,
             required=check.required,
         )
-    said = test.verdict
-    shown = test.fails if said is Verdict.FAIL else test.passes
-    is_waited_for = said is Verdict.UNKNOWN and not is_settled
+    outcome = test.verdict
+    shown = test.fails if outcome is Verdict.FAIL else test.passes
+    is_waited_for = outcome is Verdict.UNKNOWN and not is_settled
     missing = _needed(test.passes, limits) if is_waited_for else None
-    apart = float(limits.apart)
-    by_callers = f" beyond the {apart:.3f} that callers can make" if apart else ""
+    spread = float(limits.caller_spread)
+    by_callers = f" beyond the {spread:.3f} that callers can make" if spread else ""
     distance, counted = float(shown.distance()), float(shown.n_c)
     ending = {
         Verdict.FAIL: f"more than the {limits.distance:g} that is tolerated{by_callers}",
         Verdict.PASS: f"less than the {limits.distance:g} that is tolerated",
         Verdict.UNKNOWN: (
-            f"callers can make {apart:.3f} of it; passed in shadow, on the same requests"
+            f"callers can make {spread:.3f} of it; passed in shadow, on the same requests"
             if is_settled
             else f"not yet known whether less than {limits.distance:g}, "
             f"{words.still_needed(missing)}"
         ),
-    }[said]
+    }[outcome]
     return CheckResult(
         name=name,
-        verdict=said,
+        verdict=outcome,
         reason=(
             f"distance {distance:.3f} between the arms' {what}, over "
             f"{words.count(counted)} of the candidate's: {ending}"
@@ -196,10 +196,10 @@ def result(
             "candidate_requests": counted,
             "effective_size": float(shown.size()),
             "looks": float(shown.looks),
-            "apart_by_callers": apart,
+            "apart_by_callers": spread,
         },
         gate=check.gate,
-        required=check.required and not (is_settled and said is Verdict.UNKNOWN),
+        required=check.required and not (is_settled and outcome is Verdict.UNKNOWN),
         needs=missing,
     )
 
@@ -221,9 +221,9 @@ def _needed(shift: Shift, limits: Limits) -> int | None:
     return None
 
 
-def limits(distance: float, alpha: float, apart: float = 0.0) -> Limits:
-    """What is asked of a shift, at the alpha of a check; ``apart`` is what callers may make."""
-    return Limits(distance=distance, alpha=alpha, beta=BETA, apart=apart)
+def limits(distance: float, alpha: float, caller_spread: float = 0.0) -> Limits:
+    """What is asked of a shift at the alpha of a check; callers make ``caller_spread`` at most."""
+    return Limits(distance=distance, alpha=alpha, beta=BETA, caller_spread=caller_spread)
 
 
 def classes(past: Floats) -> Starts:

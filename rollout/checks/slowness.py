@@ -56,10 +56,10 @@ class Slowness:
             for bucket, total in zip(buckets, totals, strict=True)
         )
 
-    def counted(self, judged: EvidenceCounts) -> tuple[list[int], list[int]]:
+    def counted(self, evidence: EvidenceCounts) -> tuple[list[int], list[int]]:
         """Slow attempts and all attempts of a window, a length; both 0 where no edge is known."""
         slow, timed = [0] * len(LENGTHS), [0] * len(LENGTHS)
-        for tokens, counts in judged.latency.items():
+        for tokens, counts in evidence.latency.items():
             at = _length(tokens)
             edge = self.edges[at]
             if edge is not None:

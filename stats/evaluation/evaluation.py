@@ -2,7 +2,7 @@
 
 What it knows follows from the log of window records, so that a process that was killed reads them
 again; only what drift learnt from days that are not read again is kept by
-``stats.evaluation.learnt``. No I/O; the clock is passed in.
+``stats.evaluation.calibration_store``. No I/O; the clock is passed in.
 """
 
 import logging
@@ -40,16 +40,16 @@ _Watch = tuple[str, str, str]  # endpoint, version, package
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """With what patience windows are closed and series kept.
+    """When windows are closed, and for how long series are kept.
 
     Attributes:
         lateness_seconds: a window is closed so long after its end, once all partitions are folded.
-        patience_seconds: and at the latest after so long, whatever the partitions say.
+        longest_wait_seconds: and at the latest after so long, whatever the partitions say.
         keep_seconds: series of an arm that is gone from its endpoint end after so long.
     """
 
     lateness_seconds: float = 5.0
-    patience_seconds: float = 60.0
+    longest_wait_seconds: float = 60.0
     keep_seconds: float = 600.0
 
 
@@ -73,7 +73,7 @@ class Evaluation:
         Args:
             references: manifests of packages.
             drift: how drift is judged.
-            pace: with what patience.
+            pace: when windows are closed.
             learnt: what ``to_json`` told of an earlier process.
         """
         self.totals = Totals()
@@ -114,7 +114,7 @@ class Evaluation:
         self._see_routes(endpoints, now)
         if self.since:
             through = min(now, self._ledger.known_through()) - self._pace.lateness_seconds
-            until = max(through, now - self._pace.patience_seconds)
+            until = max(through, now - self._pace.longest_wait_seconds)
             self._watch(self._history.close(until), now)
             for watch in self._watches.values():
                 watch.flush(until)
@@ -208,7 +208,7 @@ class Evaluation:
             watch.restore(told)
         except (KeyError, TypeError, ValueError) as error:
             log.warning(
-                "what drift learnt can't be used; it is learnt again",
+                "the drift calibration can't be used; the version is calibrated anew",
                 extra={"endpoint": key[0], "version": key[1], "reason": str(error)},
             )
 
@@ -216,7 +216,7 @@ class Evaluation:
         self._history.forget(now)
         if self.since:
             self._ledger.forget_before(now - MINUTES_SECONDS - 2 * self._pace.keep_seconds)
-        oldest = now - max(self._pace.keep_seconds, self._pace.patience_seconds)
+        oldest = now - max(self._pace.keep_seconds, self._pace.longest_wait_seconds)
         for key in [key for key, seen in self._packages.items() if seen < oldest]:
             del self._packages[key]
             watch = self._watches.pop(key, None)

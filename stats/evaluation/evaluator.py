@@ -23,9 +23,9 @@ from contracts.windows import head
 from measures.counting import Counting, CountingState
 from service.kafka import StreamError, TopicMissingError
 from stats.evaluation.board import Board
+from stats.evaluation.calibration_store import CalibrationStore
 from stats.evaluation.evaluation import Evaluation
 from stats.evaluation.exposition import Exposed, Health, families
-from stats.evaluation.learnt import Learnt
 from stats.reading.published import Counted, Published
 from stats.reading.record_log import Progress, WindowLog, largest
 
@@ -44,14 +44,14 @@ class EvaluatePace:
         history_seconds: records of so long ago are read at the start.
         look_seconds: between two looks at windows and drift.
         check_seconds: between two questions to Kafka whether there is more.
-        silence_seconds: without an answer of Kafka for so long, it counts as away.
+        answer_seconds: without an answer of Kafka for so long, it counts as away.
         save_seconds: between two times that what drift learnt is saved.
     """
 
     history_seconds: float = 86_400.0
     look_seconds: float = 1.0
     check_seconds: float = 2.0
-    silence_seconds: float = 15.0
+    answer_seconds: float = 15.0
     save_seconds: float = 300.0
 
 
@@ -74,7 +74,7 @@ class Evaluator:
         connect: Callable[[float], WindowLog],
         published: Published,
         endpoints: Callable[[], Sequence[ModelEndpoint]],
-        learnt: Learnt,
+        learnt: CalibrationStore,
         *,
         false_alarm_seconds: float,
         pace: EvaluatePace | None = None,
@@ -185,7 +185,7 @@ class Evaluator:
     def counting(self) -> Counting:
         """Whether traffic is counted now; not known where the reading itself has stood still."""
         board = self._board
-        if self._clock() - board.at > self._pace.silence_seconds:
+        if self._clock() - board.at > self._pace.answer_seconds:
             return Counting(CountingState.UNKNOWN, board.at)
         return board.counting
 
@@ -298,7 +298,7 @@ class Evaluator:
         self._look_at = now + self._pace.look_seconds
         endpoints = self._endpoints()
         self._counted.ask(now)
-        connected = now - self._answered_at <= self._pace.silence_seconds
+        connected = now - self._answered_at <= self._pace.answer_seconds
         counting = self._counted.state(now) if self.ready() else Counting()
         with self._lock:
             board = self._evaluation.look(endpoints, now, connected=connected)

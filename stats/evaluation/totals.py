@@ -128,8 +128,8 @@ class Totals:
         arm.repeated += aggregate.repeated
         arm.texts += aggregate.texts
         arm.truncated += aggregate.truncated
-        arm.pairs_equal += aggregate.judged.pairs_equal
-        arm.pairs_differing += aggregate.judged.pairs - aggregate.judged.pairs_equal
+        arm.pairs_equal += aggregate.evidence.pairs_equal
+        arm.pairs_differing += aggregate.evidence.pairs - aggregate.evidence.pairs_equal
         arm.pair_distance_sum += aggregate.pair_distance_sum
         arm.undeclared += sum(aggregate.undeclared.values())
         for answered, truths in aggregate.feedback.items():

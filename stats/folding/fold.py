@@ -20,7 +20,7 @@ from service.kafka import StreamError, TopicMissingError
 from stats.errors import RecordTooLargeError, StalledError
 from stats.folding.prediction_log import Assignment, Message, Place, PredictionLog
 from stats.folding.record_sink import RecordSink
-from stats.reading.stall import PATIENCE_SECONDS, EmptyPolls, Look, Stall, look_on
+from stats.reading.stall import STALL_SECONDS, EmptyPolls, Look, Stall, look_on
 
 log = logging.getLogger(__name__)
 
@@ -71,14 +71,14 @@ class FoldPace:
         window_seconds: of event time, in one window.
         write_seconds: a growing record is written this often.
         look_seconds: the broker is asked this often how far we are behind.
-        patience_seconds: messages that wait for so long without any being read, or a group that
+        stall_seconds: messages that wait for so long without any being read, or a group that
             does not hold us for so long, mean a new connection.
     """
 
     window_seconds: int
     write_seconds: float = 1.0
     look_seconds: float = 2.0
-    patience_seconds: float = PATIENCE_SECONDS
+    stall_seconds: float = STALL_SECONDS
 
 
 class Folder:
@@ -178,7 +178,7 @@ class Folder:
         }
         if self._stall.well:
             counts.well = now
-        self._stall.check(now, self._pace.patience_seconds)
+        self._stall.check(now, self._pace.stall_seconds)
 
     def _begin(self, assignment: Assignment) -> None:
         """Forgets all, and reads each partition from the start of the range that it is in."""

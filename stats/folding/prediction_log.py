@@ -220,11 +220,11 @@ class KafkaPredictionLog:
 
     def _assignment(self) -> Assignment:
         parts = sorted(self._consumer.assignment())
-        patience = self._address.request_ms
+        timeout_ms = self._address.request_ms
         with kafka_errors():
-            beginnings = self._consumer.beginning_offsets(parts, timeout_ms=patience)
+            beginnings = self._consumer.beginning_offsets(parts, timeout_ms=timeout_ms)
             committed = {
-                part: self._consumer.committed(part, metadata=True, timeout_ms=patience)
+                part: self._consumer.committed(part, metadata=True, timeout_ms=timeout_ms)
                 for part in parts
             }
         self.verify()

@@ -1,7 +1,7 @@
 """The endpoints as they are stored now, in a folder or in a cluster. It never writes.
 
-A file that can't be read keeps its last good object, a
-folder that is away keeps them all; both are logged once.
+A file that can't be read keeps its last good object, a folder that is away keeps them all; both are
+logged once.
 """
 
 import logging

@@ -29,19 +29,19 @@ Connect = Callable[[float], RecordLog]
 
 @dataclass(frozen=True)
 class ReaderPace:
-    """With what patience windows are read.
+    """How often and how late windows are read.
 
     Attributes:
         lateness_seconds: a window is closed this long after its end; above it lie a request's own
             time and the half second that its event waits in a gateway.
         keep_seconds: windows older than this are forgotten.
-        silence_seconds: without an answer of Kafka for so long, nothing is known.
+        answer_seconds: without an answer of Kafka for so long, nothing is known.
         check_seconds: Kafka is asked this often whether there is more.
     """
 
     lateness_seconds: float = 5.0
     keep_seconds: float = 3600.0
-    silence_seconds: float = 15.0
+    answer_seconds: float = 15.0
     check_seconds: float = 2.0
 
 
@@ -105,7 +105,7 @@ class WindowsReader:
         now = self._clock()
         lateness = self._pace.lateness_seconds if lateness_seconds is None else lateness_seconds
         with self._lock:
-            if self._known_at is None or now - self._known_at > self._pace.silence_seconds:
+            if self._known_at is None or now - self._known_at > self._pace.answer_seconds:
                 return None
             oldest = max(after, now - self._pace.keep_seconds)
             return self._windows.closed(endpoint, after=oldest, now=now, lateness_seconds=lateness)
@@ -114,7 +114,7 @@ class WindowsReader:
         """Whether traffic is counted now; not known where the reading itself has stood still."""
         with self._lock:
             at, counting = self._counting
-        if self._clock() - at > self._pace.silence_seconds:
+        if self._clock() - at > self._pace.answer_seconds:
             return Counting(CountingState.UNKNOWN, at)
         return counting
 

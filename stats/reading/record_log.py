@@ -18,7 +18,7 @@ from contracts.windows import TOPIC, WindowRecord, decode, head
 from measures.merging import Windows
 from service.kafka import KafkaAddress, KafkaAwayError, Topics, close, consumer, kafka_errors
 from stats.errors import LogReplacedError
-from stats.reading.stall import PATIENCE_SECONDS, Look, Stall, look_on
+from stats.reading.stall import STALL_SECONDS, Look, Stall, look_on
 
 log = logging.getLogger(__name__)
 
@@ -74,7 +74,7 @@ class KafkaRecordLog:
         since: float,
         topic: str = TOPIC,
         *,
-        patience_seconds: float = PATIENCE_SECONDS,
+        stall_seconds: float = STALL_SECONDS,
     ) -> None:
         """Connects, and goes to the first records that were written at ``since`` or later.
 
@@ -82,14 +82,14 @@ class KafkaRecordLog:
             address: where Kafka is.
             since: unix seconds.
             topic: name of the topic.
-            patience_seconds: with records of a partition that wait without any being read.
+            stall_seconds: for so long records of a partition may wait without any being read.
 
         Raises:
             TopicMissingError: nothing was ever folded.
             KafkaAwayError: Kafka can't be reached.
         """
-        self._patience = address.request_ms
-        self._stall_seconds = patience_seconds
+        self._timeout_ms = address.request_ms
+        self._stall_seconds = stall_seconds
         self._stall = Stall()
         self._ends: dict[TopicPartition, int] = {}
         self._topic = topic
@@ -124,7 +124,7 @@ class KafkaRecordLog:
         if self._topics.describe(self._topic) != self._described:
             raise LogReplacedError(f"topic {self._topic} is not what it was")
         with kafka_errors():
-            ends = self._consumer.end_offsets(self._parts, timeout_ms=self._patience)
+            ends = self._consumer.end_offsets(self._parts, timeout_ms=self._timeout_ms)
         positions = self._positions()
         self._note(ends, positions)
         # New records come all the time: who waits for a moment without any may wait for ever.
@@ -141,7 +141,7 @@ class KafkaRecordLog:
         found = {}
         with kafka_errors():
             for part in self._parts:
-                position = self._consumer.position(part, timeout_ms=self._patience)
+                position = self._consumer.position(part, timeout_ms=self._timeout_ms)
                 if position is None:
                     raise KafkaAwayError(f"no position in partition {part.partition} was found")
                 found[part] = position
@@ -163,8 +163,8 @@ class KafkaRecordLog:
         times = dict.fromkeys(self._parts, int(since * 1000))
         with kafka_errors():
             self._consumer.assign(self._parts)
-            found = self._consumer.offsets_for_times(times, timeout_ms=self._patience)
-            ends = self._consumer.end_offsets(self._parts, timeout_ms=self._patience)
+            found = self._consumer.offsets_for_times(times, timeout_ms=self._timeout_ms)
+            ends = self._consumer.end_offsets(self._parts, timeout_ms=self._timeout_ms)
             for part in self._parts:
                 place = found.get(part)
                 self._consumer.seek(part, ends[part] if place is None else place.offset)
@@ -187,10 +187,10 @@ class KafkaWindowLog(KafkaRecordLog):
     def _go_to(self, since: float) -> None:
         super()._go_to(since)
         with kafka_errors():
-            begins = self._consumer.beginning_offsets(self._parts, timeout_ms=self._patience)
-            ends = self._consumer.end_offsets(self._parts, timeout_ms=self._patience)
+            begins = self._consumer.beginning_offsets(self._parts, timeout_ms=self._timeout_ms)
+            ends = self._consumer.end_offsets(self._parts, timeout_ms=self._timeout_ms)
             for part in self._parts:
-                at = self._consumer.position(part, timeout_ms=self._patience)
+                at = self._consumer.position(part, timeout_ms=self._timeout_ms)
                 last = max(begins[part], ends[part] - LAST_RECORDS)
                 self._consumer.seek(part, min(at, last))
 

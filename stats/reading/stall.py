@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from service.kafka import Group
 from stats.errors import StalledError
 
-PATIENCE_SECONDS = 15.0
+STALL_SECONDS = 15.0
 _STABLE = "Stable"
 
 
@@ -67,10 +67,10 @@ class Stall:
         longest = self.longest
         return max(0.0, now - longest.since) if longest else 0.0
 
-    def check(self, now: float, patience_seconds: float = PATIENCE_SECONDS) -> None:
+    def check(self, now: float, stall_seconds: float = STALL_SECONDS) -> None:
         """Raises ``StalledError`` once something has waited for longer than is right."""
         longest = self.longest
-        if longest is not None and self.seconds(now) >= patience_seconds:
+        if longest is not None and self.seconds(now) >= stall_seconds:
             raise StalledError(f"for {self.seconds(now):.0f} s, {longest.why}")
 
 

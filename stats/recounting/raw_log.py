@@ -39,8 +39,8 @@ class KafkaRawLog:
 
     def __init__(self, address: KafkaAddress, topic: str = PREDICTIONS) -> None:
         """Connects; raises ``KafkaAwayError`` and ``TopicMissingError``."""
-        self._patience = address.request_ms
-        self._silence_seconds = address.request_seconds * 2
+        self._timeout_ms = address.request_ms
+        self._idle_seconds = address.request_seconds * 2
         with closing(Topics(address)) as topics:
             self._topic_id, partitions = topics.describe(topic)
         self._consumer = consumer(address, auto_offset_reset="none", max_poll_records=100)
@@ -55,7 +55,7 @@ class KafkaRawLog:
         """See ``RawLog``."""
         with kafka_errors():
             found = self._consumer.beginning_offsets(
-                list(self._parts.values()), timeout_ms=self._patience
+                list(self._parts.values()), timeout_ms=self._timeout_ms
             )
         return {part.partition: offset for part, offset in found.items()}
 
@@ -63,10 +63,10 @@ class KafkaRawLog:
         """See ``RawLog``."""
         parts = list(self._parts.values())
         with kafka_errors():
-            ends = self._consumer.end_offsets(parts, timeout_ms=self._patience)
+            ends = self._consumer.end_offsets(parts, timeout_ms=self._timeout_ms)
             found = [
                 self._consumer.offsets_for_times(
-                    dict.fromkeys(parts, int(at * 1000)), timeout_ms=self._patience
+                    dict.fromkeys(parts, int(at * 1000)), timeout_ms=self._timeout_ms
                 )
                 for at in (begin, end)
             ]
@@ -92,7 +92,7 @@ class KafkaRawLog:
                 position, heard_at = record.offset + 1, time.monotonic()
                 if record.offset < end:
                     yield RawMessage(record.offset, record.timestamp / 1000, record.value or b"")
-            if time.monotonic() - heard_at > self._silence_seconds:
+            if time.monotonic() - heard_at > self._idle_seconds:
                 raise KafkaAwayError(f"no message after {position - 1} came")
 
     def close(self) -> None:

@@ -118,14 +118,14 @@ def _totals(table: Table) -> dict[str, float | None]:
         "tokens_per_word": _share(total(table.sums, Statistic.TOKENS_PER_WORD) / MICRO, per_word),
         "truncated": _share(int(table.truncated.sum()), texts),
         "accuracy": accuracy(table),
-        "judged": int(table.judged.sum()),
+        "judged": int(table.with_feedback.sum()),
         "agreement": _share(int(table.equal.sum()), int(table.pairs.sum())),
     }
 
 
 def accuracy(table: Table) -> float | None:
     """Share of texts with feedback that were right; None without feedback."""
-    return _share(int(table.right.sum()), int(table.judged.sum()))
+    return _share(int(table.right.sum()), int(table.with_feedback.sum()))
 
 
 def _share(part: float, whole: float) -> float | None:

@@ -52,7 +52,7 @@ class Table:
         texts: answered texts.
         truncated: texts that were cut.
         right: texts whose answer feedback found true.
-        judged: texts with feedback.
+        with_feedback: texts whose truth was told.
         pairs: shadow's texts that were compared with what callers got.
         equal: those of them with the same label.
         histograms: by statistic, ``[columns, buckets]`` of its edges.
@@ -74,7 +74,7 @@ class Table:
     texts: Counts = field(init=False)
     truncated: Counts = field(init=False)
     right: Counts = field(init=False)
-    judged: Counts = field(init=False)
+    with_feedback: Counts = field(init=False)
     pairs: Counts = field(init=False)
     equal: Counts = field(init=False)
     histograms: dict[str, Counts] = field(default_factory=dict)
@@ -101,11 +101,11 @@ class Table:
             self._row(self.statuses, status)[column] += count
         self.texts[column] += aggregate.texts
         self.truncated[column] += aggregate.truncated
-        self.pairs[column] += aggregate.judged.pairs
-        self.equal[column] += aggregate.judged.pairs_equal
+        self.pairs[column] += aggregate.evidence.pairs
+        self.equal[column] += aggregate.evidence.pairs_equal
         for answered, truths in aggregate.feedback.items():
             self.right[column] += truths.get(answered, 0)
-            self.judged[column] += sum(truths.values())
+            self.with_feedback[column] += sum(truths.values())
         self._add_distributions(aggregate, column)
         self._add_own(aggregate, column)
         if aggregate.unk_words.seen:
@@ -168,7 +168,7 @@ class Table:
         return found
 
 
-_PLAIN = ("requests", "errors", "texts", "truncated", "right", "judged", "pairs", "equal")
+_PLAIN = ("requests", "errors", "texts", "truncated", "right", "with_feedback", "pairs", "equal")
 _KEYED = ("histograms", "sums", "latency", "latency_sums", "labels", "scores", "statuses",
           "own", "unfit")  # fmt: skip
 _BUCKETS = {statistic.value: len(edges.upper) + 1 for statistic, edges in EDGES.items()}

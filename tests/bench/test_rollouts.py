@@ -30,7 +30,7 @@ def test_rollouts_side_by_side_are_judged_as_production_judges_one() -> None:
         places = places.moved(rng)
         stable = window(places, nobody, nobody, rng)[1]
         abreast = abreast.with_history(stable)
-        alone = [alone[row].with_history(stable.judged(row)) for row in rows]
+        alone = [alone[row].with_history(stable.evidence(row)) for row in rows]
     # Different steps at the same time, as it comes in the simulation.
     step, seen = np.array([0, 0, 1]), set()
     alone = [alone[r].next_stage(Stage.SHADOW if step[r] == 0 else Stage.CANARY) for r in rows]
@@ -44,7 +44,9 @@ def test_rollouts_side_by_side_are_judged_as_production_judges_one() -> None:
         arms = window(places, whole.LOW[step], whole.HIGH[step], rng)
         abreast = abreast.after(*arms, whole.SHARE[step], step == whole.BAKE)
         alone = [
-            alone[r].among(whole.SHARE[step[r]]).after(arms[0].judged(r), arms[1].judged(r), 10)
+            alone[r]
+            .with_share(whole.SHARE[step[r]])
+            .after(arms[0].evidence(r), arms[1].evidence(r), 10)
             for r in rows
         ]
         passed, blurred = abreast.passed(), abreast.blurred(whole.SHARE[step])
@@ -52,15 +54,15 @@ def test_rollouts_side_by_side_are_judged_as_production_judges_one() -> None:
             of_one = alone[row].rates
             assert abreast.harm.e_value()[row] == pytest.approx(of_one.harm.e_value())
             assert abreast.non_inferiority.log_e[row] == pytest.approx(of_one.non_inferiority.log_e)
-            for result in alone[row].among(whole.SHARE[step[row]]).results():
+            for result in alone[row].with_share(whole.SHARE[step[row]]).results():
                 if result.name in NAMES[2:] and alone[row].stage is Stage.CANARY:
                     has_passed = {
                         "classShare": "classShare" in of_one.settled,
                         "outputShift": alone[row].outputs.is_settled,
                     }[result.name]
                     is_open = result.verdict is Verdict.UNKNOWN and has_passed
-                    is_blurred = bool(blurred[row, NAMES.index(result.name)])
-                    assert result.required == (not (is_open and is_blurred))
+                    is_hidden_by_callers = bool(blurred[row, NAMES.index(result.name)])
+                    assert result.required == (not (is_open and is_hidden_by_callers))
             said = alone[row].verdicts
             for index, name in enumerate(NAMES):
                 assert bool(abreast.failed[row, index]) == (said[name] is Verdict.FAIL)

@@ -10,7 +10,7 @@ TOPIC = "t"
 
 
 def watch() -> CountingWatch:
-    return CountingWatch(START, patience_seconds=15.0, silence_seconds=60.0)
+    return CountingWatch(START, delay_seconds=15.0, idle_seconds=60.0)
 
 
 def test_nothing_is_known_where_kafka_does_not_answer() -> None:

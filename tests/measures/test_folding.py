@@ -147,7 +147,7 @@ def test_latency_of_a_stage_that_was_not_reached_is_not_counted() -> None:
 def test_of_one_caller_only_so_many_attempts_are_evidence() -> None:
     many = [event(caller=5, status=500) for _ in range(CALLER_CAP + 30)]
     aggregate = only(batch(*many, event(caller=6)))
-    assert (aggregate.judged.requests, aggregate.judged.errors) == (CALLER_CAP + 1, CALLER_CAP)
+    assert (aggregate.evidence.requests, aggregate.evidence.errors) == (CALLER_CAP + 1, CALLER_CAP)
     assert sum(aggregate.statuses.values()) == CALLER_CAP + 31
 
 
@@ -155,31 +155,31 @@ def test_what_counts_as_evidence_counts_for_its_group_of_callers_and_nobodys_for
     wrong = event(caller=5, status=500, texts=[])
     events = [event(caller=5), event(caller=5 + CALLER_GROUPS), wrong, event(caller=6)]
     events += [event(caller=0), event(caller=6, repeated=True), event(caller=6, status=499)]
-    judged = only(batch(*events)).judged
-    assert judged.requests == 5
-    assert judged.group_requests == {5: 3, 6: 1}
-    assert judged.group_errors == {5: 1}
-    assert judged.group_labels == {"positive": {5: 2, 6: 1}}
+    evidence = only(batch(*events)).evidence
+    assert evidence.requests == 5
+    assert evidence.group_requests == {5: 3, 6: 1}
+    assert evidence.group_errors == {5: 1}
+    assert evidence.group_labels == {"positive": {5: 2, 6: 1}}
 
 
 def test_what_callers_tell_counts_for_their_group_up_to_their_cap() -> None:
     told = [Feedback(105.0, "r", "e", "1", "a" * 64, Arm.STABLE, "x", "y", caller=9)]
     told *= CALLER_CAP + 3
     told += [replace(told[0], truth="x", caller=1), replace(told[0], caller=0)]
-    judged = only(EventBatch("g", 0, [], feedback=told)).judged
-    assert (judged.feedback, judged.feedback_wrong) == (CALLER_CAP + 2, CALLER_CAP + 1)
-    assert judged.group_feedback == {9: CALLER_CAP, 1: 1}
-    assert judged.group_wrong == {9: CALLER_CAP}
+    evidence = only(EventBatch("g", 0, [], feedback=told)).evidence
+    assert (evidence.feedback, evidence.feedback_wrong) == (CALLER_CAP + 2, CALLER_CAP + 1)
+    assert evidence.group_feedback == {9: CALLER_CAP, 1: 1}
+    assert evidence.group_wrong == {9: CALLER_CAP}
 
 
 def test_requests_of_nobody_have_no_cap() -> None:
     aggregate = only(batch(*(event(caller=0) for _ in range(CALLER_CAP + 30))))
-    assert aggregate.judged.requests == CALLER_CAP + 30
+    assert aggregate.evidence.requests == CALLER_CAP + 30
 
 
 def test_a_callers_cap_is_of_each_aggregate() -> None:
     many = [event(caller=5, time=time) for time in (105.0, 115.0) for _ in range(CALLER_CAP + 1)]
-    assert [aggregate.judged.requests for aggregate in folded(batch(*many))] == [CALLER_CAP] * 2
+    assert [aggregate.evidence.requests for aggregate in folded(batch(*many))] == [CALLER_CAP] * 2
 
 
 @pytest.mark.parametrize(
@@ -188,27 +188,27 @@ def test_a_callers_cap_is_of_each_aggregate() -> None:
 def test_what_may_not_bear_witness_is_counted_and_not_judged(left_out: dict[str, object]) -> None:
     aggregate = only(batch(*(event(**left_out) for _ in range(CALLER_CAP))))
     assert sum(aggregate.statuses.values()) == CALLER_CAP
-    assert aggregate.judged.requests == 0
-    assert aggregate.judged.labels == {}
+    assert aggregate.evidence.requests == 0
+    assert aggregate.evidence.labels == {}
 
 
 def test_what_is_left_out_uses_up_nobodys_cap() -> None:
     hung_up = [event(status=499) for _ in range(CALLER_CAP)]
-    assert only(batch(*hung_up, event())).judged.requests == 1
+    assert only(batch(*hung_up, event())).evidence.requests == 1
 
 
 def test_judged_latency_is_without_the_queue_and_by_the_longest_text() -> None:
     texts = [TextRecord(n, 4, 0, truncated=False, label="a", score=0.5) for n in (3, 17, 5)]
     aggregate = only(batch(event(texts=texts, latency=Latency(5.0, 0.002, 0.003, 0.01, 9.0))))
-    (bucket,) = aggregate.judged.latency[32]
+    (bucket,) = aggregate.evidence.latency[32]
     assert LATENCY_EDGES.upper[bucket - 1] < 0.015 <= LATENCY_EDGES.upper[bucket]
 
 
 def test_an_answer_that_came_too_late_is_slower_than_any() -> None:
     late = event(status=504, texts=[TextRecord(9, 6, 1, truncated=False)])
-    judged = only(batch(late, event(status=503))).judged
-    assert judged.latency == {16: {len(LATENCY_EDGES.upper): 1}}
-    assert (judged.requests, judged.errors) == (2, 2)
+    evidence = only(batch(late, event(status=503))).evidence
+    assert evidence.latency == {16: {len(LATENCY_EDGES.upper): 1}}
+    assert (evidence.requests, evidence.errors) == (2, 2)
 
 
 @given(st.integers(0, 100_000))

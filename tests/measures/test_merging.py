@@ -71,7 +71,7 @@ def everything(windows: Windows) -> dict[str, tuple[EndpointWindow, ...]]:
     for of in found.values():
         for window in of:
             for aggregate in window.aggregates:
-                aggregate.judged = EvidenceCounts()
+                aggregate.evidence = EvidenceCounts()
                 aggregate.own.sort(key=lambda own: own.spec.name)
     return found
 

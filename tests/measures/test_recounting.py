@@ -49,7 +49,7 @@ def test_wrong_missing_and_invented_numbers_are_found(log: list[RawMessage]) -> 
     path = f"{of.endpoint} {of.version} {of.package[:12]} {of.arm.value} {of.start}"
     texts = aggregate.texts
     aggregate.texts += 2
-    aggregate.judged.requests -= 1
+    aggregate.evidence.requests -= 1
     aggregate.statuses[418] = 7
     record.refusals["ghost"] = {"503 x": 1}
     found = differences(record, recounted(record, log))

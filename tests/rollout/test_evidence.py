@@ -29,7 +29,7 @@ from contracts.rollout import (
 )
 from contracts.statistics import EDGES, Statistic
 from contracts.windows import CALLER_GROUPS, EvidenceCounts, OwnCounts, WindowAggregate
-from rollout.evidence import Beside, Evidence, Stage
+from rollout.evidence import ArmAggregates, Evidence, Stage
 
 EVERYTHING = Checks(
     agreement=AgreementCheck(),
@@ -38,12 +38,6 @@ EVERYTHING = Checks(
 )
 LABELS = ("negative", "positive")
 SPEC = StatisticSpec("language", "category", values=["de", "en"])
-
-
-def arms(
-    candidate: EvidenceCounts, stable: EvidenceCounts
-) -> tuple[EvidenceCounts, EvidenceCounts]:
-    return candidate, stable
 
 
 windows = st.builds(
@@ -66,7 +60,7 @@ windows = st.builds(
         st.dictionaries(st.integers(0, 31), st.integers(1, 60), max_size=3),
         max_size=2,
     ),
-).filter(lambda judged: judged.errors <= judged.requests)
+).filter(lambda evidence: evidence.errors <= evidence.requests)
 pairs_of_arms = st.lists(st.tuples(windows, windows), max_size=4)
 
 
@@ -99,11 +93,11 @@ def of(evidence: Evidence, name: str) -> CheckResult:
     return next(result for result in evidence.results() if result.name == name)
 
 
-def beside(candidate: Sequence[OwnCounts], stable: Sequence[OwnCounts]) -> Beside:
+def arms(candidate: Sequence[OwnCounts], stable: Sequence[OwnCounts]) -> ArmAggregates:
     one = aggregate(NEW, Arm.CANARY, 0, EvidenceCounts(requests=1000))
     other = aggregate(OLD, Arm.STABLE, 0, EvidenceCounts(requests=1000))
     one.own, other.own = list(candidate), list(stable)
-    return Beside(one, other)
+    return ArmAggregates(one, other)
 
 
 def test_without_data_everything_is_unknown() -> None:
@@ -181,7 +175,7 @@ def test_the_order_of_the_arms_matters() -> None:
     bad, good = answered(200, 200, errors=60), answered(4000, 4000, errors=40)
     checks = Checks()
     assert of(after(begun(checks), [(bad, good)]), "errorRate").verdict is Verdict.FAIL
-    better = after(begun(checks), [arms(answered(400, 400), answered(3000, 3000, errors=900))])
+    better = after(begun(checks), [(answered(400, 400), answered(3000, 3000, errors=900))])
     assert of(better, "errorRate").verdict is Verdict.PASS
 
 
@@ -320,11 +314,11 @@ def test_arms_may_differ_as_callers_do_and_a_version_that_is_worse_than_that_fai
             requests=1000,
             labels={"negative": round(1000 * (1 - share)), "positive": round(1000 * share)},
         )
-        evidence = begun(checks, past=stable).among(0.05)
+        evidence = begun(checks, past=stable).with_share(0.05)
         result = of(after(evidence, [(canary, stable)] * 20), "classShare")
         assert result.verdict is expected
-        apart = 3 * difference / np.sqrt(32 * 0.05 * 0.95)
-        assert result.figures["apart_by_callers"] == pytest.approx(apart, abs=0.002)
+        caller_spread = 3 * difference / np.sqrt(32 * 0.05 * 0.95)
+        assert result.figures["apart_by_callers"] == pytest.approx(caller_spread, abs=0.002)
 
 
 def test_class_shares_that_callers_blur_need_not_pass_again_if_they_did_in_shadow() -> None:
@@ -332,9 +326,9 @@ def test_class_shares_that_callers_blur_need_not_pass_again_if_they_did_in_shado
     shadow = after(begun(checks, Stage.SHADOW, past=same[0]), [same] * 3)
     assert of(shadow, "classShare").verdict is Verdict.PASS
     canary = shadow.next_stage(Stage.CANARY)
-    assert of(canary.among(0.05), "classShare").required  # where it answered nobody
+    assert of(canary.with_share(0.05), "classShare").required  # where it answered nobody
     few = EvidenceCounts(requests=100, labels={"negative": 45, "positive": 55})
-    canary = after(canary.among(0.05), [(few, same[1])])
+    canary = after(canary.with_share(0.05), [(few, same[1])])
     result = of(canary, "classShare")
     assert (result.verdict, result.required) == (Verdict.UNKNOWN, False)
     assert "passed in shadow" in result.reason
@@ -344,11 +338,11 @@ def test_class_shares_that_callers_blur_need_not_pass_again_if_they_did_in_shado
 
 def test_class_shares_must_pass_where_callers_are_alike_or_shadow_did_not_show_them_alike() -> None:
     checks, same = only(class_share=ClassShareCheck()), (of_callers(0.05), of_callers(0.05))
-    unseen = begun(checks, Stage.SHADOW, past=same[0]).next_stage(Stage.CANARY).among(0.05)
+    unseen = begun(checks, Stage.SHADOW, past=same[0]).next_stage(Stage.CANARY).with_share(0.05)
     assert of(unseen, "classShare").required
     alike = (of_callers(0.0), of_callers(0.0))
     shadow = after(begun(checks, Stage.SHADOW, past=alike[0]), [alike] * 3)
-    assert of(shadow.next_stage(Stage.CANARY).among(0.05), "classShare").required
+    assert of(shadow.next_stage(Stage.CANARY).with_share(0.05), "classShare").required
 
 
 def test_answers_may_be_as_far_apart_as_callers_are_and_not_further() -> None:
@@ -361,7 +355,7 @@ def test_answers_may_be_as_far_apart_as_callers_are_and_not_further() -> None:
         canary = EvidenceCounts(
             requests=1000, labels={"negative": 1000 - positive, "positive": positive}
         )
-        evidence = begun(checks, past=named).among(0.05)
+        evidence = begun(checks, past=named).with_share(0.05)
         result = of(after(evidence, [(canary, named)] * 20), "outputShift")
         assert result.verdict is expected
 
@@ -369,12 +363,12 @@ def test_answers_may_be_as_far_apart_as_callers_are_and_not_further() -> None:
 def test_answers_that_callers_blur_need_not_pass_again_if_they_did_in_shadow() -> None:
     checks, same = only(output_shift=OutputShiftCheck()), (of_callers(0.05), of_callers(0.05))
     shadow = after(begun(checks, Stage.SHADOW, past=same[0]), [same] * 3)
-    canary = shadow.next_stage(Stage.CANARY).among(0.05)
+    canary = shadow.next_stage(Stage.CANARY).with_share(0.05)
     assert of(canary, "outputShift").required  # where it answered nobody
     few = EvidenceCounts(requests=100, labels={"negative": 40, "positive": 60})
     result = of(after(canary, [(few, same[1])]), "outputShift")
     assert (result.verdict, result.required) == (Verdict.UNKNOWN, False)
-    unseen = begun(checks, Stage.SHADOW, past=same[0]).next_stage(Stage.CANARY).among(0.05)
+    unseen = begun(checks, Stage.SHADOW, past=same[0]).next_stage(Stage.CANARY).with_share(0.05)
     assert of(unseen, "outputShift").required
 
 
@@ -397,17 +391,17 @@ def test_an_edited_tolerance_begins_its_check_anew_and_leaves_the_others() -> No
     loose = strict.model_copy(
         update={"error_rate": ErrorRateCheck(fail=Line(absolute=0.5, relative=1))}
     )
-    edited = failed.asked(loose, 0.05)
+    edited = failed.with_checks(loose, 0.05)
     assert edited.verdicts == {"errorRate": Verdict.UNKNOWN, "classShare": Verdict.FAIL}
     assert after(edited, [bad]).verdicts["errorRate"] is not Verdict.FAIL
-    assert failed.asked(strict, 0.05) is failed
+    assert failed.with_checks(strict, 0.05) is failed
 
 
 def test_a_check_that_is_asked_for_later_has_its_past() -> None:
     bad = (answered(200, 200, errors=60), answered(4000, 4000, errors=40))
     evidence = after(begun(only(output_shift=OutputShiftCheck())), [bad])
     assert "errorRate" not in evidence.verdicts
-    assert evidence.asked(Checks(), 0.05).verdicts["errorRate"] is Verdict.FAIL
+    assert evidence.with_checks(Checks(), 0.05).verdicts["errorRate"] is Verdict.FAIL
 
 
 def test_what_is_needed_shrinks_to_nothing() -> None:
@@ -435,18 +429,18 @@ def test_users_own_statistics_are_compared_where_both_arms_have_one_declaration(
     past = aggregate(OLD, Arm.STABLE, 0, EvidenceCounts(requests=1000))
     past.own = [own(500, 500)]
     for _ in range(20):
-        evidence = evidence.with_history(past.judged, past)
+        evidence = evidence.with_history(past.evidence, past)
     both = (EvidenceCounts(requests=1000), EvidenceCounts(requests=1000))
     same = evidence
     for _ in range(3):
-        same = same.after(*both, 10.0, beside([own(500, 500)], [own(500, 500)]))
+        same = same.after(*both, 10.0, arms([own(500, 500)], [own(500, 500)]))
     assert same.verdicts == {"statistic.language": Verdict.PASS}
-    other = evidence.after(*both, 10.0, beside([own(950, 50)], [own(500, 500)]))
+    other = evidence.after(*both, 10.0, arms([own(950, 50)], [own(500, 500)]))
     assert other.verdicts == {"statistic.language": Verdict.FAIL}
-    unfit = evidence.after(*both, 10.0, beside([own(300, 300, unfit=400)], [own(500, 500)]))
+    unfit = evidence.after(*both, 10.0, arms([own(300, 300, unfit=400)], [own(500, 500)]))
     assert unfit.verdicts == {"statistic.language": Verdict.FAIL}
     redeclared = OwnCounts(StatisticSpec("language", "category", values=["de"]), {"de": 1000})
-    unlike = evidence.after(*both, 10.0, beside([redeclared], [own(500, 500)]))
+    unlike = evidence.after(*both, 10.0, arms([redeclared], [own(500, 500)]))
     assert unlike.verdicts == {"statistic.language": Verdict.UNKNOWN}
 
 
@@ -483,7 +477,7 @@ def test_drift_counts_only_as_far_as_stable_does_not_drift_as_much(
             EvidenceCounts(requests=1000),
             EvidenceCounts(requests=1000),
             10.0,
-            Beside(
+            ArmAggregates(
                 counted(candidate, Arm.CANARY), counted(stable, Arm.STABLE), profile(8), profile(8)
             ),
         )
@@ -495,7 +489,7 @@ def test_drift_counts_only_as_far_as_stable_does_not_drift_as_much(
 
 def test_drift_without_a_profile_is_unknown() -> None:
     evidence = begun(only(drift=DriftCheck(gate=True)))
-    seen = Beside(counted(11, Arm.CANARY), counted(8, Arm.STABLE), None, profile(8))
+    seen = ArmAggregates(counted(11, Arm.CANARY), counted(8, Arm.STABLE), None, profile(8))
     for _ in range(5):
         evidence = evidence.after(
             EvidenceCounts(requests=10), EvidenceCounts(requests=10), 10.0, seen

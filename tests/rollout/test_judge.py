@@ -44,8 +44,8 @@ def state(*, step: int = 0, promoted_at: float | None = None) -> RolloutState:
     )
 
 
-def history(judged: EvidenceCounts = GOOD, windows: int = 20) -> list[EndpointWindow]:
-    return [window(10 * at, aggregate(OLD, Arm.STABLE, 10 * at, judged)) for at in range(windows)]
+def history(evidence: EvidenceCounts = GOOD, windows: int = 20) -> list[EndpointWindow]:
+    return [window(10 * at, aggregate(OLD, Arm.STABLE, 10 * at, evidence)) for at in range(windows)]
 
 
 def both(
@@ -70,11 +70,9 @@ def verdict(after: RolloutState, name: str = "errorRate") -> Verdict:
 
 
 def test_history_is_stables_alone() -> None:
-    other = window(
-        200, aggregate(NEW, Arm.STABLE, 200, GOOD), aggregate(OLD, Arm.CONTROL, 200, GOOD)
-    )
+    others = (aggregate(NEW, Arm.STABLE, 200, GOOD), aggregate(OLD, Arm.CONTROL, 200, GOOD))
     silent = window(210, aggregate(OLD, Arm.STABLE, 210, EvidenceCounts()))
-    begun_ = JUDGE.begin(SPEC, state(), [*history(), other, silent])
+    begun_ = JUDGE.begin(SPEC, state(), [*history(), window(200, *others), silent])
     assert JUDGE.history_windows(begun_) == 20
     assert JUDGE.history_windows(state()) == 0
     assert {check.verdict for check in begun_.checks} == {Verdict.UNKNOWN}

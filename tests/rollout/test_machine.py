@@ -210,8 +210,8 @@ def test_without_traffic_no_step_passes_even_where_no_check_is_required() -> Non
 def test_only_the_arm_of_the_step_counts_as_traffic() -> None:
     walk = Walk(judge=FakeJudge(silent=True)).through(1)
     late = window(walk.status.routes, int(walk.now))
-    for cell in late.aggregates:
-        cell.arm = Arm.SHADOW if cell.arm is Arm.CANARY else cell.arm
+    for aggregate in late.aggregates:
+        aggregate.arm = Arm.SHADOW if aggregate.arm is Arm.CANARY else aggregate.arm
     walk.observed = replace(walk.observed, windows=(*(walk.observed.windows or ()), late))
     assert walk.step(SECONDS).state.step == 1
     assert walk.why == "no traffic has reached it in this step"
@@ -220,9 +220,9 @@ def test_only_the_arm_of_the_step_counts_as_traffic() -> None:
 def test_a_clock_behind_the_events_does_not_pass_a_step_twice() -> None:
     walk = Walk(judge=FakeJudge(silent=True)).before().step()
     ahead = window(walk.status.routes, int(walk.now) + 500)
-    for cell in tuple(ahead.aggregates):
-        if cell.arm is Arm.SHADOW:
-            ahead.aggregates.append(structs.replace(cell, arm=Arm.CANARY))
+    for aggregate in tuple(ahead.aggregates):
+        if aggregate.arm is Arm.SHADOW:
+            ahead.aggregates.append(structs.replace(aggregate, arm=Arm.CANARY))
     walk.observed = replace(walk.observed, windows=(*(walk.observed.windows or ()), ahead))
     assert walk.step().state.step == 1
     assert walk.step(1).state.step == 1

@@ -33,9 +33,9 @@ class Traffic:
 
     def on(self, routes: tuple[Route, ...], start: int) -> EndpointWindow:
         """One window of traffic."""
-        return window(start, *(self._cell(route, start) for route in routes), seconds=SECONDS)
+        return window(start, *(self._aggregate(route, start) for route in routes), seconds=SECONDS)
 
-    def _cell(self, route: Route, start: int) -> WindowAggregate:
+    def _aggregate(self, route: Route, start: int) -> WindowAggregate:
         requests = round(self._requests * route.weight / 100)
         differs = self._of_candidate if route.ref == TWO else {}
         return aggregate(route.ref, route.arm, start, drawn(self._random, requests, **differs))

@@ -57,9 +57,9 @@ def drawn(
     )
 
 
-def aggregate(of: ModelRef, arm: Arm, start: int, judged: EvidenceCounts) -> WindowAggregate:
+def aggregate(of: ModelRef, arm: Arm, start: int, evidence: EvidenceCounts) -> WindowAggregate:
     """What is counted of one arm, with nothing but the evidence."""
-    return WindowAggregate("sentiment", of.version, of.package, arm, start, judged=judged)
+    return WindowAggregate("sentiment", of.version, of.package, arm, start, evidence=evidence)
 
 
 def window(start: int, *aggregates: WindowAggregate, seconds: int = 10) -> EndpointWindow:

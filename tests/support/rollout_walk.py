@@ -38,8 +38,8 @@ def window(
     routes: Iterable[Route], start: int, *, verdict: str = "unknown", requests: int = 100
 ) -> EndpointWindow:
     """A window with traffic on each route; ``verdict`` is what ``FakeJudge`` will say of it."""
-    judged = EvidenceCounts(requests=requests, labels={verdict: 1} if verdict else {})
-    counted = [evidence_windows.aggregate(route.ref, route.arm, start, judged) for route in routes]
+    counts = EvidenceCounts(requests=requests, labels={verdict: 1} if verdict else {})
+    counted = [evidence_windows.aggregate(route.ref, route.arm, start, counts) for route in routes]
     return evidence_windows.window(start, *(counted if requests else ()), seconds=SECONDS)
 
 
@@ -78,7 +78,7 @@ class FakeJudge:
             found = _of(item, state.candidate, stage)
             if found is not None:
                 evidence["judged"] += 1
-                verdict = Verdict(next(iter(found.judged.labels), "unknown"))
+                verdict = Verdict(next(iter(found.evidence.labels), "unknown"))
         update: dict[str, Any] = {"evidence": evidence, "looked_through": through}
         if verdict is not None and not self._silent:
             figures = {"windows": float(evidence["judged"])}
@@ -115,7 +115,7 @@ def _of(item: EndpointWindow, of: ModelRef, arm: Arm) -> WindowAggregate | None:
         (
             found
             for found in item.aggregates
-            if found.package == of.package and found.arm is arm and found.judged.requests
+            if found.package == of.package and found.arm is arm and found.evidence.requests
         ),
         None,
     )

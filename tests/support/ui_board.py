@@ -136,7 +136,7 @@ def aggregate(
         if traffic.own
         else UnkWordCounts(),
         feedback={} if traffic.arm is Arm.SHADOW else feedback,
-        judged=EvidenceCounts(
+        evidence=EvidenceCounts(
             requests=requests,
             pairs=texts if traffic.arm is Arm.SHADOW else 0,
             pairs_equal=int(texts * 0.97) if traffic.arm is Arm.SHADOW else 0,

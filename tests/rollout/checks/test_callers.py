@@ -35,8 +35,8 @@ def window(group: Floats, requests: Floats, positive: Floats) -> EvidenceCounts:
 
 def learnt(*windows: EvidenceCounts) -> Callers:
     callers = Callers.begin(len(LABELS))
-    for judged in windows:
-        callers = callers.after(Grouped.of(judged, LABELS))
+    for evidence in windows:
+        callers = callers.after(Grouped.of(evidence, LABELS))
     return callers
 
 
@@ -55,13 +55,13 @@ def simulated(rng: np.random.Generator, spread: float) -> tuple[Callers, Floats,
 
 
 def test_two_groups_worked_out_by_hand() -> None:
-    judged = window(np.array([0.0, 1.0]), np.array([100.0, 100.0]), np.array([60.0, 40.0]))
+    evidence = window(np.array([0.0, 1.0]), np.array([100.0, 100.0]), np.array([60.0, 40.0]))
     # 10 above and 10 below one half each: 200, of which 0.25 x (100 x 1/2 + 100 x 1/2) by chance.
     expected = DEVIATIONS * np.sqrt((200 - 25) / (0.5 * 0.5)) / 200
-    apart = learnt(judged).apart(ROWS, 0.5)
-    assert apart[CLASSES : CLASSES + 2] == pytest.approx([expected, expected])
-    assert not apart[:CLASSES].any()
-    assert apart[CLASSES + 2] == 0  # nobody answered any other label
+    spread = learnt(evidence).spread(ROWS, 0.5)
+    assert spread[CLASSES : CLASSES + 2] == pytest.approx([expected, expected])
+    assert not spread[:CLASSES].any()
+    assert spread[CLASSES + 2] == 0  # nobody answered any other label
 
 
 def test_arms_of_one_version_are_rarely_further_apart_than_told_and_often_by_a_third() -> None:
@@ -69,7 +69,7 @@ def test_arms_of_one_version_are_rarely_further_apart_than_told_and_often_by_a_t
     beyond, third, splits = 0, 0, 0
     for _ in range(20):
         callers, sizes, own = simulated(rng, spread=0.1)
-        told = callers.apart(ROWS, 0.1)[CLASSES + 1]
+        told = callers.spread(ROWS, 0.1)[CLASSES + 1]
         for _ in range(100):
             mine = rng.random(CALLERS) < 0.1
             one, other = (np.average(own[arm], weights=sizes[arm]) for arm in (mine, ~mine))
@@ -82,41 +82,41 @@ def test_arms_of_one_version_are_rarely_further_apart_than_told_and_often_by_a_t
 
 def test_like_callers_are_told_to_be_alike_however_the_base_rate_moves() -> None:
     rng = np.random.default_rng(12)
-    told = [simulated(rng, spread=0.0)[0].apart(ROWS, 0.5)[CLASSES + 1] for _ in range(20)]
+    told = [simulated(rng, spread=0.0)[0].spread(ROWS, 0.5)[CLASSES + 1] for _ in range(20)]
     assert np.median(told) < 0.01
     assert max(told) < 0.02
 
 
 def test_requests_of_nobody_tell_nothing_of_callers() -> None:
-    judged = EvidenceCounts(requests=1000, errors=100, labels={"negative": 800, "positive": 100})
-    assert not learnt(judged, judged).apart(ROWS, 0.05).any()
+    evidence = EvidenceCounts(requests=1000, errors=100, labels={"negative": 800, "positive": 100})
+    assert not learnt(evidence, evidence).spread(ROWS, 0.05).any()
 
 
 def test_the_distance_of_answers_is_that_of_the_shares() -> None:
-    judged = window(np.array([0.0, 1.0]), np.array([100.0, 100.0]), np.array([60.0, 40.0]))
-    callers = learnt(judged)
-    apart = callers.apart(ROWS, 0.5)[CLASSES]
+    evidence = window(np.array([0.0, 1.0]), np.array([100.0, 100.0]), np.array([60.0, 40.0]))
+    callers = learnt(evidence)
+    spread = callers.spread(ROWS, 0.5)[CLASSES]
     # Two classes of a half: apart^2 x (2 + 2) / (8 ln 2).
-    assert callers.distance(0.5) == pytest.approx(apart * np.sqrt(0.5 / np.log(2)))
+    assert callers.distance(0.5) == pytest.approx(spread * np.sqrt(0.5 / np.log(2)))
     assert callers.distance(0.0) == 0
     assert Callers.begin(0).distance(0.5) == 0
 
 
 def test_few_callers_on_an_arm_are_further_apart_and_none_where_both_answer_the_same() -> None:
     callers = simulated(np.random.default_rng(13), spread=0.2)[0]
-    small, large, most = (callers.apart(ROWS, share)[CLASSES] for share in (0.05, 0.5, 0.95))
+    small, large, most = (callers.spread(ROWS, share)[CLASSES] for share in (0.05, 0.5, 0.95))
     assert small == pytest.approx(most)
     assert small > 2 * large > 0
-    assert not callers.apart(ROWS, 0.0).any()
+    assert not callers.spread(ROWS, 0.0).any()
 
 
 def test_errors_and_wrong_answers_are_told_apart_by_callers_too() -> None:
-    judged = EvidenceCounts(
+    evidence = EvidenceCounts(
         requests=200, errors=20, feedback=200, feedback_wrong=60,
         group_requests={0: 100, 1: 100}, group_errors={0: 20},
         group_feedback={0: 100, 1: 100}, group_wrong={0: 60},
     )  # fmt: skip
-    errors, *_, wrong = learnt(judged).apart(ROWS, 0.5)[:CLASSES]
+    errors, *_, wrong = learnt(evidence).spread(ROWS, 0.5)[:CLASSES]
     assert wrong > errors > 0
 
 

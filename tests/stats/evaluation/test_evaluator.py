@@ -15,10 +15,10 @@ from contracts.windows import WindowAggregate, WindowRecord, encode
 from measures.counting import CountingState
 from service.kafka import KafkaAwayError, StreamError, TopicMissingError
 from stats.errors import StalledError
+from stats.evaluation.calibration_store import NoCalibrationStore
 from stats.evaluation.drift import DriftSettings
 from stats.evaluation.evaluation import Evaluation, Pace
 from stats.evaluation.evaluator import EvaluatePace, Evaluator
-from stats.evaluation.learnt import Forgetful
 from stats.evaluation.references import Known
 from stats.reading.published import Ends
 from stats.reading.record_log import Progress
@@ -112,9 +112,9 @@ class World:
             self.connect,
             self.published,
             lambda: [ON],
-            Forgetful(),
+            NoCalibrationStore(),
             false_alarm_seconds=DAY,
-            pace=EvaluatePace(look_seconds=0, check_seconds=0, silence_seconds=15),
+            pace=EvaluatePace(look_seconds=0, check_seconds=0, answer_seconds=15),
             clock=lambda: self.now,
         )
 

@@ -67,7 +67,7 @@ def test_increments_add_up_to_the_aggregates_of_the_newest_record(
             assert getattr(arm, name) == getattr(aggregate, name), name
         told = sum(sum(truths.values()) for truths in aggregate.feedback.values())
         assert arm.right + arm.wrong == told
-        assert arm.pairs_equal + arm.pairs_differing == aggregate.judged.pairs
+        assert arm.pairs_equal + arm.pairs_differing == aggregate.evidence.pairs
         assert arm.undeclared == sum(aggregate.undeclared.values())
         assert sorted(arm.own, key=str) == sorted(aggregate.own, key=str)
     assert counted.refusals == new.refusals

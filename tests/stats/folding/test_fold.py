@@ -252,7 +252,7 @@ def test_messages_that_come_and_are_not_read_end_the_connection() -> None:
     worker.until_all()  # without traffic nothing stands still
     fill(kafka, 3)
     worker.folder.step()
-    worker.now += PACE.patience_seconds - 1
+    worker.now += PACE.stall_seconds - 1
     worker.folder.step()
     worker.now += 1
     with pytest.raises(StalledError, match="wait, and none was read"):
@@ -266,7 +266,7 @@ def test_a_group_that_does_not_hold_the_worker_ends_the_connection_without_traff
     worker.log.fault = "the group does not hold this worker"
     worker.folder.step()
     assert [*connected, worker.counts.connected] == [True, False]
-    worker.now += PACE.patience_seconds
+    worker.now += PACE.stall_seconds
     with pytest.raises(StalledError, match="does not hold this worker"):
         worker.folder.step()
 
@@ -319,7 +319,7 @@ def test_a_connection_that_stands_still_is_followed_by_one_that_reads() -> None:
     def connect() -> tuple[MemoryLog, MemorySink]:
         return logs.pop(0), MemorySink(kafka)
 
-    at_once = FoldPace(window_seconds=10, look_seconds=0.0, patience_seconds=0.0)
+    at_once = FoldPace(window_seconds=10, look_seconds=0.0, stall_seconds=0.0)
     run(connect, at_once, counts, stop)
     agree(kafka)
     assert kafka.committed == {0: ("t", 30)}

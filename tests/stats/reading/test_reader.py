@@ -17,7 +17,7 @@ from stats.reading.reader import ReaderPace, WindowsReader
 
 pytestmark = pytest.mark.slow
 
-PACE = ReaderPace(lateness_seconds=5.0, keep_seconds=3600.0, silence_seconds=15.0)
+PACE = ReaderPace(lateness_seconds=5.0, keep_seconds=3600.0, answer_seconds=15.0)
 NOW = 10_000.0
 
 
@@ -178,7 +178,7 @@ def test_a_silent_kafka_means_unknown_and_not_no_traffic(world: World) -> None:
     world.read(record(0, (9_980, 3)))
     world.until(lambda: world.counts() is not None)
     world.log.complete = False
-    world.now += PACE.silence_seconds + PACE.check_seconds + 1.0
+    world.now += PACE.answer_seconds + PACE.check_seconds + 1.0
     assert world.counts() is None
 
 

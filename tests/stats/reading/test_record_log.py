@@ -24,7 +24,7 @@ from stats.reading.record_log import KafkaRecordLog
 
 pytestmark = pytest.mark.real
 
-PACE = ReaderPace(lateness_seconds=0.0, silence_seconds=3.0, check_seconds=0.2)
+PACE = ReaderPace(lateness_seconds=0.0, answer_seconds=3.0, check_seconds=0.2)
 
 
 @pytest.fixture
@@ -123,7 +123,7 @@ def ask_on(log: KafkaRecordLog) -> NoReturn:
 def test_records_that_wait_and_are_never_read_end_the_connection(
     address: KafkaAddress, topic: Topic, sink: KafkaRecordSink
 ) -> None:
-    log = KafkaRecordLog(address, 0.0, topic.name, patience_seconds=0.5)
+    log = KafkaRecordLog(address, 0.0, topic.name, stall_seconds=0.5)
     assert log.whole()
     sink.write([record(64 * n, partition=n) for n in range(3)])
     with pytest.raises(StalledError, match="wait, and none was read"):

@@ -6,7 +6,7 @@ from service.kafka import Group
 from stats.errors import StalledError
 from stats.reading.stall import EmptyPolls, Look, Stall, look_on, membership_fault
 
-PATIENCE = 15.0
+STALL_SECONDS = 15.0
 
 
 def after(*looks: tuple[float, Look]) -> Stall:
@@ -20,7 +20,7 @@ def test_a_topic_without_traffic_never_stalls() -> None:
     idle = Look({0: 5, 1: 0}, {0: 5, 1: 0})
     stall = after((0.0, idle), (1e6, idle))
     assert stall.seconds(1e6) == 0
-    stall.check(1e6, PATIENCE)
+    stall.check(1e6, STALL_SECONDS)
 
 
 def test_messages_that_nobody_reads_stall_once_patience_is_over() -> None:
@@ -29,28 +29,28 @@ def test_messages_that_nobody_reads_stall_once_patience_is_over() -> None:
         (10.0, Look({0: 5, 1: 9}, {0: 5, 1: 7})),
         (20.0, Look({0: 5, 1: 900}, {0: 5, 1: 7})),
     )
-    stall.check(24.9, PATIENCE)
+    stall.check(24.9, STALL_SECONDS)
     with pytest.raises(StalledError, match="893 messages of partition 1 wait"):
-        stall.check(25.0, PATIENCE)
+        stall.check(25.0, STALL_SECONDS)
 
 
 def test_one_partition_that_stands_still_is_seen_among_others_that_are_read() -> None:
     stall = after(*((float(n), Look({0: 100 * n, 1: 9}, {0: 90 * n, 1: 4})) for n in range(1, 20)))
     assert stall.seconds(19.0) == 18.0
     with pytest.raises(StalledError, match="partition 1"):
-        stall.check(19.0, PATIENCE)
+        stall.check(19.0, STALL_SECONDS)
 
 
 def test_a_backlog_that_is_being_read_never_stalls() -> None:
     stall = after(*((60.0 * n, Look({0: 10**6}, {0: n})) for n in range(100)))
-    stall.check(60.0 * 99, PATIENCE)
+    stall.check(60.0 * 99, STALL_SECONDS)
 
 
 def test_a_wait_ends_with_the_first_message_that_is_read() -> None:
     stall = after(
         (0.0, Look({0: 5}, {0: 1})), (14.0, Look({0: 5}, {0: 1})), (15.0, Look({0: 5}, {0: 2}))
     )
-    stall.check(29.0, PATIENCE)
+    stall.check(29.0, STALL_SECONDS)
     assert stall.seconds(29.0) == 14.0
 
 
@@ -70,9 +70,9 @@ def test_a_partition_that_went_to_another_worker_is_not_waited_for() -> None:
 
 def test_a_group_without_us_stalls_whatever_its_fault_is_called_and_without_traffic() -> None:
     stall = after((0.0, Look({}, {}, "not a member")), (9.0, Look({}, {}, "rebalancing")))
-    stall.check(14.9, PATIENCE)
+    stall.check(14.9, STALL_SECONDS)
     with pytest.raises(StalledError, match="rebalancing"):
-        stall.check(15.0, PATIENCE)
+        stall.check(15.0, STALL_SECONDS)
     well = look_on(stall, Look({}, {}), 15.0)
     assert well.longest is None
 

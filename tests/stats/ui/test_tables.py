@@ -80,7 +80,7 @@ def test_a_table_holds_what_a_aggregate_says() -> None:
     assert table.truncated.tolist() == [0, 2]
     assert table.histograms["tokens"][1, 3] == 7
     assert "unheard-of" not in table.histograms
-    assert (table.right[1], table.judged[1]) == (3, 4)
+    assert (table.right[1], table.with_feedback[1]) == (3, 4)
 
 
 def test_tables_add_up_and_stay_as_they_were() -> None:

@@ -1,7 +1,7 @@
-"""What drift learnt from days that are not read again, in one file.
+"""Calibrations of drift and references learnt from traffic, kept over restarts in one file.
 
-It is the only state that the evaluate role keeps. Without the file drift calibrates again, and says
-so.
+It is the only state that the evaluate role keeps: it comes from days that are not read again.
+Without the file every version is calibrated anew, and is shown as not calibrated until then.
 """
 
 import json
@@ -17,8 +17,8 @@ log = logging.getLogger(__name__)
 SCHEMA_VERSION = 1
 
 
-class Learnt(Protocol):
-    """Where it is kept."""
+class CalibrationStore(Protocol):
+    """Where calibrations are kept."""
 
     def load(self) -> Mapping[str, Any]:
         """What was saved last; nothing where that can't be read."""
@@ -29,7 +29,7 @@ class Learnt(Protocol):
         ...
 
 
-class Forgetful:
+class NoCalibrationStore:
     """Keeps nothing."""
 
     def load(self) -> Mapping[str, Any]:
@@ -40,7 +40,7 @@ class Forgetful:
         """Does nothing."""
 
 
-class LearntFile:
+class CalibrationFile:
     """One JSON file."""
 
     def __init__(self, path: Path) -> None:
@@ -57,7 +57,7 @@ class LearntFile:
             return {}
         except (OSError, ValueError, KeyError, TypeError) as error:
             log.warning(
-                "what drift learnt can't be read; it is learnt again",
+                "the drift calibration can't be read; versions are calibrated anew",
                 extra={"file": str(self._path), "reason": f"{type(error).__name__}: {error}"},
             )
             return {}
@@ -70,6 +70,6 @@ class LearntFile:
             durable.write(self._path, json.dumps(document).encode())
         except OSError as error:
             log.warning(
-                "what drift learnt can't be saved",
+                "the drift calibration can't be saved",
                 extra={"file": str(self._path), "reason": str(error)},
             )

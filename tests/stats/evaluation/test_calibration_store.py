@@ -4,19 +4,19 @@ from pathlib import Path
 
 import pytest
 
-from stats.evaluation.learnt import LearntFile
+from stats.evaluation.calibration_store import CalibrationFile
 
 
 def test_it_is_there_after_a_restart(tmp_path: Path) -> None:
     path = tmp_path / "stats" / "learnt.json"
-    LearntFile(path).save({"e/1/p": {"through": 1.0}})
-    LearntFile(path).save({"e/1/p": {"through": 2.0}})
-    assert LearntFile(path).load() == {"e/1/p": {"through": 2.0}}
+    CalibrationFile(path).save({"e/1/p": {"through": 1.0}})
+    CalibrationFile(path).save({"e/1/p": {"through": 2.0}})
+    assert CalibrationFile(path).load() == {"e/1/p": {"through": 2.0}}
     assert [found.name for found in path.parent.iterdir()] == ["learnt.json"]
 
 
 def test_without_a_file_nothing_was_learnt(tmp_path: Path) -> None:
-    assert LearntFile(tmp_path / "none.json").load() == {}
+    assert CalibrationFile(tmp_path / "none.json").load() == {}
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"schema_version": 9, "versions": {}}'])
@@ -25,13 +25,13 @@ def test_a_file_that_can_not_be_read_is_told_and_passed_over(
 ) -> None:
     path = tmp_path / "learnt.json"
     path.write_text(text)
-    assert LearntFile(path).load() == {}
-    assert "it is learnt again" in caplog.text
+    assert CalibrationFile(path).load() == {}
+    assert "calibrated anew" in caplog.text
 
 
 def test_a_folder_that_can_not_be_made_is_told(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "file").write_text("")
-    LearntFile(tmp_path / "file" / "learnt.json").save({})
+    CalibrationFile(tmp_path / "file" / "learnt.json").save({})
     assert "can't be saved" in caplog.text
