@@ -1,14 +1,36 @@
-"""Merging the bins of a histogram until each holds enough: what chi-square tests rely on.
+"""Counts as histograms: added, laid out by bucket, and merged until each bin holds enough.
 
-The bins to merge are chosen by the reference alone, never by what is tested against it. Pure.
+Chi-square tests rely on enough in each bin. The bins to merge are chosen by the reference alone,
+never by what is tested against it. Pure.
 """
+
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from contracts.windows import Sparse
 from measures.correlation import Floats
 
 Starts = NDArray[np.intp]
+
+
+def add_counts(total: dict[Any, Any], more: Mapping[Any, Any]) -> None:
+    """Adds counts to ``total`` in place, at any depth of mappings."""
+    for key, value in more.items():
+        if isinstance(value, dict):
+            add_counts(total.setdefault(key, {}), value)
+        else:
+            total[key] = total.get(key, 0) + value
+
+
+def dense(counts: Sparse, buckets: int) -> NDArray[np.int64]:
+    """``[buckets]`` of sparse counts; what lies outside joins the first or the last bucket."""
+    found = np.zeros(buckets, dtype=np.int64)
+    for bucket, count in counts.items():
+        found[min(max(bucket, 0), buckets - 1)] += count
+    return found
 
 
 def starts(reference: ArrayLike, least: float) -> Starts:

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from contracts.windows import UnkWordCounts
+from measures.binning import add_counts
 
 CAPACITY: Final = 64
 # Of a word: so that an aggregate has a bound in bytes, whoever wrote the message.
@@ -50,6 +51,5 @@ def summed(sketches: Iterable[UnkWordCounts]) -> UnkWordCounts:
     for sketch in sketches:
         total.seen += sketch.seen
         total.below += sketch.below
-        for word, count in sketch.counts.items():
-            total.counts[word] = total.counts.get(word, 0) + count
+        add_counts(total.counts, sketch.counts)
     return total

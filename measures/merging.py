@@ -7,12 +7,12 @@ and never changes a record that it was given.
 import copy
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 import msgspec
 
 from contracts.endpoint import Arm
 from contracts.windows import EndpointWindow, OwnCounts, WindowAggregate, WindowRecord
+from measures.binning import add_counts
 from measures.own_statistics import declaration_of
 from measures.watermark import Watermark
 
@@ -55,32 +55,36 @@ def _add_struct(total: msgspec.Struct, more: msgspec.Struct) -> None:
         if isinstance(mine, int):
             setattr(total, name, mine + theirs)
         elif isinstance(mine, dict):
-            _add_counts(mine, theirs)
+            add_counts(mine, theirs)
         elif isinstance(mine, list):
-            _add_own(mine, theirs)
+            add_own(mine, theirs)
         else:
             _add_struct(mine, theirs)
 
 
-def _add_counts(total: dict[Any, Any], more: Mapping[Any, Any]) -> None:
-    """Adds counts, at any depth of mappings."""
-    for key, value in more.items():
-        if isinstance(value, dict):
-            _add_counts(total.setdefault(key, {}), value)
-        else:
-            total[key] = total.get(key, 0) + value
+def add_own(
+    total: list[OwnCounts], more: Iterable[OwnCounts], most: int | None = None
+) -> list[OwnCounts]:
+    """Adds counts of users' statistics in place; returns those for which there was no room.
 
-
-def _add_own(total: list[OwnCounts], more: Iterable[OwnCounts]) -> None:
+    Args:
+        total: one of each declaration.
+        more: is not changed.
+        most: declarations that ``total`` may hold; None: any number.
+    """
     held = {declaration_of(own.spec): own for own in total}
+    left = []
     for own in more:
         mine = held.get(declaration_of(own.spec))
-        if mine is None:
-            total.append(copy.deepcopy(own))
-        else:
-            _add_counts(mine.counts, own.counts)
+        if mine is not None:
+            add_counts(mine.counts, own.counts)
             mine.sum_micro += own.sum_micro
             mine.unfit += own.unfit
+        elif most is None or len(total) < most:
+            total.append(copy.deepcopy(own))
+        else:
+            left.append(own)
+    return left
 
 
 class Windows:

@@ -20,7 +20,6 @@ from tokenizers import Tokenizer
 from contracts.manifest import TokenizerSpec
 from preprocess.errors import InvalidTextError, TokenizerFileError
 from preprocess.frame import Frame, frame_of, longest_first
-from preprocess.unknown import pieces_of
 from preprocess.words import Tokens, WordTable, split, words_are_independent
 
 # A text of more characters a token of the limit is first cut to that. Tokenising 100,000 words
@@ -174,14 +173,14 @@ class TextEncoder:
     def _unknown(self, content: _Content, tokens: int, unk_id: int) -> list[str]:
         """The same of the first ``tokens`` ids of one text."""
         if content.by_word is None:
-            return pieces_of(self._tokenizer, content.text, unk_id, tokens)
+            return _unknown_pieces(self._tokenizer, content.text, unk_id, tokens)
         found: list[str] = []
         left = tokens
         for word, ids in zip(split(content.text) or (), content.by_word, strict=True):
             if left <= 0:
                 break
             if unk_id in ids:
-                found += pieces_of(self._tokenizer, word, unk_id, left)
+                found += _unknown_pieces(self._tokenizer, word, unk_id, left)
             left -= len(ids)
         return found
 
@@ -306,3 +305,18 @@ def _words_in(by_word: Sequence[Tokens], tokens: int) -> int:
             return count
         seen += len(ids)
     return len(by_word)
+
+
+def _unknown_pieces(tokenizer: Tokenizer, text: str, unk_id: int, tokens: int) -> list[str]:
+    """The pieces behind the unknown ones among the first ``tokens`` of a text, as written.
+
+    The tokeniser's own offsets say what a piece is: of WordPiece a word or a sign of its own, of a
+    tokeniser by characters a run of characters.
+    """
+    encoding = tokenizer.encode(text, add_special_tokens=False)
+    pieces = (
+        text[begin:end].strip()
+        for token, (begin, end) in zip(encoding.ids[:tokens], encoding.offsets, strict=False)
+        if token == unk_id
+    )
+    return [piece for piece in pieces if piece]

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contracts.windows import CALLER_GROUPS, EvidenceCounts, Sparse
+from measures.binning import dense
 from measures.correlation import Floats
 from measures.state import State
 from rollout.checks.rows import CLASSES, ERRORS, QUALITY, Rows, by_label
@@ -169,7 +170,4 @@ def _kind_of_class(rows: Rows) -> NDArray[np.intp]:
 
 
 def _dense(counts: Sparse) -> Floats:
-    dense = np.zeros(CALLER_GROUPS)
-    for group, count in counts.items():
-        dense[group] += count
-    return dense
+    return dense(counts, CALLER_GROUPS).astype(np.float64)

@@ -22,7 +22,7 @@ from contracts.profile import ReferenceProfile
 from contracts.rollout import CheckResult, DriftCheck, Verdict
 from contracts.statistics import EDGES, Statistic
 from contracts.windows import Sparse, WindowAggregate
-from measures.binning import merged, starts
+from measures.binning import add_counts, dense, merged, starts
 from measures.correlation import Floats
 from measures.drift import LEAST, stability_index
 from measures.state import State
@@ -172,10 +172,7 @@ def _index(counts: Sparse, reference: Floats) -> tuple[float, float] | None:
     if n < LEAST or m < LEAST:
         return None
     at = starts(reference, max(LEAST, SMALLEST_BIN * n))
-    dense = np.zeros(len(reference))
-    for bucket, count in counts.items():
-        dense[bucket] += count / EFFECT
-    seen, known = merged(dense, at), merged(reference, at)
+    seen, known = merged(dense(counts, len(reference)) / EFFECT, at), merged(reference, at)
     p, r = (seen + 0.5) / (seen + 0.5).sum(), (known + 0.5) / (known + 0.5).sum()
     of_p, of_r = np.log(p / r) + 1 - r / p, 1 - p / r - np.log(p / r)
     variance = _variance(of_p, p) / m + _variance(of_r, r) / n
@@ -218,8 +215,5 @@ def _counts(aggregate: WindowAggregate, profile: ReferenceProfile) -> dict[str, 
 
 def _added(sums: Mapping[str, Sparse], more: Mapping[str, Sparse]) -> dict[str, Sparse]:
     added = {name: dict(counts) for name, counts in sums.items()}
-    for name, counts in more.items():
-        into = added.setdefault(name, {})
-        for bucket, count in counts.items():
-            into[bucket] = into.get(bucket, 0) + count
+    add_counts(added, more)
     return added

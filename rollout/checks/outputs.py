@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from contracts.rollout import CheckResult, OutputShiftCheck, Verdict
 from contracts.statistics import EDGES, Statistic
 from contracts.windows import EvidenceCounts
+from measures.binning import dense
 from measures.correlation import Floats
 from measures.state import State
 from rollout.checks import shift
@@ -106,7 +107,4 @@ class Outputs(State, frozen=True):
     def _counts(self, evidence: EvidenceCounts) -> Floats:
         if self.labels:
             return np.array(by_label(evidence.labels, self.labels), dtype=np.float64)
-        counts = np.zeros(_NORM_BINS)
-        for bucket, count in evidence.norms.items():
-            counts[bucket] = count
-        return counts
+        return dense(evidence.norms, _NORM_BINS).astype(np.float64)

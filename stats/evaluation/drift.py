@@ -18,6 +18,7 @@ from scipy.special import chdtri
 
 from contracts.profile import ReferenceProfile
 from contracts.windows import Sparse, WindowAggregate
+from measures.binning import add_counts, dense
 from measures.correlation import Floats
 from measures.monitoring import WEIGHTS, Bins, Calibration, Monitors, levels, spend
 from stats.evaluation.board import DriftPoint, Monitor, Reference, StatisticDrift, VersionDrift
@@ -123,9 +124,7 @@ class DriftWatch:
         ):
             if name not in self._watched and len(self._watched) < MOST_STATISTICS:
                 self._watch(name, layout, None)
-            held = pending.counts.setdefault(name, {})
-            for bucket, count in counts.items():
-                held[bucket] = held.get(bucket, 0) + count
+            add_counts(pending.counts.setdefault(name, {}), counts)
 
     def flush(self, through: float) -> None:
         """Ends the drift window that is complete, where nothing that belongs to it may come."""
@@ -218,7 +217,7 @@ class DriftWatch:
             spend(seconds, self._settings.false_alarm_seconds, len(self._compared())).item()
         )
         for name, one in self._watched.items():
-            counts = dense(pending.counts.get(name, {}), len(one.layout.names))
+            counts = dense(pending.counts.get(name, {}), len(one.layout.names)).astype(float)
             if counts.sum() == 0:
                 continue
             if one.monitors is None:
@@ -270,14 +269,6 @@ class DriftWatch:
         if self._compared():
             return Reference("traffic", learnt, "the first day of its own traffic")
         return Reference("none", learnt, "its own traffic becomes the reference after a day")
-
-
-def dense(counts: Sparse, buckets: int) -> Floats:
-    """``[buckets]`` of sparse counts; what lies outside joins the last bucket."""
-    found = np.zeros(buckets)
-    for bucket, count in counts.items():
-        found[min(max(bucket, 0), buckets - 1)] += count
-    return found
 
 
 def _monitors(

@@ -14,6 +14,7 @@ from contracts import metrics
 from contracts.endpoint import Arm
 from contracts.statistics import EDGES, LATENCY_EDGES, Stage, Statistic
 from contracts.windows import MICRO, OwnCounts, Sparse
+from measures.binning import dense
 from measures.counting import Counting, CountingState
 from service.families import Labels, histograms, numbers
 from stats.evaluation.board import Board, EndpointBoard, StatisticDrift, VersionDrift
@@ -119,7 +120,7 @@ def _texts(arms: Mapping[ArmKey, ArmTotals], statistic: Statistic) -> _Histogram
     for key, arm in arms.items():
         if statistic is Statistic.VECTOR_NORM and arm.labels and statistic not in arm.histograms:
             continue  # a classifier has no vectors
-        counts = dense(arm.histograms.get(statistic, {}), len(edges))
+        counts = _spread(arm.histograms.get(statistic, {}), len(edges))
         yield _slot(key), edges, counts, arm.sums.get(statistic, 0) / MICRO
 
 
@@ -130,7 +131,7 @@ def _scores(arms: Mapping[ArmKey, ArmTotals]) -> _Histograms:
             yield (
                 (*_slot(key), label),
                 edges,
-                dense(arm.label_scores.get(label, {}), len(edges)),
+                _spread(arm.label_scores.get(label, {}), len(edges)),
                 arm.label_score_sums.get(label, 0) / MICRO,
             )
 
@@ -138,7 +139,7 @@ def _scores(arms: Mapping[ArmKey, ArmTotals]) -> _Histograms:
 def _latency(arms: Mapping[ArmKey, ArmTotals]) -> _Histograms:
     for key, arm in arms.items():
         for stage in Stage:
-            counts = coarse(dense(arm.latency.get(stage, {}), len(LATENCY_EDGES.upper)))
+            counts = coarse(_spread(arm.latency.get(stage, {}), len(LATENCY_EDGES.upper)))
             total = arm.latency_sums.get(stage, 0) / MICRO
             yield (*_slot(key), stage.value), metrics.LATENCY_BUCKETS, counts, total
 
@@ -147,16 +148,14 @@ def _distances(arms: Mapping[ArmKey, ArmTotals]) -> _Histograms:
     edges = EDGES[Statistic.SCORE].upper
     for key, arm in arms.items():
         if key.arm is Arm.SHADOW:
-            counts = dense(arm.pair_distance, len(edges))
+            counts = _spread(arm.pair_distance, len(edges))
             yield (key.endpoint, key.version), edges, counts, arm.pair_distance_sum / MICRO
 
 
-def dense(counts: Sparse, edges: int) -> list[int]:
+def _spread(counts: Sparse, edges: int) -> list[int]:
     """``[edges + 1]`` counts; a bucket that these edges do not have joins the last."""
-    found = [0] * (edges + 1)
-    for bucket, count in counts.items():
-        found[min(max(bucket, 0), edges)] += count
-    return found
+    spread: list[int] = dense(counts, edges + 1).tolist()
+    return spread
 
 
 def coarse(counts: Sequence[int]) -> list[int]:
@@ -178,7 +177,7 @@ def _own(arms: Mapping[ArmKey, ArmTotals]) -> Iterator[Family]:
             (
                 (*slot, own.spec.name),
                 own.spec.edges,
-                dense({int(at): n for at, n in own.counts.items()}, len(own.spec.edges)),
+                _spread({int(at): n for at, n in own.counts.items()}, len(own.spec.edges)),
                 own.sum_micro / MICRO,
             )
             for *slot, own in held

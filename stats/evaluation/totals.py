@@ -7,13 +7,14 @@ passed in.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from contracts.endpoint import Arm
 from contracts.metrics import OTHER
 from contracts.windows import OwnCounts, Sparse, WindowAggregate
+from measures.binning import add_counts
 from measures.increments import Growth
-from measures.own_statistics import declaration_of
+from measures.merging import add_own
 
 MOST_ARMS = 256  # endpoint, version, arm; more are counted, and not shown
 MOST_LABELS = 100  # of an arm
@@ -23,8 +24,6 @@ MOST_OWN = 50  # statistics of users' own, of an arm
 MOST_ENDPOINTS = 100  # whose refusals are told apart
 # What an attempt can come to: at 0 until it does, so that a rate sees the first one.
 KNOWN_STATUSES = ("200", "400", "499", "500", "502", "503", "504")
-
-_Key = TypeVar("_Key", str, int)
 
 
 class ArmKey(NamedTuple):
@@ -136,54 +135,31 @@ class Totals:
             right = truths.get(answered, 0)
             arm.right += right
             arm.wrong += sum(truths.values()) - right
-        _add(arm.statuses, {str(status): count for status, count in aggregate.statuses.items()})
-        _add(arm.labels, aggregate.labels)
-        _add(arm.sums, aggregate.sums)
-        _add(arm.latency_sums, aggregate.latency_sums)
-        _add(arm.label_score_sums, aggregate.label_score_sums)
-        _add(arm.pair_distance, aggregate.pair_distance)
-        _add_sparse(arm.histograms, aggregate.histograms)
-        _add_sparse(arm.latency, aggregate.latency)
-        _add_sparse(arm.label_scores, aggregate.label_scores)
+        add_counts(arm.statuses, {str(status): n for status, n in aggregate.statuses.items()})
+        for name in _ADDED:
+            add_counts(getattr(arm, name), getattr(aggregate, name))
         self.overflow["statuses"] += _bound(arm.statuses, MOST_STATUSES)
         self.overflow["labels"] += _bound(arm.labels, MOST_LABELS)
         _bound_sparse(arm.label_scores, MOST_LABELS)
         _bound(arm.label_score_sums, MOST_LABELS)
-        self._own(arm.own, aggregate.own)
-
-    def _own(self, held: list[OwnCounts], more: Iterable[OwnCounts]) -> None:
-        known = {declaration_of(own.spec): own for own in held}
-        for own in more:
-            mine = known.get(declaration_of(own.spec))
-            if mine is not None:
-                _add(mine.counts, own.counts)
-                mine.sum_micro += own.sum_micro
-                mine.unfit += own.unfit
-            elif len(held) < MOST_OWN:
-                held.append(OwnCounts(own.spec, dict(own.counts), own.sum_micro, own.unfit))
-            else:
-                self.overflow["own"] += sum(own.counts.values()) + own.unfit
+        for own in add_own(arm.own, aggregate.own, MOST_OWN):
+            self.overflow["own"] += sum(own.counts.values()) + own.unfit
 
     def _refused(self, endpoint: str, counts: Mapping[str, int]) -> None:
         if endpoint not in self.refusals and len(self.refusals) >= MOST_ENDPOINTS:
             self.overflow["endpoints"] += sum(counts.values())
             endpoint = OTHER
         held = self.refusals.setdefault(endpoint, {})
-        _add(held, counts)
+        add_counts(held, counts)
         self.overflow["reasons"] += _bound(held, MOST_REASONS)
 
 
+# Of an arm and of an aggregate alike.
+_ADDED = (
+    "labels", "sums", "latency_sums", "label_score_sums", "pair_distance", "histograms", "latency",
+    "label_scores",
+)  # fmt: skip
 BOUNDS = ("arms", "statuses", "labels", "own", "endpoints", "reasons", "windows", "versions")
-
-
-def _add(total: dict[_Key, int], more: Mapping[_Key, int]) -> None:
-    for key, count in more.items():
-        total[key] = total.get(key, 0) + count
-
-
-def _add_sparse(total: dict[str, Sparse], more: Mapping[str, Sparse]) -> None:
-    for key, counts in more.items():
-        _add(total.setdefault(key, {}), counts)
 
 
 def _bound(counts: dict[str, int], most: int) -> int:
@@ -198,4 +174,4 @@ def _bound(counts: dict[str, int], most: int) -> int:
 
 def _bound_sparse(counts: dict[str, Sparse], most: int) -> None:
     for key in [key for key in counts if key != OTHER][most:]:
-        _add(counts.setdefault(OTHER, {}), counts.pop(key))
+        add_counts(counts.setdefault(OTHER, {}), counts.pop(key))

@@ -16,6 +16,7 @@ from contracts import metrics
 from contracts.endpoint import Arm
 from contracts.statistics import EDGES, LATENCY_EDGES, Stage, Statistic
 from contracts.windows import MICRO, WindowAggregate
+from measures.binning import dense
 from measures.counting import Counting, CountingState
 from measures.folding import Fold
 from measures.increments import Growth
@@ -29,7 +30,7 @@ from stats.evaluation.board import (
     StatisticDrift,
     VersionDrift,
 )
-from stats.evaluation.exposition import Exposed, Health, coarse, dense, families
+from stats.evaluation.exposition import Exposed, Health, coarse, families
 from stats.evaluation.totals import ArmKey, Totals
 
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
@@ -135,7 +136,7 @@ def test_counters_and_sums_are_those_of_the_totals(seed: int) -> None:
 def test_coarse_buckets_of_latency_count_exactly_what_lies_below_their_edge(
     counts: dict[int, int],
 ) -> None:
-    fine = dense(counts, len(LATENCY_EDGES.upper))
+    fine = dense(counts, len(LATENCY_EDGES.upper) + 1).tolist()
     found = coarse(fine)
     assert len(found) == len(metrics.LATENCY_BUCKETS) + 1
     assert sum(found) == sum(fine)
