@@ -24,10 +24,6 @@ def manifest(digest: str = "ab" * 32) -> Manifest:
     )
 
 
-def test_the_same_content_has_the_same_id() -> None:
-    assert manifest().package_id() == manifest().package_id()
-
-
 def test_another_file_is_another_package() -> None:
     assert manifest("cd" * 32).package_id() != manifest().package_id()
 

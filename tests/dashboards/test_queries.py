@@ -85,16 +85,6 @@ def test_every_metric_is_one_that_somebody_declares() -> None:
         assert set(NAME.findall(expr)) <= known, name
 
 
-def test_the_generated_files_name_no_metric_that_nobody_declares() -> None:
-    known = series().keys() | TRITON | PROCESS
-    recorded = {record.record for record in rules.RECORDS}
-    for path in GENERATED.iterdir():
-        text = path.read_text()
-        for record in recorded:
-            text = text.replace(record, "")
-        assert set(NAME.findall(text)) <= known, path.name
-
-
 def test_every_process_exposes_what_is_declared_for_it() -> None:
     of = {each.family: each.help for each in declared()}
     gateway = names(Metrics().collect())

@@ -19,16 +19,6 @@ def test_nothing_is_known_where_kafka_does_not_answer() -> None:
     assert "Kafka has not told since 1970-01-12 13:46:40 UTC" in looked.sentence()
 
 
-def test_what_is_folded_in_time_is_counted() -> None:
-    seen = watch()
-    for second in range(100):
-        now = START + second
-        seen.published(TOPIC, {0: second, 1: second // 2}, now)
-        seen.folded(TOPIC, 0, max(0, second - 5), now - 5, now)
-        seen.folded(TOPIC, 1, max(0, second // 2 - 3), now - 6, now)
-    assert seen.look(START + 99).state is CountingState.COUNTED
-
-
 def test_one_of_two_partitions_that_nobody_reads_is_a_standstill_since_it_began() -> None:
     seen = watch()
     for second in range(60):

@@ -15,6 +15,8 @@ rates = st.floats(0.001, 0.98)
 lines = st.tuples(st.sampled_from([0.0, 0.01, 0.1]), st.sampled_from([1.0, 1.25, 2.0]))
 sizes = st.integers(1, 9)
 
+SEEN = Window(*(np.array(x) for x in (20.0, 100.0, 10.0, 100.0)))
+
 
 def binomial(n: int, p: Floats) -> Floats:
     """``[n + 1, *p.shape]`` probabilities of 0 to n events."""
@@ -73,8 +75,7 @@ def test_the_alternative_itself_makes_evidence_grow() -> None:
 def test_the_arithmetic_of_one_window() -> None:
     # 10 of 100 against 10 of 100, line p_c = p_s, equal weights: the point on the line nearest to
     # (0.2, 0.1) is (0.15, 0.15), the mean of both rates.
-    window = Window(*(np.array(x) for x in (20.0, 100.0, 10.0, 100.0)))
-    log_s = log_e_value(window, np.array(0.2), np.array(0.1), Tolerance(0.0, 1.0), 0.0)
+    log_s = log_e_value(SEEN, np.array(0.2), np.array(0.1), Tolerance(0.0, 1.0), 0.0)
     by_hand = (
         20 * math.log(0.2 / 0.15) + 80 * math.log(0.8 / 0.85)
         + 10 * math.log(0.1 / 0.15) + 90 * math.log(0.9 / 0.85)
@@ -83,16 +84,14 @@ def test_the_arithmetic_of_one_window() -> None:
 
 
 def test_an_alternative_within_the_tolerance_tells_nothing() -> None:
-    window = Window(*(np.array(x) for x in (20.0, 100.0, 10.0, 100.0)))
-    assert float(log_e_value(window, np.array(0.1), np.array(0.1), Tolerance(0, 1.25), 0.0)) == 0
+    assert float(log_e_value(SEEN, np.array(0.1), np.array(0.1), Tolerance(0, 1.25), 0.0)) == 0
 
 
 def test_the_order_of_the_arms_matters() -> None:
-    one = Window(*(np.array(x) for x in (20.0, 100.0, 10.0, 100.0)))
-    other = Window(one.e_s, one.n_s, one.e_c, one.n_c)
+    other = Window(SEEN.e_s, SEEN.n_s, SEEN.e_c, SEEN.n_c)
     found = [
         float(log_e_value(w, np.array(0.2), np.array(0.1), Tolerance(0.0, 1.0), 0.0))
-        for w in (one, other)
+        for w in (SEEN, other)
     ]
     assert found[0] > 0 > found[1]
 
@@ -105,9 +104,8 @@ def test_a_window_without_one_of_the_arms_tells_nothing(n_c: int, n_s: int) -> N
 
 
 def test_clumps_weaken_what_a_window_tells() -> None:
-    window = Window(*(np.array(x) for x in (20.0, 100.0, 10.0, 100.0)))
     told = [
-        float(log_e_value(window, np.array(0.2), np.array(0.1), Tolerance(0.0, 1.0), rho))
+        float(log_e_value(SEEN, np.array(0.2), np.array(0.1), Tolerance(0.0, 1.0), rho))
         for rho in (0.0, 0.01, 0.1)
     ]
     assert told == sorted(told, reverse=True)

@@ -1,33 +1,30 @@
 """Growths of ranges add up to the merged windows, whatever comes again, or in another order."""
 
-import random
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from prediction_batches import batch_of
+from prediction_batches import batches_of, record_of
 
-from contracts.windows import RANGE_MESSAGES, WindowAggregate, WindowRecord, decode, encode
-from measures.folding import Fold
+from contracts.windows import RANGE_MESSAGES, WindowAggregate, WindowRecord, encode
 from measures.increments import Growth, Ledger
 from measures.merging import Windows, add, merged
 from measures.recounting import differences
 
 
-def records_of(seed: int, ends: Iterable[int], *, start: int = 0) -> list[WindowRecord]:
+def records_of(seed: int, ends: Collection[int], *, start: int = 0) -> list[WindowRecord]:
     """The records of one range as it grew."""
-    rng, fold, found, message = random.Random(seed), Fold(10), [], 0
+    batches, found = batches_of(seed, max(ends), events=3), []
     for end in sorted(ends):
-        for number in range(message, end):
-            fold.add(batch_of(rng, sequence=number, events=3))
-        message = end
-        record = WindowRecord(
-            "t", start // RANGE_MESSAGES % 2, start, start + end, fold.newest, fold.events,
-            through=1e6 + start + end, skipped=end // 3, aggregates=fold.aggregates(),
-            refusals=fold.refusals,
-        )  # fmt: skip
-        found.append(decode(encode(record)))
+        record = record_of(
+            batches[:end],
+            partition=start // RANGE_MESSAGES % 2,
+            start=start,
+            through=1e6 + start + end,
+        )
+        record.skipped = end // 3
+        found.append(record)
     return found
 
 
@@ -82,26 +79,6 @@ def test_growths_add_up_to_the_merged_windows(seed: int, data: st.DataObject) ->
     wanted.aggregates = [aggregate for window in found for aggregate in window.aggregates]
     assert differences(sums_of(grown), wanted) == ()
     assert ledger.known_through() == windows.known_through()
-
-
-def test_a_record_that_grew_adds_only_its_growth() -> None:
-    first, second = records_of(5, (3, 4))
-    ledger = Ledger()
-    ledger.take(first)
-    growth = ledger.take(second)
-    assert growth is not None
-    assert growth.events == 3
-    gained = sum(sum(aggregate.statuses.values()) for aggregate in growth.aggregates)
-    assert gained == 3
-    assert all(aggregate.statuses or aggregate.feedback for aggregate in growth.aggregates)
-
-
-def test_what_is_known_adds_nothing_again() -> None:
-    first, second = records_of(6, (3, 5))
-    ledger = Ledger()
-    ledger.take(second)
-    assert ledger.take(second) is None
-    assert ledger.take(first) is None
 
 
 def test_no_record_is_changed_by_what_comes_after_it() -> None:

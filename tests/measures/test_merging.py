@@ -1,16 +1,14 @@
 """Records add to the same windows, in any order, any number of times, cut anywhere."""
 
 import copy
-import random
 from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from prediction_batches import batch_of
+from prediction_batches import batches_of, record_of
 
 from contracts.endpoint import Arm
-from contracts.events import EventBatch
 from contracts.windows import (
     EndpointWindow,
     EvidenceCounts,
@@ -19,43 +17,7 @@ from contracts.windows import (
     decode,
     encode,
 )
-from measures.folding import Fold
 from measures.merging import Windows, merged
-
-
-def record_of(
-    batches: list[EventBatch],
-    *,
-    topic_id: str = "t",
-    partition: int = 0,
-    start: int = 0,
-    through: float = 2e6,
-    seconds: int = 10,
-) -> WindowRecord:
-    fold = Fold(seconds)
-    for batch in batches:
-        fold.add(batch)
-    return decode(
-        encode(
-            WindowRecord(
-                topic_id,
-                partition,
-                start,
-                start + len(batches),
-                fold.newest,
-                fold.events,
-                through=through,
-                aggregates=fold.aggregates(),
-                refusals=fold.refusals,
-                window_seconds=seconds,
-            )
-        )
-    )
-
-
-def batches_of(seed: int, count: int) -> list[EventBatch]:
-    rng = random.Random(seed)
-    return [batch_of(rng, sequence=number, events=5) for number in range(count)]
 
 
 def windows_of(*records: WindowRecord) -> Windows:

@@ -98,9 +98,3 @@ def test_times_are_as_fine_as_their_span() -> None:
 def test_figures_are_short() -> None:
     told = [number(value) for value in (0.0, 7.0, 0.123456, 1234567.8, 1.19e14, float("inf"))]
     assert told == ["0", "7", "0.1235", "1,234,568", "1.19e+14", "inf"]
-
-
-def test_a_plot_keeps_to_its_frame() -> None:
-    root = drawn((0.0, 5.0), (10.0, 7.0))
-    xs = [float(item.attrib["cx"]) for item in root.iter("circle")]
-    assert all(0 <= x <= WIDTH for x in xs)

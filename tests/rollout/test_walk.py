@@ -117,13 +117,6 @@ def test_a_version_that_turns_bad_after_its_promotion_is_reverted_in_the_bake() 
     assert walk.shares == {"stable 1": 100}
 
 
-def test_without_a_past_the_shadow_waits_until_stable_is_known() -> None:
-    traffic = Traffic(5)
-    walk = passed(begun(traffic, history=0), traffic, HISTORY_WINDOWS - 1)
-    assert walk.state.step == 0
-    assert passed(walk, traffic, 5).state.step == 1
-
-
 def test_without_a_shadow_step_callers_wait_until_stable_is_known() -> None:
     traffic = Traffic(6)
     spec = RolloutSpec(steps=SPEC.steps[1:], bake=BAKE)

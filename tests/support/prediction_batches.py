@@ -1,6 +1,7 @@
-"""Batches of prediction events of all kinds, made from a seed, for tests that count them."""
+"""Batches of prediction events of all kinds, made from a seed, and the records of them."""
 
 import random
+from collections.abc import Iterable
 
 from contracts.endpoint import Arm
 from contracts.events import (
@@ -13,6 +14,8 @@ from contracts.events import (
     StatisticSpec,
     TextRecord,
 )
+from contracts.windows import WindowRecord, decode, encode
+from measures.folding import Fold
 
 LABELS = ("negative", "neutral", "positive")
 UNK_WORDS = ("corona", "Zoom", "🙂", "中文")
@@ -113,3 +116,37 @@ def batch_of(
         # "topics" declares nothing.
         statistics={"sentiment": DECLARED},
     )
+
+
+def batches_of(seed: int, count: int, *, events: int = 5) -> list[EventBatch]:
+    """Messages of one gateway, one after the other."""
+    rng = random.Random(seed)
+    return [batch_of(rng, sequence=number, events=events) for number in range(count)]
+
+
+def record_of(
+    batches: Iterable[EventBatch],
+    *,
+    topic_id: str = "t",
+    partition: int = 0,
+    start: int = 0,
+    through: float = 2e6,
+    seconds: int = 10,
+) -> WindowRecord:
+    """The record of a range that begins with these messages, as it comes out of Kafka."""
+    fold, messages = Fold(seconds), list(batches)
+    for batch in messages:
+        fold.add(batch)
+    record = WindowRecord(
+        topic_id,
+        partition,
+        start,
+        start + len(messages),
+        fold.newest,
+        fold.events,
+        through=through,
+        aggregates=fold.aggregates(),
+        refusals=fold.refusals,
+        window_seconds=seconds,
+    )
+    return decode(encode(record))

@@ -1,20 +1,18 @@
 """What the evaluate role holds follows from the log; what is gone from an endpoint ends."""
 
-import random
 from collections.abc import Sequence
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from prediction_batches import batch_of
+from prediction_batches import batches_of, record_of
 from registry_fakes import endpoint, manifest, ref
 
 from contracts.endpoint import Arm, EndpointStatus, ModelEndpoint, Route
 from contracts.manifest import DataSet, Lineage, Manifest
 from contracts.profile import ReferenceProfile
 from contracts.statistics import EDGES, Statistic
-from contracts.windows import RANGE_MESSAGES, WindowAggregate, WindowRecord, decode, encode
-from measures.folding import Fold
-from measures.merging import Windows, add, merged
+from contracts.windows import RANGE_MESSAGES, WindowAggregate, WindowRecord
+from measures.merging import Windows
 from stats.evaluation.drift import DriftSettings
 from stats.evaluation.evaluation import MOST_VERSIONS, Evaluation, Pace
 from stats.evaluation.references import Known
@@ -83,53 +81,13 @@ ON = routed(Route(arm=Arm.STABLE, ref=STABLE, weight=100))
 
 
 @settings(max_examples=10, deadline=None)
-@given(seed=st.integers(0, 10**6), cut=st.integers(0, 6))
-def test_counters_are_what_the_windows_gained_since_they_began(seed: int, cut: int) -> None:
-    rng, fold, found = random.Random(seed), Fold(10), []
-    for number in range(7):
-        fold.add(batch_of(rng, sequence=number, events=4))
-        told = WindowRecord("t", 0, 0, number + 1, fold.newest, fold.events, through=NOW,
-                            aggregates=fold.aggregates(), refusals=fold.refusals)  # fmt: skip
-        found.append(decode(encode(told)))
-    one = evaluation()
-    one.take(found[:cut], NOW)
-    one.begin(NOW)
-    one.take(found[cut:], NOW)
-    for status in (200, 500, 503):
-        gained = _attempts(found, status) - _attempts(found[:cut], status)
-        counted = sum(arm.statuses.get(str(status), 0) for arm in one.totals.arms.values())
-        assert counted == gained
-
-
-def _attempts(records: Sequence[WindowRecord], status: int) -> int:
-    windows = Windows()
-    for told in records:
-        windows.put(told)
-    aggregates = [
-        c for name in windows.endpoints() for w in windows.all(name) for c in w.aggregates
-    ]
-    return sum(c.statuses.get(status, 0) for c in aggregates)
-
-
-@settings(max_examples=10, deadline=None)
 @given(seed=st.integers(0, 10**6))
 def test_the_board_holds_the_merged_windows(seed: int) -> None:
-    rng, one, windows = random.Random(seed), evaluation(), Windows()
-    for start in range(3):
-        fold = Fold(10)
-        for number in range(3):
-            fold.add(batch_of(rng, sequence=number, events=4))
-        first = start * RANGE_MESSAGES
-        told = WindowRecord(
-            "t",
-            start % 2,
-            first,
-            first + 3,
-            fold.newest,
-            fold.events,
-            through=NOW,
-            aggregates=fold.aggregates(),
-        )
+    one, windows = evaluation(), Windows()
+    for number in range(3):
+        batches = batches_of(seed + number, 3, events=4)
+        first = number * RANGE_MESSAGES
+        told = record_of(batches, partition=number % 2, start=first, through=NOW)
         one.take([told], NOW)
         windows.put(told)
     one.begin(NOW)
@@ -262,11 +220,3 @@ def test_what_can_not_be_used_of_what_was_learnt_is_learnt_again() -> None:
     one.begin(NOW)
     one.take([record([aggregate(1_000_000, 200)])], NOW)
     assert one.look([ON], NOW, connected=True).drift("e", "1") is not None
-
-
-def test_a_merged_aggregate_is_left_as_it_was() -> None:
-    first, second = aggregate(1_000_000, 1), aggregate(1_000_000, 2)
-    before = encode(record([first]))
-    total = merged([first])
-    add(total, second)
-    assert encode(record([first])) == before

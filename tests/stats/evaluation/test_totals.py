@@ -1,33 +1,16 @@
 """Counters stand at what the merged windows hold, and no label has more values than its bound."""
 
-import random
-
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from prediction_batches import batch_of
+from prediction_batches import batches_of, record_of
 
 from contracts.endpoint import Arm
 from contracts.metrics import OTHER
-from contracts.windows import WindowAggregate, WindowRecord, decode, encode
-from measures.folding import Fold
+from contracts.windows import WindowAggregate
 from measures.increments import Growth, growth
 from measures.merging import add, merged
 from stats.evaluation import totals
 from stats.evaluation.totals import KNOWN_STATUSES, ArmKey, Totals
-
-
-def record_of(seed: int, messages: int) -> WindowRecord:
-    rng, fold = random.Random(seed), Fold(10)
-    for number in range(messages):
-        fold.add(batch_of(rng, sequence=number, events=4))
-    return decode(
-        encode(
-            WindowRecord(
-                "t", 0, 0, messages, fold.newest, fold.events,
-                aggregates=fold.aggregates(), refusals=fold.refusals,
-            )
-        )
-    )  # fmt: skip
 
 
 def growth_of(
@@ -46,7 +29,8 @@ def aggregate_of(labels: dict[str, int]) -> WindowAggregate:
 def test_increments_add_up_to_the_aggregates_of_the_newest_record(
     seed: int, first: int, more: int
 ) -> None:
-    old, new = record_of(seed, first), record_of(seed, first + more)
+    batches = batches_of(seed, first + more, events=4)
+    old, new = record_of(batches[:first]), record_of(batches)
     counted = Totals()
     counted.add(growth(None, old), 1.0)
     counted.add(growth(old, new), 2.0)

@@ -9,12 +9,11 @@ from typing import NoReturn
 import pytest
 from kafka import KafkaAdminClient
 from kafka.admin import ConfigResource, ConfigResourceType
-from prediction_batches import batch_of
+from prediction_batches import batch_of, record_of
 from running_stack import until
 
 from contracts.windows import WindowRecord
 from headrace.stack.kafka import KafkaProcess
-from measures.folding import Fold
 from service.kafka import KafkaAddress, KafkaAwayError, Topic, TopicMissingError
 from stats.errors import LogReplacedError, RecordTooLargeError, StalledError
 from stats.folding.record_sink import KafkaRecordSink
@@ -44,21 +43,11 @@ def sink(address: KafkaAddress, topic: Topic) -> Iterator[KafkaRecordSink]:
     made.close()
 
 
-def record(start: int, *, end: int | None = None, partition: int = 0) -> WindowRecord:
+def record(start: int, *, partition: int = 0) -> WindowRecord:
     """Counts of a minute ago, as if folded now."""
     now = time.time()
-    fold = Fold(10)
-    fold.add(batch_of(random.Random(start), events=20, time=now - 100))
-    return WindowRecord(
-        "t",
-        partition,
-        start,
-        end or start + 64,
-        fold.newest,
-        fold.events,
-        through=now,
-        aggregates=fold.aggregates(),
-    )
+    batch = batch_of(random.Random(start), events=20, time=now - 100)
+    return record_of([batch], partition=partition, start=start, through=now)
 
 
 def read_all(log: KafkaRecordLog) -> list[bytes]:
