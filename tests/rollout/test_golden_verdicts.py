@@ -45,19 +45,31 @@ def seen(evidence: Evidence, candidate: EvidenceCounts, stable: EvidenceCounts) 
     return evidence.after(candidate, stable, 10.0).results()[0]
 
 
-def evidence_of_worse(e_c: int, n_c: int, e_s: int, n_s: int, theta_s: float) -> float:
+def evidence_of_worse(
+    e_c: int,
+    n_c: int,
+    e_s: int,
+    n_s: int,
+    theta_s: float,
+    *,
+    effects: tuple[float, float] = (1, 1),
+    lengths: int = 1,
+) -> float:
     """E of one window under the line p_c = p_s, on which the nearest point is the pooled mean.
 
     The seven alternatives are 1.5, 2, 4 and 10 times stable's odds, and 1, 5 and 20 points more.
+    ``effects`` divide each arm's requests; with several ``lengths`` each has these counts.
     """
+    d_c, d_s = effects
+    w_c, w_s = n_c / d_c, n_s / d_s
     odds = [ratio * theta_s / (1 - theta_s + ratio * theta_s) for ratio in (1.5, 2, 4, 10)]
     points = [min(theta_s + step, (1 + theta_s) / 2) for step in (0.01, 0.05, 0.2)]
     values = []
     for theta_c in odds + points:
-        q = (n_c * theta_c + n_s * theta_s) / (n_c + n_s)
-        log_s = e_c * log(theta_c / q) + (n_c - e_c) * log((1 - theta_c) / (1 - q))
-        log_s += e_s * log(theta_s / q) + (n_s - e_s) * log((1 - theta_s) / (1 - q))
-        values.append(exp(log_s))
+        q = (w_c * theta_c + w_s * theta_s) / (w_c + w_s)
+        canary = e_c * log(theta_c / q) + (n_c - e_c) * log((1 - theta_c) / (1 - q))
+        stable = e_s * log(theta_s / q) + (n_s - e_s) * log((1 - theta_s) / (1 - q))
+        values.append(exp(lengths * (canary / d_c + stable / d_s)))
     started, still_to_start = 0.5 + 1 / 2000, 0.5 - 1 / 2000
     return sum(values) / 7 * started + still_to_start
 
@@ -187,15 +199,7 @@ def test_the_evidence_of_length_buckets_multiplies() -> None:
     past = EvidenceCounts(requests=2000, latency={16: {10: 950, 12: 50}, 256: {80: 950, 82: 50}})
     candidate = EvidenceCounts(requests=80, latency={16: {10: 30, 12: 10}, 256: {80: 30, 82: 10}})
     result = seen(begun(checks, past), candidate, past)
-    theta_s, values = 25.5 / 501, []
-    for theta_c in [r * theta_s / (1 - theta_s + r * theta_s) for r in (1.5, 2, 4, 10)] + [
-        theta_s + step for step in (0.01, 0.05, 0.2)
-    ]:
-        q = (40 * theta_c + 1000 * theta_s) / 1040
-        log_s = 10 * log(theta_c / q) + 30 * log((1 - theta_c) / (1 - q))
-        log_s += 50 * log(theta_s / q) + 950 * log((1 - theta_s) / (1 - q))
-        values.append(exp(2 * log_s))  # the same in both lengths
-    found = sum(values) / 7 * (0.5 + 1 / 2000) + 0.5 - 1 / 2000
+    found = evidence_of_worse(10, 40, 50, 1000, 25.5 / 501, lengths=2)
     assert result.figures["evidence_to_fail"] == pytest.approx(found, rel=1e-9)
 
 
@@ -294,15 +298,5 @@ def test_clumpy_traffic_is_divided_by_its_design_effect() -> None:
     x = 0.04**2 / (0.03 * 0.97 * (1 / 1000 + 1 / 1000))
     rho = 1.5 * (x - 1) / 999
     d_c, d_s = 1 + 399 * rho, 1 + 999 * rho
-    theta_s = (500 * 0.03 + 0.5) / 501
-    values = []
-    for theta_c in [r * theta_s / (1 - theta_s + r * theta_s) for r in (1.5, 2, 4, 10)] + [
-        theta_s + step for step in (0.01, 0.05, 0.2)
-    ]:
-        n_c, n_s = 400 / d_c, 1000 / d_s
-        q = (n_c * theta_c + n_s * theta_s) / (n_c + n_s)
-        log_s = (60 * log(theta_c / q) + 340 * log((1 - theta_c) / (1 - q))) / d_c
-        log_s += (30 * log(theta_s / q) + 970 * log((1 - theta_s) / (1 - q))) / d_s
-        values.append(exp(log_s))
-    found = sum(values) / 7 * (0.5 + 1 / 2000) + 0.5 - 1 / 2000
+    found = evidence_of_worse(60, 400, 30, 1000, (500 * 0.03 + 0.5) / 501, effects=(d_c, d_s))
     assert result.figures["evidence_to_fail"] == pytest.approx(found, rel=1e-9)

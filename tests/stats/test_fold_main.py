@@ -29,6 +29,14 @@ def workers(topics: Topics, tmp_path: Path) -> Iterator[Workers]:
     found.end()
 
 
+def folded(topics: Topics, workers: Workers) -> None:
+    """A worker has folded some messages."""
+    topics.make()
+    workers.start()
+    topics.produce(40)
+    topics.until_folded()
+
+
 def test_two_workers_one_killed_and_a_rebalance_lose_and_double_nothing(
     topics: Topics, workers: Workers
 ) -> None:
@@ -87,10 +95,7 @@ def test_a_worker_whose_join_ends_between_two_polls_folds_on_and_does_not_spin(
 def test_events_of_a_topic_that_was_made_anew_are_counted_apart(
     topics: Topics, workers: Workers
 ) -> None:
-    topics.make()
-    workers.start()
-    topics.produce(40)
-    topics.until_folded()
+    folded(topics, workers)
     topics.delete(topics.predictions)
     topics.make()
     topics.produce(60)
@@ -101,10 +106,7 @@ def test_events_of_a_topic_that_was_made_anew_are_counted_apart(
 def test_the_windows_topic_is_made_again_after_it_was_deleted(
     topics: Topics, workers: Workers
 ) -> None:
-    topics.make()
-    workers.start()
-    topics.produce(40)
-    topics.until_folded()
+    folded(topics, workers)
     topics.delete(topics.windows)
     topics.produce(8)
     # All ranges are open still, so that all comes back.
@@ -115,10 +117,7 @@ def test_the_windows_topic_is_made_again_after_it_was_deleted(
 def test_a_worker_goes_on_when_kafka_was_away(
     kafka: KafkaProcess, topics: Topics, workers: Workers
 ) -> None:
-    topics.make()
-    workers.start()
-    topics.produce(40)
-    topics.until_folded()
+    folded(topics, workers)
     kafka.kill9()
     until(lambda: "folding begins anew" in workers.said(), "nobody noticed")
     kafka.start()

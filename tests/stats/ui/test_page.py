@@ -148,6 +148,15 @@ def page(browser: playwright.Browser) -> Iterator[Page]:
     made.tab.close()
 
 
+@contextlib.contextmanager
+def shown(page: Page, name: str) -> Iterator[Served]:
+    """The page of a world, drawn."""
+    with serving(world(name)) as served:
+        page.open(f"{served.url}/ui")
+        page.until(READY)
+        yield served
+
+
 def text(page: Page, selector: str = "main") -> str:
     return str(page.evaluate(f"document.querySelector({selector!r}).innerText"))
 
@@ -165,9 +174,7 @@ def test_every_world_is_drawn_without_a_complaint_and_from_one_place(page: Page,
 
 
 def test_what_users_name_is_text_and_never_markup(page: Page) -> None:
-    with serving(world("hostile")) as served:
-        page.open(f"{served.url}/ui")
-        page.until(READY)
+    with shown(page, "hostile"):
         assert "<img src=x onerror" in text(page)
         assert page.evaluate("document.querySelectorAll('main img, main b img').length") == 0
         assert page.evaluate("window.__broken === undefined")
@@ -179,9 +186,7 @@ def test_what_users_name_is_text_and_never_markup(page: Page) -> None:
 def test_changes_are_shown_without_losing_scroll_focus_or_what_was_opened(
     page: Page,
 ) -> None:
-    with serving(world("rolling")) as served:
-        page.open(f"{served.url}/ui")
-        page.until(READY)
+    with shown(page, "rolling") as served:
         assert "version 4 at 25 %" in text(page)
         page.evaluate("document.querySelector('#drift').scrollIntoView()")
         scrolled = page.evaluate("scrollY")
@@ -197,9 +202,7 @@ def test_changes_are_shown_without_losing_scroll_focus_or_what_was_opened(
 def test_the_figures_under_the_pointer_stay_while_the_page_is_drawn_anew(
     page: Page,
 ) -> None:
-    with serving(world("rolling")) as served:
-        page.open(f"{served.url}/ui")
-        page.until(READY)
+    with shown(page, "rolling"):
         page.evaluate("document.querySelector('#traffic .area').scrollIntoView({block: 'center'})")
         page.evaluate(AT_REST)
         box = page.evaluate(
@@ -217,9 +220,7 @@ def test_the_figures_under_the_pointer_stay_while_the_page_is_drawn_anew(
 
 
 def test_figures_can_be_had_by_keyboard_alone(page: Page) -> None:
-    with serving(world("rolling")) as served:
-        page.open(f"{served.url}/ui")
-        page.until(READY)
+    with shown(page, "rolling"):
         page.evaluate("document.querySelector('#traffic .area').focus()")
         page.tab.keyboard.press("ArrowLeft")
         page.until(TIP_IS_SHOWN)
@@ -234,9 +235,7 @@ def test_figures_can_be_had_by_keyboard_alone(page: Page) -> None:
 def test_an_endpoint_and_a_span_are_chosen_by_link_and_kept_in_the_address(
     page: Page,
 ) -> None:
-    with serving(world("many")) as served:
-        page.open(f"{served.url}/ui")
-        page.until(READY)
+    with shown(page, "many"):
         page.evaluate("document.querySelector('#list a[href*=ticket-triage-1]').click()")
         page.until("document.querySelector('h1').innerText === 'ticket-triage-1'")
         page.evaluate("[...document.querySelectorAll('.spans a')].at(3).click()")
@@ -258,22 +257,19 @@ def test_the_list_can_be_skipped_and_the_endpoint_stays(page: Page) -> None:
 
 
 def test_an_outage_keeps_the_picture_says_so_and_ends_by_itself(page: Page) -> None:
-    with serving(world("quiet")) as served:
-        page.open(f"{served.url}/ui")
-        page.until(READY)
+    with shown(page, "quiet") as served:
+        port = int(served.url.rpartition(":")[2])
     page.until("document.querySelector('.state.lost') && true")
     assert "does not answer" in text(page, "#notice")
     assert "serving version 3" in text(page)
-    with serving(world("gone-back"), port=int(served.url.rpartition(":")[2])):
+    with serving(world("gone-back"), port=port):
         page.until("document.querySelector('.state.live') && true")
         assert text(page, "#notice") == ""
         assert "version 4 was rolled back" in text(page)
 
 
 def test_where_nobody_asked_yet_the_page_says_how_to(page: Page) -> None:
-    with serving(world("untouched")) as served:
-        page.open(f"{served.url}/ui")
-        page.until(READY)
+    with shown(page, "untouched") as served:
         assert "headrace replay" in text(page)
         served.world = world("empty")
         page.until("document.querySelector('h1').innerText === 'No endpoint yet'")
@@ -283,9 +279,7 @@ def test_where_nobody_asked_yet_the_page_says_how_to(page: Page) -> None:
 @pytest.mark.parametrize("dark", [False, True])
 def test_text_stands_out_from_its_ground(page: Page, *, dark: bool) -> None:
     page.look(width=1400, dark=dark)
-    with serving(world("drifted")) as served:
-        page.open(f"{served.url}/ui")
-        page.until(READY)
+    with shown(page, "drifted"):
         faint = page.evaluate(CONTRAST)
         assert faint == []
 
@@ -293,16 +287,12 @@ def test_text_stands_out_from_its_ground(page: Page, *, dark: bool) -> None:
 @pytest.mark.parametrize("width", [360, 800, 1400, 2200])
 def test_no_width_makes_the_page_scroll_sideways(page: Page, width: int) -> None:
     page.look(width=width)
-    with serving(world("hostile")) as served:
-        page.open(f"{served.url}/ui")
-        page.until(READY)
+    with shown(page, "hostile"):
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
 def test_everything_that_can_be_reached_by_keyboard_has_a_name(page: Page) -> None:
-    with serving(world("rolling")) as served:
-        page.open(f"{served.url}/ui")
-        page.until(READY)
+    with shown(page, "rolling"):
         nameless = page.evaluate(
             "[...document.querySelectorAll('a, button, summary, [tabindex=\"0\"]')]"
             ".filter((e) => !(e.innerText.trim() || e.getAttribute('aria-label')"

@@ -15,7 +15,7 @@ from contracts.endpoint import Arm, Candidate, EndpointStatus, Phase
 from contracts.rollout import Outcome, Verdict
 from measures.counting import Counting, CountingState
 from stats.evaluation.board import Board
-from stats.ui.document import Tone, View
+from stats.ui.document import Detail, Tone, View
 from stats.ui.series import MOST_LABELS, MOST_VERSIONS
 from stats.ui.view import SPANS, Asked, Links, run_url, version_url, view
 
@@ -33,6 +33,12 @@ def seen(world: ui_world.World, asked: Asked | None = None, now: float = NOW) ->
     return view(world.endpoints, world.board, LINKS, asked or Asked(), now)
 
 
+def detail_of(world: ui_world.World, asked: Asked | None = None, now: float = NOW) -> Detail:
+    found = seen(world, asked, now).detail
+    assert found is not None
+    return found
+
+
 @pytest.fixture(scope="module")
 def rolling() -> ui_world.World:
     return world_of("rolling")
@@ -46,8 +52,7 @@ def test_every_document_is_json_that_reads_back_as_itself(name: str) -> None:
 
 def test_every_series_has_a_value_for_every_column(rolling: ui_world.World) -> None:
     for span in SPANS:
-        detail = seen(rolling, Asked(span=span)).detail
-        assert detail is not None
+        detail = detail_of(rolling, Asked(span=span))
         count = detail.columns.count
         for one in detail.series:
             for values in (one.rate, one.errors, one.p50, one.p95, one.p99, one.tokens, one.unk):
@@ -58,8 +63,7 @@ def test_every_series_has_a_value_for_every_column(rolling: ui_world.World) -> N
 
 
 def test_totals_are_those_of_the_windows(rolling: ui_world.World) -> None:
-    detail = seen(rolling).detail
-    assert detail is not None
+    detail = detail_of(rolling)
     since = detail.columns.start
     for series in rolling.board.series("sentiment"):
         aggregates = [w.aggregate() for w in series.windows if w.start >= since]
@@ -73,8 +77,7 @@ def test_totals_are_those_of_the_windows(rolling: ui_world.World) -> None:
 
 
 def test_both_arms_stand_side_by_side_stable_first(rolling: ui_world.World) -> None:
-    detail = seen(rolling).detail
-    assert detail is not None
+    detail = detail_of(rolling)
     assert [(one.version, one.arm) for one in detail.series] == [
         ("3", "stable"),
         ("4", "canary"),
@@ -86,16 +89,14 @@ def test_both_arms_stand_side_by_side_stable_first(rolling: ui_world.World) -> N
 
 
 def test_latency_of_callers_leaves_shadows_out(rolling: ui_world.World) -> None:
-    detail = seen(rolling).detail
-    assert detail is not None
+    detail = detail_of(rolling)
     (latency,) = (one for one in detail.heatmaps if one.group == "latency")
     called = sum(one.totals["texts"] or 0 for one in detail.series if one.arm != "shadow")
     assert sum(map(sum, latency.counts)) == called
 
 
 def test_a_rollout_tells_its_steps_checks_and_both_arms(rolling: ui_world.World) -> None:
-    detail = seen(rolling).detail
-    assert detail is not None
+    detail = detail_of(rolling)
     rollout = detail.rollout
     assert rollout is not None
     assert (rollout.version, rollout.against, rollout.phase) == ("4", "3", "Canary")
@@ -215,8 +216,7 @@ def test_an_unknown_endpoint_or_span_falls_back_to_the_first() -> None:
 
 
 def test_versions_link_to_their_run_and_data_set(rolling: ui_world.World) -> None:
-    detail = seen(rolling).detail
-    assert detail is not None
+    detail = detail_of(rolling)
     assert [one.version for one in detail.versions] == ["4", "3"]
     assert detail.versions[0].run_url.startswith("http://mlflow:5000/#/runs/")
     assert detail.versions[0].version_url == "http://mlflow:5000/#/models/sentiment/versions/4"
@@ -238,8 +238,7 @@ def test_labels_and_versions_are_bounded_whatever_users_send() -> None:
         (ui_endpoints.endpoint("sentiment", ui_endpoints.serving("1", NOW)),),
         ui_board.board({"sentiment": parts}, NOW),
     )
-    detail = seen(world).detail
-    assert detail is not None
+    detail = detail_of(world)
     outputs = [one for one in detail.heatmaps if one.group == "outputs"]
     assert len(outputs) == MOST_LABELS * MOST_VERSIONS
     assert {one.version for one in outputs} == {"8", "7", "6"}
@@ -247,8 +246,7 @@ def test_labels_and_versions_are_bounded_whatever_users_send() -> None:
 
 
 def test_vectors_are_shown_by_their_length() -> None:
-    detail = seen(world_of("embedding")).detail
-    assert detail is not None
+    detail = detail_of(world_of("embedding"))
     assert [one.title for one in detail.heatmaps if one.group == "outputs"] == [
         "length of the vector"
     ]
@@ -256,10 +254,7 @@ def test_vectors_are_shown_by_their_length() -> None:
 
 def test_traffic_that_stopped_falls_to_zero_after_a_minute() -> None:
     world = world_of("quiet")
-    stopped = seen(world, now=NOW + 30).detail
-    later = seen(world, now=NOW + 120).detail
-    assert stopped is not None
-    assert later is not None
+    stopped, later = detail_of(world, now=NOW + 30), detail_of(world, now=NOW + 120)
     assert stopped.series[0].rate[-1] is None
     assert later.series[0].rate[-2] == 0
 
@@ -276,8 +271,7 @@ def test_traffic_that_is_not_counted_is_never_shown_as_none(state: CountingState
 
 
 def test_statistics_of_the_users_own_and_unknown_words_are_shown() -> None:
-    detail = seen(world_of("drifted")).detail
-    assert detail is not None
+    detail = detail_of(world_of("drifted"))
     own = {one.title: one for one in detail.heatmaps if one.group == "own"}
     assert own["language"].names == ["en", "de", "fr"]
     assert own["sentences"].upper
