@@ -47,7 +47,7 @@ class LoaderReport(BaseModel):
     triton_grpc: str = Field(description="host:port at which gateways reach this Triton")
     at: float = Field(description="unix time, seconds")
     ready: bool = Field(
-        description="Triton answers and holds every stable package, but those that it long fails at"
+        description="Triton answers and holds every stable package but those that long fail to load"
     )
     loaded: tuple[LoadedModel, ...] = ()
     failed: tuple[LoadFailure, ...] = ()

@@ -32,7 +32,7 @@ Sparse = dict[int, int]
 
 
 class EvidenceCounts(msgspec.Struct, omit_defaults=True):
-    """What checks rest on: attempts that may bear witness, each caller's at most ``CALLER_CAP``.
+    """What checks rest on: attempts that count as evidence, each caller's at most ``CALLER_CAP``.
 
     Left out: forced attempts, second attempts (``repeated``), callers who hung up (499), and what
     is above a caller's cap, the first ones in the log counting. Feedback is capped by itself.

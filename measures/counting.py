@@ -1,7 +1,7 @@
 """Whether traffic is counted, from the ends of the event log and of what was folded. Pure.
 
-What a worker says of itself proves nothing: a member of a consumer group may hold itself for joined
-and read nothing. So the broker's end offsets of ``headrace.predictions`` are compared with the
+A worker's own state proves nothing: a consumer may believe that it is a member of its group, and
+read nothing. So the broker's end offsets of ``headrace.predictions`` are compared with the
 offsets that window records cover. Every gateway publishes at least a heartbeat every ten seconds,
 so that a log that does not grow at all means that no gateway publishes.
 """

@@ -1,4 +1,4 @@
-"""Window records into the windows of endpoints: the largest end of each range, then sums.
+"""Window records into the windows of endpoints: the newest record of each range, then sums.
 
 Adding is exact in any order, since all counts are integers. Pure: it knows no clock and no Kafka,
 and never changes a record that it was given.

@@ -4,9 +4,9 @@ It never pads, never sends a text anywhere, and never reads a file: ``tokenizer.
 bytes.
 
 Threads: one ``TextEncoder`` may be used from any number of threads. The Rust library would spread a
-batch over a thread a core, which in a gateway of one process a core only makes cores quarrel: its
-``main`` sets ``TOKENIZERS_PARALLELISM=false`` in the environment before the first encoding. Texts
-go in one by one here, so that a forgotten setting costs little.
+batch over one thread per core. That only costs time in a gateway, which runs one process per core:
+its ``main`` sets ``TOKENIZERS_PARALLELISM=false`` in the environment before the first encoding.
+Texts are encoded one by one here, so that the library has nothing to spread without the setting.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""What a pass of the machine is given: the last observation, and who judges. Values alone.
+"""What one pass of the rollout machine is given: the last observation, and a judge. No I/O.
 
 ``judge.py`` satisfies the Protocol ``Judge`` with the real checks, tests with small classes.
 """

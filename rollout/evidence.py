@@ -4,8 +4,8 @@ The controller and the simulations of ``bench/rollouts`` fold with it alike, so 
 simulated is what runs. It lives as JSON in the rollout's status. Verdicts follow from the windows
 in their order alone, however they are grouped into calls. No clock, no I/O.
 
-Order of business of a check: enough evidence to fail at any window is a fail for good; else enough
-to pass as it stands is a pass; else unknown. Without data everything is unknown.
+A check that had enough evidence to fail at any window has failed for good. Otherwise it passes if
+the evidence is enough to pass now; else it is unknown. Without data every check is unknown.
 """
 
 from collections.abc import Mapping

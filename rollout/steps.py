@@ -48,10 +48,10 @@ def percent(step: Step) -> float:
 def place(spec: RolloutSpec, step: int, weight: float | None, was: Phase) -> int:
     """Index of the step that a rollout is in, after the spec's steps may have been edited.
 
-    The step with the weight that is routed now, wherever it stands. Else the same index, as far as
-    there is one: so a step whose weight was edited stays. Who got copies stays with copies, and who
-    got callers with callers, as far as the spec has such steps: an edit before the current step
-    skips nothing.
+    It is the step with the weight that is routed now, wherever that stands. If there is none, it is
+    the step with the same index, so that a step whose weight was edited stays. A rollout in shadow
+    stays in a shadow step, and one with callers in a step with callers, if the spec has one. So an
+    edit before the current step skips nothing.
 
     Args:
         spec: as it is now.

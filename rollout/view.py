@@ -1,7 +1,7 @@
-"""What there is to see of a version on its way to all callers: one value for all who draw it. Pure.
+"""The one view model of a rollout: for the command line, the page ``/ui``, MLflow's report. Pure.
 
-The command line, the page ``/ui`` and the report in MLflow draw a ``View``. It never says more than
-the stored endpoint holds; what is drawn, and in which words a step is named, is the renderings'.
+A ``View`` holds nothing but what follows from the stored endpoint. Each rendering decides what it
+draws of it, and how it names a step.
 """
 
 from collections.abc import Callable, Iterable

@@ -35,7 +35,7 @@ from stats.ui.view import Links
 
 log = logging.getLogger(__name__)
 
-_LEARNT = "learnt.json"
+_CALIBRATIONS = "learnt.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class EvaluateSettings:
     host: str = option("127.0.0.1", "Address to listen on.")
     port: int = option(9300, "Port of /metrics and /ui.")
     state_dir: str = option(
-        "", "Folder where what drift learnt is kept; empty: it is learnt anew after each start."
+        "", "Folder that keeps drift's calibration; empty: it is calibrated anew after each start."
     )
     gateway_url: str = option("", "Where browsers reach the gateway, for the page.")
     mlflow_url: str = option("", "Where browsers reach MLflow, for the page.")
@@ -109,7 +109,7 @@ def main() -> int:
         )
     )
     # uvicorn raises the signal that ended it once more, for the handlers that were there before: by
-    # default that would end the process here, before what drift learnt is saved.
+    # default that would end the process here, before the calibration is saved.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: None)
 
@@ -140,16 +140,16 @@ def _evaluator(
         false_alarm_seconds=settings.false_alarm_days * 86_400,
         calibration_seconds=settings.calibration_hours * 3600,
     )
-    learnt: CalibrationStore = NoCalibrationStore()
+    calibrations: CalibrationStore = NoCalibrationStore()
     if settings.state_dir:
-        learnt = CalibrationFile(Path(settings.state_dir) / _LEARNT)
+        calibrations = CalibrationFile(Path(settings.state_dir) / _CALIBRATIONS)
     pace = Pace(lateness_seconds=settings.lateness_seconds, keep_seconds=settings.keep_seconds)
     return Evaluator(
-        Evaluation(references, drift, pace, learnt.load()),
+        Evaluation(references, drift, pace, calibrations.load()),
         lambda since: KafkaWindowLog(address, since, settings.windows_topic),
         KafkaPublished(address, settings.predictions_topic),
         endpoints,
-        learnt,
+        calibrations,
         false_alarm_seconds=drift.false_alarm_seconds,
         pace=EvaluatePace(history_seconds=settings.history_hours * 3600),
     )

@@ -9,7 +9,7 @@ that is wrong is set right by the next sign, seconds later.
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
-from contracts.controller import LEAST_PATIENCE_SECONDS, ControllerBeat
+from contracts.controller import LEAST_TIMEOUT_SECONDS, ControllerBeat
 from contracts.endpoint import CANDIDATES, ModelEndpoint
 
 _WRONG_SECONDS = 60.0  # that two machines' clocks may be apart
@@ -72,4 +72,4 @@ def has_candidate(endpoint: ModelEndpoint) -> bool:
 
 def patience_seconds(endpoint: ModelEndpoint) -> float:
     """How long the controller may be silent before its candidate gets nobody."""
-    return max(endpoint.spec.rollout.controller_timeout, LEAST_PATIENCE_SECONDS)
+    return max(endpoint.spec.rollout.controller_timeout, LEAST_TIMEOUT_SECONDS)

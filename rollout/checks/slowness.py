@@ -1,7 +1,7 @@
 """What counts as slow: above the 95th percentile bucket of stable's past, within a length bucket.
 
-A small arm gets smaller batches and another mix of lengths, so latencies are only ever compared
-with stable's for texts of the same length. The edge comes from stable's past windows alone; a
+An arm with few callers gets smaller batches and another mix of lengths, so latencies are compared
+with stable's only for texts of the same length. The edge comes from stable's past windows alone; a
 latency is slow strictly above it.
 """
 

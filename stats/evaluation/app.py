@@ -1,7 +1,7 @@
 """The evaluate role over HTTP: ``/metrics``, probes, what is counted, and the page.
 
-Read-only; it holds no state of its own. The server's threads answer also where the thread that
-reads Kafka has stopped: so the probes ask what that one has done.
+Read-only; it holds no state of its own. The server would still answer if the thread that reads
+Kafka had stopped, so the probes ask when that thread last did anything.
 """
 
 from collections.abc import Iterable

@@ -1,8 +1,8 @@
 """What the evaluate role knows now, as one frozen value: the page and the exporter read it.
 
 The evaluator makes a new ``Board`` after each look at Kafka and swaps it in whole; whoever reads
-takes one (``Callable[[], Board]``) and sees one instant, without a lock. Windows lie packed, for a
-day of them would fill the memory otherwise: unpack what is shown, and keep it, since a closed
+takes one (``Callable[[], Board]``) and sees one instant, without a lock. Windows are kept encoded,
+since a day of decoded ones would fill the memory: decode what is shown, and keep it, since a closed
 window hardly ever changes. It never computes and never reads Kafka.
 """
 

@@ -24,7 +24,7 @@ class CalibrationStore(Protocol):
         """What was saved last; nothing where that can't be read."""
         ...
 
-    def save(self, learnt: Mapping[str, Any]) -> None:
+    def save(self, calibrations: Mapping[str, Any]) -> None:
         """Keeps it whole or not at all; a failure is logged, for nobody waits for it."""
         ...
 
@@ -36,7 +36,7 @@ class NoCalibrationStore:
         """Nothing."""
         return {}
 
-    def save(self, learnt: Mapping[str, Any]) -> None:
+    def save(self, calibrations: Mapping[str, Any]) -> None:
         """Does nothing."""
 
 
@@ -62,9 +62,9 @@ class CalibrationFile:
             )
             return {}
 
-    def save(self, learnt: Mapping[str, Any]) -> None:
+    def save(self, calibrations: Mapping[str, Any]) -> None:
         """See ``Learnt``."""
-        document = {"schema_version": SCHEMA_VERSION, "versions": dict(learnt)}
+        document = {"schema_version": SCHEMA_VERSION, "versions": dict(calibrations)}
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             durable.write(self._path, json.dumps(document).encode())

@@ -1,10 +1,10 @@
 """Drift of one version: its traffic, drift window by drift window, against its reference.
 
-A drift window is as many closed windows of the version's stable and canary arms as are needed for
-enough time and enough texts. Until a full day was seen, a statistic is compared but alarms nobody;
-what the reference lacks (users' own statistics, or everything, where the package has no profile) is
-compared with that first day itself, once it is over. Pure; it reads no package and keeps nothing on
-disk.
+A drift window is made of as many closed windows of the version's stable and canary arms as give
+enough time and enough texts. Until a full day was seen, a statistic is compared but raises no
+alarm. What the reference lacks (users' own statistics, or everything, if the package has no
+profile) is compared with that first day itself, once it is over. Pure; it reads no package and
+keeps nothing on disk.
 """
 
 from collections import deque
@@ -43,7 +43,7 @@ class DriftSettings:
         window_seconds: least length of a drift window, of event time.
         window_texts: least texts in one.
         false_alarm_seconds: expected time between false alarms of an endpoint.
-        calibration_seconds: of traffic that must have been seen before anybody is woken.
+        calibration_seconds: of traffic that must have been seen before any alarm.
     """
 
     window_seconds: float = 60.0

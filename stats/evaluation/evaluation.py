@@ -1,7 +1,7 @@
 """Everything that the evaluate role holds: counters, windows, drift. One owner, one step at a time.
 
 What it knows follows from the log of window records, so that a process that was killed reads them
-again; only what drift learnt from days that are not read again is kept by
+again; only the calibration of drift, from days that are not read again, is kept by
 ``stats.evaluation.calibration_store``. No I/O; the clock is passed in.
 """
 
@@ -66,7 +66,7 @@ class Evaluation:
         references: References,
         drift: DriftSettings,
         pace: Pace,
-        learnt: Mapping[str, Any] | None = None,
+        calibrations: Mapping[str, Any] | None = None,
     ) -> None:
         """Begins with nothing.
 
@@ -74,14 +74,14 @@ class Evaluation:
             references: manifests of packages.
             drift: how drift is judged.
             pace: when windows are closed.
-            learnt: what ``to_json`` told of an earlier process.
+            calibrations: what ``to_json`` told of an earlier process.
         """
         self.totals = Totals()
         self.since = 0.0
         self._references = references
         self._drift = drift
         self._pace = pace
-        self._learnt = dict(learnt or {})
+        self._calibrations = dict(calibrations or {})
         self._ledger = Ledger()
         self._history = History()
         self._waiting: list[Closed] = []  # for a reference
@@ -136,9 +136,9 @@ class Evaluation:
         }
 
     def to_json(self) -> dict[str, Any]:
-        """What drift learnt, of the versions that are watched or were lately."""
-        learnt = {"/".join(key): watch.to_json() for key, watch in self._watches.items()}
-        return {**self._learnt, **learnt}
+        """The calibration of drift, of the versions that are watched or were lately."""
+        calibrations = {"/".join(key): watch.to_json() for key, watch in self._watches.items()}
+        return {**self._calibrations, **calibrations}
 
     def _keep(self, growth: Growth, now: float) -> None:
         for aggregate in growth.aggregates:
@@ -201,7 +201,7 @@ class Evaluation:
         return watch
 
     def _restore(self, key: _Watch, watch: DriftWatch) -> None:
-        told = self._learnt.get("/".join(key))
+        told = self._calibrations.get("/".join(key))
         if told is None:
             return
         try:
@@ -221,9 +221,9 @@ class Evaluation:
             del self._packages[key]
             watch = self._watches.pop(key, None)
             if watch is not None:
-                self._learnt["/".join(key)] = watch.to_json()
-                if len(self._learnt) > 4 * MOST_VERSIONS:
-                    del self._learnt[next(iter(self._learnt))]
+                self._calibrations["/".join(key)] = watch.to_json()
+                if len(self._calibrations) > 4 * MOST_VERSIONS:
+                    del self._calibrations[next(iter(self._calibrations))]
 
     def _board(self, now: float, *, connected: bool) -> Board:
         boards: dict[str, EndpointBoard] = {}

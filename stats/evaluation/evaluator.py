@@ -45,7 +45,7 @@ class EvaluatePace:
         look_seconds: between two looks at windows and drift.
         check_seconds: between two questions to Kafka whether there is more.
         answer_seconds: without an answer of Kafka for so long, it counts as away.
-        save_seconds: between two times that what drift learnt is saved.
+        save_seconds: between two times that the calibration of drift is saved.
     """
 
     history_seconds: float = 86_400.0
@@ -74,7 +74,7 @@ class Evaluator:
         connect: Callable[[float], WindowLog],
         published: Published,
         endpoints: Callable[[], Sequence[ModelEndpoint]],
-        learnt: CalibrationStore,
+        calibrations: CalibrationStore,
         *,
         false_alarm_seconds: float,
         pace: EvaluatePace | None = None,
@@ -87,7 +87,7 @@ class Evaluator:
             connect: opens the log of records from a time onwards; raises ``StreamError``.
             published: whoever knows how much there is to be counted; this object closes it.
             endpoints: as stored now.
-            learnt: where what drift learnt is kept.
+            calibrations: where the calibration of drift is kept.
             false_alarm_seconds: expected time between false alarms, to be told.
             pace: how often what is done.
             clock: unix seconds.
@@ -95,7 +95,7 @@ class Evaluator:
         self._evaluation = evaluation
         self._connect = connect
         self._endpoints = endpoints
-        self._learnt = learnt
+        self._calibrations = calibrations
         self._false_alarm_seconds = false_alarm_seconds
         self._pace = pace or EvaluatePace()
         self._clock = clock
@@ -120,7 +120,7 @@ class Evaluator:
         self._thread.start()
 
     def close(self, timeout_seconds: float = 10.0) -> None:
-        """Stops reading, and saves what drift learnt unless a fault left it in doubt."""
+        """Stops reading, and saves the calibration unless a fault left it in doubt."""
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join(timeout_seconds)
@@ -309,9 +309,9 @@ class Evaluator:
 
     def _save(self) -> None:
         with self._lock:
-            learnt = self._evaluation.to_json()
-        if learnt:
-            self._learnt.save(learnt)
+            calibrations = self._evaluation.to_json()
+        if calibrations:
+            self._calibrations.save(calibrations)
 
 
 def _is_record(message: bytes) -> bool:

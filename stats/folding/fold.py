@@ -1,9 +1,9 @@
 """The fold role: messages of our partitions into window records, and only then commits.
 
-For one thread. What is read, written and committed here can be lost or done twice at any instant: a
-record is a function of the log, readers keep the largest end of a range, and a new owner begins at
-the start of the range that the commit lies in. It never keeps state on disk and never decides what
-a window means.
+For one thread. A worker may be killed at any instant, or do its work twice, without harm: a record
+is a function of the log, readers keep the record of a range that reaches furthest, and a new owner
+begins at the start of the range that the last commit lies in. It keeps no state on disk, and never
+decides what a window means.
 """
 
 import logging

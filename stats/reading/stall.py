@@ -1,8 +1,8 @@
 """Whether reading has stalled: messages wait that nobody reads, or the group does not hold us.
 
-A client may believe itself connected and joined, and read nothing for ever. So this goes by what
-the broker says at a question of its own, and by what was really read, whatever the cause. Pure
-functions of values; the times are those of one clock, in seconds, and are passed in.
+A client may believe that it is connected and a member of its group, and read nothing for ever. So
+this compares what the broker says, asked by a connection of its own, with what was really read,
+whatever the cause. Pure functions of values; times are seconds of one clock, and are passed in.
 """
 
 from collections.abc import Collection, Mapping
