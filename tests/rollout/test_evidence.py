@@ -171,6 +171,24 @@ def test_state_of_another_schema_is_refused() -> None:
         Evidence.of_json(begun().to_json() | {"schema_version": 99})
 
 
+def test_a_rollout_that_goes_on_over_an_upgrade_finds_the_names_that_it_was_stored_under() -> None:
+    told = begun().to_json()
+    assert told["rates"].keys() == {
+        "labels", "slowness", "clumps", "callers", "past", "worse", "not_worse", "sums", "windows",
+        "failed", "settled",
+    }  # fmt: skip
+    assert told["rates"]["worse"].keys() == {"log_a", "windows", "e_s", "n_s"}
+    assert told["rates"]["not_worse"].keys() == {"log_e", "e_c", "n_c", "e_s", "n_s"}
+    assert told["outputs"].keys() == {"labels", "test", "is_settled"}
+    assert told["outputs"]["test"].keys() == {"past", "at", "clumps", "fails", "passes"}
+    assert told["agreement"].keys() == {
+        "pairs", "different", "log_fail", "log_pass", "clumps", "failed"
+    }  # fmt: skip
+    drifts = {"candidate", "stable", "texts", "looks", "seen", "failed", "passed"}
+    assert told["drifts"].keys() == drifts
+    assert told["rates"]["worse"]["log_a"][0][0] is None  # minus infinity has no JSON
+
+
 def test_the_order_of_the_arms_matters() -> None:
     bad, good = answered(200, 200, errors=60), answered(4000, 4000, errors=40)
     checks = Checks()
