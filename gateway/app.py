@@ -26,10 +26,9 @@ from gateway.dialects.feedback import FeedbackRoute
 from gateway.dialects.front import Front
 from gateway.dialects.huggingface import HuggingFace
 from gateway.dialects.kserve_v1 import KServeV1
-from gateway.dialects.listing import Listing
 from gateway.dialects.oip_http import OpenInferenceHttp
 from gateway.dialects.openai import OpenAI
-from gateway.dialects.operations import Operations
+from gateway.dialects.operations import Listing, Operations
 from gateway.errors import (
     CLIENT_GONE_STATUS,
     ClientGoneError,
@@ -38,12 +37,9 @@ from gateway.errors import (
     ShuttingDownError,
     internal_error,
 )
-from gateway.http.body import BodyReader
-from gateway.http.json_body import encode
-from gateway.http.limits import HttpLimits
-from gateway.http.messages import Reply, Request
+from gateway.http.body import BodyReader, HttpLimits
+from gateway.http.messages import ErrorForm, Reply, Request, encode, error_reply, headers_of
 from gateway.http.openapi import Described, document, page
-from gateway.http.replies import ErrorForm, error_reply, headers_of
 from gateway.http.router import Route, Router
 from gateway.http.server import BODY_TIMEOUT, CLIENT_GONE
 from gateway.inference.feedback import FeedbackDesk

@@ -38,7 +38,7 @@ from gateway.engine.protocol import Engine
 from gateway.engine.triton import TritonEngine
 from gateway.events.outbox import declared_by
 from gateway.events.stream import EventStream, NoEvents, open_events
-from gateway.http.limits import HttpLimits
+from gateway.http.body import HttpLimits
 from gateway.http.server import uvicorn_options
 from gateway.http.tls import Tls, TlsFileError
 from gateway.inference.feedback import FeedbackDesk
@@ -49,9 +49,9 @@ from gateway.inference.serving import ServedEndpoints
 from gateway.mirroring.shadow import Shadows
 from gateway.packages import StorePackages
 from gateway.settings import Settings
-from gateway.state import sources
 from gateway.state.peers import follow, peer_source
 from gateway.state.reconcile import Reconciler
+from gateway.state.sources import open_sources
 from gateway.telemetry.metrics import Metrics, Read, Reading
 from gateway.telemetry.tracing import TracingUnavailableError, open_tracer
 from service import flags, logs
@@ -127,7 +127,7 @@ class Gateway:
         )
         self._fleet = Fleet(self._connect, settings.batches_ahead)
         self._reconciler = Reconciler(
-            sources=sources.opened(settings, environment),
+            sources=open_sources(settings, environment),
             packages=StorePackages(settings.packages_url, settings.cache_folder),
             fleet=self._fleet,
             addresses=settings.triton_grpc

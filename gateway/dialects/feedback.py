@@ -16,8 +16,7 @@ from gateway.dialects.described import ASKING, READ_ERRORS
 from gateway.dialects.front import Front
 from gateway.errors import InvalidInputError, UnsupportedError
 from gateway.http.body import BodyReader
-from gateway.http.json_body import decode, encode
-from gateway.http.messages import Reply, Request
+from gateway.http.messages import Reply, Request, decode, encode
 from gateway.http.openapi import Operation
 from gateway.http.router import Route
 from gateway.inference.feedback import FeedbackDesk

@@ -1,11 +1,14 @@
-"""What every dialect uses: the admission controller, the pipeline, the endpoints and metrics.
+"""What the dialects share: the parts of the gateway that they use, text pairs, headers of answers.
 
 A dialect asks ``Front.admission`` whether a request comes in, parses its body to a ``Query``, has
 ``Front.predict`` answer it, and renders the answer.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Annotated, Protocol
+
+import msgspec
 
 from gateway.admission.controller import AdmissionController
 from gateway.calls import Answer, Call, Catalogue, EndpointView, Predictor, Query
@@ -70,3 +73,70 @@ class Front:
         )
         context.handed_over = True
         return await self.pipeline.predict(call)
+
+
+_LISTED_TEXTS = 100  # indices in x-headrace-truncated, before it breaks off with "..."
+
+
+def answer_headers(answer: Answer) -> list[tuple[bytes, bytes]]:
+    """The version and arm that answered, the receipt and, where a text was cut, which ones.
+
+    ``x-headrace-truncated`` lists the indices of the texts that were longer than the model takes.
+    """
+    headers = [
+        (b"x-headrace-version", answer.ref.version.encode()),
+        (b"x-headrace-arm", answer.arm.value.encode()),
+    ]
+    if answer.receipt:
+        headers.append((b"x-headrace-receipt", answer.receipt.encode()))
+    if any(answer.truncated):
+        headers.append((b"x-headrace-truncated", truncated_texts(answer).encode()))
+    return headers
+
+
+def truncated_texts(answer: Answer) -> str:
+    """Indices of the texts that were cut, comma-separated: ``0,7``."""
+    cut = [str(i) for i, truncated in enumerate(answer.truncated) if truncated]
+    return ",".join(cut[:_LISTED_TEXTS] + ["..."] * (len(cut) > _LISTED_TEXTS))
+
+
+def best(answer: Answer) -> tuple[list[str], list[float]]:
+    """Label and score of each text's best class; the first of equal ones.
+
+    Plain lists, for most requests hold one text and few classes, where numpy costs more.
+    """
+    rows = answer.values.tolist()
+    scores: list[float] = [max(row) for row in rows]
+    index = [row.index(score) for row, score in zip(rows, scores, strict=True)]
+    return [answer.labels[i] for i in index], scores
+
+
+class Pair(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A text, alone or with the second one that is read with it."""
+
+    text: str
+    text_pair: str | None = None
+
+
+TextOrPair = str | Pair
+Texts = Annotated[list[TextOrPair], msgspec.Meta(min_length=1)]
+
+
+def query_of(field: str, items: Sequence[TextOrPair]) -> Query:
+    """The texts of a body's field.
+
+    Raises:
+        InvalidInputError: some texts have a pair and others none.
+    """
+    texts: list[str] = []
+    pairs: list[str] = []
+    for item in items:
+        if isinstance(item, str):
+            texts.append(item)
+            continue
+        texts.append(item.text)
+        if item.text_pair is not None:
+            pairs.append(item.text_pair)
+    if pairs and len(pairs) != len(texts):
+        raise InvalidInputError(f"{field}: either every text has a text_pair or none has.")
+    return Query(texts, pairs or None)

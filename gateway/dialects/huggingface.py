@@ -18,14 +18,11 @@ from typing_extensions import TypedDict  # pydantic reads no other before Python
 
 from contracts.tasks import Task
 from gateway.calls import Answer, EndpointView
-from gateway.dialects.answers import answer_headers, best
 from gateway.dialects.described import prediction_operation
-from gateway.dialects.front import Front
-from gateway.dialects.pairs import TextOrPair, Texts, query
+from gateway.dialects.front import Front, TextOrPair, Texts, answer_headers, best, query_of
 from gateway.errors import InvalidInputError
 from gateway.http.body import BodyReader
-from gateway.http.json_body import decode, encode
-from gateway.http.messages import Reply, Request
+from gateway.http.messages import Reply, Request, decode, encode
 from gateway.http.router import Route
 from preprocess import heads
 
@@ -90,7 +87,7 @@ class HuggingFace:
         check_parameters(body.parameters, view)
         inputs = body.inputs
         one = not isinstance(inputs, list)
-        texts = query("inputs", inputs if isinstance(inputs, list) else [inputs])
+        texts = query_of("inputs", inputs if isinstance(inputs, list) else [inputs])
         answer = await self._front.predict(context, view, caller, texts)
         result = render(answer, one=one, top_k=body.parameters.top_k)
         return Reply(encode(result), headers=answer_headers(answer))

@@ -13,14 +13,11 @@ from typing_extensions import TypedDict  # pydantic reads no other before Python
 
 from contracts.tasks import Task
 from gateway.calls import Answer, EndpointView
-from gateway.dialects.answers import answer_headers, best
 from gateway.dialects.described import prediction_operation, reading
-from gateway.dialects.front import Front
-from gateway.dialects.listing import allowed_views
-from gateway.dialects.pairs import Texts, query
+from gateway.dialects.front import Front, Texts, answer_headers, best, query_of
+from gateway.dialects.operations import allowed_views
 from gateway.http.body import BodyReader
-from gateway.http.json_body import decode, encode
-from gateway.http.messages import Reply, Request
+from gateway.http.messages import Reply, Request, decode, encode
 from gateway.http.router import Route
 
 
@@ -98,7 +95,7 @@ class KServeV1:
         context, name = request.context, request.params["endpoint"]
         view, caller = await self._front.admission.enter(context, name)
         body = decode(_decoder, await self._bodies.read(request))
-        texts = query("instances", body.instances)
+        texts = query_of("instances", body.instances)
         answer = await self._front.predict(context, view, caller, texts)
         result: KServeResponse = {"predictions": predictions(answer)}
         return Reply(encode(result), headers=answer_headers(answer))

@@ -1,9 +1,15 @@
-"""The Open Inference Protocol's tensors and metadata, apart from HTTP and gRPC.
+"""The Open Inference Protocol's tensors and metadata, for both HTTP and gRPC.
 
 ``oip_http`` and ``oip_grpc`` read requests into ``TextTensor`` objects and get ``OutputTensor``
 objects for the answer. Everything here is a function of values.
+
+The binary tensor data extension carries tensors as bytes: after the JSON of an HTTP body, or in a
+gRPC message. A BYTES tensor is each element's length (four bytes, little-endian) and the element;
+other tensors are the row-major numbers, little-endian. No length is trusted before it was compared
+with the bytes that are there.
 """
 
+import struct
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,7 +18,7 @@ from numpy.typing import NDArray
 from contracts.tasks import PUBLIC_OUTPUTS, TEXT, TEXT_PAIR, Task
 from contracts.tensors import Datatype
 from gateway.calls import Answer, EndpointView, Query
-from gateway.dialects.answers import best
+from gateway.dialects.front import best
 from gateway.errors import BadRequestError, InvalidInputError, UnknownVersionError, UnsupportedError
 from gateway.request_context import RequestContext
 
@@ -242,3 +248,53 @@ def config(view: EndpointView) -> dict[str, object]:
 def _shape(shape: tuple[int, ...], view: EndpointView) -> list[int]:
     last = view.dimension if view.task is Task.TEXT_EMBEDDING else len(view.labels)
     return list(shape) if len(shape) < 2 or not last else [*shape[:-1], last]
+
+
+_LENGTH = struct.Struct("<I")
+
+
+def split_header(body: bytes, header_length: bytes | None) -> tuple[bytes, bytes]:
+    """The JSON and the binary part of a body, by its ``Inference-Header-Content-Length``.
+
+    Raises:
+        BadRequestError: the length is no number or longer than the body.
+    """
+    if header_length is None:
+        return body, b""
+    if not header_length.isdigit() or len(header_length) > 12 or int(header_length) > len(body):
+        raise BadRequestError(
+            f"Inference-Header-Content-Length: expected a number up to the body's {len(body)} "
+            f"bytes, got {header_length.decode('latin-1')[:40]!r}."
+        )
+    end = int(header_length)
+    return body[:end], body[end:]
+
+
+def unpack_texts(name: str, data: bytes) -> list[str]:
+    """The elements of a BYTES tensor.
+
+    Raises:
+        InvalidInputError: a length that runs past the end, or an element that is not UTF-8.
+    """
+    found: list[str] = []
+    position, end = 0, len(data)
+    while position < end:
+        if end - position < _LENGTH.size:
+            raise InvalidInputError(f"{name}: {end - position} bytes are left after the last text.")
+        (length,) = _LENGTH.unpack_from(data, position)
+        position += _LENGTH.size
+        if length > end - position:
+            raise InvalidInputError(
+                f"{name}[{len(found)}]: its length says {length} bytes, {end - position} are left."
+            )
+        found.append(utf8(name, len(found), data[position : position + length]))
+        position += length
+    return found
+
+
+def pack(tensor: OutputTensor) -> bytes:
+    """The bytes of an output."""
+    if isinstance(tensor.data, list):
+        encoded = [label.encode() for label in tensor.data]
+        return b"".join(part for label in encoded for part in (_LENGTH.pack(len(label)), label))
+    return np.ascontiguousarray(tensor.data, dtype="<f4").tobytes()

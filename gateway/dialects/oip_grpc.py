@@ -22,9 +22,8 @@ from tritonclient.grpc import model_config_pb2, service_pb2_grpc
 from tritonclient.grpc import service_pb2 as pb
 
 from gateway.calls import Answer, EndpointView, Query
-from gateway.dialects import oip, oip_binary
-from gateway.dialects.answers import answer_headers, truncated_texts
-from gateway.dialects.front import Front
+from gateway.dialects import oip
+from gateway.dialects.front import Front, answer_headers, truncated_texts
 from gateway.errors import (
     CLIENT_GONE_STATUS,
     BadRequestError,
@@ -36,7 +35,7 @@ from gateway.errors import (
     UnsupportedError,
     internal_error,
 )
-from gateway.http.limits import HttpLimits
+from gateway.http.body import HttpLimits
 from gateway.request_context import RequestContext, new_request_id
 
 log = logging.getLogger(__name__)
@@ -328,7 +327,7 @@ def _query(request: pb.ModelInferRequest) -> Query:
         oip.refuse_extensions(_parameters(tensor.parameters), name)
         if raw and tensor.HasField("contents"):
             raise BadRequestError(f"{name}: send contents or raw_input_contents, not both.")
-        texts = oip_binary.texts(name, raw[index]) if raw else _contents(tensor)
+        texts = oip.unpack_texts(name, raw[index]) if raw else _contents(tensor)
         oip.check_count(name, count, len(texts))
         tensors.append(oip.TextTensor(name, texts))
     return oip.query(tensors)
@@ -355,5 +354,5 @@ def _render(
     names = list(dict.fromkeys(output.name for output in request.outputs))
     for tensor in oip.outputs(answer, names):
         response.outputs.add(name=tensor.name, datatype=tensor.datatype, shape=tensor.shape)
-        response.raw_output_contents.append(oip_binary.pack(tensor))
+        response.raw_output_contents.append(oip.pack(tensor))
     return response

@@ -19,17 +19,14 @@ from typing_extensions import TypedDict
 from contracts.tasks import TEXT, TEXT_PAIR
 from contracts.tensors import Datatype
 from gateway.calls import Answer, EndpointView, Query
-from gateway.dialects import oip, oip_binary
-from gateway.dialects.answers import answer_headers, truncated_texts
+from gateway.dialects import oip
 from gateway.dialects.described import BOUNDS, prediction_operation, probing, reading
-from gateway.dialects.front import Front
+from gateway.dialects.front import Front, answer_headers, truncated_texts
 from gateway.dialects.operations import Live
 from gateway.errors import BadRequestError, InvalidInputError, UnsupportedError
 from gateway.http.body import BodyReader
-from gateway.http.json_body import decode, encode
-from gateway.http.messages import BINARY, Handler, Reply, Request
+from gateway.http.messages import BINARY, ErrorForm, Handler, Reply, Request, decode, encode
 from gateway.http.openapi import Operation
-from gateway.http.replies import ErrorForm
 from gateway.http.router import Route
 
 _HEADER_LENGTH = b"inference-header-content-length"
@@ -220,7 +217,7 @@ class OpenInferenceHttp:
         named, version = request.params["endpoint"], request.params.get("version")
         view, caller = await self._front.admission.enter(context, named, version)
         body = await self._bodies.read(request)
-        header, blob = oip_binary.split_header(body, request.headers.get(_HEADER_LENGTH))
+        header, blob = oip.split_header(body, request.headers.get(_HEADER_LENGTH))
         if blob and not header:
             parsed, query = InferRequest([]), Query(_raw_text(blob))
         else:
@@ -302,7 +299,7 @@ def _query(inputs: list[InputTensor], blob: bytes) -> Query:
             texts = _json_texts(tensor)
         else:
             end = position + _binary_size(tensor, size, len(blob) - position)
-            texts = oip_binary.texts(tensor.name, blob[position:end])
+            texts = oip.unpack_texts(tensor.name, blob[position:end])
             position = end
         oip.check_count(tensor.name, count, len(texts))
         tensors.append(oip.TextTensor(tensor.name, texts))
@@ -372,7 +369,7 @@ def _render(
     for tensor in oip.outputs(answer, list(binary.wanted)):
         one: Tensor = {"name": tensor.name, "datatype": tensor.datatype, "shape": tensor.shape}
         if tensor.name in binary:
-            blobs.append(oip_binary.pack(tensor))
+            blobs.append(oip.pack(tensor))
             one["parameters"] = {"binary_data_size": len(blobs[-1])}
         else:
             one["data"] = _json_data(tensor)

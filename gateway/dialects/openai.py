@@ -14,13 +14,11 @@ from typing_extensions import TypedDict  # pydantic reads no other before Python
 
 from contracts.tasks import Task
 from gateway.calls import Answer, EndpointView, Query
-from gateway.dialects.answers import answer_headers
 from gateway.dialects.described import prediction_operation
-from gateway.dialects.front import Front
+from gateway.dialects.front import Front, answer_headers
 from gateway.errors import InvalidInputError
 from gateway.http.body import BodyReader
-from gateway.http.json_body import decode, encode
-from gateway.http.messages import Reply, Request
+from gateway.http.messages import Reply, Request, decode, encode
 from gateway.http.router import Route
 
 # Tokens are read only to be refused with a sentence, so the document names texts alone.

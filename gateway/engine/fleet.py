@@ -10,9 +10,67 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from enum import StrEnum
 
-from gateway.engine.breaker import Breaker
 from gateway.engine.protocol import Engine
+
+
+class State(StrEnum):
+    """What the breaker does with a batch."""
+
+    CLOSED = "closed"  # batches pass
+    OPEN = "open"  # nothing passes until the next probe is due
+    HALF_OPEN = "half-open"  # one probe is on its way; batches still don't pass
+
+
+@dataclass(slots=True)
+class Breaker:
+    """The circuit breaker of one model on one Triton. Pure, with the time passed in.
+
+    Closed, it lets batches through. Open, it refuses them at once, so that callers need not wait
+    for a dead Triton. Only a probe closes it again, never a caller's request. It starts open with a
+    probe due at once, so that a replica serves once Triton has called it ready.
+
+    The pause between probes doubles from ``first_pause`` to ``longest_pause`` (seconds), which
+    bounds how late the return of a Triton is noticed.
+    """
+
+    first_pause: float = 0.1
+    longest_pause: float = 0.5
+    state: State = State.OPEN
+    probe_at: float = 0.0
+    failures: int = 0
+
+    @property
+    def closed(self) -> bool:
+        """Whether batches may be sent."""
+        return self.state is State.CLOSED
+
+    def probe_due(self, now: float) -> bool:
+        """Whether to send a probe now. If true, the caller must report the probe's outcome."""
+        if self.state is not State.OPEN or now < self.probe_at:
+            return False
+        self.state = State.HALF_OPEN
+        return True
+
+    def succeed(self) -> None:
+        """A probe or a batch was answered."""
+        self.state = State.CLOSED
+        self.failures = 0
+
+    def fail(self, now: float, at_least: float = 0.0) -> None:
+        """A probe or a batch had no answer: opens, with a longer pause than the last time.
+
+        Args:
+            now: seconds.
+            at_least: the least pause, for a fault that a probe does not find.
+        """
+        pause = min(self.longest_pause, self.first_pause * 2 ** min(self.failures, 16))
+        pause = max(pause, at_least)
+        self.failures += 1
+        self.state = State.OPEN
+        self.probe_at = now + pause
+
 
 log = logging.getLogger(__name__)
 

@@ -10,14 +10,15 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
 
 from contracts.events import Dropped, Feedback, PredictionEvent, Refusals
-from gateway.events.sink import DropReason
 
 # A bound on the counters, of which there is one for each endpoint, status and reason: usually far
 # fewer. What exceeds it is counted under an empty endpoint.
 MAX_COUNTERS = 2048
+
+DropReason = Literal["buffer_full", "too_large", "invalid", "send_failed", "shutdown"]
 
 # What is queued for the event stream.
 Item = PredictionEvent | Feedback

@@ -21,7 +21,7 @@ from kafka.errors import (
 )
 
 from contracts.events import TOPIC
-from gateway.events.sink import MessageRefusedError, SinkError, SinkUnavailableError
+from gateway.events.publisher import MessageRefusedError, SinkError, SinkUnavailableError
 from service import kafka
 from service.kafka import KafkaAddress, Topic, sentence
 

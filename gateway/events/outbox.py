@@ -20,8 +20,7 @@ from contracts.events import (
     StatisticSpec,
     encode,
 )
-from gateway.events.buffer import EventBuffer, Item, records_of
-from gateway.events.sink import DropReason
+from gateway.events.buffer import DropReason, EventBuffer, Item, records_of
 
 Declared = Callable[[str], list[StatisticSpec]]  # what an endpoint of that name declares
 

@@ -1,9 +1,13 @@
-"""The thread that sends messages: one at a time, again and again until each is acknowledged.
+"""The thread that sends messages: one at a time, and each one again until it is acknowledged.
 
-``step`` is one decision and never waits for the sink; the thread around it sleeps until the next
-message is due, full, acknowledged or failed. While the sink is away the thread tries again with
-growing pauses, for ever; the buffer is the bound. It never ends because of an error, and nothing
-that goes wrong here reaches a request.
+``step`` is one decision and never waits for the sink. The thread calls it again when the next
+message is due, full, acknowledged or failed. While the sink can't be reached, the thread tries
+again with growing pauses, without end; what waits is bounded by the buffer. The thread never ends
+because of an error, and no request ever fails because of one here.
+
+An ``EventSink`` is where messages go; ``kafka_sink.py`` has the real one. It is used from one
+thread, takes one message at a time and stores none: a message that is not acknowledged is sent
+again.
 """
 
 import logging
@@ -13,11 +17,52 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
+from typing import Literal, Protocol
 
 from contracts.events import Dropped
 from gateway.events.buffer import EventBuffer
 from gateway.events.outbox import Outbox
-from gateway.events.sink import EventSink, MessageRefusedError, SinkUnavailableError
+
+
+class SinkError(Exception):
+    """A message was not acknowledged."""
+
+
+class SinkUnavailableError(SinkError):
+    """The sink can't be reached, or did not answer in time: send the same message again.
+
+    ``maybe_written``: the message may have got there all the same.
+    """
+
+    def __init__(self, message: str, *, maybe_written: bool) -> None:
+        super().__init__(message)
+        self.maybe_written = maybe_written
+
+
+class MessageRefusedError(SinkError):
+    """The sink did not take this message and never will."""
+
+    def __init__(self, message: str, *, reason: Literal["too_large", "send_failed"]) -> None:
+        super().__init__(message)
+        self.reason: Literal["too_large", "send_failed"] = reason
+
+
+class EventSink(Protocol):
+    """A durable log of messages. Used from one thread; futures may end in any."""
+
+    def submit(self, sequence: int, message: bytes) -> "Future[None]":
+        """Hands one message over, within a few seconds.
+
+        Copies of a message have the same ``sequence`` and lie where the same reader finds them.
+        The future ends when the message is durable, or with a ``SinkError``. It always ends, or
+        the next ``submit`` gives it up. Raises the same errors where they are known at once.
+        """
+        ...
+
+    def close(self, timeout_seconds: float) -> None:
+        """Gives up whatever is under way and frees everything; never raises."""
+        ...
+
 
 log = logging.getLogger(__name__)
 

@@ -1,12 +1,13 @@
-"""Reads the body of a request within bounds of bytes and memory, compressed or not.
+"""The limits of the HTTP server, and the reader of bodies within them, compressed or not.
 
-The dialects' handlers call it once they know that the caller may ask. It never holds more than the
-limits allow, and never decompresses much on the event loop. The clock is watched by the connection
-(``gateway.http.server``), which needs none for a body that came in one piece.
+The reader never holds more bytes than the limits allow, and decompresses large bodies in a thread.
+The time that a body may take is bounded by the connection (``gateway.http.server``), which needs no
+timer for a body that arrives in one piece.
 """
 
 import asyncio
 import zlib
+from dataclasses import dataclass
 
 from gateway.errors import (
     BadRequestError,
@@ -15,8 +16,30 @@ from gateway.errors import (
     TooLargeError,
     UnsupportedEncodingError,
 )
-from gateway.http.limits import HttpLimits
 from gateway.http.messages import Request
+
+
+@dataclass(frozen=True, slots=True)
+class HttpLimits:
+    """What one process of the gateway takes from its callers.
+
+    ``max_body_bytes`` bounds a body as it arrives and again after decompression;
+    ``max_buffered_bytes`` all bodies being read at one moment, so that memory stays bounded however
+    many callers send their largest at once. ``body_seconds`` is for a whole body (408 after it),
+    ``header_seconds`` for request line and headers of a connection that has begun a request, and
+    for the first request of a new connection (closed after it). ``keep_alive_seconds`` should be
+    longer than that of a load balancer in front, or it will reuse a connection that closes.
+    """
+
+    max_body_bytes: int = 8 * 1024 * 1024
+    max_buffered_bytes: int = 256 * 1024 * 1024
+    body_seconds: float = 10.0
+    header_seconds: float = 10.0
+    max_header_bytes: int = 64 * 1024
+    keep_alive_seconds: int = 75
+    max_connections: int = 4096
+    backlog: int = 2048
+
 
 # Up to this much comes out of a compressed body on the event loop, the rest in a thread.
 _INLINE_BYTES = 128 * 1024

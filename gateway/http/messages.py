@@ -1,14 +1,116 @@
-"""What a handler of a route takes and gives.
+"""What a route's handler takes and returns: requests, replies, their JSON, and errors as replies.
 
-Nothing here reads or writes a socket but through ASGI's ``receive``.
+Bodies are decoded by msgspec into the dialects' structs. A body that does not fit its struct is
+refused with a 400 that names the field. Only a body that is no JSON at all is read a second time,
+by a slower parser that finds the place of the error. Nothing here reads a socket but through ASGI's
+``receive``.
 """
 
+import json
+import math
 from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from http import HTTPStatus
-from typing import Any
+from typing import Annotated, Any, TypeVar
 
+import msgspec
+from pydantic import Field
+from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE
+
+from gateway.errors import (
+    BadRequestError,
+    GatewayError,
+    InvalidInputError,
+    MethodNotAllowedError,
+    RateLimitedError,
+    RequestTimeoutError,
+    UnauthenticatedError,
+)
 from gateway.request_context import RequestContext
+
+T = TypeVar("T")
+
+_encoder = msgspec.json.Encoder()
+_DIAGNOSIS_LIMIT = 256 * 1024  # bytes; of a larger body, what is wrong is said without the place
+
+
+def encode(value: object) -> bytes:
+    """Compact JSON, UTF-8."""
+    return _encoder.encode(value)
+
+
+def decode(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
+    """The struct in a body.
+
+    Raises:
+        BadRequestError: not UTF-8, not JSON, or of another shape; names the field.
+        InvalidInputError: a string holds half of a surrogate pair.
+    """
+    try:
+        return decoder.decode(body)
+    except msgspec.ValidationError as error:
+        raise BadRequestError(_field_first(str(error))) from None
+    except RecursionError:
+        raise BadRequestError("The body is nested too deeply.") from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise _diagnose(body, str(error)) from None
+
+
+def _field_first(message: str) -> str:
+    """``Expected `str`, got `int` - at `$.inputs[0]``` as ``inputs[0]: expected `str`, ...``."""
+    what, separator, place = message.partition(" - at `$")
+    if not separator:
+        return f"{what}."
+    name = place.rstrip("`").removeprefix(".").removesuffix("[...]") or "body"
+    return f"{name}: {what[:1].lower()}{what[1:]}."
+
+
+def _refuse_constant(name: str) -> object:
+    raise ValueError(f"{name} is no number in it")
+
+
+def _diagnose(body: bytes, message: str) -> GatewayError:
+    """The second look at a body that msgspec could not read."""
+    if not body.strip():
+        return BadRequestError("The body is empty: expected a JSON object.")
+    try:
+        text = body.decode()
+    except UnicodeDecodeError as error:
+        byte = body[error.start]
+        return BadRequestError(f"The body is not UTF-8: byte {error.start} is {byte:#04x}.")
+    place = None
+    if len(body) <= _DIAGNOSIS_LIMIT:
+        try:
+            place = _lone_surrogate(json.loads(text, parse_constant=_refuse_constant), "")
+        except (ValueError, RecursionError) as error:
+            message = str(error)
+    if place is None:
+        return BadRequestError(f"The body is not JSON: {message}.")
+    return InvalidInputError(
+        f"{place.removeprefix('.') or 'body'}: half of a surrogate pair is no text; "
+        "encode the character whole."
+    )
+
+
+def _lone_surrogate(value: object, place: str) -> str | None:
+    """Where a string that is no text is first found, as ``.inputs[0]``; None if nowhere."""
+    match value:
+        case str():
+            return place if any("\ud800" <= c <= "\udfff" for c in value) else None
+        case list():
+            children = ((item, f"{place}[{i}]") for i, item in enumerate(value))
+        case dict():
+            for key in value:
+                if _lone_surrogate(key, place) is not None:
+                    return place
+            children = ((item, f"{place}.{key}") for key, item in value.items())
+        case _:
+            return None
+    found = (_lone_surrogate(item, child) for item, child in children)
+    return next((hit for hit in found if hit is not None), None)
+
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -45,3 +147,87 @@ class Reply:
 
 
 Handler = Callable[[Request], Awaitable[Reply]]
+
+
+Headers = list[tuple[bytes, bytes]]
+
+
+class ErrorForm(StrEnum):
+    """How a route writes its errors.
+
+    ``OBJECT`` is ``{"error": {"code", "message", "request_id"}}``. ``SENTENCE`` is the Open
+    Inference Protocol's ``{"error": "<sentence>"}`` with ``code`` and ``request_id`` beside it:
+    clients of that protocol, tritonclient among them, join the value of ``error`` to a string, so
+    an object there turns every refusal into a ``TypeError`` on the caller's side.
+    """
+
+    OBJECT = "object"
+    SENTENCE = "sentence"
+
+
+_Code = Annotated[str, Field(description="stable, for programs")]
+_Message = Annotated[str, Field(description="a sentence for people")]
+_RequestId = Annotated[str, Field(description="as in x-request-id and in the log")]
+
+
+class ErrorDetail(TypedDict):
+    """What went wrong."""
+
+    code: _Code
+    message: _Message
+    request_id: _RequestId
+
+
+class Error(TypedDict):
+    """An error of the form ``OBJECT``."""
+
+    error: ErrorDetail
+
+
+class OpenInferenceError(TypedDict):
+    """An error of the form ``SENTENCE``."""
+
+    error: _Message
+    code: _Code
+    request_id: _RequestId
+
+
+ERRORS = {ErrorForm.OBJECT: Error, ErrorForm.SENTENCE: OpenInferenceError}
+
+
+def headers_of(reply: Reply, request_id: str) -> Headers:
+    """All headers of a reply."""
+    return [
+        (b"content-type", reply.content_type),
+        (b"content-length", str(len(reply.body)).encode()),
+        (b"x-request-id", request_id.encode()),
+        *reply.headers,
+    ]
+
+
+def rendered(reply: Reply, request_id: str) -> bytes:
+    """The whole answer as it goes over the wire, of a connection that stays open."""
+    headers = headers_of(reply, request_id)
+    lines = [b"%b: %b\r\n" % header for header in headers]
+    return b"".join([STATUS_LINE[reply.status], *lines, b"\r\n", reply.body])
+
+
+def error_reply(error: GatewayError, request_id: str, form: ErrorForm) -> Reply:
+    """The error as its caller gets it."""
+    headers: Headers = []
+    if error.retry_after_seconds is not None:
+        headers.append((b"retry-after", str(max(1, math.ceil(error.retry_after_seconds))).encode()))
+    if isinstance(error, MethodNotAllowedError):
+        headers.append((b"allow", ", ".join(error.allowed).encode()))
+    if isinstance(error, UnauthenticatedError):
+        headers.append((b"www-authenticate", b"Bearer"))
+    if isinstance(error, RequestTimeoutError) or (
+        isinstance(error, RateLimitedError) and error.elsewhere
+    ):
+        headers.append((b"connection", b"close"))
+    said: Error | OpenInferenceError
+    if form is ErrorForm.SENTENCE:
+        said = {"error": error.message, "code": error.code, "request_id": request_id}
+    else:
+        said = {"error": {"code": error.code, "message": error.message, "request_id": request_id}}
+    return Reply(encode(said), status=error.status, headers=headers)

@@ -8,9 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from gateway.errors import MethodNotAllowedError, UnknownRouteError
-from gateway.http.messages import Handler
+from gateway.http.messages import ErrorForm, Handler
 from gateway.http.openapi import Operation
-from gateway.http.replies import ErrorForm
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,15 +1,22 @@
 """How uvicorn must run the application, and the bounds on connections that it lacks.
 
-``gateway.main`` passes ``uvicorn_options`` to ``uvicorn.Config``. uvicorn with httptools puts no
-limit on the size of headers nor on the time that a request takes to arrive, and lets an application
-work on for a caller that has hung up; ``bounded_protocol`` adds the three, at next to no cost for a
+``gateway.main`` passes ``uvicorn_options`` to ``uvicorn.Config``. uvicorn with httptools bounds
+neither the size of headers nor the time that a request takes to arrive, and lets an application
+work on for a caller that has hung up. ``bounded_protocol`` adds all three, at almost no cost for a
 request that arrives in one piece.
+
+Under overload most requests are refused, and parsing one costs more than refusing it. Therefore a
+POST that arrives whole in one read is recognised by ``plain_post`` without the parser, so that it
+can be refused at once. It accepts only a plain form that every parser reads alike. Everything else
+goes to the parser: unusual characters, repeated headers, transfer codings, connection options, an
+incomplete body, a second request behind the first. A request that is not refused is parsed, too.
 """
 
 import asyncio
+import re
 from collections.abc import Mapping
 from http import HTTPStatus
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 from urllib.parse import unquote
 
 import httptools
@@ -21,9 +28,57 @@ from uvicorn.protocols.http.httptools_impl import (
     RequestResponseCycle,
 )
 
-from gateway.http.limits import HttpLimits
-from gateway.http.whole import whole_post
+from gateway.http.body import HttpLimits
 from gateway.request_context import new_request_id
+
+_LONGEST_HEAD = 8192
+_END = b"\r\n\r\n"
+_VISIBLE = rb"[\x21-\x7e]+"
+_HEAD = re.compile(
+    rb"POST (/[A-Za-z0-9/._:~-]*) HTTP/1\.1\r\n"
+    rb"((?:[A-Za-z0-9-]+: ?" + _VISIBLE + rb"(?: +" + _VISIBLE + rb")*\r\n)+)\Z"
+)
+_LENGTH = re.compile(rb"[1-9][0-9]{0,8}")
+# These headers change how a message or a connection goes on, which only the parser handles.
+_LEFT_ALONE = (b"transfer-encoding", b"expect", b"upgrade", b"proxy-connection", b"trailer")
+
+
+class PlainPost(NamedTuple):
+    """A POST. ``headers`` have lower-case names; ``body`` is as it was sent."""
+
+    path: str
+    headers: dict[bytes, bytes]
+    body: bytes
+
+
+def plain_post(data: bytes) -> PlainPost | None:
+    """The request if ``data`` is one plain POST from its first byte to its last, else None."""
+    if not data.startswith(b"POST /") or (end := data.find(_END, 0, _LONGEST_HEAD)) < 0:
+        return None
+    match = _HEAD.match(data[: end + 2])
+    if match is None:
+        return None
+    path, lines = match.groups()
+    headers = _headers(lines)
+    if headers is None or len(data) != end + len(_END) + int(headers[b"content-length"]):
+        return None
+    return PlainPost(path.decode("ascii"), headers, data[end + len(_END) :])
+
+
+def _headers(lines: bytes) -> dict[bytes, bytes] | None:
+    """The headers by their lower-case names; None if one of them is out of the ordinary."""
+    headers: dict[bytes, bytes] = {}
+    for line in lines.split(b"\r\n")[:-1]:
+        name, _, value = line.partition(b":")
+        name = name.lower()
+        if name in headers or name in _LEFT_ALONE:
+            return None
+        headers[name] = value.lstrip()
+    if _LENGTH.fullmatch(headers.get(b"content-length", b"")) is None:
+        return None
+    keep_alive = headers.get(b"connection", b"keep-alive").lower() == b"keep-alive"
+    return headers if keep_alive else None
+
 
 # The messages with which a request's task is cancelled.
 CLIENT_GONE = "client gone"
@@ -261,7 +316,7 @@ class _BoundedProtocol(HttpToolsProtocol):
             return False
         if self.transport.is_closing() or self.door.leaving:
             return False
-        if (asked := whole_post(data)) is None:
+        if (asked := plain_post(data)) is None:
             return False
         answer = self.door.refusal("POST", asked.path, asked.headers, asked.body)
         if answer is None:

@@ -9,8 +9,7 @@ from contracts.events import Latency, Pairing, PredictionEvent, TextRecord
 from gateway.batching.jobs import Job
 from gateway.calls import Call
 from gateway.packages import ServedModel
-from gateway.routing.routes import RouteTarget
-from gateway.routing.split import position
+from gateway.routing.routes import RouteTarget, position
 from gateway.telemetry.tracing import trace_id
 from preprocess.encoder import Encoded
 

@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Protocol
 
 from gateway.settings import Settings
-from gateway.state import cluster
-from gateway.state.cluster import ClusterSource
+from gateway.state.sources import ClusterSource, open_namespace
 from service.cluster import access
 from service.cluster.collection import Collection, Object
 from service.cluster.errors import AccessError
@@ -149,7 +148,7 @@ def peer_source(settings: Settings, environment: Mapping[str, str], own_name: st
     name, _, service = access.named(flag).partition("/")
     if not service:
         raise AccessError(f"--peers={flag} names no Service: kubernetes://NAMESPACE/SERVICE")
-    found = cluster.opened(access.SCHEME + name, environment)
+    found = open_namespace(access.SCHEME + name, environment)
     return ReadyPods(ClusterSource(Mirror(found.reader, slices(found.name, service), ready_pods)))
 
 

@@ -1,19 +1,170 @@
-"""Opens what a gateway is told by: in folders or in a cluster, as the settings say."""
+"""Where a gateway reads endpoints, loaders' reports and the controller's heartbeat.
 
-from collections.abc import AsyncIterator, Mapping
+They lie in folders of JSON files (the local stack) or in a Kubernetes cluster, as the settings say.
+A source yields nothing before it was read completely once, because a gateway that does not know
+what to serve is not ready. From then on, a source that can't be reached changes nothing: the last
+objects stay, and so does the last good object of a file that can't be read. Sources never write.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Protocol
+from pathlib import Path
+from typing import Generic, Protocol, TypeVar
+
+from pydantic import BaseModel, ValidationError
 
 from contracts.controller import BEAT_FOLDER, ControllerBeat
 from contracts.endpoint import ModelEndpoint
 from contracts.loading import LoaderReport
 from gateway.settings import Settings
-from gateway.state import cluster
-from gateway.state.cluster import ClusterSource
-from gateway.state.files import FolderSource
+from gateway.state import pod_reader
 from gateway.state.kept import Keeper
+from service import json_files
 from service.cluster import access, endpoints, leases
+from service.cluster.collection import Reader
 from service.cluster.mirror import Mirror
+from service.json_files import Stamp
+
+log = logging.getLogger(__name__)
+
+M = TypeVar("M", bound=BaseModel)
+
+POLL_SECONDS = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen(Generic[M]):
+    stamp: Stamp
+    value: M | None  # None: never read whole
+
+
+class FolderSource(Generic[M]):
+    """Objects of one type, from the ``*.json`` files of one folder.
+
+    Args:
+        folder: need not exist yet.
+        kind: the pydantic model of one file.
+        poll_seconds: time between two looks.
+    """
+
+    def __init__(self, folder: Path, kind: type[M], poll_seconds: float = POLL_SECONDS) -> None:
+        self._folder = folder
+        self._kind = kind
+        self._poll_seconds = poll_seconds
+        self._seen: dict[str, _Seen[M]] = {}
+        self._away = False
+        self._listed = False  # at least once
+
+    async def watch(self) -> AsyncGenerator[tuple[M, ...], None]:
+        """See ``EndpointSource.watch``; objects come in the order of their file names."""
+        told = False
+        while True:
+            changed = await asyncio.to_thread(self.look)
+            if changed or (self._listed and not told):
+                told = True
+                yield self.objects()
+            await asyncio.sleep(self._poll_seconds)
+
+    def objects(self) -> tuple[M, ...]:
+        """The last good object of every file."""
+        seen = sorted(self._seen.items())
+        return tuple(entry.value for _, entry in seen if entry.value is not None)
+
+    def look(self) -> bool:
+        """Reads what is new; true if any object changed, came or went. Blocks on the disk."""
+        try:
+            stamps = json_files.stamps(self._folder)
+        except OSError as error:
+            if not self._away:
+                log.warning("folder is not there", extra={"reason": str(error)})
+            self._away = True
+            return False
+        self._away, self._listed = False, True
+        gone = self._seen.keys() - stamps.keys()
+        for name in gone:
+            del self._seen[name]
+        changed = bool(gone)
+        for name, stamp in stamps.items():
+            old = self._seen.get(name)
+            if old is None or old.stamp != stamp:
+                changed |= self._read(name, stamp, old)
+        return changed
+
+    def _read(self, name: str, stamp: Stamp, old: _Seen[M] | None) -> bool:
+        last = old.value if old is not None else None
+        try:
+            value = self._kind.model_validate_json((self._folder / name).read_bytes())
+        except (OSError, ValidationError) as error:
+            log.warning(
+                "file can't be read; its last good object stays",
+                extra={"file": name, "reason": str(error)},
+            )
+            self._seen[name] = _Seen(stamp, last)
+            return False
+        self._seen[name] = _Seen(stamp, value)
+        return value != last
+
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Namespace:
+    """A namespace of a cluster, to be read."""
+
+    reader: Reader
+    name: str
+
+
+def open_namespace(
+    flag: str, environment: Mapping[str, str], *, account: Path = access.ACCOUNT
+) -> Namespace:
+    """The namespace that a flag names; without a name, this process's own.
+
+    In a pod a reader of our own spares the official client's memory and start
+    (docs/decisions/0017-kubernetes-edges.md has the figures). A kubeconfig needs the official one.
+
+    Raises:
+        AccessError: no API server is known, or how to sign in.
+    """
+    if access.in_pod(environment):
+        reader = pod_reader.connected(environment, account=account)
+        return Namespace(reader, access.named(flag) or access.own_namespace(account))
+    found = access.opened(flag, environment)
+    return Namespace(found.client, found.name)
+
+
+class ClusterSource(Generic[T]):
+    """What a mirror holds, for one event loop.
+
+    Args:
+        mirror: not started yet; the source starts and closes it.
+    """
+
+    def __init__(self, mirror: Mirror[T]) -> None:
+        self._mirror = mirror
+
+    async def watch(self) -> AsyncGenerator[tuple[T, ...], None]:
+        """See ``EndpointSource.watch``; objects come in the order of their names."""
+        loop, changed = asyncio.get_running_loop(), asyncio.Event()
+
+        def tell() -> None:
+            with suppress(RuntimeError):  # the loop was closed meanwhile
+                loop.call_soon_threadsafe(changed.set)
+
+        self._mirror.listen(tell)
+        self._mirror.start()
+        try:
+            while True:
+                await changed.wait()
+                changed.clear()
+                yield self._mirror.values()
+        finally:
+            await asyncio.to_thread(self._mirror.close)
+
 
 _KEPT_FILE = "last-told.json"
 _BEAT_POLL_SECONDS = 1.0
@@ -56,7 +207,7 @@ class Sources:
     keeper: Keeper | None = None
 
 
-def opened(settings: Settings, environment: Mapping[str, str]) -> Sources:
+def open_sources(settings: Settings, environment: Mapping[str, str]) -> Sources:
     """All of them.
 
     Raises:
@@ -81,7 +232,7 @@ def endpoint_source(settings: Settings, environment: Mapping[str, str]) -> Endpo
     """
     if not access.in_cluster(settings.endpoints):
         return FolderSource(settings.endpoints_folder, ModelEndpoint)
-    found = cluster.opened(settings.endpoints, environment)
+    found = open_namespace(settings.endpoints, environment)
     return ClusterSource(Mirror(found.reader, endpoints.collection(found.name), endpoints.read))
 
 
@@ -96,7 +247,7 @@ def report_source(settings: Settings, environment: Mapping[str, str]) -> ReportS
         flag = settings.endpoints
     if not access.in_cluster(flag):
         return FolderSource(settings.reports_folder, LoaderReport)
-    found = cluster.opened(flag, environment)
+    found = open_namespace(flag, environment)
     return ClusterSource(Mirror(found.reader, leases.reports(found.name), leases.read_report))
 
 
@@ -109,5 +260,5 @@ def beat_source(settings: Settings, environment: Mapping[str, str]) -> BeatSourc
     if not access.in_cluster(settings.endpoints):
         folder = settings.endpoints_folder / BEAT_FOLDER
         return FolderSource(folder, ControllerBeat, poll_seconds=_BEAT_POLL_SECONDS)
-    found = cluster.opened(settings.endpoints, environment)
+    found = open_namespace(settings.endpoints, environment)
     return ClusterSource(Mirror(found.reader, leases.beats(found.name), leases.read_beat))

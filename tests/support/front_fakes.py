@@ -27,7 +27,7 @@ from gateway.errors import (
     UnknownVersionError,
 )
 from gateway.events.buffer import Recorder
-from gateway.http.limits import HttpLimits
+from gateway.http.body import HttpLimits
 from gateway.inference.feedback import FeedbackDesk
 from gateway.inference.receipts import Receipts
 

@@ -2,7 +2,7 @@
 
 from concurrent.futures import Future
 
-from gateway.events.sink import MessageRefusedError, SinkUnavailableError
+from gateway.events.publisher import MessageRefusedError, SinkUnavailableError
 
 
 class MemorySink:

@@ -20,8 +20,7 @@ from gateway.inference.observations import Hooks, Preprocessor
 from gateway.inference.pipeline import Pipeline
 from gateway.inference.receipts import Receipts
 from gateway.inference.serving import ServedEndpoints, Serving
-from gateway.mirroring.shadow import Shadows
-from gateway.mirroring.token_bucket import MirrorLimits
+from gateway.mirroring.shadow import MirrorLimits, Shadows
 from gateway.packages import ServedModel
 from gateway.routing.routes import RoutingTable, build_table
 from gateway.telemetry.metrics import Metrics

@@ -19,7 +19,7 @@ from gateway.app import create_app
 from gateway.calls import Answer, Call
 from gateway.dialects.oip_grpc import OpenInferenceGrpc, create_server
 from gateway.errors import OverloadedError
-from gateway.http.limits import HttpLimits
+from gateway.http.body import HttpLimits
 from gateway.request_context import RequestContext
 
 TEXTS = [f"text {number}" for number in range(8)]

@@ -10,7 +10,7 @@ from tritonclient.grpc import service_pb2_grpc
 from contracts.tasks import Task
 from gateway.dialects.front import Front
 from gateway.dialects.oip_grpc import OpenInferenceGrpc, create_server
-from gateway.http.limits import HttpLimits
+from gateway.http.body import HttpLimits
 
 ENDPOINT = "sentiment"
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from contracts.tensors import Datatype
-from gateway.dialects import oip_binary
+from gateway.dialects import oip
 from gateway.dialects.oip import OutputTensor
 from gateway.errors import InvalidInputError
 
@@ -20,17 +20,17 @@ BEHIND = Behind()
 
 @given(st.lists(st.text(max_size=20), max_size=20))
 def test_texts_come_back_as_they_were_packed(texts: list[str]) -> None:
-    packed = oip_binary.pack(OutputTensor("X", Datatype.BYTES, (len(texts),), texts))
-    assert oip_binary.texts("X", packed) == texts
+    packed = oip.pack(OutputTensor("X", Datatype.BYTES, (len(texts),), texts))
+    assert oip.unpack_texts("X", packed) == texts
 
 
 @given(st.binary(max_size=200))
 def test_any_bytes_are_texts_or_refused(data: bytes) -> None:
     try:
-        texts = oip_binary.texts("X", data)
+        texts = oip.unpack_texts("X", data)
     except InvalidInputError:
         return
-    assert oip_binary.pack(OutputTensor("X", Datatype.BYTES, (len(texts),), texts)) == data
+    assert oip.pack(OutputTensor("X", Datatype.BYTES, (len(texts),), texts)) == data
 
 
 def valid(texts: list[bytes], *, output: bool) -> tuple[bytes, int]:

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.engine.breaker import Breaker, State
+from gateway.engine.fleet import Breaker, State
 
 
 def test_a_new_replica_is_probed_at_once_and_serves_nobody_before() -> None:

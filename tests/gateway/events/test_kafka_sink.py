@@ -16,8 +16,7 @@ from contracts.events import EventBatch, PredictionEvent, decode, encode
 from gateway.events.buffer import EventBuffer
 from gateway.events.kafka_sink import KafkaSettings, KafkaSink
 from gateway.events.outbox import Outbox
-from gateway.events.publisher import Pace, Publisher
-from gateway.events.sink import MessageRefusedError
+from gateway.events.publisher import MessageRefusedError, Pace, Publisher
 from headrace.stack.kafka import KafkaProcess
 from service.kafka import KafkaAddress, Topic
 

@@ -18,9 +18,8 @@ from contracts.events import (
     TextRecord,
     decode,
 )
-from gateway.events.buffer import FEEDBACK_STATUS, EventBuffer, Item
+from gateway.events.buffer import FEEDBACK_STATUS, DropReason, EventBuffer, Item
 from gateway.events.outbox import Message, Outbox
-from gateway.events.sink import DropReason
 
 MakeEvent = Callable[..., PredictionEvent]
 

@@ -15,8 +15,13 @@ from contracts.endpoint import Arm
 from contracts.events import EventBatch, Latency, PredictionEvent, TextRecord, decode
 from gateway.events.buffer import EventBuffer
 from gateway.events.outbox import Outbox
-from gateway.events.publisher import Pace, Publisher
-from gateway.events.sink import EventSink, MessageRefusedError, SinkUnavailableError
+from gateway.events.publisher import (
+    EventSink,
+    MessageRefusedError,
+    Pace,
+    Publisher,
+    SinkUnavailableError,
+)
 
 MakeEvent = Callable[..., PredictionEvent]
 PACE = Pace(

@@ -9,7 +9,7 @@ from kafka import KafkaConsumer, TopicPartition
 from memory_sink import MemorySink
 
 from gateway.events.kafka_sink import KafkaSettings, KafkaSink
-from gateway.events.sink import EventSink, MessageRefusedError, SinkUnavailableError
+from gateway.events.publisher import EventSink, MessageRefusedError, SinkUnavailableError
 from headrace.stack.kafka import KafkaProcess
 from service.kafka import KafkaAddress, Topic
 

@@ -18,8 +18,7 @@ from gateway.errors import (
     TooLargeError,
     UnsupportedEncodingError,
 )
-from gateway.http.body import BodyReader
-from gateway.http.limits import HttpLimits
+from gateway.http.body import BodyReader, HttpLimits
 from gateway.http.messages import Request
 from gateway.request_context import RequestContext
 

@@ -16,7 +16,7 @@ from front_server import Served, serving
 from gateway.admission.controller import Capacity
 from gateway.calls import Answer, Call
 from gateway.errors import OverloadedError
-from gateway.http.limits import HttpLimits
+from gateway.http.body import HttpLimits
 
 pytestmark = pytest.mark.slow
 

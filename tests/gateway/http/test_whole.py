@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.http.whole import whole_post
+from gateway.http.server import plain_post
 
 BODY = b'{"inputs": "a good film"}'
 
@@ -51,7 +51,7 @@ def parsed(data: bytes) -> tuple[Parsed, Any]:
 
 
 def test_a_plain_post_is_recognised() -> None:
-    whole = whole_post(post(b"Host: x:1", b"Accept: */*", b"Connection: keep-alive"))
+    whole = plain_post(post(b"Host: x:1", b"Accept: */*", b"Connection: keep-alive"))
     assert whole is not None
     assert whole.path == "/endpoints/a"
     assert whole.headers[b"host"] == b"x:1"
@@ -86,7 +86,7 @@ def test_a_plain_post_is_recognised() -> None:
     ],
 )
 def test_what_is_irregular_is_left_to_the_parser(data: bytes) -> None:
-    assert whole_post(data) is None
+    assert plain_post(data) is None
 
 
 PIECES = st.sampled_from(
@@ -107,7 +107,7 @@ MOSTLY_GOOD = st.builds(
 
 @given(MOSTLY_GOOD | st.lists(PIECES, max_size=30).map(b"".join))
 def test_what_is_recognised_is_what_the_parser_reads(data: bytes) -> None:
-    whole = whole_post(data)
+    whole = plain_post(data)
     if whole is None:
         return
     seen, parser = parsed(data)

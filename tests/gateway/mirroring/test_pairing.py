@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts.tasks import Task
-from gateway.mirroring.pairing import pair
+from gateway.mirroring.mirrored import pair
 from gateway.packages import ServedModel
 
 ONE, TWO = model_of("1"), model_of("2")

@@ -13,7 +13,7 @@ from contracts.events import PredictionEvent
 from gateway.engine.protocol import EngineModelError
 from gateway.errors import ModelFailedError
 from gateway.inference.attempt import AnsweredRequest
-from gateway.mirroring.token_bucket import MirrorLimits
+from gateway.mirroring.shadow import MirrorLimits
 
 SHADOWED = endpoint_of(ONE.ref, shadow=TWO.ref, rollout="r")
 # No share is ever used up, and the timers of a busy machine are no lag.

@@ -1,6 +1,6 @@
 """What copies may take: on average their share, whatever they cost."""
 
-from gateway.mirroring.token_bucket import EngineBuckets, TokenBucket
+from gateway.mirroring.shadow import EngineBuckets, TokenBucket
 
 
 def test_a_share_is_never_exceeded_for_long() -> None:

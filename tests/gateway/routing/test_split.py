@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.routing.split import Split, position
+from gateway.routing.routes import Split, position
 
 SPACE = 2**64
 keys = st.text(max_size=40)

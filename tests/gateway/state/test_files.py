@@ -8,7 +8,7 @@ import pytest
 from gateway_world import endpoint_of, model_of
 
 from contracts.endpoint import ModelEndpoint
-from gateway.state.files import FolderSource
+from gateway.state.sources import FolderSource
 
 
 def write(folder: Path, endpoint: ModelEndpoint) -> None:

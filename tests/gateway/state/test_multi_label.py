@@ -19,7 +19,7 @@ from gateway.admission.token_budget import TokenBudget
 from gateway.app import create_app
 from gateway.dialects.front import Front
 from gateway.engine.fleet import Fleet
-from gateway.http.limits import HttpLimits
+from gateway.http.body import HttpLimits
 from gateway.inference.pipeline import Pipeline
 from gateway.inference.serving import ServedEndpoints, Serving
 from gateway.packages import ServedModel, open_package

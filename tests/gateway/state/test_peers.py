@@ -11,7 +11,6 @@ from fake_kubernetes import NAMESPACE, fake_kubernetes
 
 from gateway.admission.rate_limits import RateLimits
 from gateway.settings import Settings
-from gateway.state.cluster import ClusterSource
 from gateway.state.peers import (
     LIVE_SECONDS,
     SERVICE,
@@ -22,6 +21,7 @@ from gateway.state.peers import (
     ready_pods,
     slices,
 )
+from gateway.state.sources import ClusterSource
 from service.cluster.errors import AccessError
 from service.cluster.mirror import Mirror
 

@@ -12,9 +12,7 @@ from gateway_world import endpoint_of, model_of
 
 from contracts.endpoint import ModelEndpoint
 from gateway.settings import Settings
-from gateway.state.cluster import ClusterSource
-from gateway.state.files import FolderSource
-from gateway.state.sources import endpoint_source, report_source
+from gateway.state.sources import ClusterSource, FolderSource, endpoint_source, report_source
 from service.cluster import endpoints
 from service.cluster.errors import AccessError
 from service.cluster.mirror import Mirror

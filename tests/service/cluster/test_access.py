@@ -15,8 +15,9 @@ import pytest
 import yaml
 from fake_kubernetes import NAMESPACE, Fake, fake_kubernetes
 
-from gateway.state import cluster, pod_reader
+from gateway.state import pod_reader
 from gateway.state.pod_reader import PodReader
+from gateway.state.sources import open_namespace
 from service.cluster import access, leases
 from service.cluster.client import ClusterClient
 from service.cluster.collection import Reader
@@ -159,10 +160,10 @@ def test_an_account_that_is_taken_away_is_an_error_that_says_so(
 def test_a_gateway_in_a_pod_has_a_reader_of_its_own_and_elsewhere_the_official_client(
     fake: Fake, account: Path, tmp_path: Path
 ) -> None:
-    inside = cluster.opened("kubernetes://", of_pod(fake), account=account)
+    inside = open_namespace("kubernetes://", of_pod(fake), account=account)
     assert isinstance(inside.reader, PodReader)
     assert inside.name == "models"
-    outside = cluster.opened("kubernetes://a", {**of_pod(fake), **config(tmp_path)})
+    outside = open_namespace("kubernetes://a", {**of_pod(fake), **config(tmp_path)})
     assert isinstance(outside.reader, ClusterClient)
     assert outside.name == "a"
 
