@@ -2,8 +2,8 @@
 
 ``gateway.main`` builds it with ``create_app`` and runs it under uvicorn with the options of
 ``gateway.http.server``. ``Application.answer`` takes one request: it finds the route, calls the
-route's handler, which is a method of a dialect, and sends the reply. Whatever goes wrong becomes an
-error response in the dialect's own format. A traceback never leaves the process.
+route's handler, which is a method of a dialect, and sends the reply. Every error becomes
+a response in the dialect's own format. A traceback never leaves the process.
 
 Every route is registered with FastAPI, but POST requests, as all predictions are, bypass it:
 ``__call__`` passes them to ``answer``, for the reason given in
@@ -42,7 +42,7 @@ from gateway.http.messages import ErrorForm, Reply, Request, encode, error_reply
 from gateway.http.openapi import Described, document, page
 from gateway.http.router import Route, Router
 from gateway.http.server import BODY_TIMEOUT, CLIENT_GONE
-from gateway.inference.feedback import FeedbackDesk
+from gateway.inference.feedback import FeedbackReceiver
 from gateway.request_context import RequestContext, new_request_id
 
 log = logging.getLogger(__name__)
@@ -154,7 +154,7 @@ class _OwnAnswer(fastapi.Response):
 def _error_of_cancellation(cancelled: asyncio.CancelledError) -> GatewayError:
     if cancelled.args == (BODY_TIMEOUT,):
         return RequestTimeoutError("The body did not arrive in time.")
-    return ShuttingDownError("This gateway stops; ask again.", retry_after_seconds=1)
+    return ShuttingDownError("This gateway is shutting down; try again.", retry_after_seconds=1)
 
 
 async def _send(reply: Reply, request_id: str, send: Send) -> None:
@@ -170,7 +170,7 @@ def _error_form(route: Route | None, path: str) -> ErrorForm:
 
 
 def create_app(
-    front: Front, limits: HttpLimits | None = None, feedback: FeedbackDesk | None = None
+    front: Front, limits: HttpLimits | None = None, feedback: FeedbackReceiver | None = None
 ) -> Application:
     """The application with the routes of all dialects; without feedback where that is None."""
     bodies = BodyReader(limits or HttpLimits())

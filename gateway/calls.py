@@ -30,9 +30,9 @@ class Call(msgspec.Struct, frozen=True, eq=False):
 
     ``deadline`` is in seconds of the event loop's clock; ``received`` is unix time in seconds and
     ``started`` the loop's clock at the same moment. ``caller`` is the name of the API key, never
-    the key itself. ``sticky_key`` is whom to keep on one arm, the request id where it is None.
-    ``observed`` are users' own statistics of it, values by name. ``unk_words``: its endpoint asks
-    which words became UNK.
+    the key itself. ``sticky_key`` keeps a caller on one arm; without it, the request id is used.
+    ``observed`` holds the values of users' own statistics, by name. ``unk_words``: its event lists
+    words that are unknown to the tokeniser.
     """
 
     endpoint: str
@@ -71,7 +71,7 @@ class Answer(msgspec.Struct, frozen=True, eq=False):
 
 @dataclass(frozen=True, slots=True)
 class EndpointView:
-    """What the metadata routes tell of an endpoint. ``refs`` lists the stable version first."""
+    """What the metadata routes say about an endpoint. ``refs`` lists the stable version first."""
 
     name: str
     task: Task
@@ -88,7 +88,7 @@ class EndpointView:
 
 
 class Predictor(Protocol):
-    """Who answers calls."""
+    """Answers calls."""
 
     async def predict(self, call: Call) -> Answer:
         """Answers the call whole and in order, or raises a ``GatewayError``."""
@@ -96,7 +96,7 @@ class Predictor(Protocol):
 
 
 class Catalogue(Protocol):
-    """What is served, and whether this process should get traffic."""
+    """The endpoints that are served, and the state of this process."""
 
     def describe(self, endpoint: str) -> EndpointView:
         """The endpoint as it is now.
@@ -122,5 +122,5 @@ class Catalogue(Protocol):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What is not as it should be though this process serves, in sentences for operators."""
+        """Problems that do not keep this process from serving, in sentences for operators."""
         ...

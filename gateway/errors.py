@@ -5,8 +5,8 @@ Every dialect renders a ``GatewayError`` in its own form; nothing else reaches a
 
 from http import HTTPStatus
 
-RETRY_AFTER_SECONDS = 1.0  # of what passes soon: probes look for a lost Triton twice a second
-# In metrics and events alone, by nginx's number: the caller hung up before its answer.
+RETRY_AFTER_SECONDS = 1.0  # for short outages: a lost Triton is probed twice a second
+# Only in metrics and events, with nginx's number: the caller hung up before its answer.
 CLIENT_GONE_STATUS = 499
 
 
@@ -77,13 +77,13 @@ class TooLargeError(GatewayError):
 
 
 class UnauthenticatedError(GatewayError):
-    """No API key, or one that nobody knows."""
+    """No API key, or an unknown one."""
 
     status, code = HTTPStatus.UNAUTHORIZED, "unauthenticated"
 
 
 class ForbiddenError(GatewayError):
-    """The key is good, for other endpoints."""
+    """The key is known, but not for this endpoint."""
 
     status, code = HTTPStatus.FORBIDDEN, "forbidden"
 
@@ -95,7 +95,7 @@ class UnknownEndpointError(GatewayError):
 
 
 class StartingError(UnknownEndpointError):
-    """Whether there is such an endpoint can't be told yet: this gateway has yet to read any."""
+    """This gateway has not read any endpoints yet, so that it can't say whether this one exists."""
 
     status, code = HTTPStatus.SERVICE_UNAVAILABLE, "starting"
 
@@ -107,7 +107,7 @@ class UnknownVersionError(GatewayError):
 
 
 class UnsupportedError(GatewayError):
-    """A part of a protocol that Headrace does not offer, said in a sentence."""
+    """A part of a protocol that Headrace does not offer; the message says which."""
 
     status, code = HTTPStatus.NOT_IMPLEMENTED, "unsupported"
 
@@ -121,7 +121,7 @@ class RequestTimeoutError(GatewayError):
 class RateLimitedError(GatewayError):
     """More requests a second than the key may send.
 
-    ``elsewhere``: another gateway may have room for the caller, which must connect anew for that.
+    ``elsewhere``: another gateway may accept the caller, on a new connection.
     """
 
     status, code = HTTPStatus.TOO_MANY_REQUESTS, "rate_limited"
@@ -134,7 +134,7 @@ class RateLimitedError(GatewayError):
 
 
 class OverloadedError(GatewayError):
-    """No room, or no answer possible before the deadline; come back later."""
+    """There is no capacity to answer before the deadline; the caller may try again later."""
 
     status, code = HTTPStatus.SERVICE_UNAVAILABLE, "overloaded"
 
@@ -146,7 +146,7 @@ class ModelUnavailableError(GatewayError):
 
 
 class ShuttingDownError(GatewayError):
-    """This gateway drains; another one will answer."""
+    """This gateway is shutting down; another one will answer."""
 
     status, code = HTTPStatus.SERVICE_UNAVAILABLE, "shutting_down"
 
@@ -164,12 +164,12 @@ class ModelFailedError(GatewayError):
 
 
 def too_late() -> DeadlineExceededError:
-    """The deadline passed, wherever the request was at that moment."""
+    """The error of a request whose deadline has passed, at whatever step."""
     return DeadlineExceededError("The answer did not come within the time limit.")
 
 
 def no_triton() -> ModelUnavailableError:
-    """Nobody can compute the answer now."""
+    """No Triton can compute the answer now."""
     return ModelUnavailableError(
         "No Triton serves this version at the moment.", retry_after_seconds=RETRY_AFTER_SECONDS
     )

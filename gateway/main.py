@@ -1,8 +1,8 @@
 """The gateway's process: ``python -P -m gateway.main --help``.
 
-Builds everything from one ``Settings`` object, runs HTTP and gRPC on one event loop, and takes it
-down in order: not ready, no new connections, requests on their way answered, events flushed,
-engines closed. Nothing but this module knows all the parts.
+Builds everything from one ``Settings`` object, runs HTTP and gRPC on one event loop, and shuts it
+down in order: not ready, no new connections, running requests answered, events flushed, engines
+closed. Only this module knows all the parts.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ from gateway.events.stream import EventStream, NoEvents, open_events
 from gateway.http.body import HttpLimits
 from gateway.http.server import uvicorn_options
 from gateway.http.tls import Tls, TlsFileError
-from gateway.inference.feedback import FeedbackDesk
+from gateway.inference.feedback import FeedbackReceiver
 from gateway.inference.observations import find_hooks
 from gateway.inference.pipeline import Pipeline
 from gateway.inference.receipts import ReceiptKeyError, Receipts, read_keys
@@ -61,16 +61,16 @@ from service.kafka import KafkaLoginError
 log = logging.getLogger("gateway")
 
 _SIMULATED_ADDRESS = "simulated"
-# Of the time for which this gateway goes on once nobody is sent to it: so old a connection over
-# gRPC gets, which its client would keep to the end, and 10 percent more.
+# The most that a gRPC connection may last, as a share of ``linger_seconds``; gRPC adds up to 10 %.
+# Clients keep such connections open, and so would use this one until the process ends.
 _CONNECTION_SHARE = 0.8
 
 
 class PortTakenError(Exception):
-    """The gateway can't listen where it was told to."""
+    """The gateway can't listen on its port."""
 
 
-# What an operator can mend: told in a sentence.
+# Errors that an operator can fix: logged as a sentence, without a traceback.
 _SENTENCES = (
     AccessError,
     PortTakenError,
@@ -136,20 +136,20 @@ class Gateway:
             meter=self._metrics,
             serve=self._endpoints.serve,
         )
-        desk = None if receipts is None else FeedbackDesk(receipts, self._events.recorder)
+        feedback = None if receipts is None else FeedbackReceiver(receipts, self._events.recorder)
         front = Front(self._endpoints, admission, self._pipeline, self._metrics)
         limits = HttpLimits(
             max_body_bytes=settings.max_body_bytes,
             max_connections=settings.max_connections,
             body_seconds=settings.body_seconds,
         )
-        app = create_app(front, limits, desk)
-        _ = app.documentation  # made now: it would hold up the requests beside its first reader
+        app = create_app(front, limits, feedback)
+        _ = app.documentation  # made now, as it takes long enough to delay other requests
         self._tls = open_tls(settings)
         config = uvicorn.Config(
             app,
             timeout_graceful_shutdown=int(settings.drain_seconds),
-            ssl_context_factory=_context_of(self._tls),
+            ssl_context_factory=_ssl_context_factory(self._tls),
             **uvicorn_options(limits, app.early_refusals),
         )
         self._http = HttpServer(config)
@@ -169,10 +169,10 @@ class Gateway:
         return EchoEngine(settings.echo_width, cost)
 
     async def run(self) -> None:
-        """Serves until a signal, then goes away in order.
+        """Serves until a signal, then shuts down in order.
 
         Raises:
-            PortTakenError: somebody else listens on a port.
+            PortTakenError: another program listens on a port.
         """
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -186,8 +186,8 @@ class Gateway:
             peers = asyncio.create_task(follow(self._peers, self._rates.share), name="peers")
             http = asyncio.create_task(self._http.serve([listener]), name="http")
             stop = asyncio.create_task(self._stop.wait(), name="stop")
-            # What was imported and built so far lives as long as the process: no collection need
-            # ever look at it again.
+            # All objects so far live as long as the process, so that the garbage collector need
+            # not visit them again.
             gc.collect()
             gc.freeze()
             try:
@@ -196,7 +196,7 @@ class Gateway:
                 stop.cancel()
                 renewal.cancel()
                 peers.cancel()
-                await self._go_away(http)
+                await self._shut_down(http)
 
     async def _renew(self) -> None:
         if self._tls is not None:
@@ -228,7 +228,7 @@ class Gateway:
             return int(self._grpc.add_insecure_port(address))
         return int(self._grpc.add_secure_port(address, self._tls.grpc_credentials()))
 
-    async def _go_away(self, http: "asyncio.Task[None]") -> None:
+    async def _shut_down(self, http: "asyncio.Task[None]") -> None:
         settings = self._settings
         log.info("gateway stops")
         self._endpoints.drain()
@@ -247,11 +247,11 @@ class Gateway:
         log.info("gateway has stopped")
 
     async def _stop_grpc(self) -> None:
-        await self._open_inference.leave()
+        await self._open_inference.drain()
         await self._grpc.stop(self._settings.drain_seconds)
 
     def _declared(self, endpoint: str) -> list[StatisticSpec]:
-        """What an endpoint declares of users' own statistics. The events' thread asks."""
+        """The users' own statistics that an endpoint declares. Called from the events' thread."""
         routes = self._endpoints.serving.table.endpoints.get(endpoint)
         return [] if routes is None else declared_by(routes.endpoint)
 
@@ -273,7 +273,7 @@ class Gateway:
 
 
 def open_receipts(settings: Settings) -> Receipts | None:
-    """What signs answers, None where feedback is off.
+    """The signer of receipts, None where feedback is off.
 
     Raises:
         ReceiptKeyError: the key file can't be used.
@@ -296,13 +296,16 @@ def open_tls(settings: Settings) -> Tls | None:
     return Tls(Path(certificate), Path(key)) if certificate else None
 
 
-def _context_of(tls: Tls | None) -> Callable[..., ssl.SSLContext] | None:
-    """What uvicorn asks for its context."""
+def _ssl_context_factory(tls: Tls | None) -> Callable[..., ssl.SSLContext] | None:
+    """The factory of uvicorn's TLS context."""
     return None if tls is None else lambda *_: tls.context
 
 
 def _port_sentence(host: str, port: int, flag: str) -> str:
-    return f"Nothing can listen on {host}:{port}: another program does, or may. Change {flag}."
+    return (
+        f"The gateway can't listen on {host}:{port}: another program does, or it is not allowed. "
+        f"Change {flag}."
+    )
 
 
 async def _run(settings: Settings, environment: Mapping[str, str]) -> None:
@@ -313,7 +316,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The process: reads settings, serves, and returns its exit status."""
     argv = sys.argv[1:] if arguments is None else arguments
     settings = flags.parse(Settings, argv, os.environ, program="gateway.main")
-    # The event loop is the one busy thread of this process: more would only fight it for a core.
+    # The tokenisers' own threads would only compete with the event loop for processor time.
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     os.environ["RAYON_NUM_THREADS"] = "1"
     style = cast("logs.Style", settings.log_style)

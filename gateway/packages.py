@@ -1,8 +1,8 @@
-"""Packages as the gateway needs them: manifest and tokeniser, proven, ready to encode.
+"""Opens packages for the gateway: manifest and tokeniser, verified and ready to encode.
 
-They are opened in a thread, before a routing table names them. The model itself is never fetched
-here; that is the loader's. What was fetched stays in a cache folder, so that a
-gateway restarts into service while the store is away.
+Packages are opened in a thread, before a routing table refers to them. The model itself is never
+fetched here, only by the loader. What was fetched stays in a cache folder, so that a gateway can
+restart while the store can't be reached.
 """
 
 import hashlib
@@ -33,12 +33,12 @@ log = logging.getLogger(__name__)
 
 
 class PackageError(Exception):
-    """A package can't be opened now: the store is away, or gave not what was promised."""
+    """A package can't be opened now: the store can't be reached, or its files are not valid."""
 
 
 @dataclass(frozen=True, eq=False)
 class ServedModel:
-    """One package, opened. Requests in flight hold it, whatever the routing table names since."""
+    """One opened package. Requests in flight keep it, even if the routing table has changed."""
 
     ref: ModelRef
     manifest: Manifest
@@ -52,7 +52,7 @@ class ServedModel:
 
     @cached_property
     def task(self) -> Task:
-        """What it answers."""
+        """The model's task."""
         return self.manifest.task
 
     @cached_property
@@ -83,7 +83,7 @@ class ServedModel:
         return bucket_of(tokens, self.buckets)
 
     def encodes_like(self, other: "ServedModel") -> bool:
-        """Whether both make the same tokens of any text."""
+        """Whether both tokenise every text alike."""
         ours, theirs = self.manifest, other.manifest
         same_file = ours.files[TOKENIZER].sha256 == theirs.files[TOKENIZER].sha256
         return same_file and ours.tokenizer == theirs.tokenizer
@@ -101,7 +101,7 @@ class ServedModel:
 
 
 def open_package(ref: ModelRef, manifest_json: bytes, tokenizer_json: bytes) -> ServedModel:
-    """The package behind a reference, from bytes that prove themselves.
+    """Opens the package of a reference, after verifying the digests of its files.
 
     Raises:
         PackageError: the bytes are not those that the reference names, or can't be served.
@@ -137,12 +137,12 @@ class PackageSource(Protocol):
         """The package, verified. May block: never called on the event loop.
 
         Raises:
-            PackageError: not now.
+            PackageError: it can't be opened now.
         """
         ...
 
     def forget(self, ref: ModelRef) -> None:
-        """Lets go of what is kept of a package that nobody names any more. May block."""
+        """Deletes what is cached of a package that is no longer needed. May block."""
         ...
 
 
@@ -168,11 +168,11 @@ class StorePackages:
         return model
 
     def forget(self, ref: ModelRef) -> None:
-        """See ``PackageSource.forget``: the cache has a bound, over which a pod is evicted."""
+        """See ``PackageSource.forget``. In a pod the cache volume has a size limit."""
         shutil.rmtree(self._cache / ref.package, ignore_errors=True)
 
     def _cached(self, ref: ModelRef) -> ServedModel | None:
-        """The package out of the cache; None where it is not there whole."""
+        """The package from the cache; None if it is not there completely."""
         folder = self._cache / ref.package
         try:
             files = [(folder / name).read_bytes() for name in (MANIFEST, TOKENIZER)]
@@ -188,8 +188,8 @@ class StorePackages:
         try:
             with fsspec.open(url, "rb") as file:
                 content: bytes = file.read()
-        # A store's driver raises what it likes (botocore, aiohttp, OSError): all of it means that
-        # the package can't be had now, and the next try is soon.
+        # The errors of a store's driver have no common class (botocore, aiohttp, OSError). All of
+        # them mean that the package can't be fetched now, and it is tried again soon.
         except Exception as error:
             raise PackageError(f"{url} can't be fetched: {error!r}") from error
         return content

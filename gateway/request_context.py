@@ -1,6 +1,6 @@
-"""What the headers of a request (or the metadata of a gRPC call) say about it.
+"""The context of a request, read from its HTTP headers or gRPC metadata.
 
-One is made for every request of HTTP and gRPC before its dialect is known. It never reads a body.
+One is made for every request before its dialect is known. The body is never read here.
 """
 
 import math
@@ -19,11 +19,11 @@ _TIMEOUT_LIMIT = 600.0  # seconds, the most that an endpoint may allow
 
 @dataclass(slots=True)
 class RequestContext:
-    """One request's identity, clock and wishes.
+    """One request's identity, arrival time and options.
 
     ``received`` is unix time, ``started`` the event loop's clock at the same moment, both seconds.
-    ``endpoint`` is set as soon as admission knows it, ``handed_over`` once the pipeline has the
-    request: the pipeline records what comes of it from then on.
+    ``endpoint`` is set as soon as admission knows it. ``handed_over`` is set when the request is
+    passed to the pipeline, which records its outcome from then on.
     """
 
     request_id: str
@@ -39,13 +39,13 @@ class RequestContext:
 
     def deadline(self, limit_seconds: float) -> float:
         """The loop's clock by which to answer: the caller's timeout, at most the endpoint's."""
-        wish = self.timeout_seconds
-        return self.started + (limit_seconds if wish is None else min(wish, limit_seconds))
+        timeout = self.timeout_seconds
+        return self.started + (limit_seconds if timeout is None else min(timeout, limit_seconds))
 
     def shorten(self, timeout_seconds: float) -> None:
         """Takes a timeout from the body (Triton's ``timeout`` parameter) where it is shorter."""
-        wish = self.timeout_seconds
-        self.timeout_seconds = timeout_seconds if wish is None else min(wish, timeout_seconds)
+        before = self.timeout_seconds
+        self.timeout_seconds = timeout_seconds if before is None else min(before, timeout_seconds)
 
     def force(self, version: str) -> None:
         """Takes the version that the path or the call names.
@@ -63,11 +63,11 @@ class RequestContext:
     def read(self, headers: Mapping[bytes, bytes]) -> None:
         """Fills in what the headers (lower-case names) say.
 
-        A request id of other than 1 to 128 letters, digits and ``._:-`` is passed over for the
-        gateway's own, a malformed ``traceparent`` is ignored as W3C's text asks.
+        A request id of other than 1 to 128 letters, digits and ``._:-`` is replaced by
+        the gateway's own. A malformed ``traceparent`` is ignored, as W3C's specification asks.
 
         Raises:
-            BadRequestError: a header with a meaning here and a value without one.
+            BadRequestError: ``x-request-timeout`` is not a number of seconds within the limit.
         """
         get = headers.get
         if (value := get(b"x-request-id")) is not None:
@@ -92,8 +92,8 @@ class RequestContext:
 def new_request_id() -> str:
     """A random id of 32 hex digits.
 
-    Not from the operating system's own source: each call there gives other threads the chance to
-    hold the event loop up for some milliseconds, and nothing rests on ids being secret.
+    They need not be secret, and so do not come from the operating system: such a call releases
+    Python's lock, after which other threads may delay the event loop by some milliseconds.
     """
     return f"{random.getrandbits(128):032x}"
 

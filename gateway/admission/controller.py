@@ -407,7 +407,7 @@ class AdmissionController:
     def _check_open(self) -> None:
         if self._closed:
             raise ShuttingDownError(
-                "This gateway is going away; ask again.", retry_after_seconds=RETRY_AFTER_SECONDS
+                "This gateway is shutting down; try again.", retry_after_seconds=RETRY_AFTER_SECONDS
             )
 
 
@@ -415,8 +415,8 @@ def _check_wait(wait_seconds: float, work_seconds: float, left_seconds: float) -
     """Refuses a request that can't be answered in time, before it makes others wait.
 
     Args:
-        wait_seconds: estimated wait for an engine. At 0 the request is always admitted, so that a
-            wrong estimate of ``work_seconds`` can't refuse every request for ever.
+        wait_seconds: estimated wait for an engine. At 0 the request is always admitted. Otherwise
+            an estimate of ``work_seconds`` that is too long would refuse every request.
         work_seconds: estimated engine time of the request itself.
         left_seconds: to the deadline.
 

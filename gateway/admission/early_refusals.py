@@ -1,10 +1,10 @@
-"""Refuses predictions within the connection, before the application has heard of them.
+"""Refuses predictions within the connection, before the application starts to handle them.
 
-While the gateway refuses for want of room, each request is asked about as soon as its headers are
-there, before there is a task, a scope's copy or a body. Under a flood most requests are refused,
-and what that costs is taken from those that are answered. The decision and its count are the
-controller's, as for any other request. Where the path names no endpoint and the body lies there
-whole, the name is read from the body. Whatever else is wrong is left to the request's handler.
+Under overload most requests are refused, and the time for refusals is taken from the requests that
+are answered. Therefore, while the gateway refuses, each request is checked as soon as its headers
+have arrived, before it has a task or a body. The admission controller decides and counts, as for
+any other request. If the path names no endpoint but the body has arrived, the name is read from the
+body. All other errors are left to the request's handler.
 """
 
 import time
@@ -19,7 +19,7 @@ from gateway.request_context import RequestContext, new_request_id
 
 
 class FinishedMetrics(Protocol):
-    """Where answered requests are counted."""
+    """Counts answered requests."""
 
     def request_finished(self, dialect: str, status: int, seconds: float) -> None:
         """One request answered."""
@@ -43,23 +43,23 @@ class EarlyRefusals:
         self._metrics = metrics
 
     @property
-    def watching(self) -> bool:
-        """Whether ``refusal`` may refuse: something was refused a moment ago."""
+    def active(self) -> bool:
+        """Whether ``refusal`` may refuse: there was an overload just now."""
         return self._admission.checks_early
 
     @property
-    def leaving(self) -> bool:
+    def draining(self) -> bool:
         """Whether each answer is the last of its connection, because the process is about to end.
 
-        A connection that a caller keeps would be closed with the process, maybe just as the next
-        request is on its way.
+        Otherwise a kept connection would be closed with the process, maybe while the next request
+        is being sent.
         """
         return self._admission.draining
 
     def refusal(
         self, method: str, path: str, headers: Mapping[bytes, bytes], body: bytes | None = None
     ) -> bytes | None:
-        """The answer with which to refuse a request now, whole; None to let it come in.
+        """The complete answer to a refused request; None to pass it to the application.
 
         Args:
             method: as it was sent.
@@ -88,7 +88,7 @@ class EarlyRefusals:
 
 
 def _endpoint(route: Route, params: Mapping[str, str], body: bytes | None) -> str | None:
-    """Whose texts a request brings; None for another kind of request, or while it can't be told."""
+    """The endpoint of a prediction; None for another request, or if it is not known yet."""
     if not route.predicts:
         return None
     if route.endpoint_in is None:

@@ -1,12 +1,12 @@
-"""API keys: who calls, and which endpoints they may ask.
+"""API keys: who calls, and which endpoints a caller may use.
 
-Keys lie in a file, one JSON object a line, and only as hashes: whoever reads the file gets no key.
-The file is read again when it changes. While it can't be read, the keys that were read last stay in
-force. A key itself is never stored, never logged, and shown once, when it is made.
+Keys are stored in a file, one JSON object a line, and only as hashes. The file is read again when
+it changes. While it can't be read, the last keys stay valid. A key itself is never stored or
+logged, and is shown once, when it is created.
 
-Keys are hashed with plain SHA-256. A slow hash (scrypt, bcrypt) protects secrets that people think
-up; these are 256 random bits, which nobody guesses at any speed, and a slow hash on every request
-would let anybody exhaust the gateway with wrong keys.
+Keys are hashed with plain SHA-256. Slow hashes (scrypt, bcrypt) protect passwords that people
+choose. These keys are 256 random bits, which can't be guessed, and with a slow hash on every
+request anybody could overload the gateway with wrong keys.
 """
 
 import hashlib
@@ -29,7 +29,7 @@ LOOK_SECONDS = 1.0
 
 
 class KeyFileError(ValueError):
-    """The key file is not what it should be; says the line, never its content."""
+    """The key file is invalid. The message names the line, without its content."""
 
 
 class KeyRecord(BaseModel):
@@ -78,7 +78,7 @@ def issue(
 
 
 def append(path: Path, record: KeyRecord) -> None:
-    """Adds a record to the key file, which is made, for its owner alone, if need be.
+    """Adds a record to the key file, which is created, for its owner only, if missing.
 
     Raises:
         KeyFileError: the file is broken, or the name is taken.
@@ -95,7 +95,7 @@ def append(path: Path, record: KeyRecord) -> None:
 
 
 def parse(text: str) -> list[KeyRecord]:
-    """The records of a key file; empty lines and lines that begin with # are passed over.
+    """The records of a key file; empty lines and lines that begin with # are ignored.
 
     Raises:
         KeyFileError: a line is no record, or two share a name or a key.
@@ -121,11 +121,10 @@ def parse(text: str) -> list[KeyRecord]:
 
 
 class KeyRing:
-    """The keys in force. Used from one thread.
+    """The valid keys. Used from one thread.
 
     Args:
-        path: the key file; empty switches keys off, so that anybody may ask. A file that is named
-            and can't be read lets nobody in until it can.
+        path: the key file; empty switches keys off. Until the file was read once, no key is valid.
         clock: seconds, monotonic.
     """
 
@@ -146,22 +145,22 @@ class KeyRing:
 
     @property
     def broken(self) -> bool:
-        """Whether the file can't be read now, so that older keys, or none, are in force."""
+        """Whether the file can't be read now, so that older keys, or none, are valid."""
         return self._reason is not None
 
     def __len__(self) -> int:
-        """Keys in force."""
+        """The number of valid keys."""
         return len(self._by_digest)
 
     def authorise(self, presented: str | None, endpoint: str) -> str | None:
         """The caller's name, None where keys are off.
 
-        A key is looked up by its hash, whose bytes nobody can choose, so that the time of a look-up
-        tells nothing about the keys in force.
+        A key is looked up by its hash, which callers can't choose, so that the time of a look-up
+        reveals nothing about the valid keys.
 
         Raises:
             UnauthenticatedError: no key, or an unknown one.
-            ForbiddenError: a good key, for other endpoints.
+            ForbiddenError: a known key, but not for this endpoint.
         """
         if self._path is None:
             return None
@@ -183,7 +182,7 @@ class KeyRing:
         return None if record is None else record.requests_per_second
 
     def _refresh(self) -> None:
-        """Looks at the file, once a second at most, and reads it if it changed."""
+        """Checks the file, once a second at most, and reads it if it has changed."""
         now = self._clock()
         if self._path is None or now < self._next_look:
             return

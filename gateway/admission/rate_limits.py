@@ -1,8 +1,8 @@
-"""Requests a second: token buckets, of which each gateway fills its share.
+"""Rate limits of API keys: token buckets with this gateway's share of each limit.
 
 A key's own limit is one bucket over all endpoints; an endpoint's limit for each key is one bucket
 for each (key, endpoint). Several gateways share a limit in equal parts. Pure: the time is passed
-in. It waits for nothing and never holds more than a fixed number of buckets.
+in. The number of buckets is bounded.
 """
 
 from collections import OrderedDict
@@ -11,29 +11,31 @@ from dataclasses import dataclass
 
 from gateway.errors import RateLimitedError
 
-# A caller may be idle and then ask a second's worth at once.
+# After a pause, a caller may send the requests of so many seconds at once.
 BURST_SECONDS = 1.0
 _ALL_ENDPOINTS = ""  # no endpoint has this name
 
 
 @dataclass(slots=True)
 class _TokenBucket:
-    """In the form of GCRA, which keeps of a bucket only the time at which it will be full again."""
+    """A bucket in the form of GCRA, which stores only the time when it will be full again."""
 
     full_at: float
-    sent_away: bool = False  # whether a caller was sent elsewhere since a request was let in
+    sent_away: bool = (
+        False  # whether a caller was sent to another gateway since the last admitted request
+    )
 
 
 class RateLimits:
-    """Buckets of this gateway.
+    """The buckets of this gateway.
 
     A bucket holds ``BURST_SECONDS`` of the gateway's share, at least one request. All callers
     without a key share one bucket an endpoint.
 
     Args:
-        own_limit: a caller's own requests a second, over all endpoints, which go in place of the
-            endpoints' limits; None where the key sets none.
-        max_buckets: beyond it the bucket that was used longest ago is dropped, and counts as full.
+        own_limit: a caller's own requests a second over all endpoints, which replace the
+            endpoints' limits; None if the key has none.
+        max_buckets: above it, the least recently used bucket is dropped, and counts as full.
     """
 
     def __init__(
@@ -49,11 +51,11 @@ class RateLimits:
 
     @property
     def gateways(self) -> int:
-        """How many share each limit."""
+        """How many gateways share each limit."""
         return self._gateways
 
     def share(self, gateways: int) -> None:
-        """From now on each limit is shared by so many gateways, this one among them."""
+        """Sets how many gateways share each limit, this one included."""
         self._gateways = max(1, gateways)
 
     def check(
@@ -68,7 +70,7 @@ class RateLimits:
             now: seconds of any clock that only goes forward.
 
         Raises:
-            RateLimitedError: says when this gateway will take the next request.
+            RateLimitedError: with the time until this gateway admits the next request.
         """
         own = self._own_limit(caller) if self._own_limit is not None and caller else None
         limit = per_second if own is None else own
@@ -87,7 +89,7 @@ class RateLimits:
             self._buckets.popitem(last=False)
 
     def _refused(self, bucket: _TokenBucket, limit: float, excess: float) -> RateLimitedError:
-        # Once after each request that was let in: in a flood, a connection for each refusal would
+        # Once after each admitted request: under overload, a new connection for each refusal would
         # cost more than the refusals.
         elsewhere = self._gateways > 1 and not bucket.sent_away
         bucket.sent_away = bucket.sent_away or elsewhere

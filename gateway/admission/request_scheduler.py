@@ -1,45 +1,45 @@
-"""Rations the event loop among new requests, so that it never works on them for long without pause.
+"""Schedules new requests on the event loop, in slices of time with pauses between them.
 
-While the loop keeps up there is nothing to wait for. When more arrives than the processor can work
-through, requests wait here, in one queue for each endpoint, and the queues are served in rotation.
-The length of its queue tells how long a new request would wait, so that it can be refused at once,
-which costs next to nothing. Without this, all requests would be begun and none would end by its
-deadline.
+While the event loop keeps up, no request waits. When requests arrive faster than the processor can
+handle them, they wait here: in one queue for each endpoint, and the queues are served in rotation.
+The length of the queues gives an estimate of how long a new request would wait. A request that
+would wait too long is refused at once, which costs little. Without a scheduler, all requests would
+be begun at the same time and none would be answered by its deadline.
 """
 
 import asyncio
 from collections import deque
 from time import monotonic
 
-# Work on new requests within one iteration of the event loop: long enough that the scheduler's own
-# cost does not matter, short enough that answers and refusals pass in between.
+# The time for new requests within one iteration of the event loop. It is long enough that the
+# scheduler's own cost does not matter, and short enough that answers and refusals are not delayed.
 _SLICE_SECONDS = 0.005
 _LEARNING_RATE = 0.2
-# gRPC hands its calls over one by one, each through a thread and some iterations of the loop. While
-# the loop works, the calls behind wait where nobody can count them. So work on such calls pauses
-# until none has come for a moment: all that wait are then in a queue here, and it is known how long
-# a new one would wait.
-_QUIET_SECONDS = 0.001  # the least that the loop's timers can do
+# gRPC passes calls to the event loop one at a time, each through a thread and some iterations of
+# the loop. While the loop is busy, further calls wait inside gRPC, where they can't be counted.
+# Therefore no turns are granted until no call has arrived for this time: all waiting calls are in
+# the queues by then, and the wait of a new one can be estimated.
+_QUIET_SECONDS = 0.001  # the shortest time that the loop's timers can measure
 _LONGEST_PAUSE_SECONDS = 0.005
 
 
 class RequestScheduler:
-    """Gives each new request its turn. Belongs to one event loop."""
+    """Decides when each new request begins. Used from one event loop."""
 
     def __init__(self) -> None:
         self._queues: dict[str, deque[asyncio.Future[None]]] = {}
         self._waiting = 0
         self._slice_began = 0.0
         self._slicing = False
-        # Seconds of work on one turn, and seconds between two turns while requests wait; the
-        # difference goes to answers, refusals and the network. Both as measured.
+        # Measured seconds of work for one request, and between the begins of two requests while
+        # requests wait. The difference is spent on answers, refusals and the network.
         self._cost = 0.0005
         self._interval = 0.0005
         self._granted = 0
         self._granted_at = 0.0
         self._work_began = 0.0
-        # Of serial arrivals: when the last came, and since when they have been coming without a gap
-        # of ``_QUIET_SECONDS``; None after such a gap.
+        # The time of the last serial arrival, and since when they have arrived without a gap of
+        # ``_QUIET_SECONDS``; None after such a gap.
         self._arrived_at = 0.0
         self._arriving_since: float | None = None
         self._pause_began = 0.0
@@ -50,12 +50,12 @@ class RequestScheduler:
         return self._waiting
 
     def waiting_of(self, endpoint: str) -> int:
-        """Requests of one endpoint that wait, those that gave up included."""
+        """Requests in one endpoint's queue, including those that were cancelled meanwhile."""
         queue = self._queues.get(endpoint)
         return len(queue) if queue is not None else 0
 
     def wait_seconds(self, endpoint: str) -> float:
-        """How long a request that comes now would wait for its turn, as estimated."""
+        """Estimated seconds that a request arriving now would wait for its turn."""
         if self._waiting == 0:
             return 0.0
         mine = self.waiting_of(endpoint)
@@ -65,19 +65,19 @@ class RequestScheduler:
         return ahead * self._interval
 
     async def take(self, endpoint: str) -> None:
-        """A turn, now or once those before have had theirs."""
+        """Returns when the request may begin: at once, or when those before it have begun."""
         if not self.try_now():
             await self.wait(endpoint)
 
     def try_now(self, *, serial_arrivals: bool = False) -> bool:
-        """Takes a turn at once if the loop keeps up and no other request waits.
+        """Whether the request may begin at once: the loop keeps up and no other request waits.
 
         Args:
-            serial_arrivals: for gRPC, whose requests reach the loop one after the other: only while
-                work on them pauses can they be counted.
+            serial_arrivals: true for gRPC, whose requests reach the loop one after the other, so
+                that more may wait where they can't be counted.
         """
-        others_outside = serial_arrivals and self._keep_arriving()
-        if self._waiting or others_outside:
+        others_uncounted = serial_arrivals and self._keep_arriving()
+        if self._waiting or others_uncounted:
             return False
         if not self._slicing:
             self._begin_slice()
@@ -85,7 +85,7 @@ class RequestScheduler:
         return monotonic() - self._slice_began < _SLICE_SECONDS
 
     async def wait(self, endpoint: str) -> None:
-        """Waits for a turn. A request that is cancelled meanwhile leaves the queue."""
+        """Waits until the request may begin. A cancelled request is skipped."""
         loop = asyncio.get_running_loop()
         turn = loop.create_future()
         queue = self._queues.setdefault(endpoint, deque())
@@ -96,7 +96,7 @@ class RequestScheduler:
         try:
             await turn
         except asyncio.CancelledError:
-            if turn.cancelled():  # it stays where it is, and is passed over
+            if turn.cancelled():  # it stays in the queue until ``_grant`` skips it
                 self._waiting -= 1
             raise
 
@@ -106,23 +106,23 @@ class RequestScheduler:
         asyncio.get_running_loop().call_soon(self._end_slice)
 
     def _end_slice(self) -> None:
-        """One iteration of the loop later: what was begun has run, and answers have passed."""
+        """Runs one iteration of the loop later, when the requests of the slice have run."""
         now = monotonic()
         if self._granted:
             cost = (now - self._work_began) / self._granted
             self._cost += _LEARNING_RATE * (cost - self._cost)
         if self._waiting and self._arriving_since is not None:
             self._pause_began = now
-            asyncio.get_running_loop().call_later(_QUIET_SECONDS, self._paused)
+            asyncio.get_running_loop().call_later(_QUIET_SECONDS, self._end_pause)
         else:
             self._next_slice(now)
 
-    def _paused(self) -> None:
-        """Ends a pause once no request has come for a moment, or it has lasted long enough."""
+    def _end_pause(self) -> None:
+        """Ends a pause if no request has arrived for ``_QUIET_SECONDS`` or it is at its limit."""
         now = monotonic()
         quiet = now - self._arrived_at >= _QUIET_SECONDS
         if not quiet and now - self._pause_began < _LONGEST_PAUSE_SECONDS:
-            asyncio.get_running_loop().call_later(_QUIET_SECONDS, self._paused)
+            asyncio.get_running_loop().call_later(_QUIET_SECONDS, self._end_pause)
             return
         self._arriving_since = None if quiet else now
         self._next_slice(now)
@@ -142,7 +142,7 @@ class RequestScheduler:
             self._begin_slice()
 
     def _keep_arriving(self) -> bool:
-        """Records such an arrival; whether more may wait outside, where they can't be counted."""
+        """Records a serial arrival; true if more may wait where they can't be counted."""
         self._arrived_at = now = monotonic()
         if self._arriving_since is None:
             self._arriving_since = now
@@ -151,10 +151,10 @@ class RequestScheduler:
         return now - self._arriving_since >= _SLICE_SECONDS
 
     def _check_quiet(self, asked: float) -> None:
-        """Runs a moment after an arrival, and ends the series if no other has come since."""
+        """Runs after an arrival, and ends the series of arrivals if no other has followed."""
         now = monotonic()
         if self._arriving_since is None or self._waiting:
-            return  # ``_paused`` does this while requests wait
+            return  # while requests wait, ``_end_pause`` ends the series
         late = now - asked >= 2 * _QUIET_SECONDS
         if not late and now - self._arrived_at >= _QUIET_SECONDS:
             self._arriving_since = None
@@ -165,7 +165,7 @@ class RequestScheduler:
         self._work_began = monotonic()
 
     def _grant(self, turns: int) -> int:
-        """Gives up to so many turns, one to each endpoint in rotation."""
+        """Lets up to so many requests begin, one of each endpoint in rotation."""
         granted = 0
         while granted < turns and self._queues:
             endpoint, queue = next(iter(self._queues.items()))

@@ -1,13 +1,14 @@
-"""Tokens in flight: a bound for the process, and a fair share of it for each endpoint.
+"""Bounds the tokens in flight, for the process and, by a fair share of that, for each endpoint.
 
-Three questions, from a request's arrival until its tokens are counted. Each time a little less room
-is kept back, so that a request that was let in is nearly always answered. Nothing waits here.
+A request is checked three times, from its arrival until its tokens are counted. Each check keeps a
+smaller safety margin free than the one before, so that an admitted request is nearly always
+answered. No request waits here.
 """
 
 from gateway.errors import RETRY_AFTER_SECONDS, OverloadedError, TooLargeError
 
 # An endpoint may hold this many times what is left of the common budget: one busy endpoint gets
-# 80 %, two 44 % each, and there is always room for one that was quiet (Choudhury and Hahne,
+# 80 %, two 44 % each, and an endpoint that was idle always has room (Choudhury and Hahne,
 # "Dynamic queue length thresholds for shared-memory packet switches", 1998).
 _SHARE_OF_FREE = 4.0
 
@@ -39,7 +40,7 @@ class TokenBudget:
 
     @property
     def half_empty(self) -> bool:
-        """Whether there is room for as much again as is in flight."""
+        """Whether at most half of the budget is in use."""
         return 2 * self._used <= self._total
 
     def by_endpoint(self) -> dict[str, int]:
@@ -75,7 +76,7 @@ class TokenBudget:
 
         Args:
             endpoint: its name.
-            ahead: requests of the endpoint that were let in and have no tokens reserved yet.
+            ahead: requests of the endpoint that were admitted and have no tokens reserved yet.
             limit: tokens that the endpoint holds at most.
 
         Raises:
@@ -91,7 +92,7 @@ class TokenBudget:
         """Refuses a request of roughly so many tokens that ``reserve`` would refuse.
 
         Raises:
-            OverloadedError: no room now. An endpoint with nothing in flight has always room.
+            OverloadedError: no room now. An endpoint with nothing in flight always has room.
         """
         mine = self.of(endpoint)
         if mine and mine + _ESTIMATE_MARGIN * tokens > self._room(endpoint, limit):
@@ -103,7 +104,7 @@ class TokenBudget:
         return min(limit, self.of(endpoint) + free, _SHARE_OF_FREE * free)
 
     def release(self, endpoint: str, tokens: int) -> None:
-        """Gives tokens back."""
+        """Returns tokens."""
         self._used -= tokens
         left = self.of(endpoint) - tokens
         if left:

@@ -1,4 +1,4 @@
-"""Rows of many requests become batches of about one length, sent when it suits their deadlines.
+"""Batches texts of many requests by length, and sends batches by deadline and cost.
 
 Inference and mirroring come in by ``batcher``.
 """

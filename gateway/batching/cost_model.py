@@ -1,11 +1,13 @@
-"""What a batch costs on the engines at hand, by row length and number of rows.
+"""Estimates the engine time of a batch, by row length and number of rows.
 
-A ``CostModel`` is what is known of a package on one Triton: warm-up's table seeds it where a loader
-reported one, and every answered batch corrects it. ``JointCosts`` are of all Tritons that serve the
-package. The schedule asks them how many rows are worth sending together, and admission how long the
-queue is. Pure: no clock, no I/O, and it never refuses anything by itself.
+A ``CostModel`` holds the costs of one package on one Triton. It starts from the measurements of the
+loader's warm-up, if there are any, and every answered batch corrects it. ``JointCosts`` combines
+the cost models of all Tritons that serve the package. The schedule uses the costs to choose the
+size of batches, and admission to estimate how long the queue is. Pure: no clock and no I/O.
 
-No estimate lies outside of what was measured, as a multiple of the shape that is assumed at first.
+Until something is measured, a prior is assumed: a fixed cost and a cost for each padded token. What
+was not measured is estimated from what was, in proportion to the prior. So no estimate, as a
+multiple of the prior, lies outside the range of the multiples that were measured, and 1.
 """
 
 import math
@@ -16,18 +18,18 @@ from statistics import median
 
 from contracts.loading import CostPoint
 
-# Before anything is known: a small CPU model. The first answers replace it, so only its shape
-# (a fixed part, then proportional to padded tokens) matters.
+# The prior: a small model on a CPU. The first answers replace its scale, so that only the ratio of
+# fixed cost and cost for each padded token matters.
 _PRIOR_FIXED_SECONDS = 0.001
 _PRIOR_SECONDS_A_TOKEN = 20e-6
 
-_LEARNING_RATE = 0.15  # share of a new observation's logarithm that moves a known point
-_LARGEST_STEP = 8.0  # one observation moves nothing by more than this factor: a pause isn't a cost
+_LEARNING_RATE = 0.15  # of a known point, on a logarithmic scale
+_LARGEST_STEP = 8.0  # by which one observation may change an estimate, as it may be a pause
 _GOOD_ENOUGH = 0.95  # a smaller batch with this share of the best throughput is preferred
-# What a batch costs beside the engine, on this process and the wire: it speaks for larger batches
-# only where the engine itself takes about as little.
+# The cost of a batch outside the engine: this process and the network. It makes larger batches
+# better only where the engine's own time is as short.
 _OVERHEAD_SECONDS = 0.0003
-_REVIEW_EVERY = 16  # observations between two looks at the best batch size
+_REVIEW_EVERY = 16  # observations until the best batch size is computed again
 
 
 def batch_sizes(largest: int) -> tuple[int, ...]:
@@ -41,7 +43,7 @@ def batch_sizes(largest: int) -> tuple[int, ...]:
 
 
 class Costs(ABC):
-    """What batches cost, and how large they had best be.
+    """Costs of batches, and the best batch size by them.
 
     Args:
         max_rows: the engine's largest batch.
@@ -50,7 +52,7 @@ class Costs(ABC):
     def __init__(self, max_rows: int) -> None:
         self._sizes = batch_sizes(max_rows)
         self._max_rows = max_rows
-        # All are looked at for every row or batch, and found anew after some observations.
+        # All are read for every row or batch, and computed again after some observations.
         self._best: dict[int, int] = {}
         self._row_seconds: dict[int, float] = {}
         self._saving: dict[int, float] = {}
@@ -61,14 +63,14 @@ class Costs(ABC):
         """Estimated engine time of ``rows`` rows padded to ``bucket`` tokens."""
 
     def best_rows(self, bucket: int) -> int:
-        """Rows a batch beyond which waiting for more brings no more rows a second."""
+        """The smallest batch with about the best throughput: larger ones gain nothing."""
         known = self._best.get(bucket)
         if known is None:
             known = self._best[bucket] = self._find_best(bucket)
         return known
 
     def row_seconds(self, bucket: int) -> float:
-        """Engine time of one row when batches are of the best size."""
+        """Engine seconds of one row in a batch of the best size."""
         known = self._row_seconds.get(bucket)
         if known is None:
             best = self.best_rows(bucket)
@@ -121,7 +123,7 @@ class CostModel(Costs):
         self._points: dict[int, list[float | None]] = {
             bucket: [None] * len(self._sizes) for bucket in buckets
         }
-        self._scale = 1.0  # of the prior, for points that nobody has measured
+        self._scale = 1.0  # of the prior, for points that were not measured
         self._seen = 0
 
     @property
@@ -130,7 +132,7 @@ class CostModel(Costs):
         return self._seen > 0
 
     def seed(self, points: Iterable[CostPoint]) -> None:
-        """Takes a warm-up's measurements; points of other buckets or sizes are left out."""
+        """Takes a warm-up's measurements; points of unknown buckets or sizes are ignored."""
         scales = []
         for point in points:
             row = self._points.get(point.bucket)
@@ -158,7 +160,7 @@ class CostModel(Costs):
     def observe(self, bucket: int, rows: int, seconds: float) -> None:
         """Learns from a batch that had an engine to itself for ``seconds``.
 
-        What can be no batch's (no rows or too many, no time or no end) is passed over.
+        Impossible values are ignored: no rows, too many rows, no time, or infinite time.
         """
         if not (0 < seconds < math.inf and 1 <= rows <= self._max_rows):
             return
@@ -170,16 +172,16 @@ class CostModel(Costs):
         points = self._points[bucket]
         for index, point in zip(touched, before, strict=True):
             rate = 1.0 if points[index] is None else _LEARNING_RATE
-            # Between two sizes both answer for the error, and each alone could be moved past all
-            # that was ever measured: none goes beyond what this batch would be at its own size.
+            # A batch between two sizes corrects both of them, and could move one beyond all that
+            # was measured. The limit is what this batch would have cost at that size.
             limit = scale * _prior(bucket, self._sizes[index])
             moved = point * step**rate
             points[index] = (
                 min(moved, max(point, limit)) if step > 1 else max(moved, min(point, limit))
             )
         self._seen += 1
-        # By its own error: that of a point, whose moves are its own, would be counted once for
-        # each point that the same change of pace moves.
+        # The scale is corrected by its own error. With the error of a point, an engine's change of
+        # speed would be counted once for each point.
         self._scale *= _step(scale / self._scale) ** max(_LEARNING_RATE, 1 / self._seen)
         if self._seen % _REVIEW_EVERY == 0 or self._seen < _REVIEW_EVERY:
             self._review()
@@ -199,12 +201,12 @@ class CostModel(Costs):
 
 
 class JointCosts(Costs):
-    """What batches of a package cost on the Tritons that serve it, each with costs of its own.
+    """Costs of a package's batches on all Tritons that serve it.
 
-    The schedule has one figure for all of them, because it settles the rows of a batch before it is
-    known which Triton is free next. It is the harmonic mean over engines: a queue takes engines of
-    different speed, side by side, as long as it takes so many engines of that cost. A Triton of
-    which nothing is known counts like the others.
+    Each Triton has its own ``CostModel``. The schedule needs one cost for all of them, because it
+    chooses the rows of a batch before it is known which Triton is free next. That is the harmonic
+    mean over engines: as many engines of this cost would have the same throughput. A Triton without
+    measurements counts like the others.
 
     Args:
         buckets: row lengths in tokens, ascending.
@@ -217,13 +219,13 @@ class JointCosts(Costs):
         self._models: dict[str, CostModel] = {}
         self._measured: dict[str, tuple[CostPoint, ...]] = {}
         self._engines: dict[str, int] = {}
-        self._nothing_known = CostModel(buckets, max_rows)
+        self._unmeasured = CostModel(buckets, max_rows)
         self._counted: list[tuple[CostModel, int]] = []
         self._seen = 0
         self._review()
 
     def seconds(self, bucket: int, rows: int) -> float:
-        """See ``Costs.seconds``; on any Triton, as that is not known yet."""
+        """See ``Costs.seconds``; the mean over the Tritons that serve the package."""
         counted = self._counted
         if len(counted) == 1:
             return counted[0][0].seconds(bucket, rows)
@@ -237,7 +239,7 @@ class JointCosts(Costs):
         return costs.seconds(bucket, rows)
 
     def seed(self, triton: str, points: tuple[CostPoint, ...]) -> None:
-        """Takes what a loader measured on its Triton, once for each measurement."""
+        """Takes a loader's measurements on its Triton. The same measurements are taken once."""
         if self._measured.get(triton) != points:
             self._measured[triton] = points
             self._model(triton).seed(points)
@@ -253,13 +255,13 @@ class JointCosts(Costs):
             self._review()
 
     def serve(self, engines: Mapping[str, int]) -> None:
-        """Takes which Tritons serve now, and how many batches each of them runs at once."""
+        """Sets the Tritons that serve now, and how many batches each runs at once."""
         if self._engines != engines:
             self._engines = dict(engines)
             self._review()
 
     def keep(self, tritons: Iterable[str]) -> None:
-        """Forgets all Tritons but these: one that comes back later may be another machine."""
+        """Forgets all other Tritons: one that returns later may be another machine."""
         for triton in self._models.keys() - set(tritons):
             del self._models[triton]
             self._measured.pop(triton, None)
@@ -275,9 +277,9 @@ class JointCosts(Costs):
         super()._review()
         known = {triton: model for triton, model in self._models.items() if model.known}
         serving = [(known[each], count) for each, count in self._engines.items() if each in known]
-        # While none of them serves, what is known of any is better than nothing.
+        # While none of them serves, any measurements are better than the prior.
         others = [(model, 1) for model in known.values()]
-        self._counted = serving or others or [(self._nothing_known, 1)]
+        self._counted = serving or others or [(self._unmeasured, 1)]
 
 
 def _prior(bucket: int, rows: int) -> float:

@@ -1,7 +1,6 @@
 """A ``Job`` is one call in a batcher: its texts as rows, the future of their values, its deadline.
 
-A batcher makes one of each call that is submitted, and fills it as batches are answered. Nothing
-here queues or sends.
+A batcher makes one for each call that is submitted, and fills it as batches are answered.
 """
 
 import asyncio

@@ -1,16 +1,16 @@
 """Measures the event loop's lag: how late it runs a timer, and so how long an iteration takes.
 
-A batcher needs it twice. When a batch is answered, its time says little of the engine's cost if the
-answer has waited in the socket for a busy loop: learning from it would make the gateway take its
-engine for slow and refuse what it could answer. And when it sends, an engine must get enough work
-to last until the next iteration of the loop.
+A batcher uses it twice. An answer may have waited in the socket for a busy loop; then the time of
+its batch says little about the engine's cost. Learning from it would make the engine look slow, and
+the gateway would refuse requests that it could answer. And when batches are sent, each engine must
+get enough work to last until the next iteration of the loop.
 """
 
 import asyncio
 from time import monotonic
 
 _TICK_SECONDS = 0.01
-# Decay of the longest iteration seen, a tick: it is forgotten within a tenth of a second.
+# Decay of the longest iteration, per tick: it is forgotten within about a tenth of a second.
 _DECAY = 0.8
 
 
@@ -35,14 +35,14 @@ class LoopLag:
             self._timer = None
 
     def seconds(self) -> float:
-        """How late the last tick was, or the next one is by now: whichever is more."""
+        """How late the last tick was, or the next one is by now: the larger of the two."""
         if self._timer is None:
             return 0.0
         return max(self._last, monotonic() - self._due, 0.0)
 
     @property
     def iteration_seconds(self) -> float:
-        """About how long iterations of the loop have lately been; 0 while nothing is measured."""
+        """How long iterations of the loop have recently taken; 0 while nothing is measured."""
         return self._iteration
 
     def _tick(self) -> None:

@@ -1,9 +1,9 @@
-"""Which rows go to the engine next, and when: the batcher's decisions, with the time passed in.
+"""Decides which rows are sent to the engine next, and when. Pure, with the time passed in.
 
 There is one ``Schedule`` for each package. Rows wait in one queue for each (endpoint, length
 bucket). Endpoints share the engine by start-time fair queueing, in whose terms each endpoint is a
-flow. Within an endpoint the row with the earliest deadline is served, and with it those rows that
-are cheaper together. Nothing here waits, sends or reads a clock.
+flow. Within an endpoint the row with the earliest deadline is sent first, together with those
+rows that cost less in the same batch. The batcher does the sending.
 """
 
 from bisect import bisect_left, insort
@@ -15,9 +15,9 @@ from typing import Generic, TypeVar
 
 from gateway.batching.cost_model import Costs
 
-# How long before an engine falls free the next batch leaves here, as a share of the engine time
-# that its predecessor takes, and at least (seconds): a batch that leaves too late idles the
-# engine, one that leaves too early might have been fuller.
+# How long before an engine becomes idle the next batch is sent: as a share of the engine time of
+# the batch before it, and at least (seconds). Sent too late, the engine would idle; sent too early,
+# the batch might have been fuller.
 _LEAD_SHARE = 0.1
 _LEAST_LEAD_SECONDS = 0.002
 
@@ -56,7 +56,7 @@ class Slots:
     """Room at the engines that hold the package.
 
     ``idle`` engines run nothing; ``spare`` batches more may be sent ahead to busy ones; the first
-    busy engine is expected to fall free at ``free_at`` after a batch of ``running`` seconds.
+    busy engine is expected to become idle at ``free_at`` after a batch of ``running`` seconds.
     """
 
     idle: int
@@ -67,7 +67,7 @@ class Slots:
 
 @dataclass(frozen=True, slots=True)
 class Batch(Generic[R]):
-    """Rows to send now, padded to ``bucket``; the callers of ``expired`` rows are told at once."""
+    """Rows to send now, padded to ``bucket``; ``expired`` rows can't be answered in time."""
 
     bucket: int
     rows: list[R]
@@ -171,7 +171,7 @@ class Schedule(Generic[R]):
         return mine + sum(min(flow.backlog, mine) for flow in others)
 
     def take(self, now: float, slots: Slots) -> Batch[R] | float | None:
-        """The batch to send now, or when to ask again, or None: at the next change.
+        """The batch to send now, or the time to ask again, or None to ask at the next change.
 
         The row that is due first leaves in it. See ``_company`` for those that leave with it.
 
@@ -184,7 +184,7 @@ class Schedule(Generic[R]):
         flow = min((f for f in self._flows.values() if f.rows), key=lambda f: f.virtual_time)
         first = min((q for q in flow.queues.values() if q.rows), key=lambda q: q.rows[0][:2])
         if slots.idle == 0 and len(first.rows) < self._cost.best_rows(first.bucket):
-            # All engines are busy: a batch that isn't full gains by waiting until one falls free.
+            # All engines are busy: a batch that isn't full gains by waiting until one becomes idle.
             lead = max(_LEAST_LEAD_SECONDS, _LEAD_SHARE * slots.running)
             send_at = slots.free_at - lead
             if now < send_at:

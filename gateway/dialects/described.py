@@ -1,4 +1,4 @@
-"""What the operations of several dialects have in common: parameters, errors, headers of answers.
+"""OpenAPI descriptions that several dialects share: parameters, errors, headers of answers.
 
 Each dialect builds the ``Operation`` of its routes from these, beside its handlers.
 """
@@ -109,7 +109,7 @@ def prediction_operation(
 def reading(
     path: str, tag: str, summary: str, response: object, *, unready: bool = False
 ) -> Operation:
-    """A GET of what is known of endpoints; ``unready``: 503 comes in the form of the answer."""
+    """A GET of metadata of endpoints; ``unready``: 503 has the form of the answer."""
     return Operation(
         tag,
         summary,

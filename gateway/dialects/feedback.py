@@ -1,8 +1,8 @@
 """``POST /feedback``: the true labels of an answer, with the receipt that came with it.
 
 ``{"receipt": "...", "labels": ["positive", null]}``, one label a text and null where it is not
-known; ``{"receipt": "...", "label": "positive"}`` for an answer to one text. The reply is 202: what
-was taken is on its way to the event stream, and counted where it does not get there.
+known; ``{"receipt": "...", "label": "positive"}`` for an answer to one text. The reply is
+202: accepted labels are sent to the event stream, and counted if they are lost on the way.
 """
 
 import time
@@ -19,7 +19,7 @@ from gateway.http.body import BodyReader
 from gateway.http.messages import Reply, Request, decode, encode
 from gateway.http.openapi import Operation
 from gateway.http.router import Route
-from gateway.inference.feedback import FeedbackDesk
+from gateway.inference.feedback import FeedbackReceiver
 from gateway.inference.receipts import MOST_CHARACTERS
 
 
@@ -34,7 +34,7 @@ class FeedbackRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class FeedbackCounts(TypedDict):
-    """What became of the labels, each counted once."""
+    """The outcome of the labels, each counted once."""
 
     accepted: int
     repeated: int
@@ -67,7 +67,7 @@ _OPERATION = Operation(
     ),
     success=HTTPStatus.ACCEPTED,
 )
-_QUEUE = "/feedback"  # where it waits for its turn; no endpoint has such a name
+_QUEUE = "/feedback"  # in the request scheduler; no endpoint has such a name
 _decoder = msgspec.json.Decoder(FeedbackRequest)
 
 
@@ -75,15 +75,15 @@ class FeedbackRoute:
     """The route.
 
     Args:
-        front: admits.
-        bodies: reads.
-        desk: takes the labels; None where feedback is off.
+        front: admits the request.
+        bodies: reads its body.
+        receiver: accepts the labels; None where feedback is off.
     """
 
-    def __init__(self, front: Front, bodies: BodyReader, desk: FeedbackDesk | None) -> None:
+    def __init__(self, front: Front, bodies: BodyReader, receiver: FeedbackReceiver | None) -> None:
         self._front = front
         self._bodies = bodies
-        self._desk = desk
+        self._desk = receiver
 
     def routes(self) -> list[Route]:
         """What the application serves here."""
@@ -92,18 +92,19 @@ class FeedbackRoute:
     async def take(self, request: Request) -> Reply:
         """Takes labels.
 
-        The endpoint is not set in the context: refused feedback is no refused prediction.
+        The endpoint is not set in the context, so that refused feedback is not counted as a
+        refused prediction.
         """
-        desk = self._desk
-        if desk is None:
+        receiver = self._desk
+        if receiver is None:
             raise UnsupportedError("Feedback is off: this gateway has no --receipt-key-file.")
         await self._front.admission.scheduler.take(_QUEUE)
         body = decode(_decoder, await self._bodies.read(request))
         now = time.time()
-        receipt = desk.receipts.read(body.receipt, now)
+        receipt = receiver.receipts.read(body.receipt, now)
         self._front.admission.authorise(request.context, receipt.endpoint)
         view = self._front.endpoints.describe(receipt.endpoint)
-        taken = desk.take(receipt, _labels(body), view.labels, now)
+        taken = receiver.take(receipt, _labels(body), view.labels, now)
         counts: FeedbackCounts = {
             "accepted": taken.accepted,
             "repeated": taken.repeated,
@@ -116,7 +117,7 @@ def _labels(body: FeedbackRequest) -> list[str | None]:
     """One label a text.
 
     Raises:
-        InvalidInputError: neither or both ways to say it.
+        InvalidInputError: the body has both ``label`` and ``labels``, or neither.
     """
     if (body.labels is msgspec.UNSET) == (body.label is msgspec.UNSET):
         raise InvalidInputError(

@@ -47,10 +47,10 @@ class OutputTensor:
 
 
 def element_count(name: str, datatype: str, shape: list[int]) -> int:
-    """How many texts an input must hold by what it says of itself.
+    """How many texts an input must hold by its shape.
 
     Raises:
-        BadRequestError: no input of that name, or another datatype.
+        BadRequestError: an unknown input, or a datatype other than BYTES.
         InvalidInputError: a shape other than ``[N]`` and ``[N, 1]``.
     """
     if name not in (TEXT, TEXT_PAIR):
@@ -108,13 +108,13 @@ def query(tensors: list[TextTensor]) -> Query:
     return Query(texts, pairs)
 
 
-def read_wishes(
+def read_options(
     parameters: dict[str, object],
     wanted: list[tuple[str, dict[str, object]]],
     view: EndpointView,
     context: RequestContext,
 ) -> None:
-    """Takes Triton's ``timeout`` (microseconds) and checks the outputs asked for.
+    """Reads Triton's ``timeout`` (microseconds) and checks the outputs asked for.
 
     Other request parameters (priority, sequences) have no meaning here, as for a model that is not
     configured for them.
@@ -197,7 +197,7 @@ def versions(view: EndpointView) -> list[str]:
 
 
 def metadata(view: EndpointView, version: str | None) -> dict[str, object]:
-    """The body of model metadata; the last dimension of an output is what the model makes it."""
+    """The body of model metadata; the last dimension of an output is the model's own."""
     return {
         "name": view.name,
         "versions": [version] if version else versions(view),
@@ -221,9 +221,9 @@ def metadata(view: EndpointView, version: str | None) -> dict[str, object]:
 
 
 def config(view: EndpointView) -> dict[str, object]:
-    """The model configuration in the words of Triton's ``ModelConfig``.
+    """The fields of Triton's ``ModelConfig``.
 
-    ``max_batch_size`` is 0, for dimensions are given whole: Triton's clients then add none.
+    ``max_batch_size`` is 0, because the dimensions include the batch.
     """
     datatypes = {Datatype.BYTES: "TYPE_STRING", Datatype.FP32: "TYPE_FP32"}
     return {

@@ -42,16 +42,16 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-# Calls that wait in gRPC's core, which hands them over one by one, before the request scheduler can
-# count them. Beyond so many the core cancels some, beyond twice as many all, and those that have
-# waited too long. Its own bounds are 1,000, 3,000 and 30 s: in a flood that takes the whole
-# processor, nearly every call would be handed over after its caller has given up.
+# Calls that may wait in gRPC's core before they are passed to the event loop, where the request
+# scheduler counts them. Above this number the core cancels some new calls, above twice the number
+# all, and calls that have waited for ``_PENDING_SECONDS``. The core's defaults are 1,000, 3,000 and
+# 30 s. With these, under heavy overload nearly every call would arrive after its caller gave up.
 _PENDING = 512
 _PENDING_SECONDS = 1
 
-# A call that reaches gRPC's core after it was told to stop ends as CANCELLED, which no client tries
-# again. So none should be on its way then: calls are refused until there was none for so long, for
-# some seconds at most.
+# A call that reaches gRPC's core after it was told to stop ends as CANCELLED, which clients do not
+# retry. Therefore, before the server stops, calls are refused with a status that clients retry,
+# until none has arrived for ``_QUIET_SECONDS``, and for ``_REFUSED_SECONDS`` at most.
 _QUIET_SECONDS = 0.05
 _REFUSED_SECONDS = 3.0
 
@@ -88,14 +88,14 @@ def create_server(
 ) -> grpc.aio.Server:
     """A server with the service, on the running event loop, not started and without a port.
 
-    A message may be as large as an HTTP body, as many calls run at once as HTTP may have
-    connections, and a port is taken alone: two gateways on one must fail, not share it.
+    A message may be as large as an HTTP body, and as many calls may run at once as HTTP may have
+    connections. The port is not shared: a second gateway on it must fail.
 
     Args:
-        service: what answers.
+        service: answers the calls.
         limits: of messages, metadata and calls.
-        connection_seconds: an older connection's client is told to open another one, 10 percent
-            sooner or later. No call fails by it.
+        connection_seconds: the age at which a connection's client is told to open another one, 10
+            percent sooner or later. No call fails because of it.
     """
     options = [
         ("grpc.max_receive_message_length", limits.max_body_bytes),
@@ -118,17 +118,17 @@ class OpenInferenceGrpc(service_pb2_grpc.GRPCInferenceServiceServicer):
     def __init__(self, front: Front, version: str) -> None:
         self._front = front
         self._version = version
-        self._leaving = False
+        self._draining = False
         self._called = asyncio.Event()
         for name, what in _UNSUPPORTED.items():
             setattr(self, name, self._refusal(what))
 
-    async def leave(self) -> None:
+    async def drain(self) -> None:
         """Refuses every call from now on, with a status that clients try again elsewhere.
 
-        Returns when no call has come for a moment, so that the server can be stopped.
+        Returns when no call has arrived for ``_QUIET_SECONDS``, so that the server can be stopped.
         """
-        self._leaving = True
+        self._draining = True
         try:
             async with asyncio.timeout(_REFUSED_SECONDS):
                 while True:
@@ -181,9 +181,9 @@ class OpenInferenceGrpc(service_pb2_grpc.GRPCInferenceServiceServicer):
 
         async def answer(call: RequestContext) -> pb.ModelMetadataResponse:
             view = self._view(call, request)
-            told = oip.metadata(view, request.version or None)
+            metadata = oip.metadata(view, request.version or None)
             return json_format.ParseDict(
-                told, pb.ModelMetadataResponse(), ignore_unknown_fields=True
+                metadata, pb.ModelMetadataResponse(), ignore_unknown_fields=True
             )
 
         return await self._answer(context, answer)
@@ -191,11 +191,11 @@ class OpenInferenceGrpc(service_pb2_grpc.GRPCInferenceServiceServicer):
     async def ModelConfig(
         self, request: pb.ModelConfigRequest, context: grpc.aio.ServicerContext
     ) -> pb.ModelConfigResponse:
-        """The configuration as Triton would tell it."""
+        """The model configuration in Triton's format."""
 
         async def answer(call: RequestContext) -> pb.ModelConfigResponse:
-            told = oip.config(self._view(call, request))
-            config = json_format.ParseDict(told, model_config_pb2.ModelConfig())
+            fields = oip.config(self._view(call, request))
+            config = json_format.ParseDict(fields, model_config_pb2.ModelConfig())
             return pb.ModelConfigResponse(config=config)
 
         return await self._answer(context, answer)
@@ -211,7 +211,7 @@ class OpenInferenceGrpc(service_pb2_grpc.GRPCInferenceServiceServicer):
                 call, request.model_name, version, serial_arrivals=True
             )
             wanted = [(one.name, _parameters(one.parameters)) for one in request.outputs]
-            oip.read_wishes(_parameters(request.parameters), wanted, view, call)
+            oip.read_options(_parameters(request.parameters), wanted, view, call)
             result = await self._front.predict(call, view, caller, _query(request))
             metadata = [(b"x-request-id", call.request_id.encode()), *answer_headers(result)]
             await context.send_initial_metadata(
@@ -255,8 +255,8 @@ class OpenInferenceGrpc(service_pb2_grpc.GRPCInferenceServiceServicer):
         self._called.set()
         failure: GatewayError
         try:
-            if self._leaving:
-                raise ShuttingDownError("This gateway is about to end; ask again.")
+            if self._draining:
+                raise ShuttingDownError("This gateway is shutting down; try again.")
             call.read({_bytes(key): _bytes(value) for key, value in context.invocation_metadata()})
             remaining = context.time_remaining()
             if remaining is not None:

@@ -1,8 +1,8 @@
 """The Open Inference Protocol over HTTP: ``/v2`` and all below it.
 
-As Triton answers for an ensemble that takes text: unmodified ``tritonclient.http`` works, with JSON
-and with the binary tensor data extension. What Triton offers and Headrace does not (shared memory,
-the model repository's control, statistics, tracing, logging) is answered by a sentence.
+Endpoints look like Triton's models that take text: unmodified ``tritonclient.http`` works, with
+JSON and with the binary tensor data extension. The parts of Triton's API that Headrace does not
+offer (shared memory, model control, statistics, tracing, logging) are refused with a sentence.
 """
 
 from collections.abc import Sequence
@@ -225,7 +225,7 @@ class OpenInferenceHttp:
             query = _query(parsed.inputs, blob)
         binary = _BinaryOutputs(parsed)
         wanted = [(output.name, output.parameters) for output in parsed.outputs]
-        oip.read_wishes(parsed.parameters, wanted, view, context)
+        oip.read_options(parsed.parameters, wanted, view, context)
         answer = await self._front.predict(context, view, caller, query)
         return _render(answer, view, parsed, binary)
 
@@ -255,7 +255,7 @@ class OpenInferenceHttp:
         return Reply(encode(ready), status=200 if view.ready else 503)
 
     async def model_config(self, request: Request) -> Reply:
-        """The configuration as Triton would tell it."""
+        """The model configuration in Triton's format."""
         return Reply(encode(oip.config(self._view(request))))
 
     def _view(self, request: Request) -> EndpointView:
@@ -340,7 +340,7 @@ class _BinaryOutputs:
     """Which outputs go out as bytes after the JSON.
 
     Raises:
-        BadRequestError: a wish that is neither true nor false.
+        BadRequestError: an option that is neither true nor false.
     """
 
     def __init__(self, body: InferRequest) -> None:

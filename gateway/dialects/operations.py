@@ -25,7 +25,7 @@ from gateway.request_context import RequestContext
 
 
 class Endpoint(TypedDict):
-    """What a caller may know of an endpoint."""
+    """The public description of an endpoint."""
 
     name: str
     task: Task
@@ -113,7 +113,7 @@ class Live(TypedDict):
 
 
 class ReadyWithNotes(TypedDict):
-    """Whether this gateway should get traffic, and what an operator should know."""
+    """Whether this gateway should get traffic, and notes for operators."""
 
     ready: bool
     notes: list[str]
@@ -134,7 +134,7 @@ class Operations:
         self._documentation: Callable[[], tuple[bytes, bytes]] = lambda: (b"", b"")
 
     def describe(self, documentation: Callable[[], tuple[bytes, bytes]]) -> None:
-        """Takes who makes the OpenAPI document of all routes, and the same as a page."""
+        """Sets the function that returns the OpenAPI document as JSON and as a page."""
         self._documentation = documentation
 
     def routes(self) -> list[Route]:
@@ -165,7 +165,7 @@ class Operations:
         return Reply(encode(alive))
 
     async def ready(self, _: Request) -> Reply:
-        """200 while this gateway should get traffic, else 503; and what an operator should know."""
+        """200 while this gateway should get traffic, else 503; with notes for operators."""
         endpoints = self._front.endpoints
         ready = endpoints.ready
         body: ReadyWithNotes = {"ready": ready, "notes": list(endpoints.notes)}

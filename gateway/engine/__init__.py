@@ -1,5 +1,5 @@
-"""Engines: where a padded batch becomes numbers. ``triton.py`` is the real one, ``echo.py`` a stub.
+"""Engines, which compute padded batches. ``triton.py`` is the real one, ``echo.py`` a stub.
 
-Batchers send batches; ``fleet.py`` opens engines and probes them. An engine never retries and never
-decides who is told what: it raises one of the errors of ``gateway.engine.protocol``.
+Batchers send batches; ``fleet.py`` opens engines and probes them. An engine never retries. It
+raises one of the errors of ``gateway.engine.protocol``.
 """

@@ -1,8 +1,8 @@
-"""An engine without a model, for benchmarks of everything around it.
+"""An engine without a model, for benchmarks of the gateway itself.
 
-``--engine echo`` answers at once with values that depend on the row's tokens alone; with
-``--engine simulated`` it first takes the time of an accelerator with a fixed cost a batch and a
-cost a padded token, one batch after the other. Never used unless an operator asks for it.
+``--engine echo`` answers at once with values that depend only on the row's tokens. With ``--engine
+simulated`` each batch first takes the time of an accelerator, with a fixed cost for each batch and
+a cost for each padded token, one batch after the other.
 """
 
 import asyncio
@@ -49,7 +49,7 @@ class EchoEngine:
         return True
 
     async def close(self) -> None:
-        """Nothing to give back."""
+        """Does nothing."""
 
     async def _occupy(self, cost: SimulatedCost, padded_tokens: int) -> None:
         loop = asyncio.get_running_loop()

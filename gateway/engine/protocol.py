@@ -1,11 +1,11 @@
-"""What the gateway asks of an engine, and how an engine can fail.
+"""The interface of an engine, and its errors.
 
-Batchers turn these errors into what a caller is told:
+Batchers turn these into errors for callers:
 
 EngineError
-├── EngineUnavailableError   nobody answers there, or it says that it goes away
-│   └── EngineProcessGoneError  it answers, and what ran the model is gone
-├── EngineMissingModelError  it answers, and does not hold the model
+├── EngineUnavailableError   no engine answers at the address, or it is shutting down
+│   └── EngineProcessGoneError  it answers, but the model's process is gone
+├── EngineMissingModelError  it answers, but does not hold the model
 ├── EngineTimeoutError       no answer within the time given
 └── EngineModelError         the model itself failed on this batch
 """
@@ -36,11 +36,11 @@ class EngineError(Exception):
 
 
 class EngineUnavailableError(EngineError):
-    """Nobody answers at the address, or the engine is going away."""
+    """No engine answers at the address, or it is shutting down."""
 
 
 class EngineProcessGoneError(EngineUnavailableError):
-    """The model's process is gone, which no probe tells: the engine still calls the model ready."""
+    """The model's process is gone. Probes do not show it: the engine calls the model ready."""
 
 
 class EngineMissingModelError(EngineError):
@@ -71,5 +71,5 @@ class Engine(Protocol):
         ...
 
     async def close(self) -> None:
-        """Gives the connection back; calls in flight fail as unavailable."""
+        """Closes the connection; calls in flight fail as unavailable."""
         ...

@@ -1,8 +1,8 @@
-"""Messages into a Kafka topic: acknowledged by all in-sync replicas, or sent again by the caller.
+"""Writes messages to a Kafka topic, acknowledged by all in-sync replicas.
 
-For one thread. The topic is made when it is missing, with the settings given here, and made again
-when a broker lost it. A producer that failed in any way is thrown away and built anew at the next
-message: after a fatal error an idempotent producer stays dead. No other topic is made or changed.
+Used from one thread. The topic is created if it is missing, with the settings given here, and again
+if a broker has lost it. A producer that failed is replaced at the next message, because after a
+fatal error an idempotent producer does not recover. No other topic is created or changed.
 """
 
 import logging
@@ -35,11 +35,11 @@ class KafkaSettings:
     """Where messages go, and in what form.
 
     Attributes:
-        address: where Kafka is.
+        address: of Kafka.
         topic: of prediction events.
         compression: codec of each message.
-        max_message_bytes: refused here already if larger, before compression.
-        delivery_seconds: deadline of one message, the client's own repetitions included.
+        max_message_bytes: larger messages are refused, by their size before compression.
+        delivery_seconds: deadline of one message, including the client's own retries.
     """
 
     address: KafkaAddress
@@ -62,9 +62,9 @@ class KafkaSink:
         self._clean = True
 
     def submit(self, sequence: int, message: bytes) -> "Future[None]":
-        """Hands one message to the producer; see ``EventSink.submit``.
+        """Passes one message to the producer; see ``EventSink.submit``.
 
-        The sequence chooses the partition: in turn, and the same for copies of a message.
+        The sequence determines the partition: in rotation, and the same for copies of a message.
         """
         if not self._clean or (self._delivery is not None and not self._delivery.done()):
             self._discard(1.0)
@@ -95,7 +95,7 @@ class KafkaSink:
         delivery.set_exception(_as_sink_error(error))
 
     def _connect(self) -> KafkaProducer:
-        """Makes sure of the topic and builds a producer.
+        """Creates the topic if it is missing, and a producer.
 
         Raises:
             SinkUnavailableError: Kafka is away, or the topic can't be made.

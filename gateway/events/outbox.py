@@ -1,9 +1,9 @@
-"""Makes numbered messages of what waits in the buffer, and keeps the account of each.
+"""Makes numbered messages of the events in the buffer, and accounts for each event.
 
-Used from one thread; does no I/O. At most one message is out at a time, and its bytes never change:
-a message that may or may not have been written is sent again as it was, so that readers drop the
-second copy by (gateway, sequence). Whatever was recorded is at any moment either waiting, in an
-acknowledged message, or counted as dropped with a reason, and never in two of these.
+Used from one thread; does no I/O. At most one message is pending at a time, and its bytes never
+change: a message that may have been written is sent again unchanged, so that readers can drop the
+second copy by (gateway, sequence). Every recorded event is at any time in exactly one of these
+states: waiting, in an acknowledged message, or counted as dropped with a reason.
 """
 
 from collections.abc import Callable
@@ -22,7 +22,7 @@ from contracts.events import (
 )
 from gateway.events.buffer import DropReason, EventBuffer, Item, records_of
 
-Declared = Callable[[str], list[StatisticSpec]]  # what an endpoint of that name declares
+Declared = Callable[[str], list[StatisticSpec]]  # an endpoint's own statistics, by its name
 
 
 def declared_by(endpoint: ModelEndpoint) -> list[StatisticSpec]:
@@ -35,7 +35,7 @@ def declared_by(endpoint: ModelEndpoint) -> list[StatisticSpec]:
 
 @dataclass(slots=True)
 class Message:
-    """One message on its way. ``events`` are what waited in line for it, feedback included."""
+    """The pending message. ``events`` includes feedback."""
 
     sequence: int
     payload: bytes
@@ -57,15 +57,15 @@ class Published:
 
 
 class Outbox:
-    """The next message, and what became of it.
+    """Makes the next message, and is told its outcome.
 
     Args:
-        buffer: where events come from and losses are counted.
+        buffer: holds the events and counts losses.
         gateway: unique for each start of a gateway process.
         max_events: events a message, at most.
         max_records: events, texts and observed values a message, at most.
         max_bytes: size of an encoded message, at most; larger ones are split.
-        declared: what an endpoint declares of users' own statistics.
+        declared: the users' own statistics that an endpoint declares.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class Outbox:
 
     @property
     def pending(self) -> Message | None:
-        """The message that is out."""
+        """The message that was made and is not yet acknowledged, refused or given up."""
         return self._pending
 
     @property
@@ -101,15 +101,15 @@ class Outbox:
 
     @property
     def empty(self) -> bool:
-        """Whether nothing waits and nothing is out."""
+        """Whether nothing waits and no message is pending."""
         waits = self._carried or self._buffer.waiting_events() or self._buffer.has_refusals()
         return self._pending is None and not waits
 
     def message(self, *, heartbeat: bool = False, last: bool = False) -> Message | None:
-        """The message to send now: the one that is out, or a new one if anything waits.
+        """The message to send now: the pending one, or a new one if anything waits.
 
-        ``heartbeat`` asks for a message even when nothing waits, ``last`` for the mark that this
-        gateway ends in order; it is set on a message after which nothing is left.
+        ``heartbeat`` asks for a message even if nothing waits. ``last`` marks the message as the
+        last one of this gateway, if nothing waits after it.
         """
         if self._pending is None:
             events, refusals = self._take()
@@ -118,7 +118,7 @@ class Outbox:
         return self._pending
 
     def acknowledged(self) -> None:
-        """The message that was out is durable."""
+        """The pending message is durable."""
         message = self._resolve()
         self._sequence += 1
         self._buffer.release(sum(map(records_of, message.events)))
@@ -130,12 +130,12 @@ class Outbox:
         self.published.bytes += len(message.payload)
 
     def unavailable(self, *, maybe_written: bool) -> None:
-        """The message that was out stays out; it may have been written."""
+        """The sink could not be reached. The message stays pending; it may have been written."""
         if self._pending is not None:
             self._pending.maybe_written |= maybe_written
 
     def refused(self, reason: DropReason) -> None:
-        """The sink will never take the message that was out.
+        """The sink will never accept the pending message.
 
         If it is certain that no copy was written, its number is used again: events that were too
         many for one message go out in smaller ones, others are counted as dropped. If a copy may
@@ -157,7 +157,7 @@ class Outbox:
             self._buffer.drop((), message.refusals, reason)
 
     def give_up(self) -> None:
-        """Counts everything that waits or is out as dropped, for the gateway ends now."""
+        """Counts everything that waits or is pending as dropped, because the gateway ends."""
         if self._pending is not None:
             message = self._resolve()
             self._buffer.drop(message.events, message.refusals, "shutdown")
@@ -210,7 +210,7 @@ class Outbox:
         )
 
     def _statistics(self, events: list[PredictionEvent]) -> dict[str, list[StatisticSpec]]:
-        """What is declared of the observations in these events."""
+        """The declarations of the statistics that these events hold."""
         if self._declared is None:
             return {}
         observed = {event.endpoint for event in events if event.observations}
@@ -219,5 +219,5 @@ class Outbox:
     def _resolve(self) -> Message:
         message, self._pending = self._pending, None
         if message is None:
-            raise RuntimeError("no message is out")
+            raise RuntimeError("no message is pending")
         return message

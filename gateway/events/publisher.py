@@ -54,13 +54,13 @@ class EventSink(Protocol):
         """Hands one message over, within a few seconds.
 
         Copies of a message have the same ``sequence`` and lie where the same reader finds them.
-        The future ends when the message is durable, or with a ``SinkError``. It always ends, or
-        the next ``submit`` gives it up. Raises the same errors where they are known at once.
+        The future ends when the message is durable, or with a ``SinkError``. One that has not ended
+        is abandoned by the next ``submit``. Errors that are known at once are raised.
         """
         ...
 
     def close(self, timeout_seconds: float) -> None:
-        """Gives up whatever is under way and frees everything; never raises."""
+        """Abandons a pending message and frees all resources; never raises."""
         ...
 
 
@@ -73,7 +73,7 @@ class Pace:
 
     Attributes:
         flush_seconds: an event waits no longer than this for its message to fill.
-        heartbeat_seconds: an idle gateway says that it is alive, and its losses, this often.
+        heartbeat_seconds: an idle gateway sends an empty message, with its losses, this often.
         first_pause_seconds: pause after a first failure; doubles with each further one.
         longest_pause_seconds: bound of that pause.
         acknowledge_seconds: a message without an answer for so long is sent again.
@@ -88,7 +88,7 @@ class Pace:
 
 @dataclass(slots=True)
 class SendCounts:
-    """What the publisher met since the start, beside what the outbox counts."""
+    """Failures since the start; the outbox counts what was published."""
 
     unavailable: int = 0
     refused: int = 0
@@ -99,9 +99,9 @@ class Publisher:
     """Sends an outbox's messages to a sink.
 
     Args:
-        buffer: its owner leaves events there; used here to be woken.
+        buffer: wakes the thread when there is enough for a message.
         outbox: makes the messages.
-        sink: where they go.
+        sink: takes the messages.
         pace: when to send.
         clock: seconds, monotonic.
         jitter: a number in [0, 1) that spreads the pauses of many gateways.
@@ -131,12 +131,12 @@ class Publisher:
         self._failures = 0
         self._retry_at = 0.0
         self._due_at = clock() + self._pace.flush_seconds
-        self._said_at = clock()
+        self._last_sent_at = clock()
         self._ended = False
         self.counts = SendCounts()
 
     def start(self) -> None:
-        """Starts the thread. It waits for the sink by itself: none need be up."""
+        """Starts the thread. The sink need not be reachable yet."""
         self._buffer.wake_with(self._wake.set)
         self._thread = threading.Thread(target=self._run, name="events", daemon=True)
         self._thread.start()
@@ -144,34 +144,34 @@ class Publisher:
     def close(self, timeout_seconds: float) -> list[Dropped]:
         """Sends what waits, for so long at most, then counts the rest as dropped.
 
-        Blocks; an event loop calls it in a thread. Returns all losses since the start. Whoever
-        still records events after this call finds them counted as waiting.
+        Blocks, so that an event loop must call it in a thread. Returns all losses since the start.
+        Events that are recorded after this call are counted as waiting.
         """
         self._stop_at = self._clock() + timeout_seconds
         self._wake.set()
         if self._thread is None:
             self._finish()
         else:
-            # The sink is given a moment more than the thread, for its own calls have deadlines.
+            # Longer than the thread's own limit, because calls of the sink have deadlines too.
             self._thread.join(timeout_seconds + 10.0)
         return self._buffer.dropped()
 
     def step(self) -> float | None:
-        """Does what is due and returns the seconds until the next look; None when it has ended."""
+        """Does what is due. Returns the seconds until the next call; None after the end."""
         now = self._clock()
         if self._stop_at is not None and (now >= self._stop_at or self._ended):
             self._finish()
             return None
         if self._delivery is not None:
-            return self._look(self._delivery, now)
+            return self._check(self._delivery, now)
         if now < self._retry_at:
             return self._retry_at - now
         return self._send(now)
 
     def _send(self, now: float) -> float:
         stopping = self._stop_at is not None
-        # Compared as the wait below is computed: rounding must not make that wait 0.
-        heartbeat_at = self._said_at + self._pace.heartbeat_seconds
+        # The same sum as in the wait below: otherwise rounding could make that wait 0.
+        heartbeat_at = self._last_sent_at + self._pace.heartbeat_seconds
         heartbeat = now >= heartbeat_at
         wanted = stopping or heartbeat or self._outbox.pending is not None
         if not (wanted or self._outbox.full or now >= self._due_at):
@@ -188,9 +188,9 @@ class Publisher:
             return self._refused(error)
         self._give_up_at = now + self._pace.acknowledge_seconds
         self._delivery.add_done_callback(lambda _: self._wake.set())
-        return self._look(self._delivery, now)
+        return self._check(self._delivery, now)
 
-    def _look(self, delivery: "Future[None]", now: float) -> float:
+    def _check(self, delivery: "Future[None]", now: float) -> float:
         if not delivery.done():
             if now < self._give_up_at:
                 return self._give_up_at - now
@@ -213,7 +213,7 @@ class Publisher:
             log.info("events are being published", extra={"failures": self._failures})
         self.counts.connected = True
         self._failures = 0
-        self._said_at = now
+        self._last_sent_at = now
         self._ended = message is not None and message.last
         return 0.0 if self._outbox.full or self._stop_at is not None else self._due_at - now
 
@@ -221,7 +221,7 @@ class Publisher:
         message = self._outbox.pending
         self._ended = message is not None and message.last
         self._delivery = None
-        self._said_at = self._clock()
+        self._last_sent_at = self._clock()
         self.counts.refused += 1
         log.error("an event message was refused", extra={"reason": str(error)})
         self._outbox.refused(error.reason)
@@ -236,7 +236,7 @@ class Publisher:
         )
         pause *= 0.5 + 0.5 * self._jitter()
         if self.counts.connected or self._failures == 0:
-            log.warning("events can't be published, trying on", extra={"reason": str(error)})
+            log.warning("events can't be published, trying again", extra={"reason": str(error)})
         self._failures += 1
         self.counts.unavailable += 1
         self.counts.connected = False
@@ -253,8 +253,8 @@ class Publisher:
             try:
                 delay = self.step()
             except Exception:
-                # A defect must not end the thread: the message that is out is tried again.
-                log.exception("the event publisher met a defect")
+                # A bug must not end the thread. The pending message is sent again.
+                log.exception("a bug: the event publisher failed")
                 self._delivery = None
                 self._outbox.unavailable(maybe_written=True)
                 delay = self._pace.longest_pause_seconds

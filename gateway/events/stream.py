@@ -1,6 +1,6 @@
-"""Puts the event stream together for ``main.py``: buffer, outbox, publisher, Kafka.
+"""Builds the event stream of a process: buffer, outbox, publisher and Kafka.
 
-Without an address of a Kafka there is no stream; requests are then counted in the metrics alone.
+Without an address of Kafka there is no event stream, and requests are only counted in the metrics.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from gateway.settings import Settings
 from gateway.telemetry.metrics import Read, Reading
 from service.kafka import KafkaAddress, Topic, login_options
 
-_WAKE_EVENTS = 250  # half a message: its other half comes while the thread wakes up
+_WAKE_EVENTS = 250  # half a message: more events arrive while the thread wakes up
 
 
 class EventStream:
@@ -41,11 +41,11 @@ class EventStream:
 
     @property
     def recorder(self) -> Recorder:
-        """Where the handler leaves events."""
+        """Records events for the stream."""
         return self._buffer
 
     def start(self) -> None:
-        """Starts the publisher's thread; Kafka need not be there."""
+        """Starts the publisher's thread; Kafka need not be reachable yet."""
         self._publisher.start()
 
     async def close(self, timeout_seconds: float) -> None:
@@ -75,11 +75,11 @@ class EventStream:
 
 
 class NoEvents:
-    """No stream: nothing is kept, nothing is sent."""
+    """No stream: events are ignored."""
 
     @property
     def recorder(self) -> Recorder:
-        """Takes events to nowhere."""
+        """Ignores all events."""
         return self
 
     def attempt(self, event: PredictionEvent) -> None:
@@ -108,7 +108,7 @@ def open_events(settings: Settings, instance: str, declared: Declared) -> EventS
     Args:
         settings: the process's.
         instance: unique for each start of a gateway.
-        declared: what an endpoint declares of users' own statistics; asked in another thread.
+        declared: the users' own statistics that an endpoint declares; called in another thread.
 
     Raises:
         KafkaLoginError: the folder of credentials can't be used.

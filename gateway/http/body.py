@@ -49,7 +49,7 @@ _GZIP_MAGIC = b"\x1f\x8b"
 
 
 class BodyReader:
-    """Reads bodies; one a process, since it counts what all of them hold together."""
+    """Reads bodies. There is one in a process, because it bounds the bytes of all bodies."""
 
     def __init__(self, limits: HttpLimits) -> None:
         self._limits = limits

@@ -33,7 +33,7 @@ from gateway.request_context import RequestContext
 T = TypeVar("T")
 
 _encoder = msgspec.json.Encoder()
-_DIAGNOSIS_LIMIT = 256 * 1024  # bytes; of a larger body, what is wrong is said without the place
+_DIAGNOSIS_LIMIT = 256 * 1024  # bytes; of a larger body, what is wrong is body without the place
 
 
 def encode(value: object) -> bytes:
@@ -206,7 +206,7 @@ def headers_of(reply: Reply, request_id: str) -> Headers:
 
 
 def rendered(reply: Reply, request_id: str) -> bytes:
-    """The whole answer as it goes over the wire, of a connection that stays open."""
+    """The complete answer in bytes, for a connection that stays open."""
     headers = headers_of(reply, request_id)
     lines = [b"%b: %b\r\n" % header for header in headers]
     return b"".join([STATUS_LINE[reply.status], *lines, b"\r\n", reply.body])
@@ -225,9 +225,9 @@ def error_reply(error: GatewayError, request_id: str, form: ErrorForm) -> Reply:
         isinstance(error, RateLimitedError) and error.elsewhere
     ):
         headers.append((b"connection", b"close"))
-    said: Error | OpenInferenceError
+    body: Error | OpenInferenceError
     if form is ErrorForm.SENTENCE:
-        said = {"error": error.message, "code": error.code, "request_id": request_id}
+        body = {"error": error.message, "code": error.code, "request_id": request_id}
     else:
-        said = {"error": {"code": error.code, "message": error.message, "request_id": request_id}}
-    return Reply(encode(said), status=error.status, headers=headers)
+        body = {"error": {"code": error.code, "message": error.message, "request_id": request_id}}
+    return Reply(encode(body), status=error.status, headers=headers)

@@ -1,4 +1,4 @@
-"""What a route says of itself, and the OpenAPI document and the page that are made of it.
+"""The OpenAPI description of routes, and the document and the HTML page that are made of it.
 
 Each dialect's routes carry an ``Operation``. FastAPI's own generator makes the document of them:
 requests come from the structs that read them, answers from the types that their handlers return.
@@ -26,12 +26,12 @@ _REF = "#/components/schemas/{name}"
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """What the document says of a route beside its method and path.
+    """The description of a route, besides its method and path.
 
     ``request`` is the struct that reads the body, ``examples`` are valid bodies by name.
     ``response`` is the type of the answer. ``errors`` are the statuses beside the success that a
     caller may see. ``parameters`` are OpenAPI's, the path's included. ``unready``: the same body
-    may come with 503, for a probe's "no" is an answer and no error.
+    may come with 503, because for a probe "not ready" is an answer and no error.
     """
 
     tag: str
@@ -101,7 +101,7 @@ def document(described: Sequence[Described], *, title: str, version: str) -> Sch
 
 
 def _unserved() -> None:
-    """Stands in for a handler: the routes made here describe, and never serve."""
+    """A placeholder: the routes made here only describe, and serve nothing."""
 
 
 def _options(described: Described) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Which handler a path has: a tree of path segments, walked without regular expressions.
+"""Finds the handler of a path, in a tree of path segments without regular expressions.
 
 A segment of a pattern is a literal, a parameter (``{endpoint}``) or a parameter with a verb after a
 colon (``{endpoint}:predict``). A literal goes before a parameter.
@@ -18,9 +18,9 @@ class Route:
 
     ``operation`` describes it to callers; None for a route that refuses whatever is sent.
 
-    ``predicts``: it brings texts for the ``{endpoint}`` of its path, or for the one that
-    ``endpoint_in`` finds in its body, and its handler begins with ``AdmissionController.enter``.
-    Such a request may be refused before its handler is asked.
+    ``predicts``: requests carry texts for the ``{endpoint}`` in the path, or for the one that
+    ``endpoint_in`` finds in the body, and the handler begins with ``AdmissionController.enter``.
+    Such a request may be refused before its handler is called.
     """
 
     method: str

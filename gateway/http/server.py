@@ -86,31 +86,31 @@ BODY_TIMEOUT = "body timeout"
 _CLOSE = (b"connection", b"close")
 
 
-class Shedder(Protocol):
-    """Who may refuse a request before the application hears of it."""
+class LoadShedder(Protocol):
+    """May refuse a request before the application starts to handle it."""
 
     @property
-    def watching(self) -> bool:
-        """Whether there is anything to ask it."""
+    def active(self) -> bool:
+        """Whether ``refusal`` may refuse anything now."""
         ...
 
     @property
-    def leaving(self) -> bool:
+    def draining(self) -> bool:
         """Whether each answer is the last of its connection."""
         ...
 
     def refusal(
         self, method: str, path: str, headers: Mapping[bytes, bytes], body: bytes | None = None
     ) -> bytes | None:
-        """The whole answer to give at once; None to let the request come in."""
+        """The complete answer to a refused request; None to pass it to the application."""
         ...
 
 
-def uvicorn_options(limits: HttpLimits, shedder: Shedder) -> dict[str, Any]:
+def uvicorn_options(limits: HttpLimits, shedder: LoadShedder) -> dict[str, Any]:
     """Arguments for ``uvicorn.Config``, beside host, port and the application.
 
-    No proxy headers are read, for nothing here depends on a caller's address; no access log, for a
-    line a request would cost more than the request's own work and metrics tell the same; no
+    Proxy headers are not read, because nothing depends on a caller's address. There is no access
+    log, because a line for each request would cost more than the request itself. There are no
     WebSockets.
     """
     return {
@@ -128,12 +128,12 @@ def uvicorn_options(limits: HttpLimits, shedder: Shedder) -> dict[str, Any]:
     }
 
 
-def bounded_protocol(limits: HttpLimits, shedder: Shedder) -> type[asyncio.Protocol]:
+def bounded_protocol(limits: HttpLimits, shedder: LoadShedder) -> type[asyncio.Protocol]:
     """The class of uvicorn's connections, with these limits."""
 
     class BoundedProtocol(_BoundedProtocol):
         bounds = limits
-        door = shedder
+        load_shedder = shedder
 
     return BoundedProtocol
 
@@ -164,7 +164,7 @@ class _Cycle(RequestResponseCycle):
         self._finish(self._head + body)
 
     def refuse(self, answer: bytes) -> None:
-        """Gives the whole answer before the application was asked; never to a HEAD."""
+        """Sends a complete answer without asking the application; never to a HEAD."""
         self.response_started = True
         if not self.keep_alive:
             answer = answer.replace(b"\r\n", b"\r\nconnection: close\r\n", 1)
@@ -194,15 +194,15 @@ class _Cycle(RequestResponseCycle):
 
 
 class _BoundedProtocol(HttpToolsProtocol):
-    """A connection that is not waited for, listened to or worked for without end.
+    """A connection with limits on its time and the size of its headers.
 
     ``_deadline`` runs while a new connection has sent nothing, while headers are read
-    (``header_seconds``) and while a body is read (``body_seconds``): the application is then told
-    to answer 408. What still arrives after an answer ends the connection.
+    (``header_seconds``), and while a body is read (``body_seconds``): then the application is told
+    to answer 408. A body that still arrives after the answer ends the connection.
     """
 
     bounds: HttpLimits
-    door: Shedder
+    load_shedder: LoadShedder
     _deadline: asyncio.TimerHandle | None = None
     _running: asyncio.Task[None] | None = None
     _refused_at = float("-inf")
@@ -211,7 +211,7 @@ class _BoundedProtocol(HttpToolsProtocol):
     _reading = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Takes the connection, or refuses it where there are too many."""
+        """Accepts the connection, or refuses it if there are too many."""
         super().connection_made(transport)
         if len(self.connections) > self.bounds.max_connections:
             self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, "overloaded", "Too many connections.")
@@ -227,8 +227,8 @@ class _BoundedProtocol(HttpToolsProtocol):
             self._running.cancel(CLIENT_GONE)
 
     def data_received(self, data: bytes) -> None:
-        """Feeds the parser, and sets a clock where that leaves a request half read."""
-        if self.door.watching and self._refused_whole(data):
+        """Feeds the parser, and starts a timer if the request is not complete after that."""
+        if self.load_shedder.active and self._refused_unparsed(data):
             return
         super().data_received(data)
         if self._in_headers:
@@ -254,12 +254,12 @@ class _BoundedProtocol(HttpToolsProtocol):
         self._header_bytes = 0
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Keeps a header; what comes as a trailer after the body is passed over."""
+        """Keeps a header. Trailers after the body are ignored."""
         if self._in_headers:
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """The headers are whole: the application starts, or waits for the answer before it."""
+        """The headers are complete: the application starts, or waits for the previous answer."""
         self._in_headers = False
         self._disarm()
         url = httptools.parse_url(self.url)
@@ -282,16 +282,16 @@ class _BoundedProtocol(HttpToolsProtocol):
             keep_alive=(
                 self.parser.get_http_version() != "1.0"
                 and self.parser.should_keep_alive()
-                and not self.door.leaving
+                and not self.load_shedder.draining
             ),
             on_response=self.on_response_complete,
         )
         if before is None or before.response_complete:
-            # What is refused costs no task, no wait and no body.
+            # A refusal here needs no task and does not wait for the body.
             refusal = None
-            if self.door.watching:
+            if self.load_shedder.active:
                 method, path = self.scope["method"], self.scope["path"]
-                refusal = self.door.refusal(method, path, dict(self.headers))
+                refusal = self.load_shedder.refusal(method, path, dict(self.headers))
             if refusal is None:
                 self._start_asgi_task(self.cycle, app)
             else:
@@ -307,18 +307,18 @@ class _BoundedProtocol(HttpToolsProtocol):
         super().on_message_complete()
 
     def send_400_response(self, msg: str) -> None:
-        """Answers what is no HTTP in the form of every other error."""
+        """Answers malformed HTTP with an error in the same form as all others."""
         self._refuse(HTTPStatus.BAD_REQUEST, "bad_request", msg)
 
-    def _refused_whole(self, data: bytes) -> bool:
-        """Refuses a request that came in one piece, unparsed; false to have it parsed."""
+    def _refused_unparsed(self, data: bytes) -> bool:
+        """Refuses a request that arrived in one piece, without parsing it. False to parse it."""
         if self._reading or not self._is_idle() or self.flow.write_paused:
             return False
-        if self.transport.is_closing() or self.door.leaving:
+        if self.transport.is_closing() or self.load_shedder.draining:
             return False
         if (asked := plain_post(data)) is None:
             return False
-        answer = self.door.refusal("POST", asked.path, asked.headers, asked.body)
+        answer = self.load_shedder.refusal("POST", asked.path, asked.headers, asked.body)
         if answer is None:
             return False
         self._disarm()
@@ -330,7 +330,7 @@ class _BoundedProtocol(HttpToolsProtocol):
         return True
 
     def timeout_keep_alive_handler(self) -> None:
-        """Closes a connection that has been quiet; one that was only refused gets its time."""
+        """Closes an idle connection; the time counts from its last refusal, too."""
         left = self._refused_at + self.timeout_keep_alive - self.loop.time()
         if left > 0:
             self._keep_alive_for(left)
@@ -372,7 +372,7 @@ class _BoundedProtocol(HttpToolsProtocol):
             self.transport.close()
 
     def _refuse(self, status: HTTPStatus, code: str, message: str) -> None:
-        """Answers and closes, where there is no request that the application could be asked."""
+        """Answers and closes a connection without a request that the application could handle."""
         request_id = new_request_id()
         error = {"code": code, "message": message, "request_id": request_id}
         body = msgspec.json.encode({"error": error})

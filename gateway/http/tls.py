@@ -1,7 +1,7 @@
 """TLS at the gateway: one certificate for HTTP and gRPC, read again when its files change.
 
 New connections get the new certificate; open ones keep theirs. Files that can't be used change
-nothing and are named in the log. Callers need no certificate: keys say who calls.
+nothing and are named in the log. Callers need no certificate, because API keys identify them.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ Pair = tuple[bytes, bytes]  # certificate chain and key, PEM
 
 
 class TlsFileError(Exception):
-    """The certificate or its key can't be used; says why, never what is in them."""
+    """The certificate or its key can't be used. The message says why, without their content."""
 
 
 class Tls:
@@ -47,7 +47,7 @@ class Tls:
             await asyncio.to_thread(self.look)
 
     def look(self) -> None:
-        """Takes what the files hold now, if that is new and can be used."""
+        """Loads the files again if they have changed and can be used."""
         try:
             content = self._content()
             if content != self._pair:
@@ -57,16 +57,16 @@ class Tls:
             log.warning("going on with the last certificate: %s", error)
 
     def _read(self) -> Pair:
-        """Loads the files into the context; what does not go together leaves it as it was."""
+        """Loads the files into the context, which stays unchanged if they do not match."""
         content = self._content()
         try:
-            # Tried apart first: a context that took a chain and refused its key is spoilt.
+            # In another context first: one that took a chain and refused its key can't be used.
             ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(self._certificate, self._key)
             self.context.load_cert_chain(self._certificate, self._key)
         except (OSError, ssl.SSLError) as error:
-            said = getattr(error, "reason", None) or type(error).__name__
+            reason = getattr(error, "reason", None) or type(error).__name__
             names = f"{self._certificate} and {self._key}"
-            raise TlsFileError(f"{names} are no certificate and its key: {said}") from error
+            raise TlsFileError(f"{names} are no certificate and its key: {reason}") from error
         return content
 
     def _content(self) -> Pair:

@@ -1,4 +1,5 @@
 """One request from its texts to its answer: ``pipeline`` reads downward.
 
-``serving`` is what it serves from, swapped in whole. Nothing here knows how a request was sent.
+``serving`` holds the snapshot of what is served, which is replaced as a whole. Nothing here depends
+on how a request was sent.
 """

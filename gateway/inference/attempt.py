@@ -13,10 +13,10 @@ from gateway.routing.routes import RouteTarget, position
 from gateway.telemetry.tracing import trace_id
 from preprocess.encoder import Encoded
 
-# Bounds on the unknown words of one event, so that no request can hold up the event loop: a list of
-# the most frequent words needs a sample of them, not each.
+# Bounds on the unknown words of one event, so that no request delays the event loop. A sample of
+# the words is enough for statistics of the most frequent ones.
 MOST_WORDS = 32
-MOST_CHARACTERS = 8_192  # of the texts that are looked at; those without an unknown word are not
+MOST_CHARACTERS = 8_192  # in all texts that are searched: those with an unknown word
 LONGEST_WORD = 40  # characters; the rest of a word is cut off
 
 
@@ -54,15 +54,15 @@ def event_of(
     total: float | None = None,
     pairing: Pairing | None = None,
 ) -> PredictionEvent:
-    """What is told of an attempt.
+    """The event of an attempt.
 
     Args:
-        attempt: at its end.
-        status: HTTP's.
-        texts: a record of each.
-        answered: whether its caller got this.
-        total: seconds since the request arrived; None for those of the stages, as of a copy.
-        pairing: of a copy that was answered.
+        attempt: the attempt, which has ended.
+        status: its HTTP status.
+        texts: a record of each text.
+        answered: whether the caller got its result.
+        total: seconds since the request arrived; None for the sum of the stages, as for a copy.
+        pairing: how far a copy's answer is from stable's.
     """
     call, job, model = attempt.call, attempt.job, attempt.target.model
     wait, infer = (0.0, 0.0) if job is None else (job.wait, job.infer)
@@ -89,11 +89,11 @@ def event_of(
 
 
 def caller_hash(endpoint: str, sticky_key: str | None) -> int:
-    """64 bits that tell callers apart and name nobody; 0 where no sticky key was sent.
+    """A 64-bit hash that distinguishes callers without naming them; 0 without a sticky key.
 
-    Requests without ``x-headrace-key`` are spread over the arms one by one, so that none of them
-    weighs more than another: whoever sent them, under whatever API key, need not be known. The
-    hash of a caller is the same in every rollout of an endpoint, and another one in each endpoint.
+    Requests without ``x-headrace-key`` are assigned to arms independently, so that the caller need
+    not be known. The hash of a caller is the same in all rollouts of an endpoint, and differs
+    between endpoints.
     """
     if sticky_key is None:
         return 0
@@ -101,10 +101,10 @@ def caller_hash(endpoint: str, sticky_key: str | None) -> int:
 
 
 def _unknown_words(call: Call, model: ServedModel, encoded: Encoded) -> list[str]:
-    """Some of the words that became UNK, as they were written, where the endpoint asks for them.
+    """Some of the words that are unknown to the tokeniser, if the endpoint asks for them.
 
     Args:
-        call: says whether its endpoint asks.
+        call: its ``unk_words`` says whether the endpoint asks.
         model: whose tokeniser made ``encoded``.
         encoded: the call's texts.
     """

@@ -1,9 +1,9 @@
-"""The truth about answers, told later: receipts and labels in, feedback records out.
+"""Accepts feedback: receipts and true labels in, feedback records for the event stream out.
 
-Records go the way of events: through the bounded buffer to Kafka, or into the counted losses. All
-that is stored here is a bounded memory of the labels that were told already. So a label that is
-sent twice to one gateway is counted once; sent to two gateways, or again after a restart, it is
-counted twice.
+Records are sent like events: through the bounded buffer to Kafka, or they are counted as lost. The
+only state here is a bounded set of the texts that have feedback already. So a label that is sent
+twice to one gateway is counted once. Sent to two gateways, or again after a restart, it is counted
+twice.
 """
 
 from collections import OrderedDict
@@ -20,20 +20,20 @@ _REMEMBERED = 50_000  # receipts
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What became of the labels of one call."""
+    """The outcome of the labels of one request."""
 
     accepted: int
-    repeated: int  # texts whose label was told before
-    unknown: int  # texts of which the caller knows no label
+    repeated: int  # texts that had a label before
+    unknown: int  # texts whose label the caller does not know
 
 
-class FeedbackDesk:
-    """Takes feedback for one process. Used from its event loop alone.
+class FeedbackReceiver:
+    """Accepts feedback for one process. Used only from its event loop.
 
     Args:
-        receipts: reads what answers carried.
-        recorder: where feedback goes.
-        remembered: receipts whose told texts are kept in mind.
+        receipts: verifies receipts.
+        recorder: sends feedback to the event stream.
+        remembered: receipts whose labelled texts are remembered.
     """
 
     def __init__(
@@ -42,8 +42,8 @@ class FeedbackDesk:
         self.receipts = receipts
         self._recorder = recorder
         self._remembered = remembered
-        # (endpoint, request id) -> texts told, as bits.
-        self._told: OrderedDict[tuple[str, str, float], int] = OrderedDict()
+        # By endpoint, request id and time: a bit for each text that has a label.
+        self._labelled: OrderedDict[tuple[str, str, float], int] = OrderedDict()
 
     def take(
         self,
@@ -66,15 +66,15 @@ class FeedbackDesk:
         answered = receipt.answered()
         _check(receipt, answered, labels, known)
         key = (receipt.endpoint, receipt.request_id, receipt.time)
-        told = self._told.pop(key, 0)
+        labelled = self._labelled.pop(key, 0)
         accepted = repeated = 0
         for index, (truth, (label, score)) in enumerate(zip(labels, answered, strict=True)):
             if truth is None:
                 continue
-            if told >> index & 1:
+            if labelled >> index & 1:
                 repeated += 1
                 continue
-            told |= 1 << index
+            labelled |= 1 << index
             accepted += 1
             self._recorder.feedback(
                 Feedback(
@@ -90,9 +90,9 @@ class FeedbackDesk:
                     caller=receipt.caller,
                 )
             )
-        self._told[key] = told
-        if len(self._told) > self._remembered:
-            self._told.popitem(last=False)
+        self._labelled[key] = labelled
+        if len(self._labelled) > self._remembered:
+            self._labelled.popitem(last=False)
         return Taken(accepted, repeated, len(labels) - accepted - repeated)
 
 

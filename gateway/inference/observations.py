@@ -1,12 +1,12 @@
-"""Users' own preprocessing, and the statistics that it observes.
+"""Users' own preprocessing hooks, and the statistics that they record.
 
-A package that is installed beside the gateway names a class under the entry point group
-``headrace.preprocessors``; the entry point's name is the endpoint that it is for. They are found at
-the start of the process. An endpoint without one costs a look-up for each call. A hook that fails
-is counted, and logged once for each kind of error; its request goes on with the texts as they came.
+A Python package that is installed beside the gateway names a class under the entry point group
+``headrace.preprocessors``. The name of the entry point is the endpoint that the class is for. Entry
+points are looked up once, at the start of the process. A hook that fails is counted, and logged
+once for each class of error; its request continues with the original texts.
 
-Hooks run on the event loop, between a request's arrival and its tokenising. They must be quick, and
-never wait.
+Hooks run on the event loop, after a request was admitted and before it is tokenised. They must be
+fast and must not block.
 """
 
 import logging
@@ -40,39 +40,41 @@ class State:
     def observe(self, name: str, value: float | str) -> None:
         """Adds a value to a statistic: a number, or the name of a category.
 
-        What is not declared in the endpoint's ``statistics`` is counted and reported, not kept.
+        A statistic that the endpoint does not declare in ``statistics`` is counted and reported,
+        but its values are not kept.
 
         Raises:
             TypeError: neither a number nor a string.
-            ValueError: NaN, infinity, a long string, or more than ``MOST_VALUES`` of one request.
+            ValueError: NaN, infinity, a string that is too long, or more than ``MOST_VALUES``
+                values in one request.
         """
         if isinstance(value, str):
             kept: float | str = value
         else:
             kept = float(value)
             if not math.isfinite(kept):
-                raise ValueError(f"{name}: {value} is no number that can be counted")
+                raise ValueError(f"{name}: {value} is not a finite number")
         if max(len(name), len(kept) if isinstance(kept, str) else 0) > _MOST_CHARACTERS:
             raise ValueError(f"{name[:40]}: more than {_MOST_CHARACTERS} characters")
         if self._left <= 0:
-            raise ValueError(f"more than {MOST_VALUES} values of one request")
+            raise ValueError(f"more than {MOST_VALUES} values in one request")
         self._left -= 1
         self.observed.setdefault(name, []).append(kept)
 
 
 class Preprocessor(Protocol):
-    """What users write. One instance serves a gateway; it is made without arguments."""
+    """What users implement. A gateway makes one instance of it, without arguments."""
 
     def preprocess(self, texts: Sequence[str], state: State) -> Sequence[str] | None:
-        """The texts that the model is to see, as many as came, or None to leave them."""
+        """Returns the texts for the model, as many as it got, or None to leave them unchanged."""
         ...
 
 
 class HookMetrics(Protocol):
-    """Who counts hooks that failed."""
+    """Counts hooks that failed."""
 
     def hook_failed(self, endpoint: str, reason: str) -> None:
-        """One request whose hook failed, and the error's class."""
+        """One request whose hook failed; ``reason`` is the error's class."""
         ...
 
 
@@ -80,7 +82,7 @@ class Hooks:
     """The preprocessors of a process, by endpoint.
 
     Args:
-        by_endpoint: who preprocesses for which endpoint.
+        by_endpoint: the preprocessor of each endpoint that has one.
         metrics: counts failures.
     """
 
@@ -90,7 +92,7 @@ class Hooks:
         self._logged: set[tuple[str, str]] = set()
 
     def run(self, call: Call) -> Call:
-        """The call as its endpoint's hook leaves it: other texts, observations beside them."""
+        """The call with the texts and observations of its endpoint's hook, if it has one."""
         hook = self._by_endpoint.get(call.endpoint)
         if hook is None:
             return call
@@ -107,18 +109,18 @@ class Hooks:
         return msgspec.structs.replace(call, texts=texts, observed=state.observed or None)
 
 
-def _checked(texts: Sequence[str] | None, came: list[str]) -> list[str]:
+def _checked(texts: Sequence[str] | None, original: list[str]) -> list[str]:
     if texts is None:
-        return came
-    if isinstance(texts, str) or len(texts) != len(came):
-        raise ValueError(f"a preprocessor must return as many texts as came: {len(came)}")
+        return original
+    if isinstance(texts, str) or len(texts) != len(original):
+        raise ValueError(f"a preprocessor must return as many texts as it got: {len(original)}")
     if not all(isinstance(text, str) for text in texts):
         raise TypeError("a preprocessor must return strings")
     return list(texts)
 
 
 def find_hooks(metrics: HookMetrics, found: Iterable[EntryPoint] | None = None) -> Hooks | None:
-    """The hooks that are installed, None where there are none; a broken one is logged and left out.
+    """The installed hooks, None if there are none. One that can't be loaded is logged and skipped.
 
     Args:
         metrics: counts failures.

@@ -1,11 +1,11 @@
-"""Receipts: what an answer was, signed, so that feedback days later needs nothing kept here.
+"""Signed receipts of answers, so that feedback can refer to an answer that is stored nowhere.
 
-Each answer carries one, and feedback on the answer sends it back. A receipt is opaque to callers
-and no secret: it holds which version answered what to a request, never a text nor a key. The
-signature keeps out feedback on answers that were never given.
+Each answer carries a receipt, and the caller sends it back with the true labels, maybe days later.
+A receipt holds which version gave which labels to a request. It holds no text and no key, and is
+not encrypted. The signature proves that a gateway gave the answer.
 
-Form: base64url without padding of ``payload + first 16 bytes of HMAC-SHA256(key, payload)``; the
-payload is the number of this form in one byte, then msgpack of ``Receipt``.
+Format: base64url without padding of ``payload + first 16 bytes of HMAC-SHA256(key, payload)``. The
+payload is the format's number in one byte, followed by msgpack of ``Receipt``.
 """
 
 import base64
@@ -23,9 +23,9 @@ from contracts.endpoint import Arm
 from contracts.events import PredictionEvent
 from gateway.errors import BadRequestError, ReceiptExpiredError
 
-MOST_TEXTS = 1000  # of an answer: about 5 kB in a header, and what proxies take is 8
+MOST_TEXTS = 1000  # of an answer: about 5 kB in a header, where many proxies allow 8 kB
 MOST_CHARACTERS = 16_384
-_FORM = b"\x01"
+_FORMAT = b"\x01"
 _SIGNATURE_BYTES = 16
 _KEY_BYTES = 32
 _LEAST_KEY_BYTES = 16
@@ -33,11 +33,11 @@ _SCORE_STEPS = 65_535
 
 
 class ReceiptKeyError(Exception):
-    """The key file can't be used; says why, never what is in it."""
+    """The key file can't be used. The message says why, without the file's content."""
 
 
 class Receipt(msgspec.Struct, frozen=True, array_like=True):
-    """What was answered. ``time`` in unix seconds; ``package`` is the package id's 32 bytes."""
+    """One answer. ``time`` is unix time in seconds; ``package`` is the package id's 32 bytes."""
 
     endpoint: str
     version: str
@@ -46,12 +46,12 @@ class Receipt(msgspec.Struct, frozen=True, array_like=True):
     request_id: str
     caller: int
     time: float
-    labels: list[str]  # those that were answered, each once; none for vectors
+    labels: list[str]  # of the answer, each once; empty for embeddings
     # Little-endian uint16 pairs, one a text: index in ``labels``, score in steps of 1/65535.
     answers: bytes
 
     def answered(self) -> list[tuple[str, float]]:
-        """Label and score of each text, in order; none for vectors."""
+        """Label and score of each text, in order; empty for embeddings."""
         numbers = struct.unpack(f"<{len(self.answers) // 2}H", self.answers)
         pairs = zip(numbers[::2], numbers[1::2], strict=True)
         return [(self.labels[index], steps / _SCORE_STEPS) for index, steps in pairs]
@@ -65,8 +65,8 @@ class Receipts:
     """Issues and reads receipts.
 
     Args:
-        keys: the first one signs, all are good for reading; see ``read_keys``.
-        most_age_seconds: of the answer, when feedback comes.
+        keys: the first one signs, and all of them verify; see ``read_keys``.
+        most_age_seconds: receipts of older answers are refused.
     """
 
     def __init__(self, keys: Sequence[bytes], most_age_seconds: float) -> None:
@@ -96,24 +96,24 @@ class Receipts:
             list(labels),
             struct.pack(f"<{len(numbers)}H", *numbers),
         )
-        payload = _FORM + _encoder.encode(receipt)
+        payload = _FORMAT + _encoder.encode(receipt)
         signed = payload + self._sign(self._keys[0], payload)
         return base64.urlsafe_b64encode(signed).rstrip(b"=").decode()
 
     def read(self, text: str, now: float) -> Receipt:
-        """The receipt that was issued as this text.
+        """Verifies and decodes a receipt.
 
         Args:
-            text: as it came back.
+            text: as ``issue`` returned it.
             now: unix time, seconds.
 
         Raises:
-            BadRequestError: not issued by any gateway with these keys.
+            BadRequestError: not issued by a gateway with one of these keys.
             ReceiptExpiredError: too old.
         """
         payload = self._verified(text)
-        if payload[:1] != _FORM:
-            raise BadRequestError("receipt: this gateway does not know its form.")
+        if payload[:1] != _FORMAT:
+            raise BadRequestError("receipt: this gateway does not know its format.")
         receipt = _decoder.decode(payload[1:])
         if now - receipt.time > self._most_age:
             raise ReceiptExpiredError(
@@ -142,7 +142,7 @@ class Receipts:
 
 
 def read_keys(path: Path) -> tuple[bytes, ...]:
-    """The keys in a file: hex, one a line, the newest first; empty and # lines are passed over.
+    """Reads the keys in a file: hex, one a line, the newest first. Empty and # lines are ignored.
 
     Raises:
         ReceiptKeyError: no such file, or a line that is no key.
@@ -170,7 +170,7 @@ def read_keys(path: Path) -> tuple[bytes, ...]:
 
 
 def make_key_file(path: Path) -> None:
-    """Writes a file with a fresh key, for its owner alone; one that is there stays as it is.
+    """Writes a file with a new key, readable by its owner only. An existing file is not changed.
 
     Raises:
         OSError: it can't be written.
@@ -178,14 +178,14 @@ def make_key_file(path: Path) -> None:
     if path.exists():
         return
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Whole or not at all: a key cut short by a crash would be read as a broken one for ever.
+    # Written to another file first: after a crash, a half-written key would stay unreadable.
     part = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         with os.fdopen(descriptor, "w", encoding="ascii") as file:
             file.write(secrets.token_hex(_KEY_BYTES) + "\n")
         try:
-            path.hardlink_to(part)  # fails where another process was first
+            path.hardlink_to(part)  # fails if another process was faster
         except FileExistsError:
             return
     finally:

@@ -1,4 +1,4 @@
-"""What this gateway serves now: endpoints with routes, batchers and views, swapped in whole."""
+"""The snapshot of what this gateway serves: routes, batchers and views, replaced as a whole."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -17,11 +17,11 @@ from gateway.routing.routes import RoutingTable
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """One state of what is served.
+    """One snapshot.
 
-    ``batchers`` are by package id. ``complete``: every stable version's package was opened, or was
-    tried for so long that no gateway waits for it any more. ``notes``: what is not as it should be,
-    in sentences.
+    ``batchers`` are by package id. ``complete``: every stable version's package is open, or could
+    not be opened for so long that the gateway does not wait for it. ``notes``: problems, in
+    sentences for operators.
     """
 
     table: RoutingTable
@@ -48,12 +48,12 @@ class ServedEndpoints:
         return self._serving
 
     def serve(self, serving: Serving) -> None:
-        """Takes a new state."""
+        """Replaces the snapshot."""
         self._serving = serving
         self._was_complete = self._was_complete or serving.complete
 
     def drain(self) -> None:
-        """Asks load balancers and callers to go elsewhere; requests that come are answered."""
+        """Asks load balancers and callers to use other gateways. Requests are still answered."""
         self._draining = True
 
     @property
@@ -94,7 +94,7 @@ class ServedEndpoints:
     def capacities(self, endpoint: str, key: str, forced_version: str | None) -> list[Batcher]:
         """The batchers of all versions that may answer a caller and have a Triton.
 
-        None of a version that can't be had: the pipeline refuses such a request and records it.
+        Empty for a version that can't be served: the pipeline refuses and records such a request.
 
         Args:
             endpoint: its name.

@@ -34,8 +34,8 @@ class MirroredRequests:
     """Runs the mirrored requests of one process.
 
     Args:
-        recorder: hears of each copy's attempt.
-        metrics: counts them.
+        recorder: is told of each copy's attempt.
+        metrics: counts attempts.
     """
 
     def __init__(self, recorder: Recorder, metrics: Metrics) -> None:
@@ -44,7 +44,7 @@ class MirroredRequests:
         self._threads = ThreadPoolExecutor(1, thread_name_prefix="shadow")
 
     def close(self) -> None:
-        """Ends the thread; nothing may be under way."""
+        """Ends the thread; no copy may be in flight."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def run(
@@ -54,7 +54,7 @@ class MirroredRequests:
         batcher: Batcher,
         timeout_seconds: float,
     ) -> None:
-        """Runs one copy; raises nothing but its own cancellation, of which nothing is told.
+        """Runs one copy. Raises only its own cancellation, for which there is no event.
 
         Args:
             answered: the request and what its caller got.
@@ -81,7 +81,7 @@ class MirroredRequests:
                 batcher.abandon(attempt.job)
             raise
         except Exception:
-            # Whatever it is, the candidate met it and the caller did not.
+            # Any error is the candidate's outcome, and never reaches the caller.
             log.exception("a shadow failed", extra={"request_id": call.request_id})
             status = int(HTTPStatus.INTERNAL_SERVER_ERROR)
         if texts is None:
@@ -91,7 +91,7 @@ class MirroredRequests:
         self._metrics.attempt_finished(event, len(texts), sum(attempt.encoded.tokens))
 
     async def _encode(self, attempt: Attempt) -> None:
-        """The texts in the candidate's own tokens, off the event loop."""
+        """Encodes the texts with the candidate's own tokeniser, in a thread."""
         call, encoder = attempt.call, attempt.target.model.encoder
         start = monotonic()
         attempt.encoded = await asyncio.get_running_loop().run_in_executor(
@@ -120,13 +120,13 @@ def pair(
         seconds: tokenise + wait + infer of the answer that the caller got.
     """
     if answered.task is Task.TEXT_EMBEDDING:
-        return Pairing(answered.ref.version, seconds, [], _rounded(_turned(values, others)))
+        return Pairing(answered.ref.version, seconds, [], _rounded(_angles(values, others)))
     ours, theirs = answered.manifest.labels, copied.manifest.labels
     names = np.array(ours)[best(values)], np.array(theirs)[best(others)]
     equal: list[bool] = (names[0] == names[1]).tolist()
     if ours != theirs:
         every = tuple(dict.fromkeys((*ours, *theirs)))
-        values, others = _spread(values, ours, every), _spread(others, theirs, every)
+        values, others = _on_labels(values, ours, every), _on_labels(others, theirs, every)
     difference = np.abs(values - others)
     if answered.manifest.multi_label:
         # Each label is a distribution of its own over yes and no.
@@ -136,7 +136,7 @@ def pair(
     return Pairing(answered.ref.version, seconds, equal, _rounded(distance))
 
 
-def _turned(values: NDArray[np.float32], others: NDArray[np.float32]) -> NDArray[np.float64]:
+def _angles(values: NDArray[np.float32], others: NDArray[np.float32]) -> NDArray[np.float64]:
     """(1 - cosine) / 2 of each pair of vectors: 0 for one direction, 1 for opposite ones.
 
     It is 1 for vectors of different dimensions, and for a vector of zeros unless both are.
@@ -149,11 +149,11 @@ def _turned(values: NDArray[np.float32], others: NDArray[np.float32]) -> NDArray
     dots = np.einsum("td,td->t", a, b)
     cosine = np.divide(dots, lengths, out=np.full(len(a), -1.0), where=lengths > 0)
     cosine[both_none] = 1.0
-    turned: NDArray[np.float64] = (1 - cosine) / 2
-    return turned
+    angles: NDArray[np.float64] = (1 - cosine) / 2
+    return angles
 
 
-def _spread(
+def _on_labels(
     scores: NDArray[np.float32], labels: tuple[str, ...], every: tuple[str, ...]
 ) -> NDArray[np.float32]:
     """The scores with a column for each of ``every`` label, 0 for those that a model lacks."""

@@ -1,8 +1,8 @@
-"""Shadow traffic: copies of answered requests for a version on trial, out of spare capacity alone.
+"""Shadow traffic: copies of answered requests for a candidate, within spare capacity only.
 
-Each request that stable has answered is offered here. Its copy waits until an engine idles and this
-process has time for it, then it is sent (``mirrored.py``). Where anything is short, copies are
-dropped and counted by reason. No request waits for anything here, and no failure here reaches a
+Each request that stable has answered is offered here. Its copy waits until an engine is idle and
+this process is not busy; then it is sent (``mirrored.py``). If there is no spare capacity, copies
+are dropped and counted by reason. No request waits for its copy, and no failure of a copy reaches a
 caller.
 
 A copy is sent only while an engine idles and no caller waits, and no more copies are out than there
@@ -27,22 +27,22 @@ from gateway.mirroring.mirrored import MirroredRequests
 from gateway.routing.routes import Shadow
 from gateway.telemetry.metrics import Metrics
 
-_MOST_PACKAGES = 64  # what is beyond are rollouts long gone
+_MOST_PACKAGES = 64  # with more, the others' rollouts have ended long ago
 
 
 @dataclass(frozen=True, slots=True)
 class MirrorLimits:
-    """What copies may take.
+    """Limits of mirrored requests.
 
     Attributes:
-        engine_share: of each engine's time.
-        texts_per_second: of this process's; one costs about 0.2 ms of the event loop.
-        burst_seconds: how long an unused share is saved up.
-        waiting: copies that wait at most.
-        waiting_tokens: and their tokens; a single copy may have more.
-        patience_seconds: how long a copy waits for an engine to idle.
-        most_lag_seconds: of an event loop that still has time.
-        look_seconds: between two looks while copies wait.
+        engine_share: share of each engine's time that copies may use.
+        texts_per_second: texts of copies in this process; each takes about 0.2 ms of event loop.
+        burst_seconds: for how long an unused share accumulates.
+        waiting: most copies that wait.
+        waiting_tokens: most tokens of the copies that wait; a single copy may have more.
+        longest_wait_seconds: how long a copy waits for an idle engine.
+        most_lag_seconds: event loop lag above which copies are dropped.
+        look_seconds: time between two checks while copies wait.
     """
 
     engine_share: float = 0.05
@@ -50,13 +50,13 @@ class MirrorLimits:
     burst_seconds: float = 0.5
     waiting: int = 32
     waiting_tokens: int = 32_768
-    patience_seconds: float = 0.5
+    longest_wait_seconds: float = 0.5
     most_lag_seconds: float = 0.01
     look_seconds: float = 0.005
 
 
 class TokenBucket:
-    """A token bucket that may be overdrawn once: nothing more is taken until it is positive again.
+    """A token bucket that may be overdrawn: it is closed until its level is positive again.
 
     Args:
         rate: units a second.
@@ -81,7 +81,7 @@ class TokenBucket:
 
 
 class EngineBuckets:
-    """A share of the time of each engine that holds a package, however many there are by now.
+    """Token buckets of engine time, one for each package, counted for each of its engines.
 
     Args:
         share: of an engine's time.
@@ -98,7 +98,7 @@ class EngineBuckets:
         return self._of(package).open(now)
 
     def take(self, package: str, seconds: float, engines: int) -> None:
-        """Takes engine time from so many engines alike."""
+        """Takes engine time from so many engines in equal parts."""
         self._of(package).take(seconds / engines)
 
     def _of(self, package: str) -> TokenBucket:
@@ -114,13 +114,13 @@ log = logging.getLogger(__name__)
 
 
 class Drop(StrEnum):
-    """Why a copy was not sent."""
+    """Reasons for which a copy is dropped."""
 
     NOT_LOADED = "not_loaded"  # no Triton serves the candidate
-    FULL = "full"  # enough copies wait already
+    FULL = "full"  # as many copies wait as may
     GATEWAY_BUSY = "gateway_busy"  # the event loop is late, or half of the token budget is in use
     ENGINE_BUSY = "engine_busy"  # no engine was idle for as long as it could wait
-    PACED = "paced"  # copies have had their share of engine or event loop
+    PACED = "paced"  # copies have used up their share of the engines or the event loop
     STOPPING = "stopping"
 
 
@@ -177,7 +177,7 @@ class Shadows:
         self._lag.start()
 
     async def close(self) -> None:
-        """Drops what waits and gives up what is out."""
+        """Drops the copies that wait and cancels those in flight."""
         self._closed = True
         self._lag.close()
         if self._timer is not None:
@@ -196,7 +196,7 @@ class Shadows:
 
     @property
     def out(self) -> int:
-        """Copies that were sent and have no answer yet."""
+        """Copies in flight."""
         return len(self._tasks)
 
     def offer(
@@ -206,7 +206,7 @@ class Shadows:
         batchers: Mapping[str, Batcher],
         timeout_seconds: float,
     ) -> None:
-        """Takes a copy of a request, if it is among the share to be copied and there is room.
+        """Takes a copy of a request, if it belongs to the shadow's share and the queue is not full.
 
         Args:
             shadow: who gets copies of this endpoint's requests.
@@ -219,7 +219,7 @@ class Shadows:
         try:
             self._take(_Copy(shadow, answered, batchers, timeout_seconds, monotonic()))
         except Exception:
-            # The caller's answer is at hand and must reach it, whatever mistake is made here.
+            # The caller's answer must not be lost by a bug here.
             log.exception("a bug: a copy was lost", extra={"request_id": answered.call.request_id})
 
     def _take(self, copy: _Copy) -> None:
@@ -235,11 +235,11 @@ class Shadows:
         self._pump()
 
     def _pump(self) -> None:
-        """Sends what may be sent now, drops what must be, and looks again soon if any waits."""
+        """Sends or drops the copies that wait, and checks again soon if any are left."""
         while self._waiting:
             now = monotonic()
             copy = self._waiting[0]
-            late = now >= copy.offered + self._limits.patience_seconds
+            late = now >= copy.offered + self._limits.longest_wait_seconds
             reason = self._obstacle(copy, now)
             if reason is None:
                 self._send(self._pop())
@@ -256,7 +256,7 @@ class Shadows:
         self._pump()
 
     def _obstacle(self, copy: _Copy, now: float) -> Drop | None:
-        """What speaks against sending a copy now."""
+        """The reason for not sending a copy now; None to send it."""
         candidate = copy.batchers.get(copy.shadow.target.model.ref.package)
         if candidate is None or not candidate.serves:
             return Drop.NOT_LOADED
@@ -276,7 +276,7 @@ class Shadows:
         package = copy.shadow.target.model.ref.package
         batcher = copy.batchers[package]
         self._texts.take(len(copy.answered.encoded))
-        # In stable's tokens they may be longer than the candidate's rows.
+        # Counted by stable's tokeniser, rows may be longer than the candidate takes.
         longest = batcher.model.buckets[-1]
         rows = [min(count, longest) for count in copy.answered.encoded.tokens]
         self._engines.take(package, batcher.work_seconds(rows), _engines(batcher))
@@ -309,10 +309,10 @@ class Shadows:
 
 
 def _idles(batcher: Batcher) -> bool:
-    """Whether nobody waits and an engine has nothing to do."""
+    """Whether no text waits and an engine is idle."""
     return not batcher.queued_rows and any(r.idle for r in batcher.replicas if r.serves)
 
 
 def _engines(batcher: Batcher) -> int:
-    """Batches that all of them together run at once."""
+    """Batches that the serving replicas run at once, all together."""
     return sum(replica.instances for replica in batcher.replicas if replica.serves)

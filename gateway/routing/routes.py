@@ -34,18 +34,18 @@ _SPACE = 1 << 64
 
 
 def position(salt: str, key: str) -> int:
-    """Where a caller stands in ``[0, 2**64)``, uniform over callers and independent over salts.
+    """The position of a caller in ``[0, 2**64)``: uniform over callers, independent over salts.
 
     Args:
-        salt: names the rollout, so that it isn't always the same callers who get the new version.
-        key: whom to keep on one arm; any text, lone surrogates included.
+        salt: the rollout's, so that each rollout begins with other callers.
+        key: the caller's; any text, lone surrogates included.
     """
     text = f"{salt}\x00{key}".encode("utf-8", "surrogatepass")
     return int.from_bytes(blake2b(text, digest_size=8).digest(), "big")
 
 
 def below(salt: str, key: str, percent: float) -> bool:
-    """Whether a key stands in the first ``percent`` of the space."""
+    """Whether a key's position is in the first ``percent`` of the space."""
     return position(salt, key) < round(percent / 100 * _SPACE)
 
 
@@ -60,8 +60,8 @@ class Split:
     def of_weights(cls, salt: str, weights: Sequence[float]) -> "Split":
         """The split whose interval ``i`` holds ``weights[i]`` percent of callers.
 
-        The last interval takes what the others leave. Put a canary before stable and stable before
-        a control: then whoever grows takes callers from its neighbour alone.
+        The last interval ends at the end of the space. With the order canary, stable, control, an
+        interval that grows takes callers only from its neighbour.
 
         Raises:
             ValueError: a negative weight, or a sum that is not 100.
@@ -76,7 +76,7 @@ class Split:
         return cls(salt, (*ends, _SPACE))
 
     def choose(self, key: str) -> int:
-        """Index of the interval in which the caller stands."""
+        """Index of the interval that holds the caller's position."""
         return bisect_right(self.ends, position(self.salt, key))
 
 

@@ -1,4 +1,4 @@
-"""What is served now: endpoints and packages as they are, swapped in whole.
+"""Keeps the snapshot of what is served in line with the endpoint objects.
 
-``reconcile`` compares what is asked with what there is; ``sources`` says where endpoints are read.
+``reconcile`` makes new snapshots; ``sources`` reads endpoints, reports and the heartbeat.
 """

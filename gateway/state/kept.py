@@ -1,8 +1,9 @@
-"""What a gateway was told last, on its own disk: for a start while the API server is away.
+"""Keeps the last endpoints and reports on disk, for a start while the API server is unreachable.
 
-The file is written whole or not at all, by one process, and only with what the sources themselves
-said: never with what was read from here, so that nothing newer is replaced by something older. It
-is read where no source has answered in time, and whoever serves from it says how old it is.
+The file is replaced atomically, by one process, and only with what the sources themselves have
+sent. What was read from the file is never written again, so that nothing newer is replaced by
+something older. The file is read if no source has answered in time, and a gateway that serves from
+it reports how old it is.
 """
 
 import asyncio
@@ -24,7 +25,7 @@ log = logging.getLogger(__name__)
 
 
 class Kept(BaseModel):
-    """The file: what was told last, by whom and when."""
+    """The content of the file: the last endpoints and reports, their source and their time."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -36,25 +37,25 @@ class Kept(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class KeeperPace:
-    """How long things take.
+    """Times of reading and writing.
 
     Attributes:
-        patience_seconds: that a start waits for the sources before it reads what was kept.
-        pause_seconds: between two writes, for reports change every other second; endpoints that
-            have changed are written at once.
+        wait_seconds: how long a start waits for the sources before it reads the file.
+        pause_seconds: between two writes, because reports change every other second. Endpoints
+            that have changed are written at once.
     """
 
-    patience_seconds: float = 5.0
+    wait_seconds: float = 5.0
     pause_seconds: float = 10.0
 
 
 class Keeper:
-    """Reads and writes what was told last.
+    """Reads and writes the file.
 
     Args:
-        file: made where it is missing, with its folder.
-        source: where it is from, as the setting names it; what another source said is not used.
-        pace: how long things take.
+        file: created if it is missing, with its folder.
+        source: the setting that names the source; a file of another source is not used.
+        pace: times of reading and writing.
         now: unix time, seconds.
     """
 
@@ -70,14 +71,14 @@ class Keeper:
         self._source = source
         self.pace = pace or KeeperPace()
         self._now = now
-        self._told: tuple[tuple[ModelEndpoint, ...], tuple[LoaderReport, ...]] | None = None
-        self._news = asyncio.Event()  # anything
+        self._noted: tuple[tuple[ModelEndpoint, ...], tuple[LoaderReport, ...]] | None = None
+        self._news = asyncio.Event()  # endpoints or reports
         self._changed = asyncio.Event()  # endpoints
         self._lock: IO[bytes] | None = None  # held for as long as this process lives
         self._failing = False
 
     def read(self) -> Kept | None:
-        """What was kept; None where there is nothing that can be used. Blocks on the disk."""
+        """The content of the file; None if it can't be used. Blocks on the disk."""
         try:
             kept = Kept.model_validate_json(self._file.read_bytes())
         except FileNotFoundError:
@@ -91,14 +92,14 @@ class Keeper:
         return kept
 
     def note(self, endpoints: tuple[ModelEndpoint, ...], reports: tuple[LoaderReport, ...]) -> None:
-        """Has this kept: both as the sources themselves said it last."""
-        if self._told is None or self._told[0] != endpoints:
+        """Schedules a write. Both must be from the sources themselves, not from the file."""
+        if self._noted is None or self._noted[0] != endpoints:
             self._changed.set()
-        self._told = (endpoints, reports)
+        self._noted = (endpoints, reports)
         self._news.set()
 
     async def run(self) -> None:
-        """Writes what is noted until it is cancelled; what can't be written is tried again."""
+        """Writes what ``note`` was given, until it is cancelled. Failed writes are repeated."""
         try:
             while True:
                 await self._news.wait()
@@ -119,9 +120,9 @@ class Keeper:
             return
 
     async def _keep(self) -> None:
-        if self._told is None:
+        if self._noted is None:
             return
-        endpoints, reports = self._told
+        endpoints, reports = self._noted
         kept = Kept(source=self._source, kept_at=self._now(), endpoints=endpoints, reports=reports)
         try:
             await asyncio.to_thread(self._write, kept)
@@ -129,7 +130,7 @@ class Keeper:
             if not self._failing:
                 log.warning("what is served can't be kept", extra={"reason": str(error)})
             self._failing = True
-            self._news.set()  # once more after the pause
+            self._news.set()  # to write again after the pause
         else:
             self._failing = False
 
@@ -139,7 +140,7 @@ class Keeper:
             durable.write(self._file, kept.model_dump_json(by_alias=True).encode())
 
     def _locked(self) -> bool:
-        """Whether this process is the one that writes here; the kernel lets go with its end."""
+        """Whether this process holds the file's lock, which ends with the process."""
         if self._lock is not None:
             return True
         file = self._file.with_suffix(".lock").open("wb")

@@ -1,9 +1,8 @@
-"""How many gateways there are, for what they share: the rates of keys.
+"""Counts the gateways, which share the rate limits of API keys.
 
-In a cluster these are the ready pods of the gateways' Service, as Kubernetes' EndpointSlices list
-them; on one machine, the files in a folder that each gateway touches every two seconds. A source
-never raises for an outage: whoever can't reach it goes on with the number that it knew last. No
-gateway ever asks another one.
+In a cluster these are the ready pods of the gateways' Service, from its EndpointSlices. On one
+machine they are the files in a folder, one of each gateway, which touches it every two seconds.
+While a source can't be reached, the last number is used. Gateways never ask each other.
 """
 
 import asyncio
@@ -24,15 +23,15 @@ from service.cluster.mirror import Mirror
 log = logging.getLogger(__name__)
 
 BEAT_SECONDS = 2.0
-# A gateway that was killed counts for so long; one that stops takes its file away.
+# A gateway that was killed is counted for so long; one that stops removes its file.
 LIVE_SECONDS = 5 * BEAT_SECONDS
 _FORGOTTEN_SECONDS = 600.0
 _SUFFIX = ".beat"
-SERVICE = "kubernetes.io/service-name"  # a slice's label
+SERVICE = "kubernetes.io/service-name"  # a label of EndpointSlices
 
 
 class PeerSource(Protocol):
-    """The number of gateways, again and again."""
+    """The number of gateways, whenever it changes."""
 
     def watch(self) -> AsyncGenerator[int, None]:
         """How many there are, this one among them: when known, then whenever it has changed."""
@@ -43,8 +42,8 @@ class HeartbeatFolder:
     """Gateways of one machine, by the files that they touch.
 
     Args:
-        folder: made if need be.
-        name: this gateway's own, unlike any other's.
+        folder: created if it is missing.
+        name: this gateway's, different from all others'.
         clock: unix time in seconds, as the files' own times are.
         beat_seconds: time between two beats.
     """
@@ -65,13 +64,13 @@ class HeartbeatFolder:
         self._away = False
 
     async def watch(self) -> AsyncGenerator[int, None]:
-        """See ``PeerSource``; beats as long as it is watched, and takes its file away after."""
-        told = 0
+        """See ``PeerSource``; touches the file while it is watched, and removes it afterwards."""
+        last_count = 0
         try:
             while True:
                 count = await asyncio.to_thread(self.beat)
-                if count != told:
-                    told = count
+                if count != last_count:
+                    last_count = count
                     yield count
                 await asyncio.sleep(self._beat_seconds)
         finally:
@@ -93,7 +92,7 @@ class HeartbeatFolder:
         return self._count
 
     def leave(self) -> None:
-        """Takes this gateway's file away."""
+        """Removes this gateway's file."""
         with suppress(OSError):
             self._mine.unlink(missing_ok=True)
 
@@ -121,13 +120,13 @@ class ReadyPods:
         self._pods = pods
 
     async def watch(self) -> AsyncGenerator[int, None]:
-        """See ``PeerSource``; a gateway that is not ready itself may be one more than are told."""
-        told = 0
+        """See ``PeerSource``; a gateway that is not ready itself is not counted."""
+        last_count = 0
         async with aclosing(self._pods.watch()) as watch:
             async for found in watch:
                 count = max(1, len(frozenset().union(*found)))
-                if count != told:
-                    told = count
+                if count != last_count:
+                    last_count = count
                     yield count
 
 
@@ -137,7 +136,7 @@ def peer_source(settings: Settings, environment: Mapping[str, str], own_name: st
     Args:
         settings: ``peers`` says where.
         environment: of the process.
-        own_name: this gateway's, unlike any other's.
+        own_name: this gateway's, different from all others'.
 
     Raises:
         AccessError: no API server is known, how to sign in, or which Service.
@@ -158,16 +157,16 @@ def slices(namespace: str, service: str) -> Collection:
 
 
 def ready_pods(item: Object) -> frozenset[str]:
-    """The pods of a slice that are ready, each by a name that is the same in every slice.
+    """The ready pods of an EndpointSlice, each by an id that is the same in every slice.
 
     Raises:
-        ValueError: it is no slice.
+        ValueError: the object is no EndpointSlice.
     """
     try:
         return frozenset(
             (each.get("targetRef") or {}).get("uid") or each["addresses"][0]
             for each in item.get("endpoints") or []
-            # Not said means ready, by the API's own words.
+            # A missing condition means ready, by the API's specification.
             if (each.get("conditions") or {}).get("ready") is not False
         )
     except (AttributeError, IndexError, KeyError, TypeError) as error:
@@ -175,7 +174,7 @@ def ready_pods(item: Object) -> frozenset[str]:
 
 
 async def follow(source: PeerSource, share: Callable[[int], None]) -> None:
-    """Tells each new number of gateways, until it is cancelled."""
+    """Calls ``share`` with each new number of gateways, until it is cancelled."""
     async with aclosing(source.watch()) as watch:
         async for count in watch:
             log.info("gateways share the rates of keys", extra={"gateways": count})

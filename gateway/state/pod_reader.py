@@ -1,9 +1,8 @@
 """Reads collections from inside a pod, with the standard library alone: the gateway's ``Reader``.
 
-All else in Headrace speaks to Kubernetes through the official client. A gateway only lists and
-watches, and there are many of them: the client would add more than a third to the memory of each
-and half to its start. It signs in by the pod's service account and by nothing else, and never
-writes.
+All other parts of Headrace use the official Kubernetes client. A gateway only lists and watches,
+and there are many gateways: the client would add more than a third to the memory of each, and half
+to its time to start. This reader signs in with the pod's service account only, and never writes.
 """
 
 import http.client
@@ -26,7 +25,7 @@ from service.cluster.errors import (
 )
 
 _MOST_SENTENCE_BYTES = 2000
-# So that a peer that went without a word is noticed in a watch within half a minute.
+# So that a watch notices a lost peer within half a minute.
 _KEEPALIVE = (
     (socket.SOL_SOCKET, "SO_KEEPALIVE", 1),
     (socket.IPPROTO_TCP, "TCP_KEEPIDLE", 10),
@@ -121,8 +120,8 @@ class PodReader:
         status = answer.response.status
         if status < 300:
             return answer
-        said = answer.whole(_MOST_SENTENCE_BYTES).decode(errors="replace")
-        raise errors.of_answer(status, f"GET {collection.path}", said)
+        text = answer.whole(_MOST_SENTENCE_BYTES).decode(errors="replace")
+        raise errors.of_answer(status, f"GET {collection.path}", text)
 
     def _signed_in(self) -> dict[str, str]:
         if self._token_file is None:

@@ -1,9 +1,9 @@
-"""Keeps what is served as the endpoint objects say: compares, opens packages, swaps the table.
+"""Reconciles what is served with the endpoint objects: opens packages, replaces the snapshot.
 
-One task, woken by any change of endpoints, reports, opened packages or replicas, and once a second
-in any case: losing a wake-up changes nothing but the delay. A package is opened before a table
-names it; one that can't be opened leaves the old table in use and is tried again with back-off.
-Nothing here touches a request.
+One task does it, woken by any change of endpoints, reports, opened packages or replicas, and once a
+second in any case, so that a lost wake-up only causes a delay. A package is opened before a routing
+table refers to it. One that can't be opened is tried again with back-off, and the old table stays
+in use meanwhile. No request runs through this module.
 """
 
 import asyncio
@@ -38,20 +38,20 @@ _OPENED_AT_ONCE = 4
 _FIRST_PAUSE_SECONDS = 0.25
 _LONGEST_PAUSE_SECONDS = 10.0
 
-# A gateway that can't open a package is not ready for so long: it may be one that takes the place
-# of one that holds the package, and a store that starts anew beside it is back by then. No longer,
-# for a package that is gone must not keep other endpoints unserved.
+# A gateway that can't open a package is not ready for so long, because it may replace one that has
+# the package open, and a store that restarts is back by then. It does not wait longer, because a
+# missing package must not keep other endpoints from being served.
 GRACE_SECONDS = 60.0
 
 
 @dataclass(slots=True)
-class _World:
-    """What the sources said last."""
+class _Inputs:
+    """The last objects of the sources."""
 
     endpoints: tuple[ModelEndpoint, ...] | None = None
     reports: tuple[LoaderReport, ...] = ()
-    reported: bool = False  # by the source itself
-    kept_at: float | None = None  # unix time; None: the endpoints are from the source itself
+    reported: bool = False  # whether the reports are from their source, not from the file
+    kept_at: float | None = None  # unix time of the file; None if endpoints are from their source
 
 
 @dataclass(slots=True)
@@ -73,7 +73,7 @@ class LoadBackoff:
         return pause
 
     def overdue(self, now: float) -> bool:
-        """Whether it has failed for so long that nobody should wait for it."""
+        """Whether it has failed for so long that the gateway does not wait for it."""
         return self.failing_since is not None and now - self.failing_since >= GRACE_SECONDS
 
 
@@ -81,12 +81,12 @@ class Reconciler:
     """Owns the batchers and the fleet's addresses.
 
     Args:
-        sources: what is asked for, which Tritons there are, whether the controller is there.
+        sources: of endpoints, loaders' reports and the controller's heartbeat.
         packages: opens packages.
         fleet: the Tritons.
-        addresses: Tritons that are there whatever reports say.
+        addresses: Tritons that are used besides those that loaders report.
         meter: counts the batchers' batches.
-        serve: takes each new state.
+        serve: takes each new snapshot.
         clock: seconds, monotonic.
         now: unix time, seconds.
     """
@@ -114,10 +114,10 @@ class Reconciler:
         self._heartbeat = ControllerHeartbeat(clock())
         self._withheld: Mapping[str, float] = {}
         self._lag = LoopLag()
-        self._world = _World()
+        self._inputs = _Inputs()
         self._opened: dict[str, ServedModel] = {}
         self._opening: dict[str, LoadBackoff] = {}
-        # Of its own: a store that hangs must not take the threads that large bodies are read in.
+        # Separate threads: a store that hangs must not block those that decompress bodies.
         self._threads = ThreadPoolExecutor(_OPENED_AT_ONCE, thread_name_prefix="packages")
         self._batchers: dict[str, Batcher] = {}
         self._table = RoutingTable()
@@ -126,23 +126,23 @@ class Reconciler:
 
     @property
     def batchers(self) -> tuple[Batcher, ...]:
-        """All batchers, those of packages on their way out included."""
+        """All batchers, including those of packages that are about to be closed."""
         return tuple(self._batchers.values())
 
     @property
     def withheld(self) -> Mapping[str, bool]:
-        """Every endpoint, and whether its candidate gets nobody for want of a controller."""
+        """Each endpoint, and whether its candidate is withheld, as the controller is silent."""
         return {name: name in self._withheld for name in self._table.endpoints}
 
     @property
     def silent_seconds(self) -> float:
-        """Since the controller's last sign of life, as far as it was seen here."""
+        """Seconds since the controller's last heartbeat."""
         return self._heartbeat.silent_seconds(self._clock())
 
     @property
     def kept_seconds(self) -> float:
-        """How old the endpoints are where they are what was kept; 0 where their source answers."""
-        kept_at = self._world.kept_at
+        """Age of the endpoints if they were read from the kept file; 0 if from their source."""
+        kept_at = self._inputs.kept_at
         return 0.0 if kept_at is None else max(0.0, self._now() - kept_at)
 
     def start(self) -> None:
@@ -158,12 +158,12 @@ class Reconciler:
         keeper = self._sources.keeper
         if keeper is not None:
             self._tasks += [
-                asyncio.create_task(self._recall(keeper)),
+                asyncio.create_task(self._serve_kept(keeper)),
                 asyncio.create_task(self._watch(keeper.run)),
             ]
 
     async def close(self) -> None:
-        """Stops watching, lets batches in flight come back and closes the fleet."""
+        """Stops watching, waits for batches in flight and closes the fleet."""
         opening = [entry.task for entry in self._opening.values() if entry.task is not None]
         self._lag.close()
         for task in (*self._tasks, *opening):
@@ -175,24 +175,24 @@ class Reconciler:
         await self._fleet.close()
 
     async def _watch(self, follow: Callable[[], Awaitable[None]]) -> None:
-        """Follows a source for ever: a fault in one must not end it."""
+        """Follows a source without end, even after a bug in it."""
         while True:
             try:
                 await follow()
             except Exception:
-                log.exception("a bug: a watch ended, and begins anew")
+                log.exception("a bug: a watch ended and is started again")
             await asyncio.sleep(_TICK_SECONDS)
 
     async def _watch_endpoints(self) -> None:
         async for endpoints in self._sources.endpoints.watch():
-            if self._world.kept_at is not None:
+            if self._inputs.kept_at is not None:
                 log.info("the endpoints' source answers: what was kept is not needed any more")
-            self._world.endpoints, self._world.kept_at = endpoints, None
+            self._inputs.endpoints, self._inputs.kept_at = endpoints, None
             self._keep()
 
     async def _watch_reports(self) -> None:
         async for reports in self._sources.reports.watch():
-            self._world.reports, self._world.reported = reports, True
+            self._inputs.reports, self._inputs.reported = reports, True
             self._keep()
 
     async def _watch_beats(self) -> None:
@@ -202,22 +202,22 @@ class Reconciler:
             self._wake.set()
 
     def _keep(self) -> None:
-        """Has what the sources said kept, once both did: nothing that was read from there."""
-        world, keeper = self._world, self._sources.keeper
-        own = world.endpoints is not None and world.kept_at is None and world.reported
+        """Has endpoints and reports kept, once both are from their sources."""
+        inputs, keeper = self._inputs, self._sources.keeper
+        own = inputs.endpoints is not None and inputs.kept_at is None and inputs.reported
         if keeper is not None and own:
-            keeper.note(world.endpoints or (), world.reports)
+            keeper.note(inputs.endpoints or (), inputs.reports)
         self._wake.set()
 
-    async def _recall(self, keeper: Keeper) -> None:
-        """Goes on with what was kept where no source has answered in time."""
-        await asyncio.sleep(keeper.pace.patience_seconds)
-        kept = await asyncio.to_thread(keeper.read) if self._world.endpoints is None else None
-        if kept is None or self._world.endpoints is not None:
+    async def _serve_kept(self, keeper: Keeper) -> None:
+        """Serves the kept endpoints if their source has not answered in time."""
+        await asyncio.sleep(keeper.pace.wait_seconds)
+        kept = await asyncio.to_thread(keeper.read) if self._inputs.endpoints is None else None
+        if kept is None or self._inputs.endpoints is not None:
             return
-        self._world.endpoints, self._world.kept_at = kept.endpoints, kept.kept_at
-        if not self._world.reported:
-            self._world.reports = kept.reports
+        self._inputs.endpoints, self._inputs.kept_at = kept.endpoints, kept.kept_at
+        if not self._inputs.reported:
+            self._inputs.reports = kept.reports
         log.warning("the endpoints' source does not answer", extra={"instead": self._kept_note()})
         self._wake.set()
 
@@ -226,7 +226,7 @@ class Reconciler:
             try:
                 self.reconcile()
             except Exception:
-                # The table in use goes on; the next look may see a world that can be served.
+                # The old table stays in use; the next pass may succeed.
                 log.exception("a bug: the routing table could not be renewed")
             # Not ``wait_for``: before Python 3.12 it loses a cancellation that meets a wake-up.
             with suppress(TimeoutError):
@@ -235,11 +235,11 @@ class Reconciler:
             self._wake.clear()
 
     def reconcile(self) -> None:
-        """One comparison of what is with what should be."""
-        endpoints = self._world.endpoints
+        """One pass: compares what is served with what should be served."""
+        endpoints = self._inputs.endpoints
         if endpoints is None:
             return
-        reported = {report.triton_grpc for report in self._world.reports}
+        reported = {report.triton_grpc for report in self._inputs.reports}
         moved = self._fleet.set_addresses(reported | set(self._addresses))
         wanted = {ref.package: ref for ref in _refs(endpoints)}
         for ref in wanted.values():
@@ -265,24 +265,24 @@ class Reconciler:
             log.info("routing table renewed", extra={"routes": _summary(table)})
 
     def _withhold(self, endpoints: tuple[ModelEndpoint, ...]) -> None:
-        """Says who gets no callers because nobody may be left to take a candidate back."""
+        """Determines which candidates get no callers, because the controller is silent."""
         now = self._clock()
         held = dict(withheld(endpoints, self._heartbeat, now))
-        if self._world.kept_at is not None:  # whether it was taken back since, nobody knows
+        if self._inputs.kept_at is not None:  # the rollout may have ended since
             silent = self._heartbeat.silent_seconds
             held = {e.name: silent(now, e.name) for e in endpoints if has_candidate(e)}
         for name in held.keys() - self._withheld.keys():
-            told = {"endpoint": name, "silent_seconds": round(held[name])}
+            fields = {"endpoint": name, "silent_seconds": round(held[name])}
             log.warning(
-                "no sign of the controller: stable takes the candidate's callers", extra=told
+                "no sign of the controller: stable takes the candidate's callers", extra=fields
             )
         for name in self._withheld.keys() - held.keys():
             log.info("callers go as the status says again", extra={"endpoint": name})
         self._withheld = held
 
     def _notes(self) -> Iterable[str]:
-        """What a person should know of what is served, in sentences."""
-        if self._world.kept_at is not None:
+        """Notes for operators on what is served, in sentences."""
+        if self._inputs.kept_at is not None:
             yield self._kept_note()
             return
         for name, seconds in sorted(self._withheld.items()):
@@ -292,7 +292,7 @@ class Reconciler:
             )
 
     def _kept_note(self) -> str:
-        at = datetime.fromtimestamp(self._world.kept_at or 0.0, UTC).isoformat(timespec="seconds")
+        at = datetime.fromtimestamp(self._inputs.kept_at or 0.0, UTC).isoformat(timespec="seconds")
         return (
             f"The endpoints are as they were at {at}: their source has not answered since this "
             "gateway started. Candidates get no callers until it does."
@@ -310,9 +310,9 @@ class Reconciler:
         try:
             model = await loop.run_in_executor(self._threads, self._packages.open, ref)
         except PackageError as error:
-            told = {"model": ref.triton_model, "reason": str(error)}
+            fields = {"model": ref.triton_model, "reason": str(error)}
             pause = opening.put_off(self._clock())
-            log.warning("package can't be opened", extra={**told, "retry_seconds": pause})
+            log.warning("package can't be opened", extra={**fields, "retry_seconds": pause})
         except Exception:
             opening.put_off(self._clock())
             log.exception("a bug: opening a package failed", extra={"model": ref.triton_model})
@@ -334,7 +334,7 @@ class Reconciler:
     def _resize(self) -> None:
         """Tells batchers how many batches each Triton runs at once, as its loader reports it."""
         now = asyncio.get_running_loop().time()
-        for report in self._world.reports:
+        for report in self._inputs.reports:
             for loaded in report.loaded:
                 name, batcher = loaded.ref.triton_model, self._batchers.get(loaded.ref.package)
                 if batcher is None or not loaded.instances:
@@ -344,7 +344,7 @@ class Reconciler:
 
     def _seed(self) -> None:
         """Gives batchers the costs that each loader measured on its own Triton."""
-        for report in self._world.reports:
+        for report in self._inputs.reports:
             for loaded in report.loaded:
                 batcher = self._batchers.get(loaded.ref.package)
                 if batcher is not None and loaded.costs:
@@ -355,10 +355,10 @@ class Reconciler:
         return batcher is not None and batcher.serves
 
     def _complete(self, endpoints: Iterable[ModelEndpoint]) -> bool:
-        """Whether each stable version's package is open, or some are and the others are long away.
+        """Whether each stable version's package is open, or some are and the others are overdue.
 
-        A gateway that can serve nothing at all is never complete: an old one may serve yet, and
-        would be ended.
+        A gateway that can serve nothing is never complete. Otherwise it would replace an old
+        gateway that can still serve.
         """
         now = self._clock()
         stable = {e.status.stable.package for e in endpoints if e.status.stable is not None}
@@ -367,10 +367,10 @@ class Reconciler:
         return not missing or (missing < stable and missing <= away)
 
     def _retire(self, wanted: dict[str, ModelRef]) -> None:
-        """Lets go of packages that nobody names, once their last batch is back."""
+        """Closes packages that are no longer needed, once their last batch has ended."""
         needed = wanted.keys() | self._table.models().keys()
         for package in [package for package in self._opened if package not in needed]:
-            # One whose endpoint went while it was being opened never had a batcher.
+            # A package has no batcher if its endpoint was deleted while it was being opened.
             batcher = self._batchers.get(package)
             if batcher is None or batcher.idle:
                 model = self._opened.pop(package)
@@ -383,7 +383,7 @@ class Reconciler:
 
 
 def _refs(endpoints: Iterable[ModelEndpoint]) -> Iterable[ModelRef]:
-    """Stable versions first, so that a restart serves as soon as it can."""
+    """All packages, stable versions first, so that a restarted gateway serves soon."""
     statuses = [endpoint.status for endpoint in endpoints]
     for status in statuses:
         if status.stable is not None:
@@ -432,14 +432,14 @@ def _view(routes: EndpointRoutes) -> EndpointView:
 
 
 def _summary(table: RoutingTable) -> dict[str, list[str]]:
-    """Who gets what, in words; it changes whenever any caller's version does."""
-    return {name: list(_ways(entry)) for name, entry in table.endpoints.items()}
+    """The routes as texts, for the log; they change whenever the version of any caller does."""
+    return {name: list(_target_texts(entry)) for name, entry in table.endpoints.items()}
 
 
-def _ways(routes: EndpointRoutes) -> Iterable[str]:
+def _target_texts(routes: EndpointRoutes) -> Iterable[str]:
     weights = {(route.arm, route.ref): route.weight for route in routes.endpoint.status.routes}
     shadows = () if routes.shadow is None else (routes.shadow.target,)
     for target in (*routes.targets, *shadows):
         weight = weights.get((target.arm, target.model.ref))
-        told = weight is not None and not routes.withheld
-        yield f"{target.arm} {target.model.name}" + (f" {weight:g} %" if told else "")
+        fields = weight is not None and not routes.withheld
+        yield f"{target.arm} {target.model.name}" + (f" {weight:g} %" if fields else "")

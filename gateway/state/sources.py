@@ -47,7 +47,7 @@ class FolderSource(Generic[M]):
     Args:
         folder: need not exist yet.
         kind: the pydantic model of one file.
-        poll_seconds: time between two looks.
+        poll_seconds: time between two polls.
     """
 
     def __init__(self, folder: Path, kind: type[M], poll_seconds: float = POLL_SECONDS) -> None:
@@ -60,11 +60,11 @@ class FolderSource(Generic[M]):
 
     async def watch(self) -> AsyncGenerator[tuple[M, ...], None]:
         """See ``EndpointSource.watch``; objects come in the order of their file names."""
-        told = False
+        yielded = False
         while True:
             changed = await asyncio.to_thread(self.look)
-            if changed or (self._listed and not told):
-                told = True
+            if changed or (self._listed and not yielded):
+                yielded = True
                 yield self.objects()
             await asyncio.sleep(self._poll_seconds)
 
@@ -74,7 +74,7 @@ class FolderSource(Generic[M]):
         return tuple(entry.value for _, entry in seen if entry.value is not None)
 
     def look(self) -> bool:
-        """Reads what is new; true if any object changed, came or went. Blocks on the disk."""
+        """Reads changed files. True if any object changed, came or went. Blocks on the disk."""
         try:
             stamps = json_files.stamps(self._folder)
         except OSError as error:
@@ -138,7 +138,7 @@ def open_namespace(
 
 
 class ClusterSource(Generic[T]):
-    """What a mirror holds, for one event loop.
+    """The objects of a cluster, as a mirror holds them, for one event loop.
 
     Args:
         mirror: not started yet; the source starts and closes it.
@@ -166,12 +166,12 @@ class ClusterSource(Generic[T]):
             await asyncio.to_thread(self._mirror.close)
 
 
-_KEPT_FILE = "last-told.json"
+_KEPT_FILE = "last-yielded.json"
 _BEAT_POLL_SECONDS = 1.0
 
 
 class EndpointSource(Protocol):
-    """All endpoints, again and again."""
+    """All endpoints, whenever they change."""
 
     def watch(self) -> AsyncIterator[tuple[ModelEndpoint, ...]]:
         """The whole set: at once, then whenever it has changed. Never ends, never raises."""
@@ -179,7 +179,7 @@ class EndpointSource(Protocol):
 
 
 class ReportSource(Protocol):
-    """All loaders' reports, again and again."""
+    """All loaders' reports, whenever they change."""
 
     def watch(self) -> AsyncIterator[tuple[LoaderReport, ...]]:
         """The whole set: at once, then whenever it has changed. Never ends, never raises."""
@@ -187,18 +187,18 @@ class ReportSource(Protocol):
 
 
 class BeatSource(Protocol):
-    """The controller's last sign of life, again and again."""
+    """The controller's last heartbeat, whenever it changes."""
 
     def watch(self) -> AsyncIterator[tuple[ControllerBeat, ...]]:
-        """One sign or none: at once, then whenever it has changed. Never ends, never raises."""
+        """One heartbeat or none: at once, then whenever it has changed. Never ends or raises."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """What a gateway is told by, and what keeps what it was told.
+    """The sources of a gateway, and the file that keeps their last objects.
 
-    ``keeper``: None where endpoints lie on a disk themselves.
+    ``keeper``: None if the endpoints are on this machine's disk.
     """
 
     endpoints: EndpointSource
@@ -208,7 +208,7 @@ class Sources:
 
 
 def open_sources(settings: Settings, environment: Mapping[str, str]) -> Sources:
-    """All of them.
+    """Opens all sources of a gateway.
 
     Raises:
         AccessError: no API server is known, or how to sign in.
@@ -237,7 +237,7 @@ def endpoint_source(settings: Settings, environment: Mapping[str, str]) -> Endpo
 
 
 def report_source(settings: Settings, environment: Mapping[str, str]) -> ReportSource:
-    """Where loaders' reports come from; with endpoints in a cluster, from beside them.
+    """Where loaders' reports come from; in a cluster, the namespace of the endpoints.
 
     Raises:
         AccessError: no API server is known, or how to sign in.
@@ -252,7 +252,7 @@ def report_source(settings: Settings, environment: Mapping[str, str]) -> ReportS
 
 
 def beat_source(settings: Settings, environment: Mapping[str, str]) -> BeatSource:
-    """Where the controller's signs of life come from: beside the endpoints.
+    """Where the controller's heartbeat comes from: the same place as the endpoints.
 
     Raises:
         AccessError: no API server is known, or how to sign in.

@@ -1,4 +1,1 @@
-"""What the gateway tells of itself: metrics and traces.
-
-Any room may come in. Nothing here decides anything.
-"""
+"""Metrics and traces of the gateway. All rooms may use them."""

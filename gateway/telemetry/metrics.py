@@ -72,7 +72,7 @@ class Counter:
         self._children: dict[Labels, CounterChild] = {}
 
     def child(self, labels: Labels) -> "CounterChild":
-        """The number of these label values, to be kept by who counts often."""
+        """The number of these label values. Frequent users keep it."""
         child = self._children.get(labels)
         if child is None:
             child = self._children[labels] = CounterChild()
@@ -96,7 +96,7 @@ class Histogram:
         self._children: dict[Labels, HistogramChild] = {}
 
     def child(self, labels: Labels) -> "HistogramChild":
-        """The counts of these label values, to be kept by who observes often."""
+        """The counts of these label values. Frequent users keep them."""
         child = self._children.get(labels)
         if child is None:
             child = self._children[labels] = HistogramChild(self._metric.buckets)
@@ -117,7 +117,7 @@ class Histogram:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """A number that somebody else keeps, read when Prometheus asks."""
+    """A number that another object keeps, read when Prometheus asks."""
 
     metric: "Read"
     labels: tuple[str, ...]
@@ -125,7 +125,7 @@ class Reading:
 
 
 class Read(Enum):
-    """Counters and gauges that are read from those who keep the numbers."""
+    """Counters and gauges that are read from the objects that keep the numbers."""
 
     TOKENS_IN_FLIGHT = m.TOKENS_IN_FLIGHT
     QUEUED_ROWS = m.QUEUED_ROWS
@@ -188,7 +188,7 @@ class Metrics(Collector):
     def attempt_finished(self, event: PredictionEvent, texts: int, tokens: int) -> None:
         """One attempt on a version, failed ones included."""
         endpoint, version = event.endpoint, event.version
-        # Callers' figures are of what callers got: a shadow's time is in its events.
+        # Stages and texts are counted for callers only. A shadow's are in its events.
         if event.status != HTTPStatus.OK or event.arm is Arm.SHADOW:
             self._begin(endpoint, version, event.arm)
             self._attempts.add((endpoint, version, event.arm.value, _status(event.status)))
@@ -208,7 +208,7 @@ class Metrics(Collector):
         children.total.observe(latency.total)
 
     def _begin(self, endpoint: str, version: str, arm: Arm) -> None:
-        """Shows what may come at 0: a first failure must be a rise, or no alert sees it."""
+        """Creates the series of failures at 0, because alerts only see a rise."""
         if (endpoint, version, arm) in self._begun:
             return
         self._begun.add((endpoint, version, arm))
@@ -242,7 +242,7 @@ class Metrics(Collector):
         self._shadows.add((endpoint, "sent"))
 
     def shadow_dropped(self, endpoint: str, reason: str) -> None:
-        """One copy of a request that was not, and why."""
+        """One copy of a request that was dropped, and why."""
         self._shadows.add((endpoint, reason))
 
     def refused(self, endpoint: str, status: int, reason: str, seconds: float) -> None:
@@ -261,14 +261,14 @@ class Metrics(Collector):
         self._batch_tokens.add((model.name, "padding"), padded - tokens)
         self._engine_seconds.add(labels, seconds)
         for failures in (self._split_batches, self._failed_texts):
-            failures.child(labels)  # at 0: a first failure must be a rise
+            failures.child(labels)  # at 0, because alerts only see a rise
 
     def batch_split(self, model: ServedModel) -> None:
-        """One batch that the model failed at, whose callers are tried in halves."""
+        """One batch that the model failed on, whose callers are tried in halves."""
         self._split_batches.add((model.name,))
 
     def texts_failed(self, model: ServedModel, texts: int) -> None:
-        """Texts whose callers are told that the model failed at them."""
+        """Texts that the model failed on, whose callers get an error."""
         self._failed_texts.add((model.name,), texts)
 
     def read_from(self, source: Source) -> None:
@@ -297,7 +297,7 @@ class Metrics(Collector):
 
 @dataclass(frozen=True, slots=True)
 class _Answered:
-    """What every answered attempt of one endpoint, version and arm counts into."""
+    """The instruments of answered attempts of one endpoint, version and arm."""
 
     attempts: CounterChild
     texts: CounterChild

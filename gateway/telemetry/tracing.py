@@ -1,8 +1,7 @@
 """OpenTelemetry spans: one an attempt, with its stages, when a collector is configured.
 
-Without a collector's address nothing of OpenTelemetry is even imported and a request costs nothing
-more. Spans are made after the answer, from the times that the event has anyway, and sent by a
-thread of the library through a bounded queue.
+Without a collector's address, OpenTelemetry is not even imported. Spans are made after the answer,
+from the times in its event, and sent by a thread of the library through a bounded queue.
 """
 
 import random
@@ -24,7 +23,7 @@ class SpanTracer:
 
     Args:
         provider: OpenTelemetry's tracer provider.
-        share: of requests without a sampled ``traceparent`` that get spans.
+        share: of requests without a ``traceparent`` that get spans.
         draw: a number in [0, 1) for each of those.
     """
 
@@ -80,7 +79,7 @@ class SpanTracer:
 
 
 def trace_id(trace_parent: str | None) -> str:
-    """The trace's id in a ``traceparent`` that was found well formed; empty without one."""
+    """The trace id of a well-formed ``traceparent``; empty without one."""
     return trace_parent[3:35] if trace_parent else ""
 
 

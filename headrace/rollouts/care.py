@@ -7,7 +7,7 @@ Gateways decide by their own clocks (``gateway/state/controller_heartbeat.py``).
 from contracts.controller import BEAT_SECONDS, ControllerBeat
 from contracts.durations import about
 from contracts.endpoint import CANDIDATES, ModelEndpoint
-from gateway.state.controller_heartbeat import has_candidate, patience_seconds
+from gateway.state.controller_heartbeat import controller_timeout_seconds, has_candidate
 
 _LATE_SECONDS = 3 * BEAT_SECONDS
 
@@ -22,7 +22,7 @@ def care(endpoint: ModelEndpoint, beat: ControllerBeat | None, now: float) -> st
     """
     if beat is None or not has_candidate(endpoint):
         return ""
-    silent, patience = max(0.0, now - beat.at), patience_seconds(endpoint)
+    silent, patience = max(0.0, now - beat.at), controller_timeout_seconds(endpoint)
     if endpoint.name in beat.unattended:
         what = "The controller can't look after this endpoint: its log says why."
     elif silent <= _LATE_SECONDS:

@@ -28,7 +28,7 @@ from gateway.errors import (
 )
 from gateway.events.buffer import Recorder
 from gateway.http.body import HttpLimits
-from gateway.inference.feedback import FeedbackDesk
+from gateway.inference.feedback import FeedbackReceiver
 from gateway.inference.receipts import Receipts
 
 LABELS = ("negative", "neutral", "positive")
@@ -219,8 +219,8 @@ class Behind:
     @cached_property
     def app(self) -> Application:
         """The application; made once, with its documentation."""
-        desk = None if self.receipts is None else FeedbackDesk(self.receipts, self.recorder)
-        return create_app(self.front, self.limits, desk)
+        feedback = None if self.receipts is None else FeedbackReceiver(self.receipts, self.recorder)
+        return create_app(self.front, self.limits, feedback)
 
 
 @asynccontextmanager

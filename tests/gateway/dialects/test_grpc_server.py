@@ -73,6 +73,6 @@ async def test_calls_over_grpc_while_a_gateway_ends_are_told_to_try_again() -> N
             callers = [asyncio.create_task(_codes_until_gone(stub)) for _ in range(8)]
             await asyncio.sleep(0)
             await stub.ServerLive(pb.ServerLiveRequest())  # all are at work by now
-            await service.leave()
+            await service.drain()
             await server.stop(5)
             assert set().union(*await asyncio.gather(*callers)) == {"UNAVAILABLE"}

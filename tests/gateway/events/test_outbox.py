@@ -156,7 +156,7 @@ def test_giving_up_counts_all_that_waits(make_event: MakeEvent) -> None:
 
 def test_an_outcome_without_a_message_is_a_defect() -> None:
     _, outbox = an_outbox()
-    with pytest.raises(RuntimeError, match="no message is out"):
+    with pytest.raises(RuntimeError, match="no message is pending"):
         outbox.acknowledged()
 
 

@@ -7,7 +7,7 @@ from pipeline_world import ONE, TWO, world_of
 from contracts.endpoint import Arm
 from contracts.events import Feedback, Latency, PredictionEvent, TextRecord
 from gateway.errors import InvalidInputError
-from gateway.inference.feedback import FeedbackDesk, Taken
+from gateway.inference.feedback import FeedbackReceiver, Taken
 from gateway.inference.receipts import Receipt, Receipts
 
 RECEIPTS = Receipts([b"k" * 32], 86400.0)
@@ -31,15 +31,15 @@ def receipt_of(*labels: str | None, request_id: str = "r", time: float = 1000.0)
     return RECEIPTS.read(RECEIPTS.issue(event), time)
 
 
-def desk_of(remembered: int = 100) -> tuple[FeedbackDesk, MemoryRecorder]:
+def receiver_of(remembered: int = 100) -> tuple[FeedbackReceiver, MemoryRecorder]:
     recorder = MemoryRecorder()
-    return FeedbackDesk(RECEIPTS, recorder, remembered), recorder
+    return FeedbackReceiver(RECEIPTS, recorder, remembered), recorder
 
 
 def test_each_label_that_is_known_becomes_a_record() -> None:
-    desk, recorder = desk_of()
+    receiver, recorder = receiver_of()
     receipt = receipt_of("positive", "negative", "positive")
-    taken = desk.take(receipt, ["positive", None, "negative"], LABELS, now=2000.0)
+    taken = receiver.take(receipt, ["positive", None, "negative"], LABELS, now=2000.0)
     assert taken == Taken(accepted=2, repeated=0, unknown=1)
     assert recorder.told == [
         Feedback(2000.0, "r", "sentiment", "7", "ab" * 32, Arm.CANARY, label, truth, 1.0, 5)
@@ -48,53 +48,53 @@ def test_each_label_that_is_known_becomes_a_record() -> None:
 
 
 def test_a_text_is_told_once_and_the_others_still_can_be() -> None:
-    desk, recorder = desk_of()
+    receiver, recorder = receiver_of()
     receipt = receipt_of("positive", "negative")
-    assert desk.take(receipt, ["positive", None], LABELS, 1.0) == Taken(1, 0, 1)
-    assert desk.take(receipt, ["negative", "negative"], LABELS, 2.0) == Taken(1, 1, 0)
+    assert receiver.take(receipt, ["positive", None], LABELS, 1.0) == Taken(1, 0, 1)
+    assert receiver.take(receipt, ["negative", "negative"], LABELS, 2.0) == Taken(1, 1, 0)
     assert [told.answered for told in recorder.told] == ["positive", "negative"]
 
 
 def test_one_request_id_used_for_two_requests_is_two_answers() -> None:
-    desk, recorder = desk_of()
+    receiver, recorder = receiver_of()
     for time in (1000.0, 1001.0):
-        desk.take(receipt_of("positive", time=time), ["positive"], LABELS, 2000.0)
+        receiver.take(receipt_of("positive", time=time), ["positive"], LABELS, 2000.0)
     assert len(recorder.told) == 2
 
 
 def test_what_is_remembered_is_bounded() -> None:
-    desk, _ = desk_of(remembered=3)
+    receiver, _ = receiver_of(remembered=3)
     receipts = [receipt_of("positive", request_id=str(number)) for number in range(4)]
     for receipt in receipts:
-        assert desk.take(receipt, ["positive"], LABELS, 1.0).accepted == 1
-    assert desk.take(receipts[3], ["positive"], LABELS, 1.0).repeated == 1
-    assert desk.take(receipts[0], ["positive"], LABELS, 1.0).accepted == 1  # long forgotten
+        assert receiver.take(receipt, ["positive"], LABELS, 1.0).accepted == 1
+    assert receiver.take(receipts[3], ["positive"], LABELS, 1.0).repeated == 1
+    assert receiver.take(receipts[0], ["positive"], LABELS, 1.0).accepted == 1  # long forgotten
 
 
 @pytest.mark.parametrize("labels", [[], ["positive"], ["positive"] * 3])
 def test_another_number_of_labels_is_refused(labels: list[str | None]) -> None:
-    desk, recorder = desk_of()
+    receiver, recorder = receiver_of()
     with pytest.raises(InvalidInputError, match="each of the 2 texts"):
-        desk.take(receipt_of("positive", "negative"), labels, LABELS, 1.0)
+        receiver.take(receipt_of("positive", "negative"), labels, LABELS, 1.0)
     assert recorder.told == []
 
 
 def test_an_unknown_label_is_refused_whole_and_by_its_place() -> None:
-    desk, recorder = desk_of()
+    receiver, recorder = receiver_of()
     with pytest.raises(InvalidInputError, match=r"labels\[1\].*'postive'"):
-        desk.take(receipt_of("positive", "negative"), ["positive", "postive"], LABELS, 1.0)
+        receiver.take(receipt_of("positive", "negative"), ["positive", "postive"], LABELS, 1.0)
     assert recorder.told == []
 
 
 def test_a_label_that_was_answered_is_known_even_if_the_endpoint_has_lost_it() -> None:
-    desk, _ = desk_of()
-    assert desk.take(receipt_of("mixed"), ["mixed"], LABELS, 1.0).accepted == 1
+    receiver, _ = receiver_of()
+    assert receiver.take(receipt_of("mixed"), ["mixed"], LABELS, 1.0).accepted == 1
 
 
 def test_vectors_have_no_labels_to_correct() -> None:
-    desk, _ = desk_of()
+    receiver, _ = receiver_of()
     with pytest.raises(InvalidInputError, match="without labels"):
-        desk.take(receipt_of(None), ["positive"], LABELS, 1.0)
+        receiver.take(receipt_of(None), ["positive"], LABELS, 1.0)
 
 
 async def test_an_answers_receipt_says_what_its_event_says() -> None:

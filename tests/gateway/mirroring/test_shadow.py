@@ -18,7 +18,7 @@ from gateway.mirroring.shadow import MirrorLimits
 SHADOWED = endpoint_of(ONE.ref, shadow=TWO.ref, rollout="r")
 # No share is ever used up, and the timers of a busy machine are no lag.
 EAGER = MirrorLimits(
-    engine_share=1e6, texts_per_second=1e6, most_lag_seconds=60, patience_seconds=60
+    engine_share=1e6, texts_per_second=1e6, most_lag_seconds=60, longest_wait_seconds=60
 )
 
 
@@ -189,7 +189,7 @@ async def test_what_waits_is_bounded_in_copies_and_in_tokens() -> None:
 async def test_a_copy_that_finds_no_idle_engine_in_time_is_dropped() -> None:
     held = FakeEngine(held=asyncio.Event())
     engine = FakeEngine(others={TWO.name: held})
-    async with world_of(SHADOWED, engine, replace(EAGER, patience_seconds=0)) as world:
+    async with world_of(SHADOWED, engine, replace(EAGER, longest_wait_seconds=0)) as world:
         await world.pipeline.predict(call_of("w1", request_id="a"))
         await loop_turns()
         await world.pipeline.predict(call_of("w1", request_id="b"))
@@ -202,7 +202,7 @@ async def test_a_copy_that_finds_no_idle_engine_in_time_is_dropped() -> None:
     "limits", [replace(EAGER, engine_share=1e-6), replace(EAGER, texts_per_second=1e-3)]
 )
 async def test_copies_get_their_share_and_no_more(limits: MirrorLimits) -> None:
-    limits = replace(limits, patience_seconds=0)
+    limits = replace(limits, longest_wait_seconds=0)
     async with world_of(SHADOWED, limits=limits) as world:
         for number in range(10):
             await world.pipeline.predict(call_of("w1", request_id=str(number)))

@@ -14,7 +14,7 @@ from gateway.state.kept import Keeper, KeeperPace
 
 ONE, TWO = model_of("1").ref, model_of("2").ref
 SOURCE = "kubernetes://models"
-PACE = KeeperPace(patience_seconds=0.0, pause_seconds=3600.0)
+PACE = KeeperPace(wait_seconds=0.0, pause_seconds=3600.0)
 
 
 def keeper_of(folder: Path, source: str = SOURCE, *, at: float = 1000.0) -> Keeper:

@@ -21,7 +21,7 @@ PATIENCE = 300.0
 
 
 def keeper_of(folder: Path, *, at: float = 1e9) -> Keeper:
-    pace = KeeperPace(patience_seconds=0.0, pause_seconds=0.01)
+    pace = KeeperPace(wait_seconds=0.0, pause_seconds=0.01)
     return Keeper(folder / "last-told.json", "kubernetes://models", pace, now=lambda: at)
 
 
