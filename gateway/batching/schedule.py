@@ -21,7 +21,7 @@ from gateway.batching.cost_model import Costs
 _LEAD_SHARE = 0.1
 _LEAST_LEAD_SECONDS = 0.002
 
-# Where a full batch saves at least this share of the engine's time, all waiting rows may share one.
+# If a full batch saves at least this share of the engine's time, all waiting rows may share one.
 _ALL_FROM = 0.5
 
 # A row expires early if the time to its deadline is shorter than this share of its cost alone.
@@ -173,7 +173,7 @@ class Schedule(Generic[R]):
     def take(self, now: float, slots: Slots) -> Batch[R] | float | None:
         """The batch to send now, or the time to ask again, or None to ask at the next change.
 
-        The row that is due first leaves in it. See ``_company`` for those that leave with it.
+        It holds the row that is due first; see ``_sharing`` for the other rows.
 
         Args:
             now: the event loop's clock, seconds.
@@ -197,9 +197,9 @@ class Schedule(Generic[R]):
     def _cut(
         self, flow: _Flow[R], first: _Queue[R], expired: list[R], now: float, idle: int
     ) -> Batch[R]:
-        """Takes out the first row of a queue and its company."""
+        """Takes out the first row of a queue, and the rows that share its batch."""
         cost = self._cost
-        together = self._company(flow, first)
+        together = self._sharing(flow, first)
         longest = together[0][0]
         rows = min(cost.best_rows(longest), sum(len(entries) for _, entries in together))
         if idle > 1:
@@ -218,18 +218,22 @@ class Schedule(Generic[R]):
         flow.virtual_time += cost.seconds(bucket, len(taken))
         return Batch(bucket, taken, expired)
 
-    def _company(
+    def _sharing(
         self, flow: _Flow[R], first: _Queue[R]
     ) -> list[tuple[int, list[tuple[float, int, R]]]]:
-        """What may leave with the flow's first row: entries by bucket, the longest bucket first.
+        """The rows that may share a batch with the flow's first row.
 
-        All rows that wait are divided into batches, each of neighbouring buckets, so that the
-        engine is done with all of them soonest. So rows are padded for company where that saves a
-        batch with a large fixed cost, as on a GPU, and on a CPU seldom.
+        All waiting rows are divided into batches, each of neighbouring buckets, so that the engine
+        time of all of them is least. So shorter rows are padded where that saves a batch with a
+        large fixed cost, as on a GPU. On a CPU this is rare.
 
-        Rows that leave with the first one overtake others. So only the oldest rows are looked at,
-        the fewer of them the less of the engine's time a full batch saves: by ``saving``'s odds, of
-        n rows that wait n / 9 where it saves a tenth, and all where it saves half.
+        Rows that are sent with the first one overtake others. Therefore only the oldest rows are
+        considered, and fewer of them, the less engine time a full batch saves. With n waiting rows
+        these are n * saving / (1 - saving): a ninth of them where it saves a tenth, and all where
+        it saves half.
+
+        Returns:
+            The queues' entries by bucket, the longest bucket first.
         """
         queues = sorted((q for q in flow.queues.values() if q.rows), key=lambda q: -q.bucket)
         saving = self._cost.saving(first.bucket)
