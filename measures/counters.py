@@ -12,8 +12,7 @@ import msgspec
 
 from contracts.windows import OwnCounts, WindowAggregate
 from measures.merging import Windows
-from measures.own_statistics import declaration_of
-from measures.recounting import Difference
+from measures.recounting import nested, own_numbers
 
 Numbers = Counter[str]  # where -> count
 
@@ -44,23 +43,14 @@ def exposed(counters: Mapping[str, Any]) -> Numbers:
         path = f"{arm['endpoint']} {arm['version']} {arm['arm']}"
         for name, value in arm.items():
             if name == "own":
-                _own(found, path, msgspec.convert(value, list[OwnCounts]))
+                _add_own(found, path, msgspec.convert(value, list[OwnCounts]))
             elif name not in _NOT_COUNTS:
-                _within(found, f"{path} {name}", value)
-    _within(found, "refusals", counters["refusals"])
+                _add(found, nested(f"{path} {name}", value))
+    _add(found, nested("refusals", counters["refusals"]))
     found["skipped"] = counters["skipped"]
     found["copies"] = counters["copies"]
     found["mistimed"] = counters["mistimed"]
     return found
-
-
-def differing(shown: Numbers, counted: Numbers) -> tuple[Difference, ...]:
-    """Every number in which the two differ, sorted by where it stands; what is absent is 0."""
-    return tuple(
-        Difference(where, shown[where], counted[where])
-        for where in sorted(shown.keys() | counted.keys())
-        if shown[where] != counted[where]
-    )
 
 
 def _of_windows(windows: Windows) -> Numbers:
@@ -69,7 +59,7 @@ def _of_windows(windows: Windows) -> Numbers:
         found["skipped"] += record.skipped
         found["copies"] += record.copies
         found["mistimed"] += record.mistimed
-        _within(found, "refusals", record.refusals)
+        _add(found, nested("refusals", record.refusals))
     for endpoint in windows.endpoints():
         for window in windows.all(endpoint):
             for aggregate in window.aggregates:
@@ -80,7 +70,7 @@ def _of_windows(windows: Windows) -> Numbers:
 def _aggregate(found: Numbers, aggregate: WindowAggregate) -> None:
     path = f"{aggregate.endpoint} {aggregate.version} {aggregate.arm.value}"
     for name in _SAME:
-        _within(found, f"{path} {name}", getattr(aggregate, name))
+        _add(found, nested(f"{path} {name}", getattr(aggregate, name)))
     evidence = aggregate.evidence
     found[f"{path} pairs_equal"] += evidence.pairs_equal
     found[f"{path} pairs_differing"] += evidence.pairs - evidence.pairs_equal
@@ -89,20 +79,14 @@ def _aggregate(found: Numbers, aggregate: WindowAggregate) -> None:
     told = sum(sum(truths.values()) for truths in aggregate.feedback.values())
     found[f"{path} right"] += right
     found[f"{path} wrong"] += told - right
-    _own(found, path, aggregate.own)
+    _add_own(found, path, aggregate.own)
 
 
-def _own(found: Numbers, path: str, counts: Iterable[OwnCounts]) -> None:
+def _add(found: Numbers, numbers: Iterable[tuple[str, float]]) -> None:
+    for where, number in numbers:
+        found[where] += int(number)
+
+
+def _add_own(found: Numbers, path: str, counts: Iterable[OwnCounts]) -> None:
     for own in counts:
-        name = f"{path} own {own.spec.name} {declaration_of(own.spec)[1:]}"
-        _within(found, name, own.counts)
-        found[f"{name} sum_micro"] += own.sum_micro
-        found[f"{name} unfit"] += own.unfit
-
-
-def _within(found: Numbers, path: str, value: Any) -> None:  # noqa: ANN401 - nested counts
-    if isinstance(value, Mapping):
-        for key, inner in value.items():
-            _within(found, f"{path} {key}", inner)
-    else:
-        found[path] += value
+        _add(found, own_numbers(path, own))

@@ -24,16 +24,7 @@ from measures import frequent
 from measures.own_statistics import LARGEST, OwnFold, micro
 
 _TOKENS, _WORDS, _UNK, _UNK_SHARE, _TOKENS_PER_WORD, _SCORE, _NORM = (
-    statistic.value
-    for statistic in (
-        Statistic.TOKENS,
-        Statistic.WORDS,
-        Statistic.UNK_TOKENS,
-        Statistic.UNK_SHARE,
-        Statistic.TOKENS_PER_WORD,
-        Statistic.SCORE,
-        Statistic.VECTOR_NORM,
-    )
+    statistic.value for statistic in Statistic
 )
 _COUNT_UPPER: Final = EDGES[Statistic.TOKENS].upper  # of words and UNK tokens as well
 _SHARE_UPPER: Final = EDGES[Statistic.UNK_SHARE].upper
@@ -42,13 +33,7 @@ _SCORE_UPPER: Final = EDGES[Statistic.SCORE].upper
 _NORM_UPPER: Final = EDGES[Statistic.VECTOR_NORM].upper
 _LATENCY_UPPER: Final = LATENCY_EDGES.upper
 _TO_INFINITY: Final = len(_LATENCY_UPPER)
-_STAGES: Final = (
-    Stage.QUEUE.value,
-    Stage.TOKENISE.value,
-    Stage.WAIT.value,
-    Stage.INFER.value,
-    Stage.TOTAL.value,
-)
+_STAGES: Final = tuple(stage.value for stage in Stage)  # in the order of events.Latency
 _LATEST: Final = 1e12  # keeps a window's start finite, whatever is in a message
 
 _HUNG_UP: Final = 499

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from contracts.windows import UnkWordCounts
-from measures.binning import add_counts
+from measures.histograms import add_counts
 
 CAPACITY: Final = 64
 # Of a word: so that an aggregate has a bound in bytes, whoever wrote the message.

@@ -12,7 +12,7 @@ import msgspec
 
 from contracts.endpoint import Arm
 from contracts.windows import EndpointWindow, OwnCounts, WindowAggregate, WindowRecord
-from measures.binning import add_counts
+from measures.histograms import add_counts
 from measures.own_statistics import declaration_of
 from measures.watermark import Watermark
 

@@ -21,9 +21,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import chdtri, gammainccinv, ndtri, stdtrit
 
-from measures.binning import starts
 from measures.correlation import Floats
-from measures.drift import LEAST, chi_square, stability_index
+from measures.histograms import LEAST, chi_square, stability_index, starts
 from measures.state import State
 
 WEIGHTS: Final = (1.0, 0.2, 0.05, 0.01)

@@ -67,11 +67,15 @@ def recounted(record: WindowRecord, messages: Iterable[RawMessage]) -> WindowRec
 
 def differences(written: WindowRecord, counted: WindowRecord) -> tuple[Difference, ...]:
     """Every number in which two records of one range differ, sorted by where it stands."""
-    one, other = dict(_numbers(written)), dict(_numbers(counted))
+    return differing(dict(_numbers(written)), dict(_numbers(counted)))
+
+
+def differing(written: Mapping[str, float], counted: Mapping[str, float]) -> tuple[Difference, ...]:
+    """Every number in which the two differ, sorted by where it stands; what is absent is 0."""
     return tuple(
-        Difference(where, one.get(where, 0), other.get(where, 0))
-        for where in sorted(one.keys() | other.keys())
-        if one.get(where, 0) != other.get(where, 0)
+        Difference(where, written.get(where, 0), counted.get(where, 0))
+        for where in sorted(written.keys() | counted.keys())
+        if written.get(where, 0) != counted.get(where, 0)
     )
 
 
@@ -83,7 +87,7 @@ def numbers(record: WindowRecord) -> int:
 def _numbers(record: WindowRecord) -> Iterator[tuple[str, float]]:
     for name in _COMPARED:
         yield name, getattr(record, name)
-    yield from _within("refusals", record.refusals)
+    yield from nested("refusals", record.refusals)
     for aggregate in record.aggregates:
         yield from _of_aggregate(aggregate)
 
@@ -94,23 +98,25 @@ def _of_aggregate(aggregate: WindowAggregate) -> Iterator[tuple[str, float]]:
     told = msgspec.structs.asdict(aggregate)
     for name in ("endpoint", "version", "package", "arm", "start", "own", "evidence", "unk_words"):
         del told[name]
-    yield from _within(path, told)
-    yield from _within(f"{path} judged", msgspec.structs.asdict(aggregate.evidence))
-    yield from _within(f"{path} unk_words", msgspec.structs.asdict(aggregate.unk_words))
+    yield from nested(path, told)
+    yield from nested(f"{path} judged", msgspec.structs.asdict(aggregate.evidence))
+    yield from nested(f"{path} unk_words", msgspec.structs.asdict(aggregate.unk_words))
     for own in aggregate.own:
-        yield from _of_own(path, own)
+        yield from own_numbers(path, own)
 
 
-def _of_own(path: str, own: OwnCounts) -> Iterator[tuple[str, float]]:
+def own_numbers(path: str, own: OwnCounts) -> Iterator[tuple[str, float]]:
+    """The counts of a statistic of the users' own, by where they stand."""
     name = f"{path} own {own.spec.name} {declaration_of(own.spec)[1:]}"
     yield f"{name} sum_micro", own.sum_micro
     yield f"{name} unfit", own.unfit
-    yield from _within(name, own.counts)
+    yield from nested(name, own.counts)
 
 
-def _within(path: str, value: Any) -> Iterator[tuple[str, float]]:  # noqa: ANN401 - nested counts
+def nested(path: str, value: Any) -> Iterator[tuple[str, float]]:  # noqa: ANN401 - nested counts
+    """Counts at any depth of mappings, by their keys from the outermost on."""
     if isinstance(value, Mapping):
         for key, inner in value.items():
-            yield from _within(f"{path} {key}", inner)
+            yield from nested(f"{path} {key}", inner)
     else:
         yield path, value

@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contracts.windows import CALLER_GROUPS, EvidenceCounts, Sparse
-from measures.binning import dense
 from measures.correlation import Floats
+from measures.histograms import dense
 from measures.state import State
 from rollout.checks.rows import CLASSES, ERRORS, QUALITY, Rows, by_label
 

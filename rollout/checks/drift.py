@@ -22,9 +22,8 @@ from contracts.profile import ReferenceProfile
 from contracts.rollout import CheckResult, DriftCheck, Verdict
 from contracts.statistics import EDGES, Statistic
 from contracts.windows import Sparse, WindowAggregate
-from measures.binning import add_counts, dense, merged, starts
 from measures.correlation import Floats
-from measures.drift import LEAST, stability_index
+from measures.histograms import LEAST, add_counts, dense, merged, stability_index, starts
 from measures.state import State
 from rollout.checks import words
 from rollout.checks.rates import BETA

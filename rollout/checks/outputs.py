@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from contracts.rollout import CheckResult, OutputShiftCheck, Verdict
 from contracts.statistics import EDGES, Statistic
 from contracts.windows import EvidenceCounts
-from measures.binning import dense
 from measures.correlation import Floats
+from measures.histograms import dense
 from measures.state import State
 from rollout.checks import shift
 from rollout.checks.callers import MOST_CALLER_SPREAD

@@ -13,9 +13,9 @@ from msgspec.structs import replace
 from scipy.special import chndtr
 
 from contracts.rollout import CheckResult, Verdict
-from measures.binning import Starts, merged, starts
 from measures.correlation import Floats, IntraclassCorrelation
 from measures.divergence import FIRST_LOOK, FIRST_LOOK_PER_CLASS, GROWTH, Limits, Shift
+from measures.histograms import Starts, merged, starts
 from measures.state import State
 from rollout.checks import words
 from rollout.checks.rates import BETA

@@ -18,8 +18,8 @@ from scipy.special import chdtri
 
 from contracts.profile import ReferenceProfile
 from contracts.windows import Sparse, WindowAggregate
-from measures.binning import add_counts, dense
 from measures.correlation import Floats
+from measures.histograms import add_counts, dense
 from measures.monitoring import WEIGHTS, Bins, Calibration, Monitors, levels, spend
 from stats.evaluation.board import DriftPoint, Monitor, Reference, StatisticDrift, VersionDrift
 from stats.evaluation.drift_counts import Layout, counts_of, layouts_of, reference_counts

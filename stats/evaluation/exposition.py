@@ -14,8 +14,8 @@ from contracts import metrics
 from contracts.endpoint import Arm
 from contracts.statistics import EDGES, LATENCY_EDGES, Stage, Statistic
 from contracts.windows import MICRO, OwnCounts, Sparse
-from measures.binning import dense
 from measures.counting import Counting, CountingState
+from measures.histograms import dense
 from service.families import Labels, histograms, numbers
 from stats.evaluation.board import Board, EndpointBoard, StatisticDrift, VersionDrift
 from stats.evaluation.totals import ArmKey, ArmTotals, Totals

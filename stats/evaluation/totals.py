@@ -12,7 +12,7 @@ from typing import NamedTuple
 from contracts.endpoint import Arm
 from contracts.metrics import OTHER
 from contracts.windows import OwnCounts, Sparse, WindowAggregate
-from measures.binning import add_counts
+from measures.histograms import add_counts
 from measures.increments import Growth
 from measures.merging import add_own
 

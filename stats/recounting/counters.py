@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from contracts.windows import TOPIC
-from measures.counters import differing, exposed, gained
+from measures.counters import exposed, gained
 from measures.merging import Windows
-from measures.recounting import Difference
+from measures.recounting import Difference, differing
 from service.kafka import KafkaAddress
 from stats.reading.record_log import largest
 from stats.recounting.raw_log import KafkaRawLog, RawLog

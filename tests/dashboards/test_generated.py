@@ -9,8 +9,7 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-from dashboards.__main__ import GENERATED
-from dashboards.generate import DASHBOARDS, files
+from dashboards.__main__ import DASHBOARDS, GENERATED, files
 
 CORE_PANELS = {"timeseries", "heatmap", "stat", "table", "state-timeline", "bargauge"}
 SCHEMAS = sorted((Path(__file__).parent / "grafana").glob("schema-*.json"))

@@ -12,8 +12,7 @@ from contracts import metrics as contract
 from contracts.endpoint import Arm
 from contracts.metrics import Kind, Metric
 from dashboards import queries, rules
-from dashboards.__main__ import GENERATED
-from dashboards.generate import DASHBOARDS
+from dashboards.__main__ import DASHBOARDS, GENERATED
 from dashboards.queries import Query
 from gateway.telemetry.metrics import _REFUSALS, Metrics, Read
 from registry import metrics as registry_counts

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.special import chdtri
 from scipy.stats import chi2_contingency
 
-from measures.drift import stability_index
+from measures.histograms import stability_index
 from measures.monitoring import WEIGHTS, Bins, Calibration, Monitors, levels, spend
 
 _counts = st.lists(st.integers(0, 500), min_size=5, max_size=5)

@@ -15,8 +15,7 @@ from typing import Any
 
 from real_prometheus import RealPrometheus, Series
 
-from dashboards.__main__ import GENERATED
-from dashboards.generate import DASHBOARDS
+from dashboards.__main__ import DASHBOARDS, GENERATED
 
 TEXTS = Path(__file__).parents[2] / "examples" / "sentiment" / "texts"
 STEP_SECONDS = 5.0

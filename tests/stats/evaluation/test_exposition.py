@@ -16,9 +16,9 @@ from contracts import metrics
 from contracts.endpoint import Arm
 from contracts.statistics import EDGES, LATENCY_EDGES, Stage, Statistic
 from contracts.windows import MICRO, WindowAggregate
-from measures.binning import dense
 from measures.counting import Counting, CountingState
 from measures.folding import Fold
+from measures.histograms import dense
 from measures.increments import Growth
 from stats.evaluation.board import (
     Accuracy,

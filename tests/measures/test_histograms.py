@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from measures.binning import merged, starts
+from measures.histograms import merged, starts
 
 counts = st.lists(st.integers(0, 50), min_size=1, max_size=30)
 
