@@ -1,4 +1,4 @@
-"""Whether traffic is counted, from the ends of the event log and of what was folded. Pure.
+"""Whether traffic is counted: the end of the event log against the end of what was folded. Pure.
 
 A worker's own state proves nothing: a consumer may believe that it is a member of its group, and
 read nothing. So the broker's end offsets of ``headrace.predictions`` are compared with the

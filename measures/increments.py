@@ -78,7 +78,7 @@ class Ledger:
     def forget_before(self, time: float) -> None:
         """Drops what is known of ranges whose messages and events are all older, unix seconds.
 
-        Not the last one of a partition: after a long silence it grows on.
+        Not the last one of a partition: after a long pause it grows on.
         """
         self._horizon = max(self._horizon, time)
         self._held = {

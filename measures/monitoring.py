@@ -3,10 +3,10 @@
 Leading axes are independent streams. A window alone (weight 1) sees large shifts at once; small
 weights see small ones, for they remember many windows.
 
-A statistic's own traffic tells how it moves without drift (hour of day, clumps): ``Calibration``
-fits a gamma to what chi-square did on it, and can only raise the threshold, never lower it. It
-spends one false-alarm budget over time, statistics and weights. Pure; it never decides whom to
-wake.
+A statistic's own traffic shows how it varies without drift (hour of day, similar texts):
+``Calibration`` fits a gamma distribution to the chi-square values of that traffic. It can only
+raise the threshold, never lower it. One false-alarm budget is spent over time, statistics and
+weights. Pure; it raises no alarm itself.
 
 Sources: shared formulas of docs/statistics.md; Lowry et al., A multivariate exponentially weighted
 moving average control chart (Technometrics 34, 1992), for the weights; the gamma by moments is
@@ -31,7 +31,7 @@ _LAMBDAS: Final = np.array(WEIGHTS)
 # Values of chi-square that are as good as independent, of so many successive ones: its
 # autocorrelation is the square of the weighted share's, (1 - lambda)^k.
 _FRESH: Final = (1 - (1 - _LAMBDAS) ** 2) / (1 + (1 - _LAMBDAS) ** 2)
-_FEWEST_FRESH: Final = 5.0  # below that, nobody knows how a weight moves
+_FEWEST_FRESH: Final = 5.0  # below that, the calibration of a weight means nothing
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What ends a rollout, and what holds one where it is: one question a function. Pure.
+"""What ends a rollout, and what keeps one in its step: one question a function. Pure.
 
 It never decides what follows. Sentences name no figure that changes by itself, so that a status is
 written only when something happened.

@@ -10,7 +10,7 @@ from contracts.model import ModelRef
 from contracts.rollout import RolloutSpec, RolloutState, ShadowStep, Step, WeightStep
 
 # Windows of stable's traffic, before any caller gets the candidate, that the checks need to know
-# how clumpy it is.
+# how correlated it is.
 HISTORY_WINDOWS = 20
 
 

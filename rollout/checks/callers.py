@@ -1,4 +1,4 @@
-"""How far apart two arms of one version can be, only because other callers are in them.
+"""How far apart two arms with one version can be, only because their callers differ.
 
 Callers stick to an arm and differ from one another, so that the arms' shares differ by who is in
 them, for as long as a step lasts: no number of requests averages that out, and no test of requests

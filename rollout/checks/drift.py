@@ -1,8 +1,8 @@
 """Drift: is the candidate further from its own reference profile than stable is from its.
 
-What drifts for both arms is the world's doing and no fault of the candidate. It reports, and gates
-only where that was asked for. Counts add over the rollout; it looks as seldom as output shift does,
-and spends its error on the looks and on the statistics.
+What drifts for both arms alike is no fault of the candidate. The check only reports, unless the
+spec lets it gate. Counts add over the rollout. It looks as seldom as output shift does, and spreads
+its error over the looks and the statistics.
 
 The excess is the difference of two population stability indices, each less what equal samples would
 show, with its standard error by the delta method.

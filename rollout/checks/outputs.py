@@ -1,6 +1,6 @@
 """Output shift of an endpoint's answers: of labels where it answers labels, of norms of vectors.
 
-Which of the two it is shows in stable's first answers, where the labels were not told before.
+If the labels are not known before, stable's first answers show which of the two it is.
 """
 
 from typing import Self

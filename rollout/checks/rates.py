@@ -1,8 +1,8 @@
 """Errors, latency, quality and class shares: the tests of two proportions, as one state.
 
-To fail goes on through all stages; to pass begins anew at each. Latency is not judged in shadow,
-for shadows go at low priority. It writes no sentence (``rollout.checks.rate_results`` does) and
-knows no clock.
+Evidence to fail adds up over all stages; evidence to pass begins anew at each. Latency is not
+judged in shadow, since mirrored requests have low priority. It writes no sentence
+(``rollout.checks.rate_results`` does) and knows no clock.
 
 The tests of classes share their alpha as one mixture: the mean of their e-values is an e-value
 while none of them is worse, and is never less than what splitting alpha over them would leave.

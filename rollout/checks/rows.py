@@ -1,8 +1,8 @@
 """The rows of all tests of two proportions: which counts of a window each of them compares.
 
 All tests of a rollout are rows of one array, so that a window costs one pass of arithmetic. Errors,
-latency and quality are always there, whether they are asked for or not, classes as soon as they are
-known; so a check that is asked for later has its past.
+latency and quality always have rows, whether the spec has these checks or not, and classes as soon
+as they are known. So a check that is added to the spec later already has its evidence.
 """
 
 from collections.abc import Sequence

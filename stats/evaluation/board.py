@@ -127,7 +127,7 @@ class StatisticDrift:
 
     @property
     def calibrated(self) -> bool:
-        """Whether a full day of this endpoint's traffic has told how the statistic moves."""
+        """Whether the null was fitted on a full day of this endpoint's traffic."""
         return any(monitor.calibrated for monitor in self.monitors)
 
     @property

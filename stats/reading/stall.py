@@ -1,4 +1,4 @@
-"""Whether reading has stalled: messages wait that nobody reads, or the group does not hold us.
+"""Whether reading has stalled: unread messages wait, or the worker is in no consumer group.
 
 A client may believe that it is connected and a member of its group, and read nothing for ever. So
 this compares what the broker says, asked by a connection of its own, with what was really read,

@@ -99,7 +99,7 @@ def test_a_standstill_that_ends_is_over_at_once() -> None:
     delays=st.lists(st.integers(0, 14), min_size=40, max_size=80),
     partitions=st.integers(1, 4),
 )
-def test_messages_that_are_all_folded_within_the_patience_are_never_a_standstill(
+def test_messages_that_are_all_folded_in_time_are_never_a_standstill(
     delays: list[int], partitions: int
 ) -> None:
     seen = watch()
@@ -119,7 +119,7 @@ def test_messages_that_are_all_folded_within_the_patience_are_never_a_standstill
 
 
 @given(stops=st.integers(5, 30), partitions=st.integers(1, 4), stuck=st.integers(0, 3))
-def test_a_partition_that_is_not_read_any_more_is_told_after_the_patience(
+def test_a_partition_that_is_not_read_any_more_is_told_after_the_delay(
     stops: int, partitions: int, stuck: int
 ) -> None:
     seen, stuck = watch(), stuck % partitions

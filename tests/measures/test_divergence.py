@@ -41,8 +41,8 @@ def after(canary: list[float], stable: list[float], times: int = 1, rho: float =
 def test_the_size_is_the_harmonic_half_of_both_arms() -> None:
     assert float(after([30, 20], [500, 450]).size()) == pytest.approx(50 * 950 / 1000)
     assert float(after([30, 20], [500, 450], times=4).size()) == pytest.approx(4 * 50 * 950 / 1000)
-    clumpy = float(after([30, 20], [500, 450], rho=0.01).size())
-    assert clumpy == pytest.approx(1 / ((1 + 49 * 0.01) / 50 + (1 + 949 * 0.01) / 950))
+    correlated = float(after([30, 20], [500, 450], rho=0.01).size())
+    assert correlated == pytest.approx(1 / ((1 + 49 * 0.01) / 50 + (1 + 949 * 0.01) / 950))
 
 
 def test_no_data_neither_fails_nor_passes() -> None:

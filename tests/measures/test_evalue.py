@@ -103,7 +103,7 @@ def test_a_window_without_one_of_the_arms_tells_nothing(n_c: int, n_s: int) -> N
     assert float(log_s) == pytest.approx(0, abs=1e-9)
 
 
-def test_clumps_weaken_what_a_window_tells() -> None:
+def test_correlation_weakens_what_a_window_tells() -> None:
     told = [
         float(log_e_value(SEEN, np.array(0.2), np.array(0.1), Tolerance(0.0, 1.0), rho))
         for rho in (0.0, 0.01, 0.1)

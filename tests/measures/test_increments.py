@@ -111,7 +111,7 @@ def test_ranges_of_long_ago_are_forgotten() -> None:
     assert ledger.known_through() == 0
 
 
-def test_the_last_range_of_a_partition_grows_on_after_any_silence() -> None:
+def test_the_last_range_of_a_partition_grows_on_after_any_pause() -> None:
     first, second = records_of(10, (3, 4))
     ledger = Ledger()
     ledger.take(first)

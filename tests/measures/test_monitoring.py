@@ -80,11 +80,11 @@ def test_a_reference_of_one_value_still_sees_others_come() -> None:
     assert changed.psi()[0] > 0.2
 
 
-def test_a_clumpy_window_is_worth_fewer_texts() -> None:
+def test_a_correlated_window_is_worth_fewer_texts() -> None:
     bins = Bins.of([5000, 5000], 1000)
-    clumpy = Monitors.begin(bins).after([600, 400], effect=10.0)
+    correlated = Monitors.begin(bins).after([600, 400], effect=10.0)
     plain = Monitors.begin(bins).after([60, 40])
-    assert clumpy.chi_square() == pytest.approx(plain.chi_square())
+    assert correlated.chi_square() == pytest.approx(plain.chi_square())
 
 
 def test_an_empty_calibration_is_the_analytic_null() -> None:

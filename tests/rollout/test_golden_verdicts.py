@@ -234,7 +234,7 @@ def test_wrong_answers_by_feedback_fail_quality() -> None:
 def test_agreement_below_the_limit_fails_and_above_it_passes() -> None:
     checks = only(agreement=AgreementCheck(at_least=0.9))
     evidence = begun(checks, EvidenceCounts(requests=100), stage=Stage.SHADOW)
-    effect = 1 + (500 - 1) * 0.01  # too few windows to know how clumpy pairs are
+    effect = 1 + (500 - 1) * 0.01  # too few windows to know how correlated pairs are
 
     def e_value(different: int, odds: tuple[float, ...]) -> float:
         values = []
@@ -282,7 +282,7 @@ def test_outputs_that_moved_far_fail_with_their_distance() -> None:
     )
 
 
-def test_clumpy_traffic_is_divided_by_its_design_effect() -> None:
+def test_correlated_traffic_is_divided_by_its_design_effect() -> None:
     checks = only(error_rate=ErrorRateCheck(fail=EQUAL))
     evidence = Evidence.begin(checks, 0.05, (), Stage.CANARY)
     for index in range(20):

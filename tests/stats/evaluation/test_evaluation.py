@@ -106,7 +106,7 @@ def test_the_board_holds_the_merged_windows(seed: int) -> None:
             assert item.latency == other.latency
 
 
-def test_a_window_is_shown_once_all_partitions_are_folded_or_patience_ends() -> None:
+def test_a_window_is_shown_once_all_partitions_are_folded_or_it_waited_too_long() -> None:
     one = evaluation()
     one.begin(NOW)
     one.take([record([aggregate(1_000_080, 5)], through=1_000_092.0)], NOW)

@@ -23,7 +23,7 @@ def test_a_topic_without_traffic_never_stalls() -> None:
     stall.check(1e6, STALL_SECONDS)
 
 
-def test_messages_that_nobody_reads_stall_once_patience_is_over() -> None:
+def test_messages_that_nobody_reads_stall_once_they_waited_too_long() -> None:
     stall = after(
         (0.0, Look({0: 5, 1: 7}, {0: 5, 1: 7})),
         (10.0, Look({0: 5, 1: 9}, {0: 5, 1: 7})),

@@ -22,7 +22,7 @@ from stats.ui.view import Links
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 PROGRAM = next((path for name in NAMES if (path := shutil.which(name))), None)
-PATIENCE_SECONDS = 90.0  # a page that draws, on a machine with much else to do
+TIMEOUT_SECONDS = 90.0  # a page that draws, on a machine with much else to do
 
 pytestmark = [
     pytest.mark.real,
@@ -105,7 +105,7 @@ class Page:
     complaints: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.tab.set_default_timeout(1000 * PATIENCE_SECONDS)
+        self.tab.set_default_timeout(1000 * TIMEOUT_SECONDS)
         self.tab.on("request", lambda request: self.requests.append(request.url))
         self.tab.on("pageerror", lambda error: self.complaints.append(str(error)))
         self.tab.on("console", lambda line: self.complaints.append(f"{line.type}: {line.text}"))
@@ -118,7 +118,7 @@ class Page:
 
     def until(self, expression: str) -> None:
         """Waits for an expression to be true; Playwright's own way is against the page's policy."""
-        deadline = time.monotonic() + PATIENCE_SECONDS
+        deadline = time.monotonic() + TIMEOUT_SECONDS
         while not self.evaluate(expression):
             if time.monotonic() > deadline:
                 text = self.evaluate("document.body.innerText")

@@ -61,7 +61,7 @@ def test_minutes_serve_long_spans_and_the_windows_behind_them_complete_these() -
     assert every.tolist() == [60, 10, 0]
 
 
-def test_a_table_holds_what_a_aggregate_says() -> None:
+def test_a_table_holds_what_an_aggregate_says() -> None:
     over = Span(START, 10, 2)
     made = aggregate(
         START + 10,
