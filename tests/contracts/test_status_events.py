@@ -1,6 +1,7 @@
 """What is remembered of an endpoint: within its bounds, once, and as long as it matters."""
 
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import pairwise
 
 import pytest
@@ -302,6 +303,12 @@ class Remembered:
         return Ended(at, state, OUTCOMES[second % len(OUTCOMES)], "why")
 
 
+@cache
+def with_little_room() -> EndpointStatus:
+    """One rejection less than there is room for."""
+    return rejecting(stable_at(1), *range(100, 99 + REJECTIONS_LIMIT))
+
+
 @settings(max_examples=60)
 @given(
     full=st.booleans(),
@@ -312,8 +319,8 @@ class Remembered:
 def test_no_sequence_of_events_forgets_repeats_or_outgrows_what_matters(
     *, full: bool, events: list[tuple[int, int, int]]
 ) -> None:
-    many = range(100, 99 + REJECTIONS_LIMIT) if full else ()  # and little room for more
-    remembered = Remembered(rejecting(stable_at(1), *many), set(many))
+    status = with_little_room() if full else stable_at(1)
+    remembered = Remembered(status, {int(item.version) for item in status.rejected})
     for place, (kind, number, second) in enumerate(events):
         remembered.happens(kind, number, second, float(place))
         status = remembered.status
