@@ -3,8 +3,9 @@
 Adding is exact, since every count is an integer.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -98,7 +99,7 @@ class Table:
         for status, count in aggregate.statuses.items():
             self.requests[column] += count
             self.errors[column] += count if status >= 500 else 0
-            self._row(self.statuses, status)[column] += count
+            self._counts(self.statuses, status)[column] += count
         self.texts[column] += aggregate.texts
         self.truncated[column] += aggregate.truncated
         self.pairs[column] += aggregate.evidence.pairs
@@ -114,25 +115,23 @@ class Table:
     def _add_distributions(self, aggregate: WindowAggregate, column: int) -> None:
         for name, buckets in aggregate.histograms.items():
             if name in _BUCKETS:
-                _spread(self._grid(self.histograms, name, _BUCKETS[name]), column, buckets)
+                _spread(self._counts(self.histograms, name, _BUCKETS[name]), column, buckets)
         for name, amount in aggregate.sums.items():
-            self._row(self.sums, name)[column] += amount
+            self._counts(self.sums, name)[column] += amount
         for name, buckets in aggregate.latency.items():
-            _spread(self._grid(self.latency, name, LATENCY_BUCKETS), column, buckets)
+            _spread(self._counts(self.latency, name, LATENCY_BUCKETS), column, buckets)
         for name, amount in aggregate.latency_sums.items():
-            self._row(self.latency_sums, name)[column] += amount
+            self._counts(self.latency_sums, name)[column] += amount
         for label, count in aggregate.labels.items():
-            self._row(self.labels, label)[column] += count
+            self._counts(self.labels, label)[column] += count
         for label, buckets in aggregate.label_scores.items():
-            _spread(self._grid(self.scores, label, _BUCKETS[Statistic.SCORE]), column, buckets)
+            _spread(self._counts(self.scores, label, _BUCKETS[Statistic.SCORE]), column, buckets)
 
     def _add_own(self, aggregate: WindowAggregate, column: int) -> None:
         for own in aggregate.own:
             spec = own.spec
             key = Declaration(spec.name, spec.kind, tuple(spec.edges), tuple(spec.values))
-            if key not in self.own:
-                self.own[key] = np.zeros((self.columns, key.rows), dtype=np.int64)
-            grid = self.own[key]
+            grid = self._counts(self.own, key, key.rows)
             if spec.kind == "counter":
                 grid[column, 0] += own.sum_micro
             for value, count in own.counts.items():
@@ -140,9 +139,9 @@ class Table:
                 if row is not None:
                     grid[column, row] += count
             if own.unfit:
-                self._row(self.unfit, spec.name)[column] += own.unfit
+                self._counts(self.unfit, spec.name)[column] += own.unfit
         for name, count in aggregate.undeclared.items():
-            self._row(self.unfit, name)[column] += count
+            self._counts(self.unfit, name)[column] += count
 
     def include(self, other: "Table") -> None:
         """Adds another table of the same columns."""
@@ -154,18 +153,11 @@ class Table:
                 mine[key] = mine[key] + counts if key in mine else counts.copy()
         self.unk_words += other.unk_words
 
-    def _row(self, held: dict[int, Counts] | dict[str, Counts], key: int | str) -> Counts:
-        rows: dict[int | str, Counts] = held  # type: ignore[assignment]  # of either key
-        found = rows.get(key)
-        if found is None:
-            found = rows[key] = np.zeros(self.columns, dtype=np.int64)
-        return found
-
-    def _grid(self, held: dict[str, Counts], key: str, buckets: int) -> Counts:
-        found = held.get(key)
-        if found is None:
-            found = held[key] = np.zeros((self.columns, buckets), dtype=np.int64)
-        return found
+    def _counts(self, held: dict[Any, Counts], key: object, *buckets: int) -> Counts:
+        """The counts under a key, ``[columns, *buckets]``; none yet where it is new."""
+        if key not in held:
+            held[key] = np.zeros((self.columns, *buckets), dtype=np.int64)
+        return held[key]
 
 
 _PLAIN = ("requests", "errors", "texts", "truncated", "right", "with_feedback", "pairs", "equal")
@@ -182,15 +174,11 @@ def _spread(grid: Counts, column: int, buckets: Sparse) -> None:
 def tables(found: Iterable[board.Series], over: Span) -> dict[Slot, Table]:
     """The counts of each version and arm that were seen, windows outside the span left out."""
     slots: dict[Slot, Table] = {}
-    for series in found:
-        for window in _windows(series, over):
-            column = over.column(window.start)
-            if column is None:
-                continue
-            slot = (series.version, series.arm)
-            if slot not in slots:
-                slots[slot] = Table(over.count)
-            slots[slot].add(window.aggregate(), column)
+    for series, window, column in _placed(found, over):
+        slot = (series.version, series.arm)
+        if slot not in slots:
+            slots[slot] = Table(over.count)
+        slots[slot].add(window.aggregate(), column)
     return slots
 
 
@@ -206,15 +194,22 @@ _brief_decoder = msgspec.msgpack.Decoder(_Brief)
 def attempts(found: Iterable[board.Series], over: Span) -> tuple[Counts, Counts]:
     """``[columns]`` attempts, and those of status 500 and above, of all series given."""
     every, failed = np.zeros((2, over.count), dtype=np.int64)
+    for _, window, column in _placed(found, over):
+        for status, count in _brief_decoder.decode(window.packed).statuses.items():
+            every[column] += count
+            failed[column] += count if status >= 500 else 0
+    return every, failed
+
+
+def _placed(
+    found: Iterable[board.Series], over: Span
+) -> Iterator[tuple[board.Series, board.Window, int]]:
+    """The windows within the span, each with its series and its column."""
     for series in found:
         for window in _windows(series, over):
             column = over.column(window.start)
-            if column is None:
-                continue
-            for status, count in _brief_decoder.decode(window.packed).statuses.items():
-                every[column] += count
-                failed[column] += count if status >= 500 else 0
-    return every, failed
+            if column is not None:
+                yield series, window, column
 
 
 def _windows(series: board.Series, over: Span) -> Iterable[board.Window]:
