@@ -95,29 +95,42 @@ async def test_one_that_is_about_to_end_answers_and_keeps_no_connection(tmp_path
         assert (await running.http.get("/readyz")).status_code == 503
 
 
+async def sentence_of(home: Path, *flags: str) -> str:
+    """The last words of a gateway that can't start."""
+    async with asyncio.timeout(120):
+        process = await start(home, *flags)
+        _, logged = await process.communicate()
+    assert process.returncode == 1
+    assert b"Traceback" not in logged
+    entry = json.loads(logged.splitlines()[-1])
+    assert entry["level"] == "error"
+    return str(entry["message"])
+
+
 @pytest.mark.parametrize("flag", ["--http-port", "--grpc-port"])
 async def test_a_port_that_is_taken_is_a_sentence(tmp_path: Path, flag: str) -> None:
     lay_out_endpoint(tmp_path)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
-        async with asyncio.timeout(120):
-            process = await start(tmp_path, flag, port)
-            _, said = await process.communicate()
-    assert process.returncode == 1
-    entry = json.loads(said.splitlines()[-1])
-    assert entry["level"] == "error"
-    assert port in entry["message"]
-    assert flag in entry["message"]
-    assert "Traceback" not in said.decode()
+        sentence = await sentence_of(tmp_path, flag, port)
+    assert port in sentence
+    assert flag in sentence
 
 
-async def test_feedback_needs_a_key_that_can_be_read(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--receipt-key-file=none"], "receipt keys in none can't be read"),
+        (["--tls-key-file=k"], "--tls-certificate-file and --tls-key-file go together"),
+        (["--endpoints=kubernetes://models"], "kubeconfig"),
+    ],
+)
+async def test_what_an_operator_can_mend_is_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flags: list[str], words: str
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
     lay_out_endpoint(tmp_path)
-    async with asyncio.timeout(120):
-        process = await start(tmp_path, "--receipt-key-file", str(tmp_path / "none"))
-        _, said = await process.communicate()
-    assert process.returncode == 1
-    assert "receipt keys" in json.loads(said.splitlines()[-1])["message"]
+    assert words in await sentence_of(tmp_path, *flags)
 
 
 async def test_an_answers_receipt_brings_feedback_back(tmp_path: Path) -> None:

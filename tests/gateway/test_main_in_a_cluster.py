@@ -1,12 +1,11 @@
 """The process with its endpoints in a cluster: it follows them, and goes on while they are away."""
 
 import asyncio
-import json
 from pathlib import Path
 
 import pytest
 from fake_kubernetes import NAMESPACE, fake_kubernetes, write_kubeconfig
-from gateway_process import Running, gateway_at, lay_out, start
+from gateway_process import Running, gateway_at, lay_out
 from gateway_world import endpoint_of, text_of
 
 from contracts.endpoint import ModelEndpoint
@@ -45,17 +44,3 @@ async def test_it_follows_the_cluster_and_goes_on_without_its_api_server(
             fake.come_back()
             while await answered_by(running) != "2":
                 assert running.process.returncode is None
-
-
-async def test_without_a_cluster_it_ends_with_a_sentence(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lay_out(tmp_path)
-    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
-    async with asyncio.timeout(120):
-        process = await start(tmp_path, FLAG)
-        _, said = await process.communicate()
-    assert process.returncode == 1
-    entry = json.loads(said.splitlines()[-1])
-    assert "kubeconfig" in entry["message"]
-    assert b"Traceback" not in said

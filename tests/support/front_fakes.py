@@ -1,7 +1,7 @@
 """Small stand-ins for what the fronts are built on, and the application over them."""
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -91,6 +91,15 @@ class FakePredictor:
             view("minilm", Task.TEXT_EMBEDDING),
         )
         return cls({endpoint.name: endpoint for endpoint in endpoints})
+
+    @contextmanager
+    def failing(self, error: Exception) -> Iterator[None]:
+        """Fails every call with this error, for a while."""
+        self.failure = error
+        try:
+            yield
+        finally:
+            self.failure = None
 
     def capacities(self, endpoint: str, key: str, forced_version: str | None) -> list[Capacity]:
         """None with a queue, so that there is room; but where it is said that there is none."""

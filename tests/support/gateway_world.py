@@ -5,6 +5,7 @@ import hashlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from time import monotonic
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +21,7 @@ from contracts.endpoint import (
     Precision,
     Route,
 )
-from contracts.events import Feedback, PredictionEvent
+from contracts.events import Feedback, Latency, PredictionEvent, TextRecord
 from contracts.manifest import TOKENIZER, Lineage, Manifest, PackageFile, TokenizerSpec
 from contracts.model import ModelRef
 from contracts.rollout import RolloutState
@@ -167,6 +168,28 @@ def call_of(
     )
 
 
+def event_of(*texts: TextRecord, **fields: object) -> PredictionEvent:
+    """An answered attempt of version 1, with these fields in place of the usual ones."""
+    usual: dict[str, Any] = {
+        "request_id": "r",
+        "time": 0.0,
+        "endpoint": "sentiment",
+        "version": "1",
+        "package": "a" * 64,
+        "arm": Arm.STABLE,
+        "status": 200,
+        "answered": True,
+        "latency": Latency(0, 0, 0, 0, 0),
+        "texts": list(texts),
+    }
+    return PredictionEvent(**usual | fields)
+
+
+def answered_text(label: str | None = "positive", score: float | None = 0.5) -> TextRecord:
+    """The record of a text that got this label."""
+    return TextRecord(1, 1, 0, False, label, score)
+
+
 def logits_of(ids: NDArray[np.int64]) -> NDArray[np.float32]:
     """What ``FakeEngine`` answers for rows of tokens: it depends on each row alone."""
     sums = ids.sum(axis=1).astype(np.float32)
@@ -213,6 +236,11 @@ class FakeEngine:
     async def close(self) -> None:
         """See ``Engine``."""
         self.closed.set()
+
+    def release(self) -> None:
+        """Lets what is held go on."""
+        assert self.held is not None
+        self.held.set()
 
     @property
     def shapes(self) -> list[tuple[int, ...]]:

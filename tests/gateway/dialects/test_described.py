@@ -9,11 +9,10 @@ import pytest
 import schemathesis
 from fastapi.routing import APIRoute
 from front_fakes import Behind, client_of
+from gateway_world import answered_text, event_of
 from hypothesis import settings
 from schemathesis.config import SchemathesisConfig
 
-from contracts.endpoint import Arm
-from contracts.events import Latency, PredictionEvent, TextRecord
 from gateway.http.openapi import Described
 
 BEHIND = Behind()
@@ -97,19 +96,7 @@ async def test_every_route_is_described_but_those_that_are_always_refused() -> N
 def receipt() -> str:
     """A receipt of an answer with one label."""
     assert BEHIND.receipts is not None
-    event = PredictionEvent(
-        request_id="r",
-        time=time.time(),
-        endpoint="sentiment",
-        version="3",
-        package="3" * 64,
-        arm=Arm.STABLE,
-        status=200,
-        answered=True,
-        latency=Latency(0, 0, 0, 0, 0),
-        texts=[TextRecord(1, 1, 0, False, "positive", 0.5)],
-    )
-    return BEHIND.receipts.issue(event)
+    return BEHIND.receipts.issue(event_of(answered_text(), time=time.time()))
 
 
 @pytest.mark.parametrize(

@@ -7,29 +7,17 @@ from typing import Any
 import httpx
 import pytest
 from front_fakes import Behind, FakeKeys, client_of
+from gateway_world import answered_text, event_of
 
-from contracts.endpoint import Arm
-from contracts.events import Latency, PredictionEvent, TextRecord
 from gateway.inference.receipts import Receipts
 
 
 def receipt_of(behind: Behind, *labels: str, endpoint: str = "sentiment", age: float = 0.0) -> str:
     """What an answer with these labels carried."""
     assert behind.receipts is not None
-    return behind.receipts.issue(
-        PredictionEvent(
-            request_id="r",
-            time=time.time() - age,
-            endpoint=endpoint,
-            version="3",
-            package="3" * 64,
-            arm=Arm.STABLE,
-            status=200,
-            answered=True,
-            latency=Latency(0, 0, 0, 0, 0),
-            texts=[TextRecord(1, 1, 0, False, label, 0.5) for label in labels],
-        )
-    )
+    texts = [answered_text(label) for label in labels]
+    event = event_of(*texts, time=time.time() - age, endpoint=endpoint, version="3")
+    return behind.receipts.issue(event)
 
 
 async def tell(behind: Behind, body: dict[str, Any], key: str = "") -> httpx.Response:

@@ -192,12 +192,8 @@ def test_grpc_refusals_have_their_status(rpc: Any, fronts: Served) -> None:
     assert refusal(inputs=[]).status() == "StatusCode.INVALID_ARGUMENT"
     wrong = text_input(triton_grpc, ["x"], "WORDS")
     assert "no input 'WORDS'" in str(refusal(inputs=[wrong]))
-    assert rpc is not None
-    fronts.predictor.failure = OverloadedError("Full.", retry_after_seconds=2)
-    try:
+    with fronts.predictor.failing(OverloadedError("Full.", retry_after_seconds=2)):
         assert refusal().status() == "StatusCode.UNAVAILABLE"
-    finally:
-        fronts.predictor.failure = None
     with pytest.raises(InferenceServerException) as streaming:
         rpc.get_inference_statistics()
     assert streaming.value.status() == "StatusCode.UNIMPLEMENTED"

@@ -142,31 +142,22 @@ async def test_what_is_wrong_is_named(stub: Any, message: Any, sentence: str) ->
 
 
 async def test_overload_says_when_to_come_back(stub: Any, fronts: Served) -> None:
-    fronts.predictor.failure = OverloadedError("Full.", retry_after_seconds=1.5)
-    try:
+    with fronts.predictor.failing(OverloadedError("Full.", retry_after_seconds=1.5)):
         error = await refusal(stub.ModelInfer(request("a")))
-    finally:
-        fronts.predictor.failure = None
     assert error.code() is grpc.StatusCode.UNAVAILABLE
     assert trailing(error)["retry-after"] == "2"
     assert trailing(error)["grpc-retry-pushback-ms"] == "1500"
 
 
 async def test_a_missed_deadline_has_its_own_status(stub: Any, fronts: Served) -> None:
-    fronts.predictor.failure = DeadlineExceededError("Too slow.")
-    try:
+    with fronts.predictor.failing(DeadlineExceededError("Too slow.")):
         error = await refusal(stub.ModelInfer(request("a")))
-    finally:
-        fronts.predictor.failure = None
     assert error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
 
 
 async def test_a_bug_is_internal_without_a_traceback(stub: Any, fronts: Served) -> None:
-    fronts.predictor.failure = RuntimeError("secret detail")
-    try:
+    with fronts.predictor.failing(RuntimeError("secret detail")):
         error = await refusal(stub.ModelInfer(request("a")))
-    finally:
-        fronts.predictor.failure = None
     assert error.code() is grpc.StatusCode.INTERNAL
     assert "secret" not in (error.details() or "")
     assert trailing(error)["x-request-id"]

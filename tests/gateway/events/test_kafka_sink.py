@@ -8,8 +8,9 @@ from dataclasses import replace
 from typing import Literal
 
 import pytest
-from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
+from kafka import KafkaAdminClient
 from kafka.admin import ConfigResource, ConfigResourceType
+from kafka_topics import read_topic
 from running_stack import until
 
 from contracts.events import EventBatch, PredictionEvent, decode, encode
@@ -47,21 +48,8 @@ def settings_for(kafka: KafkaProcess, topic: Topic) -> KafkaSettings:
 
 def read(kafka: KafkaProcess, topic: Topic) -> dict[int, list[EventBatch]]:
     """The messages in each partition."""
-    consumer = KafkaConsumer(bootstrap_servers=kafka.bootstrap, auto_offset_reset="earliest")
-    try:
-        parts = [
-            TopicPartition(topic.name, part)
-            for part in consumer.partitions_for_topic(topic.name) or ()
-        ]
-        found: dict[int, list[EventBatch]] = {part.partition: [] for part in parts}
-        consumer.assign(parts)
-        ends = consumer.end_offsets(parts)
-        while any(consumer.position(part) < ends[part] for part in parts):
-            for part, records in consumer.poll(timeout_ms=500).items():
-                found[part.partition].extend(decode(record.value) for record in records)
-        return found
-    finally:
-        consumer.close()
+    found = read_topic(kafka.bootstrap, topic.name)
+    return {part: list(map(decode, messages)) for part, messages in found.items()}
 
 
 def by_sequence(found: dict[int, list[EventBatch]]) -> dict[int, EventBatch]:

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable
 
 import pytest
+from gateway_world import event_of
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -12,7 +13,6 @@ from contracts.endpoint import Arm
 from contracts.events import (
     EventBatch,
     Feedback,
-    Latency,
     PredictionEvent,
     Refusals,
     TextRecord,
@@ -192,20 +192,9 @@ class Account(RuleBasedStateMachine):
         number = self.recorded.total()
         self.recorded[status] += 1
         self.requests += answered
-        self.buffer.attempt(
-            PredictionEvent(
-                request_id=str(number),
-                time=0.0,
-                endpoint="sentiment",
-                version="1",
-                package="",
-                arm=Arm.STABLE,
-                status=status,
-                answered=answered,
-                latency=Latency(0, 0, 0, 0, 0),
-                texts=[TextRecord(1, 1, 0, False)] * texts,
-            )
-        )
+        records = [TextRecord(1, 1, 0, False)] * texts
+        event = event_of(*records, request_id=str(number), status=status, answered=answered)
+        self.buffer.attempt(event)
 
     @rule(count=st.integers(1, 6))
     def tell_the_truth(self, count: int) -> None:

@@ -7,12 +7,12 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 import pytest
+from gateway_world import event_of
 from hypothesis import given
 from hypothesis import strategies as st
 from memory_sink import MemorySink
 
-from contracts.endpoint import Arm
-from contracts.events import EventBatch, Latency, PredictionEvent, TextRecord, decode
+from contracts.events import EventBatch, PredictionEvent, TextRecord, decode
 from gateway.events.buffer import EventBuffer
 from gateway.events.outbox import Outbox
 from gateway.events.publisher import (
@@ -263,18 +263,7 @@ def test_whatever_a_sink_does_the_account_balances(
     sink = ScriptedSink(*script)
     bench = Bench(sink)
     recorded: Counter[int] = Counter()
-    event = PredictionEvent(
-        request_id="",
-        time=0.0,
-        endpoint="sentiment",
-        version="1",
-        package="",
-        arm=Arm.STABLE,
-        status=200,
-        answered=True,
-        latency=Latency(0, 0, 0, 0, 0),
-        texts=[TextRecord(1, 1, 0, False)],
-    )
+    event = event_of(TextRecord(1, 1, 0, False))
     for size, seconds in bursts:
         for _ in range(size):
             bench.buffer.attempt(event)

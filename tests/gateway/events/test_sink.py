@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Protocol
 
 import pytest
-from kafka import KafkaConsumer, TopicPartition
+from kafka_topics import read_topic
 from memory_sink import MemorySink
 
 from gateway.events.kafka_sink import KafkaSettings, KafkaSink
@@ -72,22 +72,6 @@ class KafkaWorld:
 
     def bring_back(self) -> None:
         self.kafka.start()
-
-
-def read_topic(bootstrap: str, topic: str) -> dict[int, list[bytes]]:
-    """All messages of each partition up to its present end."""
-    consumer = KafkaConsumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest")
-    try:
-        parts = [TopicPartition(topic, part) for part in consumer.partitions_for_topic(topic) or ()]
-        found: dict[int, list[bytes]] = {part.partition: [] for part in parts}
-        consumer.assign(parts)
-        ends = consumer.end_offsets(parts)
-        while any(consumer.position(part) < ends[part] for part in parts):
-            for part, records in consumer.poll(timeout_ms=500).items():
-                found[part.partition].extend(record.value for record in records)
-        return found
-    finally:
-        consumer.close()
 
 
 @pytest.fixture(params=["memory", pytest.param("kafka", marks=pytest.mark.real)])

@@ -1,22 +1,14 @@
 """The event stream as the process has it: off without a Kafka, patient with one that is away."""
 
+from gateway_world import event_of
+
 from contracts.endpoint import Arm
-from contracts.events import Feedback, Latency, PredictionEvent
+from contracts.events import Feedback
 from gateway.events.stream import EventStream, NoEvents, open_events
 from gateway.settings import Settings
 from gateway.telemetry.metrics import Read
 
-EVENT = PredictionEvent(
-    request_id="r",
-    time=0.0,
-    endpoint="e",
-    version="1",
-    package="p",
-    arm=Arm.STABLE,
-    status=200,
-    answered=True,
-    latency=Latency(0, 0, 0, 0, 0),
-)
+EVENT = event_of()
 
 TOLD = Feedback(0.0, "r", "e", "1", "p", Arm.STABLE, "positive", "negative")
 

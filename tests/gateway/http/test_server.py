@@ -65,6 +65,17 @@ def read_answer(connection: socket.socket) -> tuple[int, dict[str, str], Any]:
     return status, headers, json.loads(stream.read(int(headers["content-length"])))
 
 
+def pipelined(connection: socket.socket) -> bytes:
+    """All that is answered to five requests at once, of which the last one closes."""
+    named = [WHOLE.replace(b"host: x", b"host: x\r\nx-request-id: r%d" % i) for i in range(5)]
+    last = named[-1].replace(b"host: x", b"host: x\r\nconnection: close")
+    connection.sendall(b"".join(named[:-1]) + last)
+    received = read_all(connection)
+    ids = [line for line in received.split(b"\r\n") if line.startswith(b"x-request-id")]
+    assert ids == [b"x-request-id: r%d" % i for i in range(5)]
+    return received
+
+
 def test_a_connection_answers_many_requests(fronts: Served) -> None:
     with connected(fronts) as connection:
         for _ in range(3):
@@ -83,12 +94,7 @@ def test_a_request_in_single_bytes_is_read(fronts: Served) -> None:
 
 def test_pipelined_requests_are_answered_in_order(fronts: Served) -> None:
     with connected(fronts) as connection:
-        named = [WHOLE.replace(b"host: x", b"host: x\r\nx-request-id: r%d" % i) for i in range(5)]
-        last = named[-1].replace(b"host: x", b"host: x\r\nconnection: close")
-        connection.sendall(b"".join(named[:-1]) + last)
-        received = read_all(connection)
-    ids = [line for line in received.split(b"\r\n") if line.startswith(b"x-request-id")]
-    assert ids == [b"x-request-id: r%d" % i for i in range(5)]
+        assert pipelined(connection).count(b"HTTP/1.1 200 OK") == 5
 
 
 def test_the_old_http_gets_one_answer_a_connection(fronts: Served) -> None:
@@ -155,47 +161,38 @@ def test_a_body_that_does_not_come_is_a_timeout(fronts: Served) -> None:
         assert read_all(connection) == b""
 
 
-def test_a_body_that_drips_is_a_timeout(fronts: Served) -> None:
+@contextmanager
+def dripping(connection: socket.socket, drop: bytes) -> Iterator[None]:
+    """Sends a drop again and again."""
     stop = threading.Event()
+
+    def drip() -> None:
+        with suppress(OSError):
+            while not stop.wait(0.02):
+                connection.sendall(drop)
+
+    thread = threading.Thread(target=drip)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+def test_a_body_that_drips_is_a_timeout(fronts: Served) -> None:
     with connected(fronts) as connection:
         connection.sendall(POST + b"transfer-encoding: chunked\r\n\r\n")
-
-        def drip() -> None:
-            while not stop.wait(0.02):
-                try:
-                    connection.sendall(b"1\r\nx\r\n")
-                except OSError:
-                    return
-
-        thread = threading.Thread(target=drip)
-        thread.start()
-        try:
+        with dripping(connection, b"1\r\nx\r\n"):
             assert read_answer(connection)[0] == 408
-        finally:
-            stop.set()
-            thread.join()
 
 
 def test_line_breaks_alone_hold_no_connection(fronts: Served) -> None:
-    stop = threading.Event()
     with connected(fronts) as connection:
         connection.sendall(WHOLE)
         assert read_answer(connection)[0] == 200
-
-        def drip() -> None:
-            while not stop.wait(0.02):
-                try:
-                    connection.sendall(b"\r\n")
-                except OSError:
-                    return
-
-        thread = threading.Thread(target=drip)
-        thread.start()
-        try:
+        with dripping(connection, b"\r\n"):
             assert read_all(connection) == b""
-        finally:
-            stop.set()
-            thread.join()
 
 
 def test_headers_without_end_are_refused(fronts: Served) -> None:
@@ -251,15 +248,13 @@ def test_an_upgrade_is_not_taken(fronts: Served) -> None:
         assert read_answer(connection)[0] == 200
 
 
-@contextmanager
-def _two(served: Served) -> Iterator[tuple[socket.socket, socket.socket]]:
-    with connected(served) as one, connected(served) as two:
-        yield one, two
-
-
 def test_too_many_connections_are_refused_with_when_to_come_back() -> None:
     limits = HttpLimits(max_connections=2)
-    with serving(Served(limits=limits)) as served, _two(served) as (one, two):
+    with (
+        serving(Served(limits=limits)) as served,
+        connected(served) as one,
+        connected(served) as two,
+    ):
         for connection in (one, two):
             connection.sendall(WHOLE)
             assert read_answer(connection)[0] == 200
@@ -359,15 +354,10 @@ def test_a_refused_connection_goes_on_and_is_answered_once_there_is_room() -> No
 
 def test_pipelined_refusals_come_in_order_and_the_last_one_closes() -> None:
     with crowded() as served, connected(served) as connection:
-        named = [WHOLE.replace(b"host: x", b"host: x\r\nx-request-id: r%d" % i) for i in range(5)]
-        last = named[-1].replace(b"host: x", b"host: x\r\nconnection: close")
         connection.sendall(WHOLE)
         read_answer(connection)
-        connection.sendall(b"".join(named[:-1]) + last)
-        received = read_all(connection)
-    ids = [line for line in received.split(b"\r\n") if line.startswith(b"x-request-id")]
-    assert ids == [b"x-request-id: r%d" % i for i in range(5)]
-    assert received.count(b"connection: close") == 1
+        received = pipelined(connection)
+    assert (received.count(b"HTTP/1.1 503 "), received.count(b"connection: close")) == (5, 1)
 
 
 def test_other_routes_and_other_mistakes_are_not_taken_for_crowding() -> None:

@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import ssl
-import sys
 from pathlib import Path
 
 import certificates
@@ -97,16 +96,3 @@ async def test_http_and_grpc_are_served_with_it(tmp_path: Path) -> None:
             assert (await stub.ServerLive(service_pb2.ServerLiveRequest(), timeout=60)).live
         with pytest.raises(httpx.RemoteProtocolError):  # in the clear there is no answer
             await running.http.get("/livez")
-
-
-@pytest.mark.real  # starts a process
-async def test_half_of_the_flags_is_a_sentence(tmp_path: Path) -> None:
-    lay_out(tmp_path, "1")
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-P", "-m", "gateway.main", "--home", str(tmp_path),
-        "--tls-key-file", "k", stderr=asyncio.subprocess.PIPE,
-    )  # fmt: skip
-    async with asyncio.timeout(60):
-        _, said = await process.communicate()
-    assert process.returncode == 1
-    assert b"--tls-certificate-file and --tls-key-file go together" in said

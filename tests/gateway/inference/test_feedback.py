@@ -1,11 +1,11 @@
 """Each label of an answer becomes one record, and one that is sent twice no second one."""
 
 import pytest
-from gateway_world import MemoryRecorder, call_of, endpoint_of
+from gateway_world import MemoryRecorder, answered_text, call_of, endpoint_of, event_of
 from pipeline_world import ONE, TWO, world_of
 
 from contracts.endpoint import Arm
-from contracts.events import Feedback, Latency, PredictionEvent, TextRecord
+from contracts.events import Feedback
 from gateway.errors import InvalidInputError
 from gateway.inference.feedback import FeedbackReceiver, Taken
 from gateway.inference.receipts import Receipt, Receipts
@@ -15,17 +15,14 @@ LABELS = ("negative", "positive")
 
 
 def receipt_of(*labels: str | None, request_id: str = "r", time: float = 1000.0) -> Receipt:
-    event = PredictionEvent(
+    texts = [answered_text(label, None if label is None else 1) for label in labels]
+    event = event_of(
+        *texts,
         request_id=request_id,
         time=time,
-        endpoint="sentiment",
         version="7",
         package="ab" * 32,
         arm=Arm.CANARY,
-        status=200,
-        answered=True,
-        latency=Latency(0, 0, 0, 0, 0),
-        texts=[TextRecord(1, 1, 0, False, label, None if label is None else 1) for label in labels],
         caller=5,
     )
     return RECEIPTS.read(RECEIPTS.issue(event), time)

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from importlib.metadata import EntryPoint
 
 import pytest
-from gateway_world import call_of, endpoint_of, text_of
+from gateway_world import call_of, endpoint_of, event_of, text_of
 from pipeline_world import ONE, TWO, World, world_of
 
-from contracts.endpoint import Arm, EndpointSpec
-from contracts.events import Latency, PredictionEvent, StatisticSpec, decode
+from contracts.endpoint import EndpointSpec
+from contracts.events import StatisticSpec, decode
 from contracts.rollout import StatisticKind
 from contracts.rollout import StatisticSpec as Declaration
 from gateway.events.buffer import EventBuffer
@@ -120,7 +120,7 @@ def test_a_message_carries_the_declarations_of_what_it_holds() -> None:
     outbox = Outbox(buffer, gateway="g", declared=lambda _: declared_by(endpoint))
     every: list[dict[str, list[float | str]]] = [{}, {"words": [3.0]}]
     for observed in every:
-        buffer.attempt(event_with(observed))
+        buffer.attempt(event_of(observations=observed))
         message = outbox.message()
         assert message is not None
         outbox.acknowledged()
@@ -130,21 +130,6 @@ def test_a_message_carries_the_declarations_of_what_it_holds() -> None:
             StatisticSpec("kind", "category", [], ["long", "short"]),
         ]
         assert found == ({"sentiment": wanted} if observed else {})
-
-
-def event_with(observed: dict[str, list[float | str]]) -> PredictionEvent:
-    return PredictionEvent(
-        request_id="r",
-        time=0.0,
-        endpoint="sentiment",
-        version="1",
-        package="p",
-        arm=Arm.STABLE,
-        status=200,
-        answered=True,
-        latency=Latency(0, 0, 0, 0, 0),
-        observations=observed,
-    )
 
 
 def test_a_hook_that_can_t_be_loaded_is_said_and_left_out(

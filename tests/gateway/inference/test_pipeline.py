@@ -115,8 +115,7 @@ async def test_more_tokens_than_may_be_in_flight_are_refused_at_once() -> None:
         await loop_turns()
         error = await refused(world, call_of(text_of(8)), OverloadedError)
         assert error.retry_after_seconds
-        assert engine.held is not None
-        engine.held.set()
+        engine.release()
         await first
     assert sorted(world.statuses) == [200, 503]
 
@@ -131,8 +130,7 @@ async def test_a_request_that_its_queue_would_make_too_late_is_refused_at_once()
         await loop_turns()
         error = await refused(world, call_of("w1", timeout=0.4), OverloadedError)
         assert error.retry_after_seconds is not None
-        assert engine.held is not None
-        engine.held.set()
+        engine.release()
         await asyncio.gather(*first)
 
 
@@ -227,8 +225,7 @@ async def test_a_new_version_answers_without_a_failed_request() -> None:
         world.serve(endpoint_of(TWO.ref, packages=[ONE.ref, TWO.ref]))
         after = [asyncio.create_task(world.pipeline.predict(call_of("w1"))) for _ in range(20)]
         await loop_turns()
-        assert engine.held is not None
-        engine.held.set()
+        engine.release()
         assert {answer.ref for answer in await asyncio.gather(*before)} == {ONE.ref}
         assert {answer.ref for answer in await asyncio.gather(*after)} == {TWO.ref}
 
@@ -247,8 +244,7 @@ async def test_a_gateway_that_goes_away_answers_what_it_began_and_refuses_the_re
         assert not drained.done()
         error = await refused(world, call_of("w1"), ShuttingDownError)
         assert error.status is HTTPStatus.SERVICE_UNAVAILABLE
-        assert engine.held is not None
-        engine.held.set()
+        engine.release()
         await asyncio.gather(begun, late, drained)
     assert sorted(world.statuses) == [200, 200, 503]
 
@@ -276,8 +272,7 @@ async def test_tokens_in_flight_are_told_at_0_too_and_until_the_last_is_back() -
         assert world.pipeline.tokens_in_flight() == {"sentiment": 8}
         world.serve(endpoint_of(ONE.ref, name="other"))
         assert world.pipeline.tokens_in_flight() == {"sentiment": 8, "other": 0}
-        assert engine.held is not None
-        engine.held.set()
+        engine.release()
         await request
         assert world.pipeline.tokens_in_flight() == {"other": 0}
 
@@ -294,8 +289,7 @@ async def test_without_room_a_request_is_refused_before_its_body_is_read() -> No
         assert caught.value.retry_after_seconds
         with pytest.raises(UnknownEndpointError):
             await world.admission.enter(arriving(), "other")
-        assert engine.held is not None
-        engine.held.set()
+        engine.release()
         await first
         await world.admission.enter(arriving(), "sentiment")
 

@@ -4,11 +4,12 @@ import stat
 from pathlib import Path
 
 import pytest
+from gateway_world import answered_text, event_of
 from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts.endpoint import Arm
-from contracts.events import Latency, PredictionEvent, TextRecord
+from contracts.events import PredictionEvent, TextRecord
 from gateway.errors import BadRequestError, ReceiptExpiredError
 from gateway.inference.receipts import (
     MOST_TEXTS,
@@ -23,24 +24,9 @@ KEY, OTHER = b"k" * 32, b"o" * 32
 receipts = Receipts([KEY], 30 * DAY)
 
 
-def event_of(*texts: TextRecord, arm: Arm = Arm.CANARY) -> PredictionEvent:
-    return PredictionEvent(
-        request_id="r-1",
-        time=1000.0,
-        endpoint="sentiment",
-        version="7",
-        package="ab" * 32,
-        arm=arm,
-        status=200,
-        answered=True,
-        latency=Latency(0, 0, 0, 0, 0),
-        texts=list(texts),
-        caller=2**64 - 1,
-    )
-
-
-def answered(label: str, score: float) -> TextRecord:
-    return TextRecord(3, 2, 0, False, label, score)
+def attempt(*texts: TextRecord, arm: Arm = Arm.CANARY) -> PredictionEvent:
+    of_it = {"request_id": "r-1", "time": 1000.0, "version": "7", "package": "ab" * 32}
+    return event_of(*texts, arm=arm, caller=2**64 - 1, **of_it)
 
 
 @given(
@@ -50,7 +36,7 @@ def answered(label: str, score: float) -> TextRecord:
     st.sampled_from(Arm),
 )
 def test_what_was_issued_is_read(answers: list[tuple[str, float]], arm: Arm) -> None:
-    event = event_of(*[answered(label, score) for label, score in answers], arm=arm)
+    event = attempt(*[answered_text(label, score) for label, score in answers], arm=arm)
     receipt = receipts.read(receipts.issue(event), now=1000.0)
     assert (receipt.endpoint, receipt.version, receipt.package.hex()) == (
         "sentiment",
@@ -64,14 +50,14 @@ def test_what_was_issued_is_read(answers: list[tuple[str, float]], arm: Arm) -> 
 
 
 def test_vectors_leave_nothing_to_correct() -> None:
-    event = event_of(TextRecord(3, 2, 0, False, norm=1.0))
+    event = attempt(TextRecord(3, 2, 0, False, norm=1.0))
     assert receipts.read(receipts.issue(event), 1000.0).answered() == []
 
 
 def test_a_receipt_of_usual_size_is_a_small_header() -> None:
-    one = receipts.issue(event_of(answered("positive", 0.9)))
-    many = receipts.issue(event_of(*[answered("positive", 0.9)] * 256))
-    most = receipts.issue(event_of(*[answered("positive", 0.9)] * MOST_TEXTS))
+    one = receipts.issue(attempt(answered_text("positive", 0.9)))
+    many = receipts.issue(attempt(*[answered_text("positive", 0.9)] * 256))
+    most = receipts.issue(attempt(*[answered_text("positive", 0.9)] * MOST_TEXTS))
     assert len(one) < 170
     assert len(many) < 1600
     assert len(most) < 6000
@@ -79,12 +65,12 @@ def test_a_receipt_of_usual_size_is_a_small_header() -> None:
 
 
 def test_more_texts_than_a_header_holds_get_no_receipt() -> None:
-    assert receipts.issue(event_of(*[answered("positive", 0.9)] * (MOST_TEXTS + 1))) == ""
+    assert receipts.issue(attempt(*[answered_text("positive", 0.9)] * (MOST_TEXTS + 1))) == ""
 
 
 @given(st.data())
 def test_a_receipt_that_was_touched_is_refused(data: st.DataObject) -> None:
-    good = receipts.issue(event_of(answered("positive", 0.9)))
+    good = receipts.issue(attempt(answered_text("positive", 0.9)))
     at = data.draw(st.integers(0, len(good) - 2))  # the last character has bits to spare
     letter = data.draw(st.sampled_from("abcXYZ019-_").filter(lambda c: c != good[at]))
     with pytest.raises(BadRequestError, match="receipt"):
@@ -98,7 +84,7 @@ def test_what_was_never_issued_is_refused(text: str) -> None:
 
 
 def test_another_gateways_receipt_is_read_with_its_key_alone() -> None:
-    text = Receipts([OTHER], DAY).issue(event_of(answered("positive", 0.9)))
+    text = Receipts([OTHER], DAY).issue(attempt(answered_text("positive", 0.9)))
     with pytest.raises(BadRequestError):
         receipts.read(text, 1000.0)
     # As after a change of keys: the new one signs, the old one is still good.
@@ -106,7 +92,7 @@ def test_another_gateways_receipt_is_read_with_its_key_alone() -> None:
 
 
 def test_an_old_answer_takes_no_feedback() -> None:
-    text = receipts.issue(event_of(answered("positive", 0.9)))
+    text = receipts.issue(attempt(answered_text("positive", 0.9)))
     assert receipts.read(text, 1000.0 + 30 * DAY)
     with pytest.raises(ReceiptExpiredError, match="30 days"):
         receipts.read(text, 1001.0 + 30 * DAY)

@@ -77,8 +77,7 @@ async def test_a_copy_never_delays_its_caller() -> None:
         # One engine: one copy is out, the others wait for it.
         assert len(held.works) == 1
         assert world.shadows.waiting == 4
-        assert held.held is not None
-        held.held.set()
+        held.release()
         await at_rest(world)
     assert len(shadows_of(world)) == 5
 
@@ -136,8 +135,7 @@ async def test_copies_wait_while_callers_do() -> None:
         offer(world, "b")
         await loop_turns()
         assert (world.shadows.waiting, world.shadows.out) == (1, 0)
-        assert engine.held is not None
-        engine.held.set()
+        engine.release()
         await caller
         await at_rest(world)
     assert [copy.request_id for copy in shadows_of(world)] == ["b", "a"]
@@ -169,21 +167,21 @@ async def test_copies_for_a_candidate_that_nobody_holds_are_dropped() -> None:
 
 
 async def test_what_waits_is_bounded_in_copies_and_in_tokens() -> None:
-    held = FakeEngine(held=asyncio.Event())
+    gate = asyncio.Event()
+    held = FakeEngine(held=gate)
     engine = FakeEngine(others={TWO.name: held})
     limits = replace(EAGER, waiting=3, waiting_tokens=20)
     async with world_of(SHADOWED, engine, limits) as world:
         for number in range(5):  # one is out, three wait, one is too many
             await world.pipeline.predict(call_of("w1", request_id=f"a{number}"))
         assert dropped(world) == {"sent": 1.0, "full": 1.0}
-        assert held.held is not None
-        held.held.set()
+        gate.set()
         await at_rest(world)
-        held.held.clear()
+        gate.clear()
         for number in range(3):  # one is out, one waits, two have more tokens than may wait
             await world.pipeline.predict(call_of(text_of(15), request_id=f"b{number}"))
         assert dropped(world)["full"] == 2.0
-        held.held.set()
+        gate.set()
 
 
 async def test_a_copy_that_finds_no_idle_engine_in_time_is_dropped() -> None:
@@ -194,8 +192,7 @@ async def test_a_copy_that_finds_no_idle_engine_in_time_is_dropped() -> None:
         await loop_turns()
         await world.pipeline.predict(call_of("w1", request_id="b"))
         assert dropped(world) == {"engine_busy": 1.0, "sent": 1.0}
-        assert held.held is not None
-        held.held.set()
+        held.release()
 
 
 @pytest.mark.parametrize(
@@ -221,8 +218,7 @@ async def test_what_waits_or_is_out_at_the_end_is_counted() -> None:
         assert dropped(world) == {"sent": 1.0, "stopping": 3.0}
         await world.pipeline.predict(call_of("w1", request_id="late"))
         assert world.shadows.waiting == 0
-        assert held.held is not None
-        held.held.set()
+        held.release()
 
 
 async def test_a_candidate_with_another_tokeniser_gets_its_own_tokens() -> None:

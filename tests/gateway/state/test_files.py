@@ -22,17 +22,6 @@ def source_of(folder: Path) -> FolderSource[ModelEndpoint]:
     return FolderSource(folder, ModelEndpoint, poll_seconds=0.01)
 
 
-def test_objects_come_as_they_are_written(tmp_path: Path) -> None:
-    source = source_of(tmp_path)
-    assert not source.look()
-    one, two = endpoint_of(None, name="one"), endpoint_of(None, name="two")
-    write(tmp_path, one)
-    write(tmp_path, two)
-    assert source.look()
-    assert source.objects() == (one, two)
-    assert not source.look()
-
-
 def test_a_broken_file_keeps_its_last_good_object(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -65,15 +54,6 @@ def test_a_folder_that_is_away_keeps_everything(tmp_path: Path, instead: str) ->
     assert source.objects() == (endpoint,)
 
 
-def test_a_file_that_was_removed_takes_its_object_along(tmp_path: Path) -> None:
-    write(tmp_path, endpoint_of(None))
-    source = source_of(tmp_path)
-    source.look()
-    (tmp_path / "sentiment.json").unlink()
-    assert source.look()
-    assert source.objects() == ()
-
-
 def test_a_file_that_goes_while_one_looks_hides_no_other(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -90,14 +70,6 @@ def test_half_written_files_of_others_are_not_looked_at(tmp_path: Path) -> None:
     (tmp_path / ".sentiment.json.tmp.json").write_text("{")
     source = source_of(tmp_path)
     assert not source.look()
-
-
-async def test_watching_tells_the_first_state_and_then_every_change(tmp_path: Path) -> None:
-    async with asyncio.timeout(60), aclosing(source_of(tmp_path).watch()) as states:
-        assert await anext(states) == ()
-        endpoint = endpoint_of(None)
-        write(tmp_path, endpoint)
-        assert await anext(states) == (endpoint,)
 
 
 async def test_a_folder_that_was_never_there_tells_nothing(tmp_path: Path) -> None:

@@ -1,25 +1,15 @@
 """Metrics: what is counted is what Prometheus reads."""
 
-from gateway_world import model_of
+from gateway_world import event_of, model_of
 from prometheus_client.parser import text_string_to_metric_families
 
-from contracts.endpoint import Arm
 from contracts.events import Latency, PredictionEvent
 from gateway.telemetry.metrics import Metrics, Read, Reading
 
 
-def event_of(status: int) -> PredictionEvent:
-    return PredictionEvent(
-        request_id="r",
-        time=0.0,
-        endpoint="e",
-        version="1",
-        package="p",
-        arm=Arm.STABLE,
-        status=status,
-        answered=True,
-        latency=Latency(0.0, 0.001, 0.002, 0.3, 0.4),
-    )
+def attempt(status: int) -> PredictionEvent:
+    latency = Latency(0.0, 0.001, 0.002, 0.3, 0.4)
+    return event_of(endpoint="e", status=status, latency=latency)
 
 
 def samples(metrics: Metrics) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
@@ -48,8 +38,8 @@ def test_requests_are_counted_and_timed_by_status() -> None:
 
 def test_an_answered_attempt_counts_its_stages_texts_and_tokens() -> None:
     metrics = Metrics()
-    metrics.attempt_finished(event_of(200), 2, 30)
-    metrics.attempt_finished(event_of(504), 2, 30)
+    metrics.attempt_finished(attempt(200), 2, 30)
+    metrics.attempt_finished(attempt(504), 2, 30)
     assert value(metrics, "tokens_total", endpoint="e", version="1") == 30
     assert value(metrics, "texts_total", endpoint="e", version="1") == 2
     assert value(metrics, "stage_seconds_sum", endpoint="e", stage="infer") == 0.3
@@ -60,11 +50,11 @@ def test_an_answered_attempt_counts_its_stages_texts_and_tokens() -> None:
 
 def test_failures_and_refusals_begin_at_0_so_that_the_first_one_is_a_rise() -> None:
     metrics = Metrics()
-    metrics.attempt_finished(event_of(200), 1, 10)
+    metrics.attempt_finished(attempt(200), 1, 10)
     attempts = {"endpoint": "e", "version": "1", "arm": "stable"}
     assert value(metrics, "attempts_total", status="503", **attempts) == 0
     assert value(metrics, "refusals_total", endpoint="e", status="503", reason="overloaded") == 0
-    metrics.attempt_finished(event_of(503), 1, 10)
+    metrics.attempt_finished(attempt(503), 1, 10)
     assert value(metrics, "attempts_total", status="503", **attempts) == 1
 
 

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import grpc
 import pytest
-from gateway_world import call_of
+from gateway_world import call_of, event_of
 from msgspec.structs import replace
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceRequest,
@@ -19,7 +19,6 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from contracts.endpoint import Arm
 from contracts.events import Latency, PredictionEvent
 from gateway.telemetry.tracing import SpanTracer, open_tracer
 
@@ -27,18 +26,9 @@ TRACE = "0af7651916cd43dd8448eb211c80319c"
 PARENT = f"00-{TRACE}-b7ad6b7169203331-01"
 
 
-def event_of(status: int = 200) -> PredictionEvent:
-    return PredictionEvent(
-        request_id="r1",
-        time=100.0,
-        endpoint="sentiment",
-        version="1",
-        package="p",
-        arm=Arm.STABLE,
-        status=status,
-        answered=True,
-        latency=Latency(0.1, 0.2, 0.3, 0.4, 1.1),
-    )
+def attempt(status: int = 200) -> PredictionEvent:
+    latency = Latency(0.1, 0.2, 0.3, 0.4, 1.1)
+    return event_of(time=100.0, status=status, latency=latency)
 
 
 @pytest.fixture
@@ -57,7 +47,7 @@ def test_no_collector_no_tracer() -> None:
 
 
 def test_an_attempt_is_a_span_with_its_stages(exporter: InMemorySpanExporter) -> None:
-    tracer_of(exporter).attempt(call_of("a"), event_of())
+    tracer_of(exporter).attempt(call_of("a"), attempt())
     spans = {span.name: span for span in exporter.get_finished_spans()}
     assert set(spans) == {"predict", "queue", "tokenise", "wait", "infer"}
     whole = spans["predict"]
@@ -73,7 +63,7 @@ def test_an_attempt_is_a_span_with_its_stages(exporter: InMemorySpanExporter) ->
 
 def test_a_callers_trace_goes_on(exporter: InMemorySpanExporter) -> None:
     call = replace(call_of("a"), trace_parent=PARENT)
-    tracer_of(exporter, share=0.0).attempt(call, event_of(504))
+    tracer_of(exporter, share=0.0).attempt(call, attempt(504))
     whole = next(span for span in exporter.get_finished_spans() if span.name == "predict")
     assert f"{whole.context.trace_id:032x}" == TRACE
     assert not whole.status.is_ok
@@ -81,8 +71,8 @@ def test_a_callers_trace_goes_on(exporter: InMemorySpanExporter) -> None:
 
 def test_a_trace_that_its_caller_does_not_keep_is_not_made(exporter: InMemorySpanExporter) -> None:
     call = replace(call_of("a"), trace_parent=PARENT[:-2] + "00")
-    tracer_of(exporter).attempt(call, event_of())
-    tracer_of(exporter, share=0.5, draw=0.7).attempt(call_of("a"), event_of())
+    tracer_of(exporter).attempt(call, attempt())
+    tracer_of(exporter, share=0.5, draw=0.7).attempt(call_of("a"), attempt())
     assert exporter.get_finished_spans() == ()
 
 
@@ -106,7 +96,7 @@ def test_a_collector_gets_the_spans_over_otlp() -> None:
     tracer = open_tracer(f"http://127.0.0.1:{port}", 1.0)
     assert tracer is not None
     try:
-        tracer.attempt(replace(call_of("a"), trace_parent=PARENT), event_of())
+        tracer.attempt(replace(call_of("a"), trace_parent=PARENT), attempt())
         tracer.close()
         spans = {arrived.get(timeout=60) for _ in range(5)}
     finally:
