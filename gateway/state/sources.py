@@ -33,6 +33,8 @@ log = logging.getLogger(__name__)
 M = TypeVar("M", bound=BaseModel)
 
 POLL_SECONDS = 0.25
+_BEAT_POLL_SECONDS = 1.0
+_KEPT_FILE = "last-told.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,7 @@ class FolderSource(Generic[M]):
         self._listed = False  # at least once
 
     async def watch(self) -> AsyncGenerator[tuple[M, ...], None]:
-        """See ``EndpointSource.watch``; objects come in the order of their file names."""
+        """See ``Source.watch``; objects come in the order of their file names."""
         yielded = False
         while True:
             changed = await asyncio.to_thread(self.look)
@@ -109,6 +111,7 @@ class FolderSource(Generic[M]):
 
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +151,7 @@ class ClusterSource(Generic[T]):
         self._mirror = mirror
 
     async def watch(self) -> AsyncGenerator[tuple[T, ...], None]:
-        """See ``EndpointSource.watch``; objects come in the order of their names."""
+        """See ``Source.watch``; objects come in the order of their names."""
         loop, changed = asyncio.get_running_loop(), asyncio.Event()
 
         def tell() -> None:
@@ -166,31 +169,11 @@ class ClusterSource(Generic[T]):
             await asyncio.to_thread(self._mirror.close)
 
 
-_KEPT_FILE = "last-yielded.json"
-_BEAT_POLL_SECONDS = 1.0
+class Source(Protocol[T_co]):
+    """All objects of one type, whenever they change."""
 
-
-class EndpointSource(Protocol):
-    """All endpoints, whenever they change."""
-
-    def watch(self) -> AsyncIterator[tuple[ModelEndpoint, ...]]:
+    def watch(self) -> AsyncIterator[tuple[T_co, ...]]:
         """The whole set: at once, then whenever it has changed. Never ends, never raises."""
-        ...
-
-
-class ReportSource(Protocol):
-    """All loaders' reports, whenever they change."""
-
-    def watch(self) -> AsyncIterator[tuple[LoaderReport, ...]]:
-        """The whole set: at once, then whenever it has changed. Never ends, never raises."""
-        ...
-
-
-class BeatSource(Protocol):
-    """The controller's last heartbeat, whenever it changes."""
-
-    def watch(self) -> AsyncIterator[tuple[ControllerBeat, ...]]:
-        """One heartbeat or none: at once, then whenever it has changed. Never ends or raises."""
         ...
 
 
@@ -201,9 +184,9 @@ class Sources:
     ``keeper``: None if the endpoints are on this machine's disk.
     """
 
-    endpoints: EndpointSource
-    reports: ReportSource
-    beats: BeatSource
+    endpoints: Source[ModelEndpoint]
+    reports: Source[LoaderReport]
+    beats: Source[ControllerBeat]
     keeper: Keeper | None = None
 
 
@@ -224,7 +207,7 @@ def open_sources(settings: Settings, environment: Mapping[str, str]) -> Sources:
     )
 
 
-def endpoint_source(settings: Settings, environment: Mapping[str, str]) -> EndpointSource:
+def endpoint_source(settings: Settings, environment: Mapping[str, str]) -> Source[ModelEndpoint]:
     """Where endpoints come from.
 
     Raises:
@@ -236,7 +219,7 @@ def endpoint_source(settings: Settings, environment: Mapping[str, str]) -> Endpo
     return ClusterSource(Mirror(found.reader, endpoints.collection(found.name), endpoints.read))
 
 
-def report_source(settings: Settings, environment: Mapping[str, str]) -> ReportSource:
+def report_source(settings: Settings, environment: Mapping[str, str]) -> Source[LoaderReport]:
     """Where loaders' reports come from; in a cluster, the namespace of the endpoints.
 
     Raises:
@@ -251,7 +234,7 @@ def report_source(settings: Settings, environment: Mapping[str, str]) -> ReportS
     return ClusterSource(Mirror(found.reader, leases.reports(found.name), leases.read_report))
 
 
-def beat_source(settings: Settings, environment: Mapping[str, str]) -> BeatSource:
+def beat_source(settings: Settings, environment: Mapping[str, str]) -> Source[ControllerBeat]:
     """Where the controller's heartbeat comes from: the same place as the endpoints.
 
     Raises:

@@ -12,7 +12,14 @@ from gateway_world import endpoint_of, model_of
 
 from contracts.endpoint import ModelEndpoint
 from gateway.settings import Settings
-from gateway.state.sources import ClusterSource, FolderSource, endpoint_source, report_source
+from gateway.state.kept import Kept
+from gateway.state.sources import (
+    ClusterSource,
+    FolderSource,
+    endpoint_source,
+    open_sources,
+    report_source,
+)
 from service.cluster import endpoints
 from service.cluster.errors import AccessError
 from service.cluster.mirror import Mirror
@@ -170,3 +177,17 @@ def test_a_flag_says_where_endpoints_and_reports_lie(tmp_path: Path) -> None:
     assert isinstance(report_source(local, {}), FolderSource)
     with pytest.raises(AccessError, match="set KUBECONFIG"):
         endpoint_source(inside, {"HOME": str(tmp_path)})
+
+
+def test_what_a_gateway_keeps_of_a_cluster_lies_where_older_gateways_kept_it(
+    tmp_path: Path,
+) -> None:
+    environment = {"KUBECONFIG": str(write_kubeconfig(tmp_path, "http://127.0.0.1:1"))}
+    kept = Kept(source="kubernetes://models", kept_at=1.0, endpoints=(), reports=())
+    (tmp_path / "last-told.json").write_text(kept.model_dump_json(by_alias=True))
+    folder = str(tmp_path)
+    settings = Settings(endpoints="kubernetes://models", package_cache=folder, home=folder)
+    keeper = open_sources(settings, environment).keeper
+    assert keeper is not None
+    assert keeper.read() == kept
+    assert open_sources(Settings(home=folder), {}).keeper is None
