@@ -24,9 +24,9 @@ def apply(
     json: Json = False,
 ) -> None:
     """Makes endpoints, or changes them, to what YAML files say; takes effect without a restart."""
-    from headrace.commands import apply as command
+    from headrace.commands import endpoints as command
 
-    command.run(where(home), file, as_json=json)
+    command.apply(where(home), file, as_json=json)
 
 
 def get(
@@ -40,10 +40,10 @@ def get(
     ] = False,
 ) -> None:
     """Shows endpoints as they are written."""
-    from headrace.commands import get as command
+    from headrace.commands import endpoints as command
 
     form = None if output is None else output.value
-    command.run(where(home), endpoint, form=form, defaults=everything)
+    command.get(where(home), endpoint, form=form, defaults=everything)
 
 
 def delete(
@@ -53,13 +53,14 @@ def delete(
     json: Json = False,
 ) -> None:
     """Removes an endpoint: its callers get 404."""
-    from headrace.commands import delete as command
+    from headrace.commands import endpoints as command
 
-    command.run(where(home), endpoint, sure=yes, as_json=json)
+    command.delete(where(home), endpoint, sure=yes, as_json=json)
 
 
 def schema() -> None:
     """Prints the JSON schema of an endpoint's YAML, for editors."""
-    from headrace.commands import schema as command
+    from headrace.commands.output import print_json
+    from headrace.endpoints.schema import endpoint_schema
 
-    command.run()
+    print_json(endpoint_schema())

@@ -162,7 +162,7 @@ def models(home: Home = HOME, json: Json = False) -> None:
     """Lists registered models, their versions, and what became of each."""
     from headrace.commands import models as command
 
-    command.run(absolute(home), as_json=json)
+    command.show(absolute(home), as_json=json)
 
 
 def doctor(
@@ -188,6 +188,6 @@ def gc(
     json: Json = False,
 ) -> None:
     """Removes old packages, keeping the newest and all that an endpoint names."""
-    from headrace.commands import gc as command
+    from headrace.commands import models as command
 
-    command.run(absolute(home), keep=keep, as_json=json)
+    command.collect(absolute(home), keep=keep, as_json=json)

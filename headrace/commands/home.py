@@ -1,4 +1,7 @@
-"""Where a command finds endpoints: in the home of a local stack, or in a namespace of a cluster."""
+"""Where a command finds endpoints and the parts of a stack that runs.
+
+Endpoints are in the home of a local stack, or in a namespace of a cluster.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,7 +9,7 @@ from pathlib import Path
 
 from headrace.errors import NotRunningError
 from headrace.stack import state
-from headrace.stack.state import Home
+from headrace.stack.state import Home, StackRecord
 from registry.stores import opening
 from registry.stores.endpoints import EndpointStore, FileEndpointStore
 from registry.stores.heartbeats import FileHeartbeats, Heartbeats
@@ -80,3 +83,39 @@ def opened(root: Path) -> Home:
 def store(home: Home) -> FileEndpointStore:
     """The endpoints of the home, for reading and for writing."""
     return FileEndpointStore(home.endpoints)
+
+
+def running(root: Path, instead: str = "") -> StackRecord:
+    """The stack that runs on a home.
+
+    Args:
+        root: the home's folder.
+        instead: what the user can do instead of starting one, to go on in a sentence.
+
+    Raises:
+        NotRunningError: none runs there.
+    """
+    record = state.read_record(Home(root))
+    if record is None:
+        raise NotRunningError(f"No stack runs on {root}. Start one with headrace up{instead}.")
+    return record
+
+
+def gateway_url(root: Path, given: str | None) -> str:
+    """The gateway's HTTP address: as given, else that of the stack that runs on a home.
+
+    Raises:
+        NotRunningError: none is given and no stack runs there.
+    """
+    if given is not None:
+        return given.rstrip("/")
+    return running(root, ", or name a gateway with --url").gateway_url
+
+
+def kafka_bootstrap(root: Path, given: str | None) -> str:
+    """``host:port`` of the brokers: as given, else those of the stack that runs on a home.
+
+    Raises:
+        NotRunningError: none is given and no stack runs there.
+    """
+    return given or running(root, ", or name a Kafka with --kafka").kafka_bootstrap

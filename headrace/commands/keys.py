@@ -5,7 +5,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from gateway.admission import keys
-from headrace.commands.output import console, print_json
+from headrace.commands.output import print_json, print_line
 from headrace.errors import RequestFailedError
 
 
@@ -34,9 +34,9 @@ def create(
     if as_json:
         print_json({"key": key, **record.model_dump(mode="json", by_alias=True)})
         return
-    console.print(key, markup=False, highlight=False, soft_wrap=True)
-    console.print(
+    print_line(key)
+    print_line(
         f"Keep it: it is shown this once. {file} holds its hash; send it as "
         "'Authorization: Bearer KEY'.",
-        style="dim", markup=False, highlight=False, soft_wrap=True,
-    )  # fmt: skip
+        style="dim",
+    )

@@ -1,4 +1,4 @@
-"""``headrace models``: registered models, their versions, and what became of each."""
+"""``headrace models`` and ``headrace gc``: registered versions, and the packages made of them."""
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
@@ -7,11 +7,15 @@ from pathlib import Path
 import httpx
 
 from contracts.endpoint import Arm, ModelEndpoint, Phase
+from headrace.commands import home as homes
 from headrace.commands.layout import Row, Rows, rows, sentences
 from headrace.commands.output import console, print_json
-from headrace.errors import NotRunningError
+from headrace.errors import BrokenHomeError, NotRunningError, RequestFailedError
 from headrace.stack import answers, state
 from headrace.stack.state import Home
+from registry.packages import gc
+from registry.packages.store import StoreUnavailableError
+from service import json_files
 
 _TIMEOUT_SECONDS = 20.0
 
@@ -28,17 +32,14 @@ class VersionLine:
     package: str | None = None
 
 
-def run(root: Path, *, as_json: bool) -> None:
+def show(root: Path, *, as_json: bool) -> None:
     """Lists the versions that MLflow holds, newest first.
 
     Raises:
         NotRunningError: no stack runs on this home, or its MLflow does not answer.
     """
-    home = Home(root)
-    record = state.read_record(home)
-    if record is None:
-        raise NotRunningError(f"No stack runs on {root}. Start it with headrace up.")
-    lines = join(_registered(record.mlflow_url), answers.read(home).values())
+    registered = _registered(homes.running(root).mlflow_url)
+    lines = join(registered, answers.read(Home(root)).values())
     if as_json:
         print_json([asdict(line) for line in lines])
         return
@@ -131,3 +132,34 @@ def _registered(mlflow_url: str) -> list[tuple[str, str]]:
     except httpx.HTTPError as error:
         raise NotRunningError(f"MLflow at {mlflow_url} does not answer: {error}.") from error
     return sorted(found, key=lambda item: (item[0], -int(item[1])))
+
+
+def collect(root: Path, *, keep: int, as_json: bool) -> None:
+    """Removes all but the newest ``keep`` packages of each model and what endpoints name.
+
+    Raises:
+        NotRunningError: there is no such home.
+        BrokenHomeError: an endpoint can't be read, so that what it needs is unknown.
+        RequestFailedError: the package store can't be read or written.
+    """
+    home = homes.opened(root)
+    endpoints = answers.read(home)
+    try:
+        unread = {Path(name).stem for name in json_files.stamps(home.endpoints)} - endpoints.keys()
+    except OSError as error:
+        raise BrokenHomeError(
+            f"Nothing was removed: the endpoints can't be read ({error})."
+        ) from error
+    if unread:
+        names = ", ".join(sorted(unread))
+        raise BrokenHomeError(f"Nothing was removed: the endpoint file of {names} can't be read.")
+    record = state.read_record(home)
+    store = (record.package_store if record else "") or home.packages.as_uri()
+    try:
+        removed = gc.collect(store, endpoints.values(), keep=keep)
+    except StoreUnavailableError as error:
+        raise RequestFailedError(f"The package store can't be used: {error}.") from error
+    if as_json:
+        print_json({"removed": removed})
+    else:
+        console.print(f"Removed {len(removed)} packages, kept the newest {keep} of each model.")

@@ -2,9 +2,15 @@
 
 import json
 import sys
+import time
+from collections.abc import Callable
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, RenderableType
+from rich.live import Live
+from rich.table import Table
+
+REFRESH_SECONDS = 0.5
 
 console = Console()
 
@@ -12,3 +18,30 @@ console = Console()
 def print_json(value: Any) -> None:  # noqa: ANN401 - any JSON value
     """Writes one JSON document on standard output, untouched by terminal width or colour."""
     sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+
+def print_line(text: str, style: str = "") -> None:
+    """Writes a text as it is: without markup, and never broken at the terminal's width."""
+    console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
+
+
+def table_of(*headings: str) -> Table:
+    """An empty table without lines, whose cells go on below where they are too wide."""
+    table = Table(box=None, pad_edge=False)
+    for heading in headings:
+        table.add_column(heading, overflow="fold")
+    return table
+
+
+def display(draw: Callable[[], RenderableType], *, watch: bool) -> None:
+    """Draws once, or again and again until Ctrl-C."""
+    if not watch:
+        console.print(draw())
+        return
+    try:
+        with Live(draw(), console=console, auto_refresh=False) as live:
+            while True:
+                time.sleep(REFRESH_SECONDS)
+                live.update(draw(), refresh=True)
+    except KeyboardInterrupt:
+        return

@@ -4,10 +4,9 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-from rich.table import Table
 
-from headrace.commands.gateway import address
-from headrace.commands.output import console, print_json
+from headrace.commands.home import gateway_url
+from headrace.commands.output import console, print_json, table_of
 from headrace.errors import NotRunningError, RequestFailedError
 
 _TIMEOUT_SECONDS = 60.0
@@ -23,7 +22,7 @@ def run(
         NotRunningError: no gateway answers.
         RequestFailedError: the gateway refused, with its own sentence.
     """
-    base = address(home, url)
+    base = gateway_url(home, url)
     headers = {} if key is None else {"authorization": f"Bearer {key}"}
     try:
         answer = httpx.post(
@@ -44,9 +43,7 @@ def run(
     if as_json:
         print_json(answer.json())
         return
-    table = Table(box=None, pad_edge=False)
-    for heading in ("text", "answer"):
-        table.add_column(heading, overflow="fold")
+    table = table_of("text", "answer")
     for text, result in zip(texts, answer.json(), strict=False):
         table.add_row(_shown(text), show(result))
     console.print(table, highlight=False)

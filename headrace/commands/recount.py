@@ -10,8 +10,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from headrace.commands.kafka import bootstrap
-from headrace.commands.output import console, print_json
+from headrace.commands.home import kafka_bootstrap
+from headrace.commands.output import console, print_json, table_of
 from headrace.errors import NotRunningError, RefusedError
 from headrace.stack.state import Home, read_record
 from measures.recounting import Difference
@@ -20,7 +20,7 @@ from stats.recounting.counters import CounterRecount, recount_counters_kafka
 from stats.recounting.recount import Asked, Recount, recount_kafka
 
 _SHOWN = 20
-_PATIENCE_SECONDS = 10.0
+_TIMEOUT_SECONDS = 10.0
 
 
 def run(
@@ -39,7 +39,7 @@ def run(
         NotRunningError: Kafka is away, or nothing was ever folded.
         RefusedError: see ``tell``.
     """
-    brokers = bootstrap(home, kafka)
+    brokers = kafka_bootstrap(home, kafka)
     record = None if kafka else read_record(Home(home))
     exporter = exporter or ("" if record is None else record.stats_url)
     progress = Console(stderr=True)
@@ -57,7 +57,7 @@ def _counters(exporter: str, brokers: str) -> CounterRecount:
     """The exporter's counters against the windows since its start."""
     url = f"{exporter.rstrip('/')}/counters.json"
     try:
-        document = httpx.get(url, timeout=_PATIENCE_SECONDS).raise_for_status().json()
+        document = httpx.get(url, timeout=_TIMEOUT_SECONDS).raise_for_status().json()
         return recount_counters_kafka(brokers, document)
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         raise NotRunningError(f"The exporter does not answer at {url}: {error}.") from error
@@ -137,9 +137,7 @@ def _show_counters(found: CounterRecount) -> None:
 
 
 def _table(written: str, differences: list[tuple[str, Difference]]) -> Table:
-    table = Table(box=None, pad_edge=False)
-    for heading in ("what", written, "counted"):
-        table.add_column(heading, overflow="fold")
+    table = table_of("what", written, "counted")
     for where, what in differences[:_SHOWN]:
         table.add_row(escape(where), f"{what.written:.17g}", f"{what.counted:.17g}")
     more = len(differences) - _SHOWN

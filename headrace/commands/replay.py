@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from headrace.commands.gateway import address
+from headrace.commands.home import gateway_url
 from headrace.commands.output import console, print_json
 from headrace.errors import NotRunningError, RequestFailedError
 from headrace.replay import texts as files
@@ -44,7 +44,7 @@ def run(
     texts = files.read(file, columns)
     if plan.feedback and not any(text.label for text in texts):
         raise RequestFailedError(f"{file} has no labels to give feedback with: see --label-field.")
-    tally, seconds = asyncio.run(_run(replace(plan, url=address(home, url)), texts))
+    tally, seconds = asyncio.run(_run(replace(plan, url=gateway_url(home, url)), texts))
     summary = tally.summary(seconds, plan.rate)
     if as_json:
         print_json(summary)

@@ -6,28 +6,25 @@ import sys
 import time
 import uuid
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 
 from rich.console import Group
-from rich.live import Live
 
 from contracts.endpoint import ModelEndpoint
 from contracts.rollout import Command, Verb
 from headrace.commands import home as homes
+from headrace.commands import rollout_picture
 from headrace.commands.home import Site, Where
 from headrace.commands.layout import Sentence
-from headrace.commands.output import console, print_json
-from headrace.commands.rollout_history import history as drawn_history
+from headrace.commands.output import REFRESH_SECONDS, console, display, print_json, print_line
 from headrace.commands.rollout_picture import document, picture
-from headrace.endpoints import edits
+from headrace.endpoints import edits, rollouts
 from headrace.errors import RefusedError
-from headrace.rollouts import command_client, pins
-from headrace.rollouts.care import care
 from registry.stores.endpoints import EndpointStore
 from rollout.view import newest
 
 ANSWER_SECONDS = 10.0
-_REFRESH_SECONDS = 0.5
 
 
 def show(where: Where, name: str, *, watch: bool, as_json: bool, details: bool = False) -> None:
@@ -40,27 +37,13 @@ def show(where: Where, name: str, *, watch: bool, as_json: bool, details: bool =
         RequestFailedError: there is no such endpoint.
     """
     site = homes.site(where)
-    store = site.store
-    if not watch:
-        if as_json:
-            print_json(document(newest(edits.existing(store, name)), time.time()))
-        else:
-            console.print(_shown(site, name, details=details))
-        return
-    try:
-        if as_json:
-            _print_changes(store, name)
-        else:
-            _live(site, name, details=details)
-    except KeyboardInterrupt:
-        return
-
-
-def _live(site: Site, name: str, *, details: bool) -> None:
-    with Live(_shown(site, name, details=details), console=console, auto_refresh=False) as live:
-        while True:
-            time.sleep(_REFRESH_SECONDS)
-            live.update(_shown(site, name, details=details), refresh=True)
+    if not as_json:
+        display(lambda: _shown(site, name, details=details), watch=watch)
+    elif watch:
+        with suppress(KeyboardInterrupt):
+            _print_changes(site.store, name)
+    else:
+        print_json(document(newest(edits.existing(site.store, name)), time.time()))
 
 
 def _shown(site: Site, name: str, *, details: bool) -> Group:
@@ -68,7 +51,7 @@ def _shown(site: Site, name: str, *, details: bool) -> Group:
     drawn = picture(newest(endpoint), now, details=details)
     said = "No stack runs on this home: nothing moves until headrace up."
     if not site.asleep:
-        said = care(endpoint, site.beats.get(), now)
+        said = rollouts.silence_warning(endpoint, site.beats.get(), now)
     return Group(drawn, Sentence(said, style="yellow")) if said else drawn
 
 
@@ -81,7 +64,7 @@ def _print_changes(store: EndpointStore, name: str) -> None:
             line = json.dumps(document(newest(endpoint), time.time()), ensure_ascii=False)
             sys.stdout.write(f"{line}\n")
             sys.stdout.flush()
-        time.sleep(_REFRESH_SECONDS)
+        time.sleep(REFRESH_SECONDS)
 
 
 def history(where: Where, name: str, *, as_json: bool, details: bool = False) -> None:
@@ -102,7 +85,7 @@ def history(where: Where, name: str, *, as_json: bool, details: bool = False) ->
     if not lines and not refused:
         console.print(f"Nothing has happened to {name} yet.")
     else:
-        console.print(drawn_history(lines, refused, details=details))
+        console.print(rollout_picture.history(lines, refused, details=details))
 
 
 def decide(
@@ -134,10 +117,10 @@ def decide(
         version=version,
         reason=reason,
     )
-    command_client.ask(store, name, command, _change(verb, version))
+    rollouts.ask(store, name, command, _change(verb, version))
     # Without a stack there is nobody to wait for.
     seconds = 0.0 if site.asleep else ANSWER_SECONDS
-    outcome = command_client.answer(store, name, command, within_seconds=seconds)
+    outcome = rollouts.answer(store, name, command, within_seconds=seconds)
     said = _noted(verb, name, seconds, site.asleep) if outcome is None else outcome.said
     if as_json:
         print_json(
@@ -152,15 +135,15 @@ def decide(
     if outcome is not None and not outcome.accepted:
         raise RefusedError(f"{verb.value} was refused: {said}.")
     if not as_json:
-        console.print(_sentence(said), markup=False, highlight=False, soft_wrap=True)
+        print_line(_sentence(said))
 
 
 def _change(verb: Verb, version: str | None) -> Callable[[ModelEndpoint], ModelEndpoint]:
     """What a verb changes in the spec."""
     if verb is Verb.PIN:
-        return partial(pins.pinned, version=version or "")
+        return partial(rollouts.pinned, version=version or "")
     if verb is Verb.UNPIN:
-        return pins.unpinned
+        return rollouts.unpinned
     return lambda endpoint: endpoint
 
 

@@ -1,15 +1,18 @@
-"""A rollout for a terminal: at a glance or with its figures, in a table, and as JSON. Pure."""
+"""A rollout and an endpoint's history for a terminal, and a rollout as JSON. Pure."""
 
+from collections.abc import Iterable
 from dataclasses import asdict
+from datetime import UTC, datetime
 from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
 from contracts.durations import about
-from contracts.rollout import CheckResult, Verdict
-from headrace.commands.layout import Pieces, Row, Sentence, rows, sentences
-from headrace.commands.rollout_history import check_figures
+from contracts.endpoint import Phase, Transition
+from contracts.rollout import CheckResult, CommandOutcome, Verdict
+from headrace.commands.layout import GLUE, Pieces, Row, Sentence, rows, sentences
+from rollout.plots import number
 from rollout.view import Mark, Stage, View
 
 _STYLE = {
@@ -23,6 +26,15 @@ _STYLE = {
 _AROUND = {Mark.NOW: ("[", "]"), Mark.FAILED: ("[✗ ", "]"), Mark.LEFT: ("[", " left]")}
 _VERDICT = {Verdict.PASS: "pass", Verdict.FAIL: "fail", Verdict.UNKNOWN: "not yet"}
 _VERDICT_STYLE = {Verdict.PASS: "green", Verdict.FAIL: "red", Verdict.UNKNOWN: ""}
+_PERCENT = "percent"
+_PHASE_STYLE = {
+    Phase.PROMOTED: "green",
+    Phase.SETTLED: "green",
+    Phase.SERVING: "green",
+    Phase.BLOCKED: "yellow",
+    Phase.REJECTED: "red",
+    Phase.ROLLED_BACK: "red",
+}
 
 
 def document(seen: View, now: float) -> dict[str, Any]:
@@ -127,7 +139,7 @@ def _check(check: CheckResult, told: str, *, details: bool) -> Row:
     is_plain = check.verdict is Verdict.PASS or f"{check.name}: {check.reason}" in told
     below = sentences(check.reason) if details or not is_plain else ()
     if details:
-        below += check_figures(dict(check.figures))
+        below += _check_figures(dict(check.figures))
     said = _VERDICT[check.verdict] + _role(check)
     return Row((check.name, said), below, _VERDICT_STYLE[check.verdict])
 
@@ -136,3 +148,69 @@ def _role(check: CheckResult) -> str:
     if not check.gate:
         return " (reports only)"
     return "" if check.required else " (need not pass)"
+
+
+def history(
+    lines: Iterable[Transition], refused: Iterable[CommandOutcome], *, details: bool
+) -> Group:
+    """Transitions and, among them, what was asked in vain: who asked may have left by then.
+
+    Args:
+        lines: in any order.
+        refused: commands that were not taken.
+        details: with the figures that each transition rests on.
+    """
+    told: list[Transition | CommandOutcome] = [*lines, *refused]
+    told.sort(key=lambda line: line.at)
+    entries = [
+        _refusal(line) if isinstance(line, CommandOutcome) else _transition(line, details=details)
+        for line in told
+    ]
+    parts: list[RenderableType] = [rows(("time (UTC)", "version", "what"), entries)]
+    if not details and any(
+        set(line.figures) - {_PERCENT} for line in told if isinstance(line, Transition)
+    ):
+        parts += ["", Sentence("The figures behind each decision: --details", style="dim")]
+    return Group(*parts)
+
+
+def _transition(line: Transition, *, details: bool) -> Row:
+    figures = dict(line.figures)
+    percent = figures.pop(_PERCENT, None)
+    what = line.phase.value if percent is None else f"{line.phase.value} {percent:g} %"
+    below = sentences(line.reason)
+    if details:
+        below += _check_figures(figures)
+    return Row(
+        (_time(line.at), line.version, what + _by(line.by)), below, _PHASE_STYLE.get(line.phase, "")
+    )
+
+
+def _refusal(line: CommandOutcome) -> Row:
+    what = f"{line.verb.value} was refused{_by(line.by)}"
+    return Row((_time(line.at), "", what), sentences(line.said), "yellow")
+
+
+def _by(who: str) -> str:
+    return f", by {who}" if who else ""
+
+
+def _time(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _check_figures(figures: dict[str, float]) -> tuple[Sentence, ...]:
+    """A sentence for each check, with all its figures.
+
+    Args:
+        figures: by ``<check>.<figure>``; those of no check by their name alone.
+    """
+    by_check: dict[str, list[str]] = {}
+    for path, value in figures.items():
+        check, dot, name = path.rpartition(".")
+        words = f"{name.replace('_', ' ')} {number(value)}".replace(" ", GLUE)
+        by_check.setdefault(check if dot else "", []).append(words)
+    return sentences(
+        *(f"{check}{': ' if check else ''}{', '.join(told)}" for check, told in by_check.items()),
+        style="dim",
+    )

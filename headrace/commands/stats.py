@@ -4,11 +4,10 @@ from functools import partial
 from pathlib import Path
 
 from rich.markup import escape
-from rich.table import Table
 
 from contracts.rollout import StatisticSpec
 from headrace.commands import home as homes
-from headrace.commands.output import console, print_json
+from headrace.commands.output import console, print_json, table_of
 from headrace.endpoints import edits, statistics
 
 
@@ -26,9 +25,7 @@ def show(root: Path, name: str, *, as_json: bool) -> None:
     if not found:
         console.print(f"{name} declares no statistics: headrace stats add {name} ...")
         return
-    table = Table(box=None, pad_edge=False)
-    for heading in ("statistic", "kind", "edges or values"):
-        table.add_column(heading, overflow="fold")
+    table = table_of("statistic", "kind", "edges or values")
     for one in found:
         words = [*(f"{edge:g}" for edge in one.edges), *one.values]
         table.add_row(one.name, one.kind.value, escape(", ".join(words)) or "-")

@@ -6,20 +6,17 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Group
-from rich.live import Live
 
 from contracts.endpoint import ModelEndpoint
 from headrace.commands import home as homes
 from headrace.commands.layout import Sentence
-from headrace.commands.output import console, print_json
+from headrace.commands.output import display, print_json
 from headrace.commands.status_picture import Running, picture
+from headrace.endpoints import rollouts
 from headrace.errors import RequestFailedError
-from headrace.rollouts.care import care
 from headrace.stack import answers, counting, health, state
 from headrace.stack.state import Home, StackRecord
 from registry.stores.heartbeats import FileHeartbeats
-
-_REFRESH_SECONDS = 0.5
 
 
 def run(
@@ -36,19 +33,8 @@ def run(
     home = homes.opened(root)
     if as_json:
         print_json(document(home, endpoint))
-        return
-    if not watch:
-        console.print(_shown(home, endpoint, details=details))
-        return
-    try:
-        with Live(
-            _shown(home, endpoint, details=details), console=console, auto_refresh=False
-        ) as live:
-            while True:
-                time.sleep(_REFRESH_SECONDS)
-                live.update(_shown(home, endpoint, details=details), refresh=True)
-    except KeyboardInterrupt:
-        return
+    else:
+        display(lambda: _shown(home, endpoint, details=details), watch=watch)
 
 
 def document(home: Home, endpoint: str | None) -> dict[str, Any]:
@@ -107,7 +93,7 @@ def _shown(home: Home, endpoint: str | None, *, details: bool) -> Group:
 def _uncared(home: Home, endpoints: list[ModelEndpoint], now: float) -> dict[str, str]:
     """A sentence for each endpoint whose candidate nobody could take back now."""
     beat = FileHeartbeats(home.endpoints).get()
-    told = {endpoint.name: care(endpoint, beat, now) for endpoint in endpoints}
+    told = {endpoint.name: rollouts.silence_warning(endpoint, beat, now) for endpoint in endpoints}
     return {name: said for name, said in told.items() if said}
 
 

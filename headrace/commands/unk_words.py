@@ -9,7 +9,6 @@ from rich.table import Table
 
 from contracts.windows import TOPIC, UnkWordCounts
 from headrace.commands import home as homes
-from headrace.commands.kafka import bootstrap
 from headrace.commands.output import console, print_json
 from headrace.endpoints import edits
 from headrace.errors import NotRunningError
@@ -38,7 +37,7 @@ def show(
     """
     asked = edits.existing(homes.store(homes.opened(root)), endpoint).spec.unk_words
     try:
-        found = read(bootstrap(root, kafka), endpoint, begin)
+        found = read(homes.kafka_bootstrap(root, kafka), endpoint, begin)
     except StreamError as error:
         raise NotRunningError(f"No windows can be read: {error}.") from error
     if not asked.enabled and not as_json:

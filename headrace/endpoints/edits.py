@@ -5,17 +5,32 @@ that the controller, which writes statuses, and people, who write specs, don't o
 Never writes a status.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
-from contracts.endpoint import Metadata, ModelEndpoint
-from headrace.endpoints.changes import Change, changes
+from contracts.endpoint import EndpointSpec, Metadata, ModelEndpoint
+from headrace.endpoints.validation_errors import shown
 from headrace.errors import BrokenHomeError, RefusedError, RequestFailedError
 from registry.errors import EndpointConflictError, EndpointUnreadableError
 from registry.stores.endpoints import EndpointStore
 
 # A controller writes a few times a second at most; who loses so often in a row meets a fault.
 _ATTEMPTS = 50
+_SHOWN = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One field before and after."""
+
+    field: str
+    before: Any
+    after: Any
+
+    def __str__(self) -> str:
+        before, after = (shown(value, most=_SHOWN) for value in (self.before, self.after))
+        return f"{self.field}: {before} -> {after}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +60,7 @@ def apply(store: EndpointStore, wanted: ModelEndpoint) -> Applied:
             if _put(store, made):
                 return Applied(wanted.name, "created")
             continue
-        differing = changes(found.spec, wanted.spec) + _noted(found, wanted)
+        differing = _changes(found.spec, wanted.spec) + _noted(found, wanted)
         if not differing:
             return Applied(wanted.name, "unchanged")
         notes = found.metadata.model_copy(
@@ -143,3 +158,19 @@ def _noted(stored: ModelEndpoint, wanted: ModelEndpoint) -> tuple[Change, ...]:
         for key, value in wanted.metadata.annotations.items()
         if before.get(key) != value
     )
+
+
+def _changes(before: EndpointSpec, after: EndpointSpec) -> tuple[Change, ...]:
+    """The fields that differ, defaults filled in, in the order of the schema; a list is one."""
+    old, new = (spec.model_dump(mode="json", by_alias=True) for spec in (before, after))
+    return tuple(_differing("spec", old, new))
+
+
+def _differing(path: str, old: Any, new: Any) -> Iterator[Change]:  # noqa: ANN401 - any JSON value
+    if old == new:
+        return
+    if isinstance(old, dict) and isinstance(new, dict) and (old.keys() == new.keys()):
+        for name in old:
+            yield from _differing(f"{path}.{name}", old[name], new[name])
+        return
+    yield Change(path, old, new)

@@ -13,7 +13,7 @@ from rich.console import Console, Group
 from shown_endpoints import HISTORY, NOW, REFUSED, collapsed, sentiment, settled
 
 from contracts.endpoint import Rejection
-from headrace.commands import rollout_history, rollout_picture, status_picture
+from headrace.commands import rollout_picture, status_picture
 from headrace.commands.status_picture import Running
 from headrace.stack.counting import Told
 from headrace.stack.state import GatewayRecord, StackRecord, TritonRecord
@@ -67,7 +67,7 @@ def pictures(*, details: bool) -> dict[str, Group]:
         )
         for endpoint in ENDPOINTS
     }
-    drawn["rollout-history"] = rollout_history.history(HISTORY, REFUSED, details=details)
+    drawn["rollout-history"] = rollout_picture.history(HISTORY, REFUSED, details=details)
     drawn["status"] = status_picture.picture(RUNNING, ENDPOINTS, NOW, details=details)
     return drawn
 

@@ -1,0 +1,179 @@
+"""``headrace apply``, ``get`` and ``delete``: endpoints as people write them in YAML."""
+
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+import typer
+
+from contracts.endpoint import AliasVersion, EndpointSpec, ModelEndpoint, PinnedVersion
+from headrace.commands import home as homes
+from headrace.commands.home import Where
+from headrace.commands.layout import Row, Rows, rows, sentences
+from headrace.commands.output import console, print_json, print_line
+from headrace.endpoints import document, edits
+from headrace.errors import BadDocumentError, BrokenHomeError, RefusedError, RequestFailedError
+from headrace.stack import answers
+
+_STANDARD_INPUT = Path("-")
+
+
+def apply(where: Where, files: list[Path], *, as_json: bool) -> None:
+    """Reads every file, then writes; a bad document anywhere leaves all endpoints as they are.
+
+    Raises:
+        NotRunningError: there is no such home, or no way to the cluster.
+        BadDocumentError: a document is no endpoint.
+        RequestFailedError: a file can't be read.
+        BrokenHomeError: an endpoint can't be written.
+    """
+    store = homes.site(where).store
+    wanted: dict[str, ModelEndpoint] = {}
+    for file in files:
+        for endpoint in document.read(_text(file), _source(file)):
+            if endpoint.name in wanted:
+                raise BadDocumentError(f"Two of the files hold the endpoint {endpoint.name}.")
+            wanted[endpoint.name] = endpoint
+    for name in wanted:
+        edits.stored(store, name)  # all can be read, before any is written
+    applied = [edits.apply(store, endpoint) for endpoint in wanted.values()]
+    if as_json:
+        print_json([asdict(each) for each in applied])
+        return
+    for each in applied:
+        print_line(f"endpoint {each.name} {each.what}")
+        for change in each.changes:
+            print_line(f"  {change}")
+
+
+def _source(file: Path) -> str:
+    return "standard input" if file == _STANDARD_INPUT else str(file)
+
+
+def _text(file: Path) -> str:
+    try:
+        if file == _STANDARD_INPUT:
+            return sys.stdin.read()
+        return file.read_text(encoding="utf-8")
+    except OSError as error:
+        raise RequestFailedError(f"{_source(file)} can't be read: {error.strerror}.") from error
+    except UnicodeDecodeError as error:
+        raise RequestFailedError(f"{_source(file)} can't be read: {error}.") from error
+
+
+def get(where: Where, name: str | None, *, form: str | None, defaults: bool) -> None:
+    """Shows one endpoint's document, or a line for each.
+
+    Args:
+        where: the home, or a cluster.
+        name: of an endpoint; all without it.
+        form: ``yaml`` or ``json``; without it YAML of a single one, and a table of all.
+        defaults: also what is at its default.
+
+    Raises:
+        NotRunningError: there is no such home, or no way to the cluster.
+        RequestFailedError: there is no such endpoint.
+    """
+    store = homes.site(where).store
+    found = edits.every(store) if name is None else (edits.existing(store, name),)
+    documents = [document.as_written(endpoint, defaults=defaults) for endpoint in found]
+    if form == "json":
+        print_json(documents if name is None else documents[0])
+    elif form == "yaml" or name is not None:
+        sys.stdout.write("---\n".join(map(document.as_yaml, documents)))
+    else:
+        console.print(_table(found))
+    for unread in sorted(store.unreadable):
+        sys.stderr.write(f"The endpoint {unread} is left out: what is stored can't be read.\n")
+
+
+def _table(endpoints: tuple[ModelEndpoint, ...]) -> Rows | str:
+    if not endpoints:
+        return "No endpoint yet: headrace apply -f endpoint.yaml, or register a model."
+    entries: list[Row] = []
+    for endpoint in endpoints:
+        spec, (newest, reason) = endpoint.spec, answers.newest(endpoint.status)
+        strategy = spec.rollout.strategy.value
+        cells = (endpoint.name, spec.model, _wanted_version(spec), strategy, newest)
+        entries.append(Row(cells, sentences(reason)))
+    return rows(("endpoint", "model", "wants", "rollout", "newest"), entries)
+
+
+def _wanted_version(spec: EndpointSpec) -> str:
+    """Which version an endpoint asks for, in a few words."""
+    if isinstance(spec.version, PinnedVersion):
+        return f"version {spec.version.pin}"
+    if isinstance(spec.version, AliasVersion):
+        return f"alias {spec.version.alias}"
+    return spec.version.follow
+
+
+def delete(where: Where, name: str, *, sure: bool, as_json: bool) -> None:
+    """Removes an endpoint after asking, and says what that means for its callers.
+
+    Raises:
+        NotRunningError: there is no such home, or no way to the cluster.
+        RequestFailedError: there is no such endpoint.
+        RefusedError: nobody said yes.
+        BrokenHomeError: it can't be removed.
+    """
+    site = homes.site(where)
+    store = site.store
+    is_unreadable = False
+    try:
+        endpoint = edits.existing(store, name)
+        notes = _consequences(endpoint, edits.every(store), auto_endpoints=site.auto_endpoints)
+    except BrokenHomeError:
+        # An endpoint that can't be read is to be got rid of all the same.
+        is_unreadable = True
+        notes = [f"What is stored of the endpoint {name} can't be read; its history is lost."]
+    if not sure:
+        _ask(name, notes)
+    try:
+        store.delete(name)
+    except OSError as error:
+        raise BrokenHomeError(f"The endpoint {name} can't be removed: {error}.") from error
+    if as_json:
+        print_json({"deleted": name, "notes": notes, "unreadable": is_unreadable})
+        return
+    print_line(f"endpoint {name} deleted")
+    if sure:
+        for line in notes:
+            print_line(f"  {line}")
+
+
+def _consequences(
+    endpoint: ModelEndpoint, endpoints: tuple[ModelEndpoint, ...], *, auto_endpoints: bool
+) -> list[str]:
+    """What follows from deleting one of the endpoints, a sentence each."""
+    status = endpoint.status
+    lines = []
+    if status.stable is not None:
+        lines.append(
+            f"Callers of {endpoint.name} get 404 from then on; version {status.stable.version} "
+            "is unloaded where nothing else needs it."
+        )
+    if status.rollout is not None:
+        lines.append(f"The rollout of version {status.rollout.candidate.version} ends unjudged.")
+    if status.rejected or status.history:
+        lines.append("Its history and its list of rejected versions go with it.")
+    model = endpoint.spec.model
+    others = [
+        each.name for each in endpoints if each.spec.model == model and each.name != endpoint.name
+    ]
+    if auto_endpoints and not others:
+        lines.append(
+            f"While {model} is registered in MLflow it comes back with defaults, since this stack "
+            "makes an endpoint for every model that has none. To stop that, start the stack with "
+            "headrace up --no-auto-endpoints, or delete the registered model."
+        )
+    return lines
+
+
+def _ask(name: str, notes: list[str]) -> None:
+    for line in notes:
+        sys.stderr.write(f"{line}\n")
+    if not sys.stdin.isatty():
+        raise RefusedError(f"The endpoint {name} was not deleted: say so with --yes.")
+    if not typer.confirm(f"Delete the endpoint {name}?", err=True):
+        raise RefusedError(f"The endpoint {name} was not deleted.")

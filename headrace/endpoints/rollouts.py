@@ -1,0 +1,158 @@
+"""What people ask of a rollout, and whether a controller is there to hear it.
+
+A command is an annotation of the endpoint; the controller answers in the status and takes the
+annotation away. Whether a command makes sense is the controller's to say: it is refused here only
+where there is no room for it. What an endpoint followed before a pin is kept in an annotation too,
+for the spec has no room for it.
+"""
+
+import time
+from collections.abc import Callable
+
+from pydantic import TypeAdapter, ValidationError
+
+from contracts.controller import BEAT_SECONDS, ControllerBeat
+from contracts.durations import about
+from contracts.endpoint import (
+    CANDIDATES,
+    AliasVersion,
+    FollowVersion,
+    ModelEndpoint,
+    PinnedVersion,
+)
+from contracts.rollout import COMMAND_PREFIX, COMMANDS_LIMIT, Command, CommandOutcome
+from gateway.state.controller_heartbeat import has_candidate, controller_timeout_seconds
+from headrace.endpoints import edits
+from headrace.errors import RefusedError
+from registry.stores.endpoints import EndpointStore
+
+_POLL_SECONDS = 0.1
+_LATE_SECONDS = 3 * BEAT_SECONDS
+_BEFORE_PIN = "headrace.dev/before-pin"
+_Followed = FollowVersion | AliasVersion
+_followed: TypeAdapter[_Followed] = TypeAdapter(_Followed)
+
+
+def ask(
+    store: EndpointStore,
+    name: str,
+    command: Command,
+    change: Callable[[ModelEndpoint], ModelEndpoint] = lambda endpoint: endpoint,
+) -> None:
+    """Notes a command on its endpoint, in one write with what ``change`` does to the spec.
+
+    Raises:
+        RequestFailedError: there is no such endpoint.
+        RefusedError: too many commands wait, or ``change`` refuses.
+        BrokenHomeError: the endpoint can't be read or written.
+    """
+
+    def noted(stored: ModelEndpoint) -> ModelEndpoint:
+        changed = change(stored)
+        notes = changed.metadata.annotations
+        waiting = sum(key.startswith(COMMAND_PREFIX) for key in notes)
+        if waiting >= COMMANDS_LIMIT:
+            raise RefusedError(
+                f"{waiting} commands wait for the controller already. Is the stack running? "
+                "See headrace status."
+            )
+        key = f"{COMMAND_PREFIX}{command.id}"
+        metadata = changed.metadata.model_copy(
+            update={"annotations": {**notes, key: command.model_dump_json()}}
+        )
+        return changed.model_copy(update={"metadata": metadata})
+
+    edits.edit(store, name, noted)
+
+
+def answer(
+    store: EndpointStore, name: str, command: Command, *, within_seconds: float
+) -> CommandOutcome | None:
+    """What the controller said, or None if it said nothing in time; the command waits on then.
+
+    Raises:
+        RequestFailedError: the endpoint was removed meanwhile.
+        BrokenHomeError: the endpoint can't be read.
+    """
+    deadline = time.monotonic() + within_seconds
+    while True:
+        for outcome in edits.existing(store, name).status.commands:
+            if outcome.id == command.id:
+                return outcome
+        if time.monotonic() >= deadline:
+            return None
+        time.sleep(_POLL_SECONDS)
+
+
+def pinned(endpoint: ModelEndpoint, version: str) -> ModelEndpoint:
+    """The endpoint with its spec on one version.
+
+    Raises:
+        RefusedError: ``version`` is no version's number, or it is pinned there already.
+    """
+    if not version.isascii() or not version.isdigit():
+        raise RefusedError(f"{version} is no version: MLflow counts them 1, 2, 3.")
+    now = endpoint.spec.version
+    if isinstance(now, PinnedVersion):
+        if now.pin == version:
+            raise RefusedError(f"The endpoint {endpoint.name} is pinned to version {version}.")
+        notes = endpoint.metadata.annotations
+    else:
+        followed = _followed.dump_json(now).decode()
+        notes = {**endpoint.metadata.annotations, _BEFORE_PIN: followed}
+    return _with(endpoint, PinnedVersion(pin=version), notes)
+
+
+def unpinned(endpoint: ModelEndpoint) -> ModelEndpoint:
+    """The endpoint following what it followed before it was pinned, else the latest version.
+
+    Raises:
+        RefusedError: it is not pinned.
+    """
+    if not isinstance(endpoint.spec.version, PinnedVersion):
+        raise RefusedError(f"The endpoint {endpoint.name} is not pinned.")
+    notes = dict(endpoint.metadata.annotations)
+    try:
+        version = _followed.validate_json(notes.pop(_BEFORE_PIN, "{}"))
+    except ValidationError:
+        version = FollowVersion()
+    return _with(endpoint, version, notes)
+
+
+def _with(
+    endpoint: ModelEndpoint,
+    version: FollowVersion | AliasVersion | PinnedVersion,
+    notes: dict[str, str],
+) -> ModelEndpoint:
+    return endpoint.model_copy(
+        update={
+            "metadata": endpoint.metadata.model_copy(update={"annotations": notes}),
+            "spec": endpoint.spec.model_copy(update={"version": version}),
+        }
+    )
+
+
+def silence_warning(endpoint: ModelEndpoint, beat: ControllerBeat | None, now: float) -> str:
+    """What is to be said where nobody could take a candidate back; else empty.
+
+    Args:
+        endpoint: as stored.
+        beat: the controller's last sign of life; None where there is none.
+        now: unix time, seconds.
+    """
+    if beat is None or not has_candidate(endpoint):
+        return ""
+    silent, timeout = max(0.0, now - beat.at), controller_timeout_seconds(endpoint)
+    if endpoint.name in beat.unattended:
+        what = "The controller can't look after this endpoint: its log says why."
+    elif silent <= _LATE_SECONDS:
+        return ""
+    else:
+        what = f"The controller gave its last sign {about(silent)} ago."
+    version = next(r.ref.version for r in endpoint.status.routes if r.arm in CANDIDATES)
+    if silent > timeout:
+        return f"{what} Gateways give version {version}'s callers to the stable version."
+    return (
+        f"{what} After {about(timeout)} of it gateways give version {version}'s callers to the "
+        "stable version."
+    )

@@ -1,1 +1,0 @@
-"""What people see and ask of a rollout."""
