@@ -16,7 +16,7 @@ from pathlib import Path
 
 from prometheus_client import REGISTRY
 
-from controller.collecting import Collecting
+from controller.garbage_collection import GarbageCollection
 from controller.metrics import RolloutCollector
 from controller.rollouts import JoinedRollouts, PackageProfiles
 from controller.settings import ControllerSettings
@@ -65,7 +65,7 @@ _PASS_SECONDS = 600.0
 
 @dataclass(frozen=True, slots=True)
 class _Loops:
-    """Whether what must turn in here turns."""
+    """The heartbeats of the event loop and of the passes over all endpoints."""
 
     events: LoopHeartbeat = field(default_factory=LoopHeartbeat)
     passes: LoopHeartbeat = field(default_factory=lambda: LoopHeartbeat(_PASS_SECONDS))
@@ -145,7 +145,7 @@ async def _run(
         rollouts=rollouts,
         changed=changed,
     )
-    collecting = Collecting(
+    collection = GarbageCollection(
         settings.keep_packages,
         store,
         lambda: opening.endpoints(settings.endpoints, environment, watch=False),
@@ -154,11 +154,11 @@ async def _run(
     statistics.start()
     beside = (
         asyncio.create_task(loops.events.run(), name="heartbeat"),
-        asyncio.create_task(collecting.run(), name="collecting"),
+        asyncio.create_task(collection.run(), name="garbage-collection"),
     )
     try:
         heartbeat = HeartbeatWriter(opening.heartbeats(settings.endpoints, environment))
-        await _until_told(
+        await _run_with_webhook(
             settings, source, lambda: controller.run(stop, heartbeat, after_pass=loops.passes.beat)
         )
     finally:
@@ -167,7 +167,7 @@ async def _run(
         statistics.close()
 
 
-async def _until_told(
+async def _run_with_webhook(
     settings: ControllerSettings, source: SourceWatch, run: Callable[[], Awaitable[None]]
 ) -> None:
     """Runs the controller, with the webhook's listener beside it where there is one."""

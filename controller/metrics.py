@@ -27,35 +27,35 @@ class RolloutCollector(Collector):
 
     def __init__(self, endpoints: Callable[[], Sequence[ModelEndpoint]]) -> None:
         self._endpoints = endpoints
-        self._entered: Entered | None = None
-        self._looked()
+        self._transitions: TransitionCounts | None = None
+        self._read_endpoints()
 
     def collect(self) -> Iterable[Family]:
         """All families as they are now; none while the endpoints can't be read."""
-        endpoints = self._looked()
-        if endpoints is None or self._entered is None:
+        endpoints = self._read_endpoints()
+        if endpoints is None or self._transitions is None:
             return
-        self._entered.see(endpoints)
+        self._transitions.see(endpoints)
         yield numbers(metrics.ROUTE_WEIGHT, _weights(endpoints))
         yield numbers(metrics.ROLLOUT_PHASE, _phases(endpoints))
         yield numbers(metrics.ROLLOUT_STEP, _steps(endpoints))
         yield numbers(metrics.ROLLOUT_PAUSED, _paused(endpoints))
         yield numbers(metrics.CHECK_VERDICT, _verdicts(endpoints))
-        yield numbers(metrics.ROLLOUT_TRANSITIONS, self._entered.counts(endpoints))
+        yield numbers(metrics.ROLLOUT_TRANSITIONS, self._transitions.counts(endpoints))
 
-    def _looked(self) -> Sequence[ModelEndpoint] | None:
+    def _read_endpoints(self) -> Sequence[ModelEndpoint] | None:
         """The endpoints; what they went through before the first look is not counted."""
         try:
             endpoints = self._endpoints()
         except OSError as error:
             log.warning("the endpoints can't be read for their metrics: %s", error)
             return None
-        if self._entered is None:
-            self._entered = Entered(endpoints)
+        if self._transitions is None:
+            self._transitions = TransitionCounts(endpoints)
         return endpoints
 
 
-class Entered:
+class TransitionCounts:
     """How often each phase was entered since the start; from the history, which has a bound.
 
     Between two looks a history may take in as many transitions as it holds, and none is missed.

@@ -2,6 +2,10 @@
 
 It gathers what the machine must see and hands on what it says; it decides nothing and keeps
 nothing. Both calls may block, and are made in a thread.
+
+What people ask waits as commands in an endpoint's annotations. A command stays until
+``status.commands`` holds its answer; both change in one write, so that a controller that is killed
+forgets none and answers none twice.
 """
 
 import json
@@ -11,12 +15,13 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
+from pydantic import ValidationError
+
 from contracts.endpoint import EndpointStatus, ModelEndpoint, Phase
 from contracts.model import ModelRef
 from contracts.profile import ReferenceProfile
-from contracts.rollout import RolloutState
+from contracts.rollout import COMMAND_PREFIX, Command, RolloutState
 from contracts.windows import EndpointWindow
-from controller import commands
 from measures.counting import Counting
 from registry.packages.store import PackageStore, StoreError, StoreUnavailableError
 from registry.reconcile.rollouts import Surroundings
@@ -27,7 +32,7 @@ log = logging.getLogger(__name__)
 
 # What an event may take from its request's end into a window: the gateway's buffer, Kafka, fold.
 _ON_THE_WAY_SECONDS = 3.0
-_REST_SECONDS = 60.0  # of a package store that failed
+_RETRY_SECONDS = 60.0  # of a package store that failed
 
 
 class Statistics(Protocol):
@@ -59,13 +64,13 @@ class JoinedRollouts:
             target=around.target,
             windows=self._windows(endpoint),
             counting=self._statistics.counting(),
-            commands=commands.waiting(endpoint.metadata.annotations),
+            commands=waiting_commands(endpoint.metadata.annotations),
         )
         spec, before = endpoint.spec.rollout, endpoint.status
         status = machine.advance(spec, before, observed, now, self._judge)
         if status != before:
             _refuse_unreadable(status)
-        return commands.without_answered(endpoint.model_copy(update={"status": status}))
+        return without_answered_commands(endpoint.model_copy(update={"status": status}))
 
     def evidence(self, endpoint: ModelEndpoint, state: RolloutState) -> Mapping[str, bytes]:
         """The report for people, and all that it shows as JSON."""
@@ -94,12 +99,49 @@ def _refuse_unreadable(status: EndpointStatus) -> None:
     EndpointStatus.model_validate_json(status.model_dump_json(by_alias=True))
 
 
+def waiting_commands(annotations: Mapping[str, str]) -> tuple[Command, ...]:
+    """The commands in an endpoint's annotations, oldest first; what is none is left out."""
+    found = [command for key in annotations if (command := _read_command(key, annotations[key]))]
+    return tuple(sorted(found, key=lambda command: (command.at, command.id)))
+
+
+def without_answered_commands(endpoint: ModelEndpoint) -> ModelEndpoint:
+    """Without the commands that were answered, and without what can't be read as one."""
+    answered = {outcome.id for outcome in endpoint.status.commands}
+    annotations = endpoint.metadata.annotations
+    kept = {}
+    for key, text in annotations.items():
+        if not key.startswith(COMMAND_PREFIX):
+            kept[key] = text
+            continue
+        command = _read_command(key, text)
+        if command is None:
+            log.warning("%s: the annotation %s is no command: %s", endpoint.name, key, text)
+        elif command.id not in answered:
+            kept[key] = text
+    if kept == annotations:
+        return endpoint
+    metadata = endpoint.metadata.model_copy(update={"annotations": kept})
+    return endpoint.model_copy(update={"metadata": metadata})
+
+
+def _read_command(key: str, text: str) -> Command | None:
+    """The command; its id is the key's end, whatever the text says."""
+    if not key.startswith(COMMAND_PREFIX):
+        return None
+    try:
+        command = Command.model_validate_json(text)
+    except ValidationError:
+        return None
+    return command.model_copy(update={"id": key.removeprefix(COMMAND_PREFIX)})
+
+
 class PackageProfiles:
     """Reference profiles out of the packages' manifests, each read once.
 
     Args:
         store: the packages.
-        clock: seconds; after a failure the store is left alone for a while, for one that hangs
+        clock: seconds; after a failure the store is not asked for a minute, for one that hangs
             holds up the pass.
     """
 
@@ -107,18 +149,18 @@ class PackageProfiles:
         self._store = store
         self._clock = clock
         self._known: dict[str, ReferenceProfile | None] = {}
-        self._rests_until = -math.inf
+        self._retry_at = -math.inf
 
     def __call__(self, ref: ModelRef) -> ReferenceProfile | None:
         """The profile; None where the package has none, or can't be read now."""
         if ref.package not in self._known:
-            if self._clock() < self._rests_until:
+            if self._clock() < self._retry_at:
                 return None
             try:
                 self._known[ref.package] = self._store.manifest(ref.package).profile
             except StoreError as error:
                 log.warning("the profile of version %s can't be read: %s", ref.version, error)
                 if isinstance(error, StoreUnavailableError):
-                    self._rests_until = self._clock() + _REST_SECONDS
+                    self._retry_at = self._clock() + _RETRY_SECONDS
                 return None
         return self._known[ref.package]

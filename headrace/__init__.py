@@ -1,1 +1,1 @@
-"""The command line, the local stack behind ``headrace up``, and the controller's main."""
+"""The command line, and the local stack behind ``headrace up``."""

@@ -217,7 +217,7 @@ class Topics:
     """Asks about topics, one question a call and no cache."""
 
     def __init__(self, address: KafkaAddress) -> None:
-        self._patience_ms = address.request_ms
+        self._request_ms = address.request_ms
         self._admin = _connected(KafkaAdminClient, address)
 
     def ensure(self, topic: Topic) -> None:
@@ -246,7 +246,7 @@ class Topics:
                 self._admin.create_topics({topic.name: wanted})
             except TopicAlreadyExistsError:
                 return  # another process was faster
-            self._admin.wait_for_topics([topic.name], timeout_ms=self._patience_ms)
+            self._admin.wait_for_topics([topic.name], timeout_ms=self._request_ms)
             log.warning("made the missing topic", extra={"topic": topic.name})
 
     def describe(self, name: str) -> tuple[str, tuple[int, ...]]:

@@ -1,8 +1,7 @@
 """Logs on standard error: one JSON object a line, or readable lines on a terminal.
 
 Each service's main calls ``configure`` once. What is passed as ``extra`` becomes fields of the
-line. This is also the one place that says from which level on the libraries may speak: where each
-main said so for itself, one of them did not.
+line. From which level on the libraries may speak is said here alone.
 """
 
 import json

@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from typer.core import TyperGroup
 
-from headrace.cli import endpoints, keys, recount, replay, rollout, stack, stats
+from headrace.cli import endpoints, gateway, rollout, stack, stats
 from headrace.cli.options import Namespace, chosen_namespace
 from headrace.errors import HeadraceError, RefusedError
 
@@ -74,9 +74,9 @@ for command in (
     endpoints.get,
     endpoints.delete,
     endpoints.schema,
-    stack.predict,
-    replay.replay,
-    recount.recount,
+    gateway.predict,
+    gateway.replay,
+    stats.recount,
     stack.models,
     stack.doctor,
     stack.gc,
@@ -84,4 +84,4 @@ for command in (
     app.command()(command)
 app.add_typer(rollout.app, name="rollout")
 app.add_typer(stats.app, name="stats")
-app.add_typer(keys.app, name="keys")
+app.add_typer(gateway.keys, name="keys")

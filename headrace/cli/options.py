@@ -1,7 +1,11 @@
-"""The options that several commands share, each declared once."""
+"""The options that several commands share, each declared once, and how their values are read."""
 
+import math
 import os
+import time
+from contextlib import suppress
 from contextvars import ContextVar
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -64,9 +68,52 @@ def where(home: Path) -> "Where":
     from headrace.commands.home import Cluster
 
     namespace = chosen_namespace.get()
-    return absolute(home) if namespace is None else Cluster(namespace, dict(os.environ))
+    return absolute(home) if namespace is None else Cluster(namespace, environment())
+
+
+def environment() -> dict[str, str]:
+    """The environment of this process, which the commands read here alone."""
+    return dict(os.environ)
 
 
 def absolute(path: Path) -> Path:
     """A path as a user gave it, with ~ and this folder put in."""
     return path.expanduser().absolute()
+
+
+def moment(text: str, option: str) -> float:
+    """Unix seconds of ``now``, ``15m`` (ago), ``2026-03-01T12:00:00Z`` or unix seconds.
+
+    A date without a zone is of UTC, as everything that the services write.
+
+    Args:
+        text: what was written.
+        option: where, for the message.
+
+    Raises:
+        typer.BadParameter: it is none of these.
+    """
+    if text == "now":
+        return time.time()
+    try:
+        value = float(text)
+    except ValueError:
+        value = _written(text, option)
+    if not math.isfinite(value) or value < 0:
+        raise typer.BadParameter("it must lie after 1970", param_hint=option)
+    return value
+
+
+def _written(text: str, option: str) -> float:
+    from contracts.durations import seconds
+
+    with suppress(ValueError):  # else it is a date
+        return time.time() - seconds(text)
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise typer.BadParameter(
+            "a time is written as 15m (ago), now, 2026-03-01T12:00:00Z or in unix seconds",
+            param_hint=option,
+        ) from None
+    return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()

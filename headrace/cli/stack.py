@@ -8,24 +8,25 @@ import typer
 from headrace.cli.options import (
     CACHE,
     HOME,
-    ApiKey,
     Cache,
     Details,
-    Gateway,
     Home,
     Json,
     Port,
     absolute,
+    environment,
 )
 
 _MOST_REPLICAS = 16
+_SEVERAL = "Several of each"
+_EXISTING = "Existing services"
 Gateways = Annotated[
     int,
     typer.Option(
         min=1,
         max=_MOST_REPLICAS,
         help="How many gateways; further ones take the next ports.",
-        rich_help_panel="Several of each",
+        rich_help_panel=_SEVERAL,
     ),
 ]
 Tritons = Annotated[
@@ -34,38 +35,45 @@ Tritons = Annotated[
         min=1,
         max=_MOST_REPLICAS,
         help="How many Tritons, each with a loader; further ones take the next ports.",
-        rich_help_panel="Several of each",
+        rich_help_panel=_SEVERAL,
     ),
+]
+KafkaBootstrap = Annotated[
+    str | None, typer.Option(help="Use this Kafka (host:port).", rich_help_panel=_EXISTING)
+]
+MlflowUri = Annotated[
+    str | None, typer.Option(help="Use this MLflow server (URL).", rich_help_panel=_EXISTING)
+]
+TritonGrpc = Annotated[
+    str | None, typer.Option(help="Use this Triton (host:port of gRPC).", rich_help_panel=_EXISTING)
+]
+PackageStore = Annotated[
+    str | None,
+    typer.Option(
+        help="Keep packages there (a URL, for instance s3://BUCKET/FOLDER).",
+        rich_help_panel=_EXISTING,
+    ),
+]
+KeysFile = Annotated[
+    Path | None, typer.Option(help="Ask callers for a key of this file (headrace keys create).")
+]
+Example = Annotated[bool, typer.Option(help="Register the example model when MLflow has no model.")]
+AutoEndpoints = Annotated[
+    bool, typer.Option(help="Make an endpoint for each registered model that has none.")
+]
+WindowSeconds = Annotated[
+    int, typer.Option(min=1, help="Length of the windows that statistics are kept in.")
 ]
 
 
 def up(
     home: Home = HOME,
     cache: Cache = CACHE,
-    kafka_bootstrap: Annotated[
-        str | None,
-        typer.Option(help="Use this Kafka (host:port).", rich_help_panel="Existing services"),
-    ] = None,
-    mlflow_uri: Annotated[
-        str | None,
-        typer.Option(help="Use this MLflow server (URL).", rich_help_panel="Existing services"),
-    ] = None,
-    triton_grpc: Annotated[
-        str | None,
-        typer.Option(
-            help="Use this Triton (host:port of gRPC).", rich_help_panel="Existing services"
-        ),
-    ] = None,
-    package_store: Annotated[
-        str | None,
-        typer.Option(
-            help="Keep packages there (a URL, for instance s3://BUCKET/FOLDER).",
-            rich_help_panel="Existing services",
-        ),
-    ] = None,
-    keys_file: Annotated[
-        Path | None, typer.Option(help="Ask callers for a key of this file (headrace keys create).")
-    ] = None,
+    kafka_bootstrap: KafkaBootstrap = None,
+    mlflow_uri: MlflowUri = None,
+    triton_grpc: TritonGrpc = None,
+    package_store: PackageStore = None,
+    keys_file: KeysFile = None,
     gateways: Gateways = 1,
     tritons: Tritons = 1,
     port_gateway_http: Port = 8080,
@@ -80,15 +88,9 @@ def up(
     port_controller_metrics: Port = 9301,
     port_fold_metrics: Port = 9302,
     port_loader_metrics: Port = 9303,
-    example: Annotated[
-        bool, typer.Option(help="Register the example model when MLflow has no model.")
-    ] = True,
-    auto_endpoints: Annotated[
-        bool, typer.Option(help="Make an endpoint for each registered model that has none.")
-    ] = True,
-    window_seconds: Annotated[
-        int, typer.Option(min=1, help="Length of the windows that statistics are kept in.")
-    ] = 10,
+    example: Example = True,
+    auto_endpoints: AutoEndpoints = True,
+    window_seconds: WindowSeconds = 10,
 ) -> None:
     """Starts the whole stack on this machine and runs it until Ctrl-C."""
     from headrace.commands import up as command
@@ -128,7 +130,7 @@ def up(
         gateways=gateways,
         tritons=tritons,
     )
-    command.run(settings)
+    command.run(settings, environment())
 
 
 def status(
@@ -142,20 +144,6 @@ def status(
     from headrace.commands import status as command
 
     command.run(absolute(home), endpoint, watch=watch, as_json=json, details=details)
-
-
-def predict(
-    endpoint: Annotated[str, typer.Argument(help="Name of the endpoint.")],
-    texts: Annotated[list[str], typer.Argument(help="Texts to classify or embed.")],
-    home: Home = HOME,
-    url: Gateway = None,
-    key: ApiKey = None,
-    json: Json = False,
-) -> None:
-    """Sends texts to an endpoint and shows its answers."""
-    from headrace.commands import predict as command
-
-    command.run(absolute(home), endpoint, texts, url=url, key=key, as_json=json)
 
 
 def models(home: Home = HOME, json: Json = False) -> None:

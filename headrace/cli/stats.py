@@ -1,19 +1,22 @@
-"""Words of ``headrace stats``."""
+"""Words of ``headrace stats`` and ``headrace recount``."""
 
 from enum import StrEnum
 from typing import Annotated
 
 import typer
 
-from headrace.cli.moments import moment
-from headrace.cli.options import HOME, Home, Json, Kafka, absolute
+from headrace.cli.options import HOME, Home, Json, Kafka, absolute, moment
 
 app = typer.Typer(
     no_args_is_help=True, help="Statistics of your own, and the words that became UNK."
 )
 
 Endpoint = Annotated[str, typer.Argument(help="Name of the endpoint.")]
+Since = Annotated[
+    str, typer.Option("--from", metavar="TIME", help="E.g. 15m (ago), or 2026-03-01T12:00Z.")
+]
 Statistic = Annotated[str, typer.Argument(help="Name of the statistic.")]
+_SETTLED = "15s"  # what is younger may be on its way into the windows
 
 
 class Kind(StrEnum):
@@ -71,9 +74,7 @@ def remove(endpoint: Endpoint, statistic: Statistic, home: Home = HOME, json: Js
 @app.command("unk-words")
 def unk_words(
     endpoint: Endpoint,
-    begin: Annotated[
-        str, typer.Option("--from", metavar="TIME", help="E.g. 15m (ago), or 2026-03-01T12:00Z.")
-    ] = "1h",
+    begin: Since = "1h",
     top: Annotated[
         int | None, typer.Option(min=1, max=1000, help="So many words; else as the endpoint says.")
     ] = None,
@@ -86,3 +87,27 @@ def unk_words(
 
     since = moment(begin, "--from")
     command.show(absolute(home), kafka, endpoint, since, top=top, as_json=json)
+
+
+def recount(
+    begin: Since = "1h",
+    end: Annotated[
+        str, typer.Option("--to", metavar="TIME", help="And before this; now: all there is.")
+    ] = _SETTLED,
+    endpoint: Annotated[str | None, typer.Option(help="Only this endpoint.")] = None,
+    home: Home = HOME,
+    kafka: Kafka = None,
+    exporter: Annotated[
+        str | None,
+        typer.Option(help="URL of the statistics' exporter; by default that of the same stack."),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Counts raw events again, and shows that the windows and the exporter agree."""
+    from headrace.commands import recount as command
+    from stats.recounting.recount import Asked
+
+    asked = Asked(moment(begin, "--from"), moment(end, "--to"), endpoint)
+    if asked.begin >= asked.end:
+        raise typer.BadParameter("it must lie before --to", param_hint="--from")
+    command.run(absolute(home), kafka, exporter, asked, as_json=json)

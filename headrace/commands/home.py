@@ -35,13 +35,13 @@ class Site:
     Attributes:
         store: for reading and for writing.
         beats: where the controller's sign of life lies.
-        asleep: why nothing moves there now; empty where a controller may run.
+        no_controller: why nothing moves there now; empty where a controller may run.
         auto_endpoints: whether models without an endpoint are given one.
     """
 
     store: EndpointStore
     beats: Heartbeats
-    asleep: str = ""
+    no_controller: str = ""
     auto_endpoints: bool = False
 
 

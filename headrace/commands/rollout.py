@@ -49,10 +49,10 @@ def show(where: Where, name: str, *, watch: bool, as_json: bool, details: bool =
 def _shown(site: Site, name: str, *, details: bool) -> Group:
     endpoint, now = edits.existing(site.store, name), time.time()
     drawn = picture(newest(endpoint), now, details=details)
-    said = "No stack runs on this home: nothing moves until headrace up."
-    if not site.asleep:
-        said = rollouts.silence_warning(endpoint, site.beats.get(), now)
-    return Group(drawn, Sentence(said, style="yellow")) if said else drawn
+    sentence = "No stack runs on this home: nothing moves until headrace up."
+    if not site.no_controller:
+        sentence = rollouts.silence_warning(endpoint, site.beats.get(), now)
+    return Group(drawn, Sentence(sentence, style="yellow")) if sentence else drawn
 
 
 def _print_changes(store: EndpointStore, name: str) -> None:
@@ -119,9 +119,11 @@ def decide(
     )
     rollouts.ask(store, name, command, _change(verb, version))
     # Without a stack there is nobody to wait for.
-    seconds = 0.0 if site.asleep else ANSWER_SECONDS
+    seconds = 0.0 if site.no_controller else ANSWER_SECONDS
     outcome = rollouts.answer(store, name, command, within_seconds=seconds)
-    said = _noted(verb, name, seconds, site.asleep) if outcome is None else outcome.said
+    sentence = (
+        _pending(verb, name, seconds, site.no_controller) if outcome is None else outcome.said
+    )
     if as_json:
         print_json(
             {
@@ -129,13 +131,13 @@ def decide(
                 "verb": verb.value,
                 "by": command.by,
                 "accepted": None if outcome is None else outcome.accepted,
-                "said": said,
+                "said": sentence,
             }
         )
     if outcome is not None and not outcome.accepted:
-        raise RefusedError(f"{verb.value} was refused: {said}.")
+        raise RefusedError(f"{verb.value} was refused: {sentence}.")
     if not as_json:
-        print_line(_sentence(said))
+        print_line(_as_sentence(sentence))
 
 
 def _change(verb: Verb, version: str | None) -> Callable[[ModelEndpoint], ModelEndpoint]:
@@ -147,16 +149,16 @@ def _change(verb: Verb, version: str | None) -> Callable[[ModelEndpoint], ModelE
     return lambda endpoint: endpoint
 
 
-def _noted(verb: Verb, name: str, seconds: float, asleep: str) -> str:
-    why = asleep or f"it did not answer within {seconds:.0f} s"
+def _pending(verb: Verb, name: str, seconds: float, no_controller: str) -> str:
+    why = no_controller or f"it did not answer within {seconds:.0f} s"
     return (
         f"{verb.value} is noted on {name} and is taken when the controller is back; {why}. "
         f"See headrace rollout status {name}."
     )
 
 
-def _sentence(said: str) -> str:
-    text = said[:1].upper() + said[1:]
+def _as_sentence(sentence: str) -> str:
+    text = sentence[:1].upper() + sentence[1:]
     return text if text.endswith(".") else f"{text}."
 
 

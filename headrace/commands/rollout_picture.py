@@ -79,7 +79,7 @@ def _time_left(seen: View, now: float) -> list[str]:
 
 
 def picture(seen: View, now: float, *, details: bool = False) -> Group:
-    """A rollout for people: its way, who gets what, its checks.
+    """A rollout for people: its stages, who gets what, its checks.
 
     Args:
         seen: the rollout.
@@ -89,7 +89,7 @@ def picture(seen: View, now: float, *, details: bool = False) -> Group:
     """
     parts: list[RenderableType] = [*_headline(seen, now)]
     if seen.stages:
-        parts.append(way(seen.stages))
+        parts.append(stage_line(seen.stages))
     if seen.arms:
         parts.append(_arms(seen))
     if seen.bake_ends_at is not None:
@@ -108,7 +108,7 @@ def picture(seen: View, now: float, *, details: bool = False) -> Group:
     return Group(*parts)
 
 
-def way(stages: tuple[Stage, ...]) -> Pieces:
+def stage_line(stages: tuple[Stage, ...]) -> Pieces:
     """The stages one after the other, ``converting > verifying > [shadow] > 5 % > promoted``."""
     pieces: list[Text] = []
     for stage in stages:

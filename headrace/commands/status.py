@@ -14,7 +14,7 @@ from headrace.commands.output import display, print_json
 from headrace.commands.status_picture import Running, picture
 from headrace.endpoints import rollouts
 from headrace.errors import RequestFailedError
-from headrace.stack import answers, counting, health, state
+from headrace.stack import answers, health, state
 from headrace.stack.state import Home, StackRecord
 from registry.stores.heartbeats import FileHeartbeats
 
@@ -50,8 +50,8 @@ def document(home: Home, endpoint: str | None) -> dict[str, Any]:
         "running": record is not None,
         "stack": None if record is None else record.model_dump(mode="json"),
         "unwell": {} if record is None else _unwell(record),
-        "statistics": None if record is None else counting.ask(record.stats_url).document(),
-        "uncared": {} if record is None else _uncared(home, chosen, time.time()),
+        "statistics": None if record is None else health.ask_counting(record.stats_url).document(),
+        "uncared": {} if record is None else _silence_warnings(home, chosen, time.time()),
         "endpoints": [item.model_dump(mode="json", by_alias=True) for item in chosen],
     }
 
@@ -80,17 +80,19 @@ def _shown(home: Home, endpoint: str | None, *, details: bool) -> Group:
         is_starting=record is None and state.is_locked(home),
         record=record,
         alive=frozenset(name for name, pid in pids.items() if _alive(pid)),
-        counting=None if record is None else counting.ask(record.stats_url),
+        counting=None if record is None else health.ask_counting(record.stats_url),
         unwell={} if record is None else health.ask(record.pages),
     )
     chosen, now = _chosen(home, endpoint), time.time()
     drawn = picture(running, chosen, now, details=details)
-    uncared = {} if record is None else _uncared(home, chosen, now)
-    said = [Sentence(f"{name}: {sentence}", style="yellow") for name, sentence in uncared.items()]
-    return Group(drawn, *said)
+    warnings = {} if record is None else _silence_warnings(home, chosen, now)
+    drawn_warnings = [
+        Sentence(f"{name}: {sentence}", style="yellow") for name, sentence in warnings.items()
+    ]
+    return Group(drawn, *drawn_warnings)
 
 
-def _uncared(home: Home, endpoints: list[ModelEndpoint], now: float) -> dict[str, str]:
+def _silence_warnings(home: Home, endpoints: list[ModelEndpoint], now: float) -> dict[str, str]:
     """A sentence for each endpoint whose candidate nobody could take back now."""
     beat = FileHeartbeats(home.endpoints).get()
     told = {endpoint.name: rollouts.silence_warning(endpoint, beat, now) for endpoint in endpoints}

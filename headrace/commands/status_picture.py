@@ -9,7 +9,7 @@ from contracts.endpoint import REASONS_LIMIT, EndpointStatus, ModelEndpoint, Pha
 from headrace.commands.layout import Row, Sentence, rows, sentences
 from headrace.commands.rollout_picture import in_brief
 from headrace.stack import answers
-from headrace.stack.counting import Told
+from headrace.stack.health import CountingHealth
 from headrace.stack.state import StackRecord, TritonRecord
 from rollout.view import newest
 
@@ -29,7 +29,7 @@ class Running:
     is_starting: bool
     record: StackRecord | None
     alive: frozenset[str]
-    counting: Told | None = None
+    counting: CountingHealth | None = None
     unwell: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -82,7 +82,7 @@ def _service(name: str, pid: int, running: Running) -> Row:
     return Row((f"  {name}", f"process {pid}"), sentences(wrong), style="yellow")
 
 
-def _statistics(told: Told | None) -> list[Sentence]:
+def _statistics(told: CountingHealth | None) -> list[Sentence]:
     if told is None:
         return []
     style = {"counted": "", "behind": "yellow"}.get(told.state, "red")

@@ -1,7 +1,6 @@
 """Shows the steps of a start-up as they happen, each with its time.
 
-Used by ``headrace up``; satisfies the supervisor's ``Observer``. On a terminal a last line says
-what is being waited for; in a log file only whole lines appear.
+On a terminal a last line says what is being waited for; in a log file only whole lines appear.
 """
 
 import time

@@ -1,13 +1,10 @@
-"""``headrace up``: shows the steps, then what to try.
-
-The environment is read here once and handed to the processes of the stack.
-"""
+"""``headrace up``: shows the steps, then what to try."""
 
 import asyncio
-import os
 import shlex
 import shutil
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from rich.console import Console
@@ -20,8 +17,8 @@ from headrace.stack.settings import StackSettings
 from headrace.stack.up import Started, Up
 
 
-def run(settings: StackSettings) -> None:
-    """Runs the stack until Ctrl-C.
+def run(settings: StackSettings, environment: Mapping[str, str]) -> None:
+    """Runs the stack until Ctrl-C; its processes inherit of ``environment`` what may reach them.
 
     Raises:
         HeadraceError: it can't start; nothing is left running.
@@ -36,7 +33,7 @@ def run(settings: StackSettings) -> None:
             console.print(line, markup=False, highlight=False, soft_wrap=True)
 
     with steps.live():
-        asyncio.run(Up(settings, os.environ, steps, announce).run())
+        asyncio.run(Up(settings, environment, steps, announce).run())
     console.print("Stopped.", highlight=False)
 
 

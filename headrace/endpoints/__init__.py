@@ -1,1 +1,1 @@
-"""Endpoints as people write them: YAML in, sentences and differences out. Used by the commands."""
+"""Endpoints as people write them: YAML in, sentences and differences out."""

@@ -72,13 +72,13 @@ def _endpoint(document: object, where: str) -> ModelEndpoint:
         endpoint = ModelEndpoint.model_validate(given)
     except ValidationError as error:
         raise _refused(where, validation_errors(given, error)) from None
-    found = _beyond_shape(given, endpoint)
+    found = _further_errors(given, endpoint)
     if found:
         raise _refused(where, found)
     return endpoint
 
 
-def _beyond_shape(given: dict[Any, Any], endpoint: ModelEndpoint) -> tuple[FieldError, ...]:
+def _further_errors(given: dict[Any, Any], endpoint: ModelEndpoint) -> tuple[FieldError, ...]:
     """What the models let pass, and yet can't be meant."""
     found = [
         FieldError((name,), "is needed") for name in ("apiVersion", "kind") if name not in given

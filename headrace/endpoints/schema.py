@@ -30,22 +30,22 @@ def endpoint_schema() -> dict[str, Any]:
     return {**schema, "$defs": {name: used[name] for name in sorted(used)}}
 
 
-class Place:
-    """One place in the schema: what may stand there."""
+class SchemaNode:
+    """One node of the schema: what may stand there."""
 
     def __init__(self, schema: dict[str, Any], node: dict[str, Any]) -> None:
         self._schema = schema
         self._node = node
 
     @classmethod
-    def root(cls) -> "Place":
+    def root(cls) -> "SchemaNode":
         """The whole document."""
         schema = endpoint_schema()
         return cls(schema, schema)
 
     @property
     def choices(self) -> list[dict[str, Any]]:
-        """The alternatives at this place, references resolved; ``null`` is left out."""
+        """The alternatives at this node, references resolved; ``null`` is left out."""
         found = []
         for choice in self._node.get("anyOf", [self._node]):
             resolved = choice
@@ -65,8 +65,8 @@ class Place:
         """The default, None where there is none."""
         return self._node.get("default")
 
-    def down(self, step: str | int) -> "Place | None":
-        """The place one step below, None where the schema knows none."""
+    def down(self, step: str | int) -> "SchemaNode | None":
+        """The node one step below, None where the schema knows none."""
         for choice in self.choices:
             below = (
                 choice.get("items")
@@ -74,7 +74,7 @@ class Place:
                 else choice.get("properties", {}).get(step)
             )
             if below is not None:
-                return Place(self._schema, below)
+                return SchemaNode(self._schema, below)
         return None
 
 

@@ -1,7 +1,6 @@
 """What is wrong with a document, as people can use it: the path of the bad field, and a sentence.
 
-It words what pydantic found. Pure; it never decides whether
-a document is right.
+It words what pydantic found. Pure; it never decides whether a document is right.
 """
 
 import difflib
@@ -14,12 +13,12 @@ import yaml
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from headrace.endpoints.schema import Place
+from headrace.endpoints.schema import SchemaNode
 
 Path = tuple[str | int, ...]
 
 # Errors that say that another of a field's forms was meant, not that a value is out of bounds.
-_OF_SHAPE = {"missing", "extra_forbidden", "model_type", "literal_error", "tuple_type"}
+_SHAPE_ERRORS = {"missing", "extra_forbidden", "model_type", "literal_error", "tuple_type"}
 _SHOWN = 60
 _SUBJECT = re.compile(r"^(Input|String|Tuple) should")
 
@@ -50,33 +49,33 @@ def validation_errors(document: object, error: ValidationError) -> tuple[FieldEr
         document: what was validated.
         error: what came of it.
     """
-    by_place: dict[Path, dict[Path, list[tuple[Path, ErrorDetails]]]] = {}
+    by_union: dict[Path, dict[Path, list[tuple[Path, ErrorDetails]]]] = {}
     for detail in error.errors(include_url=False):
-        if _of_others(detail):
+        if _follows_from_others(detail):
             continue
-        path, union, member = _taken_apart(document, detail)
-        by_place.setdefault(union, {}).setdefault(member, []).append((path, detail))
+        path, union, member = _located(document, detail)
+        by_union.setdefault(union, {}).setdefault(member, []).append((path, detail))
     found: list[FieldError] = []
-    for place, members in by_place.items():
+    for union, members in by_union.items():
         meant = min(members.values(), key=_distance)
         # Members of a union of forms that all miss by form: what was meant is unknown.
-        if place and len(members) > 1 and _distance(meant)[0]:
-            found.append(FieldError(place[:-1], _forms(place[:-1], _value(document, place[:-1]))))
+        if union and len(members) > 1 and _distance(meant)[0]:
+            found.append(FieldError(union[:-1], _forms(union[:-1], _value(document, union[:-1]))))
         else:
             found += [FieldError(path, _sentence(path, detail)) for path, detail in meant]
     return tuple(found)
 
 
 def _distance(found: Sequence[tuple[Path, ErrorDetails]]) -> tuple[int, int]:
-    return sum(detail["type"] in _OF_SHAPE for _, detail in found), len(found)
+    return sum(detail["type"] in _SHAPE_ERRORS for _, detail in found), len(found)
 
 
-def _taken_apart(document: object, detail: ErrorDetails) -> tuple[Path, Path, Path]:
-    """(path, place of the union that it is in, member of that union).
+def _located(document: object, detail: ErrorDetails) -> tuple[Path, Path, Path]:
+    """(path, path of the union that it is in, member of that union).
 
     Pydantic puts the name of a union's member into the location. What the document does not hold
-    is such a name, unless it is the last step of a missing field. The place ends with a mark, so
-    that it differs from the path of an error that is in no union.
+    is such a name, unless it is the last step of a missing field. The union's path ends with a
+    mark, so that it differs from the path of an error that is in no union.
     """
     location = detail["loc"]
     path: list[str | int] = []
@@ -96,7 +95,7 @@ def _taken_apart(document: object, detail: ErrorDetails) -> tuple[Path, Path, Pa
     return tuple(path), union, member
 
 
-def _of_others(detail: ErrorDetails) -> bool:
+def _follows_from_others(detail: ErrorDetails) -> bool:
     """Whether it only follows from other errors: a list is too short without its bad items."""
     least = detail.get("ctx", {}).get("min_length", 0)
     value = detail["input"]
@@ -111,8 +110,8 @@ def _value(document: object, path: Path) -> object:
 
 
 def _forms(path: Path, value: object) -> str:
-    place = _place(path)
-    forms = [] if place is None else [_form(choice) for choice in place.choices]
+    node = _schema_node(path)
+    forms = [] if node is None else [_form(choice) for choice in node.choices]
     return f"must be {_either(forms)}, not {shown(value)}"
 
 
@@ -141,19 +140,19 @@ def _sentence(path: Path, detail: ErrorDetails) -> str:
 
 
 def _unknown(path: Path) -> str:
-    place = _place(path[:-1])
-    names = () if place is None else place.fields
+    node = _schema_node(path[:-1])
+    names = () if node is None else node.fields
     close = difflib.get_close_matches(str(path[-1]), names, n=1)
     if close:
         return f"there is no such field; {close[0]} is the nearest"
     return f"there is no such field; there are {', '.join(names)}" if names else "no such field"
 
 
-def _place(path: Path) -> Place | None:
-    place: Place | None = Place.root()
+def _schema_node(path: Path) -> SchemaNode | None:
+    node: SchemaNode | None = SchemaNode.root()
     for step in path:
-        place = None if place is None else place.down(step)
-    return place
+        node = None if node is None else node.down(step)
+    return node
 
 
 def _either(words: Sequence[str]) -> str:

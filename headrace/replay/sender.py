@@ -1,9 +1,9 @@
 """Sends texts at an even pace, whatever the answers do, and counts what came of them.
 
-The loop is open: a request is due at its time and not when another
-is answered, and its latency counts from then. At most ``concurrency`` requests are on their way;
-one that finds no room for ``LATEST_SECONDS`` is skipped and counted, never queued. It follows no
-redirect, and sends no request twice.
+The loop is open: a request is due at its time and not when another is answered, and its latency
+counts from then. At most ``concurrency`` requests are in flight; one that finds no room for
+``LATEST_SECONDS`` is skipped and counted, never queued. It follows no redirect, and sends no
+request twice.
 """
 
 import asyncio

@@ -1,16 +1,20 @@
-"""Asks each part of the running stack how it is: that its process lives says nothing.
+"""Asks the running stack how it is: that its processes live says nothing.
 
-Each is asked at the page that its own probes use, all at once and with a deadline, so that one that
-hangs holds nobody up.
+Each part is asked at the page that its own probes use, all at once and with a deadline, so that one
+that hangs holds nobody up. Whether the traffic is counted is the evaluate role's to say, which
+compares what gateways published with what is in windows.
 """
 
 import json
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import httpx
+import msgspec
 
 SECONDS = 1.5
+_COUNTING_SECONDS = 2.0
 _MOST = 200  # characters of a reason
 
 
@@ -47,8 +51,40 @@ def _ask(client: httpx.Client, url: str) -> str:
 def _reason(text: str) -> str:
     """The text of a page; of a gateway's, its notes."""
     try:
-        said = json.loads(text)
+        page = json.loads(text)
     except ValueError:
         return text
-    notes = said.get("notes") if isinstance(said, dict) else None
+    notes = page.get("notes") if isinstance(page, dict) else None
     return "; ".join(map(str, notes)) if notes else ""
+
+
+class CountingHealth(msgspec.Struct, frozen=True):
+    """Whether the traffic is counted.
+
+    Attributes:
+        state: of ``measures.counting.CountingState``; ``unknown`` where nobody answers.
+        said: a sentence.
+        since: unix seconds from when on it is so; 0 where that is not known.
+        messages: of the event log that are in no window yet.
+    """
+
+    state: str
+    said: str
+    since: float = 0.0
+    messages: int = 0
+
+    def document(self) -> dict[str, Any]:
+        """As JSON."""
+        return msgspec.structs.asdict(self)
+
+
+def ask_counting(stats_url: str) -> CountingHealth:
+    """Asks the evaluate role, with a deadline; never raises."""
+    try:
+        answer = httpx.get(f"{stats_url}/counting.json", timeout=_COUNTING_SECONDS, trust_env=False)
+        answer.raise_for_status()
+        return msgspec.json.decode(answer.content, type=CountingHealth)
+    except (httpx.HTTPError, msgspec.DecodeError) as error:
+        reason = str(error) or type(error).__name__
+        sentence = f"the evaluate role does not say whether traffic is counted: {reason}"
+        return CountingHealth("unknown", sentence)

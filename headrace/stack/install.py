@@ -1,8 +1,8 @@
 """Installs a locked set of packages into a folder of the download cache, once and whole.
 
-Called for the export environment. The packages go into a folder beside the final one, which is
-renamed into place when all is there: a download that was cut short is never used. Two installers of
-the same folder wait for each other. It never changes the environment that this program runs in.
+The packages go into a folder beside the final one, which is renamed into place when all is there: a
+download that was cut short is never used. Two installers of the same folder wait for each other. It
+never changes the environment that this program runs in.
 """
 
 import contextlib

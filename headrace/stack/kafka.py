@@ -243,7 +243,7 @@ def answers(node: KafkaNode, *, timeout_seconds: float = 1.0) -> bool:
 
 
 class KafkaProcess(OwnProcess):
-    """A node under this process' care, for tests: start, kill, restart, wipe, stop.
+    """A node under this process' care, for tests: start, kill, wipe, stop.
 
     Its state outlives ``kill9`` and ``stop``, so that ``start`` goes on where it ended.
     """
@@ -262,25 +262,19 @@ class KafkaProcess(OwnProcess):
         """Starts the node and waits until it takes connections.
 
         Raises:
-            KafkaError: its port is taken, it ended, or it was not up in time; with the end of its
-                log.
+            KafkaError: its port is taken, or its storage can't be used.
+            ServiceFailedError: it ended, or was not up in time; with the end of its log.
         """
         if answers(self.node):
             raise KafkaError(f"something else listens at {self.bootstrap} already")
         lay_out(self.node)
         format_storage(self._files, self.node)
-        said = self._run(
+        self._run(
+            "Kafka",
             server_command(self._files, self.node),
             lambda: answers(self.node),
             within_seconds=timeout_seconds,
         )
-        if said is not None:
-            raise KafkaError(f"Kafka did not start: {said}")
-
-    def restart(self) -> None:
-        """Starts the node again, after ending it if it still runs."""
-        self.stop()
-        self.start()
 
     def wipe(self) -> None:
         """Removes all data of a node that is down, as the loss of its disk would."""

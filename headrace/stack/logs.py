@@ -1,6 +1,6 @@
-"""The services' log files: kept under a bound, and read for the last words of one that failed.
+"""The services' log files: kept under a bound, and read for the end of one that failed.
 
-Used by the supervisor. The files are written by the services themselves.
+The files are written by the services themselves.
 """
 
 import asyncio
@@ -11,14 +11,14 @@ from pathlib import Path
 
 _LIMIT_BYTES = 20_000_000
 _CHECK_SECONDS = 15.0
-_LAST_WORDS_BYTES = 1_500
+_TAIL_BYTES = 1_500
 
 
-def last_words(path: Path) -> str:
+def tail(path: Path) -> str:
     """The end of a log."""
     with path.open("rb") as log:
         size = log.seek(0, os.SEEK_END)
-        log.seek(max(0, size - _LAST_WORDS_BYTES))
+        log.seek(max(0, size - _TAIL_BYTES))
         return log.read().decode(errors="replace").strip()
 
 

@@ -11,15 +11,9 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from headrace.errors import ServiceFailedError
-from headrace.stack.own_process import OwnProcess
-from service import replies
+from headrace.stack.own_process import OwnProcess, answers
 
 STOP_SECONDS = 10.0
-
-
-class MlflowStartError(ServiceFailedError):
-    """The server ended or was not ready in time; the message holds the end of its log."""
 
 
 @dataclass(frozen=True)
@@ -80,14 +74,9 @@ def lay_out(server: MlflowServer) -> None:
     server.artifacts.mkdir(parents=True, exist_ok=True)
 
 
-def answers(server: MlflowServer, *, timeout_seconds: float = 5.0) -> bool:
-    """Whether the registry answers; the first question makes the database, which takes seconds."""
-    url = f"{server.url}/api/2.0/mlflow/registered-models/search?max_results=1"
-    try:
-        with replies.ask(url, timeout_seconds) as reply:
-            return bool(reply.status == 200)
-    except OSError:
-        return False
+def readiness_url(server: MlflowServer) -> str:
+    """A question of the registry; the first one makes the database, which takes seconds."""
+    return f"{server.url}/api/2.0/mlflow/registered-models/search?max_results=1"
 
 
 class MlflowProcess(OwnProcess):
@@ -106,15 +95,14 @@ class MlflowProcess(OwnProcess):
         """Starts the server and waits until its registry answers.
 
         Raises:
-            MlflowStartError: it ended, or was not ready in time; with the end of its log.
+            ServiceFailedError: it ended, or was not ready in time; with the end of its log.
         """
         lay_out(self.server)
-        said = self._run(
+        self._run(
+            "MLflow",
             command(self.server),
-            lambda: answers(self.server),
+            lambda: answers(readiness_url(self.server)),
             within_seconds=timeout_seconds,
             extended=partial(environment, self.server),
             cwd=self.server.folder,
         )
-        if said is not None:
-            raise MlflowStartError(f"MLflow did not start: {said}")

@@ -11,8 +11,20 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from headrace.errors import ServiceFailedError
+from service import replies
+
 _POLL_SECONDS = 0.05
-_LAST_WORDS_CHARACTERS = 1500
+_TAIL_CHARACTERS = 1500
+
+
+def answers(url: str, *, timeout_seconds: float = 5.0) -> bool:
+    """Whether a GET of ``url`` is answered with 200."""
+    try:
+        with replies.ask(url, timeout_seconds) as reply:
+            return bool(reply.status == 200)
+    except OSError:
+        return False
 
 
 class OwnProcess:
@@ -55,21 +67,26 @@ class OwnProcess:
 
     def _run(
         self,
+        name: str,
         command: Sequence[str],
         answers: Callable[[], bool],
         *,
         within_seconds: float,
         extended: Callable[[Mapping[str, str]], Mapping[str, str]] = dict,
         cwd: Path | None = None,
-    ) -> str | None:
-        """Starts the server and waits until it answers; the end of its log where it does not.
+    ) -> None:
+        """Starts the server and waits until it answers.
 
         Args:
+            name: of the server, for the error.
             command: program and arguments.
             answers: whether it is ready.
             within_seconds: how long that may take.
             extended: this process' environment -> the server's.
             cwd: folder to run in.
+
+        Raises:
+            ServiceFailedError: it ended, or does not answer in time; with the end of its log.
         """
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
@@ -85,10 +102,9 @@ class OwnProcess:
         while not answers():
             if self._process.poll() is not None or time.monotonic() > deadline:
                 self.kill9()
-                said = self._log.read_text(encoding="utf-8", errors="replace")
-                return said[-_LAST_WORDS_CHARACTERS:]
+                text = self._log.read_text(encoding="utf-8", errors="replace")
+                raise ServiceFailedError(f"{name} did not start: {text[-_TAIL_CHARACTERS:]}")
             time.sleep(_POLL_SECONDS)
-        return None
 
     def _end(self, how: signal.Signals) -> None:
         process, self._process = self._process, None

@@ -1,7 +1,6 @@
 """Whether a service is ready, or stuck, each a quick question with a deadline of its own.
 
-Made by ``services`` and asked by the supervisor every tenth of a second, or every few. A probe
-answers yes or no; whatever goes wrong on the way is a no.
+A probe answers yes or no; whatever goes wrong on the way is a no.
 """
 
 import asyncio
@@ -16,20 +15,20 @@ from headrace.stack.supervisor import Probe
 _TIMEOUT_SECONDS = 2.0
 
 
-def http_ok(url: str) -> Probe:
+def http_ok(url: str, timeout_seconds: float = _TIMEOUT_SECONDS) -> Probe:
     """Ready when a GET of ``url`` answers 200."""
-    return _answers(url, httpx.codes.OK)
+    return _answers(url, httpx.codes.OK, timeout_seconds)
 
 
 def http_unwell(url: str) -> Probe:
     """Stuck when a GET of ``url`` answers 503; no answer says nothing."""
-    return _answers(url, httpx.codes.SERVICE_UNAVAILABLE)
+    return _answers(url, httpx.codes.SERVICE_UNAVAILABLE, _TIMEOUT_SECONDS)
 
 
-def _answers(url: str, status: int) -> Probe:
+def _answers(url: str, status: int, timeout_seconds: float) -> Probe:
     async def probe() -> bool:
         try:
-            async with httpx.AsyncClient(timeout=_TIMEOUT_SECONDS, trust_env=False) as client:
+            async with httpx.AsyncClient(timeout=timeout_seconds, trust_env=False) as client:
                 return (await client.get(url)).status_code == status
         except httpx.HTTPError:
             return False

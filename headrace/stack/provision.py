@@ -3,10 +3,16 @@
 ``headrace up`` awaits ``fetch`` for each, side by side. Each runs in a process of its own, so that
 a Ctrl-C ends it at once. What was downloaded is kept in the cache folder; a later call finds it and
 ends within a second. A download that was cut short is never used.
+
+The export environment holds what conversion from PyTorch needs: torch, transformers and
+sentence-transformers, about 6 GB on disk, because the torch of PyPI brings CUDA along. The
+controller has it installed at the first version that needs it, and its folder is put first on the
+``PYTHONPATH`` of a conversion; it is never part of the environment that serves.
 """
 
 import argparse
 import asyncio
+import json
 import os
 import signal
 import sys
@@ -15,9 +21,10 @@ from contextlib import suppress
 from pathlib import Path
 
 from headrace.errors import DownloadError, HeadraceError
-from headrace.stack import export_env, install, kafka, triton
+from headrace.stack import install, kafka, triton
 
 TIMEOUT_SECONDS = 900.0
+EXPORT_TIMEOUT_SECONDS = 1800.0
 PARTS = ("triton", "kafka", "export")
 
 
@@ -40,6 +47,17 @@ def triton_files(cache: Path, progress: install.Progress) -> triton.TritonFiles:
         DownloadError, MachineError: they can't be had, or used here; says what to do.
     """
     return triton.prepare(cache, progress, timeout_seconds=TIMEOUT_SECONDS)
+
+
+def export_environment(cache: Path, progress: install.Progress) -> Path:
+    """The folder of the export environment, installed if need be.
+
+    Raises:
+        DownloadError: with the end of what the installer said.
+    """
+    lock = install.lock_file("export")
+    folder = cache / f"export-{install.digest(lock)}-py{triton.PYTHON}"
+    return install.ensure(folder, lock, progress, timeout_seconds=EXPORT_TIMEOUT_SECONDS)
 
 
 async def fetch(part: str, cache: Path, progress: install.Progress) -> None:
@@ -77,29 +95,43 @@ def main() -> int:
     """Downloads one part.
 
     Progress goes to standard output, with ``--path`` followed by where the part lies; on failure a
-    sentence goes to standard error.
+    sentence goes to standard error. With ``--json`` all of it goes to standard output, an object a
+    line: ``{"kind": "progress", "message"}`` as it goes, then one ``{"kind": "installed", "path"}``
+    or ``{"kind": "failed", "reason"}``.
     """
     parser = argparse.ArgumentParser(prog="headrace.stack.provision")
     parser.add_argument("part", choices=PARTS)
     parser.add_argument("--cache", type=Path, required=True, help="folder of downloads")
     parser.add_argument("--path", action="store_true", help="say where it lies, on the last line")
+    parser.add_argument("--json", action="store_true", help="say everything as JSON")
     arguments = parser.parse_args()
+    as_json = arguments.json
+    progress = _say if not as_json else lambda line: _say_json("progress", message=line)
     try:
-        where = _get(arguments.part, arguments.cache)
+        where = _get(arguments.part, arguments.cache, progress)
     except HeadraceError as error:
-        sys.stderr.write(f"{error.message}\n")
+        if as_json:
+            _say_json("failed", reason=error.message)
+        else:
+            sys.stderr.write(f"{error.message}\n")
         return error.exit_status
-    if arguments.path:
+    if as_json:
+        _say_json("installed", path=str(where))
+    elif arguments.path:
         _say(str(where))
     return 0
 
 
-def _get(part: str, cache: Path) -> Path:
+def _get(part: str, cache: Path, progress: install.Progress) -> Path:
     if part == "triton":
-        return triton_files(cache, _say).folder
+        return triton_files(cache, progress).folder
     if part == "export":
-        return export_env.ensure(cache, _say)
+        return export_environment(cache, progress)
     return kafka_files(cache).jars[0].parent
+
+
+def _say_json(kind: str, **values: str) -> None:
+    _say(json.dumps({"kind": kind, **values}))
 
 
 def _say(line: str) -> None:

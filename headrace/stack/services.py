@@ -1,15 +1,13 @@
 """The processes of the local stack: what each is started with, and how it shows that it is ready.
 
-``plan`` is called by ``headrace up`` once the parts have been fetched. It lays out what a part
-needs on disk (Kafka's settings, MLflow's folders) and starts nothing. All but Triton and Java run
-on this program's own interpreter.
+``plan`` needs the parts that were fetched. It lays out what a part needs on disk (Kafka's settings,
+MLflow's folders) and starts nothing. All but Triton and Java run on this program's own interpreter.
 """
 
-import asyncio
 import os
 import shlex
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from gateway.inference.receipts import make_key_file
@@ -23,7 +21,7 @@ from headrace.stack.settings import (
     TritonReplica,
 )
 from headrace.stack.state import Home
-from headrace.stack.supervisor import Probe, Service
+from headrace.stack.supervisor import Service
 from registry.loading.cores import MOST_COPIES
 
 # What the services and their libraries must not take from the shell that ``up`` runs in.
@@ -37,6 +35,7 @@ _NOT_INHERITED = (
     "PYTHONWARNINGS",
 )
 _OURS = "HEADRACE_"
+_MLFLOW_SECONDS = 5.0  # its first answer makes the database
 # The processes share few cores: each keeps to the threads it needs.
 _THREADS = {
     "OMP_NUM_THREADS": "1",
@@ -104,7 +103,7 @@ def _mlflow(settings: StackSettings, home: Home, env: Mapping[str, str]) -> Serv
         argv=tuple(mlflow.command(server)),
         env=mlflow.environment(server, env),
         cwd=home.mlflow,
-        ready=_asks(lambda: mlflow.answers(server)),
+        ready=probes.http_ok(mlflow.readiness_url(server), _MLFLOW_SECONDS),
         ready_within_seconds=120.0,  # a first start makes the database
     )
 
@@ -150,17 +149,17 @@ def _triton(
         argv=tuple(triton.command(files, server)),
         env=triton.environment(files, env),
         cwd=home.root,
-        ready=probes.http_ok(f"http://{LOOPBACK}:{replica.http_port}/v2/health/ready"),
+        ready=probes.http_ok(triton.readiness_url(server)),
         # It says that it is ready even when a model's process is gone; the loader runs inferences.
         stuck=probes.http_unwell(f"http://{LOOPBACK}:{loader.metrics_port}/triton/livez"),
         before_start=lambda: triton.clean(server),
     )
 
 
-def copies(cores: int, tritons: int) -> int:
+def auto_instances(cores: int, tritons: int) -> int:
     """Copies of a model where its endpoint names no number: all else needs half of the cores.
 
-    >>> copies(2, 1), copies(6, 1), copies(16, 2), copies(64, 1)
+    >>> auto_instances(2, 1), auto_instances(6, 1), auto_instances(16, 2), auto_instances(64, 1)
     (1, 3, 4, 4)
     """
     return max(1, min(MOST_COPIES, cores // (2 * tritons)))
@@ -183,7 +182,9 @@ def _loader(
             model_repository=repository,
             loader_name=replica.report,
             metrics_port=replica.metrics_port,
-            auto_instances=copies(len(os.sched_getaffinity(0)), len(settings.loader_replicas)),
+            auto_instances=auto_instances(
+                len(os.sched_getaffinity(0)), len(settings.loader_replicas)
+            ),
         ),
         env=env,
         cwd=home.root,
@@ -193,7 +194,8 @@ def _loader(
 
 
 def _controller(settings: StackSettings, home: Home, env: Mapping[str, str]) -> Service:
-    install = ["-m", "headrace.stack.export_env", "--cache", str(settings.cache)]
+    cache = str(settings.cache)
+    install = ["-m", "headrace.stack.provision", "export", "--json", "--cache", cache]
     return Service(
         name="controller",
         argv=_python(
@@ -295,10 +297,3 @@ def _python(module: str, **flags: str | int | Path) -> tuple[str, ...]:
     """One of our services on this interpreter, with its flags."""
     words = [f"--{name.replace('_', '-')}={value}" for name, value in flags.items()]
     return (sys.executable, "-P", "-m", module, *words)
-
-
-def _asks(question: Callable[[], bool]) -> Probe:
-    async def probe() -> bool:
-        return await asyncio.to_thread(question)
-
-    return probe

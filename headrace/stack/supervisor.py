@@ -18,10 +18,13 @@ from pathlib import Path
 from typing import Protocol
 
 from headrace.errors import ServiceFailedError
-from headrace.stack import backoff, logs, orphan_reaper, watchdog
+from headrace.stack import logs, orphan_reaper, watchdog
 
 Probe = Callable[[], Awaitable[bool]]
 
+FIRST_RETRY_SECONDS = 0.2
+LAST_RETRY_SECONDS = 5.0
+SETTLED_SECONDS = 30.0  # a process that ran longer has no failures behind it
 _PROBE_EVERY_SECONDS = 0.1
 _STUCK_EVERY_SECONDS = 5.0
 _STUCK_TIMES = 3  # in a row: one slow answer on a busy machine ends nothing
@@ -131,7 +134,9 @@ class Supervisor:
         paths = [self._log(running.service) for running in self._running.values()]
         self._log_keeper = asyncio.create_task(logs.keep_bounded(paths), name="bound-logs")
         for running in self._running.values():
-            task = asyncio.create_task(self._care(running), name=f"care-{running.service.name}")
+            task = asyncio.create_task(
+                self._supervise(running), name=f"supervise-{running.service.name}"
+            )
             self._tasks.append(task)
         ready = asyncio.create_task(self._all_ready(), name="all-ready")
         failed = asyncio.create_task(self.run(), name="first-failure")
@@ -177,7 +182,7 @@ class Supervisor:
             if running.process is not None and running.process.returncode is None:
                 _signal_group(running.process, signal.SIGKILL)
 
-    async def _care(self, running: _Running) -> None:
+    async def _supervise(self, running: _Running) -> None:
         """The life of one service, from first start to its end."""
         try:
             while not running.stop.is_set():
@@ -223,15 +228,15 @@ class Supervisor:
             how = f"{_how_it_ended(process)}, {time.monotonic() - started:.0f} s after its start"
             raise ServiceFailedError(
                 f"{service.name} did not start ({how}). Its log, {self._log(service)}, ends with:\n"
-                f"{logs.last_words(self._log(service))}"
+                f"{logs.tail(self._log(service))}"
             )
         how = "it was stuck, and was ended" if stuck else _how_it_ended(process)
         await self._put_off(running, started, how)
 
     async def _put_off(self, running: _Running, started: float, how: str) -> None:
         """Says how a run ended, and waits before the next one, the longer the more have failed."""
-        running.failures = backoff.failures_after(running.failures, time.monotonic() - started)
-        retry = backoff.delay_seconds(running.failures)
+        running.failures = failures_after(running.failures, time.monotonic() - started)
+        retry = retry_seconds(running.failures)
         self._observer.died(running.service.name, how, retry)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(retry):
@@ -304,7 +309,7 @@ class Supervisor:
         """Starts the watchdog again where something ended it: without one a kill leaves orphans."""
         while self._watchdog is not None:
             await self._watchdog.wait()
-            await asyncio.sleep(backoff.FIRST_SECONDS)
+            await asyncio.sleep(FIRST_RETRY_SECONDS)
             await self._start_watchdog()
 
     def _tell_watchdog(self, line: str) -> None:
@@ -315,6 +320,16 @@ class Supervisor:
 
     def _log(self, service: Service) -> Path:
         return self._logs / f"{service.name}.log"
+
+
+def retry_seconds(failures: int) -> float:
+    """The wait before the next start, after ``failures`` (>= 1) deaths in a row; it doubles."""
+    return float(min(LAST_RETRY_SECONDS, FIRST_RETRY_SECONDS * 2.0 ** min(failures - 1, 16)))
+
+
+def failures_after(failures: int, ran_seconds: float) -> int:
+    """The count of deaths in a row after one more, the last run having lasted ``ran_seconds``."""
+    return 1 if ran_seconds >= SETTLED_SECONDS else failures + 1
 
 
 def _signal_group(process: Process, how: signal.Signals) -> None:

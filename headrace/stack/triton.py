@@ -16,19 +16,14 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from headrace.errors import MachineError, ServiceFailedError
+from headrace.errors import MachineError
 from headrace.stack import install
-from headrace.stack.own_process import OwnProcess
-from service import replies
+from headrace.stack.own_process import OwnProcess, answers
 
 GLIBC = (2, 35)
 STOP_SECONDS = 10.0
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - the fixed place of POSIX shared memory
-
-
-class TritonStartError(ServiceFailedError):
-    """The server ended or was not ready in time; the message holds the end of its log."""
 
 
 @dataclass(frozen=True)
@@ -215,18 +210,13 @@ def clean(server: TritonServer) -> None:
         region.unlink(missing_ok=True)
 
 
-def answers(server: TritonServer, *, timeout_seconds: float = 1.0) -> bool:
-    """Whether the server says that it is ready."""
-    url = f"http://{server.host}:{server.http_port}/v2/health/ready"
-    try:
-        with replies.ask(url, timeout_seconds) as reply:
-            return bool(reply.status == 200)
-    except OSError:
-        return False
+def readiness_url(server: TritonServer) -> str:
+    """Where the server says whether it is ready."""
+    return f"http://{server.host}:{server.http_port}/v2/health/ready"
 
 
 class TritonProcess(OwnProcess):
-    """A server under this process' care, for tests: start, kill, restart, stop."""
+    """A server under this process' care, for tests: start, kill, stop."""
 
     def __init__(self, files: TritonFiles, server: TritonServer, log: Path) -> None:
         super().__init__(log, STOP_SECONDS)
@@ -242,19 +232,13 @@ class TritonProcess(OwnProcess):
         """Starts the server and waits until it is ready.
 
         Raises:
-            TritonStartError: it ended, or was not ready in time; with the end of its log.
+            ServiceFailedError: it ended, or was not ready in time; with the end of its log.
         """
         clean(self.server)
-        said = self._run(
+        self._run(
+            "Triton",
             command(self._files, self.server),
-            lambda: answers(self.server),
+            lambda: answers(readiness_url(self.server)),
             within_seconds=timeout_seconds,
             extended=partial(environment, self._files),
         )
-        if said is not None:
-            raise TritonStartError(f"Triton did not start: {said}")
-
-    def restart(self) -> None:
-        """Starts the server again, with no model, after ending it if it still runs."""
-        self.stop()
-        self.start()

@@ -10,14 +10,15 @@ import os
 import signal
 import time
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from typing import Protocol
 
 from headrace.errors import DownloadError, HeadraceError, StoppedError
 from headrace.stack import answers, doctor, example, ports, provision, services, state
 from headrace.stack.settings import LOOPBACK, StackSettings
 from headrace.stack.state import GatewayRecord, Home, StackRecord, TritonRecord
-from headrace.stack.supervisor import Supervisor
-from headrace.stack.view import View
+from headrace.stack.supervisor import Observer, Supervisor
 
 _RECORD_SECONDS = 0.2
 # How long a start waits for answers: of packages that are there, and of the example, which is
@@ -34,6 +35,18 @@ class Started:
     seconds: float
     serving: tuple[str, ...]
     unready: dict[str, str]
+
+
+class View(Observer, Protocol):
+    """What a start-up shows; ``headrace.commands.steps`` draws it."""
+
+    def step(self, name: str, done: str = "") -> AbstractContextManager[None]:
+        """Times the block as one step; it counts as done unless the block raises."""
+        ...
+
+    def note(self, name: str, text: str) -> None:
+        """Says what a step that runs is at."""
+        ...
 
 
 class Up:

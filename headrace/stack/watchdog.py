@@ -1,10 +1,10 @@
 """Ends the stack's processes when ``headrace up`` itself is killed and can't.
 
-Run by the supervisor as a script in a session of its own (``python -I -S watchdog.py PGID...``: the
-groups that there are), with a pipe from ``up`` as its standard input: ``+PGID`` when a process
-group has been started, ``-PGID`` when it has ended. When the pipe closes, every group that is left
-gets SIGTERM, and SIGKILL five seconds later. It imports the standard library alone and touches no
-process that it was not told of.
+Runs as a script in a session of its own (``python -I -S watchdog.py PGID...``, groups that run)
+with a pipe from ``up`` as its standard input: ``+PGID`` when a process group has been started,
+``-PGID`` when it has ended. When the pipe closes, every group that is left gets SIGTERM, and
+SIGKILL five seconds later. It imports the standard library alone and touches no process that it was
+not told of.
 """
 
 import contextlib

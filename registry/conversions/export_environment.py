@@ -1,7 +1,7 @@
 """Conversions that need torch and transformers: has them installed, once, then runs again.
 
 Who installs is a program that the settings name (the local stack names
-``headrace.stack.export_env``): it prints one JSON object a line, ``{"kind": "progress",
+``headrace.stack.provision``): it prints one JSON object a line, ``{"kind": "progress",
 "message"}`` as it goes, then ``{"kind": "installed", "path"}`` or ``{"kind": "failed", "reason"}``.
 Without such a program the version is blocked with a sentence. It never installs into the
 environment that serves.

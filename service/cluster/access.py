@@ -103,12 +103,15 @@ def _of_pod(
     loader = config.incluster_config.InClusterConfigLoader(
         token_filename=str(account / "token"),
         cert_filename=str(account / "ca.crt"),
+        try_refresh_token=False,
         environ=environment,
     )
     try:
         loader.load_and_set(configuration)
     except (OSError, config.ConfigException) as error:
         raise not_mounted(account, error) from error
+    # The kubelet renews the token. The loader's own way would keep a read one for a minute.
+    configuration.refresh_api_key_hook = loader.load_and_set
     # A pod's proxy is for what lies outside of the cluster.
     configuration.proxy = None
     return ClusterClient(configuration, namespace=own_namespace(account))

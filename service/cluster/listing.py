@@ -1,8 +1,8 @@
 """A copy of a collection, brought up to date by what the API server says. Pure.
 
-Lists and events come in order; what this process wrote itself is learnt from
-the answer, usually before the event that says the same. Revisions are compared as numbers, as the
-API server's own caches do (KEP-5504); one that is no number is taken on trust.
+Lists and events come in order; what this process wrote itself is learnt from the answer, usually
+before the event that says the same. Revisions are compared as numbers, as the API server's own
+caches do (KEP-5504); one that is no number is taken on trust.
 """
 
 from collections.abc import Iterable

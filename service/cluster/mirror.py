@@ -1,7 +1,7 @@
 """A collection as our own objects, always at hand.
 
-An object that can't be read keeps its
-last good value and is named in the log once; one that never could be is named in ``unreadable``.
+An object that can't be read keeps its last good value and is named in the log once; one that never
+could be is named in ``unreadable``.
 """
 
 import logging

@@ -1,7 +1,7 @@
 """Keeps a copy of a collection current: lists it, watches it, and begins again when that ends.
 
-One thread a collection. While the API server is away the copy stays as it
-is, and the thread asks again with growing pauses; a revision that has become too old (410) only
+One thread a collection. While the API server is away the copy stays as it is, and the thread asks
+again with growing pauses; a revision that has become too old (410) only
 means to list anew. It writes nothing.
 """
 

@@ -1,12 +1,12 @@
 """The script that probes and helm test run: sentences of what is wrong."""
 
-import importlib.util
 from collections.abc import Iterator
 from types import ModuleType
 
 import pytest
 from helm_chart import CHART
 from http_server import Answer, http_server
+from loaded_script import loaded
 
 FILE = CHART / "files" / "checks" / "check.py"
 CONNECTED = "headrace_fold_connected 1.0\nheadrace_evaluate_connected 1.0\n"
@@ -15,12 +15,7 @@ AWAY = CONNECTED.replace("1.0", "0.0")
 
 @pytest.fixture(scope="module")
 def check() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("check", FILE)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return loaded(FILE)
 
 
 class Answers:
@@ -129,7 +124,7 @@ def test_helm_test_names_every_part_that_is_wrong(
         f"kafka=tcp://{address}",
         "triton=tcp://127.0.0.1:1",
     ]
-    wrong = check.everything(parts, patience=0.0)
+    wrong = check.everything(parts, within_seconds=0.0)
     assert f"mlflow at {part.url}/health answers 500: broken" in wrong
     assert "triton at 127.0.0.1:1 does not take connections" in wrong
     well = capsys.readouterr().out

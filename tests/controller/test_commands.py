@@ -7,7 +7,7 @@ from registry_fakes import endpoint
 
 from contracts.endpoint import EndpointStatus, ModelEndpoint
 from contracts.rollout import COMMAND_PREFIX, Command, CommandOutcome, Verb
-from controller.commands import waiting, without_answered
+from controller.rollouts import waiting_commands, without_answered_commands
 
 
 def command(name: str, at: float = 1.0) -> Command:
@@ -30,31 +30,31 @@ def annotated(
 
 def test_commands_come_oldest_first() -> None:
     one = annotated(command("b", 2.0), command("a", 3.0), command("c", 1.0), more={"note": "x"})
-    assert [item.id for item in waiting(one.metadata.annotations)] == ["c", "b", "a"]
+    assert [item.id for item in waiting_commands(one.metadata.annotations)] == ["c", "b", "a"]
 
 
 def test_a_commands_id_is_its_annotations() -> None:
     text = command("other").model_dump_json()
-    (read,) = waiting({f"{COMMAND_PREFIX}mine": text})
+    (read,) = waiting_commands({f"{COMMAND_PREFIX}mine": text})
     assert read.id == "mine"
 
 
 def test_what_was_answered_leaves_and_all_else_stays() -> None:
     one = annotated(command("a"), command("b"), answered=("a",), more={"note": "x"})
-    left = without_answered(one).metadata.annotations
+    left = without_answered_commands(one).metadata.annotations
     assert set(left) == {f"{COMMAND_PREFIX}b", "note"}
 
 
 def test_without_an_answer_the_endpoint_stays_as_it_is() -> None:
     one = annotated(command("a"))
-    assert without_answered(one) is one
+    assert without_answered_commands(one) is one
 
 
 def test_what_is_no_command_leaves_with_a_word_in_the_log(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     one = annotated(more={f"{COMMAND_PREFIX}x": "{}"})
-    assert waiting(one.metadata.annotations) == ()
+    assert waiting_commands(one.metadata.annotations) == ()
     with caplog.at_level(logging.WARNING):
-        assert without_answered(one).metadata.annotations == {}
+        assert without_answered_commands(one).metadata.annotations == {}
     assert "is no command" in caplog.text

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 from registry_fakes import endpoint, ref
-from rollout_walk import FakeJudge, window
+from rollout_walk import FakeJudge, MemoryStatistics, window
 
 from contracts.endpoint import (
     Arm,
@@ -31,7 +31,6 @@ from contracts.rollout import (
 )
 from contracts.windows import EndpointWindow
 from controller.rollouts import JoinedRollouts, PackageProfiles
-from measures.counting import Counting, CountingState
 from registry.packages.store import PackageStore, StoreUnavailableError
 from registry.reconcile.rollouts import Surroundings
 
@@ -43,24 +42,6 @@ SPEC = EndpointSpec(
         {"steps": [{"shadow": 100}, {"weight": 50}], "bake": "60s", "deadline": "1h"}
     ),
 )
-
-
-class MemoryStatistics:
-    """Windows that a test adds; ``away`` as while Kafka is."""
-
-    def __init__(self) -> None:
-        self.known: list[EndpointWindow] = []
-        self.away = False
-        self.asked: list[tuple[str, float | None]] = []
-
-    def windows(
-        self, endpoint: str, after: float, *, lateness_seconds: float | None = None
-    ) -> tuple[EndpointWindow, ...] | None:
-        self.asked.append((endpoint, lateness_seconds))
-        return None if self.away else tuple(self.known)
-
-    def counting(self) -> Counting:
-        return Counting(CountingState.UNKNOWN if self.away else CountingState.COUNTED)
 
 
 class RolloutHarness:

@@ -5,7 +5,7 @@ from hypothesis import event, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from registry_fakes import endpoint, ref
-from rollout_walk import FakeJudge, window
+from rollout_walk import FakeJudge, MemoryStatistics, window
 from rollout_watch import faults, jumps
 
 from contracts.endpoint import (
@@ -19,9 +19,7 @@ from contracts.loading import LoadedModel, LoaderReport, LoadFailure
 from contracts.model import ModelRef
 from contracts.rollout import COMMAND_PREFIX, Command, RolloutSpec, Strategy, Verb
 from contracts.tasks import Task
-from contracts.windows import EndpointWindow
 from controller.rollouts import JoinedRollouts
-from measures.counting import Counting, CountingState
 from registry.conversions.messages import Failed, Package, Signature
 from registry.reconcile.controller import with_generation
 from registry.reconcile.plan import Observed, Version, chosen, plan
@@ -34,22 +32,6 @@ ROLLOUT = {
     "bake": "2m",
 }
 MOST_VERSIONS = 5
-
-
-class Windows:
-    """``Statistics`` that a test fills; ``away`` as while Kafka is."""
-
-    def __init__(self) -> None:
-        self.known: list[EndpointWindow] = []
-        self.away = False
-
-    def windows(
-        self, endpoint: str, after: float, *, lateness_seconds: float | None = None
-    ) -> tuple[EndpointWindow, ...] | None:
-        return None if self.away else tuple(self.known)
-
-    def counting(self) -> Counting:
-        return Counting(CountingState.UNKNOWN if self.away else CountingState.COUNTED)
 
 
 class Walk(RuleBasedStateMachine):
@@ -66,7 +48,7 @@ class Walk(RuleBasedStateMachine):
         self.ready = True
         self.mlflow = True
         self.store = True
-        self.statistics = Windows()
+        self.statistics = MemoryStatistics()
         self.rollouts = JoinedRollouts(FakeJudge(), self.statistics)
         self.stored = endpoint(spec=self._spec(Strategy.CANARY)).model_copy()
         self.commands = 0

@@ -2,17 +2,15 @@
 
 import ast
 import hashlib
-import importlib.util
 import json
 import re
 import shlex
 import subprocess
-import sys
 import tomllib
 from pathlib import Path
-from types import ModuleType
 
 import pytest
+from loaded_script import loaded
 
 from headrace.stack import kafka, mlflow, triton
 from headrace.stack.kafka import KafkaNode
@@ -36,16 +34,6 @@ def images() -> list[str]:
     return sorted(set(names) - BUILT_IN_STAGES)
 
 
-def module(path: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None
-    assert spec.loader is not None
-    loaded = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = loaded  # dataclasses look themselves up
-    spec.loader.exec_module(loaded)
-    return loaded
-
-
 def test_the_script_builds_the_stages_that_are_images() -> None:
     listed = re.findall(
         r"^(?:ALL|OPTIONAL)=\((.*)\)$", (DOCKER / "build").read_text(), re.MULTILINE
@@ -54,29 +42,26 @@ def test_the_script_builds_the_stages_that_are_images() -> None:
     assert sorted(" ".join(listed).split()) == images()
 
 
-def test_an_unknown_image_is_refused_with_those_that_there_are() -> None:
-    done = subprocess.run(
-        [DOCKER / "build", "gateways"],
-        env={"PATH": "/usr/bin:/bin", "IMAGE_BUILD": "false"},
-        capture_output=True, text=True, check=False, timeout=30,
+def build(*images: str, **environment: str) -> "subprocess.CompletedProcess[str]":
+    """What ``docker/build`` says, with a builder that only says what it would build."""
+    env = {"PATH": "/usr/bin:/bin", "IMAGE_BUILD": "echo built", "IMAGE_TAG": "7", **environment}
+    return subprocess.run(
+        [DOCKER / "build", *images],
+        env=env, capture_output=True, text=True, check=False, timeout=30,
     )  # fmt: skip
+
+
+def test_an_unknown_image_is_refused_with_those_that_there_are() -> None:
+    done = build("gateways", IMAGE_BUILD="false")
     assert done.returncode == 1
     assert "no image gateways" in done.stderr
     assert "gateway controller" in done.stderr
 
 
 def test_each_image_gets_the_builder_the_tag_and_its_target() -> None:
-    done = subprocess.run(
-        [DOCKER / "build", "stats", "triton-gpu"],
-        env={
-            "PATH": "/usr/bin:/bin",
-            "IMAGE_BUILD": "echo built",
-            "IMAGE_TAG": "7",
-            "IMAGE_REGISTRY": "example.org/acme/",
-            "IMAGE_LOAD": "echo loaded",
-        },
-        capture_output=True, text=True, check=True, timeout=30,
-    )  # fmt: skip
+    done = build(
+        "stats", "triton-gpu", IMAGE_REGISTRY="example.org/acme/", IMAGE_LOAD="echo loaded"
+    )
     stats, gpu = "example.org/acme/headrace-stats:7", "example.org/acme/headrace-triton-gpu:7"
     assert done.stdout.splitlines() == [
         stats,
@@ -110,16 +95,7 @@ def test_the_image_of_the_s3_server_is_the_program_alone(tmp_path: Path) -> None
     program = tmp_path / "object-store" / "versitygw"
     program.parent.mkdir()
     program.touch()
-    done = subprocess.run(
-        [DOCKER / "build", "object-store"],
-        env={
-            "PATH": "/usr/bin:/bin",
-            "IMAGE_BUILD": "echo built",
-            "IMAGE_TAG": "7",
-            "HEADRACE_CACHE": str(tmp_path),
-        },
-        capture_output=True, text=True, check=True, timeout=30,
-    )  # fmt: skip
+    done = build("object-store", HEADRACE_CACHE=str(tmp_path))
     name, built = done.stdout.splitlines()[-2:]
     assert name == "headrace-object-store:7"
     assert built == f"built -t {name} -f docker/object-store.Dockerfile {program.parent}"
@@ -203,7 +179,7 @@ def test_kafkas_jars_are_those_of_the_local_stack() -> None:
 def test_every_jar_is_byte_for_byte_that_of_the_local_stack(
     kafka_files: kafka.KafkaFiles,
 ) -> None:
-    file_of = module(DOCKER / "kafka" / "jars.py").file_of
+    file_of = loaded(DOCKER / "kafka" / "jars.py").file_of
     lines = (DOCKER / "kafka" / "jars.txt").read_text().splitlines()
     locked = {file_of(name): digest for digest, name in map(str.split, lines)}
     used = {jar.name: hashlib.sha256(jar.read_bytes()).hexdigest() for jar in kafka_files.jars}
@@ -212,7 +188,7 @@ def test_every_jar_is_byte_for_byte_that_of_the_local_stack(
 
 def test_the_jars_lock_follows_from_jgos() -> None:
     jgo = '[[dependencies]]\ngroupId = "a.b"\nartifactId = "c"\nversion = "1"\nsha256 = "00"\n'
-    assert module(DOCKER / "kafka" / "jars.py").locked(jgo) == "00  a.b:c:1\n"
+    assert loaded(DOCKER / "kafka" / "jars.py").locked(jgo) == "00  a.b:c:1\n"
 
 
 def test_mlflow_is_told_what_the_local_stack_tells_it() -> None:

@@ -1,14 +1,13 @@
 """Libraries of GPUs give way to ones that only say so; what links with them goes on loading."""
 
-import importlib.util
 import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from types import ModuleType
 
 import pytest
+from loaded_script import loaded
 
 SCRIPT = Path(__file__).parent.parent.parent / "docker" / "conversion" / "strip_cuda.py"
 
@@ -36,7 +35,7 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A stripped torch; it was linked with two of NVIDIA's libraries, one of them with versions."""
     folder = make(tmp_path_factory.mktemp("packages"))
     assert call(folder, "on_gpu").stdout == "0\n"
-    module().main(folder)
+    loaded(SCRIPT).main(folder)
     return folder
 
 
@@ -62,16 +61,6 @@ def make(folder: Path) -> Path:
     )
     (folder / "triton").mkdir()
     return folder
-
-
-def module() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("strip_cuda", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    loaded = importlib.util.module_from_spec(spec)
-    sys.modules["strip_cuda"] = loaded  # dataclasses look themselves up
-    spec.loader.exec_module(loaded)
-    return loaded
 
 
 def call(packages: Path, function: str) -> "subprocess.CompletedProcess[str]":

@@ -1,12 +1,11 @@
 """The accuracy example sends what it says, and reads what the evaluate role exposes."""
 
-import importlib.util
 import json
-import sys
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+from loaded_script import loaded
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
 from contracts import metrics
@@ -16,13 +15,7 @@ SCRIPT = Path(__file__).parents[2] / "examples" / "accuracy" / "run.py"
 
 @pytest.fixture(scope="module")
 def example() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("accuracy_run", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+    return loaded(SCRIPT)
 
 
 def exposition(values: dict[str, float], arm: str = "stable") -> str:

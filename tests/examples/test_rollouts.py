@@ -1,6 +1,5 @@
 """Each version of ``examples/rollouts`` has the fault that its name says, and no other."""
 
-import importlib.util
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 import numpy as np
 import onnxruntime
 import pytest
+from loaded_script import loaded
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
@@ -24,19 +24,9 @@ POSITIVE = 1
 Logits = NDArray[np.float32]
 
 
-def script(name: str) -> ModuleType:
-    """A script of the example, which is no package."""
-    spec = importlib.util.spec_from_file_location(f"rollouts_{name}", ROLLOUTS / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 @pytest.fixture(scope="module")
 def variants() -> ModuleType:
-    return script("variants")
+    return loaded(ROLLOUTS / "variants.py")
 
 
 @pytest.fixture(scope="module")
@@ -143,14 +133,14 @@ def test_the_examples_endpoints_are_taken_as_they_are(folder: Path) -> None:
 def test_an_end_is_right_by_its_phase_its_check_and_callers_who_saw_nothing(
     phase: str, failed_checks: tuple[str, ...], statuses: dict[str, int], is_right: bool
 ) -> None:
-    run = script("run")
+    run = loaded(ROLLOUTS / "run.py")
     example = run.Example("failing", "RolledBack", because=("errorRate",))
     ended = run.Ended("4", phase, "why", failed_checks, 9.0, {"statuses": statuses})
     assert ended.is_expected(example) is is_right
 
 
 def test_what_a_busy_machine_refuses_is_no_versions_failure_and_is_told_apart() -> None:
-    run = script("run")
+    run = loaded(ROLLOUTS / "run.py")
     failures = {run.NO_ROOM: 3, "500: The model failed.": 1}
     traffic = {"statuses": {"200": 90, "500": 1, "503": 3}, "failures": failures}
     ended = run.Ended("4", "Settled", "why", (), 9.0, traffic)

@@ -9,10 +9,11 @@ import shlex
 import signal
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from chaos.processes import descendants
 from own_ports import own_ports
 from running_stack import (
     EXAMPLE_ENDPOINT,
@@ -47,16 +48,6 @@ def printed(stack: RunningStack, begins: str) -> list[str]:
     """The words of the command that ``up`` printed and that begins so."""
     lines = stack.output.read_text().splitlines()
     return shlex.split(next(line.strip() for line in lines if begins in line))
-
-
-def descendants(pid: int) -> set[int]:
-    """Every living process below ``pid``."""
-    found: set[int] = set()
-    with suppress(FileNotFoundError, ProcessLookupError):  # one that ends meanwhile
-        for task in Path(f"/proc/{pid}/task").iterdir():
-            for child in map(int, (task / "children").read_text().split()):
-                found |= {child} | descendants(child)
-    return found
 
 
 def alive(pid: int) -> bool:

@@ -21,6 +21,7 @@ from contracts.rollout import (
     WeightStep,
 )
 from contracts.windows import EndpointWindow, EvidenceCounts, WindowAggregate
+from measures.counting import Counting, CountingState
 from rollout import steps
 from rollout.context import Judge, Observation
 from rollout.machine import advance
@@ -101,6 +102,24 @@ class FakeJudge:
         """As counted."""
         known: int = state.evidence["history"]
         return known
+
+
+class MemoryStatistics:
+    """``controller.rollouts.Statistics`` that a test fills; ``away`` as while Kafka is."""
+
+    def __init__(self) -> None:
+        self.known: list[EndpointWindow] = []
+        self.away = False
+        self.asked: list[tuple[str, float | None]] = []
+
+    def windows(
+        self, endpoint: str, after: float, *, lateness_seconds: float | None = None
+    ) -> tuple[EndpointWindow, ...] | None:
+        self.asked.append((endpoint, lateness_seconds))
+        return None if self.away else tuple(self.known)
+
+    def counting(self) -> Counting:
+        return Counting(CountingState.UNKNOWN if self.away else CountingState.COUNTED)
 
 
 def _stage(spec: RolloutSpec, state: RolloutState) -> Arm:

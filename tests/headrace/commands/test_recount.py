@@ -6,7 +6,7 @@ import typer
 from typer.testing import CliRunner
 
 from headrace.cli import app
-from headrace.cli.moments import moment
+from headrace.cli.options import moment
 from headrace.commands.recount import tell
 from headrace.errors import RefusedError
 from measures.recounting import Difference

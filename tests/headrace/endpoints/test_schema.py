@@ -11,7 +11,7 @@ import yaml
 from contracts.endpoint import ModelEndpoint
 from contracts.rollout import Checks
 from headrace.endpoints.document import read
-from headrace.endpoints.schema import Place, endpoint_schema
+from headrace.endpoints.schema import SchemaNode, endpoint_schema
 from headrace.errors import BadDocumentError
 
 DOCS = Path(__file__).parents[3] / "docs"
@@ -25,21 +25,21 @@ HEAD: dict[str, object] = {
 CHECK = "spec.rollout.checks."
 
 
-def places(place: Place, path: str = "") -> Iterator[tuple[str, Place]]:
-    """Every field below a place, with its path."""
-    for choice in place.choices:
+def fields_below(node: SchemaNode, path: str = "") -> Iterator[tuple[str, SchemaNode]]:
+    """Every field below a node, with its path."""
+    for choice in node.choices:
         for name in choice.get("properties", {}):
-            below = place.down(name)
+            below = node.down(name)
             assert below is not None
             yield f"{path}{name}", below
-            yield from places(below, f"{path}{name}.")
+            yield from fields_below(below, f"{path}{name}.")
         if "items" in choice:
-            item = place.down(0)
+            item = node.down(0)
             assert item is not None
-            yield from places(item, f"{path.removesuffix('.')}[].")
+            yield from fields_below(item, f"{path.removesuffix('.')}[].")
 
 
-FIELDS = dict(places(Place.root()))
+FIELDS = dict(fields_below(SchemaNode.root()))
 TOLD = {path: default for path, _, default in ROW.findall(PAGE)}
 
 

@@ -1,4 +1,4 @@
-"""What the status says of each part, by asking it."""
+"""What the status says of each part and of counting, by asking, not by whether a process lives."""
 
 import json
 import socket
@@ -43,3 +43,19 @@ def test_parts_that_hang_are_waited_for_together() -> None:
 
 def test_nobody_is_asked_where_nothing_runs() -> None:
     assert health.ask({}) == {}
+
+
+def test_what_the_evaluate_role_found_is_told(serve: Serve) -> None:
+    found = {"state": "stalled", "since": 5.0, "messages": 7, "said": "traffic is not counted"}
+    assert health.ask_counting(serve(200, json.dumps(found))).document() == found
+
+
+@pytest.mark.parametrize(("status", "body"), [(503, "{}"), (200, "no JSON"), (200, "{}")])
+def test_an_answer_that_tells_nothing_is_no_peace(serve: Serve, status: int, body: str) -> None:
+    told = health.ask_counting(serve(status, body))
+    assert told.state == "unknown"
+    assert told.said.startswith("the evaluate role does not say whether traffic is counted")
+
+
+def test_nobody_answering_is_no_peace() -> None:
+    assert health.ask_counting("http://127.0.0.1:1").state == "unknown"

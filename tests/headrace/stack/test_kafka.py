@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from own_ports import own_ports
 
+from headrace.errors import ServiceFailedError
 from headrace.stack.kafka import (
     KAFKA_VERSION,
     KafkaError,
@@ -80,18 +81,22 @@ def test_nobody_at_the_port_is_no_answer(tmp_path: Path) -> None:
 
 
 @pytest.mark.real
-def test_a_port_that_is_taken_is_said_at_once(kafka: KafkaProcess, tmp_path: Path) -> None:
-    second = KafkaProcess(kafka._files, KafkaNode(tmp_path, port=kafka.node.port))
+def test_a_port_that_is_taken_is_said_at_once(
+    kafka: KafkaProcess, kafka_files: KafkaFiles, tmp_path: Path
+) -> None:
+    second = KafkaProcess(kafka_files, KafkaNode(tmp_path, port=kafka.node.port))
     with pytest.raises(KafkaError, match="something else listens"):
         second.start()
 
 
 @pytest.mark.real
-def test_a_kafka_that_cannot_start_says_why(kafka: KafkaProcess, tmp_path: Path) -> None:
+def test_a_kafka_that_cannot_start_says_why(
+    kafka: KafkaProcess, kafka_files: KafkaFiles, tmp_path: Path
+) -> None:
     (port,) = own_ports(1)
     taken = KafkaNode(tmp_path, port=port, controller_port=kafka.node.controller_port)
-    with pytest.raises(KafkaError, match=r"(?s)did not start: .*in use"):
-        KafkaProcess(kafka._files, taken).start(timeout_seconds=30.0)
+    with pytest.raises(ServiceFailedError, match=r"(?s)did not start: .*in use"):
+        KafkaProcess(kafka_files, taken).start(timeout_seconds=30.0)
 
 
 @pytest.mark.real

@@ -125,4 +125,4 @@ def test_gateways_are_as_many_before_an_existing_triton() -> None:
 def test_copies_that_nobody_names_leave_half_of_the_cores_to_all_else(
     cores: int, tritons: int, copies: int
 ) -> None:
-    assert services.copies(cores, tritons) == copies
+    assert services.auto_instances(cores, tritons) == copies

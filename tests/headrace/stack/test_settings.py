@@ -69,10 +69,6 @@ def test_an_existing_triton_stands_for_all_and_takes_no_port_of_ours() -> None:
     assert "triton_http" not in settings.needed_ports()
 
 
-def test_the_flag_of_a_further_replicas_port_is_the_first_ones() -> None:
-    assert Ports().flag("gateway_http_2") == "--port-gateway-http"
-
-
 def test_no_port_above_the_first_replicas_is_a_sentence() -> None:
     settings = replace(SETTINGS, ports=Ports(gateway_http=65_535), gateways=2)
     with pytest.raises(PortTakenError, match="--port-gateway-http"):

@@ -7,6 +7,7 @@ import pytest
 
 from headrace.errors import MachineError
 from headrace.stack import install, triton
+from headrace.stack.own_process import answers
 from headrace.stack.triton import TritonFiles, TritonServer
 
 FILES = TritonFiles(Path("/cache/triton"))
@@ -64,7 +65,7 @@ def test_a_wheel_without_a_stub_for_this_python_is_refused(
 
 
 def test_a_server_that_is_not_there_does_not_answer(tmp_path: Path) -> None:
-    assert not triton.answers(TritonServer(tmp_path, http_port=9))
+    assert not answers(triton.readiness_url(TritonServer(tmp_path, http_port=9)))
 
 
 def test_a_python_that_the_stub_cannot_use_is_told_beforehand() -> None:

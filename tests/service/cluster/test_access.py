@@ -1,14 +1,12 @@
 """A process finds its API server by what it was given, or says what is missing."""
 
 import base64
-import datetime as dt
 import json
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
 
 import certificates
 import pytest
@@ -63,16 +61,6 @@ def config(folder: Path, **changed: object) -> dict[str, str]:
     return {"KUBECONFIG": str(path)}
 
 
-def a_minute_later(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So long the official client keeps what it read of the account's token."""
-    later = dt.datetime.now() + dt.timedelta(seconds=61)  # noqa: DTZ005 - as there
-    fake_datetime = SimpleNamespace(now=lambda: later)
-    monkeypatch.setattr(
-        "kubernetes.config.incluster_config.datetime",
-        SimpleNamespace(datetime=fake_datetime, timedelta=dt.timedelta),
-    )
-
-
 def trusted(fake: Fake, folder: Path) -> list[dict[str, object]]:
     """The cluster of the server, whose certificate the kubeconfig holds."""
     data = base64.b64encode((folder / "tls.crt").read_bytes()).decode()
@@ -82,12 +70,11 @@ def trusted(fake: Fake, folder: Path) -> list[dict[str, object]]:
 
 @BOTH
 def test_a_pod_signs_in_by_its_service_account_and_a_renewed_token_counts(
-    fake: Fake, account: Path, monkeypatch: pytest.MonkeyPatch, connected: Connected
+    fake: Fake, account: Path, connected: Connected
 ) -> None:
     found = connected(of_pod(fake), account=account)
     assert found.list(LEASES) == ([], str(fake.world.number))
     (account / "token").write_text("second")
-    a_minute_later(monkeypatch)
     found.list(LEASES)
     assert [said.lower() for said in fake.world.signed_in] == ["bearer first", "bearer second"]
 
@@ -148,11 +135,10 @@ def test_a_pod_without_an_account_is_told_so(tmp_path: Path, connected: Connecte
 
 @BOTH
 def test_an_account_that_is_taken_away_is_an_error_that_says_so(
-    fake: Fake, account: Path, connected: Connected, monkeypatch: pytest.MonkeyPatch
+    fake: Fake, account: Path, connected: Connected
 ) -> None:
     found = connected(of_pod(fake), account=account)
     (account / "token").unlink()
-    a_minute_later(monkeypatch)
     with pytest.raises(AccessError, match="token"):
         found.list(LEASES)
 

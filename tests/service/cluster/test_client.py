@@ -4,12 +4,11 @@ What reads is the official client or a gateway's own reader: the first tests hol
 """
 
 import socket
-from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 import kubernetes
 import pytest
-from fake_kubernetes import NAMESPACE, Fake, fake_kubernetes
+from fake_kubernetes import NAMESPACE, Fake
 
 from gateway.state.pod_reader import PodReader
 from service.cluster.client import ClusterClient
@@ -25,18 +24,6 @@ from service.cluster.errors import (
 
 LEASES = Collection("coordination.k8s.io/v1", "leases", NAMESPACE, "app=a")
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
-
-
-@pytest.fixture
-def fake() -> Iterator[Fake]:
-    with fake_kubernetes() as server:
-        yield server
-
-
-@pytest.fixture(params=[Fake.client, Fake.pod_reader], ids=["official", "pod"])
-def reader(request: pytest.FixtureRequest, fake: Fake) -> Reader:
-    open_reader: Callable[[Fake], Reader] = request.param
-    return open_reader(fake)
 
 
 def test_a_collection_knows_its_paths() -> None:

@@ -1,11 +1,11 @@
 """A copy stays current through every way in which watches end, and stays as it is in an outage."""
 
 import queue
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from fake_kubernetes import NAMESPACE, Fake, fake_kubernetes
+from fake_kubernetes import NAMESPACE, Fake
 
 from service.cluster.collection import Collection, Reader
 from service.cluster.watch import Watch, WatchPace
@@ -14,12 +14,6 @@ PACE = WatchPace(first_pause_seconds=0.01, longest_pause_seconds=0.05)
 LEASES = Collection("coordination.k8s.io/v1", "leases", NAMESPACE)
 
 Seen = tuple[tuple[str, int], ...]
-
-
-@pytest.fixture
-def fake() -> Iterator[Fake]:
-    with fake_kubernetes() as server:
-        yield server
 
 
 class Told:
@@ -40,13 +34,6 @@ class Told:
 @pytest.fixture
 def told() -> Told:
     return Told()
-
-
-@pytest.fixture(params=[Fake.client, Fake.pod_reader], ids=["official", "pod"])
-def reader(request: pytest.FixtureRequest, fake: Fake) -> Reader:
-    """The contract of ``Reader``: the official client and a gateway's own pass the same tests."""
-    open_reader: Callable[[Fake], Reader] = request.param
-    return open_reader(fake)
 
 
 @pytest.fixture

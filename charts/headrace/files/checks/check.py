@@ -15,7 +15,7 @@ import urllib.request
 from collections.abc import Callable
 
 SECONDS = 5.0
-PATIENCE_SECONDS = 60.0
+WAIT_SECONDS = 60.0
 PAUSE_SECONDS = 2.0
 # A worker that reads nothing for 15 s connects anew; this is longer than that takes.
 STALLED_SECONDS = 40.0
@@ -121,14 +121,14 @@ def reachable(name: str, url: str) -> str:
 
 def everything(
     parts: list[str],
-    patience: float = PATIENCE_SECONDS,
+    within_seconds: float = WAIT_SECONDS,
     wait: Callable[[float], None] = time.sleep,
 ) -> str:
     """What is wrong with parts, ``NAME=URL`` each, a line each; says what is well as it goes.
 
-    Asks again for ``patience`` seconds: after an install or upgrade a part may still be starting.
+    Asks again for ``within_seconds``: after an install or upgrade a part may still be starting.
     """
-    deadline = time.monotonic() + patience
+    deadline = time.monotonic() + within_seconds
     while True:
         wrong = {}
         for part in parts:

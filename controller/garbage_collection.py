@@ -24,7 +24,7 @@ FIRST_SECONDS = 600.0  # a controller that is restarted again and again never re
 EVERY_SECONDS = 86400.0
 
 
-class Collecting:
+class GarbageCollection:
     """The controller's collection of packages.
 
     The newest packages of a model do not cover one that was published just now: it may be of an
@@ -72,7 +72,7 @@ class Collecting:
     async def _safe_look(self) -> None:
         try:
             await asyncio.to_thread(self._look)
-        except (_HeldBackError, StoreError, OSError) as error:
+        except (_PostponedError, StoreError, OSError) as error:
             log.warning("packages are not removed until the next time: %s", error)
         except Exception:
             log.exception("packages are not removed until the next time: the collection failed")
@@ -88,7 +88,7 @@ class Collecting:
     def _remove(self, package: str) -> None:
         """Removes a package, unless it is wanted again by now: listing them all takes its time."""
         if self._is_converting():  # it may be about to publish this one again
-            raise _HeldBackError("a conversion is on")
+            raise _PostponedError("a conversion is on")
         if package in gc.named(self._endpoints()):
             return
         self._store.delete(package)
@@ -99,20 +99,20 @@ class Collecting:
         """All endpoints as they are now.
 
         Raises:
-            _HeldBackError: not all that they need can be known.
+            _PostponedError: not all that they need can be known.
             OSError: they can't be read.
         """
         store = self._open_endpoints()
         endpoints = store.list()
         if store.unreadable:
             names = ", ".join(sorted(store.unreadable))
-            raise _HeldBackError(f"the endpoint of {names} can't be read")
+            raise _PostponedError(f"the endpoint of {names} can't be read")
         if not endpoints:  # rather looked for in the wrong place, or about to be made anew
-            raise _HeldBackError("there is no endpoint")
+            raise _PostponedError("there is no endpoint")
         return endpoints
 
 
-class _HeldBackError(Exception):
+class _PostponedError(Exception):
     """Nothing may be removed now, and why."""
 
 
@@ -137,4 +137,4 @@ class _UntilStopped:
 
     def _refuse_after_end(self) -> None:
         if self._stopped.is_set():
-            raise _HeldBackError("the controller ends")
+            raise _PostponedError("the controller ends")

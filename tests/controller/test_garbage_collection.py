@@ -9,7 +9,7 @@ from registry_fakes import MemoryEndpoints, MemoryPackages, endpoint, manifest
 
 from contracts.endpoint import EndpointStatus
 from contracts.manifest import Manifest
-from controller.collecting import EVERY_SECONDS, FIRST_SECONDS, Collecting
+from controller.garbage_collection import EVERY_SECONDS, FIRST_SECONDS, GarbageCollection
 
 VERSIONS = [manifest(str(number)) for number in range(1, 5)]
 
@@ -64,8 +64,10 @@ class World:
         self.converting = False
         self.task = asyncio.create_task(self.collecting(1).run())
 
-    def collecting(self, keep: int) -> Collecting:
-        return Collecting(keep, self.store, self.open, lambda: self.converting, wait=self.days.wait)
+    def collecting(self, keep: int) -> GarbageCollection:
+        return GarbageCollection(
+            keep, self.store, self.open, lambda: self.converting, wait=self.days.wait
+        )
 
     def open(self) -> MemoryEndpoints:
         self.opened += 1

@@ -1,4 +1,4 @@
-"""Words of ``headrace replay``."""
+"""Words of the commands about gateways: ``predict``, ``replay`` and ``keys``."""
 
 from contextlib import suppress
 from pathlib import Path
@@ -8,7 +8,23 @@ import typer
 
 from headrace.cli.options import HOME, ApiKey, Gateway, Home, Json, absolute
 
+keys = typer.Typer(no_args_is_help=True, help="API keys of the gateway.")
+
 _LONGEST_SECONDS = 365 * 86400.0
+
+
+def predict(
+    endpoint: Annotated[str, typer.Argument(help="Name of the endpoint.")],
+    texts: Annotated[list[str], typer.Argument(help="Texts to classify or embed.")],
+    home: Home = HOME,
+    url: Gateway = None,
+    key: ApiKey = None,
+    json: Json = False,
+) -> None:
+    """Sends texts to an endpoint and shows its answers."""
+    from headrace.commands import predict as command
+
+    command.run(absolute(home), endpoint, texts, url=url, key=key, as_json=json)
 
 
 def _seconds(text: str | float) -> float:
@@ -85,3 +101,28 @@ def replay(
     )
     columns = Columns(text=text_field, label=label_field, key=key_field)
     command.run(absolute(home), url, absolute(file), columns, plan, as_json=json)
+
+
+@keys.command("create")
+def create(
+    name: Annotated[str, typer.Argument(help="Whose key it is; appears in metrics and logs.")],
+    file: Annotated[Path, typer.Option(help="The gateway's key file, made if need be.")],
+    endpoint: Annotated[
+        list[str] | None, typer.Option(help="An endpoint that it opens; all, unless given.")
+    ] = None,
+    requests_per_second: Annotated[
+        float | None,
+        typer.Option(help="Most requests a second, of all endpoints and gateways together."),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Makes an API key, adds its hash to the key file and prints the key, this once."""
+    from headrace.commands import keys as command
+
+    command.create(
+        absolute(file),
+        name,
+        endpoint or ["*"],
+        requests_per_second=requests_per_second,
+        as_json=json,
+    )
