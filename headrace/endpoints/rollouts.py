@@ -21,7 +21,7 @@ from contracts.endpoint import (
     PinnedVersion,
 )
 from contracts.rollout import COMMAND_PREFIX, COMMANDS_LIMIT, Command, CommandOutcome
-from gateway.state.controller_heartbeat import has_candidate, controller_timeout_seconds
+from gateway.state.controller_heartbeat import controller_timeout_seconds, has_candidate
 from headrace.endpoints import edits
 from headrace.errors import RefusedError
 from registry.stores.endpoints import EndpointStore
