@@ -9,6 +9,8 @@ import subprocess
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+import psutil
+
 _PACKAGES = (
     "headrace", "numpy", "onnxruntime", "tokenizers", "tritonclient", "uvicorn", "uvloop",
     "msgspec", "kafka-python",
@@ -43,14 +45,13 @@ def two_cores() -> tuple[int, int]:
 
 def cpu_seconds(pid: int) -> float:
     """Processor time that a process has used, all its threads together."""
-    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    times = psutil.Process(pid).cpu_times()
+    return float(times.user + times.system)
 
 
 def resident_megabytes(pid: int) -> float:
     """Memory of a process that is in RAM now."""
-    pages = int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+    return float(psutil.Process(pid).memory_info().rss) / 1e6
 
 
 def _field(path: str, name: str) -> str:

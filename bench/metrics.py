@@ -1,44 +1,44 @@
-"""Reads Prometheus' text format, as gateway and Triton give it at ``/metrics``.
+"""Samples of Prometheus' text format, as gateway and Triton give it at ``/metrics``.
 
-Suites take a snapshot before and after a round and work with the differences. Pure.
+Suites take a snapshot before and after a round and work with the differences.
 """
 
 import math
-import re
 from collections.abc import Mapping
 
-_LINE = re.compile(r"^(\w+)(?:\{(.*)\})? (\S+)$")
-_LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+import httpx
+from prometheus_client.parser import text_string_to_metric_families
 
-Labels = frozenset[tuple[str, str]]
+_CLIENT = httpx.Client(trust_env=False)  # to make one takes longer than to ask
 
 
 class Snapshot:
     """All samples of one moment."""
 
     def __init__(self, text: str) -> None:
-        self._samples: dict[tuple[str, Labels], float] = {}
-        for line in text.splitlines():
-            match = _LINE.match(line)
-            if match is not None:
-                labels = frozenset(_LABEL.findall(match[2] or ""))
-                self._samples[match[1], labels] = float(match[3])
+        families = text_string_to_metric_families(text)
+        self._samples = [sample for family in families for sample in family.samples]
+
+    @classmethod
+    def of(cls, port: int) -> "Snapshot":
+        """What is served at a port of 127.0.0.1 now."""
+        return cls(_CLIENT.get(f"http://127.0.0.1:{port}/metrics").text)
 
     def total(self, name: str, **labels: str) -> float:
         """The sum over all samples of a name that carry these labels."""
-        wanted = set(labels.items())
         return sum(
-            value for (each, has), value in self._samples.items() if each == name and wanted <= has
+            sample.value
+            for sample in self._samples
+            if sample.name == name and labels.items() <= sample.labels.items()
         )
 
     def buckets(self, name: str, **labels: str) -> dict[float, float]:
         """Cumulative counts of a histogram by upper edge, in order."""
-        wanted = set(labels.items())
         found: dict[float, float] = {}
-        for (each, has), value in self._samples.items():
-            if each == f"{name}_bucket" and wanted <= has:
-                edge = float(dict(has)["le"].replace("+Inf", "inf"))
-                found[edge] = found.get(edge, 0.0) + value
+        for sample in self._samples:
+            if sample.name == f"{name}_bucket" and labels.items() <= sample.labels.items():
+                edge = float(sample.labels["le"])
+                found[edge] = found.get(edge, 0.0) + sample.value
         return dict(sorted(found.items()))
 
 

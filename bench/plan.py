@@ -1,10 +1,10 @@
-"""What every suite is told: how long, how often, and where to leave its files.
-
-Built once by ``__main__``; tests build small ones.
-"""
+"""What every suite is told: how long, how often, and where to leave its files."""
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+from bench.load import Load, Result, offer
 
 
 @dataclass(frozen=True)
@@ -23,3 +23,14 @@ class Plan:
     under_test: int = 0
     rest: int = 1
     seed: int = 7
+
+    def offer(self, *, seconds: float | None = None, **load: Any) -> Result:  # noqa: ANN401 - its own
+        """What a load of this plan's length at a port of 127.0.0.1 comes to.
+
+        Args:
+            seconds: measured time, if not the plan's.
+            load: further fields of ``Load``.
+        """
+        known = {"host": "127.0.0.1", "warm_up_seconds": self.warm_up_seconds, **load}
+        measured = self.seconds if seconds is None else seconds
+        return offer(Load(seconds=measured, **known), [self.rest])

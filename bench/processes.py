@@ -9,11 +9,15 @@ import socket
 import subprocess
 import sys
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+
+import httpx
+import psutil
+
+from bench.plan import Plan
+from headrace.stack import kafka
 
 _START_SECONDS = 60.0
 _STOP_SECONDS = 20.0
@@ -65,17 +69,9 @@ def running(
 def answers(url: str) -> bool:
     """Whether a GET of ``url`` gives 200 now."""
     try:
-        with urllib.request.urlopen(url, timeout=2) as reply:
-            return bool(reply.status == 200)
-    except (OSError, urllib.error.URLError):
+        return httpx.get(url, timeout=2, trust_env=False).status_code == httpx.codes.OK
+    except httpx.HTTPError:
         return False
-
-
-def read(url: str) -> str:
-    """The body of a GET of ``url``."""
-    with urllib.request.urlopen(url, timeout=5) as reply:
-        content: bytes = reply.read()
-    return content.decode()
 
 
 def free_port() -> int:
@@ -91,20 +87,37 @@ def python(module: str, *arguments: str) -> list[str]:
     return [sys.executable, "-P", "-m", module, *arguments]
 
 
-def descendants(pid: int) -> list[int]:
-    """A process and everything below it."""
-    found = [pid]
-    for thread in Path(f"/proc/{pid}/task").iterdir():
-        children = (thread / "children").read_text(encoding="ascii").split()
-        for child in children:
-            found += descendants(int(child))
-    return found
-
-
 def pin(pid: int, cores: Sequence[int]) -> None:
     """Moves a running process with all its threads to ``cores``."""
-    for thread in Path(f"/proc/{pid}/task").iterdir():
+    for thread in psutil.Process(pid).threads():
         try:
-            os.sched_setaffinity(int(thread.name), cores)
+            os.sched_setaffinity(thread.id, cores)
         except ProcessLookupError:
             continue  # it has just ended
+
+
+def said_by(command: Sequence[str], cores: Sequence[int], seconds: float) -> bytes:
+    """What a process on ``cores`` prints until it ends; its errors are on our standard error.
+
+    Raises:
+        RuntimeError: it failed.
+        subprocess.TimeoutExpired: it took longer than ``seconds``.
+    """
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        os.sched_setaffinity(process.pid, cores)
+        said, _ = process.communicate(timeout=seconds)
+    if process.returncode != 0:
+        raise RuntimeError(f"{' '.join(command[:4])} failed; its words are above")
+    return said
+
+
+@contextmanager
+def running_kafka(plan: Plan) -> Iterator[str]:
+    """A Kafka of the suite's own; gives its host:port."""
+    node = kafka.KafkaNode(plan.folder / "kafka", port=free_port(), controller_port=free_port())
+    broker = kafka.KafkaProcess(kafka.prepare(plan.cache), node)
+    try:
+        broker.start()
+        yield broker.bootstrap
+    finally:
+        broker.stop()

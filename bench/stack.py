@@ -10,18 +10,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
+
 from bench.metrics import Snapshot
 from bench.plan import Plan
-from bench.processes import descendants, free_port, pin, read, running
+from bench.processes import free_port, pin, running
 from contracts.endpoint import ModelEndpoint
 from headrace.stack import example
+from headrace.stack.settings import Ports
 
 _START_SECONDS = 300.0
-_PORTS = (
-    "gateway-http", "gateway-grpc", "mlflow", "kafka", "kafka-controller",
-    "triton-http", "triton-grpc", "triton-metrics",
-    "stats", "controller-metrics", "fold-metrics", "loader-metrics",
-)  # fmt: skip
+_PORTS = tuple(name.replace("_", "-") for name in Ports().named())
 
 
 @dataclass(frozen=True)
@@ -40,12 +39,12 @@ class Stack:
     @property
     def gateway(self) -> Snapshot:
         """The gateway's metrics now."""
-        return Snapshot(read(f"http://127.0.0.1:{self.ports['gateway-http']}/metrics"))
+        return Snapshot.of(self.ports["gateway-http"])
 
     @property
     def triton(self) -> Snapshot:
         """Triton's metrics now."""
-        return Snapshot(read(f"http://127.0.0.1:{self.ports['triton-metrics']}/metrics"))
+        return Snapshot.of(self.ports["triton-metrics"])
 
     @property
     def package(self) -> Path:
@@ -73,11 +72,8 @@ def running_stack(plan: Plan) -> Iterator[Stack]:
     ready = f"http://127.0.0.1:{ports['gateway-http']}/v2/models/{example.ENDPOINT}/ready"
     log = plan.folder / "up.log"
     with running(command, [plan.rest], ready, log, start_seconds=_START_SECONDS) as pid:
-        engine = [
-            each
-            for each in descendants(pid)
-            if "triton" in Path(f"/proc/{each}/cmdline").read_text(encoding="utf-8").split("\0")[0]
-        ]
+        below = psutil.Process(pid).children(recursive=True)
+        engine = [each.pid for each in below if "triton" in "".join(each.cmdline()[:1])]
         for each in engine:
             pin(each, [plan.under_test])
         yield Stack(home, ports, engine)

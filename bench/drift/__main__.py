@@ -12,16 +12,15 @@ from pathlib import Path
 
 from bench import studies
 from bench.drift import false_alarms, rivals, shifts
-from bench.drift.figures import Row
-from bench.drift.tables import tables
 from bench.drift.traffic import Stock
+from bench.findings import Finding, table
 
 # Streams of each study.
 FULL = {"steady": 48, "rhythm": 48, "shifts": 40, "rivals": 12}
 SMALL = {"steady": 2, "rhythm": 2, "shifts": 4, "rivals": 2}
 
 
-def simulate(name: str, streams: int, peers: Path | None) -> list[Row]:
+def simulate(name: str, streams: int, peers: Path | None) -> list[Finding]:
     """One study."""
     stock = Stock.committed()
     if name == "rivals":
@@ -48,13 +47,21 @@ def main(words: Sequence[str] | None = None) -> int:
 
 def _found(name: str, streams: int, peers: Path | None) -> studies.Found:
     rows = simulate(name, streams, peers)
-    made = tables(name, rows)
+    title, made = f"drift-{name}", table_of(name, rows)
     return studies.Found(
         sizes={"streams": streams},
         figures={"rows": [row.plain() for row in rows]},
-        tables=made,
-        shown="\n".join(f"{title}\n\n{text}\n" for title, text in made.items()),
+        tables={title: made},
+        shown=f"{title}\n\n{made}\n",
     )
+
+
+def table_of(study: str, rows: Sequence[Finding]) -> str:
+    """One line for each ``what``; for each method where shifts are to be found."""
+    if study in {"shifts", "rivals"}:
+        return table(rows, turned=True)
+    # Warnings and alarms are rarer still than what is significant: the JSON has them.
+    return table([row for row in rows if "significant" in row.what or "PSI" in row.what])
 
 
 if __name__ == "__main__":

@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from bench.drift.evidently import psi
-from bench.drift.figures import Row, rate
-from bench.drift.judged import Endpoint, Seen, beginnings, level, significant
+from bench.drift.monitored import Endpoint, Seen, beginnings, level, significant
 from bench.drift.population import MOVIES, PRODUCTS
 from bench.drift.traffic import DAY, Scenario, Stock, daily, steady
+from bench.findings import Finding, rate
 from measures.correlation import Floats
 
 SIZES = (100, 300, 1000, 5000)
@@ -65,13 +65,13 @@ UNLIKE = Quiet(
 KINDS = (STEADY, DAILY, UNLIKE)
 
 
-def steadily(stock: Stock, streams: int) -> list[Row]:
+def steadily(stock: Stock, streams: int) -> list[Finding]:
     """Traffic that is always the same, in windows of all sizes; and PSI at fixed thresholds."""
     rows = [row for texts in SIZES for row in _production(stock, STEADY, texts, streams)]
     return [*rows, *(row for texts in SIZES for row in _fixed(stock, texts))]
 
 
-def rhythmically(stock: Stock, streams: int) -> list[Row]:
+def rhythmically(stock: Stock, streams: int) -> list[Finding]:
     """Traffic that follows the hour of day, in windows of all sizes."""
     rows = [row for texts in SIZES for row in _production(stock, DAILY, texts, streams)]
     return [*rows, *_production(stock, UNLIKE, 1000, streams)]
@@ -113,7 +113,7 @@ def _pieces(scenario: Scenario, windows: int = 240) -> Iterator[Scenario]:
         yield Scenario(scenario.shares[at : at + windows], scenario.texts[at : at + windows])
 
 
-def _production(stock: Stock, kind: Quiet, texts: int, streams: int) -> list[Row]:
+def _production(stock: Stock, kind: Quiet, texts: int, streams: int) -> list[Finding]:
     rng = np.random.default_rng([11, KINDS.index(kind), texts])
     endpoint = settled(stock, rng, kind, texts, streams)
     seen = watched(stock, rng, endpoint, kind, texts, sized=True)
@@ -134,7 +134,7 @@ def _production(stock: Stock, kind: Quiet, texts: int, streams: int) -> list[Row
     return found
 
 
-def _fixed(stock: Stock, texts: int) -> list[Row]:
+def _fixed(stock: Stock, texts: int) -> list[Finding]:
     """Evidently's PSI on steady windows: how many alarm at a fixed threshold."""
     rng = np.random.default_rng([12, texts])
     movies = stock.shares({MOVIES: 1.0})

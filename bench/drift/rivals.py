@@ -5,6 +5,7 @@ windows, on the very windows that false alarms are counted on; ours alone is not
 rate. Without an interpreter that has river, its rows are missing.
 """
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -13,11 +14,11 @@ import numpy as np
 from bench.drift import river
 from bench.drift.evidently import DEFAULT_THRESHOLD, Values, psi
 from bench.drift.false_alarms import REFERENCE, STEADY, watched
-from bench.drift.figures import Row, rate, until
-from bench.drift.judged import Endpoint, beginnings, significant
+from bench.drift.monitored import Endpoint, beginnings, significant
 from bench.drift.population import MOVIES
 from bench.drift.shifts import SHIFTS, TEXTS, first
 from bench.drift.traffic import Scenario, Stock, joined, mixed, steady
+from bench.findings import Finding, needed, rate
 from measures.correlation import Floats
 
 TUNED: Final = 1000  # windows to a false alarm
@@ -27,7 +28,7 @@ OURS: Final = "Headrace"
 FALSE: Final = "false alarms a 1,000 quiet windows"
 
 
-def study(stock: Stock, streams: int, peers: Path | None) -> list[Row]:
+def study(stock: Stock, streams: int, peers: Path | None) -> list[Finding]:
     """False alarms and windows until detection of every method."""
     rng = np.random.default_rng(21)
     movies = stock.shares({MOVIES: 1.0})
@@ -55,14 +56,19 @@ def study(stock: Stock, streams: int, peers: Path | None) -> list[Row]:
         after = mixed(steady(movies, TEXTS, WITHIN), stock.shares({domain: 1.0}), part)
         scenario = joined([steady(movies, TEXTS, BEFORE), after])
         values, counted = _drawn(stock, rng, scenario, streams)
-        rows.append(until(name, OURS, _ours(endpoint, counted)))
+        rows.append(needed(name, OURS, _ours(endpoint, counted), unit="windows"))
         worst = _worst(references, values[:, BEFORE:])
-        rows += [until(name, method, first(worst >= limit)) for method, limit in limits.items()]
+        rows += [
+            needed(name, method, first(worst >= limit), unit="windows")
+            for method, limit in limits.items()
+        ]
         if peers is not None:
             for detector, setting in settings.items():
                 told = river.alarms(peers, detector, [setting], references, values)
                 found = _behind(told[setting], streams)
-                rows.append(until(name, f"{river.NAMES[detector]} {setting:g}", found))
+                rows.append(
+                    needed(name, f"{river.NAMES[detector]} {setting:g}", found, unit="windows")
+                )
     return rows
 
 
@@ -74,7 +80,7 @@ def _drawn(
     return np.stack([np.stack(windows) for windows, _ in parts]), np.stack([c for _, c in parts])
 
 
-def _ours_quiet(endpoint: Endpoint, counts: Floats) -> Row:
+def _ours_quiet(endpoint: Endpoint, counts: Floats) -> Finding:
     told = significant(endpoint.copy().walk(counts, sized=False), endpoint.thresholds(TUNED))
     return _false(OURS, int(beginnings(told).sum()), told.size)
 
@@ -105,7 +111,7 @@ def _limits(quiet: Floats) -> dict[str, float]:
     }
 
 
-def _tuned(detector: str, told: dict[float, river.Alarms], streams: int) -> tuple[float, Row]:
+def _tuned(detector: str, told: dict[float, river.Alarms], streams: int) -> tuple[float, Finding]:
     """The setting that keeps the rate, and its false alarms, once it has seen ``BEFORE``."""
     windows = streams * (QUIET - BEFORE)
     behind = {
@@ -124,6 +130,6 @@ def _behind(alarms: river.Alarms, streams: int) -> Floats:
     return told
 
 
-def _false(method: str, alarms: int, windows: int) -> Row:
+def _false(method: str, alarms: int, windows: int) -> Finding:
     found = rate(FALSE, TEXTS, alarms, windows, TUNED)
-    return Row(FALSE, method, "alarms", found.figure, windows, low=found.low, high=found.high)
+    return replace(found, where=method, unit="alarms", target=None)

@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.drift.false_alarms import DAILY, KINDS, STEADY, Quiet, settled
-from bench.drift.figures import Row, until
-from bench.drift.judged import level, significant
+from bench.drift.monitored import level, significant
 from bench.drift.population import EDITORIALS, GERMAN, PRODUCTS, TWEETS
 from bench.drift.traffic import DAY, Stock, mixed
+from bench.findings import Finding, needed
 from measures.correlation import Floats
 
 TEXTS: Final = 1000
@@ -33,12 +33,12 @@ _ASKED_WINDOWS = 5
 _SET = {"one a day": DAY, "one in 30 days": 30 * DAY}
 
 
-def study(stock: Stock, streams: int) -> list[Row]:
+def study(stock: Stock, streams: int) -> list[Finding]:
     """All shifts, in traffic that was steady and in traffic with a rhythm of the day."""
     return [row for kind in (STEADY, DAILY) for row in _kind(stock, kind, streams)]
 
 
-def _kind(stock: Stock, kind: Quiet, streams: int) -> list[Row]:
+def _kind(stock: Stock, kind: Quiet, streams: int) -> list[Finding]:
     rng = np.random.default_rng([13, KINDS.index(kind)])
     quiet = settled(stock, rng, kind, TEXTS, streams)
     scenario = kind.scenario(stock, rng, TEXTS, WITHIN)
@@ -57,7 +57,7 @@ def _kind(stock: Stock, kind: Quiet, streams: int) -> list[Row]:
             ):
                 asked = _ASKED_WINDOWS if name == TENTH and what == "significant" else None
                 where = f"{kind.name}, {what}, {said}"
-                found.append(until(name, where, first(told), asked))
+                found.append(needed(name, where, first(told), asked, "windows"))
     return found
 
 

@@ -10,9 +10,8 @@ from collections.abc import Sequence
 from functools import partial
 
 from bench import studies
+from bench.findings import Finding, table
 from bench.rollouts import faults, shifts, whole
-from bench.rollouts.findings import Finding
-from bench.rollouts.tables import table
 
 FULL = {"caught": 1000, "passed": 1000, "wrongly-passed": 2000, "output-shift": 2000,
         "drift": 1000, "identical": 2016, "harmful": 900}  # fmt: skip

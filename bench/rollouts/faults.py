@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.rollouts.findings import Finding, needed, share
+from bench.findings import Finding, needed, share
 from measures.correlation import Floats
 from measures.proportions import HarmTest, History, NonInferiorityTest, Tolerance, Window
 

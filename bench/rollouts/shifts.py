@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import chdtrc
 
-from bench.rollouts.findings import Finding, needed, share
+from bench.findings import Finding, needed, share
 from measures.correlation import Floats
 from measures.divergence import Limits, Shift, jensen_shannon
 from measures.monitoring import WEIGHTS, Bins, Monitors

@@ -2,7 +2,7 @@
 
 Each row is the endpoint of one rollout. Callers are heavy-tailed (Zipf), stick to an arm, have
 rates of their own and are capped as production caps them. Base rates wander and step for both arms;
-each arm's windows are clumpy on top. Versions are identical.
+each arm's windows are overdispersed on top. Versions are identical.
 """
 
 from dataclasses import dataclass, fields, replace
@@ -196,8 +196,8 @@ def window(places: Places, low: Floats, high: Floats, rng: np.random.Generator) 
     )
     copied = np.isinf(high)
     mine = (places.place >= low[:, None]) & (places.place < high[:, None]) & ~copied[:, None]
-    error_rates = [_rate(_clumped(places.errors, places, rng)) for _ in range(2)]
-    label_rates = [_rate(_clumped(places.label, places, rng)) for _ in range(2)]
+    error_rates = [_rate(_overdispersed(places.errors, places, rng)) for _ in range(2)]
+    label_rates = [_rate(_overdispersed(places.label, places, rng)) for _ in range(2)]
     failed = rng.binomial(counts, _of_callers(error_rates, mine, places.own_errors))
     positive = rng.binomial(counts - failed, _of_callers(label_rates, mine, places.own_label))
     groups = [
@@ -255,7 +255,7 @@ def _arm(
     )
 
 
-def _clumped(log_odds: Floats, places: Places, rng: np.random.Generator) -> Floats:
+def _overdispersed(log_odds: Floats, places: Places, rng: np.random.Generator) -> Floats:
     """An arm's log-odds in this window, around their mean, with the intra-window correlation."""
     rho = np.maximum(places.correlation, 1e-6)
     p, sums = _rate(log_odds), 1 / rho - 1

@@ -13,8 +13,8 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.rollouts.abreast import NAMES, Abreast
-from bench.rollouts.findings import Finding, needed, share
+from bench.findings import Finding, needed, share
+from bench.rollouts.batched_evidence import NAMES, BatchedEvidence
 from bench.rollouts.traffic import Harm, Places, World, harmed, window
 from contracts.rollout import RolloutSpec
 from contracts.windows import WINDOW_SECONDS
@@ -81,7 +81,7 @@ def walk(worlds: Sequence[World], seed: Sequence[int], harm: Harm | None = None)
     """One rollout in each of these worlds, side by side, of identical versions or a harmful one."""
     rng = np.random.default_rng(list(seed))
     places = Places.of(list(worlds), rng)
-    evidence = Abreast.begin(len(worlds), RolloutSpec().false_rollback)
+    evidence = BatchedEvidence.begin(len(worlds), RolloutSpec().false_rollback)
     nobody = np.zeros(len(worlds))
     for _ in range(HISTORY):
         places = places.moved(rng)
@@ -113,7 +113,7 @@ def walk(worlds: Sequence[World], seed: Sequence[int], harm: Harm | None = None)
     return [ended[row] for row in range(len(worlds))]
 
 
-def _may_go_on(evidence: Abreast, step: NDArray[np.int64]) -> NDArray[np.bool_]:
+def _may_go_on(evidence: BatchedEvidence, step: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Where every required check passes: of shadows no latency, of few callers no answers."""
     passed = evidence.passed()
     passed[:, NAMES.index(LATENCY)] |= step == 0

@@ -6,19 +6,17 @@ core and package, alternate with rounds of the whole path at 64 callers and at 2
 """
 
 import json
-import os
 import random
-import subprocess
 from statistics import median
 
 import msgspec
 
 from bench import corpus, machine
 from bench.figures import Better, Report, Target
-from bench.load import Load, Result, offer
+from bench.load import Result
 from bench.metrics import Snapshot
 from bench.plan import Plan
-from bench.processes import python
+from bench.processes import python, said_by
 from bench.stack import Stack, running_stack
 
 BUSY = Target(0.95, Better.MORE)
@@ -43,7 +41,7 @@ def run(plan: Plan) -> Report:
             raw.append(max(rates.values()))
             best.append(float(max(rates, key=lambda size: rates[size])))
             rounds.append(_measure(plan, stack, bodies, report))
-            few.append(offer(_load(plan, stack, bodies, FEW), [plan.rest]))
+            few.append(_offer(plan, stack, bodies, FEW))
             report.raw.append({"raw_engine": rates})
     whole = [each.result.good_per_second for each in rounds]
     report.add("raw engine, sorted batches", "texts/s", raw, note=f"batches of {median(best):.0f}")
@@ -75,11 +73,10 @@ class _Round(msgspec.Struct, frozen=True):
 
 def _measure(plan: Plan, stack: Stack, bodies: list[str], report: Report) -> _Round:
     """One round at many callers, between two looks at everybody's counters."""
-    load = _load(plan, stack, bodies, MANY)
     # The counters' window must hold load alone: warm up in a run of its own.
-    offer(msgspec.structs.replace(load, seconds=0.2), [plan.rest])
+    _offer(plan, stack, bodies, MANY, seconds=0.2)
     before, engine, used = stack.gateway, stack.triton, _cpu(stack)
-    result = offer(msgspec.structs.replace(load, warm_up_seconds=0.0), [plan.rest])
+    result = _offer(plan, stack, bodies, MANY, warm_up_seconds=0.0)
     after, later, spent = stack.gateway, stack.triton, _cpu(stack) - used
     took = result.seconds
     computed = _grown(engine, later, "nv_inference_compute_infer_duration_us") / 1e6
@@ -107,23 +104,11 @@ def _cpu(stack: Stack) -> float:
 
 def _raw_engine(plan: Plan, stack: Stack) -> dict[str, float]:
     command = python("bench.rawengine", str(stack.package), str(plan.seconds))
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    with process:
-        os.sched_setaffinity(process.pid, [plan.under_test])
-        said, _ = process.communicate(timeout=plan.seconds * 10 + 60)
-    if process.returncode != 0:
-        raise RuntimeError("the raw engine failed; its words are above")
+    said = said_by(command, [plan.under_test], plan.seconds * 10 + 60)
     rates: dict[str, float] = json.loads(said)["rates"]
     return rates
 
 
-def _load(plan: Plan, stack: Stack, bodies: list[str], callers: int) -> Load:
-    return Load(
-        host="127.0.0.1",
-        port=stack.ports["gateway-http"],
-        path=stack.path,
-        bodies=bodies,
-        callers=callers,
-        warm_up_seconds=plan.warm_up_seconds,
-        seconds=plan.seconds,
-    )
+def _offer(plan: Plan, stack: Stack, bodies: list[str], callers: int, **length: float) -> Result:
+    port = stack.ports["gateway-http"]
+    return plan.offer(port=port, path=stack.path, bodies=bodies, callers=callers, **length)

@@ -5,12 +5,8 @@ the worker itself, a process as it is deployed, on one core: it is started on a 
 with Kafka on the other core. Two endpoints, two arms, one or two texts an event.
 """
 
-import os
-import subprocess
 import time
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 import msgspec
@@ -21,9 +17,8 @@ from bench.figures import Better, Report, Target
 from bench.folding import batch
 from bench.metrics import Snapshot
 from bench.plan import Plan
-from bench.processes import free_port, pin, python, read, running
+from bench.processes import free_port, pin, python, running, running_kafka, said_by
 from contracts.events import encode
-from headrace.stack import kafka
 
 AT_LEAST = Target(20_000, Better.MORE)
 # Of the memory at the end and at a fifth of the events: what grows with the events shows.
@@ -45,7 +40,7 @@ def run(plan: Plan) -> Report:
     """Measures and reports."""
     report = Report("fold", "one fold worker on one core, 100 events a message")
     alone = [_arithmetic(plan) for _ in range(plan.rounds)]
-    with _kafka(plan) as bootstrap:
+    with running_kafka(plan) as bootstrap:
         topic = _filled(bootstrap)
         rounds = [_worker(plan, bootstrap, topic) for _ in range(plan.rounds)]
     report.add(
@@ -81,9 +76,7 @@ class _Round:
 
 def _arithmetic(plan: Plan) -> Arithmetic:
     command = python("bench.folding", "--seconds", str(plan.seconds))
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
-        os.sched_setaffinity(process.pid, [plan.under_test])
-        said, _ = process.communicate(timeout=plan.seconds + 60)
+    said = said_by(command, [plan.under_test], plan.seconds + 60)
     return msgspec.json.decode(said, type=Arithmetic)
 
 
@@ -97,16 +90,16 @@ def _worker(plan: Plan, bootstrap: str, topic: str) -> _Round:
     url = f"http://127.0.0.1:{port}/metrics"
     with running(command, [plan.under_test], url, plan.folder / f"{name}.log") as pid:
         pin(pid, [plan.under_test])
-        began, before, _ = _until(url, pid, 0)
-        early = _until(url, pid, MESSAGES // 5)[2]
-        ended, after, late = _until(url, pid, MESSAGES - 1)
+        began, before, _ = _until(port, pid, 0)
+        early = _until(port, pid, MESSAGES // 5)[2]
+        ended, after, late = _until(port, pid, MESSAGES - 1)
         return _Round((MESSAGES - 1) * EVENTS_A_MESSAGE, ended - began, after - before, early, late)
 
 
-def _until(url: str, pid: int, messages: int) -> tuple[float, float, float]:
+def _until(port: int, pid: int, messages: int) -> tuple[float, float, float]:
     """When more messages than this are folded: the time, the processor time, the memory."""
     deadline = time.monotonic() + _PATIENCE_SECONDS
-    while Snapshot(read(url)).total("headrace_fold_messages_total") <= messages:
+    while Snapshot.of(port).total("headrace_fold_messages_total") <= messages:
         if time.monotonic() > deadline:
             raise RuntimeError(f"the worker did not fold {messages} messages in time")
         time.sleep(0.02)
@@ -128,14 +121,3 @@ def _filled(bootstrap: str) -> str:
     producer.flush(_PATIENCE_SECONDS)
     producer.close()
     return topic
-
-
-@contextmanager
-def _kafka(plan: Plan) -> Iterator[str]:
-    node = kafka.KafkaNode(plan.folder / "kafka", port=free_port(), controller_port=free_port())
-    broker = kafka.KafkaProcess(kafka.prepare(plan.cache), node)
-    try:
-        broker.start()
-        yield broker.bootstrap
-    finally:
-        broker.stop()

@@ -13,12 +13,12 @@ import msgspec
 
 from bench import corpus, machine, world
 from bench.figures import Better, Report, Target
-from bench.load import Load, Result, offer
+from bench.load import Result
+from bench.metrics import Snapshot
 from bench.plan import Plan
-from bench.processes import free_port, python, running
+from bench.processes import free_port, python, running, running_kafka
 from contracts.endpoint import Limits
 from contracts.tasks import Task
-from headrace.stack import kafka
 
 TOKENS = 64
 CALLERS = 64
@@ -38,13 +38,21 @@ class Subject:
     pid: int
     grpc_port: int = -1  # none
 
+    def offer(self, plan: Plan, bodies: list[str], rate: float | None = None) -> Result:
+        """What it makes of a closed load, or of an open one of so many requests a second."""
+        return plan.offer(port=self.port, path=self.path, bodies=bodies, callers=CALLERS, rate=rate)
+
+    def metrics(self) -> Snapshot:
+        """Its metrics now."""
+        return Snapshot.of(self.port)
+
 
 def run(plan: Plan) -> Report:
     """Measures and reports."""
     report = Report("gateway", "instant echo in place of Triton, one text of 64 tokens a request")
     bodies = corpus.bodies(corpus.of_length(TOKENS, 300))
     with (
-        _kafka(plan) as bootstrap,
+        running_kafka(plan) as bootstrap,
         _floor(plan) as floor,
         gateway(plan, "echo") as silent,
         gateway(plan, "echo", "--kafka-bootstrap", bootstrap) as talking,
@@ -54,7 +62,7 @@ def run(plan: Plan) -> Report:
         for _ in range(plan.rounds):
             for subject in (silent, talking):
                 used = machine.cpu_seconds(subject.pid)
-                result = offer(_load(plan, subject, bodies, None), [plan.rest])
+                result = subject.offer(plan, bodies)
                 used = machine.cpu_seconds(subject.pid) - used
                 peaks.setdefault(subject.name, []).append(result.good_per_second)
                 a_core.setdefault(subject.name, []).append(result.answered / used)
@@ -63,7 +71,7 @@ def run(plan: Plan) -> Report:
         halves: dict[str, list[Result]] = {}
         for _ in range(plan.rounds):
             for subject in (floor, silent, talking):
-                result = offer(_load(plan, subject, bodies, half), [plan.rest])
+                result = subject.offer(plan, bodies, half)
                 halves.setdefault(subject.name, []).append(result)
                 _keep(report, subject, f"open at {half:.0f}/s", result)
     for subject in (silent, talking):
@@ -119,30 +127,6 @@ def _floor(plan: Plan) -> Iterator[Subject]:
     url = f"http://127.0.0.1:{port}/"
     with running(python("bench.floor", str(port)), [plan.under_test], url, log) as pid:
         yield Subject("idle server", port, world.PATH, pid)
-
-
-@contextmanager
-def _kafka(plan: Plan) -> Iterator[str]:
-    node = kafka.KafkaNode(plan.folder / "kafka", port=free_port(), controller_port=free_port())
-    broker = kafka.KafkaProcess(kafka.prepare(plan.cache), node)
-    try:
-        broker.start()
-        yield broker.bootstrap
-    finally:
-        broker.stop()
-
-
-def _load(plan: Plan, subject: Subject, bodies: list[str], rate: float | None) -> Load:
-    return Load(
-        host="127.0.0.1",
-        port=subject.port,
-        path=subject.path,
-        bodies=bodies,
-        callers=CALLERS,
-        rate=rate,
-        warm_up_seconds=plan.warm_up_seconds,
-        seconds=plan.seconds,
-    )
 
 
 def _keep(report: Report, subject: Subject, load: str, result: Result) -> None:

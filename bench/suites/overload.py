@@ -19,10 +19,9 @@ import msgspec
 
 from bench import corpus, machine, world
 from bench.figures import Better, Report, Target
-from bench.load import Load, Result, offer
-from bench.metrics import Snapshot, quantile
+from bench.load import Result
+from bench.metrics import quantile
 from bench.plan import Plan
-from bench.processes import read
 from bench.suites.gateway import Subject, gateway
 from contracts.endpoint import Limits
 from contracts.tasks import Task
@@ -94,12 +93,12 @@ def _case(plan: Plan, report: Report, case: str, flags: tuple[str, ...], dialect
         plan, "simulated", *flags, limits=Limits(), task=dialect.task, grpc=grpc
     ) as subject:
         for _ in range(plan.rounds):
-            peak = offer(_load(plan, subject, dialect, bodies, None), [plan.rest])
+            peak = _offer(plan, subject, dialect, bodies)
             peaks.append(peak.good_per_second)
-            before = _metrics(subject).buckets(REFUSAL)
+            before = subject.metrics().buckets(REFUSAL)
             rate = peak.good_per_second * TIMES
-            flood = offer(_load(plan, subject, dialect, bodies, rate), [plan.rest])
-            after = _metrics(subject).buckets(REFUSAL)
+            flood = _offer(plan, subject, dialect, bodies, rate)
+            after = subject.metrics().buckets(REFUSAL)
             refused.append(quantile(before, after, 0.99) * 1000)
             floods.append(flood)
             memory.append(machine.resident_megabytes(subject.pid))
@@ -129,10 +128,6 @@ def _case(plan: Plan, report: Report, case: str, flags: tuple[str, ...], dialect
     add("load generator late p99", "ms", [each.send_late_p99_ms for each in floods])
 
 
-def _metrics(subject: Subject) -> Snapshot:
-    return Snapshot(read(f"http://127.0.0.1:{subject.port}/metrics"))
-
-
 def bodies_of(dialect: Dialect, seed: int) -> list[str]:
     """Requests of the replay's texts in a dialect, in an order of their own for each seed."""
     texts = corpus.replay()
@@ -144,17 +139,14 @@ def bodies_of(dialect: Dialect, seed: int) -> list[str]:
     ]
 
 
-def _load(
-    plan: Plan, subject: Subject, dialect: Dialect, bodies: list[str], rate: float | None
-) -> Load:
-    return Load(
-        host="127.0.0.1",
+def _offer(
+    plan: Plan, subject: Subject, dialect: Dialect, bodies: list[str], rate: float | None = None
+) -> Result:
+    return plan.offer(
         port=subject.grpc_port if dialect.protocol == "grpc" else subject.port,
         path=dialect.path,
         protocol=dialect.protocol,
         bodies=bodies,
         callers=CALLERS,
         rate=rate,
-        warm_up_seconds=plan.warm_up_seconds,
-        seconds=plan.seconds,
     )

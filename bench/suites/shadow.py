@@ -10,14 +10,11 @@ import msgspec
 
 from bench import corpus
 from bench.figures import Better, Report, Target
-from bench.load import Load, Result, offer
-from bench.metrics import Snapshot
+from bench.load import Result
 from bench.plan import Plan
-from bench.processes import read
 from bench.suites.gateway import Subject, gateway
 from bench.suites.overload import SLOW
 
-CALLERS = 64
 TOKENS = 64
 MORE_P99 = Target(1.10, Better.LESS)
 SHADOWS = "headrace_gateway_shadows_total"
@@ -45,12 +42,12 @@ def _case(plan: Plan, report: Report, case: str, engine: str, flags: tuple[str, 
         gateway(plan, engine, *flags) as plain,
         gateway(plan, engine, *flags, shadow=True) as shadowed,
     ):
-        most = offer(_load(plan, plain, bodies, None), [plan.rest]).good_per_second
+        most = plain.offer(plan, bodies).good_per_second
         half = most / 2
         for _ in range(plan.rounds):
             for subject, results in ((plain, alone), (shadowed, copied)):
                 before = _sent(subject)
-                results.append(offer(_load(plan, subject, bodies, half), [plan.rest]))
+                results.append(subject.offer(plan, bodies, half))
                 if subject is shadowed:
                     seconds = plan.seconds + plan.warm_up_seconds
                     sent.append((_sent(subject) - before) / seconds)
@@ -60,10 +57,9 @@ def _case(plan: Plan, report: Report, case: str, engine: str, flags: tuple[str, 
     with_copies = [each.of(200).latency for each in copied]
     report.add(f"{case}: offered", "requests/s", [half] * plan.rounds)
     report.add(f"{case}: copies", "requests/s", sent)
-    report.add(f"{case}: p50 without", "ms", [each.p50 for each in without])
-    report.add(f"{case}: p50 with", "ms", [each.p50 for each in with_copies])
-    report.add(f"{case}: p99 without", "ms", [each.p99 for each in without])
-    report.add(f"{case}: p99 with", "ms", [each.p99 for each in with_copies])
+    for name in ("p50", "p99"):
+        for which, found in (("without", without), ("with", with_copies)):
+            report.add(f"{case}: {name} {which}", "ms", [getattr(each, name) for each in found])
     pairs = zip(with_copies, without, strict=True)
     report.add(f"{case}: p99 with to without", "ratio", [a.p99 / b.p99 for a, b in pairs], MORE_P99)
     late = [each.send_late_p99_ms for each in (*alone, *copied)]
@@ -71,18 +67,4 @@ def _case(plan: Plan, report: Report, case: str, engine: str, flags: tuple[str, 
 
 
 def _sent(subject: Subject) -> float:
-    metrics = Snapshot(read(f"http://127.0.0.1:{subject.port}/metrics"))
-    return metrics.total(SHADOWS, outcome="sent")
-
-
-def _load(plan: Plan, subject: Subject, bodies: list[str], rate: float | None) -> Load:
-    return Load(
-        host="127.0.0.1",
-        port=subject.port,
-        path=subject.path,
-        bodies=bodies,
-        callers=CALLERS,
-        rate=rate,
-        warm_up_seconds=plan.warm_up_seconds,
-        seconds=plan.seconds,
-    )
+    return subject.metrics().total(SHADOWS, outcome="sent")

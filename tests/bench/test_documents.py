@@ -6,10 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from bench import studies
-from bench.drift import tables as drift
-from bench.drift.figures import Row
-from bench.rollouts.findings import Finding
-from bench.rollouts.tables import table
+from bench.drift.__main__ import table_of
+from bench.findings import Finding, table
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -38,5 +36,5 @@ def test_the_tables_on_rollouts_are_those_of_the_results() -> None:
 def test_the_tables_on_drift_are_those_of_the_results() -> None:
     document = (ROOT / "docs" / "statistics.md").read_text(encoding="utf-8")
     for name, study in kept("drift.json").items():
-        made = drift.tables(name, [Row(**numbers(row)) for row in study["rows"]])
-        assert studies.written(document, made) == document
+        made = table_of(name, [Finding(**numbers(row)) for row in study["rows"]])
+        assert studies.written(document, {f"drift-{name}": made}) == document

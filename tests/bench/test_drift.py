@@ -9,8 +9,7 @@ import pytest
 
 from bench.drift import __main__ as program
 from bench.drift import evidently, river
-from bench.drift.figures import Row, rate, until
-from bench.drift.judged import Endpoint, apart, beginnings, level, significant
+from bench.drift.monitored import Endpoint, apart, beginnings, level, significant
 from bench.drift.population import (
     DOMAINS,
     GERMAN,
@@ -22,8 +21,8 @@ from bench.drift.population import (
     widths,
 )
 from bench.drift.shifts import first
-from bench.drift.tables import tables
 from bench.drift.traffic import DAY, Stock, daily, joined, mixed, steady
+from bench.findings import needed, rate
 from contracts.events import TextRecord
 from contracts.statistics import Statistic
 from measures.monitoring import Bins, Monitors
@@ -159,16 +158,15 @@ def test_a_rate_comes_with_its_interval_and_is_held_to_twice_what_was_stated() -
 
 def test_tables_show_what_was_not_reached_and_what_never_came() -> None:
     rows = [
-        until("2 % German", "Headrace", np.array([9.0, 11.0, np.inf]), target=5),
-        until("tweets", "Headrace", np.ones(3), target=5),
+        needed("2 % German", "Headrace", np.array([9.0, 11.0, np.inf]), 5, "windows"),
+        needed("tweets", "Headrace", np.ones(3), 5, "windows"),
     ]
-    (text,) = tables("rivals", rows).values()
-    assert text.splitlines() == [
+    assert program.table_of("rivals", rows).splitlines() == [
         "| | 2 % German | tweets |",
         "|---|---|---|",
         "| Headrace | 11 / never: **not reached** | 1 / 1 |",
     ]
-    assert Row.plain(rows[0])["figure"] is None
+    assert rows[0].plain()["figure"] is None
 
 
 def test_the_committed_figures_reach_what_was_asked() -> None:

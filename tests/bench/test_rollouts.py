@@ -6,11 +6,10 @@ import math
 import numpy as np
 import pytest
 
+from bench.findings import Finding, interval, needed, share, table
 from bench.rollouts import __main__ as program
 from bench.rollouts import faults, whole
-from bench.rollouts.abreast import CHECKS, NAMES, Abreast
-from bench.rollouts.findings import Finding, interval, needed, share
-from bench.rollouts.tables import table
+from bench.rollouts.batched_evidence import CHECKS, NAMES, BatchedEvidence
 from bench.rollouts.traffic import LABELS, Harm, Places, World, harmed, window
 from contracts.rollout import Verdict
 from rollout.evidence import Evidence, Stage
@@ -23,13 +22,13 @@ WORLDS = [World(600.0, 0.0, 0.0), World(900.0, 0.5, 0.02), World(2000.0, 0.3, 0.
 def test_rollouts_side_by_side_are_judged_as_production_judges_one() -> None:
     rng = np.random.default_rng(2)
     places = Places.of(WORLDS, rng)
-    abreast = Abreast.begin(len(WORLDS), 0.05)
+    batched = BatchedEvidence.begin(len(WORLDS), 0.05)
     alone = [Evidence.begin(CHECKS, 0.05, LABELS) for _ in WORLDS]
     nobody, rows = np.zeros(len(WORLDS)), range(len(WORLDS))
     for _ in range(15):
         places = places.moved(rng)
         stable = window(places, nobody, nobody, rng)[1]
-        abreast = abreast.with_history(stable)
+        batched = batched.with_history(stable)
         alone = [alone[row].with_history(stable.evidence(row)) for row in rows]
     # Different steps at the same time, as it comes in the simulation.
     step, seen = np.array([0, 0, 1]), set()
@@ -38,22 +37,22 @@ def test_rollouts_side_by_side_are_judged_as_production_judges_one() -> None:
         if at in {20, 40}:
             moving = np.array([True, at == 20, False])
             step = step + moving
-            abreast = abreast.next_stage(moving)
+            batched = batched.next_stage(moving)
             alone = [alone[r].next_stage(Stage.CANARY) if moving[r] else alone[r] for r in rows]
         places = places.moved(rng)
         arms = window(places, whole.LOW[step], whole.HIGH[step], rng)
-        abreast = abreast.after(*arms, whole.SHARE[step], step == whole.BAKE)
+        batched = batched.after(*arms, whole.SHARE[step], step == whole.BAKE)
         alone = [
             alone[r]
             .with_share(whole.SHARE[step[r]])
             .after(arms[0].evidence(r), arms[1].evidence(r), 10)
             for r in rows
         ]
-        passed, blurred = abreast.passed(), abreast.blurred(whole.SHARE[step])
+        passed, blurred = batched.passed(), batched.blurred(whole.SHARE[step])
         for row in rows:
             of_one = alone[row].rates
-            assert abreast.harm.e_value()[row] == pytest.approx(of_one.harm.e_value())
-            assert abreast.non_inferiority.log_e[row] == pytest.approx(of_one.non_inferiority.log_e)
+            assert batched.harm.e_value()[row] == pytest.approx(of_one.harm.e_value())
+            assert batched.non_inferiority.log_e[row] == pytest.approx(of_one.non_inferiority.log_e)
             for result in alone[row].with_share(whole.SHARE[step[row]]).results():
                 if result.name in NAMES[2:] and alone[row].stage is Stage.CANARY:
                     has_passed = {
@@ -65,7 +64,7 @@ def test_rollouts_side_by_side_are_judged_as_production_judges_one() -> None:
                     assert result.required == (not (is_open and is_hidden_by_callers))
             said = alone[row].verdicts
             for index, name in enumerate(NAMES):
-                assert bool(abreast.failed[row, index]) == (said[name] is Verdict.FAIL)
+                assert bool(batched.failed[row, index]) == (said[name] is Verdict.FAIL)
                 assert bool(passed[row, index]) == (said[name] is Verdict.PASS)
                 seen.add((name, said[name]))
     assert {(name, Verdict.PASS) for name in NAMES} <= seen

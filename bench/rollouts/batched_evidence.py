@@ -43,7 +43,7 @@ _State = TypeVar("_State", HarmTest, NonInferiorityTest, Shift, IntraclassCorrel
 
 
 @dataclass(frozen=True)
-class Abreast:
+class BatchedEvidence:
     """A row a rollout.
 
     Attributes:
