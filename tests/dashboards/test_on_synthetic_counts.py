@@ -21,7 +21,7 @@ from own_ports import own_ports
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 from real_prometheus import SCRAPE_SECONDS, real_prometheus
-from running_stack import until
+from waiting import until
 
 from contracts.endpoint import Arm, ModelEndpoint
 from contracts.events import Latency, PredictionEvent

@@ -29,7 +29,8 @@ from dashboard_panels import (
 )
 from own_ports import own_ports
 from real_prometheus import program, real_prometheus
-from running_stack import EXAMPLE_ENDPOINT, RunningStack, running_stack, until
+from running_stack import EXAMPLE_ENDPOINT, RunningStack, running_stack
+from waiting import until
 
 from dashboards.__main__ import GENERATED
 

@@ -15,14 +15,8 @@ from pathlib import Path
 import pytest
 from chaos.processes import descendants
 from own_ports import own_ports
-from running_stack import (
-    EXAMPLE_ENDPOINT,
-    HEADRACE,
-    PORTS,
-    RunningStack,
-    running_stack,
-    until,
-)
+from running_stack import EXAMPLE_ENDPOINT, HEADRACE, PORTS, RunningStack, running_stack
+from waiting import until
 
 from headrace.stack.ports import is_free
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from packed_package import packed
+from registry_fakes import packed
 
 from headrace.stack.mlflow import MlflowProcess
 from registry.packages.store import PackageMissingError, PackageStore

@@ -10,8 +10,8 @@ from typing import Any
 
 import mlflow
 import pytest
-from running_stack import until
 from tiny_models import TEXTS, classifier, tokenizer, write_json
+from waiting import until
 
 from contracts.endpoint import EndpointSpec, EndpointStatus, Metadata, ModelEndpoint, Phase
 from contracts.rollout import RolloutSpec, Strategy

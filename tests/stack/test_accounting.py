@@ -5,8 +5,9 @@ import uuid
 import httpx
 import pytest
 from event_log import Totals, read_all, read_batches, total
-from running_stack import EXAMPLE_ENDPOINT, RunningStack, until
+from running_stack import EXAMPLE_ENDPOINT, RunningStack
 from traffic import Traffic, answered_by_all
+from waiting import until
 
 pytestmark = pytest.mark.real
 

@@ -3,7 +3,8 @@
 import httpx
 import pytest
 from event_log import read_batches
-from running_stack import EXAMPLE_ENDPOINT, RunningStack, until
+from running_stack import EXAMPLE_ENDPOINT, RunningStack
+from waiting import until
 
 from contracts.endpoint import Arm
 from contracts.events import Feedback

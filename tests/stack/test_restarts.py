@@ -16,9 +16,10 @@ from pathlib import Path
 import pytest
 from counting_check import CountingCheck
 from event_log import read_all
-from running_stack import EXAMPLE_ENDPOINT, RunningStack, running_stack, until
+from running_stack import EXAMPLE_ENDPOINT, RunningStack, running_stack
 from soak_record import record
 from traffic import Reply, Traffic
+from waiting import until
 
 pytestmark = pytest.mark.real
 

@@ -23,8 +23,9 @@ from rolling_stack import (
     watched,
 )
 from rollout_kills import BAD, GOOD, PARTS, Killer
-from running_stack import EXAMPLE_ENDPOINT, RunningStack, until
+from running_stack import EXAMPLE_ENDPOINT, RunningStack
 from soak_record import record_part
+from waiting import until
 
 from contracts.endpoint import Arm, EndpointStatus, Phase
 from contracts.rollout import Outcome

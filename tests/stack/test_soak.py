@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 from event_log import read_all
-from running_stack import EXAMPLE_ENDPOINT, RunningStack, running_stack, until
+from running_stack import EXAMPLE_ENDPOINT, RunningStack, running_stack
 from soak_record import record
 from traffic import Traffic
+from waiting import until
 
 pytestmark = [pytest.mark.real, pytest.mark.soak, pytest.mark.timeout(7200)]
 

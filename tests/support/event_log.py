@@ -1,11 +1,14 @@
-"""Reads the topic of prediction events from its start, as a program that counts would."""
+"""Reads topics from their start, and what that of prediction events comes to."""
 
 import socket
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 from kafka import KafkaConsumer, TopicPartition
-from running_stack import until
+from waiting import until
 
 from contracts.events import TOPIC, EventBatch, decode
 
@@ -41,6 +44,14 @@ def read_all(bootstrap: str) -> Totals:
 def read_batches(bootstrap: str) -> list[EventBatch]:
     """Every message from the first to the present end of the log, of a Kafka that may yet start."""
     until("Kafka takes connections", 120, lambda: _listens(bootstrap))
+    return [decode(record.value) for record in everything(bootstrap, TOPIC)]
+
+
+@contextmanager
+def partitions_of(
+    bootstrap: str, topic: str
+) -> Iterator[tuple[KafkaConsumer, dict[TopicPartition, int]]]:
+    """A consumer of all partitions of a topic, and where each of them ends now."""
     consumer = KafkaConsumer(
         bootstrap_servers=bootstrap,
         enable_auto_commit=False,
@@ -48,19 +59,23 @@ def read_batches(bootstrap: str) -> list[EventBatch]:
         request_timeout_ms=60_000,
     )
     try:
-        partitions = [
-            TopicPartition(TOPIC, number) for number in consumer.partitions_for_topic(TOPIC) or ()
-        ]
+        numbers = consumer.partitions_for_topic(topic) or ()
+        partitions = [TopicPartition(topic, number) for number in numbers]
         consumer.assign(partitions)
-        ends = consumer.end_offsets(partitions)
-        consumer.seek_to_beginning(*partitions)
-        batches: list[EventBatch] = []
-        while any(consumer.position(partition) < ends[partition] for partition in partitions):
-            for records in consumer.poll(timeout_ms=500).values():
-                batches.extend(decode(record.value) for record in records)
+        yield consumer, consumer.end_offsets(partitions)
     finally:
         consumer.close()
-    return batches
+
+
+def everything(bootstrap: str, topic: str) -> list[Any]:
+    """Kafka's records of all messages that a topic holds now."""
+    found: list[Any] = []
+    with partitions_of(bootstrap, topic) as (consumer, ends):
+        consumer.seek_to_beginning(*ends)
+        while any(consumer.position(partition) < end for partition, end in ends.items()):
+            for records in consumer.poll(timeout_ms=300).values():
+                found += records
+    return found
 
 
 def _listens(bootstrap: str) -> bool:

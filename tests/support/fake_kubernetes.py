@@ -159,21 +159,6 @@ class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     fake: Fake
 
-    def do_GET(self) -> None:
-        self._answer()
-
-    def do_POST(self) -> None:
-        self._answer()
-
-    def do_PUT(self) -> None:
-        self._answer()
-
-    def do_PATCH(self) -> None:
-        self._answer()
-
-    def do_DELETE(self) -> None:
-        self._answer()
-
     def log_message(self, *args: object) -> None:
         """Says nothing."""
 
@@ -204,6 +189,8 @@ class Handler(BaseHTTPRequestHandler):
             self._send(refused.status, json.dumps(answer).encode())
             return
         self._send(200, answer if isinstance(answer, bytes) else json.dumps(answer).encode())
+
+    do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _answer  # noqa: N815 - the base's names
 
     def _send(self, status: int, data: bytes) -> None:
         self.send_response(status)

@@ -4,7 +4,6 @@ import os
 import random
 import subprocess
 import sys
-import threading
 import time
 import uuid
 from collections import Counter
@@ -13,7 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
-from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
+import waiting
+from event_log import everything, partitions_of
+from kafka import KafkaAdminClient, KafkaProducer
 from prediction_batches import batch_of
 
 from contracts.events import TOPIC, EventBatch, encode
@@ -33,12 +34,7 @@ Attempts = Counter[tuple[str, str, str, int, int]]
 
 def until(what: Callable[[], bool], why: str) -> None:
     """Returns when ``what`` is so."""
-    tick = threading.Event()
-    for _ in range(3000):
-        if what():
-            return
-        tick.wait(0.1)
-    raise AssertionError(why)
+    waiting.until(why, 300, what, every_seconds=0.1)
 
 
 @dataclass
@@ -119,31 +115,15 @@ class Topics:
 
     def read(self, topic: str) -> list[tuple[int, int, float, bytes]]:
         """Partition, offset, time and value of all messages that are there now."""
-        consumer = KafkaConsumer(bootstrap_servers=self.bootstrap, auto_offset_reset="earliest")
-        try:
-            numbers = consumer.partitions_for_topic(topic) or ()
-            parts = [TopicPartition(topic, number) for number in numbers]
-            consumer.assign(parts)
-            ends = consumer.end_offsets(parts)
-            found = []
-            while any(consumer.position(part) < ends[part] for part in parts):
-                for records in consumer.poll(timeout_ms=300).values():
-                    found += [
-                        (r.partition, r.offset, r.timestamp / 1000, r.value or b"") for r in records
-                    ]
-            return found
-        finally:
-            consumer.close()
+        return [
+            (found.partition, found.offset, found.timestamp / 1000, found.value or b"")
+            for found in everything(self.bootstrap, topic)
+        ]
 
     def written(self) -> int:
         """Window records in Kafka."""
-        consumer = KafkaConsumer(bootstrap_servers=self.bootstrap)
-        try:
-            numbers = consumer.partitions_for_topic(self.windows) or ()
-            ends = consumer.end_offsets([TopicPartition(self.windows, n) for n in numbers])
+        with partitions_of(self.bootstrap, self.windows) as (_, ends):
             return sum(ends.values())
-        finally:
-            consumer.close()
 
     def records(self) -> list[WindowRecord]:
         return [decode(value) for _, _, _, value in self.read(self.windows)]

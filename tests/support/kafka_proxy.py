@@ -10,7 +10,6 @@ import socket
 import struct
 import threading
 from collections import Counter
-from types import TracebackType
 
 HOST = "127.0.0.1"
 FETCH, JOIN_GROUP, SYNC_GROUP = 1, 11, 14  # of the Kafka protocol's guide
@@ -37,12 +36,7 @@ class KafkaProxy:
     def __enter__(self) -> "KafkaProxy":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     @property

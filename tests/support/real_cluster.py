@@ -9,11 +9,12 @@ import json
 import os
 import shutil
 import subprocess
-import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
+
+import waiting
 
 T = TypeVar("T")
 Kill = Callable[[dict[str, Any], str], None]
@@ -41,15 +42,8 @@ class CommandError(AssertionError):
 
 
 def until(what: str, seconds: float, check: Callable[[], T | None]) -> T:
-    """Asks twice a second until the answer is truthy; fails with ``what`` after ``seconds``."""
-    deadline = time.monotonic() + seconds
-    while True:
-        answer = check()
-        if answer:
-            return answer
-        if time.monotonic() > deadline:
-            raise AssertionError(f"not within {seconds:.0f} s: {what}")
-        time.sleep(0.5)
+    """``waiting.until``, asking twice a second: each question is a process."""
+    return waiting.until(what, seconds, check, every_seconds=0.5)
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ import httpx
 import pytest
 import yaml
 from own_ports import own_ports
-from running_stack import until
+from waiting import until
 
 SCRAPE_SECONDS = 3  # also the longest that a scrape may take
 START_SECONDS = 90.0

@@ -17,7 +17,7 @@ from contracts.endpoint import (
     Precision,
 )
 from contracts.loading import LoaderReport
-from contracts.manifest import MANIFEST, Lineage, Manifest, PackageFile, TokenizerSpec
+from contracts.manifest import Lineage, Manifest, PackageFile, TokenizerSpec
 from contracts.model import ModelRef
 from contracts.rollout import RolloutState
 from contracts.tasks import Task
@@ -32,7 +32,7 @@ from registry.errors import (
 )
 from registry.loading.triton_client import Overrides, Running
 from registry.mlflow.model_registry import RegisteredModel, RegisteredVersion
-from registry.packages.store import StoreUnavailableError
+from registry.packages.store import StoreUnavailableError, digest
 from registry.reconcile.rollouts import Surroundings
 
 Progressing = Callable[[Progress], None]
@@ -66,6 +66,16 @@ def manifest(version: str = "1", *, labels: tuple[str, ...] = ("no", "yes")) -> 
         lineage=Lineage(registered_model="m", version=version),
         created_by="test",
     )
+
+
+def packed(folder: Path, content: bytes = b"weights", version: str = "1") -> Manifest:
+    """Writes a small package's files, which no store reads; the manifest that goes with them."""
+    folder.mkdir(parents=True, exist_ok=True)
+    files = {}
+    for name, data in (("model.onnx", content), ("tokenizer.json", b"{}")):
+        (folder / name).write_bytes(data)
+        files[name] = PackageFile(sha256=digest(folder / name), bytes=len(data))
+    return manifest(version).model_copy(update={"files": files})
 
 
 def endpoint(
@@ -212,55 +222,6 @@ class FakeTriton:
     def _reach(self) -> None:
         if self.down:
             raise TritonUnavailableError("connection refused")
-
-
-class FolderPackages:
-    """A ``PackageCache`` whose packages hold a manifest and nothing else."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self.away = False
-        self.forgotten: list[ModelRef] = []
-
-    def fetch(self, ref: ModelRef) -> Path:
-        if self.away:
-            raise StoreAwayError
-        folder = self._folder / ref.package
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / MANIFEST).write_bytes(manifest(ref.version).canonical())
-        return folder
-
-    def forget(self, ref: ModelRef) -> None:
-        self.forgotten.append(ref)
-
-
-class StoreAwayError(SourceUnavailableError):
-    """The package store does not answer."""
-
-    def __init__(self) -> None:
-        super().__init__("the store is away")
-
-
-class NoPlacement:
-    """A ``Placement`` that notes what it is asked for, and tells ``FakeTriton`` how many copies."""
-
-    def __init__(self) -> None:
-        self.placed: list[tuple[str, str]] = []
-        self.resized: list[tuple[str, str, int]] = []
-        self.removed: list[str] = []
-
-    def place(self, name: str, package: Path, backend: str, instances: int) -> Overrides:
-        del package
-        self.placed.append((name, backend))
-        return {COPIES: str(instances)}
-
-    def resize(self, name: str, package: Path, backend: str, instances: int) -> Overrides:
-        del package
-        self.resized.append((name, backend, instances))
-        return {COPIES: str(instances)}
-
-    def remove(self, name: str) -> None:
-        self.removed.append(name)
 
 
 class FakeRegistry:

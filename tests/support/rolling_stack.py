@@ -10,8 +10,9 @@ from typing import Any
 
 import httpx
 from rollout_watch import RolloutWatch
-from running_stack import EXAMPLE_ENDPOINT, PATIENT, RunningStack, until
+from running_stack import EXAMPLE_ENDPOINT, PATIENT, RunningStack
 from traffic import Traffic
+from waiting import until
 
 REGISTER = Path(__file__).parents[2] / "examples" / "rollouts" / "register_variant.py"
 PREFIX = f"headrace.{EXAMPLE_ENDPOINT}"

@@ -8,22 +8,20 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
 
 import httpx
 from own_ports import own_row
 from prometheus_client.parser import text_string_to_metric_families
 from traffic import OIP_GRPC, Way
+from waiting import until
 
+from headrace.stack.settings import Ports
 from headrace.stack.state import GatewayRecord, StackRecord, TritonRecord
 from registry.stores.endpoints import FileEndpointStore
-
-T = TypeVar("T")
 
 HEADRACE = str(Path(sys.executable).with_name("headrace"))
 EXAMPLE_ENDPOINT = "sentiment-classifier"
@@ -40,32 +38,7 @@ spec:
 """
 START_SECONDS = 300.0  # a first run downloads
 STOP_SECONDS = 120.0
-PORTS = (
-    "gateway-http",
-    "gateway-grpc",
-    "mlflow",
-    "kafka",
-    "kafka-controller",
-    "triton-http",
-    "triton-grpc",
-    "triton-metrics",
-    "stats",
-    "controller-metrics",
-    "fold-metrics",
-    "loader-metrics",
-)
-
-
-def until(what: str, seconds: float, check: Callable[[], T | None]) -> T:
-    """Asks until the answer is truthy; fails the test with ``what`` after ``seconds``."""
-    deadline = time.monotonic() + seconds
-    while True:
-        answer = check()
-        if answer:
-            return answer
-        if time.monotonic() > deadline:
-            raise AssertionError(f"not within {seconds:.0f} s: {what}")
-        time.sleep(0.05)
+PORTS = tuple(name.replace("_", "-") for name in Ports().named())
 
 
 @dataclass

@@ -11,7 +11,7 @@ import pytest
 from kafka import KafkaAdminClient
 from kafka.admin import ConfigResource, ConfigResourceType
 from kafka_topics import read_topic
-from running_stack import until
+from waiting import until
 
 from contracts.events import EventBatch, PredictionEvent, decode, encode
 from gateway.events.buffer import EventBuffer

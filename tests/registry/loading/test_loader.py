@@ -6,21 +6,27 @@ from pathlib import Path
 
 import pytest
 from registry_fakes import (
+    COPIES,
     FakeTriton,
-    FolderPackages,
     MemoryEndpoints,
     MemoryReports,
-    NoPlacement,
     endpoint,
+    manifest,
     ref,
 )
 
 from contracts.endpoint import Arm, Candidate, EndpointStatus, Phase, Route
 from contracts.loading import LoaderReport
+from contracts.manifest import MANIFEST
 from contracts.model import ModelRef
 from contracts.rollout import RolloutState
-from registry.errors import BackendMissingError, TritonRefusedError
+from registry.errors import (
+    BackendMissingError,
+    SourceUnavailableError,
+    TritonRefusedError,
+)
 from registry.loading.loader import Loader, LoaderOptions
+from registry.loading.triton_client import Overrides
 from registry.stores.endpoints import EndpointStore, FileEndpointStore
 
 STABLE, CANDIDATE, OLD = ref("2", "b"), ref("3", "c"), ref("1", "a")
@@ -32,6 +38,55 @@ def status(*packages: ModelRef, stable: ModelRef | None = None) -> EndpointStatu
     coming = next((item for item in packages if item != stable), None)
     candidate = Candidate(version="3", phase=Phase.LOADING, ref=coming) if coming else None
     return EndpointStatus(routes=routes, packages=packages, candidate=candidate)
+
+
+class FolderPackages:
+    """A ``PackageCache`` whose packages hold a manifest and nothing else."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.away = False
+        self.forgotten: list[ModelRef] = []
+
+    def fetch(self, ref: ModelRef) -> Path:
+        if self.away:
+            raise StoreAwayError
+        folder = self._folder / ref.package
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / MANIFEST).write_bytes(manifest(ref.version).canonical())
+        return folder
+
+    def forget(self, ref: ModelRef) -> None:
+        self.forgotten.append(ref)
+
+
+class StoreAwayError(SourceUnavailableError):
+    """The package store does not answer."""
+
+    def __init__(self) -> None:
+        super().__init__("the store is away")
+
+
+class NoPlacement:
+    """A ``Placement`` that notes what it is asked for, and tells ``FakeTriton`` how many copies."""
+
+    def __init__(self) -> None:
+        self.placed: list[tuple[str, str]] = []
+        self.resized: list[tuple[str, str, int]] = []
+        self.removed: list[str] = []
+
+    def place(self, name: str, package: Path, backend: str, instances: int) -> Overrides:
+        del package
+        self.placed.append((name, backend))
+        return {COPIES: str(instances)}
+
+    def resize(self, name: str, package: Path, backend: str, instances: int) -> Overrides:
+        del package
+        self.resized.append((name, backend, instances))
+        return {COPIES: str(instances)}
+
+    def remove(self, name: str) -> None:
+        self.removed.append(name)
 
 
 class LoaderHarness:

@@ -10,8 +10,8 @@ import pytest
 from fake_mlflow import FakeMlflow, serve
 from fsspec.implementations.local import LocalFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
-from packed_package import packed
 from real_object_store import BUCKET
+from registry_fakes import packed
 
 from contracts.manifest import MANIFEST
 from registry.packages.store import (

@@ -10,7 +10,7 @@ import pytest
 from kafka import KafkaAdminClient
 from kafka.admin import ConfigResource, ConfigResourceType
 from prediction_batches import batch_of, record_of
-from running_stack import until
+from waiting import until
 
 from contracts.windows import WindowRecord
 from headrace.stack.kafka import KafkaProcess

@@ -14,7 +14,7 @@ UP = "up"  # the target that is the whole stack's parent
 
 
 class Kind(StrEnum):
-    """A family of faults; each is one module in ``faults/``."""
+    """A family of faults; ``faults/`` holds them."""
 
     KILL = "kill"
     PAUSE = "pause"

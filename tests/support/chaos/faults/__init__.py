@@ -1,4 +1,4 @@
-"""One module a family of faults. Each strikes on entering its block and undoes it on leaving.
+"""Families of faults. Each strikes on entering its block and undoes it on leaving.
 
 A family is a function from the world and a target to a context manager, which hands over the
 services that the fault takes away from callers (see ``outages.Outage``). ``NotHereError``: there
@@ -8,16 +8,7 @@ was nothing to strike.
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 
-from chaos.faults import (
-    deaf_port,
-    full_disk,
-    hung_store,
-    kill,
-    locked_database,
-    lost_log,
-    pause,
-    restart,
-)
+from chaos.faults import deaf_port, full_disk, kill, locked_database, lost_log, pause
 from chaos.schedule import Kind
 from chaos.world import World
 
@@ -26,10 +17,10 @@ Family = Callable[[World, str], AbstractContextManager[frozenset[str]]]
 FAMILIES: Mapping[Kind, Family] = {
     Kind.KILL: kill.killed,
     Kind.PAUSE: pause.paused,
-    Kind.RESTART: restart.restarted,
+    Kind.RESTART: kill.restarted,
     Kind.DEAF_PORT: deaf_port.held,
     Kind.FULL_DISK: full_disk.filled,
-    Kind.HUNG_STORE: hung_store.hung,
+    Kind.HUNG_STORE: pause.hung,
     Kind.LOCKED_DATABASE: locked_database.locked,
     Kind.LOST_LOG: lost_log.lost,
 }
@@ -43,7 +34,7 @@ def targets(world: World) -> dict[Kind, tuple[str, ...]]:
         Kind.RESTART: ("stack",),
         Kind.DEAF_PORT: deaf_port.targets(world),
         Kind.FULL_DISK: full_disk.targets(world),
-        Kind.HUNG_STORE: hung_store.targets(world),
+        Kind.HUNG_STORE: pause.stores(world),
         Kind.LOCKED_DATABASE: ("mlflow",),
         Kind.LOST_LOG: lost_log.TARGETS,
     }

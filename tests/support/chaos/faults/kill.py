@@ -1,4 +1,4 @@
-"""``kill -9`` of any process, ``headrace up`` itself among them."""
+"""``kill -9`` of any process, ``headrace up`` itself among them, and Ctrl-C of the whole stack."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -37,6 +37,15 @@ def killed(world: World, target: str) -> Iterator[frozenset[str]]:
             names = [name for name, pid in left.items() if not is_gone(pid)]
             raise LeftBehindError(f"a killed up left behind: {', '.join(sorted(names))}")
         world.start()
+
+
+@contextmanager
+def restarted(world: World, target: str) -> Iterator[frozenset[str]]:
+    """Stops the whole stack in order, and starts it again on the same home."""
+    status = world.stack.stop()
+    assert status == 0, f"{target}: headrace up ended with status {status}"
+    yield frozenset({"stack"})
+    world.start()
 
 
 class LeftBehindError(AssertionError):
