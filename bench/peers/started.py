@@ -7,7 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from bench.processes import descendants, running
+import psutil
+
+from bench.processes import running
 
 _LEAVE_SECONDS = 5.0
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
@@ -59,10 +61,11 @@ def started(
             try:
                 yield leader
             finally:
-                with suppress(OSError):
-                    family.update(descendants(leader))
+                with suppress(psutil.NoSuchProcess):
+                    below = psutil.Process(leader).children(recursive=True)
+                    family.update(each.pid for each in below)
     finally:
-        _end(family - {leader}, leader)
+        _end(family, leader)
 
 
 def _end(family: set[int], session: int) -> None:

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import os
-import re
 import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator, Callable
@@ -17,44 +16,6 @@ from gateway_world import manifest_of, tokenizer_json
 from contracts.endpoint import ModelEndpoint
 from contracts.manifest import MANIFEST, TOKENIZER
 from contracts.model import ModelRef
-
-_BODY = b'{"inputs": "w1"}'
-_LENGTH = re.compile(rb"(?i)content-length: (\d+)")
-_VERSION = re.compile(rb"(?i)x-headrace-version: (\S+)")
-
-
-async def versions_of(gateway: "Running", keys: list[str], connections: int = 8) -> list[str]:
-    """Which version answers each caller, asked over some connections; plain, for there are many."""
-    host, port = gateway.http.base_url.host, gateway.http.base_url.port
-    shares = await asyncio.gather(
-        *(_ask(host, port, keys[start::connections]) for start in range(connections))
-    )
-    found: list[str] = [""] * len(keys)
-    for start, share in enumerate(shares):
-        found[start::connections] = share
-    return found
-
-
-async def _ask(host: str, port: int | None, keys: list[str]) -> list[str]:
-    reader, writer = await asyncio.open_connection(host, port)
-    versions: list[str] = []
-    try:
-        while len(versions) < len(keys):
-            writer.write(
-                b"POST /endpoints/sentiment HTTP/1.1\r\nhost: gateway\r\ncontent-length: %d\r\n"
-                b"content-type: application/json\r\nx-headrace-key: %s\r\n\r\n%s"
-                % (len(_BODY), keys[len(versions)].encode(), _BODY)
-            )
-            head = await reader.readuntil(b"\r\n\r\n")
-            body = await reader.readexactly(int(_LENGTH.findall(head)[0]))
-            if head.startswith(b"HTTP/1.1 503 ") and b"overloaded" in body:
-                continue  # on a busy machine; no version was asked
-            assert head.startswith(b"HTTP/1.1 200 "), (head, body)
-            versions.append(_VERSION.findall(head)[0].decode())
-    finally:
-        writer.close()
-        await writer.wait_closed()
-    return versions
 
 
 @dataclass

@@ -12,6 +12,7 @@ from measures.ranges import PartitionFold
 from service.kafka import KafkaAwayError
 from stats.errors import LogReplacedError, RecordTooLargeError
 from stats.folding.prediction_log import Assignment, Membership, Message, Place
+from stats.reading.published import Ends
 
 NOWHERE = 10**9
 
@@ -138,6 +139,23 @@ class MemorySink:
             self.kafka.written.append(decode_record(message))
         if self.fails == "after":
             raise KafkaAwayError("no answer")
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@dataclass
+class FakePublished:
+    """The ends of the event log as a test sets them; or fails with ``error``."""
+
+    told: Ends = field(default_factory=Ends)
+    error: Exception | None = None
+    closed: bool = False
+
+    def ends(self) -> Ends:
+        if self.error is not None:
+            raise self.error
+        return self.told
 
     def close(self) -> None:
         self.closed = True

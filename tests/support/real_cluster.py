@@ -6,10 +6,8 @@ has a deadline. It starts no cluster and builds no image.
 
 import contextlib
 import json
-import os
-import shutil
 import subprocess
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -27,8 +25,6 @@ COMMAND_SECONDS = 60.0
 CRD = "modelendpoints.headrace.dev"
 # Made anew by Kubernetes itself, or of what has happened.
 PASSING = ("event", "podmetrics", "endpointslice", "endpoints/", "lease", "controllerrevision")
-HOST_PATH = "kubernetes.io/host-path"
-HOST_PATH_FOLDER = "/tmp/hostpath_pv"
 STATEFUL = ("evaluate", "kafka", "mlflow")
 RESTRICTED = {
     "allowPrivilegeEscalation": False,
@@ -225,93 +221,6 @@ class ClientPod:
         return self.run("python", "-P", "-", *words, seconds=seconds, given=program)
 
 
-_KILL = """
-import os, pathlib, signal, sys
-
-pod, words = sys.argv[1].encode(), sys.argv[2].encode()
-for process in pathlib.Path("/proc").glob("[0-9]*"):
-    try:
-        environment = (process / "environ").read_bytes().split(b"\\0")
-        command = (process / "cmdline").read_bytes()
-    except OSError:
-        continue
-    if b"HOSTNAME=" + pod in environment and words in command:
-        os.kill(int(process.name), signal.SIGKILL)
-        print("killed", process.name)
-"""
-
-
-def kill_on_node(cluster: Cluster, pod: dict[str, Any], words: str, image: str) -> None:
-    """``kill -9`` from the node's side: a container's first process can't be killed from inside.
-
-    Args:
-        cluster: with a namespace in which pods may see the node's processes.
-        pod: the pod, of any namespace, whose processes are killed.
-        words: what the command of those processes holds.
-        image: one with a Python.
-
-    Raises:
-        AssertionError: there was no such process.
-    """
-    container = {
-        "name": "kill",
-        "image": image,
-        "imagePullPolicy": "IfNotPresent",
-        "command": ["python", "-I", "-c", _KILL, pod["metadata"]["name"], words],
-        "securityContext": {"runAsUser": 0, "privileged": True},
-    }
-    spec = {
-        "automountServiceAccountToken": False,
-        "hostPID": True,
-        "nodeName": pod["spec"]["nodeName"],
-        "restartPolicy": "Never",
-        "containers": [container],
-    }
-    killer = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "kill"}, "spec": spec}
-    cluster.kubectl("delete", "pod", "kill", "--ignore-not-found", seconds=COMMAND_SECONDS)
-    cluster.kubectl("apply", "-f", "-", given=json.dumps(killer))
-    until(
-        "the pod that kills has ended",
-        COMMAND_SECONDS,
-        lambda: cluster.get("pod", "kill")["status"]["phase"] in ("Succeeded", "Failed"),
-    )
-    said = cluster.kubectl("logs", "kill")
-    assert "killed" in said, said
-
-
-@contextlib.contextmanager
-def writable_host_paths(cluster: Cluster, image: str) -> Iterator[None]:
-    """Keeps the volumes of ``kubernetes.io/host-path`` writable for those who are not root.
-
-    Kubernetes' own provisioner for tests makes folders for root alone, and its volumes take no
-    ``fsGroup``. With any other default StorageClass this does nothing.
-    """
-    classes = cluster.get("storageclass").get("items", [])
-    if HOST_PATH not in [each["provisioner"] for each in classes]:
-        yield
-        return
-    program = f"while true; do chmod 777 {HOST_PATH_FOLDER}/* 2>/dev/null; sleep 0.2; done"
-    container = {
-        "name": "volumes",
-        "image": image,
-        "imagePullPolicy": "IfNotPresent",
-        "command": ["sh", "-c", program],
-        "securityContext": {"runAsUser": 0},
-        "volumeMounts": [{"name": "volumes", "mountPath": HOST_PATH_FOLDER}],
-    }
-    folder = {"path": HOST_PATH_FOLDER, "type": "DirectoryOrCreate"}
-    spec = {
-        "automountServiceAccountToken": False,
-        "terminationGracePeriodSeconds": 0,
-        "containers": [container],
-        "volumes": [{"name": "volumes", "hostPath": folder}],
-    }
-    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "volumes"}, "spec": spec}
-    cluster.kubectl("apply", "-f", "-", given=json.dumps(pod))
-    cluster.kubectl("wait", "pod/volumes", "--for=condition=Ready", "--timeout=120s", seconds=130)
-    yield
-
-
 def run(command: list[str], seconds: float, given: str = "") -> str:
     """Runs a command to its end; returns what it printed.
 
@@ -328,71 +237,3 @@ def run(command: list[str], seconds: float, given: str = "") -> str:
         said = f"{done.stdout[-4000:]}{done.stderr[-4000:]}".strip()
         raise CommandError(f"{' '.join(command)} failed with {done.returncode}:\n{said}")
     return done.stdout
-
-
-def reason_to_skip(environment: Mapping[str, str]) -> str:
-    """Why there is no cluster to test on; empty where there is one."""
-    if not environment.get("KUBECONFIG"):
-        return (
-            "KUBECONFIG is not set: name a cluster that these tests may install into "
-            "(docs/images.md tells how its images are built)"
-        )
-    missing = [name for name in ("kubectl", "helm") if shutil.which(name) is None]
-    return f"{' and '.join(missing)} are not on PATH" if missing else ""
-
-
-@contextlib.contextmanager
-def node_namespace(name: str) -> Iterator[Cluster]:
-    """A namespace whose pods may reach into the node; gone at the end."""
-    cluster = Cluster(name)
-    _remove(cluster)
-    _create(cluster, "privileged")
-    try:
-        yield cluster
-    finally:
-        _remove(cluster)
-
-
-@contextlib.contextmanager
-def own_namespace(name: str) -> Iterator[Cluster]:
-    """A namespace that refuses all but restricted pods; gone at the end, with our CRD.
-
-    HEADRACE_KEEP=1 leaves it all for a person to look at.
-    """
-    cluster = Cluster(name)
-    _remove_definition(cluster)
-    _remove(cluster)
-    _create(cluster, "restricted")
-    try:
-        yield cluster
-    finally:
-        if not os.environ.get("HEADRACE_KEEP"):
-            _remove_definition(cluster)
-            _remove(cluster)
-
-
-def _create(cluster: Cluster, pods: str) -> None:
-    """Makes the namespace; ``pods`` is Kubernetes' word for what they may do."""
-    metadata = {
-        "name": cluster.namespace,
-        "labels": {"pod-security.kubernetes.io/enforce": pods},
-    }
-    space = {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
-    cluster.kubectl("create", "-f", "-", given=json.dumps(space))
-    until("a new namespace has its account", 30, lambda: cluster.get("serviceaccount", "default"))
-
-
-def _remove_definition(cluster: Cluster) -> None:
-    if crd := cluster.get("crd", CRD):
-        owner = crd["metadata"].get("annotations", {}).get("meta.helm.sh/release-namespace")
-        if owner not in (None, cluster.namespace):
-            raise CommandError(
-                f"This cluster has a Headrace in namespace {owner}: these tests would remove its "
-                "endpoints. Name another cluster in KUBECONFIG."
-            )
-        cluster.kubectl("delete", "crd", CRD, "--timeout=60s", seconds=70)
-
-
-def _remove(cluster: Cluster) -> None:
-    gone = ("--ignore-not-found", "--timeout=180s")
-    cluster.kubectl("delete", "namespace", cluster.namespace, *gone, seconds=190)

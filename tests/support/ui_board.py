@@ -1,4 +1,4 @@
-"""A made-up board for the page: windows of traffic and drift, without a stack.
+"""A synthetic board for the page: windows of traffic and drift, without a stack.
 
 Everything follows from a seed and a time, so that two runs draw the same picture.
 """
@@ -69,7 +69,7 @@ class Traffic:
 
 
 def ref(version: str, model: str = "sentiment") -> ModelRef:
-    """The package of a made-up version."""
+    """The package of a version."""
     package = hashlib.sha256(f"{model}/{version}".encode()).hexdigest()
     return ModelRef(model=model, version=version, package=package)
 

@@ -10,9 +10,8 @@ import pytest
 from front_fakes import FakeKeys, FakeMetrics
 from gateway_world import FakeEngine, MemoryRecorder, endpoint_of, manifest_of, tokenizer_json
 from numpy.typing import NDArray
-from reconciler_world import ScriptedSource
+from reconciler_world import FakePackages, ScriptedSource
 
-from contracts.model import ModelRef
 from gateway.admission.controller import AdmissionController
 from gateway.admission.rate_limits import RateLimits
 from gateway.admission.token_budget import TokenBudget
@@ -42,17 +41,6 @@ SENTIMENT = package("sentiment", "negative", "positive")
 TOPICS = package("topics", "sport", "money", multi_label=True)
 TOXIC = package("toxic", "toxic")
 MODELS = (SENTIMENT, TOPICS, TOXIC)
-
-
-class FakePackages:
-    """A store with the three packages."""
-
-    def open(self, ref: ModelRef) -> ServedModel:
-        """See ``PackageSource``."""
-        return next(model for model in MODELS if model.ref == ref)
-
-    def forget(self, ref: ModelRef) -> None:
-        """See ``PackageSource``."""
 
 
 def same_logits(ids: NDArray[np.int64]) -> NDArray[np.float32]:
@@ -86,7 +74,7 @@ async def gateway() -> AsyncIterator[httpx.AsyncClient]:
     wanted = (endpoint_of(model.ref, name=model.ref.model) for model in MODELS)
     reconciler = Reconciler(
         sources=Sources(ScriptedSource(*wanted), ScriptedSource(), ScriptedSource()),
-        packages=FakePackages(),
+        packages=FakePackages(*MODELS),
         fleet=Fleet(lambda _: engine, ahead=2),
         addresses=("t:1",),
         meter=metrics,

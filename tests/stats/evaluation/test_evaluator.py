@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from fake_published import FakePublished
+from memory_kafka import FakePublished
 from registry_fakes import endpoint, ref
 
 from contracts import metrics

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import pytest
-from fake_published import FakePublished
+from memory_kafka import FakePublished
 
 from contracts.endpoint import Arm
 from contracts.windows import EndpointWindow, WindowAggregate, WindowRecord, encode

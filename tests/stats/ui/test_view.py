@@ -6,7 +6,6 @@ from dataclasses import replace
 import msgspec
 import pytest
 import ui_board
-import ui_endpoints
 import ui_world
 from ui_board import Traffic
 from ui_world import HOSTILE
@@ -203,7 +202,7 @@ def test_a_first_version_on_its_way_shows_its_stages() -> None:
 def test_an_endpoint_that_serves_nothing_says_why(
     status: EndpointStatus, tone: Tone, words: str
 ) -> None:
-    world = ui_world.World((ui_endpoints.endpoint("a", status),), Board(connected=True))
+    world = ui_world.World((ui_world.endpoint("a", status),), Board(connected=True))
     (shown,) = seen(world).endpoints
     assert shown.tone is tone
     assert words in shown.said
@@ -235,7 +234,7 @@ def test_labels_and_versions_are_bounded_whatever_users_send() -> None:
     labels = {f"label {number:03}": float(number + 1) for number in range(40)}
     parts = [Traffic(str(version), Arm.FORCED, labels=labels, begin=100) for version in range(1, 9)]
     world = ui_world.World(
-        (ui_endpoints.endpoint("sentiment", ui_endpoints.serving("1", NOW)),),
+        (ui_world.endpoint("sentiment", ui_world.serving("1", NOW)),),
         ui_board.board({"sentiment": parts}, NOW),
     )
     detail = detail_of(world)
