@@ -136,14 +136,12 @@ class FakePredictor:
         )
 
     def describe(self, endpoint: str) -> EndpointView:
-        """The endpoint's view."""
         try:
             return self.views[endpoint]
         except KeyError:
             raise UnknownEndpointError(f"There is no endpoint {endpoint!r}.") from None
 
     def names(self) -> tuple[str, ...]:
-        """All names."""
         return tuple(self.views)
 
 
@@ -172,7 +170,6 @@ class FakeMetrics:
     keep: bool = True
 
     def request_finished(self, dialect: str, status: int, seconds: float) -> None:
-        """Keeps it."""
         if self.keep:
             self.finished.append((dialect, status))
 

@@ -230,11 +230,9 @@ class FakeEngine:
         return (self.answer or logits_of)(ids)
 
     async def ready(self, model: str, timeout_seconds: float) -> bool:
-        """See ``Engine``."""
         return self.here and (self.holds is None or model in self.holds)
 
     async def close(self) -> None:
-        """See ``Engine``."""
         self.closed.set()
 
     def release(self) -> None:
@@ -257,15 +255,12 @@ class MemoryRecorder:
     told: list[Feedback] = field(default_factory=list)
 
     def attempt(self, event: PredictionEvent) -> None:
-        """See ``Recorder``."""
         self.events.append(event)
 
     def refusal(self, endpoint: str, status: int, reason: str) -> None:
-        """See ``Recorder``."""
         self.refusals.append((endpoint, status, reason))
 
     def feedback(self, told: Feedback) -> None:
-        """See ``Recorder``."""
         self.told.append(told)
 
 

@@ -35,7 +35,6 @@ class Spans:
     seen: list[tuple[Call, PredictionEvent]] = field(default_factory=list)
 
     def attempt(self, call: Call, event: PredictionEvent) -> None:
-        """See ``Tracer``."""
         self.seen.append((call, event))
 
 

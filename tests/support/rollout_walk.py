@@ -99,7 +99,6 @@ class FakeJudge:
         return state.model_copy(update={"checks": ()})
 
     def history_windows(self, state: RolloutState) -> int:
-        """As counted."""
         known: int = state.evidence["history"]
         return known
 

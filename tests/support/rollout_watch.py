@@ -109,7 +109,6 @@ class RolloutWatch:
 
     @property
     def status(self) -> EndpointStatus:
-        """As last stored."""
         assert self.last is not None
         return self.last.status
 

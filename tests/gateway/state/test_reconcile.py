@@ -23,7 +23,6 @@ class Timed(FakeEngine):
     """Takes the time of a small model; what that is, no test asks."""
 
     async def infer(self, work: Work, timeout_seconds: float) -> NDArray[np.float32]:
-        """See ``Engine``."""
         await asyncio.sleep(0.02)
         return await super().infer(work, timeout_seconds)
 
