@@ -1,13 +1,10 @@
-"""Reads topics from their start, and what that of prediction events comes to."""
+"""What the topic of prediction events comes to, read from its start as a counter would."""
 
 import socket
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
 
-from kafka import KafkaConsumer, TopicPartition
+from kafka_topics import everything
 from waiting import until
 
 from contracts.events import TOPIC, EventBatch, decode
@@ -45,37 +42,6 @@ def read_batches(bootstrap: str) -> list[EventBatch]:
     """Every message from the first to the present end of the log, of a Kafka that may yet start."""
     until("Kafka takes connections", 120, lambda: _listens(bootstrap))
     return [decode(record.value) for record in everything(bootstrap, TOPIC)]
-
-
-@contextmanager
-def partitions_of(
-    bootstrap: str, topic: str
-) -> Iterator[tuple[KafkaConsumer, dict[TopicPartition, int]]]:
-    """A consumer of all partitions of a topic, and where each of them ends now."""
-    consumer = KafkaConsumer(
-        bootstrap_servers=bootstrap,
-        enable_auto_commit=False,
-        auto_offset_reset="earliest",
-        request_timeout_ms=60_000,
-    )
-    try:
-        numbers = consumer.partitions_for_topic(topic) or ()
-        partitions = [TopicPartition(topic, number) for number in numbers]
-        consumer.assign(partitions)
-        yield consumer, consumer.end_offsets(partitions)
-    finally:
-        consumer.close()
-
-
-def everything(bootstrap: str, topic: str) -> list[Any]:
-    """Kafka's records of all messages that a topic holds now."""
-    found: list[Any] = []
-    with partitions_of(bootstrap, topic) as (consumer, ends):
-        consumer.seek_to_beginning(*ends)
-        while any(consumer.position(partition) < end for partition, end in ends.items()):
-            for records in consumer.poll(timeout_ms=300).values():
-                found += records
-    return found
 
 
 def _listens(bootstrap: str) -> bool:

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import msgspec
 import waiting
-from event_log import everything, partitions_of
 from kafka import KafkaAdminClient, KafkaProducer
+from kafka_topics import everything, partitions_of
 from prediction_batches import batch_of
 
 from contracts.events import TOPIC, EventBatch, encode

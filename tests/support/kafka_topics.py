@@ -1,19 +1,47 @@
 """Reads what lies in a topic of a real Kafka."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
 from kafka import KafkaConsumer, TopicPartition
+
+
+@contextmanager
+def partitions_of(
+    bootstrap: str, topic: str
+) -> Iterator[tuple[KafkaConsumer, dict[TopicPartition, int]]]:
+    """A consumer of all partitions of a topic, and where each of them ends now."""
+    consumer = KafkaConsumer(
+        bootstrap_servers=bootstrap,
+        enable_auto_commit=False,
+        auto_offset_reset="earliest",
+        request_timeout_ms=60_000,
+    )
+    try:
+        numbers = consumer.partitions_for_topic(topic) or ()
+        partitions = [TopicPartition(topic, number) for number in numbers]
+        consumer.assign(partitions)
+        yield consumer, consumer.end_offsets(partitions)
+    finally:
+        consumer.close()
+
+
+def everything(bootstrap: str, topic: str) -> list[Any]:
+    """Kafka's records of all messages that a topic holds now."""
+    found: list[Any] = []
+    with partitions_of(bootstrap, topic) as (consumer, ends):
+        consumer.seek_to_beginning(*ends)
+        while any(consumer.position(partition) < end for partition, end in ends.items()):
+            for records in consumer.poll(timeout_ms=300).values():
+                found += records
+    return found
 
 
 def read_topic(bootstrap: str, topic: str) -> dict[int, list[bytes]]:
     """All messages of each partition up to its present end."""
-    consumer = KafkaConsumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest")
-    try:
-        parts = [TopicPartition(topic, part) for part in consumer.partitions_for_topic(topic) or ()]
-        found: dict[int, list[bytes]] = {part.partition: [] for part in parts}
-        consumer.assign(parts)
-        ends = consumer.end_offsets(parts)
-        while any(consumer.position(part) < ends[part] for part in parts):
-            for part, records in consumer.poll(timeout_ms=500).items():
-                found[part.partition].extend(record.value for record in records)
-        return found
-    finally:
-        consumer.close()
+    with partitions_of(bootstrap, topic) as (_, ends):
+        found: dict[int, list[bytes]] = {part.partition: [] for part in ends}
+    for record in everything(bootstrap, topic):
+        found[record.partition].append(record.value)
+    return found
