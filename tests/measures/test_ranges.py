@@ -82,10 +82,11 @@ def test_copies_of_another_start_of_the_gateway_are_no_copies() -> None:
 
 
 def test_what_lies_before_the_lookback_is_forgotten() -> None:
-    fold = PartitionFold("t", 0, first=0, window_seconds=10)
-    for offset in range(5000):
-        fold.take(offset, 0.0, encode(EventBatch("g", offset)))
-        assert len(fold._seen) <= LOOKBACK_MESSAGES + RANGE_MESSAGES
+    one = encode(batch_of(random.Random(1), sequence=7, events=3))
+    between = [encode(EventBatch("h", number)) for number in range(LOOKBACK_MESSAGES)]
+    near, far = fold_of([one, *between[:-1], one]), fold_of([one, *between, *between[:63], one])
+    assert (near[-1].events, near[-1].copies) == (0, 1)
+    assert (far[-1].events, far[-1].copies) == (3, 0)
 
 
 def test_messages_that_are_no_batches_are_counted_and_passed() -> None:

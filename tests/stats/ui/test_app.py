@@ -133,4 +133,7 @@ def test_asking_for_ever_other_endpoints_keeps_a_bounded_number() -> None:
     documents = Documents(tuple, boards, Links(), clock)
     for number in range(3 * MOST_KEPT):
         documents.document(Asked(str(number)))
-    assert len(documents._kept) <= MOST_KEPT
+    documents.document(Asked(str(3 * MOST_KEPT - 1)))  # is kept
+    assert boards.asked == 3 * MOST_KEPT
+    documents.document(Asked("0"))  # has had to go
+    assert boards.asked == 3 * MOST_KEPT + 1
