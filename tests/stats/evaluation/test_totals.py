@@ -5,8 +5,9 @@ from hypothesis import strategies as st
 from prediction_batches import batches_of, record_of
 
 from contracts.endpoint import Arm
+from contracts.events import StatisticSpec
 from contracts.metrics import OTHER
-from contracts.windows import WindowAggregate
+from contracts.windows import OwnCounts, WindowAggregate
 from measures.increments import Growth, growth
 from measures.merging import add, merged
 from stats.evaluation import totals
@@ -98,3 +99,17 @@ def test_reasons_and_endpoints_of_refusals_are_bounded() -> None:
     assert len(counted.refusals) == totals.MOST_ENDPOINTS + 1
     assert counted.refusals[OTHER] == {"503 overloaded": 5}
     assert counted.overflow["endpoints"] == 5
+
+
+def test_statistics_of_users_past_the_bound_are_counted_and_not_held() -> None:
+    counted, aggregate = Totals(), aggregate_of({})
+    aggregate.own = [
+        OwnCounts(StatisticSpec(f"s{number}", "category", values=["a"]), {"a": 2}, unfit=1)
+        for number in range(totals.MOST_OWN + 3)
+    ]
+    for _ in range(2):
+        counted.add(growth_of(aggregate), 1.0)
+    (arm,) = counted.arms.values()
+    assert len(arm.own) == totals.MOST_OWN
+    assert {own.counts["a"] for own in arm.own} == {4}
+    assert counted.overflow["own"] == 2 * 3 * (2 + 1)
