@@ -441,5 +441,5 @@ def _target_texts(routes: EndpointRoutes) -> Iterable[str]:
     shadows = () if routes.shadow is None else (routes.shadow.target,)
     for target in (*routes.targets, *shadows):
         weight = weights.get((target.arm, target.model.ref))
-        fields = weight is not None and not routes.withheld
-        yield f"{target.arm} {target.model.name}" + (f" {weight:g} %" if fields else "")
+        shown = weight is not None and not routes.withheld
+        yield f"{target.arm} {target.model.name}" + (f" {weight:g} %" if shown else "")

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import httpx
 import pytest
-from front_fakes import Behind, FakeKeys, client_of, view
+from front_fakes import Behind, FakeKeys, asked, client_of, view
 
 from contracts.tasks import Task
 from gateway import errors
@@ -24,8 +24,7 @@ def error_of(answer: httpx.Response) -> dict[str, str]:
 
 async def test_an_answer_names_its_request_and_version() -> None:
     behind = Behind()
-    async with client_of(behind) as client:
-        answer = await client.post(PATH, json=GOOD, headers={"x-request-id": "mine"})
+    answer = await asked(behind, "POST", PATH, json=GOOD, headers={"x-request-id": "mine"})
     assert answer.status_code == 200
     assert answer.headers["x-request-id"] == "mine"
     assert answer.headers["x-headrace-version"] == "3"
@@ -42,8 +41,7 @@ async def test_a_call_carries_what_the_headers_say() -> None:
         "x-request-timeout": "0.5",
         "traceparent": "00-" + "a" * 32 + "-" + "b" * 16 + "-01",
     }
-    async with client_of(behind) as client:
-        answer = await client.post(PATH, json=GOOD, headers=headers)
+    answer = await asked(behind, "POST", PATH, json=GOOD, headers=headers)
     (call,) = behind.predictor.calls
     assert answer.headers["x-headrace-version"] == "2"
     assert (call.sticky_key, call.forced_version) == ("user", "2")
@@ -52,9 +50,8 @@ async def test_a_call_carries_what_the_headers_say() -> None:
 
 
 async def test_a_text_that_was_cut_is_named() -> None:
-    async with client_of(Behind()) as client:
-        texts = ["short", "word " * 100_000, "short", "w" * 2000]
-        answer = await client.post(PATH, json={"inputs": texts})
+    texts = ["short", "word " * 100_000, "short", "w" * 2000]
+    answer = await asked(Behind(), "POST", PATH, json={"inputs": texts})
     assert answer.headers["x-headrace-truncated"] == "1,3"
 
 
@@ -74,8 +71,7 @@ async def test_what_the_predictor_refuses_is_told_and_left_for_it_to_record(
 ) -> None:
     behind = Behind()
     behind.predictor.failure = failure
-    async with client_of(behind) as client:
-        answer = await client.post(PATH, json=GOOD)
+    answer = await asked(behind, "POST", PATH, json=GOOD)
     assert answer.status_code == status
     assert error_of(answer)["message"] == failure.message
     assert error_of(answer)["code"] == failure.code
@@ -98,8 +94,7 @@ async def test_what_the_front_refuses_is_recorded_once_for_its_endpoint() -> Non
 async def test_what_finds_no_room_is_refused_before_its_body_is_read_and_recorded() -> None:
     behind = Behind()
     behind.predictor.full = errors.OverloadedError("Too much to do.", retry_after_seconds=1)
-    async with client_of(behind) as client:
-        answer = await client.post(PATH, content=b"{")
+    answer = await asked(behind, "POST", PATH, content=b"{")
     assert answer.status_code == 503
     assert answer.headers["retry-after"] == "1"
     assert behind.recorder.refusals == [("sentiment", 503, "overloaded")]
@@ -113,8 +108,7 @@ async def test_a_caller_that_another_gateway_may_take_has_its_connection_closed(
     behind.predictor.failure = errors.RateLimitedError(
         "Too often.", retry_after_seconds=0.2, elsewhere=elsewhere
     )
-    async with client_of(behind) as client:
-        answer = await client.post(PATH, json=GOOD)
+    answer = await asked(behind, "POST", PATH, json=GOOD)
     assert (answer.status_code, answer.headers["retry-after"]) == (429, "1")
     assert answer.headers.get("connection") == ("close" if elsewhere else None)
 
@@ -123,8 +117,7 @@ async def test_a_bug_is_a_500_without_a_traceback(caplog: pytest.LogCaptureFixtu
     behind = Behind()
     behind.predictor.failure = RuntimeError("secret detail")
     with caplog.at_level(logging.ERROR):
-        async with client_of(behind) as client:
-            answer = await client.post(PATH, json=GOOD)
+        answer = await asked(behind, "POST", PATH, json=GOOD)
     assert answer.status_code == 500
     assert error_of(answer)["code"] == "internal"
     assert "secret" not in answer.text
@@ -133,8 +126,7 @@ async def test_a_bug_is_a_500_without_a_traceback(caplog: pytest.LogCaptureFixtu
 
 
 async def test_a_wrong_method_is_told_the_right_one() -> None:
-    async with client_of(Behind()) as client:
-        answer = await client.delete(PATH)
+    answer = await asked(Behind(), "DELETE", PATH)
     assert answer.status_code == 405
     assert answer.headers["allow"] == "GET, POST, HEAD"
     assert "GET and POST" in error_of(answer)["message"]
@@ -142,8 +134,7 @@ async def test_a_wrong_method_is_told_the_right_one() -> None:
 
 @pytest.mark.parametrize("path", ["/", "/nowhere", "/endpoints/a/b"])
 async def test_an_unknown_route_is_a_404(path: str) -> None:
-    async with client_of(Behind()) as client:
-        answer = await client.get(path)
+    answer = await asked(Behind(), "GET", path)
     assert answer.status_code == 404
     assert error_of(answer)["code"] == "unknown_route"
 
@@ -203,14 +194,12 @@ async def test_an_endpoint_that_is_not_ready_says_so() -> None:
 
 
 async def test_metrics_are_prometheus_text() -> None:
-    async with client_of(Behind()) as client:
-        answer = await client.get("/metrics")
+    answer = await asked(Behind(), "GET", "/metrics")
     assert answer.headers["content-type"].startswith("text/plain")
     assert "requests_total" in answer.text
 
 
 async def test_a_large_body_is_refused_while_it_arrives() -> None:
-    async with client_of(Behind()) as client:
-        answer = await client.post(PATH, content=b"x" * 10_000_000)
+    answer = await asked(Behind(), "POST", PATH, content=b"x" * 10_000_000)
     assert answer.status_code == 413
     assert error_of(answer)["code"] == "too_large"

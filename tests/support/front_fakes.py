@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import httpx
 import numpy as np
@@ -235,3 +236,9 @@ async def client_of(behind: Behind) -> AsyncIterator[httpx.AsyncClient]:
     transport = httpx.ASGITransport(behind.app)
     async with httpx.AsyncClient(transport=transport, base_url="http://gateway") as client:
         yield client
+
+
+async def asked(behind: Behind, method: str, path: str, **request: Any) -> httpx.Response:
+    """What the application answers to one request."""
+    async with client_of(behind) as client:
+        return await client.request(method, path, **request)

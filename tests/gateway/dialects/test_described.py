@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import schemathesis
 from fastapi.routing import APIRoute
-from front_fakes import Behind, client_of
+from front_fakes import Behind, asked, client_of
 from gateway_world import answered_text, event_of
 from hypothesis import settings
 from schemathesis.config import SchemathesisConfig
@@ -114,8 +114,7 @@ async def test_every_example_is_answered(described: Described) -> None:
 
 
 async def test_the_page_shows_every_route_and_needs_no_other_host() -> None:
-    async with client_of(BEHIND) as client:
-        page = (await client.get("/docs")).text
+    page = (await asked(BEHIND, "GET", "/docs")).text
     for described in BEHIND.app.described:
         assert f"<code>{described.path}</code>" in page
     assert "<script" not in page

@@ -3,14 +3,13 @@
 from typing import Any
 
 import pytest
-from front_fakes import LABELS, Behind, client_of, scores, vector
+from front_fakes import LABELS, Behind, asked, scores, vector
 
 PATH = "/endpoints/sentiment"
 
 
 async def ask(body: object, path: str = PATH) -> Any:
-    async with client_of(Behind()) as client:
-        answer = await client.post(path, json=body)
+    answer = await asked(Behind(), "POST", path, json=body)
     assert answer.status_code == 200, answer.text
     return answer.json()
 
@@ -79,8 +78,7 @@ BAD: list[tuple[object, int, str]] = [
 
 @pytest.mark.parametrize(("body", "status", "word"), BAD)
 async def test_what_is_wrong_is_named(body: object, status: int, word: str) -> None:
-    async with client_of(Behind()) as client:
-        answer = await client.post(PATH, json=body)
+    answer = await asked(Behind(), "POST", PATH, json=body)
     assert answer.status_code == status
     assert word in answer.json()["error"]["message"]
 
@@ -103,15 +101,13 @@ RAW: list[tuple[bytes, int, str]] = [
 
 @pytest.mark.parametrize(("body", "status", "word"), RAW)
 async def test_what_is_no_json_is_said_to_be_none(body: bytes, status: int, word: str) -> None:
-    async with client_of(Behind()) as client:
-        answer = await client.post(PATH, content=body)
+    answer = await asked(Behind(), "POST", PATH, content=body)
     assert answer.status_code == status, answer.text
     assert word in answer.json()["error"]["message"]
 
 
 async def test_parameters_of_another_task_are_refused() -> None:
-    async with client_of(Behind()) as client:
-        body = {"inputs": "a", "parameters": {"top_k": 2}}
-        answer = await client.post("/endpoints/minilm", json=body)
+    body = {"inputs": "a", "parameters": {"top_k": 2}}
+    answer = await asked(Behind(), "POST", "/endpoints/minilm", json=body)
     assert answer.status_code == 422
     assert "text-embedding" in answer.json()["error"]["message"]

@@ -1,7 +1,7 @@
 """KServe's first protocol."""
 
 import pytest
-from front_fakes import LABELS, Behind, client_of, scores, vector
+from front_fakes import LABELS, Behind, asked, client_of, scores, vector
 
 
 async def test_each_instance_gets_its_prediction() -> None:
@@ -21,8 +21,7 @@ async def test_each_instance_gets_its_prediction() -> None:
     [({}, "instances"), ({"instances": "a"}, "instances"), ({"instances": []}, "instances")],
 )
 async def test_what_is_no_list_of_texts_is_refused(body: object, field: str) -> None:
-    async with client_of(Behind()) as client:
-        answer = await client.post("/v1/models/sentiment:predict", json=body)
+    answer = await asked(Behind(), "POST", "/v1/models/sentiment:predict", json=body)
     assert answer.status_code == 400
     assert field in answer.json()["error"]["message"]
 

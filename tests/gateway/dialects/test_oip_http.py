@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from front_fakes import Behind, client_of, scores
+from front_fakes import Behind, asked, client_of, scores
 
 PATH = "/v2/models/sentiment/infer"
 
@@ -59,17 +59,15 @@ BAD: list[tuple[Any, int, str]] = [
 @pytest.mark.parametrize(("body", "status", "sentence"), BAD)
 async def test_what_is_wrong_is_named(body: Any, status: int, sentence: str) -> None:
     behind = Behind()
-    async with client_of(behind) as client:
-        answer = await client.post(PATH, json=body)
+    answer = await asked(behind, "POST", PATH, json=body)
     assert answer.status_code == status, answer.text
     assert sentence in answer.json()["error"]
     assert behind.predictor.calls == []
 
 
 async def test_rows_of_one_are_read_with_a_column_shape() -> None:
-    async with client_of(Behind()) as client:
-        body = {"inputs": [tensor(shape=[2, 1], data=[["a"], ["good"]])]}
-        answer = await client.post(PATH, json=body)
+    body = {"inputs": [tensor(shape=[2, 1], data=[["a"], ["good"]])]}
+    answer = await asked(Behind(), "POST", PATH, json=body)
     outputs = {one["name"]: one for one in answer.json()["outputs"]}
     assert outputs["SCORES"]["shape"] == [2, 3]
     assert outputs["SCORES"]["data"] == scores("a") + scores("good")
@@ -92,8 +90,7 @@ async def test_outputs_are_binary_only_where_asked() -> None:
         {"name": "SCORE", "parameters": {"binary_data": True}},
         {"name": "LABEL"},
     ]
-    async with client_of(Behind()) as client:
-        answer = await client.post(PATH, json={"inputs": [tensor()], "outputs": wanted})
+    answer = await asked(Behind(), "POST", PATH, json={"inputs": [tensor()], "outputs": wanted})
     length = int(answer.headers["inference-header-content-length"])
     header, blob = json.loads(answer.content[:length]), answer.content[length:]
     assert answer.headers["content-type"] == "application/octet-stream"
@@ -125,8 +122,7 @@ def element(data: bytes) -> bytes:
 )
 async def test_bytes_that_are_no_texts_are_refused(blob: bytes, sentence: str) -> None:
     body, headers = binary_body(blob)
-    async with client_of(Behind()) as client:
-        answer = await client.post(PATH, content=body, headers=headers)
+    answer = await asked(Behind(), "POST", PATH, content=body, headers=headers)
     assert answer.status_code == 422
     assert sentence in answer.json()["error"]
 
@@ -135,25 +131,22 @@ async def test_bytes_that_are_no_texts_are_refused(blob: bytes, sentence: str) -
 async def test_a_wrong_header_length_is_refused(length: str) -> None:
     body, _ = binary_body(element(b"a"))
     headers = {"inference-header-content-length": length}
-    async with client_of(Behind()) as client:
-        answer = await client.post(PATH, content=body, headers=headers)
+    answer = await asked(Behind(), "POST", PATH, content=body, headers=headers)
     assert answer.status_code == 400
     assert "Inference-Header-Content-Length" in answer.json()["error"]
 
 
 async def test_bytes_after_the_last_input_are_refused() -> None:
     body, headers = binary_body(element(b"a"))
-    async with client_of(Behind()) as client:
-        answer = await client.post(PATH, content=body + b"tail", headers=headers)
+    answer = await asked(Behind(), "POST", PATH, content=body + b"tail", headers=headers)
     assert answer.status_code == 422
     assert "4 bytes follow" in answer.json()["error"]
 
 
 async def test_a_body_without_json_is_one_text() -> None:
     behind = Behind()
-    async with client_of(behind) as client:
-        headers = {"inference-header-content-length": "0"}
-        answer = await client.post(PATH, content=b"a film", headers=headers)
+    headers = {"inference-header-content-length": "0"}
+    answer = await asked(behind, "POST", PATH, content=b"a film", headers=headers)
     assert answer.status_code == 200
     assert behind.predictor.calls[0].texts == ["a film"]
 

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import numpy as np
 import openai
 import pytest
-from front_fakes import Behind, client_of, vector
+from front_fakes import Behind, asked, client_of, vector
 from front_server import Served
 
 TEXTS = ["a", "", "naïve 🎬"]
@@ -65,9 +65,8 @@ async def test_a_key_is_the_clients_api_key(keyed_fronts: Served) -> None:
 
 
 async def test_base64_is_of_little_endian_float32() -> None:
-    async with client_of(Behind()) as client:
-        body = {"model": "minilm", "input": "abc", "encoding_format": "base64"}
-        answer = (await client.post("/v1/embeddings", json=body)).json()
+    body = {"model": "minilm", "input": "abc", "encoding_format": "base64"}
+    answer = (await asked(Behind(), "POST", "/v1/embeddings", json=body)).json()
     found = np.frombuffer(base64.b64decode(answer["data"][0]["embedding"]), "<f4")
     np.testing.assert_array_equal(found, np.array(vector("abc"), np.float32))
 
