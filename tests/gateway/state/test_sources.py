@@ -1,6 +1,7 @@
-"""The contract of the gateway's sources: folders and a cluster pass the same tests."""
+"""The contract of the gateway's sources, which folders and a cluster pass, and what files do."""
 
 import asyncio
+import json
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, aclosing
 from pathlib import Path
@@ -50,16 +51,25 @@ class World:
         self.write_document(endpoint.name, endpoint.model_dump(mode="json", by_alias=True))
 
 
-def in_a_folder(stack: ExitStack, folder: Path) -> World:
-    import json
+def write_document(folder: Path, name: str, document: dict[str, Any]) -> None:
+    """Puts a file into its place whole."""
+    aside = folder / ".aside"
+    aside.write_text(json.dumps(document))
+    aside.rename(folder / f"{name}.json")
 
+
+def write(folder: Path, endpoint: ModelEndpoint) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    write_document(folder, endpoint.name, endpoint.model_dump(mode="json", by_alias=True))
+
+
+def source_of(folder: Path) -> FolderSource[ModelEndpoint]:
+    return FolderSource(folder, ModelEndpoint, poll_seconds=0.01)
+
+
+def in_a_folder(stack: ExitStack, folder: Path) -> World:
     del stack
     folder.mkdir()
-
-    def write(name: str, document: dict[str, Any]) -> None:
-        aside = folder / ".aside"
-        aside.write_text(json.dumps(document))
-        aside.rename(folder / f"{name}.json")
 
     def outage() -> Callable[[], None]:
         elsewhere = folder.with_name("elsewhere")
@@ -71,8 +81,8 @@ def in_a_folder(stack: ExitStack, folder: Path) -> World:
         return come_back
 
     return World(
-        FolderSource(folder, ModelEndpoint, poll_seconds=0.01),
-        write,
+        source_of(folder),
+        lambda name, document: write_document(folder, name, document),
         lambda name: (folder / f"{name}.json").unlink(),
         outage,
     )
@@ -191,3 +201,73 @@ def test_what_a_gateway_keeps_of_a_cluster_lies_where_older_gateways_kept_it(
     assert keeper is not None
     assert keeper.read() == kept
     assert open_sources(Settings(home=folder), {}).keeper is None
+
+
+def test_a_broken_file_keeps_its_last_good_object(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    source = source_of(tmp_path)
+    endpoint = endpoint_of(None)
+    write(tmp_path, endpoint)
+    source.look()
+    (tmp_path / "sentiment.json").write_text('{"half":')
+    for _ in range(5):
+        assert not source.look()
+    assert source.objects() == (endpoint,)
+    assert len([r for r in caplog.records if "can't be read" in r.message]) == 1
+    newer = endpoint_of(model_of().ref)
+    write(tmp_path, newer)
+    assert source.look()
+    assert source.objects() == (newer,)
+
+
+@pytest.mark.parametrize("instead", ["nothing", "a file"])
+def test_a_folder_that_is_away_keeps_everything(tmp_path: Path, instead: str) -> None:
+    folder = tmp_path / "endpoints"
+    endpoint = endpoint_of(None)
+    write(folder, endpoint)
+    source = source_of(folder)
+    source.look()
+    folder.rename(tmp_path / "elsewhere")
+    if instead == "a file":
+        folder.write_text("what a broken mount may show")
+    assert not source.look()
+    assert source.objects() == (endpoint,)
+
+
+def test_a_file_that_goes_while_one_looks_hides_no_other(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    endpoint = endpoint_of(None)
+    write(tmp_path, endpoint)
+    (tmp_path / "gone.json").symlink_to(tmp_path / "nothing")  # is listed, and is not there
+    source = source_of(tmp_path)
+    assert source.look()
+    assert source.objects() == (endpoint,)
+    assert not caplog.records
+
+
+def test_half_written_files_of_others_are_not_looked_at(tmp_path: Path) -> None:
+    (tmp_path / ".sentiment.json.tmp.json").write_text("{")
+    source = source_of(tmp_path)
+    assert not source.look()
+
+
+async def test_a_folder_that_was_never_there_tells_nothing(tmp_path: Path) -> None:
+    folder = tmp_path / "endpoints"
+    async with asyncio.timeout(60), aclosing(source_of(folder).watch()) as states:
+        waiting = asyncio.ensure_future(anext(states))
+        done, _ = await asyncio.wait((waiting,), timeout=0.05)
+        assert not done
+        endpoint = endpoint_of(None)
+        write(folder, endpoint)
+        assert await waiting in ((), (endpoint,))
+
+
+async def test_a_folder_that_comes_empty_is_told_as_empty(tmp_path: Path) -> None:
+    folder = tmp_path / "endpoints"
+    async with asyncio.timeout(60), aclosing(source_of(folder).watch()) as states:
+        waiting = asyncio.ensure_future(anext(states))
+        await asyncio.wait((waiting,), timeout=0.05)
+        folder.mkdir()
+        assert await waiting == ()
