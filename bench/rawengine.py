@@ -1,8 +1,9 @@
 """The engine with nothing around it: ONNX Runtime on one thread, over the texts of the load.
 
-Run by the suite ``endtoend`` as ``python -P -m bench.rawengine PACKAGE SECONDS``, pinned to the
-core that Triton's engine has. It prints one JSON object: sequences a second, in batches of texts
-sorted by length, for each batch size. The best of these is what the whole path is held to.
+Run by the suite ``endtoend`` as ``python -P -m bench.rawengine PACKAGE SECONDS [SIZE ...]``, pinned
+to the core that Triton's engine has. It prints one JSON object: sequences a second, in batches of
+texts sorted by length, for each batch size, of these or of ``SIZES``. The best of these is what the
+whole path is held to.
 """
 
 import json
@@ -37,9 +38,10 @@ def main() -> None:
         package / MODEL_ONNX, options, providers=["CPUExecutionProvider"]
     )
     rates = {}
-    for size in SIZES:
+    sizes = [int(word) for word in sys.argv[3:]] or SIZES
+    for size in sizes:
         batches = [feeds(part, names) for part in sorted_parts(rows, size)]
-        rates[str(size)] = _rate(session, batches, size, seconds / len(SIZES))
+        rates[str(size)] = _rate(session, batches, size, seconds / len(sizes))
     print(json.dumps({"precision": manifest.precision.value, "rates": rates}))
 
 

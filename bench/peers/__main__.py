@@ -11,6 +11,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -57,6 +58,8 @@ def main(words: Sequence[str] | None = None) -> int:
         rest=rest,
         seed=options.seed,
     )
+    # So that whatever was started is ended when this process is.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     began = time.monotonic()
     race = Race(plan, model.prepare(cache, say), say)
     try:
@@ -111,7 +114,7 @@ def _options(words: Sequence[str] | None) -> argparse.Namespace:
         "--small", action="store_true", help="a few loads of each, to see that it runs"
     )
     parser.add_argument("--rounds", type=int, default=3, help="rounds of each, interleaved")
-    parser.add_argument("--seconds", type=float, default=2.0, help="least measured time of a load")
+    parser.add_argument("--seconds", type=float, default=1.8, help="least measured time of a load")
     parser.add_argument(
         "--warm-up-seconds", type=float, default=0.3, help="least time not measured"
     )

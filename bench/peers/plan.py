@@ -14,6 +14,8 @@ PATIENT_SECONDS = 60.0  # under closed loads nobody gives up
 MANY = 16  # texts of a request that has many
 TIMES = (0.5, 0.8, 1.0, 1.5, 4.0)
 
+ENGINE_ALONE_TIMES = 3  # as long as another load
+
 _LOADGEN_SECONDS = 0.7  # the load generator's own start
 _JUDGING_SECONDS = 6.0
 _OVERLOADED_WARM_UP = 2 * DEADLINE_SECONDS  # until queues are as long as they get
@@ -139,7 +141,7 @@ def expected_seconds(entrants: Sequence[Entrant], count: int, base: Timing) -> f
         loads = sum(_seconds(each.engine, load, base) for load in each.closed + each.open)
         total += count * (each.start_seconds * each.starts + loads)
         total += _JUDGING_SECONDS
-    return total
+    return total + count * ENGINE_ALONE_TIMES * base.seconds
 
 
 def _seconds(engine: Engine, load: Load, base: Timing) -> float:

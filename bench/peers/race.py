@@ -25,6 +25,7 @@ from bench.peers.entrants import subject
 from bench.peers.findings import Answers, Failure, Results, Round
 from bench.peers.plan import (
     DEADLINE_SECONDS,
+    ENGINE_ALONE_TIMES,
     MANY,
     PACES,
     PATIENT_SECONDS,
@@ -69,7 +70,7 @@ class Race:
         for number, entrants in enumerate(rounds):
             for entrant in entrants:
                 self._attempt(entrant, number)
-            if any(each.engine is Engine.REAL for each in entrants):
+            if any(each.engine is Engine.REAL and not each.small for each in entrants):
                 self._engine_alone()
         return self.results
 
@@ -232,7 +233,7 @@ class Race:
         ends = time.monotonic() + _BEGIN_SECONDS
         while True:
             try:
-                self._ask(who, running, corpus.replay()[:MANY])
+                self._ask(who, running, corpus.replay()[:1])
             except (OSError, RuntimeError):
                 if time.monotonic() > ends:
                     raise
@@ -245,9 +246,10 @@ class Race:
         _post(running, json.dumps(who.body(corpus.replay()[:1])))
 
     def _engine_alone(self) -> None:
-        """ONNX Runtime with nothing around it, on the same core."""
-        seconds = 3 * self.plan.seconds
-        command = processes.python("bench.rawengine", str(self.prepared.package), str(seconds))
+        """ONNX Runtime with nothing around it, on the same core, one row a run."""
+        seconds = ENGINE_ALONE_TIMES * self.plan.seconds
+        words = str(self.prepared.package), str(seconds), "1"
+        command = processes.python("bench.rawengine", *words)
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
             os.sched_setaffinity(process.pid, [self.plan.under_test])
             said, _ = process.communicate()

@@ -8,6 +8,10 @@ from bench.peers.findings import Finding, Results, middle
 from bench.peers.plan import CALLERS, MANY, TIMES, Engine, Load
 
 _NOTHING = "-"
+_PICTURE = (
+    "![The {engine} engine: requests a second and their p99 by callers, and answers within the "
+    "deadline by what is offered](images/peers-{engine}.svg)"
+)
 _FASTAPI = "FastAPI"
 _BUSY = 64  # callers at which peers are set beside each other
 _BATCHING = ("BentoML", "LitServe", "mosec", "MLServer", "Infinity")
@@ -17,6 +21,8 @@ def tables(results: Results, versions: dict[str, str]) -> dict[str, str]:
     """Marker's name -> table."""
     made = {"peers-who": _who(results, versions), "peers-goals": _goals(results)}
     for engine in Engine:
+        raced = any(each.engine is engine for each in results.findings)
+        made[f"peers-{engine}-picture"] = _PICTURE.format(engine=engine) if raced else "Not run."
         one = [Load(1, callers) for callers in CALLERS]
         many = [Load(MANY, callers) for callers in CALLERS]
         opened = [Load(times=times) for times in TIMES]

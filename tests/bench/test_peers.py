@@ -29,7 +29,7 @@ from bench.peers.tables import tables
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENT = ROOT / "docs" / "performance.md"
-BASE = Timing(0.3, 2.0)
+BASE = Timing(0.3, 1.8)
 
 
 def of(
