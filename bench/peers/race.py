@@ -39,6 +39,7 @@ from bench.peers.subjects import Running, Site, Subject
 from bench.plan import Plan
 
 _BEGIN_SECONDS = 120.0
+_LEAST_RATE = 0.1  # of an open load on a peer that answered nothing
 _SINGLE = 16  # judged texts that are asked for one by one as well
 
 
@@ -92,45 +93,49 @@ class Race:
             shutil.rmtree(folder, ignore_errors=True)
 
     def _visit(self, entrant: Entrant, number: int, folder: Path) -> None:
+        """Starts, judges and asks a peer; what was found is kept though a later load fails."""
         who = subject(entrant.subject)
         order = random.Random(f"{self.plan.seed} {number} {who.name} {entrant.engine}")
-        visited, found = _Visited(who, entrant.engine), dict[Load, Round]()
+        visited = _Visited(who, entrant.engine)
+        peak = 0.0
         with ExitStack() as stack:
-            running = stack.enter_context(
-                who.start(self._site(who, entrant, folder / "p", PATIENT_SECONDS))
-            )
-            self._begin(who, running)
+            running = self._start(stack, visited, folder / "p", PATIENT_SECONDS)
             if number == 0:
                 self._judge(who, entrant.engine, running)
             for each in order.sample(entrant.closed, len(entrant.closed)):
-                found[each] = self._measure(visited, running, each)
-            peak = max(each.per_second for load, each in found.items() if load.texts == 1)
+                found = self._measure(visited, running, each)
+                self.results.add(entrant, each, found)
+                if each.texts == 1:
+                    peak = max(peak, found.per_second)
             if entrant.open and who.deadline:
-                if running.tell is None:
-                    stack.close()
-                    running = stack.enter_context(
-                        who.start(self._site(who, entrant, folder / "d", DEADLINE_SECONDS))
-                    )
-                    self._begin(who, running)
-                else:
+                if running.tell is not None:
                     running.tell(DEADLINE_SECONDS)
+                else:
+                    stack.close()
+                    running = self._start(stack, visited, folder / "d", DEADLINE_SECONDS)
             for each in order.sample(entrant.open, len(entrant.open)):
-                rate = max(peak * each.times, 0.1)
-                found[each] = self._measure(visited, running, each, rate)
+                rate = max(peak * each.times, _LEAST_RATE)
+                self.results.add(entrant, each, self._measure(visited, running, each, rate))
                 if each.times > 1:
                     self._settle(who, running)
-        for each, round_ in found.items():
-            self.results.add(entrant, each, round_)
 
-    def _site(self, who: Subject, entrant: Entrant, folder: Path, deadline: float) -> Site:
-        cache = self.plan.cache
+    def _start(
+        self, stack: ExitStack, visited: "_Visited", folder: Path, deadline: float
+    ) -> Running:
+        site = self._site(visited, folder, deadline)
+        running = stack.enter_context(visited.who.start(site))
+        self._begin(visited.who, running)
+        return running
+
+    def _site(self, visited: "_Visited", folder: Path, deadline: float) -> Site:
+        who, cache = visited.who, self.plan.cache
         width = self.prepared.manifest.dimension or 0
         folder.mkdir(parents=True)
         return Site(
             folder=folder,
             cache=cache,
             model=self.prepared,
-            engine=entrant.engine,
+            engine=visited.engine,
             cores=[self.plan.under_test],
             rest=[self.plan.rest],
             deadline_seconds=deadline,
@@ -252,7 +257,11 @@ class Race:
         command = processes.python("bench.rawengine", *words)
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
             os.sched_setaffinity(process.pid, [self.plan.under_test])
-            said, _ = process.communicate()
+            try:
+                said, _ = process.communicate()
+            except BaseException:
+                process.kill()
+                raise
         for size, rate in json.loads(said)["rates"].items():
             self.results.alone.setdefault(size, []).append(rate)
 

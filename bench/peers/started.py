@@ -11,7 +11,7 @@ import psutil
 
 from bench.processes import running
 
-_LEAVE_SECONDS = 5.0
+_LEAVE_SECONDS = 2.0
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 
 
@@ -70,14 +70,18 @@ def started(
 
 def _end(family: set[int], session: int) -> None:
     """Ends what a peer left behind: workers of the session that it began."""
-    deadline = time.monotonic() + _LEAVE_SECONDS
-    left = {pid for pid in family if _of(pid, session)}
-    while left and time.monotonic() < deadline:
-        time.sleep(0.05)
-        left = {pid for pid in left if _of(pid, session)}
-    for pid in left:
+    for pid in _left(family, session):
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
+    _left(family, session)
+
+
+def _left(family: set[int], session: int) -> set[int]:
+    """Who of the session is still there after a while; empty as soon as nobody is."""
+    deadline = time.monotonic() + _LEAVE_SECONDS
+    while (left := {pid for pid in family if _of(pid, session)}) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return left
 
 
 def _of(pid: int, session: int) -> bool:

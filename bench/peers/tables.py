@@ -47,6 +47,11 @@ def _who(results: Results, versions: dict[str, str]) -> str:
             overlap = f"{100 * found.overlap:.1f} %"
         version = versions.get(subject.name, _NOTHING)
         lines.append(f"| {subject.name} | {version} | {subject.tuned} | {cosine} | {overlap} |")
+    lines += [
+        f"\n{each.subject} on the {each.engine} engine was out from round {each.round + 1} on: "
+        f"{_plain(each.reason)}"
+        for each in results.failures
+    ]
     return "\n".join(lines)
 
 
@@ -189,7 +194,12 @@ def _spread(values: list[float]) -> str:
 
 
 def _reason(reason: str) -> str:
-    return "not run: " + reason.replace("|", "/")[-200:]
+    return f"not run: {_plain(reason)}"
+
+
+def _plain(reason: str) -> str:
+    """The end of it, as one cell."""
+    return reason.replace("|", "/").replace("<", "&lt;")[-200:]
 
 
 def _callers(count: int) -> str:

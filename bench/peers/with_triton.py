@@ -27,6 +27,7 @@ from contracts.endpoint import (
 from contracts.loading import CostPoint, LoadedModel, LoaderReport
 from contracts.manifest import CONFIG_PYTHON, MODEL_ONNX
 from contracts.rollout import RolloutSpec
+from gateway.inference.receipts import make_key_file
 from headrace.stack import kafka, provision, triton
 from registry.loading.placement import python_model
 from registry.stores.endpoints import FileEndpointStore
@@ -56,8 +57,9 @@ def headrace(site: Site) -> Iterator[Running]:
     flags = {
         "home": home, "store-url": site.model.store.as_uri(), "http-port": port, "grpc-port": -1,
         "tokens-in-flight": _MOST_TOKENS, "kafka-bootstrap": broker.bootstrap,
-        "log-level": "warning",
+        "receipt-key-file": home / "receipt-keys",
     }  # fmt: skip
+    make_key_file(home / "receipt-keys")
     try:
         broker.start()
         repository = _packaged(site) if simulated else home / "models"

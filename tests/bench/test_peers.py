@@ -2,9 +2,13 @@
 
 import json
 import math
+import os
+import sys
+import time
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 
 from bench import studies
@@ -25,7 +29,9 @@ from bench.peers.plan import (
     timing,
 )
 from bench.peers.plots import draw
+from bench.peers.started import started
 from bench.peers.tables import tables
+from bench.processes import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENT = ROOT / "docs" / "performance.md"
@@ -84,6 +90,32 @@ def test_a_floor_is_asked_for_one_text_under_closed_loads_alone() -> None:
     assert len(Entrant("a", Engine.SIMULATED, 1.0).open) == len(TIMES)
 
 
+@pytest.mark.slow
+def test_what_a_peer_started_ends_with_it_though_it_is_left_behind(tmp_path: Path) -> None:
+    port = free_port()
+    script = (
+        "import subprocess, sys, http.server as h\n"
+        "print(subprocess.Popen(['sleep', '600']).pid, flush=True)\n"
+        "h.HTTPServer(('127.0.0.1', int(sys.argv[1])), h.SimpleHTTPRequestHandler).serve_forever()"
+    )
+    with started(
+        [sys.executable, "-c", script, str(port)],
+        environment={},
+        folder=tmp_path / "peer",
+        cores=sorted(os.sched_getaffinity(0)),
+        ready=f"http://127.0.0.1:{port}/",
+    ) as pid:
+        log = (tmp_path / "peer" / "log.txt").read_text(encoding="utf-8")
+        left = int(log.splitlines()[0])
+        assert psutil.pid_exists(left)
+    assert not psutil.pid_exists(pid)
+    # It may wait for somebody to take its exit status, and for the processor before that.
+    until = time.monotonic() + 30
+    while psutil.pid_exists(left) and psutil.Process(left).status() != psutil.STATUS_ZOMBIE:
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
 # The answers
 
 
@@ -131,6 +163,7 @@ def test_who_failed_stands_in_the_table_with_the_reason() -> None:
     row = line(tables(results, {})["peers-real-one"], "mosec")
     assert "not run: no wheel / for this machine" in row
     assert row.count("|") == 7
+    assert "mosec on the real engine was out from round 1 on" in tables(results, {})["peers-who"]
 
 
 def test_goodput_is_set_beside_the_peak_of_its_own_round() -> None:
