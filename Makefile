@@ -160,7 +160,7 @@ IMAGE_EXTRAS := gateway:gateway,tracing,s3 controller:controller,s3-artifacts st
 # it is there: all compute with one ONNX Runtime.
 RIVALS := 'ensemble:onnxruntime+tokenizers+numpy<2' fastapi:onnxruntime+tokenizers+fastapi+uvicorn+uvloop+httptools \
   bentoml:onnxruntime+tokenizers+bentoml litserve:onnxruntime+tokenizers+litserve+pyzmq mosec:onnxruntime+tokenizers+mosec \
-  mlserver:onnxruntime+tokenizers+mlserver 'infinity:onnxruntime+infinity-emb[server,optimum]'
+  'mlserver:onnxruntime+tokenizers+mlserver+uvloop<0.22' 'infinity:onnxruntime+infinity-emb[server,optimum]'
 
 # uv keeps the versions that a file already holds, so that nothing changes by itself. What two locks
 # share has one version: one interpreter holds them both.

@@ -18,7 +18,7 @@ class Round:
         p50: milliseconds of those answered with 200, NaN where there were none.
         p99: likewise.
         offered_per_second: requests that were due.
-        refused_per_second: answered with 429, 503 or 504.
+        refused_per_second: answered with 408, 429, 503 or 504.
         failed: any other end, or none.
         generator_late_ms: how far the load generator was behind: small, or it was the limit.
     """

@@ -169,7 +169,7 @@ class Race:
             [self.plan.rest],
         )
         good = result.of(200)
-        refused = sum(each.count for each in result.outcomes if each.status in {429, 503, 504})
+        refused = sum(each.count for each in result.outcomes if each.status in {408, 429, 503, 504})
         return Round(
             per_second=good.per_second,
             in_time_per_second=result.in_time / result.seconds,

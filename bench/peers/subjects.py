@@ -243,9 +243,11 @@ def infinity(site: Site) -> AbstractContextManager[Running]:
     """Infinity's server."""
 
     def command(port: int) -> list[str]:
+        for file in site.model.states.iterdir():  # it takes no path but one within its folder
+            (site.folder / file.name).symlink_to(file)
         return [
             site.program("python"), "-m", "bench.peers.servers.infinity_server", "v2",
-            "--model-id", str(site.model.states), "--served-model-name", "minilm",
+            "--model-id", ".", "--served-model-name", "minilm",
             "--engine", "optimum", "--device", "cpu", "--pooling-method", "mean",
             "--batch-size", str(MOST_ROWS), "--no-bettertransformer", "--no-model-warmup",
             "--host", "127.0.0.1", "--port", str(port), "--log-level", "warning",
