@@ -30,7 +30,7 @@ def ensure(peer: str, cache: Path, say: Callable[[str], None]) -> Path:
     _run([uv, "venv", "--quiet", "--python", sys.executable, str(folder)])
     interpreter = str(folder / "bin" / "python")
     _run([uv, "pip", "install", "--quiet", "--python", interpreter, "--require-hashes",
-          "--no-deps", "--no-config", "--compile-bytecode", "-r", str(lock)])  # fmt: skip
+          "--no-deps", "--no-config", "-r", str(lock)])  # fmt: skip
     (folder / "whole").touch()
     return folder
 

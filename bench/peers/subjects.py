@@ -250,6 +250,7 @@ def infinity(site: Site) -> AbstractContextManager[Running]:
             "--model-id", ".", "--served-model-name", "minilm",
             "--engine", "optimum", "--device", "cpu", "--pooling-method", "mean",
             "--batch-size", str(MOST_ROWS), "--no-bettertransformer", "--no-model-warmup",
+            "--onnx-disable-optimize", "--no-compile",
             "--host", "127.0.0.1", "--port", str(port), "--log-level", "warning",
         ]  # fmt: skip
 
