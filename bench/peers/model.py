@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from bench import corpus
 from contracts.endpoint import Phase, Precision, Serving
 from contracts.manifest import MANIFEST, MODEL_ONNX, TOKENIZER, Manifest
-from headrace.stack import export_env, install
+from headrace.stack import install, provision
 from registry import convert
 from registry.conversions.messages import ConversionRequest
 from registry.convert.graph import engine_form
@@ -89,7 +89,7 @@ def prepare(cache: Path, say: Callable[[str], None]) -> Prepared:
     if prepared.folder.is_dir():
         return prepared
     say("Making the int8 package of all-MiniLM-L6-v2, once")
-    export = export_env.ensure(cache, say)
+    export = provision.export_environment(cache, say)
     with tempfile.TemporaryDirectory(dir=cache, prefix=".peers-model-") as aside:
         done = subprocess.run(
             [sys.executable, "-P", "-m", "bench.peers.model", aside],
