@@ -48,9 +48,6 @@ ARM: Final = Variable("arm", "Arm", queries.ARMS, whole=True)
 PACKAGE: Final = Variable("package", "Package", queries.PACKAGES, "/^(.{12})/", hidden=True)
 
 
-Panels = tuple[Builder[model.Panel], ...]
-
-
 class Row:
     """A headline of a dashboard, and the panels below it, from left to right."""
 

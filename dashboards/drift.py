@@ -3,7 +3,7 @@
 from grafana_foundation_sdk.builders.dashboard import Dashboard
 
 from dashboards import queries as q
-from dashboards.board import ARM, ENDPOINT, VERSION, Panels, Row, Variable, dashboard, versions
+from dashboards.board import ARM, ENDPOINT, VERSION, Row, Variable, dashboard, versions
 from dashboards.panels import GREEN, RED, YELLOW, Step, buckets, lines, number, rows, states
 
 LAMBDA = Variable("lambda", "Memory (lambda)", q.LAMBDAS)
@@ -25,11 +25,8 @@ def drift() -> Dashboard:
 
 
 def _distance() -> Row:
-    return Row("Drift per statistic", *_drift_now(), *_drift_over_time())
-
-
-def _drift_now() -> Panels:
-    return (
+    return Row(
+        "Drift per statistic",
         number(
             "Alarms now",
             "Statistics that alarm: significant at the endpoint's false-alarm budget, further than"
@@ -67,11 +64,6 @@ def _drift_now() -> Panels:
             width=12,
             height=4,
         ),
-    )
-
-
-def _drift_over_time() -> Panels:
-    return (
         states(
             "Level",
             "Each statistic over time: quiet; moved (significant, PSI above 0.1); far (above 0.2)."

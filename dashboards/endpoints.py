@@ -3,7 +3,7 @@
 from grafana_foundation_sdk.builders.dashboard import Dashboard
 
 from dashboards import queries as q
-from dashboards.board import ARM, ENDPOINT, PACKAGE, VERSION, Panels, Row, dashboard, versions
+from dashboards.board import ARM, ENDPOINT, PACKAGE, VERSION, Row, dashboard, versions
 from dashboards.panels import RED, YELLOW, Step, buckets, lines, number
 
 
@@ -20,11 +20,8 @@ def endpoints() -> Dashboard:
 
 
 def _traffic() -> Row:
-    return Row("Traffic and errors", *_answered(), *_failed())
-
-
-def _answered() -> Panels:
-    return (
+    return Row(
+        "Traffic and errors",
         number(
             "Answered a second",
             "Requests answered a second, each endpoint.",
@@ -51,11 +48,6 @@ def _answered() -> Panels:
             q.TEXTS,
             unit="ops",
         ),
-    )
-
-
-def _failed() -> Panels:
-    return (
         lines(
             "Attempts by status",
             "Attempts a second by HTTP status: 200 answered, 4xx the caller's, 5xx ours, 499 the"

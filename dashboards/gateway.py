@@ -3,7 +3,7 @@
 from grafana_foundation_sdk.builders.dashboard import Dashboard
 
 from dashboards import queries as q
-from dashboards.board import Panels, Row, Variable, dashboard
+from dashboards.board import Row, Variable, dashboard
 from dashboards.panels import GREEN, RED, YELLOW, Step, buckets, lines, number, rows, states
 
 ENDPOINT = Variable("endpoint", "Endpoint", q.ENDPOINTS_AT_GATEWAYS, whole=True)
@@ -78,11 +78,8 @@ def _admission() -> Row:
 
 
 def _batches() -> Row:
-    return Row("Queue and batches", *_queues(), *_engines())
-
-
-def _queues() -> Panels:
-    return (
+    return Row(
+        "Queue and batches",
         lines(
             "Texts that wait",
             "Texts that wait for an engine, each package.",
@@ -115,11 +112,6 @@ def _queues() -> Panels:
             top=1,
             width=8,
         ),
-    )
-
-
-def _engines() -> Panels:
-    return (
         lines(
             "Tokens to engines",
             "Tokens a second that engines computed: of texts, and padding.",

@@ -3,7 +3,7 @@
 from grafana_foundation_sdk.builders.dashboard import Dashboard
 
 from dashboards import queries as q
-from dashboards.board import ARM, ROUTED_ENDPOINT, VERSION, Panels, Row, dashboard, versions
+from dashboards.board import ARM, ROUTED_ENDPOINT, VERSION, Row, dashboard, versions
 from dashboards.panels import (
     BLUE,
     GREEN,
@@ -35,11 +35,8 @@ def rollout() -> Dashboard:
 
 
 def _course() -> Row:
-    return Row("Course", *_where(), *_course_over_time(), *_steps_walked())
-
-
-def _where() -> Panels:
-    return (
+    return Row(
+        "Course",
         rows(
             "Now",
             "The newest version of each endpoint and its phase.",
@@ -50,11 +47,6 @@ def _where() -> Panels:
             height=6,
         ),
         versions().span(16),
-    )
-
-
-def _course_over_time() -> Panels:
-    return (
         lines(
             "Weights",
             "Share of callers that each version answers; for a shadow, the share of requests"
@@ -82,11 +74,6 @@ def _course_over_time() -> Panels:
             names=VERDICTS,
             width=24,
         ),
-    )
-
-
-def _steps_walked() -> Panels:
-    return (
         lines(
             "Step",
             "Which step of the rollout goes on, from 0.",
@@ -113,11 +100,8 @@ def _steps_walked() -> Panels:
 
 
 def _arms() -> Row:
-    return Row("Arms side by side", *_arms_attempts(), *_arms_answers())
-
-
-def _arms_attempts() -> Panels:
-    return (
+    return Row(
+        "Arms side by side",
         lines(
             "Attempts",
             "Attempts a second on each arm.",
@@ -143,11 +127,6 @@ def _arms_attempts() -> Panels:
             unit="s",
             width=8,
         ),
-    )
-
-
-def _arms_answers() -> Panels:
-    return (
         lines(
             "Median score",
             "Median score of the predicted label, each arm.",
