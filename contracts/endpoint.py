@@ -53,8 +53,20 @@ class PinnedVersion(_Part):
     pin: str
 
 
+class AnswerCache(_Part):
+    """Keeps answers in each gateway's memory, for texts that come again. Off unless it is given."""
+
+    megabytes: int = Field(ge=1, le=65536, description="of each gateway's memory")
+    shared: bool = Field(
+        False, description="between API keys; how fast an answer comes tells what others asked"
+    )
+
+
 class Serving(_Part):
-    """How a version is converted and served. A change makes a new package, but of ``instances``."""
+    """How a version is converted and served.
+
+    A change makes a new package, but of ``instances`` and ``cache``, which change no answer.
+    """
 
     precision: Precision = Precision.AUTO
     instances: int | None = Field(
@@ -66,6 +78,11 @@ class Serving(_Part):
     max_batch_size: int = Field(64, ge=1, le=1024, alias="maxBatchSize")
     max_tokens: int = Field(512, ge=8, le=32768, alias="maxTokens", description="tokens a text")
     length_buckets: Literal["auto"] | tuple[int, ...] = Field("auto", alias="lengthBuckets")
+    cache: AnswerCache | None = Field(None, description="of answers; left out: none")
+
+    def of_package(self) -> "Serving":
+        """What decides what a package is, the rest at its default."""
+        return self.model_copy(update={"instances": None, "cache": None})
 
 
 class Limits(_Part):

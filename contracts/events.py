@@ -80,6 +80,7 @@ class PredictionEvent(msgspec.Struct, frozen=True, omit_defaults=True, gc=False)
     repeated: bool = False  # a second attempt, after a candidate's failed: no evidence on its arm
     pairing: Pairing | None = None  # of a shadow's attempt
     unk_words: list[str] = []  # a few of what became UNK, as written; of endpoints that ask for it
+    cached: Count = 0  # texts whose answers were kept, or on their way for another request
 
 
 class Feedback(msgspec.Struct, frozen=True, array_like=True, gc=False):

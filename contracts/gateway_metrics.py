@@ -87,6 +87,14 @@ FAILED_TEXTS: Final = counter(
 
 # Read from those who keep the numbers, when Prometheus asks.
 
+CACHE_TEXTS: Final = counter(
+    "gateway_cache_texts",
+    "Texts of endpoints with a cache: kept (hit), on their way already (joined), inferred (miss).",
+    ENDPOINT,
+    "outcome",
+)
+CACHE_BYTES: Final = gauge("gateway_cache_bytes", "Memory that kept answers take.", ENDPOINT)
+
 TOKENS_IN_FLIGHT: Final = gauge(
     "gateway_tokens_in_flight", "Tokens of requests on their way.", ENDPOINT
 )

@@ -34,15 +34,17 @@ Sparse = dict[int, int]
 class EvidenceCounts(msgspec.Struct, omit_defaults=True):
     """What checks rest on: attempts that count as evidence, each caller's at most ``CALLER_CAP``.
 
-    Left out: forced attempts, second attempts (``repeated``), callers who hung up (499), and what
-    is above a caller's cap, the first ones in the log counting. Feedback is capped by itself.
-    Requests of nobody (caller 0) have no cap, for they are not one caller's.
+    Left out: forced attempts, second attempts (``repeated``), requests of whose texts none was
+    inferred (``cached``), callers who hung up (499), and what is above a caller's cap, the first
+    ones in the log counting. Feedback is capped by itself. Requests of nobody (caller 0) have no
+    cap, for they are not one caller's.
     """
 
     requests: int = 0
     errors: int = 0  # status 500 and above
     # Longest text's length bucket (power of two, tokens) -> tokenise + wait + infer, buckets of
-    # LATENCY_EDGES. Answered in time (200), or too late (504, in the bucket to infinity).
+    # LATENCY_EDGES. Answered in time (200), or too late (504, in the bucket to infinity). Without
+    # requests of whose texts some were not inferred.
     latency: dict[int, Sparse] = {}
     labels: dict[str, int] = {}  # of answered texts
     norms: Sparse = {}  # of answered texts, buckets of Statistic.VECTOR_NORM

@@ -264,6 +264,11 @@ class Gateway:
         yield Reading(Read.PEERS, (), self._rates.gateways)
         for endpoint, tokens in self._pipeline.tokens_in_flight().items():
             yield Reading(Read.TOKENS_IN_FLIGHT, (endpoint,), tokens)
+        for endpoint, cache in self._endpoints.caches.items():
+            yield Reading(Read.CACHE_TEXTS, (endpoint, "hit"), cache.hits)
+            yield Reading(Read.CACHE_TEXTS, (endpoint, "joined"), cache.joined)
+            yield Reading(Read.CACHE_TEXTS, (endpoint, "miss"), cache.misses)
+            yield Reading(Read.CACHE_BYTES, (endpoint,), cache.bytes)
         for batcher in self._reconciler.batchers:
             yield Reading(Read.QUEUED_ROWS, (batcher.model.name,), batcher.queued_rows)
             for replica in batcher.replicas:

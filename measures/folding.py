@@ -132,6 +132,7 @@ class _OpenAggregate:
                 aggregate.pair_distance_sum += micro(distance)
         if (
             event.repeated
+            or (event.cached and event.cached == len(event.texts))
             or event.status == _HUNG_UP
             or event.arm is Arm.FORCED
             or _capped(self._callers, event.caller)
@@ -225,7 +226,7 @@ def _count_evidence(evidence: EvidenceCounts, event: PredictionEvent) -> None:
     if event.pairing is not None:
         evidence.pairs += len(event.pairing.equal)
         evidence.pairs_equal += sum(event.pairing.equal)
-    if event.texts and event.status in {_OK, _TOO_LATE}:
+    if event.texts and event.status in {_OK, _TOO_LATE} and not event.cached:
         longest = length_bucket(max(text.tokens for text in event.texts))
         bucket = _TO_INFINITY
         if event.status == _OK:

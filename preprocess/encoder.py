@@ -57,6 +57,17 @@ class Encoded:
     def __len__(self) -> int:
         return len(self.ids)
 
+    def part(self, rows: Sequence[int]) -> "Encoded":
+        """Some of the texts, by their places."""
+        return Encoded(
+            ids=[self.ids[at] for at in rows],
+            type_ids=None if self.type_ids is None else [self.type_ids[at] for at in rows],
+            tokens=[self.tokens[at] for at in rows],
+            words=[self.words[at] for at in rows],
+            unk=[self.unk[at] for at in rows],
+            truncated=[self.truncated[at] for at in rows],
+        )
+
 
 class _Content(NamedTuple):
     """A text's own tokens, or those of a beginning of it that is certainly long enough."""

@@ -43,6 +43,7 @@ class Attempt:
     queue: float = 0.0  # seconds before it was begun
     job: Job | None = None
     repeated: bool = False  # another version's attempt has failed before
+    cached: int = 0  # texts that were not inferred for it
 
 
 def event_of(
@@ -85,6 +86,7 @@ def event_of(
         pairing=pairing,
         observations=call.observed or {},
         unk_words=_unknown_words(call, model, attempt.encoded),
+        cached=attempt.cached,
     )
 
 

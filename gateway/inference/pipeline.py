@@ -32,6 +32,7 @@ from gateway.inference.receipts import Receipts
 from gateway.inference.serving import ServedEndpoints, Serving
 from gateway.routing.routes import EndpointRoutes, RouteTarget, Shadow
 from gateway.telemetry.metrics import Metrics
+from preprocess.encoder import Encoded
 from preprocess.observe import answered as answered_records
 from preprocess.observe import unanswered as unanswered_records
 
@@ -173,7 +174,7 @@ class Pipeline:
             usual = _usual_seconds(fallback[1], call.endpoint, attempt.encoded.tokens)
             deadline = fallback_deadline(monotonic(), deadline, usual)
         try:
-            values = await self._infer(batcher, attempt, deadline)
+            values = await self._values(batcher, attempt, deadline)
         except asyncio.CancelledError:
             self._record_failure(attempt, CLIENT_GONE_STATUS, answered=True)
             raise
@@ -191,11 +192,27 @@ class Pipeline:
             return answer
         return await self._answer(serving, routes, batcher, second)
 
-    async def _infer(
+    async def _values(
         self, batcher: Batcher, attempt: Attempt, deadline: float
     ) -> NDArray[np.float32]:
         """The decoded values of all texts, ``[texts, width]``; raises at the deadline."""
-        job = attempt.job = batcher.submit(attempt.encoded, attempt.call.endpoint, deadline)
+        call = attempt.call
+        cache = self._endpoints.caches.get(call.endpoint)
+        if cache is None:
+            return await self._infer(batcher, attempt, attempt.encoded, deadline)
+        values, attempt.cached = await cache.answer(
+            attempt.target.model.ref.package,
+            call.caller,
+            attempt.encoded,
+            lambda encoded: self._infer(batcher, attempt, encoded, deadline),
+            deadline,
+        )
+        return values
+
+    async def _infer(
+        self, batcher: Batcher, attempt: Attempt, encoded: Encoded, deadline: float
+    ) -> NDArray[np.float32]:
+        job = attempt.job = batcher.submit(encoded, attempt.call.endpoint, deadline)
         try:
             return await job.future
         except asyncio.CancelledError:
@@ -242,6 +259,8 @@ class Pipeline:
         """Offers the mirror a request that stable has answered, for the shadow version."""
         job = attempt.job
         if self._mirror is None or job is None or attempt.target.arm is not Arm.STABLE:
+            return
+        if attempt.cached:  # its time can't be compared with that of a copy
             return
         model, seconds = attempt.target.model, attempt.tokenise + job.wait + job.infer
         answered = AnsweredRequest(

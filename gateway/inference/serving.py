@@ -12,7 +12,10 @@ from gateway.errors import (
     UnknownEndpointError,
     UnknownVersionError,
 )
+from gateway.inference.answer_cache import AnswerCache
 from gateway.routing.routes import RoutingTable
+
+_MEGABYTE = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +42,7 @@ class ServedEndpoints:
 
     def __init__(self) -> None:
         self._serving = _NOTHING
+        self.caches: dict[str, AnswerCache] = {}  # of the endpoints that ask for one, by name
         self._was_complete = False
         self._draining = False
 
@@ -50,7 +54,23 @@ class ServedEndpoints:
     def serve(self, serving: Serving) -> None:
         """Replaces the snapshot."""
         self._serving = serving
+        self._keep_caches(serving)
         self._was_complete = self._was_complete or serving.complete
+
+    def _keep_caches(self, serving: Serving) -> None:
+        caches: dict[str, AnswerCache] = {}
+        for name, routes in serving.table.endpoints.items():
+            asked = routes.endpoint.spec.serving.cache
+            if asked is None:
+                continue
+            most = asked.megabytes * _MEGABYTE
+            cache = self.caches.get(name)
+            if cache is None:
+                cache = AnswerCache(most, shared=asked.shared)
+            else:
+                cache.limit(most, shared=asked.shared)
+            caches[name] = cache
+        self.caches = caches
 
     def drain(self) -> None:
         """Asks load balancers and callers to use other gateways. Requests are still answered."""

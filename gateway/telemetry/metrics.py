@@ -127,6 +127,8 @@ class Reading:
 class Read(Enum):
     """Counters and gauges that are read from the objects that keep the numbers."""
 
+    CACHE_TEXTS = m.CACHE_TEXTS
+    CACHE_BYTES = m.CACHE_BYTES
     TOKENS_IN_FLIGHT = m.TOKENS_IN_FLIGHT
     QUEUED_ROWS = m.QUEUED_ROWS
     REPLICA_SERVES = m.REPLICA_SERVES

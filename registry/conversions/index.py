@@ -48,15 +48,15 @@ def options_digest(
 ) -> str:
     """SHA-256 (hex) of all that decides what a conversion makes of a version, or why it fails.
 
-    ``spec.serving.instances`` is not among it. Earlier releases had it in, so that ``instances``
-    other than 1 gives the digest under which they knew a conversion.
+    ``instances`` and ``cache`` of ``spec.serving`` are not. Earlier releases had ``instances`` in,
+    so that ``instances`` other than 1 gives the digest under which they knew a conversion.
     """
     told = [
         REVISION,
         version.model,
         version.number,
         version.identity,
-        {**spec.serving.model_dump(mode="json"), "instances": instances},
+        {**spec.serving.model_dump(mode="json", exclude={"cache"}), "instances": instances},
         spec.task,
         threads,
         allow_pickle,

@@ -236,7 +236,7 @@ class Controller:
             model=endpoint.spec.model,
             version=version,
             store_url=self._options.store_url,
-            serving=endpoint.spec.serving.model_copy(update={"instances": None}),
+            serving=endpoint.spec.serving.of_package(),
             task=endpoint.spec.task,
             stable=seen.stable,
             allow_pickle=self._options.allow_pickle,

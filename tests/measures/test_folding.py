@@ -182,14 +182,30 @@ def test_a_callers_cap_is_of_each_aggregate() -> None:
     assert [aggregate.evidence.requests for aggregate in folded(batch(*many))] == [CALLER_CAP] * 2
 
 
+ONE_TEXT = [TextRecord(3, 2, 0, truncated=False, label="a", score=0.5)]
+
+
 @pytest.mark.parametrize(
-    "left_out", [{"repeated": True}, {"status": 499}, {"arm": Arm.FORCED}], ids=str
+    "left_out",
+    [
+        {"repeated": True},
+        {"status": 499},
+        {"arm": Arm.FORCED},
+        {"cached": 1, "texts": ONE_TEXT},
+    ],
+    ids=str,
 )
 def test_what_may_not_bear_witness_is_counted_and_not_judged(left_out: dict[str, object]) -> None:
     aggregate = only(batch(*(event(**left_out) for _ in range(CALLER_CAP))))
     assert sum(aggregate.statuses.values()) == CALLER_CAP
     assert aggregate.evidence.requests == 0
     assert aggregate.evidence.labels == {}
+
+
+def test_a_request_of_whose_texts_some_were_inferred_is_evidence_but_not_of_latency() -> None:
+    evidence = only(batch(event(cached=1, texts=ONE_TEXT * 2))).evidence
+    assert (evidence.requests, evidence.labels) == (1, {"a": 2})
+    assert evidence.latency == {}
 
 
 def test_what_is_left_out_uses_up_nobodys_cap() -> None:

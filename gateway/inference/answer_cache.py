@@ -1,0 +1,150 @@
+"""Answers kept for texts that come again, for endpoints that ask for it.
+
+Exact: an answer is kept by all that it depends on, which is the package and the token ids of its
+text, and a batch changes no answer. Texts that are asked for at the same time are inferred once.
+Never shared between versions; between API keys only where the endpoint says so, since the time of
+an answer tells whether somebody has asked for the text before.
+"""
+
+import asyncio
+from array import array
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Sequence
+from time import monotonic
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gateway.errors import too_late
+from preprocess.encoder import Encoded
+
+Values = NDArray[np.float32]
+Key = tuple[str, str, bytes, bytes]
+
+_ENTRY_BYTES = 400  # of an entry beside its ids and values: objects and their places in a table
+
+
+class AnswerCache:
+    """The answers of one endpoint; the one that was not used for longest makes room.
+
+    Args:
+        most_bytes: of all entries.
+        shared: between API keys.
+
+    Attributes:
+        hits: texts whose answer was kept.
+        joined: texts whose answer was on its way for another request.
+        misses: texts that were inferred.
+        bytes: of all entries.
+    """
+
+    def __init__(self, most_bytes: int, *, shared: bool) -> None:
+        self.hits = self.joined = self.misses = 0
+        self.bytes = 0
+        self._most_bytes = most_bytes
+        self._shared = shared
+        self._entries: OrderedDict[Key, Values] = OrderedDict()
+        # None tells those who wait that the inference that they waited for has failed.
+        self._flights: dict[Key, asyncio.Future[Values | None]] = {}
+
+    def limit(self, most_bytes: int, *, shared: bool) -> None:
+        """Takes other limits. Entries are dropped where they no longer fit."""
+        if shared != self._shared:
+            self._entries.clear()
+            self.bytes = 0
+        self._most_bytes, self._shared = most_bytes, shared
+        self._evict()
+
+    async def answer(
+        self,
+        package: str,
+        caller: str | None,
+        encoded: Encoded,
+        infer: Callable[[Encoded], Awaitable[Values]],
+        deadline: float,
+    ) -> tuple[Values, int]:
+        """The values of all texts in their order, and how many of them were not inferred for it.
+
+        Args:
+            package: what answers.
+            caller: the name of the API key.
+            encoded: at least one text.
+            infer: float32 ``[texts, width]`` of some texts.
+            deadline: by the event loop's clock, seconds; ``infer`` keeps it by itself.
+
+        Raises:
+            DeadlineExceededError: another request's inference took until the deadline.
+            Exception: what ``infer`` raises.
+        """
+        keys = self._keys(package, "" if self._shared else caller or "", encoded)
+        rows: list[Values | None] = [self._entries.get(key) for key in keys]
+        own: list[int] = []
+        flights: dict[int, asyncio.Future[Values | None]] = {}
+        for at, key in enumerate(keys):
+            if rows[at] is not None:
+                self._entries.move_to_end(key)
+            elif (flight := self._flights.get(key)) is not None:
+                flights[at] = flight
+            else:
+                self._flights[key] = asyncio.get_running_loop().create_future()
+                own.append(at)
+        self.hits += len(keys) - len(own) - len(flights)
+        if own:
+            await self._infer(keys, own, encoded, infer, rows)
+        for at, flight in flights.items():
+            await asyncio.wait([flight], timeout=max(0.0, deadline - monotonic()))
+            if not flight.done():
+                raise too_late()
+            rows[at] = flight.result()
+        failed = [at for at, row in enumerate(rows) if row is None]
+        self.joined += len(flights) - len(failed)
+        if failed:
+            self.misses += len(failed)
+            for at, row in zip(failed, await infer(encoded.part(failed)), strict=True):
+                rows[at] = row[np.newaxis]
+        cached = len(keys) - len(own) - len(failed)
+        return np.concatenate([row for row in rows if row is not None]), cached
+
+    async def _infer(
+        self,
+        keys: Sequence[Key],
+        own: Sequence[int],
+        encoded: Encoded,
+        infer: Callable[[Encoded], Awaitable[Values]],
+        rows: list[Values | None],
+    ) -> None:
+        """Infers texts, keeps their answers, and tells those who wait for them."""
+        self.misses += len(own)
+        whole = len(own) == len(keys)
+        try:
+            values = await infer(encoded if whole else encoded.part(own))
+            for at, row in zip(own, values, strict=True):
+                # A copy: a row of a batch's array would keep all of it in memory.
+                rows[at] = row[np.newaxis].copy()
+                self._keep(keys[at], rows[at])
+        finally:
+            for at in own:
+                self._flights.pop(keys[at]).set_result(rows[at])
+
+    def _keep(self, key: Key, values: Values | None) -> None:
+        if values is None or _size(key, values) > self._most_bytes:
+            return
+        self._entries[key] = values
+        self.bytes += _size(key, values)
+        self._evict()
+
+    def _evict(self) -> None:
+        while self.bytes > self._most_bytes:
+            key, values = self._entries.popitem(last=False)
+            self.bytes -= _size(key, values)
+
+    def _keys(self, package: str, scope: str, encoded: Encoded) -> list[Key]:
+        types = encoded.type_ids
+        return [
+            (package, scope, array("I", ids).tobytes(), b"" if types is None else bytes(types[at]))
+            for at, ids in enumerate(encoded.ids)
+        ]
+
+
+def _size(key: Key, values: Values) -> int:
+    return _ENTRY_BYTES + len(key[2]) + len(key[3]) + values.nbytes
