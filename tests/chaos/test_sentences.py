@@ -35,6 +35,7 @@ def test_a_part_that_hangs_and_is_told_to_be_well_is_a_false_sentence() -> None:
         (told(), [PAUSED, Fault(Kind.FULL_DISK, "disk", 9.0)], LATER, {"triton-2"}),
         (told(), [Fault(Kind.KILL, "triton-2")], LATER, {"triton-2"}),
         (told("fold", state="stalled"), [FOLD], LATER, {"fold"}),
+        ({"running": False, "statistics": None}, [FOLD], LATER, {"fold"}),
     ],
 )
 def test_what_is_told_or_can_t_be_known_is_none(

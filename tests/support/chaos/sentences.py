@@ -28,6 +28,8 @@ def false_sentences(
     """
     if any(fault.kind is Kind.FULL_DISK for fault in faults):
         return []  # what runs can't be written down then
+    if not told["running"]:
+        return []  # ``up`` was struck, and it says so
     found = []
     paused = [f.target for f in faults if f.kind is Kind.PAUSE and f.target in same]
     for target in paused:
