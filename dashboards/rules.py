@@ -31,18 +31,6 @@ class Severity(StrEnum):
 
 
 @dataclass(frozen=True)
-class Record:
-    """A series that Prometheus keeps."""
-
-    record: str
-    expr: str
-
-    def rule(self) -> dict[str, object]:
-        """As Prometheus reads it."""
-        return {"record": self.record, "expr": self.expr}
-
-
-@dataclass(frozen=True)
 class Alert:
     """A condition that somebody should know of.
 
@@ -77,11 +65,12 @@ class Alert:
         }
 
 
-RECORDS: Final = (
-    Record(ERRORS_RECORD, q.STABLE_ERROR_SHARE),
-    Record(LATENCY_RECORD, q.ANSWER_SECONDS_P95),
-    Record(REFUSED_RECORD, q.REFUSED_SHARE),
-)
+# Series that Prometheus keeps, by name.
+RECORDS: Final = {
+    ERRORS_RECORD: q.STABLE_ERROR_SHARE,
+    LATENCY_RECORD: q.ANSWER_SECONDS_P95,
+    REFUSED_RECORD: q.REFUSED_SHARE,
+}
 
 SERVING_ALERTS: Final = (
     Alert(
@@ -275,11 +264,18 @@ ALERTS: Final = (*SERVING_ALERTS, *STATISTICS_ALERTS, *ROLLOUT_ALERTS)
 
 def groups() -> dict[str, object]:
     """The whole file, as values."""
+    records = [{"record": name, "expr": expr} for name, expr in RECORDS.items()]
+    alerts = {
+        "headrace-serving": SERVING_ALERTS,
+        "headrace-statistics": STATISTICS_ALERTS,
+        "headrace-rollouts": ROLLOUT_ALERTS,
+    }
     return {
         "groups": [
-            {"name": "headrace-records", "rules": [record.rule() for record in RECORDS]},
-            {"name": "headrace-serving", "rules": [alert.rule() for alert in SERVING_ALERTS]},
-            {"name": "headrace-statistics", "rules": [alert.rule() for alert in STATISTICS_ALERTS]},
-            {"name": "headrace-rollouts", "rules": [alert.rule() for alert in ROLLOUT_ALERTS]},
+            {"name": "headrace-records", "rules": records},
+            *(
+                {"name": name, "rules": [alert.rule() for alert in group]}
+                for name, group in alerts.items()
+            ),
         ]
     }
