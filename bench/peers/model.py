@@ -7,6 +7,7 @@ it alone there is a copy of that graph which ends one step earlier, in a vector 
 """
 
 import hashlib
+import json
 import os
 import subprocess
 import sys
@@ -34,6 +35,7 @@ MODEL = "all-minilm-l6-v2"
 JUDGED = 256  # texts whose answers are compared with the original's
 _TIMEOUT_SECONDS = 1800.0
 _STATES = "last_hidden_state"
+_CONFIG = "config.json"
 
 
 @dataclass(frozen=True)
@@ -156,8 +158,12 @@ def _make(aside: Path) -> None:
 
     convert_version(request, _Packaged(source), PackageStore(request.store_url), report)
     made.states.mkdir()
-    for name in ("config.json", "tokenizer_config.json", "special_tokens_map.json", TOKENIZER):
+    for name in ("tokenizer_config.json", "special_tokens_map.json", TOKENIZER):
         (made.states / name).write_bytes((source / name).read_bytes())
+    config = json.loads((source / _CONFIG).read_bytes())
+    # Where Infinity cuts a text: all cut it at the same token.
+    config["max_position_embeddings"] = made.manifest.tokenizer.max_tokens
+    (made.states / _CONFIG).write_text(json.dumps(config), encoding="utf-8")
     cut = onnx.load(str(made.package / MODEL_ONNX))
     del cut.graph.output[:]
     shape = ["batch", "length", "width"]
