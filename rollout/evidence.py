@@ -307,16 +307,8 @@ class Evidence:
 
 def _gating(checks: Checks) -> tuple[object, ...]:
     """The checks that may fail a rollout; each spends an equal part of the error."""
-    every = (
-        checks.error_rate,
-        checks.latency,
-        checks.output_shift,
-        checks.class_share,
-        checks.drift,
-        checks.agreement,
-        checks.quality,
-        *checks.statistics,
-    )
+    single = (getattr(checks, name) for name in Checks.model_fields if name != "statistics")
+    every = (*single, *checks.statistics)
     return tuple(check for check in every if check is not None and check.gate)
 
 

@@ -339,26 +339,34 @@ def test_arms_may_differ_as_callers_do_and_a_version_that_is_worse_than_that_fai
         assert result.figures["apart_by_callers"] == pytest.approx(caller_spread, abs=0.002)
 
 
-def test_class_shares_that_callers_blur_need_not_pass_again_if_they_did_in_shadow() -> None:
-    checks, same = only(class_share=ClassShareCheck()), (of_callers(0.05), of_callers(0.05))
+@pytest.mark.parametrize(
+    ("checks", "name", "positive"),
+    [
+        (only(class_share=ClassShareCheck()), "classShare", 55),
+        (only(output_shift=OutputShiftCheck()), "outputShift", 60),
+    ],
+)
+def test_what_callers_hide_need_not_pass_again_if_it_passed_in_shadow(
+    checks: Checks, name: str, positive: int
+) -> None:
+    same = (of_callers(0.05), of_callers(0.05))
     shadow = after(begun(checks, Stage.SHADOW, past=same[0]), [same] * 3)
-    assert of(shadow, "classShare").verdict is Verdict.PASS
-    canary = shadow.next_stage(Stage.CANARY)
-    assert of(canary.with_share(0.05), "classShare").required  # where it answered nobody
-    few = EvidenceCounts(requests=100, labels={"negative": 45, "positive": 55})
-    canary = after(canary.with_share(0.05), [(few, same[1])])
-    result = of(canary, "classShare")
+    assert of(shadow, name).verdict is Verdict.PASS
+    canary = shadow.next_stage(Stage.CANARY).with_share(0.05)
+    assert of(canary, name).required  # where it answered nobody
+    few = EvidenceCounts(requests=100, labels={"negative": 100 - positive, "positive": positive})
+    canary = after(canary, [(few, same[1])])
+    result = of(canary, name)
     assert (result.verdict, result.required) == (Verdict.UNKNOWN, False)
     assert "passed in shadow" in result.reason
     next_step = after(canary.next_stage(Stage.CANARY), [(few, same[1])])
-    assert not of(next_step, "classShare").required
-
-
-def test_class_shares_must_pass_where_callers_are_alike_or_shadow_did_not_show_them_alike() -> None:
-    checks, same = only(class_share=ClassShareCheck()), (of_callers(0.05), of_callers(0.05))
+    assert not of(next_step, name).required
     unseen = begun(checks, Stage.SHADOW, past=same[0]).next_stage(Stage.CANARY).with_share(0.05)
-    assert of(unseen, "classShare").required
-    alike = (of_callers(0.0), of_callers(0.0))
+    assert of(unseen, name).required
+
+
+def test_class_shares_must_pass_where_callers_are_alike() -> None:
+    checks, alike = only(class_share=ClassShareCheck()), (of_callers(0.0), of_callers(0.0))
     shadow = after(begun(checks, Stage.SHADOW, past=alike[0]), [alike] * 3)
     assert of(shadow.next_stage(Stage.CANARY).with_share(0.05), "classShare").required
 
@@ -376,18 +384,6 @@ def test_answers_may_be_as_far_apart_as_callers_are_and_not_further() -> None:
         evidence = begun(checks, past=named).with_share(0.05)
         result = of(after(evidence, [(canary, named)] * 20), "outputShift")
         assert result.verdict is expected
-
-
-def test_answers_that_callers_blur_need_not_pass_again_if_they_did_in_shadow() -> None:
-    checks, same = only(output_shift=OutputShiftCheck()), (of_callers(0.05), of_callers(0.05))
-    shadow = after(begun(checks, Stage.SHADOW, past=same[0]), [same] * 3)
-    canary = shadow.next_stage(Stage.CANARY).with_share(0.05)
-    assert of(canary, "outputShift").required  # where it answered nobody
-    few = EvidenceCounts(requests=100, labels={"negative": 40, "positive": 60})
-    result = of(after(canary, [(few, same[1])]), "outputShift")
-    assert (result.verdict, result.required) == (Verdict.UNKNOWN, False)
-    unseen = begun(checks, Stage.SHADOW, past=same[0]).next_stage(Stage.CANARY).with_share(0.05)
-    assert of(unseen, "outputShift").required
 
 
 def test_vectors_are_compared_by_their_norms_and_class_shares_hold_nothing_up() -> None:
