@@ -44,8 +44,9 @@ class AnswerCache:
         self._most_bytes = most_bytes
         self._shared = shared
         self._entries: OrderedDict[Key, Values] = OrderedDict()
-        # None tells those who wait that the inference that they waited for has failed.
-        self._flights: dict[Key, asyncio.Future[Values | None]] = {}
+        # Texts that are inferred now, with a future where somebody waits. It holds None where the
+        # inference has failed.
+        self._flights: dict[Key, asyncio.Future[Values | None] | None] = {}
 
     def limit(self, most_bytes: int, *, shared: bool) -> None:
         """Takes other limits. Entries are dropped where they no longer fit."""
@@ -77,27 +78,34 @@ class AnswerCache:
             Exception: what ``infer`` raises.
         """
         keys = self._keys(package, "" if self._shared else caller or "", encoded)
-        rows: list[Values | None] = [self._entries.get(key) for key in keys]
+        rows: list[Values | None] = []
         own: list[int] = []
-        flights: dict[int, asyncio.Future[Values | None]] = {}
+        joined: list[int] = []
         for at, key in enumerate(keys):
-            if rows[at] is not None:
+            row = self._entries.get(key)
+            rows.append(row)
+            if row is not None:
                 self._entries.move_to_end(key)
-            elif (flight := self._flights.get(key)) is not None:
-                flights[at] = flight
+            elif key in self._flights:
+                joined.append(at)
+                self._flights[key] = (
+                    self._flights[key] or asyncio.get_running_loop().create_future()
+                )
             else:
-                self._flights[key] = asyncio.get_running_loop().create_future()
+                self._flights[key] = None
                 own.append(at)
-        self.hits += len(keys) - len(own) - len(flights)
+        if len(own) == len(keys):
+            return await self._infer(keys, encoded, infer), 0
+        self.hits += len(keys) - len(own) - len(joined)
+        flights = [self._flights[keys[at]] for at in joined]
         if own:
-            await self._infer(keys, own, encoded, infer, rows)
-        for at, flight in flights.items():
-            await asyncio.wait([flight], timeout=max(0.0, deadline - monotonic()))
-            if not flight.done():
-                raise too_late()
-            rows[at] = flight.result()
+            values = await self._infer([keys[at] for at in own], encoded.part(own), infer)
+            for at, row in zip(own, values, strict=True):
+                rows[at] = row[np.newaxis]
+        for at, flight in zip(joined, flights, strict=True):
+            rows[at] = None if flight is None else await _landed(flight, deadline)
         failed = [at for at, row in enumerate(rows) if row is None]
-        self.joined += len(flights) - len(failed)
+        self.joined += len(joined) - len(failed)
         if failed:
             self.misses += len(failed)
             for at, row in zip(failed, await infer(encoded.part(failed)), strict=True):
@@ -108,30 +116,26 @@ class AnswerCache:
     async def _infer(
         self,
         keys: Sequence[Key],
-        own: Sequence[int],
         encoded: Encoded,
         infer: Callable[[Encoded], Awaitable[Values]],
-        rows: list[Values | None],
-    ) -> None:
+    ) -> Values:
         """Infers texts, keeps their answers, and tells those who wait for them."""
-        self.misses += len(own)
-        whole = len(own) == len(keys)
+        self.misses += len(keys)
+        rows: list[Values | None] = [None] * len(keys)
         try:
-            values = await infer(encoded if whole else encoded.part(own))
-            for at, row in zip(own, values, strict=True):
-                # A copy: a row of a batch's array would keep all of it in memory.
-                rows[at] = row[np.newaxis].copy()
-                self._keep(keys[at], rows[at])
+            values = await infer(encoded)
+            # Copies: a row of a batch's array would keep all of it in memory.
+            rows = [values[at : at + 1].copy() for at in range(len(keys))]
         finally:
-            for at in own:
-                self._flights.pop(keys[at]).set_result(rows[at])
-
-    def _keep(self, key: Key, values: Values | None) -> None:
-        if values is None or _size(key, values) > self._most_bytes:
-            return
-        self._entries[key] = values
-        self.bytes += _size(key, values)
-        self._evict()
+            for key, row in zip(keys, rows, strict=True):
+                flight = self._flights.pop(key)
+                if flight is not None and not flight.done():
+                    flight.set_result(row)
+                if row is not None:
+                    self._entries[key] = row
+                    self.bytes += _size(key, row)
+            self._evict()
+        return values
 
     def _evict(self) -> None:
         while self.bytes > self._most_bytes:
@@ -144,6 +148,14 @@ class AnswerCache:
             (package, scope, array("I", ids).tobytes(), b"" if types is None else bytes(types[at]))
             for at, ids in enumerate(encoded.ids)
         ]
+
+
+async def _landed(flight: "asyncio.Future[Values | None]", deadline: float) -> Values | None:
+    """What another request's inference came to; None where it failed."""
+    await asyncio.wait([flight], timeout=max(0.0, deadline - monotonic()))
+    if not flight.done():
+        raise too_late()
+    return flight.result()
 
 
 def _size(key: Key, values: Values) -> int:
