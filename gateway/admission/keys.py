@@ -138,20 +138,6 @@ class KeyRing:
         self._next_look = clock()
         self._refresh()
 
-    @property
-    def on(self) -> bool:
-        """Whether callers need a key."""
-        return self._path is not None
-
-    @property
-    def broken(self) -> bool:
-        """Whether the file can't be read now, so that older keys, or none, are valid."""
-        return self._reason is not None
-
-    def __len__(self) -> int:
-        """The number of valid keys."""
-        return len(self._by_digest)
-
     def authorise(self, presented: str | None, endpoint: str) -> str | None:
         """The caller's name, None where keys are off.
 

@@ -34,11 +34,6 @@ class TokenBudget:
         self._typical: dict[str, float] = {}  # tokens of a request, for each endpoint ever asked
 
     @property
-    def used(self) -> int:
-        """Tokens in flight."""
-        return self._used
-
-    @property
     def half_empty(self) -> bool:
         """Whether at most half of the budget is in use."""
         return 2 * self._used <= self._total

@@ -112,10 +112,6 @@ class Deadlines:
         self._review_at = _LEAST_REVIEW
         self._jobs = 0
 
-    def __len__(self) -> int:
-        """Jobs held, some of those that ended among them."""
-        return len(self._waiting)
-
     def watch(self, job: Job) -> None:
         """Takes a new job."""
         waiting = self._waiting

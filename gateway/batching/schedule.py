@@ -116,7 +116,6 @@ class Schedule(Generic[R]):
         self._virtual_time = 0.0
         self._number = 0
         self.rows = 0
-        self.tokens = 0
 
     def push(self, row: R) -> None:
         """Queues a row."""
@@ -307,4 +306,3 @@ class Schedule(Generic[R]):
         flow.rows += sign
         flow.backlog += sign * row.cost
         self.rows += sign
-        self.tokens += sign * row.tokens

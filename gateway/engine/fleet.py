@@ -242,11 +242,6 @@ class Fleet:
         self._probes: set[asyncio.Task[None]] = set()
         self._removed: list[_Removed] = []
 
-    @property
-    def addresses(self) -> tuple[str, ...]:
-        """The Tritons that there are now."""
-        return tuple(self._engines)
-
     def start(self) -> None:
         """Starts the task that probes; ``close`` ends it."""
         self._task = asyncio.create_task(self._probe_forever(), name="fleet-probes")

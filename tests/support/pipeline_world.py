@@ -131,4 +131,4 @@ async def world_of(
     for batcher in batchers.values():
         await batcher.settle()
     await fleet.close()
-    assert budget.used == 0
+    assert budget.by_endpoint() == {}
