@@ -1,7 +1,9 @@
-import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from http_server import Answer, Request, http_server
 
 from contracts.endpoint import (
     Arm,
@@ -62,43 +64,38 @@ def test_an_endpoint_that_is_being_written_is_left_out(tmp_path: Path) -> None:
     assert set(answers.read(home)) == {"tone"}
 
 
-async def gateway(*statuses: str, asked: list[str]) -> asyncio.Server:
+@contextmanager
+def gateway(*statuses: int, asked: list[str]) -> Iterator[str]:
     """A server that answers with one status after the other, the last one from then on."""
 
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        head = await reader.readuntil(b"\r\n\r\n")
+    def answer(request: Request) -> Answer:
         status = statuses[min(len(asked), len(statuses) - 1)]
-        asked.append(head.decode().partition(" HTTP/")[0])
-        writer.write(
-            f"HTTP/1.1 {status}\r\nconnection: close\r\ncontent-length: 0\r\n\r\n".encode()
-        )
-        await writer.drain()
-        writer.close()
+        asked.append(f"{request.method} {request.path}")
+        return Answer(status)
 
-    return await asyncio.start_server(answer, "127.0.0.1", 0)
+    with http_server(answer) as url:
+        yield url
 
 
-async def unready(home: Home, status: str, within_seconds: float = 60) -> dict[str, str]:
-    server = await gateway(status, asked=[])
-    async with server:
-        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+async def unready(home: Home, status: int, within_seconds: float = 60) -> dict[str, str]:
+    with gateway(status, asked=[]) as url:
         names = set(answers.read(home))
         return await answers.wait([url], home, names, lambda _: None, within_seconds=within_seconds)
 
 
-@pytest.mark.parametrize("status", ["200 OK", "401 Unauthorized"])
-async def test_waiting_ends_when_the_endpoint_answers(tmp_path: Path, status: str) -> None:
+@pytest.mark.parametrize("status", [200, 401])
+async def test_waiting_ends_when_the_endpoint_answers(tmp_path: Path, status: int) -> None:
     assert await unready(home_with(tmp_path, "tone", STABLE), status) == {}
 
 
 async def test_one_whose_only_version_was_rejected_is_not_waited_for(tmp_path: Path) -> None:
-    left = await unready(home_with(tmp_path, "tone", REJECTED), "404 Not Found")
+    left = await unready(home_with(tmp_path, "tone", REJECTED), 404)
     assert left == {"tone": "version 1 Rejected: it holds a pickle"}
 
 
 async def test_what_does_not_answer_in_time_is_named_with_where_it_is(tmp_path: Path) -> None:
     home = home_with(tmp_path, "tone", STABLE)
-    left = await unready(home, "503 Service Unavailable", within_seconds=0.1)
+    left = await unready(home, 503, within_seconds=0.1)
     assert left == {"tone": "version 1 Serving"}
 
 
@@ -107,8 +104,7 @@ async def test_no_prediction_is_asked_for_before_the_gateway_says_that_it_is_rea
 ) -> None:
     asked: list[str] = []
     home = home_with(tmp_path, "tone", STABLE)
-    async with await gateway("503 Service Unavailable", "200 OK", asked=asked) as server:
-        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    with gateway(503, 200, asked=asked) as url:
         await answers.wait([url], home, {"tone"}, lambda _: None, within_seconds=60)
     ready = "GET /v2/models/tone/ready"
     assert asked == [ready, ready, "POST /endpoints/tone"]
@@ -118,14 +114,10 @@ async def test_an_endpoint_answers_once_every_gateway_answers_for_it(tmp_path: P
     quick: list[str] = []
     slow: list[str] = []
     home = home_with(tmp_path, "tone", STABLE)
-    async with (
-        await gateway("200 OK", asked=quick) as first,
-        await gateway("503 Service Unavailable", "200 OK", asked=slow) as second,
-    ):
-        urls = [
-            f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}" for server in (first, second)
-        ]
-        left = await answers.wait(urls, home, {"tone"}, lambda _: None, within_seconds=60)
+    with gateway(200, asked=quick) as first, gateway(503, 200, asked=slow) as second:
+        left = await answers.wait(
+            [first, second], home, {"tone"}, lambda _: None, within_seconds=60
+        )
     assert left == {}
     assert quick == ["GET /v2/models/tone/ready", "POST /endpoints/tone"]  # asked once, then known
     assert slow[-1] == "POST /endpoints/tone"
