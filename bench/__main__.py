@@ -19,6 +19,7 @@ from bench.figures import Report, table
 from bench.plan import Plan
 from bench.suites import (
     batching,
+    cache,
     endtoend,
     fold,
     gateway,
@@ -33,6 +34,7 @@ SUITES: dict[str, Callable[[Plan], Report]] = {
     "endtoend": endtoend.run,
     "overload": overload.run,
     "batching": batching.run,
+    "cache": cache.run,
     "invariance": invariance.run,
     "shadow": shadow.run,
     "fold": fold.run,

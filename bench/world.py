@@ -8,6 +8,7 @@ from pathlib import Path
 
 from bench import corpus
 from contracts.endpoint import (
+    AnswerCache,
     Arm,
     EndpointSpec,
     EndpointStatus,
@@ -16,6 +17,7 @@ from contracts.endpoint import (
     ModelEndpoint,
     Precision,
     Route,
+    Serving,
 )
 from contracts.manifest import TOKENIZER, Lineage, Manifest, PackageFile, TokenizerSpec
 from contracts.model import ModelRef
@@ -38,6 +40,7 @@ def lay_out(
     *,
     shadow: bool = False,
     task: Task = Task.TEXT_CLASSIFICATION,
+    cache: AnswerCache | None = None,
 ) -> None:
     """Publishes the package and writes the endpoint that routes everything to it.
 
@@ -51,7 +54,10 @@ def lay_out(
         metadata=Metadata(name=ENDPOINT, revision="1"),
         # No controller runs here, and copies are sent all the same.
         spec=EndpointSpec(
-            model=ENDPOINT, limits=limits, rollout=RolloutSpec(controller_timeout=_A_DAY)
+            model=ENDPOINT,
+            limits=limits,
+            rollout=RolloutSpec(controller_timeout=_A_DAY),
+            serving=Serving(cache=cache),
         ),
         status=EndpointStatus(
             generation=1,

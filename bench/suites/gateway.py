@@ -17,7 +17,7 @@ from bench.load import Result
 from bench.metrics import Snapshot
 from bench.plan import Plan
 from bench.processes import free_port, python, running, running_kafka
-from contracts.endpoint import Limits
+from contracts.endpoint import AnswerCache, Limits
 from contracts.tasks import Task
 
 TOKENS = 64
@@ -103,13 +103,14 @@ def gateway(
     shadow: bool = False,
     task: Task = Task.TEXT_CLASSIFICATION,
     grpc: bool = False,
+    cache: AnswerCache | None = None,
 ) -> Iterator[Subject]:
     """A gateway without a Triton on the core under test, with a home of its own."""
     events = "with events" if "--kafka-bootstrap" in flags else "without events"
     port, grpc_port = free_port(), free_port() if grpc else -1
     home = plan.folder / f"gateway-{port}"
     accepts = limits or Limits(max_tokens_in_flight=_GIGANTIC)
-    world.lay_out(home, accepts, shadow=shadow, task=task)
+    world.lay_out(home, accepts, shadow=shadow, task=task, cache=cache)
     arguments = [
         "--home", str(home), "--http-port", str(port), "--grpc-port", str(grpc_port),
         "--engine", engine, "--log-level", "warning", *flags,
