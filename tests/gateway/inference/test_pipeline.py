@@ -297,9 +297,14 @@ async def test_without_room_a_request_is_refused_before_its_body_is_read() -> No
 async def test_however_many_arrive_together_each_ends_once() -> None:
     text = " ".join(f"word{number}" for number in range(900))
     async with world_of(endpoint_of(ONE.ref)) as world:
-        calls = [call_of(text, timeout=1.0, request_id=str(number)) for number in range(400)]
+        # The first one has time enough on any machine.
+        timeouts = [30.0] + [1.0] * 399
+        calls = [
+            call_of(text, timeout=timeout, request_id=str(number))
+            for number, timeout in enumerate(timeouts)
+        ]
         ends = await asyncio.gather(*map(world.pipeline.predict, calls), return_exceptions=True)
         kinds = (Answer, OverloadedError, DeadlineExceededError)
         assert all(isinstance(end, kinds) for end in ends)
-        assert any(isinstance(end, Answer) for end in ends)
+        assert isinstance(ends[0], Answer)
         assert len(world.statuses) == 400
