@@ -31,6 +31,7 @@ from registry.conversions.index import ConversionIndex
 from registry.conversions.job_launcher import JobLauncher, JobOptions
 from registry.conversions.job_manifest import BadTemplateError
 from registry.conversions.launcher import ConversionLauncher, SubprocessLauncher, SubprocessOptions
+from registry.conversions.messages import Conditions
 from registry.conversions.running import ConversionJobs
 from registry.errors import SourceUnavailableError
 from registry.mlflow.client import MlflowServer
@@ -200,10 +201,12 @@ def _options(settings: ControllerSettings) -> ControllerOptions:
         tick_seconds=settings.tick_seconds,
         loader_silence_seconds=settings.loader_silence_seconds,
         keep_seconds=settings.keep_seconds,
-        threads=settings.conversion_threads,
         auto_endpoints=settings.auto_endpoints,
-        allow_pickle=settings.allow_pickle,
-        allow_remote_code=settings.allow_remote_code,
+        conditions=Conditions(
+            threads=settings.conversion_threads,
+            allow_pickle=settings.allow_pickle,
+            allow_remote_code=settings.allow_remote_code,
+        ),
     )
 
 

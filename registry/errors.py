@@ -29,7 +29,7 @@ class SourceRefusedError(RegistryError):
 
 
 class EndpointConflictError(RegistryError):
-    """The endpoint changed since it was read: read it again and decide anew."""
+    """The endpoint changed since it was read: read it again and decide again."""
 
 
 class EndpointUnreadableError(RegistryError):

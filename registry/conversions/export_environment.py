@@ -112,12 +112,12 @@ class ExportingLauncher:
         if not isinstance(result, Failed) or not result.needs_export:
             return result
 
-        def tell(line: str) -> None:
+        def note(line: str) -> None:
             message = f"installing torch and transformers, once: {line}"
             progress(Progress(phase=Phase.CONVERTING, message=message))
 
         try:
-            folder = await self._environment.ensure(tell)
+            folder = await self._environment.ensure(note)
         except ExportUnavailableError as error:
             return Failed(reason=str(error), by_version=False, needs_export=True)
         return await self._launcher.run(request, progress, python_path=(folder, *python_path))
@@ -128,14 +128,14 @@ async def _installed(lines: "asyncio.StreamReader | None", progress: Callable[[s
     assert lines is not None  # noqa: S101 - it was asked for
     async for line in lines:
         try:
-            said = json.loads(line)
-            kind = said["kind"]
+            message = json.loads(line)
+            kind = message["kind"]
         except (ValueError, TypeError, KeyError):
             log.info("the installer printed: %s", line[:500].decode(errors="replace").rstrip())
             continue
         if kind == "installed":
-            return Path(said["path"])
+            return Path(message["path"])
         if kind == "failed":
-            raise ExportUnavailableError(str(said.get("reason", "no reason was given")))
-        progress(str(said.get("message", "")))
+            raise ExportUnavailableError(str(message.get("reason", "no reason was given")))
+        progress(str(message.get("message", "")))
     raise ExportUnavailableError("the installer of torch and transformers ended without a word")

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from contracts.endpoint import EndpointSpec
 from contracts.manifest import Manifest
 from contracts.model import ModelRef
-from registry.conversions.messages import Package, Signature
+from registry.conversions.messages import Conditions, Package, Signature
 from registry.mlflow.model_registry import RegisteredVersion
 from registry.packages.store import (
     PackageDamagedError,
@@ -40,10 +40,8 @@ class _Entry(BaseModel):
 def options_digest(
     spec: EndpointSpec,
     version: RegisteredVersion,
+    conditions: Conditions,
     *,
-    threads: int,
-    allow_pickle: bool,
-    allow_remote_code: bool,
     instances: int = 1,
 ) -> str:
     """SHA-256 (hex) of all that decides what a conversion makes of a version, or why it fails.
@@ -51,18 +49,18 @@ def options_digest(
     ``instances`` and ``cache`` of ``spec.serving`` are not. Earlier releases had ``instances`` in,
     so that ``instances`` other than 1 gives the digest under which they knew a conversion.
     """
-    told = [
+    parts = [
         REVISION,
         version.model,
         version.number,
         version.identity,
         {**spec.serving.model_dump(mode="json", exclude={"cache"}), "instances": instances},
         spec.task,
-        threads,
-        allow_pickle,
-        allow_remote_code,
+        conditions.threads,
+        conditions.allow_pickle,
+        conditions.allow_remote_code,
     ]
-    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
 def signature(manifest: Manifest) -> Signature:

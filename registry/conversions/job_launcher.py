@@ -94,7 +94,7 @@ class JobLauncher:
         options = self._options
         began = loop.time()
         waits_since: float | None = began
-        told: Progress | None = None
+        reported: Progress | None = None
         while True:
             seen = await asyncio.to_thread(self._look, name)
             if isinstance(seen, Published | Failed):
@@ -107,9 +107,9 @@ class JobLauncher:
                 seen = Progress(phase=Phase.CONVERTING, message=seen.reason)
             elif seen is not None:
                 waits_since = None
-            if seen is not None and seen != told:
+            if seen is not None and seen != reported:
                 progress(seen)
-                told = seen
+                reported = seen
             # The pod's own deadline is its node's to keep, which may be lost.
             if loop.time() - began >= options.stuck_seconds + options.timeout_seconds:
                 reason = "its conversion is given up: its Job did not end in time"

@@ -69,9 +69,7 @@ def job(
     made["metadata"]["name"] = name
     made["metadata"]["annotations"]["headrace.dev/converts"] = f"{request.model} {request.version}"
     if owner is not None:
-        made["metadata"]["ownerReferences"] = [
-            {"apiVersion": "v1", "kind": "Pod", "name": owner.pod, "uid": owner.uid}
-        ]
+        made["metadata"]["ownerReferences"] = owner.references()
     spec = made["spec"]
     spec["backoffLimit"] = 0
     spec.setdefault("ttlSecondsAfterFinished", _KEEP_FINISHED_SECONDS)

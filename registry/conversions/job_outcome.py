@@ -1,8 +1,7 @@
 """What a conversion's Job, pod and log say of it. Pure.
 
-What the version caused by itself, such as needing more
-memory or time than there is, is its fault; what the cluster did, such as taking the node away, is
-not, and is tried again.
+What the version caused by itself, such as needing more memory or time than there is, is its fault.
+What the cluster did, such as taking the node away, is not, and is tried again.
 """
 
 from collections.abc import Iterable, Mapping
@@ -62,7 +61,7 @@ def state_of(job: Object, pod: Object | None, log: str, limits: Limits) -> JobSt
 
 
 def _parsed(lines: Iterable[str]) -> tuple[Progress | None, Published | Failed | None, str]:
-    """The last progress, the last word, and the last line that is neither."""
+    """The last progress, the result, and the last line that is neither."""
     progress, last, last_line = None, None, ""
     for line in lines:
         try:
@@ -84,13 +83,15 @@ def _without_pod(job: Object, limits: Limits) -> Failed | None:
             continue
         if condition.get("reason") == "DeadlineExceeded":
             return _timed_out(limits)
-        said = condition.get("message") or condition.get("reason") or "no reason was given"
-        return Failed(reason=f"its conversion was ended by the cluster: {said}", by_version=False)
+        reason_text = condition.get("message") or condition.get("reason") or "no reason was given"
+        return Failed(
+            reason=f"its conversion was ended by the cluster: {reason_text}", by_version=False
+        )
     return None
 
 
 def _ended(status: Object, last_line: str, limits: Limits) -> Failed:
-    """A pod that ended without a last word."""
+    """A pod that ended without a result."""
     reason, message = str(status.get("reason", "")), str(status.get("message", ""))
     ended = _terminated(status)
     code = int(ended.get("exitCode", 0))
@@ -98,24 +99,24 @@ def _ended(status: Object, last_line: str, limits: Limits) -> Failed:
         return _timed_out(limits)
     if ended.get("reason") == "OOMKilled":
         most = f"its limit of {limits.memory}" if limits.memory else "there was"
-        said = f"its conversion needed more memory than {most} and was ended"
-        return Failed(reason=said, by_version=True)
+        reason_text = f"its conversion needed more memory than {most} and was ended"
+        return Failed(reason=reason_text, by_version=True)
     if reason == "Evicted" and "exceeds the" in message:  # its own limit of disk
-        said = f"its conversion used more than it may: {message}"
-        return Failed(reason=said[:_MOST_REASON], by_version=True)
+        reason_text = f"its conversion used more than it may: {message}"
+        return Failed(reason=reason_text[:_MOST_REASON], by_version=True)
     if reason or _disrupted(status) or code == _SIGTERM:
-        said = message or reason or "the node is drained, or made room for another pod"
+        reason_text = message or reason or "the node is drained, or made room for another pod"
         return Failed(
-            reason=f"its conversion was ended by the cluster: {said}"[:_MOST_REASON],
+            reason=f"its conversion was ended by the cluster: {reason_text}"[:_MOST_REASON],
             by_version=False,
         )
-    if code == 0:  # it says a last word before it ends so
+    if code == 0:  # it writes its result before it ends so
         return Failed(reason="the log of its conversion can't be read", by_version=False)
     how = f"ended with status {code}"
     if code == _SIGKILL:
         how = "was killed, most likely because the machine ran out of memory"
-    said = f"its conversion {how}: {last_line or 'it said nothing'}"
-    return Failed(reason=said[:_MOST_REASON], by_version=True)
+    reason_text = f"its conversion {how}: {last_line or 'it said nothing'}"
+    return Failed(reason=reason_text[:_MOST_REASON], by_version=True)
 
 
 def _timed_out(limits: Limits) -> Failed:

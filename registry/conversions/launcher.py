@@ -1,8 +1,8 @@
 """Runs one conversion in a process of its own, and reads what it says.
 
 The process gets a scratch folder, a limit of time and of memory, and is killed with everything it
-started when it is over a limit or no longer wanted. An end without a word is the version's own
-fault, told in words. It never decides whether to convert.
+started when it is over a limit or no longer wanted. An end without a result is the version's own
+fault, with a sentence that says how it ended. It never decides whether to convert.
 """
 
 import asyncio
@@ -50,7 +50,7 @@ class ConversionLauncher(Protocol):
 
         Args:
             request: ``work_dir`` is filled in by the launcher.
-            progress: is told each step.
+            progress: called with each step.
             python_path: folders of packages that this conversion needs besides the usual ones.
         """
         ...
@@ -124,7 +124,7 @@ class SubprocessLauncher:
     async def _watched(
         self, process: Process, progress: OnProgress, errors: Path
     ) -> Published | Failed:
-        """The process' last word, or the limit that it went over."""
+        """The process' result, or the limit that it went over."""
         reading = asyncio.create_task(_read(process, progress))
         memory = asyncio.create_task(self._over_memory(process))
         try:
@@ -157,7 +157,7 @@ class SubprocessLauncher:
 
 
 async def _read(process: Process, progress: OnProgress) -> Published | Failed | None:
-    """Hands progress on; returns the last word, or None where the process ended without one."""
+    """Hands progress on; returns the result, or None where the process ended without one."""
     assert process.stdout is not None  # noqa: S101 - it was asked for
     while True:
         try:
@@ -186,7 +186,7 @@ async def _status(process: Process) -> int | None:
 
 
 def _crash(status: int | None, errors: Path) -> Failed:
-    """What an end without a last word means."""
+    """What an end without a result means."""
     if status is None:
         how = "closed its output and went on"
     elif status == -signal.SIGKILL:
@@ -197,9 +197,9 @@ def _crash(status: int | None, errors: Path) -> Failed:
         how = f"ended with status {status}"
     with errors.open("rb") as file:
         file.seek(max(0, errors.stat().st_size - _STDERR_TAIL_BYTES))
-        said = file.read().decode(errors="replace").strip()
-    last = said.splitlines()[-1] if said else "it said nothing"
-    log.warning("a conversion %s; the end of its log:\n%s", how, said)
+        log_tail = file.read().decode(errors="replace").strip()
+    last = log_tail.splitlines()[-1] if log_tail else "it said nothing"
+    log.warning("a conversion %s; the end of its log:\n%s", how, log_tail)
     return Failed(reason=f"its conversion {how}: {last}"[:500], by_version=True)
 
 

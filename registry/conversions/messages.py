@@ -28,6 +28,23 @@ class Signature(_Message):
     labels: tuple[str, ...] = ()
     dimension: int | None = None
 
+    def broken_by(self, new: "Signature") -> str:
+        """Why callers of this version could not go on with a new one; empty where they can."""
+        if self.task != new.task:
+            return f"its task is {new.task}, the stable version's is {self.task}"
+        if set(self.labels) != set(new.labels):
+            gone = ", ".join(sorted(set(self.labels) - set(new.labels))) or "none"
+            added = ", ".join(sorted(set(new.labels) - set(self.labels))) or "none"
+            return f"its labels are not those of the stable version: gone {gone}; new {added}"
+        if self.labels != new.labels:
+            return (
+                f"its labels are {list(new.labels)}, in another order than the stable version's "
+                f"{list(self.labels)}"
+            )
+        if self.dimension != new.dimension:
+            return f"its dimension is {new.dimension}, the stable version's is {self.dimension}"
+        return ""
+
 
 class ConversionRequest(_Message):
     """One version to turn into a package."""
@@ -71,6 +88,15 @@ class Failed(_Message):
 
 Line = Annotated[Progress | Published | Failed, Field(discriminator="kind")]
 LINE: TypeAdapter[Progress | Published | Failed] = TypeAdapter(Line)
+
+
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """What of the controller's own settings decides how a version is converted."""
+
+    threads: int = 1
+    allow_pickle: bool = False
+    allow_remote_code: bool = False
 
 
 @dataclass(frozen=True, slots=True)

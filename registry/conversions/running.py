@@ -1,6 +1,6 @@
 """The conversions that run, one task each, few at a time.
 
-Owned by the controller. It starts what the controller asks for, keeps each one's last word until
+It starts what the controller asks for, keeps each one's last message until
 the controller has written it into a status, and ends what no endpoint wants any more. It never
 decides whether to convert.
 """
@@ -38,7 +38,7 @@ class ConversionJobs:
 
     @property
     def states(self) -> Mapping[str, State]:
-        """Each conversion's last word."""
+        """Each conversion's last message."""
         return self._states
 
     @property
@@ -58,7 +58,7 @@ class ConversionJobs:
         task.add_done_callback(lambda ended: self._end(options, ended))
 
     def forget(self, options: str) -> None:
-        """Drops the last word of a conversion that has ended and was taken note of."""
+        """Drops the last message of a conversion that has ended and is on record."""
         if options not in self._tasks:
             self._states.pop(options, None)
 
@@ -81,12 +81,12 @@ class ConversionJobs:
     async def _run(self, options: str, request: ConversionRequest) -> None:
         started = time.monotonic()
 
-        def tell(progress: Progress) -> None:
+        def note(progress: Progress) -> None:
             self._states[options] = progress
             self._changed.set()
 
         try:
-            result = await self._launcher.run(request, tell)
+            result = await self._launcher.run(request, note)
         except OSError as error:
             result = Failed(reason=f"the conversion can't be started: {error}", by_version=False)
         seconds = time.monotonic() - started
@@ -100,7 +100,7 @@ class ConversionJobs:
         )
 
     def _end(self, options: str, task: "asyncio.Task[None]") -> None:
-        """The task is over: a cancelled one leaves no word, a broken one leaves its error."""
+        """The task is over: a cancelled one leaves nothing, a broken one its error."""
         del self._tasks[options]
         if task.cancelled():
             self._states.pop(options, None)

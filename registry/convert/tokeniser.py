@@ -52,7 +52,7 @@ def build(original: Original, serving: Serving, fast: str | None = None) -> Toke
         )
     content = path.read_bytes() if fast is None else fast.encode()
     tokenizer = _read(content, prompt=original.prompt, lowercase=original.lowercase)
-    spec = _spec(tokenizer, original, wished_tokens=serving.max_tokens)
+    spec = _spec(tokenizer, original, requested_tokens=serving.max_tokens)
     data = str(tokenizer.to_str()).encode()
     requested = serving.length_buckets
     try:
@@ -85,13 +85,13 @@ def _read(content: bytes, *, prompt: str = "", lowercase: bool = False) -> Token
     return tokenizer
 
 
-def _spec(tokenizer: Tokenizer, original: Original, *, wished_tokens: int) -> TokenizerSpec:
+def _spec(tokenizer: Tokenizer, original: Original, *, requested_tokens: int) -> TokenizerSpec:
     """Ids and limits for the manifest.
 
     Args:
         tokenizer: as it will be published.
         original: whose files name the special tokens and the model's own limit.
-        wished_tokens: the endpoint's limit.
+        requested_tokens: the endpoint's limit.
     """
     definition = json.loads(tokenizer.to_str())
     named = {
@@ -107,10 +107,10 @@ def _spec(tokenizer: Tokenizer, original: Original, *, wished_tokens: int) -> To
     if not _byte_level(definition):
         own = _content(model.get("unk_token"))
         unk_id = _id(tokenizer, (own, _content(named.get("unk_token")), *_UNKS))
-        if isinstance(model.get("unk_id"), int):  # Unigram names it by its place
+        if isinstance(model.get("unk_id"), int):  # Unigram names it by its index
             unk_id = model["unk_id"]
     return TokenizerSpec(
-        max_tokens=min(wished_tokens, original.max_tokens or wished_tokens),
+        max_tokens=min(requested_tokens, original.max_tokens or requested_tokens),
         pad_id=pad_id or 0,
         pad_type_id=0,
         unk_id=unk_id,

@@ -58,50 +58,58 @@ def convert(
     """
     work = Path(request.work_dir)
     report(Phase.CONVERTING, f"downloading version {request.version} of {request.model}")
-    got = download(request, tracking, work)
-    original = got.original
+    downloaded = download(request, tracking, work)
+    original = downloaded.original
     report(Phase.CONVERTING, f"preparing the {original.flavour} model")
-    model, made, answers = _prepare(request, original, work)
+    model, built, answers = _prepare(request, original, work)
     inputs = engine_form.inputs_of(model)
-    judged = texts.with_long_ones(texts.thinned(got.evaluation.texts, _PARITY_TEXTS))
-    report(Phase.VERIFYING, f"comparing with the original over {len(judged)} texts")
-    reference, reference_name = answers(judged)
-    labels = _labels(original, reference.shape[1])
-    _keep_signature(request.stable, original.task, labels, reference.shape[1])
+    compared = texts.with_long_ones(texts.thinned(downloaded.evaluation.texts, _PARITY_TEXTS))
+    report(Phase.VERIFYING, f"comparing with the original over {len(compared)} texts")
+    reference, reference_name = answers(compared)
+    width = reference.shape[1]
+    signature = Signature(
+        task=original.task, labels=_labels(original, width), dimension=_dimension(original, width)
+    )
+    if request.stable is not None and (broken := request.stable.broken_by(signature)):
+        raise VersionError(broken)
     chosen = choose(
         Trial(
             task=original.task,
             multi_label=original.multi_label,
             requested=request.serving.precision,
             model=model,
-            texts=encode(judged, made.encoder, inputs, made.spec, made.buckets),
+            texts=encode(compared, built.encoder, inputs, built.spec, built.buckets),
             reference=reference,
             reference_name=reference_name,
             threads=request.threads,
         )
     )
-    profile = profile_of(got.evaluation, original, chosen, made, labels=labels, inputs=inputs)
+    profile = profile_of(
+        downloaded.evaluation, original, chosen, built, labels=signature.labels, inputs=inputs
+    )
     report(Phase.PUBLISHING, f"publishing the {chosen.precision} package")
     folder = work / "package"
-    manifest = _package(request, got, made, chosen, labels=labels, profile=profile, folder=folder)
+    manifest = _package(
+        request, downloaded, built, chosen, signature, profile=profile, folder=folder
+    )
     return store.publish(folder, manifest)
 
 
 def _package(
     request: ConversionRequest,
-    got: Downloaded,
-    made: tokeniser.Tokeniser,
+    downloaded: Downloaded,
+    built: tokeniser.Tokeniser,
     chosen: Chosen,
+    signature: Signature,
     *,
-    labels: tuple[str, ...],
     profile: ReferenceProfile,
     folder: Path,
 ) -> Manifest:
     """Writes the package's files into ``folder``; returns the manifest that proves them."""
     folder.mkdir(parents=True, exist_ok=True)
     onnx.save(chosen.model, str(folder / MODEL_ONNX))
-    (folder / TOKENIZER).write_bytes(made.data)
-    serving, original = request.serving, got.original
+    (folder / TOKENIZER).write_bytes(built.data)
+    serving, original = request.serving, downloaded.original
     inputs = engine_form.inputs_of(chosen.model)
     outputs = (
         TensorSpec(
@@ -120,18 +128,18 @@ def _package(
         version=request.version,
         task=original.task,
         multi_label=original.multi_label,
-        labels=labels,
-        dimension=chosen.width if original.task is Task.TEXT_EMBEDDING else None,
+        labels=signature.labels,
+        dimension=signature.dimension,
         precision=chosen.precision,
         max_batch_size=serving.max_batch_size,
-        length_buckets=made.buckets,
-        tokenizer=made.spec,
+        length_buckets=built.buckets,
+        tokenizer=built.spec,
         inputs=inputs,
         outputs=outputs,
         files=proofs(folder),
         profile=profile,
         parity=chosen.parity,
-        lineage=_lineage(request, got.version, got.run),
+        lineage=_lineage(request, downloaded.version, downloaded.run),
         created_by=created_by(),
     )
 
@@ -144,10 +152,10 @@ def _prepare(
 ) -> tuple[onnx.ModelProto, tokeniser.Tokeniser, _Answers]:
     """The graph in the engine's form, the tokeniser, and what gives the original's answers."""
     if original.onnx is not None:
-        made = tokeniser.build(original, request.serving)
+        built = tokeniser.build(original, request.serving)
         registered = engine_form.load(original.onnx)
         model = engine_form.finish(registered, original.task, original.pooling)
-        return model, made, _answers_of_graph(model, original, made, request.threads)
+        return model, built, _answers_of_graph(model, original, built, request.threads)
 
     # Imported for PyTorch versions alone: it is slow, and needs an environment of its own.
     from registry.convert.graph import export  # noqa: PLC0415
@@ -158,25 +166,27 @@ def _prepare(
     fast = None
     if not (original.tokenizer / TOKENIZER).is_file():
         fast = export.fast_tokenizer(loaded)
-    made = tokeniser.build(original, request.serving, fast)
+    built = tokeniser.build(original, request.serving, fast)
     path = work / "exported.onnx"
     export.to_onnx(loaded, original.task, path)
     model = engine_form.finish(engine_form.load(path), original.task, original.pooling)
 
-    def answers(judged: Sequence[str]) -> tuple[Floats, str]:
-        outputs = export.originals(loaded, original.task, judged, max_tokens=made.spec.max_tokens)
+    def answers(compared: Sequence[str]) -> tuple[Floats, str]:
+        outputs = export.originals(
+            loaded, original.task, compared, max_tokens=built.spec.max_tokens
+        )
         values = values_of(original.task, outputs, multi_label=original.multi_label)
         return values, original.flavour
 
-    return model, made, answers
+    return model, built, answers
 
 
 def _answers_of_graph(
-    model: onnx.ModelProto, original: Original, made: tokeniser.Tokeniser, threads: int
+    model: onnx.ModelProto, original: Original, built: tokeniser.Tokeniser, threads: int
 ) -> _Answers:
-    def answers(judged: Sequence[str]) -> tuple[Floats, str]:
+    def answers(compared: Sequence[str]) -> tuple[Floats, str]:
         inputs = engine_form.inputs_of(model)
-        encoded = encode(judged, made.encoder, inputs, made.spec, made.buckets)
+        encoded = encode(compared, built.encoder, inputs, built.spec, built.buckets)
         outputs = Engine(model, threads=threads).alone(encoded)
         return values_of(original.task, outputs, multi_label=original.multi_label), "onnx-fp32"
 
@@ -194,24 +204,8 @@ def _labels(original: Original, width: int) -> tuple[str, ...]:
     return labels
 
 
-def _keep_signature(
-    stable: Signature | None, task: Task, labels: tuple[str, ...], width: int
-) -> None:
-    """Refuses a version that would break the callers of the stable one."""
-    if stable is None:
-        return
-    if stable.task is not task:
-        raise VersionError(f"the version does {task}, the stable one {stable.task}")
-    if set(stable.labels) != set(labels):
-        gone = ", ".join(sorted(set(stable.labels) - set(labels))) or "none"
-        new = ", ".join(sorted(set(labels) - set(stable.labels))) or "none"
-        raise VersionError(
-            f"the labels are not those of the stable version: gone {gone}; new {new}"
-        )
-    if stable.dimension is not None and stable.dimension != width:
-        raise VersionError(
-            f"vectors have {width} dimensions, those of the stable version {stable.dimension}"
-        )
+def _dimension(original: Original, width: int) -> int | None:
+    return width if original.task is Task.TEXT_EMBEDDING else None
 
 
 def _lineage(request: ConversionRequest, version: Version, run: Run | None) -> Lineage:

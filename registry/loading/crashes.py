@@ -1,8 +1,9 @@
-"""Whether a version on trial is to blame for the ends of Triton under it: numbers, and no clock.
+"""Whether a version on trial makes Triton crash: arithmetic on counts, without a clock.
 
-Triton ends for other reasons too: a node's memory, a GPU that fails, a person. So a version is
-blamed for ends while Triton held it only where they are more than this Triton has without any
-version on trial, and at once for the second in a row while it was loaded.
+Triton crashes for other reasons too: a node's memory, a GPU that fails, a person. So a version is
+refused for crashes while Triton held it only where they are more frequent than this Triton's
+crashes without any version on trial. It is refused at once for the second crash in a row while it
+was being loaded.
 """
 
 from pydantic import BaseModel, ConfigDict
@@ -10,8 +11,8 @@ from pydantic import BaseModel, ConfigDict
 REFUSED_PROBABILITY = 0.001  # of as many ends in as long a time, if the version had no part in them
 LOAD_CRASHES_ALLOWED = 1  # ends in a row during loads of a version
 CRASHES_ALLOWED = 1  # ends under a version that is held, however short the time
-# What is held for true of a Triton of which nothing is known: Jeffreys' prior of a rate, and ten
-# minutes, so that the first rollout on a new pod is not judged by seconds.
+# Prior of a Triton of which nothing is known: Jeffreys' prior of a rate, and ten minutes, so that
+# the first rollout on a new pod is not decided by seconds.
 _PRIOR_ENDS = 0.5
 _PRIOR_SECONDS = 600.0
 _MEMORY_SECONDS = 86_400.0  # after so long what was seen counts half

@@ -154,7 +154,7 @@ class Ledger(BaseModel):
     def with_unwanted(self, wanted: Iterable[Want], now: float) -> "Ledger":
         """With the time since when each model is unwanted; equal where nothing changed.
 
-        One that is wanted again later, because a person said so, is on trial anew.
+        One that is wanted again later, because a person said so, is on trial again.
         """
         names = {want.ref.triton_model for want in wanted}
         entries = {}
@@ -285,11 +285,11 @@ def _overdue(failure: Failure | None, now: float) -> bool:
 
 def _of(endpoint: ModelEndpoint) -> Iterable[Want]:
     status = endpoint.status
-    judged = status.rollout.candidate if status.rollout else None
+    on_trial = status.rollout.candidate if status.rollout else None
     copies = endpoint.spec.serving.instances
     for route in status.routes:
-        yield Want(route.ref, _ROLES[route.arm], route.ref == judged, copies)
+        yield Want(route.ref, _ROLES[route.arm], route.ref == on_trial, copies)
     candidate = status.candidate.ref if status.candidate else None
     for ref in status.packages:
-        coming = ref in {candidate, judged}
+        coming = ref in {candidate, on_trial}
         yield Want(ref, Role.CANDIDATE if coming else Role.KEPT, coming, copies)

@@ -112,7 +112,7 @@ class Loader:
         self._restore(reports.get(options.name))
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Mends until told to stop. Nothing that is away ends it."""
+        """Runs until told to stop. Nothing that is away ends it."""
         async with asyncio.TaskGroup() as tasks:
             heartbeats = tasks.create_task(self._reporter.run())
             while not stop.is_set():
@@ -228,8 +228,8 @@ class Loader:
         for want in wants:
             reason = self._ledger.crash_reason(want.ref) if want.on_trial else ""
             known = self._failures.get(want.ref.triton_model)
-            told = known is not None and known.by_version
-            if reason and not told:
+            recorded = known is not None and known.by_version
+            if reason and not recorded:
                 self._fail(want, reason, by_version=True)
 
     def _learn(self, running: Iterable[Running]) -> None:
@@ -345,8 +345,8 @@ class Loader:
     async def _resize(self, want: Want, running: Running) -> None:
         """Runs another number of copies of a package, which answers meanwhile as it was.
 
-        Costs are measured anew, for a batch takes longer while others run beside it. A failure is
-        never the version's fault: it goes on with the copies that it has.
+        Costs are measured again, because a batch takes longer while others run beside it. A failure
+        is never the version's fault: it goes on with the copies that it has.
         """
         name, copies = want.ref.triton_model, self._copies(want)
         try:
@@ -422,7 +422,7 @@ class Loader:
                 memory.pop(name, None)
             log.info("unloaded %s, which no endpoint names any more", name)
 
-    # What is said and kept
+    # What is reported and kept
 
     def _fail(self, want: Want, reason: str, *, by_version: bool) -> None:
         name = want.ref.triton_model
@@ -482,7 +482,7 @@ def _read_ledger(path: Path) -> Ledger:
     except FileNotFoundError:
         return Ledger()
     except ValueError as error:
-        log.warning("the ledger %s can't be read and is begun anew: %s", path, error)
+        log.warning("the ledger %s can't be read and is started empty: %s", path, error)
         return Ledger()
 
 

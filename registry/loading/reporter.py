@@ -1,4 +1,4 @@
-"""Says what one loader sees: at once where it is new, else now and then as a sign of life.
+"""Reports what one loader sees: at once where it is new, else now and then as a heartbeat.
 
 A report that can't be written is no reason to stop: the next one says it all.
 """
@@ -24,11 +24,11 @@ class Reporter:
         self._heartbeat_seconds = heartbeat_seconds
         self._now = now
         self._last: LoaderReport | None = None
-        self._writing = asyncio.Lock()  # a sign of life never overtakes news
+        self._writing = asyncio.Lock()  # a heartbeat never overtakes news
         self._failing = False
 
     async def report(self, seen: LoaderReport) -> None:
-        """Writes what is seen now where it is new, or due as a sign of life."""
+        """Writes what is seen now where it is new, or due as a heartbeat."""
         async with self._writing:
             report = seen.model_copy(update={"at": self._now()})
             last = self._last
@@ -37,7 +37,7 @@ class Reporter:
                 await self._put(report)
 
     async def run(self) -> None:
-        """Signs of life during a long load, until it is cancelled."""
+        """Heartbeats during a long load, until it is cancelled."""
         while True:
             await asyncio.sleep(self._heartbeat_seconds)
             async with self._writing:

@@ -129,7 +129,7 @@ class GrpcTriton:
             self._known.pop(name, None)
             if error.code() in _AWAY:
                 raise
-            return None  # a model that Triton has never heard of
+            return None  # a model that Triton does not know
         return self._known.get(name)
 
     async def load(self, name: str, overrides: Overrides) -> None:
@@ -177,14 +177,14 @@ class GrpcTriton:
     def _translated(
         self, error: "grpc.aio.AioRpcError"
     ) -> TritonUnavailableError | TritonRefusedError:
-        said = (error.details() or error.code().name).strip().rstrip(";").strip()
+        details = (error.details() or error.code().name).strip().rstrip(";").strip()
         if error.code() in _AWAY:
-            return TritonUnavailableError(f"Triton at {self._target} does not answer: {said}")
-        if any(sign in said for sign in _NO_BACKEND):
-            return BackendMissingError(said)
-        if _PROCESS_GONE in said:
-            return ModelProcessGoneError(said)
-        return TritonRefusedError(said)
+            return TritonUnavailableError(f"Triton at {self._target} does not answer: {details}")
+        if any(sign in details for sign in _NO_BACKEND):
+            return BackendMissingError(details)
+        if _PROCESS_GONE in details:
+            return ModelProcessGoneError(details)
+        return TritonRefusedError(details)
 
 
 def _running(config: model_config_pb2.ModelConfig) -> Running:

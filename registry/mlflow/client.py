@@ -184,8 +184,8 @@ def _api_fault(uri: str, error: Exception) -> SourceRefusedError | SourceUnavail
         of_code = error.get_http_status_code()
         status = of_code if of_code < 500 else 0  # which it guesses where there is no code
     if isinstance(error, RestException) or (400 <= status < 500 and status not in _PASSING):
-        said = f"answered {status}" if status else "refuses"
-        return SourceRefusedError(f"MLflow at {uri} {said}: {_message(error)}", status)
+        verb = f"answered {status}" if status else "refuses"
+        return SourceRefusedError(f"MLflow at {uri} {verb}: {_message(error)}", status)
     if status:
         return SourceUnavailableError(f"MLflow at {uri} answered {status}")
     return SourceUnavailableError(f"MLflow at {uri} does not answer: {_message(error)}")
@@ -221,8 +221,8 @@ def _message(error: Exception) -> str:
         return response.text[:_MESSAGE_CHARACTERS]
     first = tuple(_chain(error))[-1]
     # A download's exception holds another as text, below a title.
-    said = str(first).rpartition(_DOWNLOAD_TITLE)[2] or type(first).__name__
-    return said[:_MESSAGE_CHARACTERS]
+    text = str(first).rpartition(_DOWNLOAD_TITLE)[2] or type(first).__name__
+    return text[:_MESSAGE_CHARACTERS]
 
 
 def _response(error: Exception) -> "requests.Response | None":

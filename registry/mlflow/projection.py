@@ -62,7 +62,7 @@ class EvidenceOf:
 
     @property
     def version(self) -> str:
-        """The version that was judged."""
+        """The version that the verdict is about."""
         return self.state.candidate.version
 
     @property
@@ -74,7 +74,7 @@ class EvidenceOf:
     def digest(self) -> str:
         """Another one with each verdict, and none between two of them."""
         state = self.state
-        told = [
+        parts = [
             state.id,
             state.candidate.package,
             state.promoted_at,
@@ -82,7 +82,7 @@ class EvidenceOf:
             state.outcome,
             state.reason,
         ]
-        return hashlib.sha256(json.dumps(told).encode()).hexdigest()
+        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
     def tag(self, name: str) -> str:
         """The name of a tag about these files."""

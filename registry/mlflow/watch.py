@@ -1,8 +1,8 @@
-"""Keeps a snapshot of MLflow that is fresh when MLflow answers, and has verdicts told to it.
+"""Keeps a snapshot of MLflow that is fresh when MLflow answers, and has verdicts written to it.
 
 It is a task of its own, so that an MLflow that hangs delays nobody. What can't be read stays as it
-was last seen; what can't be told is told later, because ``write_back.py`` compares what should be
-there with what is. It never decides a verdict.
+was last seen. What can't be written is written later, because ``write_back.py`` compares what
+should be there with what is. It never decides a verdict.
 """
 
 import asyncio
@@ -31,13 +31,13 @@ _REREAD_SECONDS = 60.0  # also where nothing seems to have changed
 class _Reading:
     """A model's versions as they were read, and what that reading was of."""
 
-    changed: int  # of the model, as it was told before the versions were read
+    changed: int  # of the model, as MLflow gave it before the versions were read
     at: float  # by our clock, seconds
     versions: tuple[RegisteredVersion, ...]
 
 
 class SourceWatch:
-    """Asks, compares, tells.
+    """Reads MLflow, and lets the write-back write to it.
 
     Args:
         source: the registry.
@@ -69,7 +69,7 @@ class SourceWatch:
         self.snapshot: MlflowSnapshot | None = None
 
     def wake(self) -> None:
-        """Asks at once: something is said to have changed."""
+        """Asks at once: something may have changed."""
         self._woken.set()
 
     def follow(self, models: Iterable[str], wanted: Projection) -> None:
@@ -81,7 +81,7 @@ class SourceWatch:
         self._wanted = wanted
 
     async def run(self) -> None:
-        """Rounds without end; MLflow's absence is told once and does not end them."""
+        """Rounds without end; MLflow's absence is logged once and does not end them."""
         while True:
             self._woken.clear()
             try:
@@ -104,7 +104,7 @@ class SourceWatch:
                 continue
 
     async def round(self) -> None:
-        """Asks once, then tells what MLflow does not know yet.
+        """Reads once, then writes what MLflow does not know yet.
 
         A model whose versions can't be read keeps those that were read last, and holds up no other.
 
@@ -124,8 +124,8 @@ class SourceWatch:
         snapshot = MlflowSnapshot(models, versions)
         self._show(snapshot)
         self.snapshot = await self._write_back.write(snapshot, self._wanted)
-        for name, told in self.snapshot.versions.items():
-            self._readings[name] = replace(self._readings[name], versions=told)
+        for name, written in self.snapshot.versions.items():
+            self._readings[name] = replace(self._readings[name], versions=written)
         if failure is not None:
             raise failure
 

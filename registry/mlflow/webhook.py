@@ -1,4 +1,4 @@
-"""A tiny HTTP listener for MLflow's webhooks: a valid one wakes the controller, nothing more.
+"""An HTTP listener for MLflow's webhooks: a valid one wakes the controller, and does no more.
 
 MLflow signs ``<delivery id>.<timestamp>.<body>`` with HMAC-SHA256; what is not signed with the
 shared secret, or is older than five minutes, is refused. Webhooks are lost on a crash of MLflow and

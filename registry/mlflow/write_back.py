@@ -1,8 +1,8 @@
 """Makes MLflow say what the projection says: tags, aliases, and evidence in the versions' runs.
 
-Only differences are written, so that whatever could not be told is told later. Files are compared
-by a digest that a tag keeps. What MLflow refuses, or what fails in here, is logged once and tried
-again after a while; it holds up nothing else. It decides no verdict.
+Only differences are written, so that whatever could not be written is written later. Files are
+compared by a digest that a tag keeps. What MLflow refuses, or what fails in here, is logged once
+and tried again after a while; it holds up nothing else. It decides no verdict.
 """
 
 import logging
@@ -31,7 +31,7 @@ _RETRY_SECONDS = 60.0
 
 
 class WriteBack:
-    """Compares and tells.
+    """Compares and writes.
 
     Args:
         source: the registry.
@@ -55,13 +55,13 @@ class WriteBack:
         self._retry_at: dict[str, float] = {}
 
     async def write(self, snapshot: MlflowSnapshot, wanted: Projection) -> MlflowSnapshot:
-        """Tells what the snapshot lacks.
+        """Writes what the snapshot lacks.
 
         Returns:
-            The snapshot as it is now, so that nothing is told again before the next look.
+            The snapshot as it is now, so that nothing is written again before the next look.
 
         Raises:
-            SourceUnavailableError: MLflow went away; the rest is told next time.
+            SourceUnavailableError: MLflow went away; the rest is written next time.
         """
         for item in wanted.tags:
             snapshot = await self._tags(snapshot, item.model, item.version, item.tags)
@@ -97,12 +97,12 @@ class WriteBack:
         if known is None or known.tags.get(digest_tag, "") == evidence.digest:
             return snapshot
         if not known.run_id:
-            said = NO_RUN
+            location = NO_RUN
         elif await self._attempt(evidence.folder, partial(self._upload, known, evidence)):
-            said = f"runs:/{known.run_id}/{evidence.folder}"
+            location = f"runs:/{known.run_id}/{evidence.folder}"
         else:
             return snapshot
-        tags = {evidence.tag("evidence"): said, digest_tag: evidence.digest}
+        tags = {evidence.tag("evidence"): location, digest_tag: evidence.digest}
         return await self._tags(snapshot, evidence.model, evidence.version, tags)
 
     async def _upload(self, version: RegisteredVersion, evidence: EvidenceOf) -> None:

@@ -1,8 +1,8 @@
 """Brings registered versions into service: the reconcile loop.
 
 Each pass observes every endpoint's surroundings (MLflow, the store, the conversions that run, the
-loaders' reports), lets ``plan`` and then the rollout say what comes next, and writes that once,
-against the revision that was read. Events only wake it. It holds nothing that it can't do without:
+loaders' reports). ``plan`` and then the rollout decide the next status, which is written once,
+against the revision that was read. Events only wake the loop. It keeps no state that it needs:
 killed at any instant, the next start goes on from the statuses.
 """
 
@@ -10,21 +10,21 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 
 from contracts.endpoint import EndpointSpec, EndpointStatus, Metadata, ModelEndpoint, Phase
 from contracts.loading import LoaderReport
 from contracts.model import endpoint_name
 from registry import metrics
 from registry.conversions.index import ConversionIndex
-from registry.conversions.messages import ConversionRequest, Failed
+from registry.conversions.messages import Conditions, ConversionRequest, Failed
 from registry.conversions.running import ConversionJobs
 from registry.errors import EndpointConflictError, RegistryError
 from registry.mlflow.projection import alias_refusals, projection
 from registry.mlflow.watch import SourceWatch
 from registry.packages.store import StoreError
 from registry.reconcile.heartbeats import HeartbeatTracker, HeartbeatWriter
-from registry.reconcile.observer import Conditions, Observer
+from registry.reconcile.observer import Observer
 from registry.reconcile.plan import Decision, Observed, plan
 from registry.reconcile.rollouts import Rollouts, Surroundings, surroundings
 from registry.stores.endpoints import EndpointStore
@@ -44,10 +44,8 @@ class ControllerOptions:
     tick_seconds: float = 0.25
     loader_silence_seconds: float = 15.0
     keep_seconds: float = 600.0
-    threads: int = 1
     auto_endpoints: bool = False
-    allow_pickle: bool = False
-    allow_remote_code: bool = False
+    conditions: Conditions = field(default_factory=Conditions)
 
 
 class Controller:
@@ -74,8 +72,7 @@ class Controller:
         self._rollouts = rollouts
         self._changed = changed
         self._now = now
-        conditions = Conditions(options.threads, options.allow_pickle, options.allow_remote_code)
-        self._observer = Observer(conditions, index=index, jobs=jobs, now=now)
+        self._observer = Observer(options.conditions, index=index, jobs=jobs, now=now)
         self._heartbeats = HeartbeatTracker(options.loader_silence_seconds)
         self._create_at: dict[str, float] = {}
 
@@ -117,8 +114,8 @@ class Controller:
         """One pass over all endpoints.
 
         Returns:
-            Names of those that could not be looked after, so that nobody would take a candidate
-            of theirs back.
+            Names of those that could not be reconciled: nobody would roll a candidate of theirs
+            back now.
 
         Raises:
             OSError: endpoints or reports can't be read.
@@ -239,9 +236,7 @@ class Controller:
             serving=endpoint.spec.serving.of_package(),
             task=endpoint.spec.task,
             stable=seen.stable,
-            allow_pickle=self._options.allow_pickle,
-            allow_remote_code=self._options.allow_remote_code,
-            threads=self._options.threads,
+            **asdict(self._options.conditions),
             work_dir="",
         )
 

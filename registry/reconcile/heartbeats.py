@@ -1,7 +1,11 @@
-"""Which loaders gave a sign of life lately, by our own clock.
+"""The loaders' heartbeats as they are read, and the controller's own as it is written.
 
-A loader writes its report again and again, with its own node's time in it; that clock may be wrong,
+A loader writes its report again and again, with its own node's time in it. That clock may be wrong,
 so that what counts is when a report was last seen to change here.
+
+The controller's own heartbeat is due when a pass over all endpoints has ended, and only then: a
+loop that hangs, or whose passes are cut short, is as silent as a controller that is away. One that
+can't be written holds up no pass.
 """
 
 import asyncio
@@ -63,11 +67,11 @@ class HeartbeatTracker:
 
 
 class HeartbeatWriter:
-    """The one writer of the controller's sign of life.
+    """The one writer of the controller's heartbeat.
 
     Args:
         store: where it lies.
-        every_seconds: between two signs.
+        every_seconds: between two heartbeats.
         now: unix time, seconds.
     """
 
@@ -93,7 +97,7 @@ class HeartbeatWriter:
         self._passed.set()
 
     async def run(self) -> None:
-        """Gives signs until it is cancelled: the first after the first pass."""
+        """Writes until it is cancelled: the first time after the first pass."""
         while True:
             await self._passed.wait()
             self._passed.clear()
@@ -102,18 +106,18 @@ class HeartbeatWriter:
 
     async def _write(self) -> None:
         self._count += 1
-        sign = ControllerBeat(
+        beat = ControllerBeat(
             instance=self._instance,
             count=self._count,
             at=self._now(),
             unattended=self._unattended,
         )
         try:
-            await asyncio.to_thread(self._store.put, sign)
+            await asyncio.to_thread(self._store.put, beat)
         except OSError as error:
             if not self._failing:
                 log.warning(
-                    "the sign of life can't be written; gateways will take candidates' callers "
+                    "the heartbeat can't be written; gateways will take candidates' callers "
                     "back: %s",
                     error,
                 )

@@ -1,19 +1,26 @@
 """Looks at an endpoint's surroundings for the controller: versions, packages, conversions.
 
-Called in each pass, for each endpoint. It keeps what it saw of the store for a moment, so that a
+It keeps what it saw of the store for a moment, so that a
 pass is cheap, and remembers in the store which conversion made which package. It decides nothing.
 """
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 from contracts.endpoint import EndpointSpec, ModelEndpoint
 from contracts.loading import LoaderReport
 from contracts.model import ModelRef
 from registry.conversions.index import ConversionIndex, options_digest
-from registry.conversions.messages import Failed, Package, Progress, Published, Signature
+from registry.conversions.messages import (
+    Conditions,
+    Failed,
+    Package,
+    Progress,
+    Published,
+    Signature,
+)
 from registry.conversions.running import ConversionJobs
 from registry.mlflow.model_registry import MlflowSnapshot, RegisteredVersion
 from registry.packages.store import (
@@ -30,15 +37,6 @@ log = logging.getLogger(__name__)
 _Numbered = tuple[tuple[RegisteredVersion, ...], EndpointSpec, tuple[Version, ...]]
 _FOUND_FRESH_SECONDS = 60.0  # of an index entry that was there
 _MISSING_FRESH_SECONDS = 2.0  # of one that was not
-
-
-@dataclass(frozen=True, slots=True)
-class Conditions:
-    """What of the controller's own settings decides how a version is converted."""
-
-    threads: int = 1
-    allow_pickle: bool = False
-    allow_remote_code: bool = False
 
 
 class Observer:
@@ -151,15 +149,7 @@ class Observer:
         return kept[2]
 
     def _version(self, spec: EndpointSpec, version: RegisteredVersion) -> Version:
-        given = self._conditions
-        digest = partial(
-            options_digest,
-            spec,
-            version,
-            threads=given.threads,
-            allow_pickle=given.allow_pickle,
-            allow_remote_code=given.allow_remote_code,
-        )
+        digest = partial(options_digest, spec, version, self._conditions)
         instances = spec.serving.instances or 1
         earlier = digest(instances=instances) if instances != 1 else ""
         return Version(version.number, digest(), earlier)

@@ -286,8 +286,9 @@ def _loading(
     if status.stable is not None and seen.stable is None and (seen.fault or not seen.stable_gone):
         reason = seen.fault or "the stable version's package can't be read"
         return _prepared(status, _in_phase(candidate, Phase.BLOCKED, reason), now)
-    if clash := incompatible(_stable_signature(status, seen, package), package.signature):
-        return _rejected(status, target, clash, now)
+    relied_on = _stable_signature(status, seen, package)
+    if relied_on is not None and (broken := relied_on.broken_by(package.signature)):
+        return _rejected(status, target, broken, now)
     failures = [
         failure
         for loader in seen.loaders
@@ -342,19 +343,6 @@ def held_by_all(loaders: tuple[LoaderReport, ...], ref: ModelRef) -> bool:
     return bool(loaders) and all(
         any(model.ref == ref for model in loader.loaded) for loader in loaders
     )
-
-
-def incompatible(stable: Signature | None, new: Signature) -> str:
-    """Why callers of the stable version could not go on with the new one; empty where they can."""
-    if stable is None:
-        return ""
-    if stable.task != new.task:
-        return f"its task is {new.task}, the stable version's is {stable.task}"
-    if stable.labels != new.labels:
-        return f"its labels are {list(new.labels)}, the stable version's are {list(stable.labels)}"
-    if stable.dimension != new.dimension:
-        return f"its dimension is {new.dimension}, the stable version's is {stable.dimension}"
-    return ""
 
 
 # The status of a version on its way

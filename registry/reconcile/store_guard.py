@@ -1,8 +1,7 @@
-"""Asks the package store without waiting for it: one that hangs holds nobody up.
+"""Asks the package store with a short timeout, so that a store that hangs holds up no pass.
 
-A store that takes connections and answers nothing costs a pass a moment now and then, and never a
-rollback. While a question hangs, and for a while after a failure, the fault is told at once and
-nothing is asked. An answer that comes late is kept for the next time that its question is asked.
+While a question hangs, and for a while after a failure, every question fails at once and the store
+is not asked. An answer that comes late is kept for the next time that its question is asked.
 """
 
 import asyncio

@@ -94,7 +94,7 @@ class KubernetesEndpointStore:
             if endpoint.status != before.status:
                 item = self._put_status(item, endpoint.status)
                 self._mirror.learn(item)
-                self._events.tell(item, before.status, endpoint.status)
+                self._events.create(item, before.status, endpoint.status)
             if (endpoint.spec, endpoint.metadata.annotations) != (
                 before.spec,
                 before.metadata.annotations,

@@ -1,8 +1,7 @@
-"""Tells each transition of an endpoint as a Kubernetes Event, for ``kubectl describe mep``.
+"""Makes a Kubernetes Event of each transition of an endpoint, for ``kubectl describe mep``.
 
-An Event's name follows from what it tells,
-so that telling it twice does nothing. One that can't be told is named in the log: the endpoint's
-own history is the record.
+An Event's name follows from its content, so that creating it twice does nothing. One that can't be
+created is named in the log: the endpoint's own history is the record.
 """
 
 import hashlib
@@ -29,8 +28,8 @@ class Events:
         self._client = client
         self._namespace = namespace
 
-    def tell(self, item: Object, before: EndpointStatus, after: EndpointStatus) -> None:
-        """Tells the transitions that ``after`` has beyond ``before``.
+    def create(self, item: Object, before: EndpointStatus, after: EndpointStatus) -> None:
+        """Creates those of the transitions that ``after`` has beyond ``before``.
 
         Args:
             item: the endpoint's resource, as it was stored.
@@ -42,9 +41,9 @@ class Events:
                 create = self._client.core.create_namespaced_event
                 self._client.ask(create, self._namespace, event(item, transition))
             except ConflictError:
-                continue  # told already, by this process or the one before
+                continue  # created already, by this process or the one before
             except KubernetesError as error:
-                log.warning("an Event can't be told: %s", error)
+                log.warning("an Event can't be created: %s", error)
                 return
 
 
@@ -85,12 +84,12 @@ def event(item: Object, transition: Transition) -> Object:
 
 
 def _message(transition: Transition) -> str:
-    said = f"version {transition.version} is {transition.phase.value}"
+    text = f"version {transition.version} is {transition.phase.value}"
     if transition.reason:
-        said += f": {transition.reason}"
+        text += f": {transition.reason}"
     if transition.by:
-        said += f" (by {transition.by})"
-    return said[:_MOST_MESSAGE]
+        text += f" (by {transition.by})"
+    return text[:_MOST_MESSAGE]
 
 
 def _mark(line: Transition) -> tuple[float, str, Phase]:

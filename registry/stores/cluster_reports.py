@@ -1,4 +1,4 @@
-"""Loaders' reports as Leases: light, made for signs of life, and gone with the pod that owns them.
+"""Loaders' reports as Leases: light, made for heartbeats, and gone with the pod that owns them.
 
 The ``Reports`` of the loader and the controller in a cluster (``docs/decisions/`` says why not an
 annotation of the pod). A loader writes its own Lease alone, so that nothing it writes can conflict.
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from contracts.loading import LoaderReport
 from service.cluster import leases
 from service.cluster.client import ClusterClient
+from service.cluster.collection import Object
 from service.cluster.errors import ApiUnavailableError, KubernetesError, MissingError
 from service.cluster.mirror import Mirror
 from service.cluster.watch import WatchPace
@@ -23,10 +24,14 @@ _LEASE_SECONDS = 15
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """The pod that a loader runs in; its Lease is collected with it."""
+    """The pod that a process runs in; what it makes is collected with it."""
 
     pod: str
     uid: str
+
+    def references(self) -> list[Object]:
+        """``metadata.ownerReferences`` of what the pod makes."""
+        return [{"apiVersion": "v1", "kind": "Pod", "name": self.pod, "uid": self.uid}]
 
 
 class KubernetesReports:
@@ -102,8 +107,7 @@ class KubernetesReports:
             at=report.at,
         )
         if self._owner is not None:
-            owner = {"apiVersion": "v1", "kind": "Pod", "name": self._owner.pod}
-            lease["metadata"]["ownerReferences"] = [{**owner, "uid": self._owner.uid}]
+            lease["metadata"]["ownerReferences"] = self._owner.references()
         self._client.put(self._collection, lease)
 
     def leave(self, loader: str) -> None:

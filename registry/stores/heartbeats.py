@@ -18,7 +18,7 @@ _FILE = "beat.json"
 
 
 class Heartbeats(Protocol):
-    """Where the sign of life lies."""
+    """Where the heartbeat lies."""
 
     def put(self, beat: ControllerBeat) -> None:
         """Replaces it.
@@ -52,12 +52,12 @@ class FileHeartbeats:
         except FileNotFoundError:
             return None
         except (OSError, ValidationError) as error:
-            log.warning("the controller's sign of life can't be read: %s", error)
+            log.warning("the controller's heartbeat can't be read: %s", error)
             return None
 
 
 class KubernetesHeartbeats:
-    """The sign of life in one namespace.
+    """The heartbeat in one namespace.
 
     Args:
         client: the API server.
@@ -91,5 +91,5 @@ class KubernetesHeartbeats:
         except MissingError:
             return None
         except (KubernetesError, ValueError) as error:
-            log.warning("the controller's sign of life can't be read: %s", error)
+            log.warning("the controller's heartbeat can't be read: %s", error)
             return None

@@ -1,4 +1,4 @@
-"""Opens endpoints, reports and the controller's sign of life where a flag says that they lie.
+"""Opens endpoints, reports and the controller's heartbeat where a flag says that they lie.
 
 That is a folder, or a namespace of a cluster.
 """
@@ -47,7 +47,7 @@ def reports(flag: str, environment: Mapping[str, str]) -> Reports:
 
 
 def heartbeats(flag: str, environment: Mapping[str, str]) -> Heartbeats:
-    """The controller's sign of life: beside the endpoints that the flag names.
+    """The controller's heartbeat: beside the endpoints that the flag names.
 
     Raises:
         AccessError: no API server is known, or how to sign in.

@@ -1,6 +1,6 @@
 """The loaders' reports: one JSON file a loader, written whole.
 
-A report that can't be read keeps what it said last and is named in the log. A folder that is away
+Of a report that can't be read the last good one stays, and the log names it. A folder that is away
 keeps them all, and says so (``disconnected``): it is never taken for one in which nobody reports.
 """
 
@@ -21,7 +21,7 @@ class Reports(Protocol):
 
     @property
     def disconnected(self) -> bool:
-        """Whether no report can reach us now, so that silence means nothing."""
+        """Whether no report can reach us now, so that a missing heartbeat means nothing."""
         ...
 
     def list(self) -> tuple[LoaderReport, ...]:
@@ -41,7 +41,7 @@ class Reports(Protocol):
         ...
 
     def leave(self, loader: str) -> None:
-        """Told when a loader ends as it was told to.
+        """Called when a loader ends as it was told to.
 
         Where its Triton ends with it, nobody should count on either from now on.
         """

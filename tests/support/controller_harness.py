@@ -14,11 +14,11 @@ from registry_fakes import (
     ScriptedRollouts,
     endpoint,
     manifest,
+    packed,
+    report,
 )
 
 from contracts.endpoint import EndpointStatus
-from contracts.loading import LoadedModel, LoaderReport
-from contracts.manifest import MODEL_ONNX, PackageFile
 from contracts.model import ModelRef
 from registry.conversions.index import ConversionIndex
 from registry.conversions.messages import Failed, Published
@@ -27,7 +27,7 @@ from registry.errors import SourceUnavailableError
 from registry.mlflow.projection import EvidenceOf
 from registry.mlflow.watch import SourceWatch
 from registry.mlflow.write_back import WriteBack
-from registry.packages.store import PackageStore, digest
+from registry.packages.store import PackageStore
 from registry.reconcile.controller import Controller, ControllerOptions
 
 
@@ -89,12 +89,9 @@ class ControllerHarness:
 
     def publish(self, number: str, *, labels: tuple[str, ...] = ("no", "yes")) -> ModelRef:
         """What a conversion leaves in the store."""
-        source = self.folder / "source"
-        source.mkdir(exist_ok=True)
-        (source / MODEL_ONNX).write_bytes(b"graph")
-        proof = PackageFile(sha256=digest(source / MODEL_ONNX), bytes=5)
-        made = manifest(number, labels=labels).model_copy(update={"files": {MODEL_ONNX: proof}})
-        return self.store.publish(source, made)
+        files = packed(self.folder / "source").files
+        made = manifest(number, labels=labels).model_copy(update={"files": files})
+        return self.store.publish(self.folder / "source", made)
 
     async def convert(self, number: str) -> ModelRef:
         """The running conversion ends well."""
@@ -110,6 +107,13 @@ class ControllerHarness:
         self.changed.clear()
         return await self.convert(number)
 
+    async def failed(self, number: str, reason: str, *, by_version: bool) -> None:
+        """Registers a version, whose conversion fails."""
+        self.registry.register("m", number)
+        await self.settle()
+        self.changed.clear()
+        await self.fail(reason, by_version=by_version)
+
     async def fail(self, reason: str, *, by_version: bool) -> None:
         self.launcher.end(Failed(reason=reason, by_version=by_version))
         await self.settle_jobs()
@@ -120,15 +124,7 @@ class ControllerHarness:
 
     def load(self, *refs: ModelRef) -> None:
         """The loader holds these, from now on."""
-        self.reports.put(
-            LoaderReport(
-                loader="l",
-                triton_grpc="t:1",
-                at=self.time,
-                ready=True,
-                loaded=tuple(LoadedModel(ref=item) for item in refs),
-            )
-        )
+        self.reports.put(report(*refs, at=self.time))
 
     async def prepare(self, number: str, *, run_id: str = "") -> ModelRef:
         """Registers a further version and brings it into Triton."""

@@ -10,13 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contracts.endpoint import (
+    Candidate,
     EndpointSpec,
     EndpointStatus,
     Metadata,
     ModelEndpoint,
     Precision,
 )
-from contracts.loading import LoaderReport
+from contracts.loading import LoadedModel, LoaderReport, LoadFailure
 from contracts.manifest import Lineage, Manifest, PackageFile, TokenizerSpec
 from contracts.model import ModelRef
 from contracts.rollout import RolloutState
@@ -78,6 +79,26 @@ def packed(folder: Path, content: bytes = b"weights", version: str = "1") -> Man
     return manifest(version).model_copy(update={"files": files})
 
 
+def report(
+    *loaded: ModelRef,
+    loader: str = "l",
+    at: float = 0.0,
+    ready: bool = True,
+    failed: tuple[LoadFailure, ...] = (),
+) -> LoaderReport:
+    """What a loader says of its Triton."""
+    held = tuple(LoadedModel(ref=item) for item in loaded)
+    return LoaderReport(
+        loader=loader, triton_grpc="t:1", at=at, ready=ready, loaded=held, failed=failed
+    )
+
+
+def candidate_of(status: EndpointStatus) -> Candidate:
+    """The version on its way."""
+    assert status.candidate is not None
+    return status.candidate
+
+
 def endpoint(
     status: EndpointStatus | None = None, *, name: str = "e", spec: EndpointSpec | None = None
 ) -> ModelEndpoint:
@@ -123,6 +144,13 @@ class MemoryEndpoints:
 
     def delete(self, name: str) -> None:
         self._stored.pop(name, None)
+
+    def ask_for(self, instances: int | None, name: str = "e") -> None:
+        """Lets the spec ask for so many copies from now on."""
+        stored = self._stored[name]
+        serving = stored.spec.serving.model_copy(update={"instances": instances})
+        spec = stored.spec.model_copy(update={"serving": serving})
+        self.put(stored.model_copy(update={"spec": spec}))
 
     def show(self, status: EndpointStatus, name: str = "e") -> None:
         """Writes a status as the controller would."""
@@ -298,8 +326,11 @@ class ScriptedRollouts:
         self.next_status: Callable[[EndpointStatus], EndpointStatus] = lambda status: status
         self.around = Surroundings()
         self.answers: frozenset[str] = frozenset()  # annotations that are taken away
+        self.breaks_at = ""  # an endpoint's name
 
     def advance(self, endpoint: ModelEndpoint, around: Surroundings, now: float) -> ModelEndpoint:
+        if endpoint.name == self.breaks_at:
+            raise ValueError("evidence of another age")
         self.around = around
         kept = {k: v for k, v in endpoint.metadata.annotations.items() if k not in self.answers}
         metadata = endpoint.metadata.model_copy(update={"annotations": kept})

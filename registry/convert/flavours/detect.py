@@ -29,8 +29,8 @@ _WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
 _TOKENISER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "sentencepiece.bpe.model",
                     "spiece.model", "tokenizer.model")  # fmt: skip
 # Where the known layouts keep things, from the version's folder; the first that fits counts.
-_PLACES = ("", "model", "model.sentence_transformer", "extra_files", "components/model")
-_TOKENISER_PLACES = ("", "tokenizer", "extra_files", "extra_files/tokenizer",
+_MODEL_FOLDERS = ("", "model", "model.sentence_transformer", "extra_files", "components/model")
+_TOKENISER_FOLDERS = ("", "tokenizer", "extra_files", "extra_files/tokenizer",
                      "components/tokenizer", "../tokenizer")  # fmt: skip
 
 
@@ -59,37 +59,37 @@ def detect(
     Raises:
         VersionError: it is nothing that can be served, with the reason.
     """
-    places = [folder / place for place in _PLACES if (folder / place).is_dir()]
+    folders = [folder / candidate for candidate in _MODEL_FOLDERS if (folder / candidate).is_dir()]
     graph = _graph(folder)
-    weights = next((p for p in places if any(_weights(p))), None)
-    sentences = next((p for p in places if (p / MODULES).is_file()), None)
+    weights = next((p for p in folders if any(_weights(p))), None)
+    sentences = next((p for p in folders if (p / MODULES).is_file()), None)
     if graph is None and weights is None and sentences is None:
-        raise VersionError(_nothing(folder, refused))
-    home = sentences or weights or _config_home(graph, places)
-    transformer, pooling = home, None
+        raise VersionError(_unrecognised(folder, refused))
+    model_folder = sentences or weights or _config_folder(graph, folders)
+    transformer, pooling = model_folder, None
     if sentences is not None:
         transformer, pooling = read_pooling(sentences)
     if graph is None and not any(_weights(transformer)):
-        raise VersionError(_nothing(folder, refused))
-    beside = _tokenizer(folder, transformer, tokenizers)
+        raise VersionError(_unrecognised(folder, refused))
+    tokenizer_folder = _tokenizer(folder, transformer, tokenizers)
     if not allow_remote_code:
-        _refuse_own_code(home, transformer, beside)
+        _refuse_own_code(model_folder, transformer, tokenizer_folder)
     found, labels, multi_label = _meaning(transformer, graph, pooling, task)
     if found is Task.TEXT_EMBEDDING and pooling is None:
         pooling = Pooling()  # what sentence-transformers does with a plain folder: the mean
-    habits = read_json(transformer / "sentence_bert_config.json")
+    sentence_config = read_json(transformer / "sentence_bert_config.json")
     return Original(
         flavour=_flavour(folder, graph, sentences),
-        folder=home,
-        tokenizer=beside,
+        folder=model_folder,
+        tokenizer=tokenizer_folder,
         task=found,
         onnx=graph,
         labels=labels,
         multi_label=multi_label,
         pooling=pooling if found is Task.TEXT_EMBEDDING else None,
-        max_tokens=_longest(transformer, beside, habits),
-        prompt=_prompt(home) if sentences is not None else "",
-        lowercase=bool(habits.get("do_lower_case")),
+        max_tokens=_longest(transformer, tokenizer_folder, sentence_config),
+        prompt=_prompt(model_folder) if sentences is not None else "",
+        lowercase=bool(sentence_config.get("do_lower_case")),
         sentence_transformers=sentences is not None,
     )
 
@@ -110,18 +110,18 @@ def _meaning(
     return found, labels, is_multi_label(config)
 
 
-def _longest(transformer: Path, tokenizer: Path, habits: Json) -> int | None:
+def _longest(transformer: Path, tokenizer: Path, sentence_config: Json) -> int | None:
     config = read_json(transformer / CONFIG)
     limit = max_tokens_of(config, read_json(tokenizer / "tokenizer_config.json"))
-    own = habits.get("max_seq_length")
+    own = sentence_config.get("max_seq_length")
     if isinstance(own, int):
         return min(limit or own, own)
     return limit
 
 
-def _refuse_own_code(*places: Path) -> None:
-    for place in places:
-        asking = runs_own_code(place)
+def _refuse_own_code(*folders: Path) -> None:
+    for candidate in folders:
+        asking = runs_own_code(candidate)
         if asking:
             raise VersionError(
                 f"{asking} asks for code of its own (auto_map), which is refused "
@@ -129,8 +129,8 @@ def _refuse_own_code(*places: Path) -> None:
             )
 
 
-def _weights(place: Path) -> Iterable[Path]:
-    return (path for pattern in _WEIGHTS for path in place.glob(pattern))
+def _weights(candidate: Path) -> Iterable[Path]:
+    return (path for pattern in _WEIGHTS for path in candidate.glob(pattern))
 
 
 def _graph(folder: Path) -> Path | None:
@@ -143,20 +143,22 @@ def _graph(folder: Path) -> Path | None:
     return next(iter(plain or graphs), None)
 
 
-def _config_home(graph: Path | None, places: Sequence[Path]) -> Path:
+def _config_folder(graph: Path | None, folders: Sequence[Path]) -> Path:
     around = [] if graph is None else [graph.parent, graph.parent.parent]
-    candidates = [*around, *places]
-    return next((place for place in candidates if (place / CONFIG).is_file()), candidates[0])
+    candidates = [*around, *folders]
+    return next(
+        (candidate for candidate in candidates if (candidate / CONFIG).is_file()), candidates[0]
+    )
 
 
 def _tokenizer(folder: Path, transformer: Path, others: Iterable[Path]) -> Path:
-    candidates = [transformer / place for place in _TOKENISER_PLACES]
-    candidates += [folder / place for place in _TOKENISER_PLACES]
+    candidates = [transformer / candidate for candidate in _TOKENISER_FOLDERS]
+    candidates += [folder / candidate for candidate in _TOKENISER_FOLDERS]
     candidates += others
     for name in _TOKENISER_FILES:
-        for place in candidates:
-            if (place / name).is_file():
-                return place.resolve()
+        for candidate in candidates:
+            if (candidate / name).is_file():
+                return candidate.resolve()
     raise TokenizerNotFoundError(
         "there is no tokeniser: put tokenizer.json beside the model, or log it with the run "
         "in a folder called tokenizer"
@@ -167,8 +169,8 @@ class TokenizerNotFoundError(VersionError):
     """The version is a model without a tokeniser, perhaps because that is still on its way."""
 
 
-def _prompt(home: Path) -> str:
-    config = read_json(home / "config_sentence_transformers.json")
+def _prompt(model_folder: Path) -> str:
+    config = read_json(model_folder / "config_sentence_transformers.json")
     name = config.get("default_prompt_name")
     return str((config.get("prompts") or {}).get(name) or "") if name else ""
 
@@ -181,7 +183,7 @@ def _flavour(folder: Path, graph: Path | None, sentences: Path | None) -> str:
     return "transformers" if (folder / "MLmodel").is_file() else "transformers folder"
 
 
-def _nothing(folder: Path, refused: Sequence[str]) -> str:
+def _unrecognised(folder: Path, refused: Sequence[str]) -> str:
     if refused:
         return (
             f"the weights are in {', '.join(sorted(refused)[:3])}, a pickle, which can run code "

@@ -40,15 +40,15 @@ def read_pooling(folder: Path) -> tuple[Path, Pooling]:
     normalise = False
     for module in _modules(folder):
         kind = str(module.get("type", "")).rsplit(".", 1)[-1]
-        place = folder / str(module.get("path", ""))
-        if not place.resolve().is_relative_to(folder.resolve()):
+        module_folder = folder / str(module.get("path", ""))
+        if not module_folder.resolve().is_relative_to(folder.resolve()):
             raise VersionError(f"{MODULES} points outside the model's folder: {module.get('path')}")
         if kind == "Transformer":
-            transformer = place
+            transformer = module_folder
         elif kind == "Pooling":
-            modes = _modes(read_json(place / "config.json"))
+            modes = _modes(read_json(module_folder / "config.json"))
         elif kind == "Dense" and not normalise:
-            dense.append(_dense(place))
+            dense.append(_dense(module_folder))
         elif kind == "Normalize":
             normalise = True
         else:
@@ -84,11 +84,11 @@ def _modes(config: Mapping[str, Any]) -> tuple[PoolingMode, ...]:
     return tuple(modes or [mode for flag, mode in _FLAGS.items() if config.get(flag)])
 
 
-def _dense(place: Path) -> Dense:
-    config = read_json(place / "config.json")
+def _dense(module_folder: Path) -> Dense:
+    config = read_json(module_folder / "config.json")
     name = str(config.get("activation_function") or "Tanh").rsplit(".", 1)[-1]
     if name not in _ACTIVATIONS:
         raise VersionError(f"the activation {name} of a Dense module is not supported")
     if int(config.get("in_features") or 0) < 1:
         raise VersionError("the config.json of a Dense module does not say its size")
-    return Dense(place / "model.safetensors", _ACTIVATIONS[name])
+    return Dense(module_folder / "model.safetensors", _ACTIVATIONS[name])

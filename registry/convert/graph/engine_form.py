@@ -23,8 +23,6 @@ _FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.UNDEFINED)
 _LOGITS = ("logits", "output", "scores", "probabilities")
 _VECTORS = ("embedding", "embeddings", "sentence_embedding", "pooled_embedding", "text_embeds")
 _STATES = ("last_hidden_state", "token_embeddings", "hidden_states")
-_SMALLEST_OPSET = 13  # ReduceSum takes its axes as an input from here on
-_TINY = 1e-9
 
 
 def load(path: Path) -> onnx.ModelProto:

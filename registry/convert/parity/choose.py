@@ -31,14 +31,14 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Trial:
-    """A version, ready to be judged.
+    """A version and what it is compared with.
 
     Attributes:
         task: what it answers.
         multi_label: see ``preprocess.heads``.
         requested: the precision that the endpoint asks for.
         model: the graph as exported or registered, float32.
-        texts: to judge it on.
+        texts: to compare on.
         reference: the original's values for them, float32 ``[texts, n]``.
         reference_name: what the original ran in.
         threads: of one execution.

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from conversion_template import request
 from registry_fakes import ref
 
-from contracts.endpoint import Serving
 from registry.conversions.export_environment import (
     CommandExportEnvironment,
     ExportingLauncher,
@@ -19,9 +19,7 @@ from registry.conversions.export_environment import (
 )
 from registry.conversions.messages import ConversionRequest, Failed, Progress, Published
 
-REQUEST = ConversionRequest(
-    tracking_uri="http://x", model="m", version="1", store_url="x", serving=Serving(), work_dir=""
-)
+REQUEST = request()
 NEEDS = Failed(reason="torch is missing", by_version=False, needs_export=True)
 
 

@@ -3,14 +3,14 @@
 from pathlib import Path
 
 import pytest
-from registry_fakes import manifest
+from registry_fakes import packed
 
 from contracts.endpoint import EndpointSpec, Limits, Precision, Serving
-from contracts.manifest import MODEL_ONNX, Manifest, PackageFile
 from contracts.tasks import Task
 from registry.conversions.index import ConversionIndex, options_digest, signature
+from registry.conversions.messages import Conditions
 from registry.mlflow.model_registry import RegisteredVersion
-from registry.packages.store import PackageStore, digest
+from registry.packages.store import PackageStore
 
 SPEC = EndpointSpec(model="m")
 VERSION = RegisteredVersion("m", "1", "created|source|run", {"a": "tag"})
@@ -22,12 +22,8 @@ class IndexHarness:
         url = self.folder.as_uri()
         self.store = PackageStore(url)
         self.index = ConversionIndex(url, self.store)
-        source = folder / "source"
-        source.mkdir()
-        (source / MODEL_ONNX).write_bytes(b"graph")
-        proof = PackageFile(sha256=digest(source / MODEL_ONNX), bytes=5)
-        self.manifest: Manifest = manifest().model_copy(update={"files": {MODEL_ONNX: proof}})
-        self.ref = self.store.publish(source, self.manifest)
+        self.manifest = packed(folder / "source")
+        self.ref = self.store.publish(folder / "source", self.manifest)
 
 
 @pytest.fixture
@@ -36,8 +32,7 @@ def harness(tmp_path: Path) -> IndexHarness:
 
 
 def key(spec: EndpointSpec = SPEC, version: RegisteredVersion = VERSION, **more: bool) -> str:
-    allowed = {"allow_pickle": False, "allow_remote_code": False, **more}
-    return options_digest(spec, version, threads=1, **allowed)
+    return options_digest(spec, version, Conditions(**more))
 
 
 def test_what_was_put_is_found_with_its_signature(harness: IndexHarness) -> None:
@@ -77,9 +72,7 @@ def test_the_key_of_earlier_releases_stays_whatever_number_of_copies_runs(
 
 def test_the_key_of_earlier_releases_for_several_copies_can_still_be_told() -> None:
     spec = SPEC.model_copy(update={"serving": Serving(instances=2)})
-    found = options_digest(
-        spec, VERSION, threads=1, allow_pickle=False, allow_remote_code=False, instances=2
-    )
+    found = options_digest(spec, VERSION, Conditions(), instances=2)
     assert found == "8631d02be00b7f6cca60a95e0e6ee5ff436cae265b6026733052ef84a21a5478"
 
 

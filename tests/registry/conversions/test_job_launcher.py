@@ -28,6 +28,12 @@ def fake() -> Iterator[Fake]:
         yield server
 
 
+def assert_clusters_fault(result: Published | Failed, words: str = "") -> None:
+    assert isinstance(result, Failed)
+    assert not result.by_version
+    assert words in result.reason
+
+
 class LauncherHarness:
     """A launcher on a cluster whose pods a test moves."""
 
@@ -100,10 +106,7 @@ async def test_a_pod_that_never_starts_is_given_up_with_the_clusters_words(fake:
     harness = LauncherHarness(fake, stuck_seconds=0.5)
     waiting = {"reason": "ImagePullBackOff", "message": "no such image"}
     harness.pod("Pending", containerStatuses=[{"state": {"waiting": waiting}}])
-    result = await harness.start()
-    assert isinstance(result, Failed)
-    assert "no such image" in result.reason
-    assert not result.by_version
+    assert_clusters_fault(await harness.start(), "no such image")
     assert "no such image" in harness.told[0].message
 
 
@@ -121,10 +124,7 @@ async def test_an_api_server_that_is_away_for_a_while_ends_nothing(fake: Fake) -
 
 async def test_a_job_that_is_refused_says_so_and_blames_no_version(fake: Fake) -> None:
     fake.refuse(f"POST {JOBS}", 403, "exceeded quota")
-    result = await LauncherHarness(fake).start()
-    assert isinstance(result, Failed)
-    assert "exceeded quota" in result.reason
-    assert not result.by_version
+    assert_clusters_fault(await LauncherHarness(fake).start(), "exceeded quota")
 
 
 async def test_a_job_that_someone_deletes_is_tried_again(fake: Fake) -> None:
@@ -132,18 +132,14 @@ async def test_a_job_that_someone_deletes_is_tried_again(fake: Fake) -> None:
     running = harness.start()
     await harness.made()
     fake.remove(JOBS, NAME)
-    result = await running
-    assert isinstance(result, Failed)
-    assert not result.by_version
+    assert_clusters_fault(await running)
 
 
 async def test_a_log_that_may_not_be_read_still_ends(fake: Fake) -> None:
     harness = LauncherHarness(fake)
     fake.refuse(f"GET {PODS}/p/log", 403, "pods/log is forbidden")
     harness.pod("Succeeded")
-    result = await harness.start()
-    assert isinstance(result, Failed)
-    assert not result.by_version
+    assert_clusters_fault(await harness.start())
 
 
 async def test_a_pod_that_a_lost_node_leaves_behind_ends_as_its_job_says(fake: Fake) -> None:
@@ -155,29 +151,21 @@ async def test_a_pod_that_a_lost_node_leaves_behind_ends_as_its_job_says(fake: F
     (job,) = fake.all("jobs")
     condition = {"type": "Failed", "status": "True", "reason": "BackoffLimitExceeded"}
     fake.write(JOBS, {**job, "status": {"conditions": [condition]}})
-    result = await running
-    assert isinstance(result, Failed)
-    assert "BackoffLimitExceeded" in result.reason
-    assert not result.by_version
+    assert_clusters_fault(await running, "BackoffLimitExceeded")
 
 
 async def test_a_pod_that_ended_on_a_lost_node_ends_its_conversion(fake: Fake) -> None:
     harness = LauncherHarness(fake)
     harness.lose_the_node()
     harness.pod("Failed", reason="NodeLost")
-    result = await harness.start()
-    assert isinstance(result, Failed)
-    assert "NodeLost" in result.reason
-    assert not result.by_version
+    assert_clusters_fault(await harness.start(), "NodeLost")
 
 
 async def test_a_pod_of_which_nothing_can_be_known_is_given_up_in_the_end(fake: Fake) -> None:
     harness = LauncherHarness(fake, timeout_seconds=0.05, stuck_seconds=0.05)
     harness.lose_the_node()
     harness.pod("Running")
-    result = await harness.start()
-    assert isinstance(result, Failed)
-    assert not result.by_version
+    assert_clusters_fault(await harness.start())
     assert fake.all("jobs") == []
 
 

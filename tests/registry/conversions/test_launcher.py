@@ -4,18 +4,18 @@ import asyncio
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+from conversion_template import request
 from registry_fakes import ref
 
-from contracts.endpoint import Phase, Serving
+from contracts.endpoint import Phase
 from registry.conversions import process_group
 from registry.conversions.launcher import SubprocessLauncher, SubprocessOptions
-from registry.conversions.messages import ConversionRequest, Failed, Progress, Published
+from registry.conversions.messages import Failed, Progress, Published
 
-REQUEST = ConversionRequest(
-    tracking_uri="http://x", model="m", version="1", store_url="x", serving=Serving(), work_dir=""
-)
+REQUEST = request()
 PUBLISHED = Published(ref=ref())
 
 
@@ -76,35 +76,27 @@ async def test_a_conversion_gives_way_to_what_serves_on_the_same_machine(tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("code", "words"),
+    ("code", "limits", "words"),
     [
-        ("raise SystemExit(3)", "status 3"),
-        ("raise ValueError('a strange graph')", "a strange graph"),
-        ("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", "SIGSEGV"),
-        ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "out of memory"),
+        ("raise SystemExit(3)", {}, "status 3"),
+        ("raise ValueError('a strange graph')", {}, "a strange graph"),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", {}, "SIGSEGV"),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", {}, "out of memory"),
+        ("import signal; signal.pause()", {"timeout": 0.5}, "more than 0.5 s"),
+        (
+            "held = bytearray(300 << 20)\nimport signal; signal.pause()",
+            {"memory": 100 << 20},
+            "100 MB",
+        ),
     ],
 )
-async def test_an_end_without_a_word_is_the_versions_fault_in_words(
-    tmp_path: Path, code: str, words: str
+async def test_an_end_without_a_result_is_the_versions_fault_in_words(
+    tmp_path: Path, code: str, limits: dict[str, Any], words: str
 ) -> None:
-    result, _ = await run(launcher(tmp_path, code))
+    result, _ = await run(launcher(tmp_path, code, **limits))
     assert isinstance(result, Failed)
     assert result.by_version
     assert words in result.reason
-
-
-async def test_a_conversion_over_its_time_is_ended(tmp_path: Path) -> None:
-    result, _ = await run(launcher(tmp_path, "import signal; signal.pause()", timeout=0.5))
-    assert isinstance(result, Failed)
-    assert "more than 0.5 s" in result.reason
-
-
-async def test_a_conversion_over_its_memory_is_ended(tmp_path: Path) -> None:
-    code = "hoard = bytearray(300 << 20)\nimport signal; signal.pause()"
-    result, _ = await run(launcher(tmp_path, code, memory=100 << 20))
-    assert isinstance(result, Failed)
-    assert result.by_version
-    assert "100 MB" in result.reason
 
 
 async def test_a_conversion_that_is_not_wanted_ends_with_all_its_children(tmp_path: Path) -> None:

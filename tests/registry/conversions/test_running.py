@@ -4,15 +4,14 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
+from conversion_template import request
 from registry_fakes import ScriptedLauncher, ref
 
-from contracts.endpoint import Phase, Serving
-from registry.conversions.messages import ConversionRequest, Failed, Progress, Published
+from contracts.endpoint import Phase
+from registry.conversions.messages import Failed, Progress, Published
 from registry.conversions.running import ConversionJobs
 
-REQUEST = ConversionRequest(
-    tracking_uri="http://x", model="m", version="1", store_url="x", serving=Serving(), work_dir=""
-)
+REQUEST = request()
 
 
 class JobsHarness:

@@ -13,13 +13,15 @@ counts = st.integers(0, 30)
 seconds = st.floats(0.0, DAY)
 
 
+def crashes(count: float, seconds: float) -> CrashCount:
+    return CrashCount(count=count, seconds=seconds)
+
+
 @given(counts, seconds, counts, seconds)
 def test_the_chance_is_that_of_the_negative_binomial(
     ends: int, under: float, usual: int, without: float
 ) -> None:
-    told = crash_probability(
-        CrashCount(count=ends, seconds=under), CrashCount(count=usual, seconds=without)
-    )
+    told = crash_probability(crashes(ends, under), crashes(usual, without))
     known = (600.0 + without) / (600.0 + without + under)
     expected = stats.nbinom.sf(ends - 1, usual + 0.5, known)
     assert told == pytest.approx(expected, abs=1e-9)
@@ -29,33 +31,21 @@ def test_the_chance_is_that_of_the_negative_binomial(
 def test_more_ends_in_as_long_are_less_likely(
     ends: int, under: float, usual: int, without: float
 ) -> None:
-    known = CrashCount(count=usual, seconds=without)
-    more = crash_probability(CrashCount(count=ends + 1, seconds=under), known)
-    assert more <= crash_probability(CrashCount(count=ends, seconds=under), known)
+    known = crashes(usual, without)
+    more = crash_probability(crashes(ends + 1, under), known)
+    assert more <= crash_probability(crashes(ends, under), known)
 
 
 @pytest.mark.parametrize(
     ("under", "usual", "blamed"),
     [
-        (CrashCount(count=1, seconds=1), CrashCount(seconds=DAY), False),  # once is nobody's fault
-        (
-            CrashCount(count=2, seconds=20),
-            CrashCount(),
-            True,
-        ),  # a version that ends it again and again
-        (CrashCount(count=2, seconds=HOUR), CrashCount(seconds=DAY), True),  # it never ended before
-        (
-            CrashCount(count=2, seconds=60),
-            CrashCount(count=10, seconds=1500),
-            False,
-        ),  # it ends anyway
-        (CrashCount(count=3, seconds=60), CrashCount(count=10, seconds=1500), False),
-        (
-            CrashCount(count=6, seconds=60),
-            CrashCount(count=10, seconds=1500),
-            True,
-        ),  # but not as often
-        (CrashCount(count=4, seconds=DAY), CrashCount(count=4, seconds=DAY), False),
+        (crashes(1, 1), crashes(0, DAY), False),  # once is nobody's fault
+        (crashes(2, 20), crashes(0, 0), True),  # a version that ends it again and again
+        (crashes(2, HOUR), crashes(0, DAY), True),  # it never ended before
+        (crashes(2, 60), crashes(10, 1500), False),  # it ends anyway
+        (crashes(3, 60), crashes(10, 1500), False),
+        (crashes(6, 60), crashes(10, 1500), True),  # but not as often
+        (crashes(4, DAY), crashes(4, DAY), False),
     ],
 )
 def test_a_version_is_blamed_for_more_ends_than_there_are_without_it(
@@ -66,11 +56,11 @@ def test_a_version_is_blamed_for_more_ends_than_there_are_without_it(
 
 
 def test_a_second_end_in_a_row_while_it_is_loaded_is_the_versions() -> None:
-    assert not reason(1, CrashCount(), CrashCount(count=100, seconds=1))
-    assert "in a row" in reason(2, CrashCount(), CrashCount(count=100, seconds=1))
+    assert not reason(1, CrashCount(), crashes(100, 1))
+    assert "in a row" in reason(2, CrashCount(), crashes(100, 1))
 
 
 def test_what_is_long_ago_counts_less_and_the_rate_stays() -> None:
-    seen = CrashCount(count=24, seconds=DAY).watched(2 * HOUR)
+    seen = crashes(24, DAY).watched(2 * HOUR)
     assert seen.seconds < DAY
     assert seen.count / seen.seconds == pytest.approx(24 / (DAY + 2 * HOUR))

@@ -120,6 +120,11 @@ class LoaderHarness:
             pass
         return self.reports.stored["l"]
 
+    async def restart_triton(self) -> LoaderReport:
+        """Triton ends and is up again; the loader mends what it can."""
+        self.triton.restart()
+        return await self.settle()
+
     async def serve(self, *packages: ModelRef, stable: ModelRef | None = None) -> LoaderReport:
         self.endpoints.show(status(*packages, stable=stable))
         return await self.settle()
@@ -200,8 +205,7 @@ async def test_a_restarted_triton_gets_all_its_models_again(harness: LoaderHarne
     away = await harness.settle()
     assert not away.ready
     assert away.loaded == ()
-    harness.triton.restart()
-    after = await harness.settle()
+    after = await harness.restart_triton()
     assert after.ready
     assert sorted(names(after)) == sorted(names(before))
     assert after.loaded[0].costs == before.loaded[0].costs
@@ -211,10 +215,8 @@ async def test_a_second_restart_under_a_candidate_fails_the_candidate(
     harness: LoaderHarness,
 ) -> None:
     await harness.serve(STABLE, CANDIDATE, stable=STABLE)
-    harness.triton.restart()
-    assert sorted(names(await harness.settle())) == ["2", "3"]
-    harness.triton.restart()
-    report = await harness.settle()
+    assert sorted(names(await harness.restart_triton())) == ["2", "3"]
+    report = await harness.restart_triton()
     assert names(report) == ["2"]
     assert report.failed[0].by_version
 
@@ -223,11 +225,9 @@ async def test_deaths_under_a_candidate_are_counted_across_a_killed_loader(
     harness: LoaderHarness,
 ) -> None:
     await harness.serve(STABLE, CANDIDATE, stable=STABLE)
-    harness.triton.restart()
-    await harness.settle()
+    await harness.restart_triton()
     harness.loader = harness.new_loader()
-    harness.triton.restart()
-    report = await harness.settle()
+    report = await harness.restart_triton()
     assert names(report) == ["2"]
     assert report.failed[0].by_version
     harness.loader = harness.new_loader()
@@ -248,14 +248,12 @@ async def test_a_candidate_is_not_blamed_on_a_triton_that_ends_as_often_without_
     for _ in range(2):
         harness.time += 30.0
         await harness.settle()
-        harness.triton.restart()
-        report = await harness.settle()
+        report = await harness.restart_triton()
         assert sorted(names(report)) == ["2", "3"]
     harness.loader = harness.new_loader()  # what was seen survives it
     for _ in range(8):
         harness.time += 1.0
-        harness.triton.restart()
-        report = await harness.settle()
+        report = await harness.restart_triton()
     assert names(report) == ["2"]
     assert "while it held the version" in report.failed[0].reason
 
@@ -278,14 +276,11 @@ async def test_a_triton_that_is_started_anew_in_order_blames_nobody(harness: Loa
     for _ in range(3):
         harness.loader.leave()
         harness.loader = harness.new_loader()
-        harness.triton.restart()
-        report = await harness.settle()
+        report = await harness.restart_triton()
     assert sorted(names(report)) == ["2", "3"]
     assert report.failed == ()
-    harness.triton.restart()
-    assert sorted(names(await harness.settle())) == ["2", "3"]
-    harness.triton.restart()
-    assert (await harness.settle()).failed[0].by_version
+    assert sorted(names(await harness.restart_triton())) == ["2", "3"]
+    assert (await harness.restart_triton()).failed[0].by_version
 
 
 async def test_a_version_in_its_bake_is_blamed_and_the_one_to_go_back_to_is_not(
@@ -304,8 +299,7 @@ async def test_a_version_in_its_bake_is_blamed_and_the_one_to_go_back_to_is_not(
     harness.endpoints.show(baking)
     await harness.settle()
     for _ in range(2):
-        harness.triton.restart()
-        report = await harness.settle()
+        report = await harness.restart_triton()
     assert [item.ref for item in report.failed] == [CANDIDATE]
     assert names(report) == ["2"]
 
@@ -621,15 +615,6 @@ async def test_a_version_that_was_not_tried_yet_is_waited_for(harness: LoaderHar
 # How many copies
 
 
-def asks(harness: LoaderHarness, instances: int | None, name: str = "e") -> None:
-    """The endpoint's spec asks for so many copies from now on."""
-    stored = harness.endpoints.get(name)
-    assert stored is not None
-    serving = stored.spec.serving.model_copy(update={"instances": instances})
-    spec = stored.spec.model_copy(update={"serving": serving})
-    harness.endpoints.put(stored.model_copy(update={"spec": spec}))
-
-
 def instances(report: LoaderReport) -> dict[str, int]:
     return {model.ref.version: model.instances for model in report.loaded}
 
@@ -637,12 +622,12 @@ def instances(report: LoaderReport) -> dict[str, int]:
 async def test_other_copies_are_run_in_place_at_once_and_measured_anew(
     harness: LoaderHarness,
 ) -> None:
-    asks(harness, 1)
+    harness.endpoints.ask_for(1)
     before = await harness.serve(STABLE, CANDIDATE, stable=STABLE)
     assert instances(before) == {"2": 1, "3": 1}
     harness.triton.calls.clear()
     harness.triton.shapes.clear()
-    asks(harness, 2)
+    harness.endpoints.ask_for(2)
     after = await harness.settle()
     assert instances(after) == {"2": 2, "3": 2}
     assert harness.triton.calls == [("load", STABLE.triton_model), ("load", CANDIDATE.triton_model)]
@@ -657,7 +642,7 @@ async def test_other_copies_are_run_in_place_at_once_and_measured_anew(
 async def test_copies_that_stay_are_neither_loaded_nor_measured_again(
     harness: LoaderHarness,
 ) -> None:
-    asks(harness, 3)
+    harness.endpoints.ask_for(3)
     await harness.serve(STABLE, stable=STABLE)
     harness.triton.calls.clear()
     harness.triton.shapes.clear()
@@ -671,10 +656,10 @@ async def test_copies_that_stay_are_neither_loaded_nor_measured_again(
 async def test_copies_that_triton_refuses_leave_those_that_run_and_are_tried_again(
     harness: LoaderHarness,
 ) -> None:
-    asks(harness, 2)
+    harness.endpoints.ask_for(2)
     await harness.serve(STABLE, stable=STABLE)
     harness.triton.most_copies = 2
-    asks(harness, 5)
+    harness.endpoints.ask_for(5)
     report = await harness.settle()
     assert instances(report) == {"2": 2}
     assert report.ready
@@ -687,12 +672,12 @@ async def test_copies_that_triton_refuses_leave_those_that_run_and_are_tried_aga
 
 
 async def test_copies_that_nobody_asks_for_any_more_are_no_failure(harness: LoaderHarness) -> None:
-    asks(harness, 2)
+    harness.endpoints.ask_for(2)
     await harness.serve(STABLE, stable=STABLE)
     harness.triton.most_copies = 2
-    asks(harness, 5)
+    harness.endpoints.ask_for(5)
     assert (await harness.settle()).failed
-    asks(harness, 2)
+    harness.endpoints.ask_for(2)
     assert (await harness.settle()).failed == ()
 
 
@@ -700,10 +685,10 @@ async def test_a_package_of_two_endpoints_runs_as_many_copies_as_the_one_that_as
     harness: LoaderHarness,
 ) -> None:
     harness.endpoints.put(endpoint(status(STABLE, stable=STABLE), name="f"))
-    asks(harness, 2)
-    asks(harness, 4, name="f")
+    harness.endpoints.ask_for(2)
+    harness.endpoints.ask_for(4, name="f")
     assert instances(await harness.serve(STABLE, stable=STABLE)) == {"2": 4}
-    asks(harness, None, name="f")
+    harness.endpoints.ask_for(None, name="f")
     assert instances(await harness.settle()) == {"2": 2}
 
 
@@ -716,17 +701,16 @@ async def test_copies_that_nobody_names_suit_the_machine(
     harness.loader = harness.new_loader()
     report = await harness.serve(STABLE, OLD, stable=STABLE)
     assert instances(report) == {"2": running, "1": running}
-    asks(harness, 3)
+    harness.endpoints.ask_for(3)
     assert instances(await harness.settle()) == dict.fromkeys(("2", "1"), 3 * max(1, gpus))
 
 
 async def test_a_restarted_triton_gets_as_many_copies_as_before_and_costs_stay(
     harness: LoaderHarness,
 ) -> None:
-    asks(harness, 2)
+    harness.endpoints.ask_for(2)
     before = await harness.serve(STABLE, stable=STABLE)
-    harness.triton.restart()
-    after = await harness.settle()
+    after = await harness.restart_triton()
     assert after.loaded == before.loaded
     assert harness.triton.copies == {STABLE.triton_model: 2}
 
@@ -734,10 +718,10 @@ async def test_a_restarted_triton_gets_as_many_copies_as_before_and_costs_stay(
 async def test_a_triton_that_dies_while_copies_are_added_gets_them_after_its_return(
     harness: LoaderHarness,
 ) -> None:
-    asks(harness, 1)
+    harness.endpoints.ask_for(1)
     await harness.serve(STABLE, stable=STABLE)
     harness.triton.dies_on.add(STABLE.triton_model)
-    asks(harness, 2)
+    harness.endpoints.ask_for(2)
     assert not (await harness.settle()).ready
     harness.triton.dies_on.clear()
     harness.time += 1.0

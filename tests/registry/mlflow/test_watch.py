@@ -31,6 +31,10 @@ class SourceWatchHarness:
             clock=lambda: self.time,
         )
 
+    async def failing_round(self, words: str = "") -> None:
+        with pytest.raises(SourceUnavailableError, match=words or None):
+            await self.watch.round()
+
     def numbers(self) -> list[str]:
         assert self.watch.snapshot is not None
         return [item.number for item in self.watch.snapshot.versions["m"]]
@@ -46,8 +50,7 @@ def harness() -> SourceWatchHarness:
 
 async def test_before_the_first_answer_there_is_no_picture(harness: SourceWatchHarness) -> None:
     harness.registry.down = True
-    with pytest.raises(SourceUnavailableError):
-        await harness.watch.round()
+    await harness.failing_round()
     assert harness.watch.snapshot is None
 
 
@@ -76,8 +79,7 @@ async def test_versions_are_read_again_only_where_something_changed_or_a_minute_
 async def test_the_picture_stays_while_mlflow_is_away(harness: SourceWatchHarness) -> None:
     await harness.watch.round()
     harness.registry.down = True
-    with pytest.raises(SourceUnavailableError):
-        await harness.watch.round()
+    await harness.failing_round()
     assert harness.numbers() == ["1"]
 
 
@@ -100,8 +102,7 @@ async def test_a_verdict_that_could_not_be_told_is_told_later(harness: SourceWat
     await harness.watch.round()
     harness.registry.down = True
     harness.watch.follow({"m"}, REJECTED)
-    with pytest.raises(SourceUnavailableError):
-        await harness.watch.round()
+    await harness.failing_round()
     harness.registry.down = False
     await harness.watch.round()
     assert len(harness.registry.told) == 2
@@ -144,8 +145,7 @@ async def test_a_model_that_can_not_be_read_hides_no_new_version_of_another(
     harness.registry.register("m", "2")
     harness.registry.hangs = {other}
     for _ in range(2):
-        with pytest.raises(SourceUnavailableError, match=f"versions of {other}"):
-            await harness.watch.round()
+        await harness.failing_round(f"versions of {other}")
         assert harness.numbers() == ["2", "1"]
     harness.registry.hangs = set()
     await harness.watch.round()
@@ -158,8 +158,7 @@ async def test_a_new_version_whose_read_failed_is_read_at_the_next_round(
     await harness.watch.round()
     harness.registry.register("m", "2")
     harness.registry.hangs = {"m"}
-    with pytest.raises(SourceUnavailableError):
-        await harness.watch.round()
+    await harness.failing_round()
     assert harness.numbers() == ["1"]
     harness.registry.hangs = set()
     await harness.watch.round()
@@ -172,8 +171,7 @@ async def test_a_model_that_was_never_read_is_unknown_and_not_without_versions(
     harness.registry.register("z", "1")
     harness.watch.follow({"m", "z"}, Projection())
     harness.registry.hangs = {"z"}
-    with pytest.raises(SourceUnavailableError):
-        await harness.watch.round()
+    await harness.failing_round()
     assert harness.watch.snapshot is not None
     assert set(harness.watch.snapshot.versions) == {"m"}
 
@@ -185,6 +183,5 @@ async def test_a_verdict_is_told_while_another_model_can_not_be_read(
     harness.watch.follow({"m", "z"}, REJECTED)
     harness.registry.hangs = {"z"}
     for _ in range(2):
-        with pytest.raises(SourceUnavailableError):
-            await harness.watch.round()
+        await harness.failing_round()
     assert harness.registry.told == [("1", "verdict", "Rejected"), ("1", "reason", "pickle")]

@@ -3,23 +3,17 @@
 from pathlib import Path
 
 import pytest
-from registry_fakes import manifest
+from registry_fakes import packed
 
-from contracts.manifest import MODEL_ONNX, PackageFile
-from contracts.model import ModelRef
+from contracts.manifest import MODEL_ONNX
 from registry.packages.cache import LocalPackages, PackageUnavailableError
-from registry.packages.store import PackageStore, digest
+from registry.packages.store import PackageStore
 
 
 class CacheHarness:
     def __init__(self, folder: Path) -> None:
-        source = folder / "source"
-        source.mkdir()
-        (source / MODEL_ONNX).write_bytes(b"graph")
-        proof = PackageFile(sha256=digest(source / MODEL_ONNX), bytes=5)
         self.store = PackageStore((folder / "store").as_uri())
-        made = manifest().model_copy(update={"files": {MODEL_ONNX: proof}})
-        self.ref: ModelRef = self.store.publish(source, made)
+        self.ref = self.store.publish(folder / "source", packed(folder / "source"))
         self.packages = LocalPackages(self.store, folder / "local")
 
 
@@ -32,21 +26,21 @@ def test_a_package_is_fetched_once_and_used_without_the_store(harness: CacheHarn
     folder = harness.packages.fetch(harness.ref)
     harness.store.delete(harness.ref.package)
     assert harness.packages.fetch(harness.ref) == folder
-    assert (folder / MODEL_ONNX).read_bytes() == b"graph"
+    assert (folder / MODEL_ONNX).read_bytes() == b"weights"
 
 
 def test_a_damaged_copy_is_fetched_again(harness: CacheHarness) -> None:
     folder = harness.packages.fetch(harness.ref)
-    (folder / MODEL_ONNX).write_bytes(b"grapf")
+    (folder / MODEL_ONNX).write_bytes(b"weightz")
     harness.packages.fetch(harness.ref)
-    assert (folder / MODEL_ONNX).read_bytes() == b"graph"
+    assert (folder / MODEL_ONNX).read_bytes() == b"weights"
 
 
 def test_a_damaged_copy_that_can_not_be_removed_is_said_so(
     harness: CacheHarness, tmp_path: Path
 ) -> None:
     folder = harness.packages.fetch(harness.ref)
-    (folder / MODEL_ONNX).write_bytes(b"grapf")
+    (folder / MODEL_ONNX).write_bytes(b"weightz")
     folder.rename(tmp_path / "elsewhere")
     folder.symlink_to(tmp_path / "elsewhere")  # which is not ours to remove
     with pytest.raises(PackageUnavailableError, match="can't be removed"):
@@ -56,7 +50,7 @@ def test_a_damaged_copy_that_can_not_be_removed_is_said_so(
 def test_a_damaged_package_in_the_store_is_never_used(
     harness: CacheHarness, tmp_path: Path
 ) -> None:
-    (tmp_path / "store" / harness.ref.package / MODEL_ONNX).write_bytes(b"grapf")
+    (tmp_path / "store" / harness.ref.package / MODEL_ONNX).write_bytes(b"weightz")
     with pytest.raises(PackageUnavailableError, match="not what was published"):
         harness.packages.fetch(harness.ref)
 

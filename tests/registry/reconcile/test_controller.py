@@ -1,26 +1,19 @@
 """The controller's passes with everything around it in memory, but the store of packages."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
 
 import pytest
 from controller_harness import ControllerHarness
-from registry_fakes import ScriptedRollouts, endpoint
+from registry_fakes import candidate_of, endpoint
 
-from contracts.endpoint import AliasVersion, Arm, EndpointSpec, ModelEndpoint, Phase, Route
+from contracts.endpoint import AliasVersion, Arm, EndpointSpec, Phase, Route
 from contracts.rollout import Outcome, RolloutState
 from registry.conversions.index import ConversionIndex, options_digest
+from registry.conversions.messages import Conditions
 from registry.errors import SourceUnavailableError
 from registry.reconcile.rollouts import Surroundings
-
-
-@pytest.fixture
-async def harness(tmp_path: Path) -> AsyncIterator[ControllerHarness]:
-    made = ControllerHarness(tmp_path)
-    yield made
-    await made.jobs.close()
 
 
 async def test_a_registered_version_is_converted_loaded_and_served(
@@ -52,10 +45,7 @@ async def test_the_second_conversion_is_told_what_callers_rely_on(
 async def test_a_version_at_fault_says_why_in_mlflow_and_is_not_retried(
     harness: ControllerHarness,
 ) -> None:
-    harness.registry.register("m", "1")
-    await harness.settle()
-    harness.changed.clear()
-    await harness.fail("model.pkl is a pickle", by_version=True)
+    await harness.failed("1", "model.pkl is a pickle", by_version=True)
     await harness.settle()
     harness.time += 1e6
     status = await harness.settle()
@@ -82,13 +72,9 @@ async def test_a_status_about_an_earlier_spec_is_written_once_though_nothing_els
 async def test_a_fault_of_the_environment_is_retried_when_its_time_has_come(
     harness: ControllerHarness,
 ) -> None:
-    harness.registry.register("m", "1")
-    await harness.settle()
-    harness.changed.clear()
-    await harness.fail("no space left", by_version=False)
+    await harness.failed("1", "no space left", by_version=False)
     status = await harness.settle()
-    assert status.candidate is not None
-    assert status.candidate.phase is Phase.BLOCKED
+    assert candidate_of(status).phase is Phase.BLOCKED
     assert len(harness.launcher.requests) == 1
     harness.time += 5.0
     await harness.settle()
@@ -158,8 +144,7 @@ async def test_a_silent_loader_is_not_waited_for_and_not_believed(
     ref = await harness.converted("1")
     harness.time += 16.0
     status = await harness.settle()
-    assert status.candidate is not None
-    assert "no loader has given a sign of life" in status.candidate.reason
+    assert "no loader has given a sign of life" in candidate_of(status).reason
     harness.load(ref)
     assert (await harness.settle()).stable == ref
 
@@ -172,8 +157,7 @@ async def test_loaders_that_can_not_reach_us_are_not_taken_for_silent(
     await harness.converted("1")
     harness.time += 100.0
     status = await harness.settle()
-    assert status.candidate is not None
-    assert "no loader has given a sign of life" not in status.candidate.reason
+    assert "no loader has given a sign of life" not in candidate_of(status).reason
 
 
 async def test_a_loader_whose_clock_is_behind_is_believed(harness: ControllerHarness) -> None:
@@ -182,16 +166,6 @@ async def test_a_loader_whose_clock_is_behind_is_believed(harness: ControllerHar
     (report,) = harness.reports.list()
     harness.reports.put(report.model_copy(update={"at": report.at - 30.0}))
     assert (await harness.settle()).stable == ref
-
-
-async def test_a_conflict_is_planned_anew_on_what_was_read(harness: ControllerHarness) -> None:
-    harness.registry.register("m", "1")
-    await harness.watch.round()
-    harness.endpoints.conflicts = 1
-    await harness.controller.step()
-    assert harness.launcher.requests == []
-    await harness.settle()
-    assert len(harness.launcher.requests) == 1
 
 
 async def test_a_newer_version_ends_the_conversion_of_the_older(harness: ControllerHarness) -> None:
@@ -215,10 +189,7 @@ async def test_two_endpoints_of_one_model_share_a_conversion(harness: Controller
 
 async def test_two_endpoints_of_one_model_share_a_rejection(harness: ControllerHarness) -> None:
     harness.endpoints.put(endpoint(name="second"))
-    harness.registry.register("m", "1")
-    await harness.settle()
-    harness.changed.clear()
-    await harness.fail("a pickle", by_version=True)
+    await harness.failed("1", "a pickle", by_version=True)
     await harness.settle()
     assert all(item.status.rejected for item in harness.endpoints.list())
     assert len(harness.launcher.requests) == 1
@@ -255,8 +226,7 @@ async def test_a_second_version_waits_loaded_for_its_rollout(harness: Controller
     ref = await harness.prepare("2")
     status = await harness.settle()
     assert status.stable == stable
-    assert status.candidate is not None
-    assert (status.candidate.phase, status.candidate.ref) == (Phase.LOADED, ref)
+    assert (candidate_of(status).phase, candidate_of(status).ref) == (Phase.LOADED, ref)
     assert harness.rollouts.around == Surroundings(frozenset({stable, ref}), {}, "2")
 
 
@@ -310,24 +280,14 @@ async def test_an_answered_command_leaves_in_the_same_write(harness: ControllerH
 async def test_a_rollout_that_breaks_holds_its_endpoint_and_no_other(
     harness: ControllerHarness,
 ) -> None:
-    class BrokenAtE(ScriptedRollouts):
-        def advance(
-            self, endpoint: ModelEndpoint, around: Surroundings, now: float
-        ) -> ModelEndpoint:
-            if endpoint.name == "e":
-                raise ValueError("evidence of another age")
-            return super().advance(endpoint, around, now)
-
     await harness.serve("1")
-    harness.rollouts = BrokenAtE()
-    await harness.restart()
+    harness.rollouts.breaks_at = "e"
     harness.endpoints.put(endpoint(name="second"))
     status = await harness.settle()
     assert "evidence of another age" in status.notes[0]
     assert status.stable is not None
     assert harness.endpoints.list()[1].status.stable == status.stable
-    harness.rollouts = ScriptedRollouts()
-    await harness.restart()
+    harness.rollouts.breaks_at = ""
     assert (await harness.settle()).notes == ()
 
 
@@ -368,23 +328,15 @@ async def test_an_alias_that_the_endpoint_follows_is_never_moved_and_the_status_
     assert "because the endpoint follows it" in status.notes[0]
 
 
-def asked_for(harness: ControllerHarness, instances: int | None) -> None:
-    """The spec asks for so many copies from now on."""
-    stored = harness.endpoints.list()[0]
-    serving = stored.spec.serving.model_copy(update={"instances": instances})
-    spec = stored.spec.model_copy(update={"serving": serving})
-    harness.endpoints.put(stored.model_copy(update={"spec": spec}))
-
-
 @pytest.mark.parametrize(("before", "after"), [(1, 2), (None, 2), (2, None), (4, 1)])
 async def test_other_copies_of_the_version_that_serves_convert_nothing_and_begin_no_rollout(
     harness: ControllerHarness, before: int | None, after: int | None
 ) -> None:
-    asked_for(harness, before)
+    harness.endpoints.ask_for(before)
     await harness.serve("1")
     status = harness.endpoints.list()[0].status
     converted = len(harness.launcher.requests)
-    asked_for(harness, after)
+    harness.endpoints.ask_for(after)
     assert await harness.settle() == status
     assert len(harness.launcher.requests) == converted
 
@@ -394,7 +346,7 @@ async def test_other_copies_during_a_conversion_do_not_begin_it_anew(
 ) -> None:
     harness.registry.register("m", "1")
     await harness.settle()
-    asked_for(harness, 3)
+    harness.endpoints.ask_for(3)
     await harness.settle()
     assert len(harness.launcher.requests) == 1
     assert harness.launcher.cancelled == 0
@@ -405,13 +357,11 @@ async def test_a_package_that_an_earlier_release_made_for_more_copies_goes_on_se
     harness: ControllerHarness, other: bool
 ) -> None:
     """``other``: the same version was also converted for one copy, before that was changed."""
-    asked_for(harness, 2)
+    harness.endpoints.ask_for(2)
     served = await harness.serve("1")
     spec = harness.endpoints.list()[0].spec
     version = harness.registry.listed["m"][0]
-    digest = partial(
-        options_digest, spec, version, threads=1, allow_pickle=False, allow_remote_code=False
-    )
+    digest = partial(options_digest, spec, version, Conditions())
     index = ConversionIndex(harness.options.store_url, harness.store)
     index.put(digest(instances=2), served)
     (harness.folder / "store" / "index" / f"{digest()}.json").unlink()
@@ -419,7 +369,7 @@ async def test_a_package_that_an_earlier_release_made_for_more_copies_goes_on_se
         index.put(digest(), harness.publish("1", labels=("no", "maybe")))
     await harness.restart()
     assert (await harness.settle()).stable == served
-    asked_for(harness, 3)
+    harness.endpoints.ask_for(3)
     status = await harness.settle()
     assert (status.stable, status.candidate) == (served, None)
     assert harness.launcher.requests == []

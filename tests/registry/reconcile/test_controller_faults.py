@@ -5,13 +5,12 @@ from pathlib import Path
 
 import pytest
 from controller_harness import ControllerHarness
-from registry_fakes import MemoryEndpoints, ScriptedRollouts, endpoint
+from registry_fakes import MemoryEndpoints, candidate_of, endpoint
 
 from contracts.endpoint import EndpointSpec, EndpointStatus, ModelEndpoint, Phase
 from registry.conversions.messages import Failed, Published
 from registry.errors import EndpointConflictError, EndpointUnreadableError
 from registry.reconcile.heartbeats import HeartbeatWriter
-from registry.reconcile.rollouts import Surroundings
 from registry.stores.heartbeats import FileHeartbeats
 
 
@@ -54,8 +53,7 @@ async def test_an_auto_endpoint_that_is_refused_holds_up_no_other(
     await harness.jobs.close()
 
 
-async def test_an_endpoint_whose_file_broke_holds_up_no_other(tmp_path: Path) -> None:
-    harness = ControllerHarness(tmp_path)
+async def test_an_endpoint_whose_file_broke_holds_up_no_other(harness: ControllerHarness) -> None:
     broken = EndpointUnreadableError("e.json: not JSON")
     harness.endpoints = refusing = RefusingEndpoints(
         endpoint(), endpoint(name="second"), error=broken
@@ -65,51 +63,44 @@ async def test_an_endpoint_whose_file_broke_holds_up_no_other(tmp_path: Path) ->
     harness.registry.register("m", "1")
     await harness.settle()
     assert harness.endpoints.list()[1].status.candidate is not None
-    await harness.jobs.close()
 
 
-async def test_a_conflict_waits_for_the_next_tick(tmp_path: Path) -> None:
-    harness = ControllerHarness(tmp_path)
+async def test_a_conflict_waits_for_the_next_tick_and_leaves_nobody_without_care(
+    harness: ControllerHarness,
+) -> None:
     harness.registry.register("m", "1")
     await harness.watch.round()
     harness.endpoints.conflicts = 1
     harness.changed.clear()
-    await harness.controller.step()
+    assert await harness.controller.step() == frozenset()
     assert not harness.changed.is_set()
+    assert harness.launcher.requests == []
     await harness.settle()
     assert len(harness.launcher.requests) == 1
-    await harness.jobs.close()
 
 
 @pytest.mark.parametrize("model", ["m", "n"])
 async def test_a_failed_conversion_is_noted_once_while_another_endpoint_can_not_be_written(
-    tmp_path: Path, model: str
+    harness: ControllerHarness, model: str
 ) -> None:
-    harness = ControllerHarness(tmp_path)
     second = endpoint(name="second", spec=EndpointSpec(model=model))
     harness.endpoints = refusing = RefusingEndpoints(
         endpoint(), second, error=EndpointConflictError("stale")
     )
     harness.start()
     refusing.refuses = {"second"}
-    harness.registry.register("m", "1")
     harness.registry.register("n", "1")
-    await harness.settle()
-    harness.changed.clear()
-    await harness.fail("no space left", by_version=False)
+    await harness.failed("1", "no space left", by_version=False)
     for _ in range(3):
         await harness.controller.step()
     (first, _) = harness.endpoints.list()
-    assert first.status.candidate is not None
-    assert first.status.candidate.phase is Phase.BLOCKED
-    assert first.status.candidate.attempts == 1
-    await harness.jobs.close()
+    assert candidate_of(first.status).phase is Phase.BLOCKED
+    assert candidate_of(first.status).attempts == 1
 
 
 async def test_a_conversion_that_fails_while_a_pass_is_on_is_noted_by_the_next(
-    tmp_path: Path,
+    harness: ControllerHarness,
 ) -> None:
-    harness = ControllerHarness(tmp_path)
     harness.registry.register("m", "1")
     await harness.settle()
     harness.changed.clear()
@@ -125,13 +116,13 @@ async def test_a_conversion_that_fails_while_a_pass_is_on_is_noted_by_the_next(
     await harness.controller.step()
     assert any(isinstance(word, Failed) for word in harness.jobs.states.values())
     status = await harness.settle()
-    assert status.candidate is not None
-    assert status.candidate.reason == "no space left"
+    assert candidate_of(status).reason == "no space left"
     assert len(harness.launcher.requests) == 1
 
 
-async def test_a_stable_version_whose_package_is_gone_is_converted_anew(tmp_path: Path) -> None:
-    harness = ControllerHarness(tmp_path)
+async def test_a_stable_version_whose_package_is_gone_is_converted_anew(
+    harness: ControllerHarness,
+) -> None:
     ref = await harness.serve("1")
     harness.store.delete(ref.package)
     harness.registry.register("m", "2")
@@ -146,13 +137,11 @@ async def test_a_stable_version_whose_package_is_gone_is_converted_anew(tmp_path
     assert status.stable == ref
     assert harness.launcher.requests[-1].version == "2"
     assert harness.launcher.requests[-1].stable is not None
-    await harness.jobs.close()
 
 
 async def test_a_stable_version_whose_package_is_gone_is_replaced_by_the_one_made_anew(
-    tmp_path: Path,
+    harness: ControllerHarness,
 ) -> None:
-    harness = ControllerHarness(tmp_path)
     ref = await harness.serve("1")
     harness.store.delete(ref.package)
     await harness.restart()
@@ -162,29 +151,19 @@ async def test_a_stable_version_whose_package_is_gone_is_replaced_by_the_one_mad
     harness.launcher.end(Published(ref=anew))
     await harness.settle_jobs()
     status = await harness.settle()
-    assert status.candidate is not None
-    assert (status.candidate.phase, status.candidate.ref) == (Phase.LOADING, anew)
+    assert (candidate_of(status).phase, candidate_of(status).ref) == (Phase.LOADING, anew)
     assert status.stable == ref
     assert len(harness.launcher.requests) == 1
-    await harness.jobs.close()
 
 
-class BrokenRollouts(ScriptedRollouts):
-    """Fails at one endpoint."""
-
-    def advance(self, endpoint: ModelEndpoint, around: Surroundings, now: float) -> ModelEndpoint:
-        if endpoint.name == "broken":
-            raise ValueError("evidence of another age")
-        return super().advance(endpoint, around, now)
-
-
-async def test_a_pass_names_the_endpoints_that_nobody_looks_after(tmp_path: Path) -> None:
-    harness = ControllerHarness(tmp_path)
+async def test_a_pass_names_the_endpoints_that_nobody_looks_after(
+    harness: ControllerHarness,
+) -> None:
     harness.endpoints = refusing = RefusingEndpoints(
         *(endpoint(name=name) for name in ("broken", "fine", "refused")),
         error=OSError("request is too large"),
     )
-    harness.rollouts = BrokenRollouts()
+    harness.rollouts.breaks_at = "broken"
     harness.start()
     harness.registry.register("m", "1")
     await harness.watch.round()
@@ -192,23 +171,13 @@ async def test_a_pass_names_the_endpoints_that_nobody_looks_after(tmp_path: Path
     refusing.unreadable = frozenset({"unreadable"})
     assert await harness.controller.step() == {"broken", "refused", "unreadable"}
     refusing.refuses, refusing.unreadable = set(), frozenset()
-    harness.rollouts = ScriptedRollouts()
-    harness.start()
+    harness.rollouts.breaks_at = ""
     assert await harness.controller.step() == frozenset()
-    await harness.jobs.close()
 
 
-async def test_a_conflict_leaves_nobody_without_care(tmp_path: Path) -> None:
-    harness = ControllerHarness(tmp_path)
-    harness.registry.register("m", "1")
-    await harness.watch.round()
-    harness.endpoints.conflicts = 1
-    assert await harness.controller.step() == frozenset()
-    await harness.jobs.close()
-
-
-async def test_signs_of_life_are_given_only_while_passes_are_whole(tmp_path: Path) -> None:
-    harness = ControllerHarness(tmp_path)
+async def test_heartbeats_are_written_only_while_passes_are_whole(
+    harness: ControllerHarness, tmp_path: Path
+) -> None:
     harness.endpoints.broken = True
     (tmp_path / "endpoints").mkdir()
     place, stop = FileHeartbeats(tmp_path / "endpoints"), asyncio.Event()

@@ -5,55 +5,51 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
 import pytest
+from registry_fakes import report
 
 from contracts.controller import ControllerBeat
-from contracts.loading import LoaderReport
 from registry.reconcile.heartbeats import HeartbeatTracker, HeartbeatWriter
 
 NOW = 1000.0
-
-
-def report(at: float, loader: str = "l") -> LoaderReport:
-    return LoaderReport(loader=loader, triton_grpc="t:1", at=at, ready=True)
 
 
 @pytest.mark.parametrize("wrong", [-50.0, 0.0, 3600.0])
 def test_a_loader_that_reports_counts_however_wrong_its_clock_is(wrong: float) -> None:
     tracker = HeartbeatTracker(15.0)
     for second in range(100):
-        told = report(NOW + wrong + second)
+        told = report(at=NOW + wrong + second)
         assert tracker.alive([told], NOW + second) == (told,)
 
 
 @pytest.mark.parametrize("wrong", [-50.0, 0.0, 3600.0])
 def test_a_loader_whose_report_stays_the_same_is_silent_in_the_end(wrong: float) -> None:
-    tracker, told = HeartbeatTracker(15.0), report(NOW + wrong)
+    tracker, told = HeartbeatTracker(15.0), report(at=NOW + wrong)
     assert tracker.alive([told], NOW) == (told,)
     assert tracker.alive([told], NOW + 15.0) == (told,)
     assert tracker.alive([told], NOW + 15.1) == ()
-    again = report(NOW + wrong + 20.0)
+    again = report(at=NOW + wrong + 20.0)
     assert tracker.alive([again], NOW + 20.0) == (again,)
 
 
 def test_what_a_loader_left_that_is_gone_does_not_count_until_it_changes() -> None:
     tracker = HeartbeatTracker(15.0)
-    left, alive = report(NOW - 76.0, "gone"), report(NOW)
+    left, alive = report(at=NOW - 76.0, loader="gone"), report(at=NOW)
     assert tracker.alive([left, alive], NOW) == (alive,)
     assert tracker.alive([left, alive], NOW + 1.0) == (alive,)
-    back = report(NOW - 70.0, "gone")
+    back = report(at=NOW - 70.0, loader="gone")
     assert tracker.alive([back, alive], NOW + 2.0) == (back, alive)
 
 
 def test_a_report_that_was_removed_is_forgotten() -> None:
     tracker = HeartbeatTracker(15.0)
-    tracker.alive([report(NOW)], NOW)
+    tracker.alive([report(at=NOW)], NOW)
     tracker.alive([], NOW + 10.0)
-    assert tracker.alive([report(NOW)], NOW + 80.0) == ()
+    assert tracker.alive([report(at=NOW)], NOW + 80.0) == ()
 
 
 def test_time_in_which_no_report_could_reach_us_does_not_count() -> None:
     tracker = HeartbeatTracker(15.0)
-    alive, gone = report(NOW, "alive"), report(NOW - 10.0, "gone")
+    alive, gone = report(at=NOW, loader="alive"), report(at=NOW - 10.0, loader="gone")
     tracker.alive([gone], NOW - 10.0)
     assert tracker.alive([alive, gone], NOW) == (alive, gone)
     for second in range(1, 100):
@@ -132,4 +128,4 @@ async def test_a_sign_that_can_not_be_written_is_told_once_and_the_next_one_is(
         place.refuses = False
         heartbeat.pass_ended(())
         assert (await place.signs.get()).count == 4
-    assert len([r for r in caplog.records if "sign of life can't be written" in r.message]) == 1
+    assert len([r for r in caplog.records if "heartbeat can't be written" in r.message]) == 1

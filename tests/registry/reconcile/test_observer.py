@@ -9,11 +9,11 @@ from contracts.endpoint import Arm, EndpointStatus, Route
 from contracts.model import ModelRef
 from contracts.tasks import Task
 from registry.conversions.index import ConversionIndex
-from registry.conversions.messages import Package, Signature
+from registry.conversions.messages import Conditions, Package, Signature
 from registry.conversions.running import ConversionJobs
 from registry.mlflow.model_registry import MlflowSnapshot
 from registry.packages.store import PackageMissingError, StoreUnavailableError
-from registry.reconcile.observer import Conditions, Observer
+from registry.reconcile.observer import Observer
 from registry.reconcile.store_guard import StoreTimeoutGuard
 
 CLASSIFIER = Signature(task=Task.TEXT_CLASSIFICATION, labels=("no", "yes"))

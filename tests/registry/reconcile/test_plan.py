@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from registry_fakes import ref
+from registry_fakes import candidate_of, ref, report
 
 from contracts.endpoint import (
     HISTORY_LIMIT,
@@ -20,8 +20,7 @@ from contracts.endpoint import (
     Rejection,
     Route,
 )
-from contracts.loading import LoadedModel, LoaderReport, LoadFailure
-from contracts.model import ModelRef
+from contracts.loading import LoaderReport, LoadFailure
 from contracts.rollout import Outcome, RolloutSpec, RolloutState, Strategy
 from contracts.tasks import Task
 from registry.conversions.messages import Failed, Package, Progress, Signature
@@ -37,17 +36,6 @@ AWAY = Failed(reason="no space left", by_version=False)
 
 def package(version: Version, letter: str = "") -> Package:
     return Package(ref(version.number, letter or "abcdef"[int(version.number)]), CLASSIFIER)
-
-
-def report(*loaded: ModelRef, failed: tuple[LoadFailure, ...] = (), at: float = 0) -> LoaderReport:
-    return LoaderReport(
-        loader="l",
-        triton_grpc="t:1",
-        at=at,
-        ready=True,
-        loaded=tuple(LoadedModel(ref=item) for item in loaded),
-        failed=failed,
-    )
 
 
 def packaged(*versions: Version) -> dict[str, Package]:
@@ -72,6 +60,12 @@ def loading(status: EndpointStatus, version: Version = TWO, *reports: LoaderRepo
     )
 
 
+def rejecting(*versions: Version) -> EndpointStatus:
+    """After the newest of these versions failed to convert, by its own fault."""
+    seen = Observed(versions, jobs={versions[0].options: AT_FAULT})
+    return plan(SPEC, EndpointStatus(), seen, 1.0).status
+
+
 def taken_back(
     status: EndpointStatus, version: Version, reason: str = "error rate"
 ) -> EndpointStatus:
@@ -80,24 +74,30 @@ def taken_back(
     return status.model_copy(update={"rejected": (rejection,)})
 
 
-def test_nothing_moves_before_mlflow_has_answered() -> None:
+@pytest.mark.parametrize(
+    "seen",
+    [
+        pytest.param(Observed(None), id="MLflow has not answered"),
+        pytest.param(Observed((ONE,), fault="away"), id="the store is away"),
+        pytest.param(Observed(()), id="the model was removed"),
+    ],
+)
+def test_what_serves_is_left_alone(seen: Observed) -> None:
     status = serving()
-    assert plan(SPEC, status, Observed(None), 5.0) == Decision(status)
+    assert plan(SPEC, status, seen, 5.0) == Decision(status)
 
 
 def test_a_first_version_is_converted() -> None:
     decision = plan(SPEC, EndpointStatus(), Observed((ONE,)), 1.0)
     assert decision.convert == ONE
-    assert decision.status.candidate is not None
-    assert decision.status.candidate.phase is Phase.CONVERTING
+    assert candidate_of(decision.status).phase is Phase.CONVERTING
     assert decision.status.routes == ()
 
 
 def test_progress_of_the_conversion_is_shown() -> None:
     job = Progress(phase=Phase.VERIFYING, message="comparing")
     seen = Observed((ONE,), jobs={ONE.options: job})
-    candidate = plan(SPEC, EndpointStatus(), seen, 1.0).status.candidate
-    assert candidate is not None
+    candidate = candidate_of(plan(SPEC, EndpointStatus(), seen, 1.0).status)
     assert (candidate.phase, candidate.reason) == (Phase.VERIFYING, "comparing")
 
 
@@ -105,8 +105,10 @@ def test_a_converted_version_is_named_before_it_is_routed() -> None:
     status = plan(SPEC, EndpointStatus(), loading(EndpointStatus(), ONE), 1.0).status
     assert status.packages == (package(ONE).ref,)
     assert status.routes == ()
-    assert status.candidate is not None
-    assert (status.candidate.ref, status.candidate.options) == (package(ONE).ref, ONE.options)
+    assert (candidate_of(status).ref, candidate_of(status).options) == (
+        package(ONE).ref,
+        ONE.options,
+    )
 
 
 def test_a_direct_version_gets_all_traffic_once_every_loader_holds_it() -> None:
@@ -128,8 +130,7 @@ def test_a_version_after_the_first_is_handed_over_once_every_loader_holds_it() -
     new = package(TWO).ref
     one_of_two = loading(status, TWO, report(new), report())
     waiting = plan(SPEC, status, one_of_two, 2.0).status
-    assert waiting.candidate is not None
-    assert waiting.candidate.phase is Phase.LOADING
+    assert candidate_of(waiting).phase is Phase.LOADING
     both = replace(one_of_two, loaders=(report(new), report(new)))
     loaded = plan(SPEC, waiting, both, 3.0).status
     assert loaded.stable == package(ONE).ref
@@ -186,9 +187,8 @@ def test_in_a_bake_a_newer_version_is_prepared_and_waits() -> None:
     seen = replace(seen, packages=packaged(THREE), loaders=(report(*held),))
     for spec in (SPEC, DIRECT):
         after = plan(spec, decision.status, seen, 70.0).status
-        assert after.candidate is not None
-        assert after.candidate.phase is Phase.LOADED
-        assert "bake" in after.candidate.reason
+        assert candidate_of(after).phase is Phase.LOADED
+        assert "bake" in candidate_of(after).reason
         assert after.routes == status.routes
         assert after.rollout == status.rollout
 
@@ -212,8 +212,7 @@ def test_a_rejection_that_a_person_cleared_begins_anew() -> None:
     status = serving().model_copy(update={"candidate": gone})
     seen = loading(status, TWO, report(package(ONE).ref, package(TWO).ref))
     after = plan(SPEC, status, seen, 10.0).status
-    assert after.candidate is not None
-    assert after.candidate.phase is Phase.LOADED
+    assert candidate_of(after).phase is Phase.LOADED
 
 
 def test_what_a_rollout_compares_and_what_undo_needs_stays_loaded() -> None:
@@ -241,8 +240,7 @@ def test_without_a_loader_nothing_is_promoted() -> None:
     seen = replace(loading(status), loaders=())
     after = plan(SPEC, status, seen, 2.0).status
     assert after.stable == package(ONE).ref
-    assert after.candidate is not None
-    assert "loader" in after.candidate.reason
+    assert "loader" in candidate_of(after).reason
 
 
 def test_the_old_version_stays_loaded_ten_minutes_and_then_leaves() -> None:
@@ -257,10 +255,11 @@ def test_the_old_version_stays_loaded_ten_minutes_and_then_leaves() -> None:
 
 
 def test_a_version_at_fault_is_rejected_and_not_tried_again() -> None:
-    seen = Observed((ONE,), jobs={ONE.options: AT_FAULT})
-    rejected = plan(SPEC, EndpointStatus(), seen, 1.0).status
-    assert rejected.candidate is not None
-    assert (rejected.candidate.phase, rejected.candidate.reason) == (Phase.REJECTED, "a pickle")
+    rejected = rejecting(ONE)
+    assert (candidate_of(rejected).phase, candidate_of(rejected).reason) == (
+        Phase.REJECTED,
+        "a pickle",
+    )
     again = plan(SPEC, rejected, Observed((ONE,)), 1e9)
     assert again.convert is None
     assert again.status == rejected
@@ -303,33 +302,25 @@ def test_versions_passed_over_are_not_followed_but_can_be_pinned() -> None:
 def test_a_rejection_of_long_ago_is_shown_though_its_reason_has_left() -> None:
     status = taken_back(serving(), TWO, reason="")
     seen = Observed((TWO, ONE), packages=packaged(ONE), stable=CLASSIFIER)
-    candidate = plan(SPEC, status, seen, 9.0).status.candidate
-    assert candidate is not None
+    candidate = candidate_of(plan(SPEC, status, seen, 9.0).status)
     assert candidate.phase is Phase.REJECTED
     assert "MLflow" in candidate.reason
 
 
 def test_a_rejected_version_is_tried_again_under_other_options() -> None:
-    rejected = plan(
-        SPEC, EndpointStatus(), Observed((ONE,), jobs={ONE.options: AT_FAULT}), 1.0
-    ).status
     changed = Version(ONE.number, "other options")
-    assert plan(SPEC, rejected, Observed((changed,)), 2.0).convert == changed
+    assert plan(SPEC, rejecting(ONE), Observed((changed,)), 2.0).convert == changed
 
 
 def test_the_newest_good_version_is_taken_where_the_newest_is_rejected() -> None:
-    rejected = plan(
-        SPEC, EndpointStatus(), Observed((TWO, ONE), jobs={TWO.options: AT_FAULT}), 1.0
-    ).status
-    assert plan(SPEC, rejected, Observed((TWO, ONE)), 2.0).convert == ONE
+    assert plan(SPEC, rejecting(TWO, ONE), Observed((TWO, ONE)), 2.0).convert == ONE
 
 
 def test_a_rejection_stays_visible_while_the_stable_version_serves() -> None:
     seen = Observed((TWO, ONE), packages=packaged(ONE), jobs={TWO.options: AT_FAULT})
     status = plan(SPEC, serving(), seen, 1.0).status
     assert status.stable == package(ONE).ref
-    assert status.candidate is not None
-    assert status.candidate.phase is Phase.REJECTED
+    assert candidate_of(status).phase is Phase.REJECTED
 
 
 def test_a_fault_of_the_environment_blocks_and_is_retried_with_growing_waits() -> None:
@@ -337,8 +328,7 @@ def test_a_fault_of_the_environment_blocks_and_is_retried_with_growing_waits() -
     now, waits = 0.0, []
     for _ in range(4):
         status = plan(SPEC, status, Observed((ONE,), jobs={ONE.options: AWAY}), now).status
-        candidate = status.candidate
-        assert candidate is not None
+        candidate = candidate_of(status)
         assert (candidate.phase, candidate.reason) == (Phase.BLOCKED, "no space left")
         assert candidate.retry_at is not None
         assert plan(SPEC, status, Observed((ONE,)), candidate.retry_at - 0.1).convert is None
@@ -346,6 +336,7 @@ def test_a_fault_of_the_environment_blocks_and_is_retried_with_growing_waits() -
         waits.append(candidate.retry_at - now)
         now = candidate.retry_at
     assert waits == [5, 10, 20, 40]
+    assert retry_seconds(1000) == 300
     assert status.rejected == ()
     assert sum(line.phase is Phase.BLOCKED for line in status.history) == 1
 
@@ -382,8 +373,7 @@ def test_a_store_that_is_away_meanwhile_moves_nothing() -> None:
     decision = plan(DIRECT, serving(), seen, 2.0)
     assert decision.convert is None
     assert decision.status.stable == package(ONE).ref
-    assert decision.status.candidate is not None
-    assert decision.status.candidate.phase is Phase.BLOCKED
+    assert candidate_of(decision.status).phase is Phase.BLOCKED
 
 
 def test_a_newer_version_must_keep_what_the_stable_one_made_anew_promises() -> None:
@@ -411,24 +401,18 @@ def test_where_the_stable_version_can_not_be_made_anew_a_newer_one_must_keep_its
     assert plan(DIRECT, status, seen, 2.0).status.rejected[-1].version == "2"
 
 
-def test_waits_end_at_five_minutes() -> None:
-    assert retry_seconds(1000) == 300
-
-
 def test_a_newer_version_supersedes_one_on_its_way() -> None:
     status = plan(SPEC, EndpointStatus(), loading(EndpointStatus(), ONE), 1.0).status
     decision = plan(SPEC, status, Observed((TWO, ONE), packages=packaged(ONE)), 2.0)
     assert decision.convert == TWO
-    assert decision.status.candidate is not None
-    assert decision.status.candidate.version == "2"
-    assert decision.status.candidate.ref is None
+    assert candidate_of(decision.status).version == "2"
+    assert candidate_of(decision.status).ref is None
 
 
 def test_another_conversion_is_waited_for() -> None:
     decision = plan(SPEC, EndpointStatus(), Observed((ONE,), busy=True), 1.0)
     assert decision.convert is None
-    assert decision.status.candidate is not None
-    assert decision.status.candidate.phase is Phase.WAITING
+    assert candidate_of(decision.status).phase is Phase.WAITING
 
 
 def test_a_candidate_that_triton_refuses_is_rejected_and_leaves_at_once() -> None:
@@ -447,12 +431,10 @@ def test_a_candidate_that_can_not_be_loaded_now_is_blocked_and_goes_on_by_itself
     new = package(TWO).ref
     failure = LoadFailure(ref=new, reason="the store is away", by_version=False)
     blocked = plan(SPEC, status, loading(status, TWO, report(failed=(failure,))), 2.0).status
-    assert blocked.candidate is not None
-    assert blocked.candidate.phase is Phase.BLOCKED
+    assert candidate_of(blocked).phase is Phase.BLOCKED
     assert new in blocked.packages
     done = plan(SPEC, blocked, loading(status, TWO, report(new)), 3.0).status
-    assert done.candidate is not None
-    assert done.candidate.phase is Phase.LOADED
+    assert candidate_of(done).phase is Phase.LOADED
 
 
 @pytest.mark.parametrize(
@@ -476,13 +458,7 @@ def test_nothing_is_promoted_while_the_stable_versions_package_can_not_be_read()
     seen = loading(status, TWO, report(package(TWO).ref))
     after = plan(SPEC, status, replace(seen, stable=None, fault="the store is away"), 1.0).status
     assert after.stable == package(ONE).ref
-    assert after.candidate is not None
-    assert after.candidate.reason == "the store is away"
-
-
-def test_a_store_that_is_away_leaves_what_serves_alone() -> None:
-    status = serving()
-    assert plan(SPEC, status, Observed((ONE,), fault="away"), 1.0) == Decision(status)
+    assert candidate_of(after).reason == "the store is away"
 
 
 def test_other_options_for_the_serving_version_make_a_new_candidate() -> None:
@@ -496,11 +472,6 @@ def test_latest_never_goes_back_where_versions_are_removed() -> None:
     status = serving(TWO)
     decision = plan(SPEC, status, Observed((ONE,), stable=CLASSIFIER), 1.0)
     assert decision == Decision(status)
-
-
-def test_a_removed_model_goes_on_serving() -> None:
-    status = serving()
-    assert plan(SPEC, status, Observed(()), 1.0) == Decision(status)
 
 
 def test_a_pin_goes_back() -> None:

@@ -1,25 +1,11 @@
 """What the loaders' reports mean for a rollout."""
 
-from registry_fakes import ref
+from registry_fakes import ref, report
 
-from contracts.loading import LoadedModel, LoaderReport, LoadFailure
-from contracts.model import ModelRef
+from contracts.loading import LoadFailure
 from registry.reconcile.rollouts import Surroundings, surroundings
 
 OLD, NEW = ref("1", "a"), ref("2", "b")
-
-
-def report(
-    *loaded: ModelRef, ready: bool = True, failed: tuple[LoadFailure, ...] = ()
-) -> LoaderReport:
-    return LoaderReport(
-        loader="l",
-        triton_grpc="t:1",
-        at=0,
-        ready=ready,
-        loaded=tuple(LoadedModel(ref=item) for item in loaded),
-        failed=failed,
-    )
 
 
 def test_loaded_is_what_every_ready_triton_holds() -> None:

@@ -3,31 +3,16 @@
 from pathlib import Path
 
 import pytest
-from registry_fakes import ref
+from registry_fakes import report
 
-from contracts.loading import LoadedModel, LoaderReport
 from registry.stores.reports import FileReports
-
-
-def report(loader: str, at: float = 1.0) -> LoaderReport:
-    return LoaderReport(
-        loader=loader, triton_grpc="t:1", at=at, ready=True, loaded=(LoadedModel(ref=ref()),)
-    )
-
-
-def test_each_loader_has_its_own_last_report(tmp_path: Path) -> None:
-    reports = FileReports(tmp_path / "reports")
-    for item in (report("a"), report("b"), report("a", 2.0)):
-        reports.put(item)
-    assert reports.list() == (report("a", 2.0), report("b"))
-    assert reports.get("a") == report("a", 2.0)
 
 
 def test_a_broken_report_hides_no_other(tmp_path: Path) -> None:
     reports = FileReports(tmp_path)
-    reports.put(report("a"))
+    reports.put(report(loader="a"))
     (tmp_path / "b.json").write_text("{")
-    assert reports.list() == (report("a"),)
+    assert reports.list() == (report(loader="a"),)
     assert reports.get("b") is None
 
 
@@ -47,24 +32,24 @@ def test_a_folder_that_goes_away_keeps_all_reports_and_no_silence_counts(
 ) -> None:
     folder = tmp_path / "reports"
     reports = FileReports(folder)
-    for item in (report("a"), report("b")):
+    for item in (report(loader="a"), report(loader="b")):
         reports.put(item)
-    assert reports.list() == (report("a"), report("b"))
+    assert reports.list() == (report(loader="a"), report(loader="b"))
     folder.rename(tmp_path / "elsewhere")
     if instead == "a file":
         folder.write_text("what a broken mount may show")
-    assert reports.list() == (report("a"), report("b"))
+    assert reports.list() == (report(loader="a"), report(loader="b"))
     assert reports.disconnected
     folder.unlink(missing_ok=True)
     (tmp_path / "elsewhere").rename(folder)
     (folder / "a.json").unlink()
-    assert reports.list() == (report("b"),)
+    assert reports.list() == (report(loader="b"),)
     assert not reports.disconnected
 
 
 def test_a_report_that_breaks_keeps_what_it_said_last(tmp_path: Path) -> None:
     reports = FileReports(tmp_path)
-    reports.put(report("a"))
-    assert reports.list() == (report("a"),)
+    reports.put(report(loader="a"))
+    assert reports.list() == (report(loader="a"),)
     (tmp_path / "a.json").write_text("{")
-    assert reports.list() == (report("a"),)
+    assert reports.list() == (report(loader="a"),)

@@ -193,14 +193,19 @@ def test_multi_label_models_are_known_by_their_problem_type(tmp_path: Path) -> N
     assert found.multi_label
 
 
-def test_an_architecture_for_something_else_is_refused_by_name(tmp_path: Path) -> None:
-    with pytest.raises(VersionError, match="GPT2LMHeadModel"):
-        detect(hf_folder(tmp_path, architectures=["GPT2LMHeadModel", "X"]))
-
-
-def test_another_task_than_the_endpoints_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(VersionError, match="asks for text-embedding"):
-        detect(hf_folder(tmp_path), task=Task.TEXT_EMBEDDING)
+@pytest.mark.parametrize(
+    ("config", "task", "words"),
+    [
+        ({"architectures": ["GPT2LMHeadModel", "X"]}, None, "GPT2LMHeadModel"),
+        ({"id2label": {"0": "a", "2": "b"}}, None, "id2label"),
+        ({}, Task.TEXT_EMBEDDING, "asks for text-embedding"),
+    ],
+)
+def test_a_config_of_something_else_is_refused_with_its_words(
+    tmp_path: Path, config: dict[str, Any], task: Task | None, words: str
+) -> None:
+    with pytest.raises(VersionError, match=words):
+        detect(hf_folder(tmp_path, **config), task=task)
 
 
 @pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pkl", "data/model.pth"])
@@ -236,8 +241,3 @@ def test_a_broken_config_is_refused(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{nope")
     with pytest.raises(VersionError, match="not JSON"):
         detect(tmp_path)
-
-
-def test_labels_with_holes_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(VersionError, match="id2label"):
-        detect(hf_folder(tmp_path, id2label={"0": "a", "2": "b"}))
