@@ -25,7 +25,6 @@ from registry.conversions.export_environment import (
     CommandExportEnvironment,
     ExportEnvironment,
     ExportingLauncher,
-    NoExportEnvironment,
 )
 from registry.conversions.index import ConversionIndex
 from registry.conversions.job_launcher import JobLauncher, JobOptions
@@ -228,7 +227,7 @@ def _launcher(settings: ControllerSettings, environment: Mapping[str, str]) -> C
         )
     )
     launcher.clean()
-    export: ExportEnvironment = NoExportEnvironment()
+    export: ExportEnvironment | None = None
     if settings.export_command:
         argv = tuple(shlex.split(settings.export_command))
         export = CommandExportEnvironment(argv, environment, timeout_seconds=_EXPORT_SECONDS)

@@ -45,15 +45,6 @@ class ExportEnvironment(Protocol):
         ...
 
 
-class NoExportEnvironment:
-    """Nothing installs them here."""
-
-    async def ensure(self, progress: Callable[[str], None]) -> Path:
-        """Says how to install them by hand."""
-        del progress
-        raise ExportUnavailableError(_MISSING)
-
-
 class CommandExportEnvironment:
     """A program that installs them.
 
@@ -94,9 +85,14 @@ class CommandExportEnvironment:
 
 
 class ExportingLauncher:
-    """A launcher that has the export environment installed at the first version that needs it."""
+    """A launcher that has the export environment installed at the first version that needs it.
 
-    def __init__(self, launcher: ConversionLauncher, environment: ExportEnvironment) -> None:
+    Args:
+        launcher: runs a conversion.
+        environment: None where nothing can install torch and transformers here.
+    """
+
+    def __init__(self, launcher: ConversionLauncher, environment: ExportEnvironment | None) -> None:
         self._launcher = launcher
         self._environment = environment
 
@@ -111,6 +107,8 @@ class ExportingLauncher:
         result = await self._launcher.run(request, progress, python_path=python_path)
         if not isinstance(result, Failed) or not result.needs_export:
             return result
+        if self._environment is None:
+            return Failed(reason=_MISSING, by_version=False, needs_export=True)
 
         def note(line: str) -> None:
             message = f"installing torch and transformers, once: {line}"

@@ -29,7 +29,6 @@ _MOST_FILES = 2000
 class Run:
     """The run behind a version: where its files are, and where it came from itself."""
 
-    run_id: str
     artifacts: str
     tags: Mapping[str, str]
     data_sets: tuple[DataSet, ...]
@@ -43,7 +42,6 @@ class Version:
     artifacts: str
     run_id: str
     created: float
-    tags: Mapping[str, str]
 
 
 class Tracking:
@@ -86,7 +84,6 @@ class Tracking:
             artifacts=self._resolve(location or ""),
             run_id=found.run_id or "",
             created=(found.creation_timestamp or 0) / 1000,
-            tags=dict(found.tags),
         )
 
     def run(self, run_id: str) -> Run:
@@ -99,7 +96,6 @@ class Tracking:
         run = self._ask(run_id, lambda client: client.get_run(run_id))
         inputs = run.inputs.dataset_inputs if run.inputs else ()
         return Run(
-            run_id=run_id,
             artifacts=run.info.artifact_uri or "",
             tags=dict(run.data.tags),
             data_sets=tuple(_data_set(item) for item in inputs),

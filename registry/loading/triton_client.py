@@ -6,9 +6,9 @@ stays ready is run.
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import grpc
 import numpy as np
@@ -142,19 +142,14 @@ class GrpcTriton:
                 request.parameters[key].string_param = value
         self._known.pop(name, None)
         try:
-            await self._stub.RepositoryModelLoad(request, timeout=self._load_seconds)
-        except grpc.aio.AioRpcError as error:
-            raise self._translated(error) from error
+            await self._answer(self._stub.RepositoryModelLoad, request)
         finally:
             self._known.pop(name, None)  # what was asked meanwhile
 
     async def unload(self, name: str) -> None:
         """Unloads a model; see the Protocol."""
         request = service_pb2.RepositoryModelUnloadRequest(model_name=name)
-        try:
-            await self._stub.RepositoryModelUnload(request, timeout=self._load_seconds)
-        except grpc.aio.AioRpcError as error:
-            raise self._translated(error) from error
+        await self._answer(self._stub.RepositoryModelUnload, request)
 
     async def infer(self, name: str, inputs: Mapping[str, NDArray[np.integer]]) -> tuple[int, int]:
         """Runs one batch; see the Protocol."""
@@ -163,16 +158,19 @@ class GrpcTriton:
             datatype = _DATATYPES[array.dtype.name]
             request.inputs.add(name=key, datatype=datatype, shape=array.shape)
             request.raw_input_contents.append(array.tobytes())
-        try:
-            response = await self._stub.ModelInfer(request, timeout=self._load_seconds)
-        except grpc.aio.AioRpcError as error:
-            raise self._translated(error) from error
+        response = await self._answer(self._stub.ModelInfer, request)
         rows = min((output.shape[0] for output in response.outputs), default=0)
         return rows, sum(len(content) for content in response.raw_output_contents)
 
     async def close(self) -> None:
         """Closes the channel."""
         await self._channel.close()
+
+    async def _answer(self, call: Callable[..., Awaitable[Any]], request: object) -> Any:  # noqa: ANN401
+        try:
+            return await call(request, timeout=self._load_seconds)
+        except grpc.aio.AioRpcError as error:
+            raise self._translated(error) from error
 
     def _translated(
         self, error: "grpc.aio.AioRpcError"

@@ -8,7 +8,6 @@ package write the same bytes. It never changes a package that exists.
 
 import hashlib
 import shutil
-import time
 import uuid
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -95,18 +94,12 @@ class PackageStore:
         if folder.is_dir():
             return prove(folder, package)
         manifest = self.manifest(package)
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        aside = folder.with_name(f"{_ASIDE}{uuid.uuid4().hex}")
-        try:
+        with _made_aside(folder) as aside:
             with self._reached():
-                aside.mkdir()
                 for name in manifest.files:
                     self._files.get_file(self._path(package, name), str(aside / name))
             (aside / MANIFEST).write_bytes(manifest.canonical())
             prove(aside, package)
-            _move(aside, folder)
-        finally:
-            shutil.rmtree(aside, ignore_errors=True)
         return manifest
 
     def manifest(self, package: str) -> Manifest:
@@ -156,30 +149,11 @@ class PackageStore:
                 except FileNotFoundError:
                     continue
 
-    def sweep(self, *, older_than_seconds: float = 86400.0) -> int:
-        """Takes away what publishers that died left aside on a local disk; returns how many."""
-        if not isinstance(self._files, LocalFileSystem):
-            return 0
-        limit = time.time() - older_than_seconds
-        left = [
-            path for path in Path(self._root).glob(f"{_ASIDE}*") if path.stat().st_mtime < limit
-        ]
-        for path in left:
-            shutil.rmtree(path, ignore_errors=True)
-        return len(left)
-
     def _publish_by_move(self, folder: Path, manifest: Manifest, package: str) -> None:
-        root = Path(self._root)
-        root.mkdir(parents=True, exist_ok=True)
-        aside = root / f"{_ASIDE}{uuid.uuid4().hex}"
-        try:
-            aside.mkdir()
+        with _made_aside(Path(self._root) / package) as aside:
             for name in manifest.files:
                 shutil.copyfile(folder / name, aside / name)
             (aside / MANIFEST).write_bytes(manifest.canonical())
-            _move(aside, root / package)
-        finally:
-            shutil.rmtree(aside, ignore_errors=True)
 
     def _path(self, *parts: str) -> str:
         return "/".join((self._root.rstrip("/"), *parts))
@@ -236,10 +210,19 @@ def _parsed(data: bytes, package: str) -> Manifest:
         raise PackageDamagedError(f"package {package} has a manifest of another schema") from error
 
 
-def _move(aside: Path, target: Path) -> None:
+@contextmanager
+def _made_aside(target: Path) -> Iterator[Path]:
+    """A new folder beside ``target``, which takes its place once it is complete."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    aside = target.with_name(f"{_ASIDE}{uuid.uuid4().hex}")
+    aside.mkdir()
     try:
-        aside.rename(target)
-    except OSError:
-        # Another was first: the same name means the same bytes. Anything else is a real failure.
-        if not (target / MANIFEST).is_file():
-            raise
+        yield aside
+        try:
+            aside.rename(target)
+        except OSError:
+            # Another was first: the same name means the same bytes. Else it is a real failure.
+            if not (target / MANIFEST).is_file():
+                raise
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)

@@ -109,7 +109,19 @@ def plan(
         now: unix time, seconds.
         keep_seconds: how long the previous stable version stays loaded.
     """
-    return _next(spec, _without_expired(status, now, keep_seconds), seen, now)
+    status = _without_expired(status, now, keep_seconds)
+    if seen.versions is None or _is_rolling_out(status):
+        return Decision(status)
+    target = chosen(spec, status, seen)
+    if target is None or _settled(status, target, seen):
+        return Decision(_idle(spec, status, seen))
+    candidate = _followed(status.candidate, target, seen)
+    package = seen.packages.get(target.options)
+    if package is None and candidate.ref is not None:
+        return Decision(status)  # the store is away: go on when its packages are seen again
+    if package is None:
+        return _converting(status, candidate, target, seen, now)
+    return Decision(_loading(spec, status, candidate, target, package, seen=seen, now=now))
 
 
 def chosen(spec: EndpointSpec, status: EndpointStatus, seen: Observed) -> Version | None:
@@ -137,21 +149,6 @@ def retry_seconds(attempts: int) -> float:
 def version_numbered(seen: Observed, number: str) -> Version | None:
     """The registered version of this number, if there is one."""
     return next((item for item in seen.versions or () if item.number == number), None)
-
-
-def _next(spec: EndpointSpec, status: EndpointStatus, seen: Observed, now: float) -> Decision:
-    if seen.versions is None or _is_rolling_out(status):
-        return Decision(status)
-    target = chosen(spec, status, seen)
-    if target is None or _settled(status, target, seen):
-        return Decision(_idle(spec, status, seen))
-    candidate = _followed(status.candidate, target, seen)
-    package = seen.packages.get(target.options)
-    if package is None and candidate.ref is not None:
-        return Decision(status)  # the store is away: go on when its packages are seen again
-    if package is None:
-        return _converting(status, candidate, target, seen, now)
-    return Decision(_loading(spec, status, candidate, target, package, seen=seen, now=now))
 
 
 def _is_rolling_out(status: EndpointStatus) -> bool:
@@ -259,9 +256,8 @@ def _converting(
             else _blocked(status, candidate, job.reason, now)
         )
     if isinstance(job, Progress):
-        moved = candidate.model_copy(update={"phase": job.phase, "reason": job.message})
-        moved = moved.model_copy(update={"retry_at": None})
-        return Decision(_prepared(status, moved, now), convert=target)
+        running = _in_phase(candidate, job.phase, job.message, retry_at=None)
+        return Decision(_prepared(status, running, now), convert=target)
     if waits:
         return Decision(_prepared(status, candidate, now))
     if seen.fault:
@@ -269,7 +265,7 @@ def _converting(
     if seen.busy:
         reason = "waits for the conversion of another version"
         return Decision(_prepared(status, _in_phase(candidate, Phase.WAITING, reason), now))
-    begun = _in_phase(candidate, Phase.CONVERTING).model_copy(update={"retry_at": None})
+    begun = _in_phase(candidate, Phase.CONVERTING, retry_at=None)
     return Decision(_prepared(status, begun, now), convert=target)
 
 
@@ -375,15 +371,16 @@ def _blocked(
 ) -> EndpointStatus:
     """With a candidate that waits longer after each fault of the environment in a row."""
     attempts = candidate.attempts + 1
-    update = {"attempts": attempts, "retry_at": now + retry_seconds(attempts)}
-    return _prepared(
-        status, _in_phase(candidate, Phase.BLOCKED, reason).model_copy(update=update), now
-    )
+    retry_at = now + retry_seconds(attempts)
+    blocked = _in_phase(candidate, Phase.BLOCKED, reason, attempts=attempts, retry_at=retry_at)
+    return _prepared(status, blocked, now)
 
 
-def _in_phase(candidate: Candidate, phase: Phase, reason: str = "") -> Candidate:
+def _in_phase(
+    candidate: Candidate, phase: Phase, reason: str = "", **update: float | None
+) -> Candidate:
     """The candidate in another phase."""
-    return candidate.model_copy(update={"phase": phase, "reason": reason})
+    return candidate.model_copy(update={"phase": phase, "reason": reason, **update})
 
 
 def _with_candidate(status: EndpointStatus, shown: Candidate | None) -> EndpointStatus:

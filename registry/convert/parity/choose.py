@@ -75,7 +75,7 @@ def choose(trial: Trial) -> Chosen:
         VersionError: the precision that was asked for, or float32 itself, breaks a limit.
     """
     standard = Built(Precision.FP32, trial.model, Engine(trial.model, threads=trial.threads))
-    _require(trial, standard, _values(trial, standard))
+    _parity(trial, standard)
     if trial.requested is Precision.AUTO:
         return _fastest(trial, standard)
     built: Built | None = standard
@@ -85,8 +85,7 @@ def choose(trial: Trial) -> Chosen:
         built = precision.int8(trial.model, trial.texts, threads=trial.threads)
     if built is None:
         raise VersionError("int8 was asked for, but the graph has no matrix products")
-    parity = _require(trial, built, _values(trial, built), neighbours=True)
-    return _chosen(trial, built, parity)
+    return _proved(trial, built)
 
 
 def _fastest(trial: Trial, standard: Built) -> Chosen:
@@ -94,41 +93,35 @@ def _fastest(trial: Trial, standard: Built) -> Chosen:
     built = precision.int8(trial.model, trial.texts, threads=trial.threads)
     if built is None:
         reason = "the graph has no matrix products to make int8"
-    else:
-        reason = precision.slower(built.engine, standard.engine, trial.texts)
-        if not reason:
-            try:
-                parity = _require(trial, built, _values(trial, built), neighbours=True)
-            except VersionError as error:
-                reason = error.reason
-            else:
-                return _chosen(trial, built, parity)
+    elif not (reason := precision.slower(built.engine, standard.engine, trial.texts)):
+        try:
+            return _proved(trial, built)
+        except VersionError as error:
+            reason = error.reason
     log.info("staying with fp32", extra={"reason": reason})
-    parity = _require(trial, standard, _values(trial, standard), neighbours=True)
-    parity = parity.model_copy(update={"fallback": reason})
-    return _chosen(trial, standard, parity)
+    return _proved(trial, standard, fallback=reason)
 
 
-def _values(trial: Trial, built: Built) -> NDArray[np.float32]:
-    """What callers would get for the trial's texts."""
-    outputs = built.engine.outputs(trial.texts)
-    return values_of(trial.task, outputs, multi_label=trial.multi_label)
+def _proved(trial: Trial, built: Built, *, fallback: str = "") -> Chosen:
+    """The graph with its whole proof; ``fallback`` says why nothing faster was taken."""
+    parity = _parity(trial, built, neighbours=True).model_copy(update={"fallback": fallback})
+    width = trial.reference.shape[1]
+    return Chosen(width, built.precision, built.model, built.engine, parity)
 
 
-def _require(
-    trial: Trial, built: Built, values: NDArray[np.float32], *, neighbours: bool = False
-) -> Parity:
+def _parity(trial: Trial, built: Built, *, neighbours: bool = False) -> Parity:
     """The parity report of a graph that keeps to its limits.
 
     Args:
         trial: with the original's values.
         built: the graph.
-        values: what it gave.
         neighbours: whether batch invariance is measured too, which takes longest.
 
     Raises:
         VersionError: it does not keep to them.
     """
+    outputs = built.engine.outputs(trial.texts)
+    values = values_of(trial.task, outputs, multi_label=trial.multi_label)
     if values.shape != trial.reference.shape:
         raise VersionError(
             f"the graph gives {values.shape[1]} values a text, "
@@ -154,8 +147,3 @@ def _require(
             f"{built.precision} does not answer as the original ({trial.reference_name}): {reason}"
         )
     return parity
-
-
-def _chosen(trial: Trial, built: Built, parity: Parity) -> Chosen:
-    width = trial.reference.shape[1]
-    return Chosen(width, built.precision, built.model, built.engine, parity)

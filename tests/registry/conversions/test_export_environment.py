@@ -15,7 +15,6 @@ from registry.conversions.export_environment import (
     CommandExportEnvironment,
     ExportingLauncher,
     ExportUnavailableError,
-    NoExportEnvironment,
 )
 from registry.conversions.messages import ConversionRequest, Failed, Progress, Published
 
@@ -56,9 +55,7 @@ async def test_a_version_that_needs_torch_is_converted_once_it_is_there() -> Non
 
 
 async def test_without_an_installer_a_sentence_says_what_to_do() -> None:
-    result = await ExportingLauncher(Torchless(), NoExportEnvironment()).run(
-        REQUEST, lambda _: None
-    )
+    result = await ExportingLauncher(Torchless(), None).run(REQUEST, lambda _: None)
     assert isinstance(result, Failed)
     assert not result.by_version
     assert "install headrace[export]" in result.reason

@@ -3,11 +3,10 @@
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from fake_mlflow import FakeMlflow, serve
+from fake_mlflow import FakeMlflow
 from tiny_models import write_onnx_version
 
 from registry.conversions.messages import LINE, ConversionRequest, Failed, Progress, Published
@@ -16,13 +15,6 @@ from registry.packages.store import PackageStore
 pytestmark = pytest.mark.real  # starts processes
 
 PROGRAM = [sys.executable, "-P", "-m", "registry.convert"]
-
-
-@pytest.fixture
-def fake(tmp_path: Path) -> Iterator[FakeMlflow]:
-    (tmp_path / "artifacts").mkdir()
-    with serve(FakeMlflow(tmp_path / "artifacts")) as server:
-        yield server
 
 
 def run(fake: FakeMlflow, tmp_path: Path, **changes: object) -> list[Progress | Published | Failed]:

@@ -16,9 +16,15 @@ def original(folder: Path, **changes: object) -> Original:
     return Original(**{**base, **changes})  # type: ignore[arg-type]  # checked by the tests
 
 
-def test_ids_are_read_from_the_tokenisers_own_files(tmp_path: Path) -> None:
+@pytest.fixture
+def plain(tmp_path: Path) -> Path:
+    """A folder with the tiny tokeniser alone."""
     tokenizer().save(str(tmp_path / "tokenizer.json"))
-    made = tokeniser.build(original(tmp_path), Serving())
+    return tmp_path
+
+
+def test_ids_are_read_from_the_tokenisers_own_files(plain: Path) -> None:
+    made = tokeniser.build(original(plain), Serving())
     assert (made.spec.pad_id, made.spec.unk_id) == (0, 1)
     assert made.spec.vocabulary == tokenizer().get_vocab_size()
 
@@ -44,17 +50,15 @@ def _alphabet() -> list[str]:
     return list(pre_tokenizers.ByteLevel.alphabet())
 
 
-def test_the_shorter_of_both_limits_holds(tmp_path: Path) -> None:
-    tokenizer().save(str(tmp_path / "tokenizer.json"))
-    assert tokeniser.build(original(tmp_path, max_tokens=100), Serving()).buckets[-1] == 100
+def test_the_shorter_of_both_limits_holds(plain: Path) -> None:
+    assert tokeniser.build(original(plain, max_tokens=100), Serving()).buckets[-1] == 100
     short = Serving(max_tokens=16)
-    assert tokeniser.build(original(tmp_path, max_tokens=100), short).spec.max_tokens == 16
+    assert tokeniser.build(original(plain, max_tokens=100), short).spec.max_tokens == 16
 
 
-def test_a_users_own_buckets_end_at_the_limit(tmp_path: Path) -> None:
-    tokenizer().save(str(tmp_path / "tokenizer.json"))
+def test_a_users_own_buckets_end_at_the_limit(plain: Path) -> None:
     serving = Serving(length_buckets=(10, 20, 600))
-    assert tokeniser.build(original(tmp_path, max_tokens=64), serving).buckets == (10, 20, 64)
+    assert tokeniser.build(original(plain, max_tokens=64), serving).buckets == (10, 20, 64)
 
 
 def test_its_own_padding_and_truncation_are_not_published(tmp_path: Path) -> None:
@@ -88,7 +92,6 @@ def test_older_files_alone_are_refused_with_what_to_do(tmp_path: Path) -> None:
         tokeniser.build(original(tmp_path), Serving())
 
 
-def test_no_room_beside_the_special_tokens_is_refused(tmp_path: Path) -> None:
-    tokenizer().save(str(tmp_path / "tokenizer.json"))
+def test_no_room_beside_the_special_tokens_is_refused(plain: Path) -> None:
     with pytest.raises(VersionError, match="can't be used"):
-        tokeniser.build(original(tmp_path, max_tokens=2), Serving())
+        tokeniser.build(original(plain, max_tokens=2), Serving())

@@ -1,18 +1,10 @@
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from fake_mlflow import FakeMlflow, serve
+from fake_mlflow import FakeMlflow
 
 from registry.convert.errors import EnvironmentFaultError, VersionError
 from registry.convert.tracking import Tracking
-
-
-@pytest.fixture
-def fake(tmp_path: Path) -> Iterator[FakeMlflow]:
-    (tmp_path / "artifacts").mkdir()
-    with serve(FakeMlflow(tmp_path / "artifacts")) as server:
-        yield server
 
 
 def write(path: Path, content: bytes = b"x") -> None:

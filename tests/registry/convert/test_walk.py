@@ -2,13 +2,12 @@
 
 import json
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
-from fake_mlflow import FakeMlflow, serve
+from fake_mlflow import FakeMlflow
 from google.protobuf import text_format
 from tiny_models import TEXTS, classifier, token_vectors, tokenizer, write_json, write_onnx_version
 from tritonclient.grpc import model_config_pb2
@@ -62,10 +61,8 @@ class ConversionHarness:
 
 
 @pytest.fixture
-def harness(tmp_path: Path) -> Iterator[ConversionHarness]:
-    (tmp_path / "artifacts").mkdir()
-    with serve(FakeMlflow(tmp_path / "artifacts")) as fake:
-        yield ConversionHarness(fake, tmp_path)
+def harness(fake: FakeMlflow, tmp_path: Path) -> ConversionHarness:
+    return ConversionHarness(fake, tmp_path)
 
 
 def test_an_onnx_version_becomes_a_package_that_proves_itself(harness: ConversionHarness) -> None:

@@ -135,15 +135,6 @@ def test_deleting_takes_one_package_away_and_may_be_repeated(
     assert store.packages() == [kept.package]
 
 
-def test_what_dead_publishers_left_aside_is_swept(tmp_path: Path) -> None:
-    store = PackageStore((tmp_path / "store").as_uri())
-    ref = store.publish(tmp_path / "made", packed(tmp_path / "made"))
-    (tmp_path / "store" / ".aside-dead").mkdir()
-    assert store.sweep() == 0
-    assert store.sweep(older_than_seconds=-1) == 1
-    assert store.packages() == [ref.package]
-
-
 def test_a_store_that_can_not_be_written_says_so(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     store = PackageStore((tmp_path / "file" / "store").as_uri())

@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import numpy as np
 import onnx
 import pytest
@@ -101,19 +103,6 @@ def test_outputs_that_nobody_needs_are_cut_off_with_what_made_them() -> None:
     assert "Abs" not in {node.op_type for node in finished.graph.node}
 
 
-def test_several_outputs_without_a_known_name_are_refused() -> None:
-    model = classifier(output="one")
-    model.graph.output.append(helper.make_tensor_value_info("two", TensorProto.FLOAT, [None, 2]))
-    model.graph.node.append(helper.make_node("Abs", ["one"], ["two"]))
-    with pytest.raises(VersionError, match="one, two; name one logits"):
-        engine_form.finish(model, Task.TEXT_CLASSIFICATION, None)
-
-
-def test_token_vectors_are_not_logits() -> None:
-    with pytest.raises(VersionError, match=r"not \[batch, classes\]"):
-        engine_form.finish(token_vectors(), Task.TEXT_CLASSIFICATION, None)
-
-
 def test_inputs_come_in_the_engines_order() -> None:
     found = engine_form.inputs_of(classifier())
     assert [spec.name for spec in found] == ["input_ids", "attention_mask"]
@@ -141,22 +130,37 @@ def test_an_input_that_can_not_be_filled_is_named(model: onnx.ModelProto, words:
         engine_form.inputs_of(model)
 
 
-def test_pooling_without_a_mask_is_refused() -> None:
+def without_mask() -> onnx.ModelProto:
     model = token_vectors()
     del model.graph.input[1]
-    with pytest.raises(VersionError, match="attention_mask"):
-        engine_form.finish(model, Task.TEXT_EMBEDDING, Pooling())
+    return model
 
 
-def test_an_old_operator_set_is_refused_by_its_number() -> None:
-    with pytest.raises(VersionError, match="operator set 12"):
-        engine_form.finish(token_vectors(opset=12), Task.TEXT_EMBEDDING, Pooling())
+def two_outputs() -> onnx.ModelProto:
+    model = classifier(output="one")
+    model.graph.output.append(helper.make_tensor_value_info("two", TensorProto.FLOAT, [None, 2]))
+    model.graph.node.append(helper.make_node("Abs", ["one"], ["two"]))
+    return model
 
 
-def test_a_file_that_is_no_graph_is_refused(tmp_path: object) -> None:
-    from pathlib import Path
+@pytest.mark.parametrize(
+    ("model", "task", "words"),
+    [
+        (two_outputs(), Task.TEXT_CLASSIFICATION, "one, two; name one logits"),
+        (token_vectors(), Task.TEXT_CLASSIFICATION, r"not \[batch, classes\]"),
+        (without_mask(), Task.TEXT_EMBEDDING, "attention_mask"),
+        (token_vectors(opset=12), Task.TEXT_EMBEDDING, "operator set 12"),
+    ],
+)
+def test_a_graph_that_can_not_end_as_the_task_needs_is_refused(
+    model: onnx.ModelProto, task: Task, words: str
+) -> None:
+    with pytest.raises(VersionError, match=words):
+        engine_form.finish(model, task, Pooling())
 
-    path = Path(str(tmp_path)) / "model.onnx"
+
+def test_a_file_that_is_no_graph_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
     path.write_bytes(b"not a graph at all")
     with pytest.raises(VersionError, match="not a readable ONNX graph"):
         engine_form.load(path)

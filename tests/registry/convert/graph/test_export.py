@@ -1,12 +1,11 @@
 """PyTorch versions, whole way: needs torch, transformers and sentence-transformers."""
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_mlflow import FakeMlflow, serve
+from fake_mlflow import FakeMlflow
 from tiny_models import SPECIAL, WORDS, write_json
 
 from contracts.endpoint import Precision, Serving
@@ -43,13 +42,6 @@ def libraries() -> tuple[Any, Any]:
     pytest.importorskip("sentence_transformers", reason="needs the export environment")
     torch.manual_seed(0)
     return torch, transformers
-
-
-@pytest.fixture
-def fake(tmp_path: Path) -> Iterator[FakeMlflow]:
-    (tmp_path / "artifacts").mkdir()
-    with serve(FakeMlflow(tmp_path / "artifacts")) as server:
-        yield server
 
 
 def converted(fake: FakeMlflow, tmp_path: Path, **serving: Any) -> Manifest:
