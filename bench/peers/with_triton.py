@@ -33,7 +33,7 @@ from registry.loading.placement import python_model
 from registry.stores.endpoints import FileEndpointStore
 from registry.stores.reports import FileReports
 
-_LOADED_SECONDS = 120.0
+_LOADED_SECONDS = 240.0
 _LONG = 1e9  # no controller runs here, and none is missed
 _MOST_TOKENS = 1 << 20  # as many as the most callers of the most texts bring
 _BATCHES = (1, 4, 16, 64)
@@ -61,7 +61,7 @@ def headrace(site: Site) -> Iterator[Running]:
     }  # fmt: skip
     make_key_file(home / "receipt-keys")
     try:
-        broker.start()
+        broker.start(timeout_seconds=_LOADED_SECONDS)
         repository = _packaged(site) if simulated else home / "models"
         with (
             _triton(site, repository) as server,
