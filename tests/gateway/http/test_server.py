@@ -6,6 +6,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -22,12 +23,13 @@ pytestmark = pytest.mark.slow
 
 LIMITS = HttpLimits(
     max_body_bytes=200_000,
-    body_seconds=0.3,
-    header_seconds=0.3,
+    body_seconds=60,
+    header_seconds=60,
     max_header_bytes=8_000,
     max_connections=20,
-    keep_alive_seconds=1,
 )
+# So short that waiting them out takes no time, and no busy machine's own slowness.
+SHORT = replace(LIMITS, body_seconds=1, header_seconds=1, keep_alive_seconds=1)
 POST = b"POST /endpoints/sentiment HTTP/1.1\r\nhost: x\r\n"
 BODY = b'{"inputs": "a good film"}'
 WHOLE = POST + b"content-length: %d\r\n\r\n" % len(BODY) + BODY
@@ -36,6 +38,12 @@ WHOLE = POST + b"content-length: %d\r\n\r\n" % len(BODY) + BODY
 @pytest.fixture(scope="module")
 def fronts() -> Iterator[Served]:
     with serving(Served(limits=LIMITS)) as served:
+        yield served
+
+
+@pytest.fixture(scope="module")
+def impatient() -> Iterator[Served]:
+    with serving(Served(limits=SHORT)) as served:
         yield served
 
 
@@ -128,21 +136,21 @@ def test_an_escaped_path_is_read(fronts: Served) -> None:
         assert client.get("/endpoints/%ff%00").status_code == 404
 
 
-def test_a_silent_connection_is_closed(fronts: Served) -> None:
-    with connected(fronts) as connection:
+def test_a_silent_connection_is_closed(impatient: Served) -> None:
+    with connected(impatient) as connection:
         assert read_all(connection) == b""
 
 
-def test_an_idle_connection_is_closed_after_its_time(fronts: Served) -> None:
-    with connected(fronts) as connection:
+def test_an_idle_connection_is_closed_after_its_time(impatient: Served) -> None:
+    with connected(impatient) as connection:
         connection.sendall(WHOLE)
         assert read_answer(connection)[0] == 200
         assert read_all(connection) == b""
 
 
 @pytest.mark.parametrize("begin", [b"POST /endp", POST, b"G"])
-def test_headers_that_do_not_come_are_a_timeout(fronts: Served, begin: bytes) -> None:
-    with connected(fronts) as connection:
+def test_headers_that_do_not_come_are_a_timeout(impatient: Served, begin: bytes) -> None:
+    with connected(impatient) as connection:
         connection.sendall(begin)
         status, headers, body = read_answer(connection)
         assert status == 408
@@ -151,8 +159,8 @@ def test_headers_that_do_not_come_are_a_timeout(fronts: Served, begin: bytes) ->
         assert read_all(connection) == b""
 
 
-def test_a_body_that_does_not_come_is_a_timeout(fronts: Served) -> None:
-    with connected(fronts) as connection:
+def test_a_body_that_does_not_come_is_a_timeout(impatient: Served) -> None:
+    with connected(impatient) as connection:
         connection.sendall(POST + b"content-length: 100\r\n\r\n{")
         status, headers, body = read_answer(connection)
         assert status == 408
@@ -180,15 +188,15 @@ def dripping(connection: socket.socket, drop: bytes) -> Iterator[None]:
         thread.join()
 
 
-def test_a_body_that_drips_is_a_timeout(fronts: Served) -> None:
-    with connected(fronts) as connection:
+def test_a_body_that_drips_is_a_timeout(impatient: Served) -> None:
+    with connected(impatient) as connection:
         connection.sendall(POST + b"transfer-encoding: chunked\r\n\r\n")
         with dripping(connection, b"1\r\nx\r\n"):
             assert read_answer(connection)[0] == 408
 
 
-def test_line_breaks_alone_hold_no_connection(fronts: Served) -> None:
-    with connected(fronts) as connection:
+def test_line_breaks_alone_hold_no_connection(impatient: Served) -> None:
+    with connected(impatient) as connection:
         connection.sendall(WHOLE)
         assert read_answer(connection)[0] == 200
         with dripping(connection, b"\r\n"):
