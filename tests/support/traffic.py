@@ -27,10 +27,11 @@ from headrace.stack.state import GatewayRecord
 CONNECTION_FAILED = 0  # in place of a status
 OIP_GRPC = "oip_grpc"
 FEEDBACK_EVERY = 5  # answers with a receipt
+LOOK_SECONDS = 0.05  # between two looks at all replies; a look at each reply would cost far more
 # A channel whose gateway is away tries again as soon as that is started anew.
 _GRPC_OPTIONS = [
     ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 10_000),  # how long an attempt may take on a busy machine
     ("grpc.max_reconnect_backoff_ms", 500),
 ]
 _STATUSES = {
@@ -154,7 +155,7 @@ class Traffic:
     def __enter__(self) -> Self:
         self._stop = threading.Event()
         self._resting = threading.Event()
-        self._news = threading.Condition()
+        self._taking = threading.Lock()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), name="traffic")
         self._thread.start()
         return self
@@ -168,11 +169,13 @@ class Traffic:
         self, what: str, seconds: float, enough: Callable[[Sequence[Reply]], bool]
     ) -> Sequence[Reply]:
         """Waits until the replies since this call are ``enough``, and returns them."""
-        first = len(self.replies)
-        with self._news:
-            arrived = self._news.wait_for(lambda: enough(self.replies[first:]), seconds)
-        assert arrived, f"not within {seconds:.0f} s: {what}; {self.statuses()}"
-        return self.replies[first:]
+        first, deadline = len(self.replies), time.monotonic() + seconds
+        while not enough(replies := self.replies[first:]):
+            assert time.monotonic() < deadline, (
+                f"not within {seconds:.0f} s: {what}; {self.statuses()}"
+            )
+            time.sleep(LOOK_SECONDS)
+        return replies
 
     def more(self, count: int, seconds: float = 180) -> Sequence[Reply]:
         """Waits for ``count`` further replies."""
@@ -180,7 +183,7 @@ class Traffic:
 
     def take(self) -> list[Reply]:
         """The replies since the last call, which are kept no longer."""
-        with self._news:
+        with self._taking:
             taken, self.replies = self.replies, []
         return taken
 
@@ -245,9 +248,8 @@ class Traffic:
                 now, now - began, gateway=way.gateway.name, dialect=way.dialect,
                 text=_all(sent)[0], **told,
             )  # fmt: skip
-            with self._news:
+            with self._taking:
                 self.replies.append(reply)
-                self._news.notify_all()
             if reply.receipt and reply.text in self.truths and count % FEEDBACK_EVERY == 0:
                 await self._tell(client, way, reply)
             if reply.status != 200 or self.pause_seconds:

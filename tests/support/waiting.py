@@ -10,12 +10,17 @@ T = TypeVar("T")
 def until(
     what: str, seconds: float, check: Callable[[], T | None], *, every_seconds: float = 0.05
 ) -> T:
-    """Asks until the answer is truthy; fails the test with ``what`` after ``seconds``."""
+    """Asks until the answer is truthy; fails the test with ``what`` after ``seconds``.
+
+    A check that is costly is made less often: what it waits for needs the processor too.
+    """
     deadline = time.monotonic() + seconds
     while True:
+        asked = time.monotonic()
         answer = check()
         if answer:
             return answer
-        if time.monotonic() > deadline:
+        now = time.monotonic()
+        if now > deadline:
             raise AssertionError(f"not within {seconds:.0f} s: {what}")
-        time.sleep(every_seconds)
+        time.sleep(max(every_seconds, min(1.0, 2 * (now - asked))))
