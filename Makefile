@@ -9,6 +9,7 @@ UP_FLAGS ?=
 LOCKS := locks
 LOCK_FLAGS ?=
 PYTEST_FLAGS ?=
+REAL_WORKERS ?= 3
 CHAOS_FLAGS ?=
 
 # The repository's root is never on sys.path: its folder triton/ would shadow the package that torch
@@ -20,7 +21,7 @@ unexport PYTHONDONTWRITEBYTECODE
 CODE := contracts measures preprocess service gateway registry rollout stats dashboards controller headrace bench examples tests
 
 .DEFAULT_GOAL := help
-.PHONY: help up setup test check lint types quick unit real export soak chaos object-store images charts cluster-walk cluster-test bench drift simulate simulate-small lock lock-check wheel clean
+.PHONY: help up setup test check lint types quick unit real export durations soak chaos object-store images charts cluster-walk cluster-test bench drift simulate simulate-small lock lock-check wheel clean
 
 help:  ## says what there is
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
@@ -79,10 +80,14 @@ test: unit  ## all tests but the soak
 	@$(MAKE) --no-print-directory -j 2 --output-sync=target real export
 
 real: $(VENV)/.dev $(VENV)/.parts  ## the tests on a real Triton, Kafka and MLflow
-	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder -m "real and not export and not soak and not cluster" $(PYTEST_FLAGS)
+	$(BIN)/pytest -n $(REAL_WORKERS) --dist loadfile --no-loadscope-reorder -m "real and not export and not soak and not cluster" $(PYTEST_FLAGS)
 
 export: $(VENV)/.dev $(VENV)/.parts  ## the tests that need torch, in its own environment
 	PYTHONPATH="$$(cat $(VENV)/.export):$(CURDIR)/$(VENV)/minilm" $(BIN)/pytest -m "export and not soak" $(PYTEST_FLAGS)
+
+durations: $(VENV)/.dev $(VENV)/.parts  ## each part of the tests by itself, with the slowest of it: for docs/testing.md
+	@for part in quick unit real export charts; do \
+	  echo "== $$part" && $(MAKE) --no-print-directory $$part PYTEST_FLAGS="--durations=40 --durations-min=0.5 $(PYTEST_FLAGS)" || exit 1; done
 
 # Triton, Kafka and the export environment, into the cache, and MiniLM-L6, a small real model: a test
 # never waits for a download.
