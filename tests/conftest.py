@@ -26,16 +26,14 @@ hypothesis.settings.load_profile("untimed")
 
 
 # Begun first, so that in the end no process runs one of these while another has nothing to do.
-LONGEST = ("stack", "rolling", "tests/headrace/test_up.py", "tests/stats/ui/test_page.py")
+LONGEST = ("tests/stack", "tests/headrace/test_up.py", "tests/stats/ui/test_page.py")
 
 
 def together(nodeid: str) -> str:
     """What a real test shares with others, so that one process runs them: a stack, else a file."""
     file = nodeid.split("::", maxsplit=1)[0]
-    folder, _, name = file.rpartition("/")
-    if folder != "tests/stack":
-        return file
-    return "rolling" if name.startswith("test_rollout_") else "stack"
+    folder = file.rpartition("/")[0]
+    return folder if folder == "tests/stack" else file
 
 
 class Together(LoadScopeScheduling):

@@ -1,6 +1,6 @@
 """``headrace up`` as a newcomer meets it, on the real parts: from an empty folder to its end.
 
-The tests of this module share one home and follow one another: each leaves it as the next expects.
+What a killed service of it costs, and that it is started again, is in ``tests/stack``.
 """
 
 import json
@@ -19,6 +19,7 @@ from running_stack import EXAMPLE_ENDPOINT, HEADRACE, PORTS, RunningStack, runni
 from waiting import until
 
 from headrace.stack.ports import is_free
+from headrace.stack.state import claimed
 
 pytestmark = pytest.mark.real
 
@@ -26,16 +27,18 @@ SERVICES = {"mlflow", "kafka", "triton", "loader", "controller", "fold", "stats"
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("up") / "home"
-
-
-@pytest.fixture(scope="module")
-def first(home: Path) -> Iterator[RunningStack]:
-    """The first start of the home; ended by the test that stops it, else here."""
-    with running_stack(home) as stack:
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStack]:
+    with running_stack(tmp_path_factory.mktemp("up") / "home") as stack:
         until("it says what to try", 120, lambda: "Try it" in stack.output.read_text())
         yield stack
+
+
+@pytest.fixture
+def first(shared: RunningStack) -> RunningStack:
+    """A stack with one of each part, for all tests of this module; who ended it finds it again."""
+    if shared.process.poll() is not None:
+        shared.start()
+    return shared
 
 
 def printed(stack: RunningStack, begins: str) -> list[str]:
@@ -109,24 +112,19 @@ def routed(stack: RunningStack) -> list[tuple[str, str, float]]:
     return [(route["arm"], route["ref"]["version"], route["weight"]) for route in routes]
 
 
-def test_the_printed_second_version_rolls_out_beside_the_first(first: RunningStack) -> None:
+def test_a_second_version_rolls_out_as_printed_survives_ctrl_c_and_a_killed_up_leaves_nothing(
+    first: RunningStack,
+) -> None:
     subprocess.run(
         printed(first, "--variant"), check=True, timeout=300, capture_output=True, cwd=first.home
     )
     until("version 2 is in shadow", 180, lambda: shown(first, "2") == "Shadow")
-    assert routed(first) == [("stable", "1", 100), ("shadow", "2", 100)]
+    in_shadow = [("stable", "1", 100), ("shadow", "2", 100)]
+    assert routed(first) == in_shadow
     looked = [word for word in printed(first, "rollout status") if word != "--watch"]
     said = subprocess.run(looked, capture_output=True, text=True, check=True, timeout=60)
     assert "with traffic of the stable version are known" in " ".join(said.stdout.split())
 
-
-@pytest.mark.parametrize("service", sorted(SERVICES))
-def test_a_killed_service_is_started_again(first: RunningStack, service: str) -> None:
-    first.until_restarted(service, first.kill(service))
-    first.until_answers(EXAMPLE_ENDPOINT)
-
-
-def test_ctrl_c_stops_every_process_and_only_those(first: RunningStack) -> None:
     with bystander() as other:
         below = descendants(first.process.pid)
         assert len(below) > len(SERVICES)
@@ -135,32 +133,33 @@ def test_ctrl_c_stops_every_process_and_only_those(first: RunningStack) -> None:
         assert other.poll() is None
     assert all(is_free(port) for port in first.ports.values())
     assert first.record() is None
-    assert first.output.read_text().rstrip().endswith("Stopped.")
+    before = first.output.read_text()
+    assert before.rstrip().endswith("Stopped.")
+
+    first.start()
+    # A rollout without traffic stands where it stood; a person can end it.
+    until("version 2 is in shadow again", 120, lambda: len(routed(first)) == 2)
+    assert routed(first) == in_shadow
+    first.until_answers(EXAMPLE_ENDPOINT)
+    promote = printed(first, "rollout promote")
+    subprocess.run(promote, check=True, timeout=60, capture_output=True)
+    until("version 2 has the callers", 120, lambda: routed(first)[0] == ("stable", "2", 95))
+    first.until_answers(EXAMPLE_ENDPOINT)
+    below = descendants(first.process.pid)
+    first.process.kill()
+    until("all are gone", 60, lambda: not [pid for pid in below if alive(pid)])
+    # Not a second time.
+    assert "registered in MLflow" not in first.output.read_text().removeprefix(before)
 
 
-def test_what_was_stored_survives_and_a_killed_up_leaves_nothing(home: Path) -> None:
-    with running_stack(home) as stack:
-        # A rollout without traffic stands where it stood; a person can end it.
-        until("version 2 is in shadow again", 120, lambda: len(routed(stack)) == 2)
-        assert routed(stack) == [("stable", "1", 100), ("shadow", "2", 100)]
-        stack.until_answers(EXAMPLE_ENDPOINT)
-        promote = printed(stack, "rollout promote")
-        subprocess.run(promote, check=True, timeout=60, capture_output=True)
-        until("version 2 has the callers", 120, lambda: routed(stack)[0] == ("stable", "2", 95))
-        stack.until_answers(EXAMPLE_ENDPOINT)
-        below = descendants(stack.process.pid)
-        stack.process.kill()
-        until("all are gone", 60, lambda: not [pid for pid in below if alive(pid)])
-    assert "registered in MLflow" not in stack.output.read_text()  # not a second time
-
-
-def test_a_half_written_state_is_a_sentence(home: Path) -> None:
-    endpoint = home / "endpoints" / f"{EXAMPLE_ENDPOINT}.json"
-    endpoint.write_bytes(endpoint.read_bytes()[:100])
+def test_a_half_written_state_is_a_sentence(tmp_path: Path) -> None:
+    with claimed(tmp_path) as home:
+        endpoint = home.endpoints / f"{EXAMPLE_ENDPOINT}.json"
+        endpoint.write_text('{"metadata": {"name": "sen', encoding="utf-8")
     refused = subprocess.run(
-        [HEADRACE, "up", "--home", str(home)],
-        capture_output=True, text=True, timeout=60, check=False,
-        env={**os.environ, "HEADRACE_HOME": str(home)},
+        [HEADRACE, "up", "--home", str(tmp_path)],
+        capture_output=True, text=True, timeout=120, check=False,
+        env={**os.environ, "HEADRACE_HOME": str(tmp_path)},
     )  # fmt: skip
     assert refused.returncode == 6
     assert endpoint.name in refused.stderr

@@ -51,7 +51,7 @@ def test_requests_are_in_the_events_or_the_counted_drops_while_kafka_is_killed_a
     _, before = marked(stack)
     urls = [f"{each.url}/endpoints/{EXAMPLE_ENDPOINT}" for each in stack.gateways]
     too_many = {"inputs": ["x"] * 300}
-    with Traffic(stack.ways(), texts) as load:
+    with Traffic(stack.ways(), texts, pause_seconds=0.05) as load:
         load.more(100)
         dead = stack.kill("kafka")
         load.more(200)
@@ -78,7 +78,7 @@ def test_requests_are_in_the_events_or_the_counted_drops_while_kafka_is_killed_a
 def test_a_killed_gateway_ends_without_farewell_and_the_others_callers_notice_nothing(
     stack: RunningStack, texts: list[str]
 ) -> None:
-    with Traffic(stack.ways(), texts) as load:
+    with Traffic(stack.ways(), texts, pause_seconds=0.05) as load:
         load.more(100)
         killed, _ = marked(stack)
         dead = stack.kill("gateway-2")

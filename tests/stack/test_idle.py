@@ -38,4 +38,4 @@ def test_a_process_that_waits_is_none(child: "subprocess.Popen[bytes]") -> None:
 
 @pytest.mark.real
 def test_no_process_of_an_idle_stack_spins(stack: RunningStack) -> None:
-    assert spinning(stack.process.pid) == {}
+    assert spinning(stack.process.pid, window_seconds=2.0) == {}

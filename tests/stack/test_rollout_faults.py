@@ -1,7 +1,7 @@
 """Rollouts on the real stack, with its parts killed or away on the way.
 
-On the stack whose windows last a second, with checks so loose that a minute decides. CI kills five
-times, the soak (``make soak``, in parts) fifty.
+The checks are so loose that a minute decides. CI kills five times, the soak (``make soak``, in
+parts) fifty.
 """
 
 import os
@@ -16,7 +16,6 @@ import pytest
 from outages import Outage, first_answer, unexcused
 from rolling_stack import (
     LONG,
-    SHORT,
     UNDECIDED,
     register,
     spec,
@@ -170,6 +169,13 @@ class Killer:
         self.ends[number] = expected.value
 
 
+@pytest.fixture
+def rolling(stack: RunningStack) -> RunningStack:
+    """The stack, with the endpoint as these tests have it, whatever was done to it before."""
+    stack.apply(spec())
+    return stack
+
+
 def has_begun(status: EndpointStatus) -> bool:
     return status.rollout is not None
 
@@ -221,6 +227,10 @@ def test_a_collapsed_version_goes_back_while_mlflow_is_away_and_is_told_about_la
     assert tags(rolling, number)["reason"] == ended.reason[:500]
 
 
+# The soak, in parts that can be run one at a time (``-k``)
+
+
+@pytest.mark.soak
 def test_a_rollout_holds_without_statistics_goes_on_with_them_and_back_at_its_deadline(
     rolling: RunningStack, texts: list[str]
 ) -> None:
@@ -247,14 +257,10 @@ def test_a_rollout_holds_without_statistics_goes_on_with_them_and_back_at_its_de
         seconds = int(time.time() - began.began) + 5
         rolling.apply(spec(deadline=f"{seconds}s", checks=UNDECIDED))
         ended = watch.until_ended(number)
-        rolling.apply(spec())
     assert ended.outcome is Outcome.ROLLED_BACK
     assert ended.reason.startswith(f"no verdict within {seconds // 60}m" if seconds >= 60 else "no")
     assert ended.promoted_at is None
     assert watch.status.stable == held.stable
-
-
-# The soak, in parts that can be run one at a time (``-k``)
 
 
 @pytest.mark.soak
@@ -274,7 +280,6 @@ def test_fifty_kills_of_all_parts_lose_nothing(
                 order.choice((GOOD, GOOD, BAD)), min(left, 8), PARTS, early=order.choice((0, 1))
             )
         figures = killer.tell()
-    rolling.apply(spec(SHORT))
     record_part("rollout-kills", str(part), figures)
 
 
@@ -310,7 +315,6 @@ def test_a_version_that_nobody_asks_stays_in_shadow_until_its_deadline(
         number = register(rolling, GOOD)
         held = watch.until("the rollout began", 300, has_begun)
         ended = watch.until_ended(number, 60)
-        rolling.apply(spec())
     assert ended.outcome is Outcome.ROLLED_BACK
     assert ended.reason.startswith("no verdict within 30s: ")
     assert {line.phase for line in watch.status.history if line.version == number}.isdisjoint(
@@ -343,7 +347,6 @@ def test_the_same_version_again_is_not_rolled_back_at_five_percent(
         last = watch.status
         rolling.command("rollout", "abort", EXAMPLE_ENDPOINT, "--reason", ENOUGH)
         ended = watch.until_ended(number)
-        rolling.apply(spec())
     state = last.rollout or last.last_rollout
     assert state is not None
     rolled_back = "" if ENOUGH in ended.reason or ended.outcome is Outcome.SETTLED else ended.reason
