@@ -112,7 +112,7 @@ def triton(triton_files: TritonFiles, tmp_path: Path) -> Iterator[TritonProcess]
     http, grpc, metrics = own_ports(3)
     server = TritonServer(tmp_path / "repository", http, grpc, metrics)
     process = TritonProcess(triton_files, server, tmp_path / "triton.log")
-    process.start(timeout_seconds=90.0)
+    process.start()
     yield process
     process.stop()
 

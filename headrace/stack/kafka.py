@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from headrace.stack.own_process import OwnProcess
+from headrace.stack.own_process import START_SECONDS, OwnProcess
 
 KAFKA_VERSION = "4.1.0"
 # Kafka's own dependencies hold no logger: without one it would end without saying why.
@@ -205,7 +205,9 @@ def server_command(files: KafkaFiles, node: KafkaNode) -> list[str]:
     return [*_java(files, node), "kafka.Kafka", str(node.properties_file)]
 
 
-def format_storage(files: KafkaFiles, node: KafkaNode, *, timeout_seconds: float = 60.0) -> None:
+def format_storage(
+    files: KafkaFiles, node: KafkaNode, *, timeout_seconds: float = START_SECONDS
+) -> None:
     """Formats the node's storage if that was not done before.
 
     Raises:
@@ -258,7 +260,7 @@ class KafkaProcess(OwnProcess):
         """What clients connect to, ``host:port``."""
         return self.node.bootstrap
 
-    def start(self, *, timeout_seconds: float = 60.0) -> None:
+    def start(self, *, timeout_seconds: float = START_SECONDS) -> None:
         """Starts the node and waits until it takes connections.
 
         Raises:

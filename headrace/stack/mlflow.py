@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from headrace.stack.own_process import OwnProcess, answers
+from headrace.stack.own_process import START_SECONDS, OwnProcess, answers
 
 STOP_SECONDS = 10.0
 
@@ -91,7 +91,7 @@ class MlflowProcess(OwnProcess):
         """The tracking URI for clients."""
         return self.server.url
 
-    def start(self, *, timeout_seconds: float = 90.0) -> None:
+    def start(self, *, timeout_seconds: float = START_SECONDS) -> None:
         """Starts the server and waits until its registry answers.
 
         Raises:

@@ -14,6 +14,9 @@ from pathlib import Path
 from headrace.errors import ServiceFailedError
 from service import replies
 
+# For a hang: a server that ends instead of starting is noticed at once, and a busy machine is slow.
+START_SECONDS = 240.0
+
 _POLL_SECONDS = 0.05
 _TAIL_CHARACTERS = 1500
 

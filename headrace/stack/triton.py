@@ -18,7 +18,7 @@ from pathlib import Path
 
 from headrace.errors import MachineError
 from headrace.stack import install
-from headrace.stack.own_process import OwnProcess, answers
+from headrace.stack.own_process import START_SECONDS, OwnProcess, answers
 
 GLIBC = (2, 35)
 STOP_SECONDS = 10.0
@@ -228,7 +228,7 @@ class TritonProcess(OwnProcess):
         """Where it takes gRPC, ``host:port``."""
         return self.server.grpc
 
-    def start(self, *, timeout_seconds: float = 30.0) -> None:
+    def start(self, *, timeout_seconds: float = START_SECONDS) -> None:
         """Starts the server and waits until it is ready.
 
         Raises:

@@ -39,7 +39,7 @@ def tritons(triton_files: TritonFiles, tmp_path: Path) -> Iterator[list[TritonPr
             http, grpc, metrics = own_ports(3)
             server = TritonServer(tmp_path / name, http, grpc, metrics)
             process = TritonProcess(triton_files, server, tmp_path / f"{name}.log")
-            process.start(timeout_seconds=90.0)
+            process.start()
             cleanup.callback(process.kill9)
             found.append(process)
         yield found

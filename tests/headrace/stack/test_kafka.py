@@ -96,7 +96,7 @@ def test_a_kafka_that_cannot_start_says_why(
     (port,) = own_ports(1)
     taken = KafkaNode(tmp_path, port=port, controller_port=kafka.node.controller_port)
     with pytest.raises(ServiceFailedError, match=r"(?s)did not start: .*in use"):
-        KafkaProcess(kafka_files, taken).start(timeout_seconds=30.0)
+        KafkaProcess(kafka_files, taken).start()
 
 
 @pytest.mark.real
