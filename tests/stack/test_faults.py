@@ -5,7 +5,6 @@ from collections.abc import Callable, Sequence
 
 import pytest
 from rolling_stack import register
-from rollout_kills import GOOD
 from running_stack import PATIENT, TIMEOUT_SECONDS, RunningStack
 from traffic import Reply, Traffic, answered_by_all
 
@@ -122,7 +121,7 @@ def test_a_second_version_arrives_without_a_failed_request_and_every_answer_name
     stack.apply(DIRECT)
     with traffic(stack, texts, callers=4) as load:
         before = {reply.version for reply in load.more(50)}
-        register(stack, GOOD)
+        register(stack, "better")
         for gateway in stack.gateways:
             load.until(f"a new version at {gateway.name}", 300, new_at(gateway.name, before))
         load.more(50)
