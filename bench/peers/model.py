@@ -120,7 +120,7 @@ class _Packaged(Tracking):
     def version(self, name: str, version: str) -> Version:
         """See ``Tracking``."""
         del version
-        return Version(source=name, artifacts=name, run_id="", created=0.0, tags={})
+        return Version(source=name, artifacts=name, run_id="", created=0.0)
 
     def run(self, run_id: str) -> Run:
         """See ``Tracking``; the version has none."""
