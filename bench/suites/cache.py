@@ -7,12 +7,10 @@ made room, so that none is ever found), and one that holds them all.
 
 from bench import corpus, machine
 from bench.figures import Better, Report, Target
-from bench.load import Load, offer
 from bench.plan import Plan
-from bench.suites.gateway import Subject, gateway
+from bench.suites.gateway import gateway
 from contracts.endpoint import AnswerCache
 
-CALLERS = 64
 MISS = Target(1.03, Better.LESS)
 CASES: dict[str, AnswerCache | None] = {
     "no cache": None,
@@ -34,11 +32,11 @@ def run(plan: Plan) -> Report:
     ):
         subjects = dict(zip(CASES, (none, small, large), strict=True))
         for subject in subjects.values():
-            offer(_load(plan, subject, bodies), [plan.rest])  # fills the cache
+            subject.offer(plan, bodies)  # fills the cache
         for _ in range(plan.rounds):
             for case, subject in subjects.items():
                 used = machine.cpu_seconds(subject.pid)
-                result = offer(_load(plan, subject, bodies), [plan.rest])
+                result = subject.offer(plan, bodies)
                 used = machine.cpu_seconds(subject.pid) - used
                 answered[case].append(result.good_per_second)
                 seconds[case].append(used / result.answered)
@@ -50,15 +48,3 @@ def run(plan: Plan) -> Report:
         target = MISS if case == "every text a miss" else None
         report.add(f"{case}: processor, to no cache", "ratio", ratios, target)
     return report
-
-
-def _load(plan: Plan, subject: Subject, bodies: list[str]) -> Load:
-    return Load(
-        host="127.0.0.1",
-        port=subject.port,
-        path=subject.path,
-        bodies=bodies,
-        callers=CALLERS,
-        seconds=plan.seconds,
-        warm_up_seconds=plan.warm_up_seconds,
-    )
