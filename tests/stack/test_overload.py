@@ -38,12 +38,16 @@ def test_overloaded_gateways_answer_or_refuse_and_stay_in_their_memory(
     with Traffic(ways, texts, callers=4) as calm:
         calm.more(100)
     before = {name: resident_mib(pid) for name, pid in gateways.items()}
-    with Traffic(ways, batches, callers=150, headers={"x-request-timeout": "2"}) as load:
+    deadline = {"x-request-timeout": "2"}
+    with Traffic(ways, batches, callers=150, headers=deadline, timeout_seconds=120) as load:
         load.until("each gateway has answered and refused many", 400, overloaded(gateways))
     assert {name: stack.pid(name) for name in gateways} == gateways
     for name, pid in gateways.items():
-        statuses = load.statuses(name)
-        assert set(statuses) <= {200, 503, 504}, (name, statuses)
+        replies = [reply for reply in load.replies if reply.gateway == name]
+        strange = [reply for reply in replies if reply.status not in {200, 503, 504}]
+        # Calls that the gateway could not look at for too long are ended by gRPC itself.
+        ended = ("StatusCode.CANCELLED", "StatusCode.UNAVAILABLE") if protocol == "grpc" else ()
+        assert [each for each in strange if not each.body.startswith(ended)] == [], name
         assert resident_mib(pid) < before[name] + MOST_GROWTH_MIB, name
     assert all(int(reply.retry_after) >= 1 for reply in load.replies if reply.status == 503)
     for each in stack.gateways:
