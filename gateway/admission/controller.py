@@ -1,37 +1,40 @@
 """Decides whether a request is admitted or refused, for every dialect over HTTP and gRPC.
 
-No other module decides this. A request is checked at four moments, in the order in which more is
-known about it. It is refused at the earliest moment at which it is known that it can't be answered,
-because a refusal after tokenising has cost as much as an answer. The early checks keep a safety
+A request is checked at four moments, in the order in which more is known about it, and as early as
+possible: a refusal after tokenising has cost as much as an answer. The early checks keep a safety
 margin of the token budget free, and later ones a smaller margin. So a request that has passed one
 check nearly always passes the next.
 
-=================  ===============================  ================================================
-moment             what is known                    refusals: status, code, Retry-After
-=================  ===============================  ================================================
-headers or gRPC    endpoint, API key, version,      401 unauthenticated
-metadata:          requests of the endpoint that    403 forbidden
-``enter``, or      wait before this one, tokens in  404 unknown_endpoint
-``check_early``    flight, the shortest queue of a  422 invalid_input: two versions are named
-in a connection    version that may answer          503 starting: 1 s
-                                                    503 shutting_down: 1 s
-                                                    503 overloaded: 1 s, or until the queue is short
-body read:         caller, number of texts          503 shutting_down: 1 s
-``check_body``                                      429 rate_limited: until the bucket has a token
-                                                    413 too_large: texts
-version chosen:    deadline, characters, queues of  504 deadline_exceeded
-``pick_version``   the versions that may answer     503 model_unavailable: 1 s
-                                                    503 overloaded: 1 s, or until the queue is short
-tokens counted:    tokens                           504 deadline_exceeded
-``reserve``                                         413 too_large: tokens
-                                                    503 overloaded: 1 s
-=================  ===============================  ================================================
+=====================  ================================  ===========================================
+moment                 what is known                     refusals, in the order of the checks
+=====================  ================================  ===========================================
+headers or gRPC        endpoint, API key, forced         unauthenticated, forbidden,
+metadata: ``enter``,   version, requests of the          unknown_endpoint, starting
+or ``check_early`` in  endpoint that wait before this    invalid_input: two versions are forced
+a connection           one, tokens in flight, the        overloaded, shutting_down
+                       versions that may answer and      unknown_version, model_unavailable
+                       the shortest of their queues      overloaded: the queue
+body read:             number of texts                   shutting_down, rate_limited
+``check_body``                                           too_large: texts
+version chosen:        deadline, characters, queues of   deadline_exceeded
+``pick_version``       the versions that may answer      model_unavailable, overloaded
+tokens counted:        tokens                            deadline_exceeded
+``reserve``                                              too_large: tokens
+                                                         overloaded
+=====================  ================================  ===========================================
+
+The rate is checked after the body, although the caller is known before: a request is to count once,
+and not if it is refused on arrival, but the checks on arrival are repeated for a request that waits
+or that comes during an overload. If the endpoint changes while the body is read, routing raises
+unknown_version or model_unavailable after all.
 
 Only ``enter`` may wait: in the request scheduler, for this request's turn on the event loop. Every
-refusal before an attempt, wherever it was raised, is recorded and counted by ``_record_refusal``.
+refusal of a request for a known endpoint is recorded and counted by ``_record_refusal``, wherever
+it was raised.
 
 Not decided here: dialects refuse malformed requests, and whoever holds connections, bodies or long
-texts that wait to be tokenised bounds how many it holds.
+texts that wait to be tokenised bounds how many it holds. The table in ``docs/architecture.md`` has
+all statuses.
 """
 
 import asyncio
@@ -91,7 +94,7 @@ class Capacity(Protocol):
         ...
 
     def wait_seconds(self, endpoint: str) -> float:
-        """Estimated seconds that a new text of an endpoint would wait for an engine."""
+        """Estimated seconds that a new text of an endpoint would wait for an instance."""
         ...
 
     def work_seconds(self, tokens: Iterable[int]) -> float:
@@ -123,6 +126,16 @@ class Endpoints(Protocol):
         """The versions that may answer a caller: the routed one first, then its fallback.
 
         A version that no Triton serves now is left out.
+
+        Args:
+            endpoint: its name.
+            key: the sticky key, or the request id without one.
+            forced_version: the version that the caller insists on.
+
+        Raises:
+            UnknownEndpointError: no such endpoint.
+            UnknownVersionError: the endpoint does not hold the forced version.
+            ModelUnavailableError: the endpoint has no version yet.
         """
         ...
 
@@ -276,10 +289,11 @@ class AdmissionController:
         self._budget.check_arrival(endpoint, ahead, view.max_tokens_in_flight)
         key = context.sticky_key or context.request_id
         versions = self._endpoints.capacities(endpoint, key, context.forced_version)
-        if versions:
-            # A list and no generator, because this runs for every request.
-            shortest = min([version.wait_seconds(endpoint) for version in versions])
-            _check_wait(shortest, 0.0, view.timeout_seconds)
+        if not versions:
+            raise no_triton()
+        # A list and no generator, because this runs for every request.
+        shortest = min([version.wait_seconds(endpoint) for version in versions])
+        _check_wait(shortest, 0.0, view.timeout_seconds)
         return view, caller
 
     # The body is read.
@@ -365,9 +379,10 @@ class AdmissionController:
     # Refusals.
 
     def refused(self, context: RequestContext, error: GatewayError) -> None:
-        """Records an error that a dialect answers with.
+        """Records an error that a dialect answers with, and begins early checks after an overload.
 
-        Does nothing for a request that was passed to the pipeline, which records its own errors.
+        Not recorded: an error of the pipeline, which records its own, and a request that names no
+        endpoint, or an unknown one.
         """
         if isinstance(error, OverloadedError):
             self._early_until = monotonic() + _EARLY_SECONDS
@@ -381,7 +396,11 @@ class AdmissionController:
         self._record_refusal(endpoint, int(error.status), error.code, context.started)
 
     def refused_call(self, call: Call, error: BaseException) -> None:
-        """Records the error that ended a call in the pipeline before its first attempt."""
+        """Records the error that ended a call in the pipeline before its first attempt.
+
+        A call that was cancelled is recorded as 499, whether its caller hung up or the process had
+        to end.
+        """
         status, reason = int(HTTPStatus.INTERNAL_SERVER_ERROR), GatewayError.code
         if isinstance(error, GatewayError):
             status, reason = int(error.status), error.code
@@ -415,8 +434,8 @@ def _check_wait(wait_seconds: float, work_seconds: float, left_seconds: float) -
     """Refuses a request that can't be answered in time, before it makes others wait.
 
     Args:
-        wait_seconds: estimated wait for an engine. At 0 the request is always admitted. Otherwise
-            an estimate of ``work_seconds`` that is too long would refuse every request.
+        wait_seconds: estimated wait for an instance. A request that need not wait is admitted
+            whatever its ``work_seconds``: if that estimate is wrong, only an answer corrects it.
         work_seconds: estimated engine time of the request itself.
         left_seconds: to the deadline.
 

@@ -1,9 +1,10 @@
 """The bounded buffer between requests and the event stream.
 
 It is the gateway's ``Recorder``: requests append their attempts, refusals and feedback. Another
-thread (``gateway.events.outbox``) takes them out and sends them. To append takes a short lock. It
-never waits and never raises, and the other thread is woken only when there is enough for a message.
-When the buffer is full, an event is dropped, and counted as dropped.
+thread (``gateway.events.publisher``) takes them out and sends them to Kafka: every half second, or
+sooner if it is woken because there is enough for a message. To append never raises and never waits
+for Kafka, only for the lock that ``take`` holds while it empties the queue. When the buffer is
+full, an event is dropped, and counted as dropped.
 """
 
 import threading
@@ -101,17 +102,9 @@ class EventBuffer:
 
     def attempt(self, event: PredictionEvent) -> None:
         """Appends one attempt, or counts it as dropped."""
-        records = records_of(event)
         with self._lock:
             self._total_events += 1
-            if self._records + records > self._capacity:
-                self._count_dropped(
-                    event.endpoint, event.status, "buffer_full", 1, int(event.answered)
-                )
-                return
-            self._records += records
-            self._events.append(event)
-            wake = len(self._events) % self._wake_events == 0
+            wake = self._append(event)
         if wake:
             self._wake()
 
@@ -125,11 +118,9 @@ class EventBuffer:
         """Appends one text's true label to the queue of events, or counts it as dropped."""
         with self._lock:
             self._total_feedback += 1
-            if self._records + 1 > self._capacity:
-                self._count_dropped_item(feedback, "buffer_full")
-                return
-            self._records += 1
-            self._events.append(feedback)
+            wake = self._append(feedback)
+        if wake:
+            self._wake()
 
     def take(self, *, max_events: int, max_records: int) -> Taken:
         """Takes the oldest events, at least one if any waits, and all refusal counts."""
@@ -191,6 +182,16 @@ class EventBuffer:
             return Totals(
                 self._total_events, self._total_refusals, self._records, self._total_feedback
             )
+
+    def _append(self, item: Item) -> bool:
+        """Queues an item, or counts it as dropped; returns whether to wake the other thread."""
+        records = records_of(item)
+        if self._records + records > self._capacity:
+            self._count_dropped_item(item, "buffer_full")
+            return False
+        self._records += records
+        self._events.append(item)
+        return len(self._events) % self._wake_events == 0
 
     def _count_dropped_item(self, item: Item, reason: DropReason) -> None:
         if isinstance(item, Feedback):

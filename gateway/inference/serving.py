@@ -5,13 +5,7 @@ from dataclasses import dataclass, replace
 
 from gateway.batching.batcher import Batcher
 from gateway.calls import EndpointView
-from gateway.errors import (
-    RETRY_AFTER_SECONDS,
-    ModelUnavailableError,
-    StartingError,
-    UnknownEndpointError,
-    UnknownVersionError,
-)
+from gateway.errors import RETRY_AFTER_SECONDS, StartingError, UnknownEndpointError
 from gateway.inference.answer_cache import AnswerCache
 from gateway.routing.routes import RoutingTable
 
@@ -112,23 +106,9 @@ class ServedEndpoints:
         return view if view.ready == ready else replace(view, ready=ready)
 
     def capacities(self, endpoint: str, key: str, forced_version: str | None) -> list[Batcher]:
-        """The batchers of all versions that may answer a caller and have a Triton.
-
-        Empty for a version that can't be served: the pipeline refuses and records such a request.
-
-        Args:
-            endpoint: its name.
-            key: whom to keep on one arm.
-            forced_version: the version that the caller insists on.
-
-        Raises:
-            UnknownEndpointError: no such endpoint.
-        """
+        """See ``gateway.admission.controller.Endpoints.capacities``."""
         serving = self._serving
-        try:
-            targets = serving.table[endpoint].target_and_fallback(key, forced_version)
-        except (UnknownVersionError, ModelUnavailableError):
-            return []
+        targets = serving.table[endpoint].target_and_fallback(key, forced_version)
         found = [serving.batchers.get(target.model.ref.package) for target in targets]
         return [batcher for batcher in found if batcher is not None and batcher.serves]
 

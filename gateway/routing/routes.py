@@ -8,10 +8,12 @@ Callers are hashed into a space that is split into intervals, one for each arm. 
 candidate has the first interval, which grows with each step, and stable has the rest. After the
 promotion the new version keeps the first interval, and the old version (the control) keeps some
 callers at the end. So a step forward never moves a caller from the new version back to the old one.
-A caller's position depends only on the salt and the caller's key, so that all gateways agree on it.
+A caller's position depends only on the salt and its sticky key, so that all gateways agree on it:
+the value of ``x-headrace-key``, or the request id without one.
 
 While the controller's sign of life is too old, the candidate is withheld, since the controller
-could not end its rollout. It gets neither callers nor copies, and its callers go to stable.
+could not end its rollout. It gets neither callers nor mirrored requests, and its callers go to
+stable.
 """
 
 from bisect import bisect_right
@@ -38,7 +40,7 @@ def position(salt: str, key: str) -> int:
 
     Args:
         salt: the rollout's, so that each rollout begins with other callers.
-        key: the caller's; any text, lone surrogates included.
+        key: the sticky key; any text, lone surrogates included.
     """
     text = f"{salt}\x00{key}".encode("utf-8", "surrogatepass")
     return int.from_bytes(blake2b(text, digest_size=8).digest(), "big")
@@ -96,14 +98,14 @@ class RouteTarget:
 
 @dataclass(frozen=True, slots=True)
 class Shadow:
-    """A version that gets copies of ``percent`` of the requests, chosen by a hash of their ids."""
+    """A version and the ``percent`` of requests mirrored to it, chosen by a hash of their ids."""
 
     target: RouteTarget
     percent: float
     salt: str
 
     def takes(self, request_id: str) -> bool:
-        """Whether a request is copied. The same in every gateway."""
+        """Whether a request may be mirrored. The same in every gateway."""
         return below(self.salt, request_id, self.percent)
 
 
@@ -117,7 +119,7 @@ class EndpointRoutes:
 
     endpoint: ModelEndpoint
     targets: tuple[RouteTarget, ...] = ()
-    split: Split | None = None  # None: stable has every caller
+    split: Split | None = None  # None: the first target, which is stable, has every caller
     versions: Mapping[str, ServedModel] = field(default_factory=dict)
     shadow: Shadow | None = None
     withheld: bool = False  # the candidate gets no callers, whatever the endpoint's status says
@@ -156,7 +158,7 @@ class EndpointRoutes:
         """The target of a request.
 
         Args:
-            key: the caller's; the same key gets the same arm.
+            key: the sticky key; the same key gets the same arm.
             forced_version: the version that the caller insists on.
 
         Raises:
@@ -254,7 +256,7 @@ def _routes(
         same = old.stable.model.ref.package == stable.package
         # The old version answers until a Triton serves the new one, or none serves the old one.
         if not same and not (ready and serves(stable)) and serves(old.stable.model.ref):
-            return EndpointRoutes(endpoint, old.targets, old.split, old.versions)
+            return _without_candidate(old, endpoint, withheld=withheld)
     versions = _versions(endpoint, opened)
     if stable is None or not ready:
         return EndpointRoutes(endpoint, versions=versions)
@@ -277,6 +279,15 @@ def _routes(
     )
 
 
+def _without_candidate(
+    old: EndpointRoutes, endpoint: ModelEndpoint, *, withheld: bool
+) -> EndpointRoutes:
+    """The old routes without the old rollout's candidate, whose callers go to the old stable."""
+    targets = tuple(target for target in old.targets if target.arm not in CANDIDATES)
+    split = old.split if len(targets) == len(old.targets) else None
+    return EndpointRoutes(endpoint, targets, split, old.versions, withheld=withheld)
+
+
 def _split(endpoint: ModelEndpoint, routes: list[Route]) -> Split | None:
     """The split over routes in order. Stable also gets the share of packages not opened yet."""
     if len(routes) < 2:
@@ -290,7 +301,7 @@ def _shadow(endpoint: ModelEndpoint, opened: Mapping[str, ServedModel]) -> Shado
     for route in endpoint.status.routes:
         if route.arm is Arm.SHADOW and route.weight > 0 and route.ref.package in opened:
             target = RouteTarget(Arm.SHADOW, opened[route.ref.package])
-            # Another salt than the split's, so that the copied requests are not those of the
+            # Another salt than the split's, so that the mirrored requests are not those of the
             # callers who get the candidate first.
             return Shadow(target, route.weight, f"{_salt(endpoint)}/shadow")
     return None

@@ -1,6 +1,6 @@
 """Small stand-ins for what the fronts are built on, and the application over them."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -71,6 +71,24 @@ def vector(text: str) -> list[float]:
     return [float(x) for x in raw / np.linalg.norm(raw)]
 
 
+class IdleVersion:
+    """A version that serves and has no queue."""
+
+    serves = True
+
+    def wait_seconds(self, endpoint: str) -> float:
+        """No wait."""
+        return 0.0
+
+    def work_seconds(self, tokens: Iterable[int]) -> float:
+        """No work."""
+        return 0.0
+
+    def likely_tokens(self, texts: int, characters: int) -> int:
+        """One token a text."""
+        return 1
+
+
 @dataclass
 class FakePredictor:
     """Answers at once from the text's own characters; fails where told to."""
@@ -103,10 +121,10 @@ class FakePredictor:
             self.failure = None
 
     def capacities(self, endpoint: str, key: str, forced_version: str | None) -> list[Capacity]:
-        """None with a queue, so that there is room; but where it is said that there is none."""
+        """One without a queue, so that there is room; but where it is said that there is none."""
         if self.full is not None:
             raise self.full
-        return []
+        return [IdleVersion()]
 
     async def predict(self, call: Call) -> Answer:
         """The answer for each text."""

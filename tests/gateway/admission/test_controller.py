@@ -59,7 +59,7 @@ class Arm:
 class OneEndpoint:
     """The endpoint, and the arms that may answer its callers."""
 
-    found: list[Arm] = field(default_factory=list)
+    found: list[Arm] = field(default_factory=lambda: [Arm()])
     most_tokens: int = 1000
     draining: bool = False
 
@@ -155,8 +155,13 @@ async def test_a_queue_counts_only_where_every_arm_has_one() -> None:
     with pytest.raises(OverloadedError) as refused:
         await door.admission.enter(arriving(), NAME)
     assert refused.value.retry_after_seconds == pytest.approx(5.0)
-    door.endpoints.found = []  # who can answer at all is not known from the headers
-    await door.admission.enter(arriving(), NAME)
+
+
+async def test_without_a_version_that_serves_a_request_is_refused_on_arrival() -> None:
+    door = Door(OneEndpoint([]))
+    with pytest.raises(ModelUnavailableError) as refused:
+        await door.admission.enter(arriving(), NAME)
+    assert refused.value.retry_after_seconds
 
 
 async def test_requests_read_in_one_iteration_of_the_loop_do_not_find_the_same_room() -> None:

@@ -11,6 +11,7 @@ from contracts.events import Dropped, Feedback, PredictionEvent, Refusals
 from gateway.events.buffer import MAX_COUNTERS, EventBuffer
 
 MakeEvent = Callable[..., PredictionEvent]
+TOLD = Feedback(1.0, "r", "sentiment", "1", "a", Arm.STABLE, "positive", "negative")
 
 
 def test_a_full_buffer_drops_and_counts_by_endpoint_and_status(make_event: MakeEvent) -> None:
@@ -29,12 +30,11 @@ def test_feedback_shares_the_room_of_events_and_its_loss_is_counted_apart(
     make_event: MakeEvent,
 ) -> None:
     buffer = EventBuffer(capacity_records=3, wake_events=100)
-    told = Feedback(1.0, "r", "sentiment", "1", "a", Arm.STABLE, "positive", "negative")
     buffer.attempt(make_event())
-    buffer.feedback(told)
-    buffer.feedback(told)
+    buffer.feedback(TOLD)
+    buffer.feedback(TOLD)
     assert buffer.dropped() == [Dropped("sentiment", 202, "buffer_full", 1, answered=0)]
-    assert buffer.take(max_events=10, max_records=10).events[1:] == [told]
+    assert buffer.take(max_events=10, max_records=10).events[1:] == [TOLD]
     assert (buffer.totals().feedback, buffer.totals().events) == (2, 1)
 
 
@@ -102,6 +102,16 @@ def test_only_every_full_message_wakes_the_publisher(make_event: MakeEvent) -> N
     for _ in range(25):
         buffer.attempt(make_event())
     assert woken == [10, 20]
+
+
+def test_feedback_wakes_the_publisher_like_any_event(make_event: MakeEvent) -> None:
+    woken: list[int] = []
+    buffer = EventBuffer(capacity_records=100, wake_events=2)
+    buffer.wake_with(lambda: woken.append(buffer.waiting_events()))
+    buffer.attempt(make_event())
+    for _ in range(3):
+        buffer.feedback(TOLD)
+    assert woken == [2, 4]
 
 
 def test_names_without_end_do_not_fill_the_memory() -> None:

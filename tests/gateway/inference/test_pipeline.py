@@ -15,6 +15,7 @@ from gateway_world import (
 from pipeline_world import ONE, TWO, World, world_of
 
 from contracts.endpoint import Arm, Limits
+from contracts.model import ModelRef
 from gateway.calls import Answer, Call
 from gateway.engine.protocol import EngineModelError
 from gateway.errors import (
@@ -292,6 +293,22 @@ async def test_without_room_a_request_is_refused_before_its_body_is_read() -> No
         engine.release()
         await first
         await world.admission.enter(arriving(), "sentiment")
+
+
+@pytest.mark.parametrize(
+    ("stable", "here", "version", "kind"),
+    [
+        (None, True, None, ModelUnavailableError),
+        (ONE.ref, False, None, ModelUnavailableError),
+        (ONE.ref, True, "9", UnknownVersionError),
+    ],
+)
+async def test_what_no_version_can_answer_is_refused_before_its_body_is_read(
+    stable: ModelRef | None, here: bool, version: str | None, kind: type[GatewayError]
+) -> None:
+    async with world_of(endpoint_of(stable), FakeEngine(here=here)) as world:
+        with pytest.raises(kind):
+            await world.admission.enter(arriving(), "sentiment", version)
 
 
 async def test_however_many_arrive_together_each_ends_once() -> None:

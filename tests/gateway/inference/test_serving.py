@@ -4,7 +4,7 @@ import pytest
 from gateway_world import endpoint_of
 from pipeline_world import ONE, TWO, world_of
 
-from gateway.errors import UnknownEndpointError
+from gateway.errors import UnknownEndpointError, UnknownVersionError
 from gateway.inference.serving import ServedEndpoints, Serving
 from gateway.routing.routes import RoutingTable
 
@@ -39,7 +39,8 @@ async def test_only_versions_that_may_answer_and_have_a_triton_are_arms() -> Non
         one, two = (world.endpoints.serving.batchers[model.ref.package] for model in (ONE, TWO))
         assert world.endpoints.capacities("sentiment", "ann", None) == [two, one]
         assert world.endpoints.capacities("sentiment", "ann", "1") == [one]
-        assert world.endpoints.capacities("sentiment", "ann", "9") == []
+        with pytest.raises(UnknownVersionError):
+            world.endpoints.capacities("sentiment", "ann", "9")
         for replica in two.replicas:
             replica.breaker.fail(0.0)
         assert world.endpoints.capacities("sentiment", "ann", None) == [one]

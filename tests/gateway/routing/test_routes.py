@@ -189,6 +189,25 @@ def test_a_candidate_that_is_withheld_gets_nobody_and_everybody_when_it_is_given
     assert set(versions(after, "sentiment")) == {"1", "2"}
 
 
+@pytest.mark.parametrize("withheld", [[], ["sentiment"]])
+def test_a_candidate_gets_nobody_while_the_old_version_answers_for_the_new_one(
+    withheld: list[str],
+) -> None:
+    three = model_of("3")
+    before = table_of(endpoint_of(ONE.ref, canary=TWO.ref, weight=50, rollout="r"))
+    new = endpoint_of(three.ref, canary=TWO.ref, weight=50, rollout="r")
+    during = table_of(
+        new,
+        opened=[ONE, TWO, three],
+        previous=before,
+        serving=[ONE.ref, TWO.ref],
+        withheld=withheld,
+    )
+    chosen = {during["sentiment"].choose(f"caller-{number}").model for number in range(50)}
+    assert chosen == {ONE}
+    assert during["sentiment"].withheld is bool(withheld)
+
+
 def test_a_shadow_that_is_withheld_gets_no_copies() -> None:
     endpoint = endpoint_of(ONE.ref, shadow=TWO.ref, rollout="r")
     assert table_of(endpoint)["sentiment"].shadow is not None
