@@ -30,7 +30,8 @@ class Call(msgspec.Struct, frozen=True, eq=False):
 
     ``deadline`` is in seconds of the event loop's clock; ``received`` is unix time in seconds and
     ``started`` the loop's clock at the same moment. ``caller`` is the name of the API key, never
-    the key itself. ``sticky_key`` keeps a caller on one arm; without it, the request id is used.
+    the key itself. ``sticky_key``, from ``x-headrace-key``, keeps a caller on one arm; without it,
+    the request id is used.
     ``observed`` holds the values of users' own statistics, by name. ``unk_words``: its event lists
     words that are unknown to the tokeniser.
     """

@@ -1,12 +1,14 @@
 """What can go wrong with a request, each with its HTTP status and a sentence for the caller.
 
-Every dialect renders a ``GatewayError`` in its own form; nothing else reaches a caller.
+Every dialect renders a ``GatewayError`` in its own form; nothing else reaches a caller. The table
+in ``docs/architecture.md`` says which step raises which.
 """
 
 from http import HTTPStatus
 
 RETRY_AFTER_SECONDS = 1.0  # for short outages: a lost Triton is probed twice a second
-# Only in metrics and events, with nginx's number: the caller hung up before its answer.
+# Only in metrics and events, with nginx's number: the request was cancelled, because the caller
+# hung up or the process had to end. In both cases its version is not to blame.
 CLIENT_GONE_STATUS = 499
 
 

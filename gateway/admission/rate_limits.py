@@ -30,7 +30,7 @@ class RateLimits:
     """The buckets of this gateway.
 
     A bucket holds ``BURST_SECONDS`` of the gateway's share, at least one request. All callers
-    without a key share one bucket an endpoint.
+    without an API key share one bucket an endpoint.
 
     Args:
         own_limit: a caller's own requests a second over all endpoints, which replace the

@@ -1,13 +1,21 @@
-"""The batcher of one package: batches the texts of all callers, and sends them to its replicas.
+"""The batcher of one package: batches the texts of all calls, and sends them to its replicas.
 
-``submit`` queues encoded texts and returns a ``Job`` with a future of their values. Whenever
-something changes (texts, an answer, a Triton), the batcher asks its ``Schedule`` what to send: at
-most once in an iteration of the event loop, so that texts that arrive together share a batch. A job
-is answered as a whole or fails as a whole. The texts of a caller who is gone leave the queue.
+``submit`` queues encoded texts and returns a ``Job`` with a future of their values. ``Schedule``
+decides which batch is sent when. It is asked once for all texts that are submitted in one iteration
+of the event loop, so that they can share a batch, and again when a batch ends. A job is answered as
+a whole or fails as a whole. The texts of a call that is cancelled leave the queue.
 
-A batch that a Triton does not answer is queued again for another Triton, never for another package.
-A batch that the model itself fails on is split by callers and tried again in halves, so that no
-caller fails because of another caller's text.
+Three things can go wrong with a batch:
+
+- No Triton answers at the address, or it does not hold the model. The replica's breaker opens, and
+  the texts are queued again for the replicas that still serve, never for another package.
+- Triton takes too long. If another replica serves, the slow one is suspended after a time limit
+  (``_retry_seconds``), and the texts are queued again. A batch on the only replica, or on its
+  second try, has until the deadlines of its texts, and no breaker opens: a deadline may just have
+  been short, and without the only replica every call would be refused. If that Triton hangs, its
+  loader has it restarted.
+- The model fails on the batch. It is split by jobs and tried again in halves, so that no call fails
+  because of another call's text.
 """
 
 import asyncio
@@ -40,10 +48,10 @@ from preprocess.errors import EngineOutputError
 
 log = logging.getLogger(__name__)
 
-_MOST_TRIES = 3  # of a row, on different replicas
+_MOST_TRIES = 3  # of a row; the breaker of a replica that did not answer is open by the next
 _LEAST_TIMEOUT_SECONDS = 0.001
 # A Triton can hang and still say that it is ready. So if another Triton serves the package, a batch
-# is sent there once it has taken this share of its callers' time and many times the expected time.
+# is sent there once it has taken this share of its time and many times the expected time.
 # The Triton that hangs is then suspended, because the next probe would find it ready.
 _RETRY_SHARE = 0.5
 _RETRY_SLOWDOWN = 10.0
@@ -56,8 +64,8 @@ _TOKENS_A_CHARACTER = 0.25  # before any text was seen
 _LENGTH_RATE = 0.05
 # The cost model learns from a batch only if the loop's lag was at most this share of its time.
 _MOST_LAG = 0.25
-# Iterations of the event loop for which an engine should have work: the current one ends before the
-# next batch is sent, and the next may take as long.
+# Iterations of the event loop for which an instance should have work: the current one ends before
+# the next batch is sent, and the next may take as long.
 _LOOKAHEAD_ITERATIONS = 2.0
 
 
@@ -75,7 +83,7 @@ class BatchMeter(Protocol):
         ...
 
     def texts_failed(self, model: ServedModel, texts: int) -> None:
-        """The model failed on texts that are not split any further; their callers get an error."""
+        """The model failed on texts that are not split any further; their calls fail."""
         ...
 
 
@@ -86,7 +94,7 @@ class Batcher:
         model: the package.
         fleet: is told of a Triton that does not answer.
         meter: counts batches.
-        lag: measures how late the event loop runs; see ``gateway.batching.lag``.
+        lag: measures how long iterations of the event loop take.
     """
 
     def __init__(
@@ -131,18 +139,18 @@ class Batcher:
         return self._schedule.rows == 0 and not self._tasks
 
     def wait_seconds(self, endpoint: str) -> float:
-        """Estimated seconds that a new text of an endpoint would wait for an engine."""
-        engines = 0
+        """Estimated seconds that a new text of an endpoint would wait for an instance."""
+        instances = 0
         in_flight = 0.0
         for replica in self.replicas:
             if replica.serves:
                 if self._schedule.rows == 0 and replica.idle:
                     return 0.0
-                engines += replica.instances
+                instances += replica.instances
                 in_flight += replica.expected_seconds
-        if engines == 0:
+        if instances == 0:
             return 0.0
-        return (self._schedule.wait_seconds(endpoint) + in_flight) / engines
+        return (self._schedule.wait_seconds(endpoint) + in_flight) / instances
 
     def work_seconds(self, tokens: Iterable[int]) -> float:
         """Estimated engine seconds of texts, in batches of the best size; ``tokens`` of each."""
@@ -159,11 +167,11 @@ class Batcher:
         self._tokens_a_character += _LENGTH_RATE * (seen - self._tokens_a_character)
 
     def submit(self, encoded: Encoded, endpoint: str, deadline: float) -> Job:
-        """Queues texts. They are sent in this iteration of the event loop if an engine is idle.
+        """Queues texts. If an instance is idle, they are sent in the event loop's next iteration.
 
         Args:
             encoded: at least one text.
-            endpoint: the caller's; endpoints that share the package get equal shares of it.
+            endpoint: the call's; endpoints that share the package get equal shares of it.
             deadline: by the loop's clock, seconds.
         """
         now = monotonic()
@@ -196,7 +204,7 @@ class Batcher:
             job.future.cancel()
 
     def wake(self) -> None:
-        """Schedules a decision on what to send, once in an iteration of the event loop."""
+        """Has what to send decided in the event loop's next iteration, once."""
         if not self._decision_due:
             self._decision_due = True
             self._loop.call_soon(self._decide_once)
@@ -235,7 +243,7 @@ class Batcher:
             self._timer = self._loop.call_at(choice, self.wake)
 
     def _slots(self) -> Slots:
-        """The room at all replicas that serve, for the schedule."""
+        """What all replicas that serve can take now, for the schedule."""
         idle = spare = 0
         free_at, running = float("inf"), 0.0
         lookahead = self._lag.iteration_seconds * _LOOKAHEAD_ITERATIONS
@@ -249,6 +257,10 @@ class Batcher:
         return Slots(idle, spare, free_at, running)
 
     def _send(self, batch: Batch[TextRow], now: float) -> None:
+        """Sends a batch to a replica with an idle instance, else ahead to one that can take it.
+
+        Among several, the replica with the fewest padded tokens in flight gets it.
+        """
         serving = [replica for replica in self.replicas if replica.serves]
         lookahead = self._lag.iteration_seconds * _LOOKAHEAD_ITERATIONS
         available = [r for r in serving if r.idle] or [r for r in serving if r.spare(lookahead)]
@@ -268,8 +280,8 @@ class Batcher:
     async def _run(self, batch: Batch[TextRow], replica: Replica, flight: Flight) -> None:
         """Sends a batch and handles its outcome; splits it where the model fails on it.
 
-        A batch of n callers takes at most 2 n - 1 tries: the whole batch, its halves, their halves,
-        down to each caller alone. If the model was broken before (``_MOST_FAILED``), the halves are
+        A batch of n jobs takes at most 2 n - 1 tries: the whole batch, its halves, their halves,
+        down to each job alone. If the model was broken before (``_MOST_FAILED``), the halves are
         tried, and smaller parts only if the model answers one of the halves.
         """
         parts = deque([batch])  # not yet answered
@@ -299,25 +311,26 @@ class Batcher:
                     self._repeat([row for part in parts for row in part.rows])
                     break
         except BaseException as error:
-            # A bug, or the end of the process: callers get an error, and it is raised again.
+            # A bug, or the end of the process: the jobs fail, and it is raised again.
             for part in parts:
                 self._fail(part.rows, RuntimeError(f"batch was lost: {error!r}"))
             raise
         finally:
-            # Now, not in the next iteration of the event loop: if the loop is busy, an engine would
-            # be idle until then.
+            # Now, not in the next iteration of the event loop: if the loop is busy, an instance
+            # would be idle until then.
             self._decide()
 
     async def _answer(
         self, batch: Batch[TextRow], replica: Replica, flight: Flight
     ) -> EngineModelError | EngineOutputError | None:
-        """Sends a batch to one Triton, then answers its callers, fails them, or queues it again.
+        """Sends a batch to one Triton, then answers its jobs, fails them, or queues it again.
 
         Returns:
-            The error if the model failed on the batch: its callers have not been answered.
+            The error if the model failed on the batch: its jobs have not been answered.
         """
         rows = batch.rows
         sent = monotonic()
+        # Until the last deadline: ``Deadlines`` fails those jobs whose deadline is earlier.
         left = max(_LEAST_TIMEOUT_SECONDS, max(row.deadline for row in rows) - sent)
         timeout = min(left, self._retry_seconds(rows, replica, sent))
         try:
@@ -353,7 +366,7 @@ class Batcher:
         return None
 
     def _halves(self, batch: Batch[TextRow], failure: Exception) -> list[Batch[TextRow]]:
-        """Splits a failed batch by callers. A batch of a single caller fails instead."""
+        """Splits a failed batch by jobs. A batch of a single job fails instead."""
         rows = _still_waiting(batch.rows)
         jobs = list(dict.fromkeys(row.job for row in rows))
         if len(jobs) < _HALVES:
@@ -365,7 +378,7 @@ class Batcher:
         return [Batch(batch.bucket, half, []) for half in halves]
 
     def _fail_for_model(self, rows: list[TextRow], failure: Exception) -> None:
-        """Fails the callers of these texts with the model's error."""
+        """Fails the jobs of these texts with the model's error."""
         rows = _still_waiting(rows)
         if rows:
             fields = {"model": self.model.name, "texts": len(rows), "reason": str(failure)}
@@ -374,7 +387,10 @@ class Batcher:
             self._fail(rows, ModelFailedError(f"The model failed on these texts: {failure}"))
 
     def _retry_seconds(self, rows: list[TextRow], replica: Replica, now: float) -> float:
-        """Seconds after which a batch is sent to another Triton; infinite if there is none."""
+        """Seconds after which a batch is sent to another Triton; infinite if it will not be.
+
+        They depend on the first deadline, so that no text of the batch is late for the second try.
+        """
         another = any(each.serves for each in self.replicas if each is not replica)
         if not another or any(row.tries for row in rows):
             return math.inf

@@ -21,7 +21,7 @@ Values = NDArray[np.float32]
 class TextRow(Row):
     """One text of a job.
 
-    Its seconds in the queue and at the engine, of all tries together, do not overlap.
+    Its seconds in the queue and at Tritons, of all tries together, do not overlap.
     """
 
     __slots__ = ("ids", "index", "infer", "job", "since", "tries", "type_ids", "wait")
@@ -56,7 +56,7 @@ class Job:
     """The texts of one call on one package; await ``future`` for float32 ``[texts, width]``.
 
     The batcher fails it at its deadline. ``wait`` and ``infer`` are the seconds in the queue and at
-    the engine of one of its texts, the one that took longest: their sum never exceeds the time that
+    Tritons of one of its texts, the one that took longest: their sum never exceeds the time that
     has passed.
     """
 

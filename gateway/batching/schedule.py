@@ -1,9 +1,9 @@
-"""Decides which rows are sent to the engine next, and when. Pure, with the time passed in.
+"""Decides which rows make the next batch, and when it is sent. Pure, with the time passed in.
 
 There is one ``Schedule`` for each package. Rows wait in one queue for each (endpoint, length
-bucket). Endpoints share the engine by start-time fair queueing, in whose terms each endpoint is a
-flow. Within an endpoint the row with the earliest deadline is sent first, together with those
-rows that cost less in the same batch. The batcher does the sending.
+bucket). Endpoints share the package's instances by start-time fair queueing, in whose terms each
+endpoint is a flow. A batch holds rows of one endpoint: the one with the earliest deadline, and
+those that cost less in the same batch. The batcher does the sending.
 """
 
 from bisect import bisect_left, insort
@@ -15,13 +15,13 @@ from typing import Generic, TypeVar
 
 from gateway.batching.cost_model import Costs
 
-# How long before an engine becomes idle the next batch is sent: as a share of the engine time of
-# the batch before it, and at least (seconds). Sent too late, the engine would idle; sent too early,
-# the batch might have been fuller.
+# How long before an instance becomes idle the next batch is sent: as a share of the engine time of
+# the batch before it, and at least (seconds). Sent too late, the instance would idle; sent too
+# early, the batch might have been fuller.
 _LEAD_SHARE = 0.1
 _LEAST_LEAD_SECONDS = 0.002
 
-# If a full batch saves at least this share of the engine's time, all waiting rows may share one.
+# If a full batch saves at least this share of engine time, all waiting rows may share one.
 _ALL_FROM = 0.5
 
 # A row expires early if the time to its deadline is shorter than this share of its cost alone.
@@ -29,7 +29,7 @@ _LEAST_FIT = 0.8
 
 
 class Row:
-    """One text on its way to the engine; ``TextRow`` adds what the batcher needs.
+    """One text on its way to an instance; ``TextRow`` adds what the batcher needs.
 
     ``bucket`` and ``tokens`` are its lengths with and without padding; times are the event loop's,
     in seconds.
@@ -53,10 +53,14 @@ R = TypeVar("R", bound=Row)
 
 @dataclass(frozen=True, slots=True)
 class Slots:
-    """Room at the engines that hold the package.
+    """The batches that the package's instances can take now.
 
-    ``idle`` engines run nothing; ``spare`` batches more may be sent ahead to busy ones; the first
-    busy engine is expected to become idle at ``free_at`` after a batch of ``running`` seconds.
+    Attributes:
+        idle: instances that run nothing.
+        spare: batches that may be sent ahead. They wait at a busy instance, which begins the next
+            one as soon as it is idle.
+        free_at: when the first busy instance that may get one is expected to be idle.
+        running: engine seconds of the batch that it finishes then.
     """
 
     idle: int
@@ -172,18 +176,21 @@ class Schedule(Generic[R]):
     def take(self, now: float, slots: Slots) -> Batch[R] | float | None:
         """The batch to send now, or the time to ask again, or None to ask at the next change.
 
-        It holds the row that is due first; see ``_sharing`` for the other rows.
+        With an idle instance, a batch is sent at once. With none, a full batch is sent ahead at
+        once. A smaller one waits for more rows until shortly before an instance becomes idle, which
+        is the time that is returned. None: nothing waits, or no instance may get a batch.
+
+        The batch holds the row that is due first; see ``_sharing`` for the other rows.
 
         Args:
             now: the event loop's clock, seconds.
-            slots: room at the engines.
+            slots: what the instances can take.
         """
         if self.rows == 0 or (slots.idle == 0 and slots.spare == 0):
             return None
         flow = min((f for f in self._flows.values() if f.rows), key=lambda f: f.virtual_time)
         first = min((q for q in flow.queues.values() if q.rows), key=lambda q: q.rows[0][:2])
         if slots.idle == 0 and len(first.rows) < self._cost.best_rows(first.bucket):
-            # All engines are busy: a batch that isn't full gains by waiting until one becomes idle.
             lead = max(_LEAST_LEAD_SECONDS, _LEAD_SHARE * slots.running)
             send_at = slots.free_at - lead
             if now < send_at:
@@ -202,7 +209,7 @@ class Schedule(Generic[R]):
         longest = together[0][0]
         rows = min(cost.best_rows(longest), sum(len(entries) for _, entries in together))
         if idle > 1:
-            # The waiting rows are spread over all idle engines.
+            # The waiting rows are spread over all idle instances.
             rows = min(rows, -(-self.rows // idle))
         slack = first.rows[0][0] - now
         while rows > 1 and cost.seconds(longest, rows) > slack:

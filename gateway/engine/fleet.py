@@ -1,9 +1,10 @@
 """The Tritons that there are, the packages on each, and the batches in flight there.
 
 A ``Replica`` is one package on one Triton; batches are sent to it. It serves once a probe (Triton's
-``ModelReady``) has found the model ready. A batch that Triton does not answer opens the replica's
-circuit breaker: no batch is sent until a probe succeeds again. Loaders' reports of what a Triton
-holds are always checked by a probe. What a batch consists of is decided in ``gateway.batching``.
+``ModelReady``) has found the model ready. The batcher opens the replica's circuit breaker if Triton
+does not answer a batch: no batch is sent until a probe succeeds again. Loaders' reports of what a
+Triton holds are always checked by a probe. Which replica gets which batch is decided in
+``gateway.batching``.
 """
 
 import asyncio
@@ -28,8 +29,8 @@ class Breaker:
     """The circuit breaker of one model on one Triton. Pure, with the time passed in.
 
     Closed, it lets batches through. Open, it refuses them at once, so that callers need not wait
-    for a dead Triton. Only a probe closes it again, never a caller's request. It starts open with a
-    probe due at once, so that a replica serves once Triton has called it ready.
+    for a dead Triton. Only a probe closes it again, never a batch. It starts open with a probe due
+    at once, so that a replica serves once Triton has called it ready.
 
     The pause between probes doubles from ``first_pause`` to ``longest_pause`` (seconds), which
     bounds how late the return of a Triton is noticed.
@@ -54,7 +55,7 @@ class Breaker:
         return True
 
     def succeed(self) -> None:
-        """A probe or a batch was answered."""
+        """A probe has found the model ready."""
         self.state = State.CLOSED
         self.failures = 0
 
@@ -138,11 +139,12 @@ class Replica:
         return max(0, self._instances - len(self._flights))
 
     def spare(self, lookahead_seconds: float = 0.0) -> int:
-        """Batches that may be sent ahead to busy instances.
+        """Batches that may be sent ahead, to wait at busy instances.
 
         Args:
-            lookahead_seconds: seconds of work that each instance should have in flight. For this,
-                up to ``_MOST_LOOKAHEAD`` times as many batches as usual are sent ahead.
+            lookahead_seconds: seconds of work that each instance should have in flight, because the
+                event loop sends no batch before they have passed. For this, up to
+                ``_MOST_LOOKAHEAD`` times as many batches as usual are sent ahead.
         """
         flying = len(self._flights)
         most = self._instances * self._ahead

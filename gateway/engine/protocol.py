@@ -1,4 +1,4 @@
-"""The interface of an engine, and its errors.
+"""The interface of an engine, which is the connection to one Triton, and its errors.
 
 Batchers turn these into errors for callers:
 
@@ -52,7 +52,7 @@ class EngineTimeoutError(EngineError):
 
 
 class EngineModelError(EngineError):
-    """The model failed on this batch; another engine would fail as well."""
+    """The model failed on this batch; it would fail on another Triton as well."""
 
 
 class Engine(Protocol):

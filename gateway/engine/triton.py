@@ -56,7 +56,7 @@ class TritonEngine:
         self._stub = service_pb2_grpc.GRPCInferenceServiceStub(self._channel)
 
     async def infer(self, work: Work, timeout_seconds: float) -> NDArray[np.float32]:
-        """See ``Engine.infer``."""
+        """The result of one batch; see ``Engine`` in ``gateway/engine/protocol.py``."""
         try:
             response = await self._stub.ModelInfer(infer_request(work), timeout=timeout_seconds)
         except grpc.aio.AioRpcError as error:
@@ -66,7 +66,7 @@ class TritonEngine:
         return result(response, work.output)
 
     async def ready(self, model: str, timeout_seconds: float) -> bool:
-        """See ``Engine.ready``."""
+        """Whether Triton answers and calls the model ready."""
         request = service_pb2.ModelReadyRequest(name=model)
         try:
             # Waits for a connection within the timeout: a probe is what looks for a lost Triton.
@@ -78,7 +78,7 @@ class TritonEngine:
         return bool(response.ready)
 
     async def close(self) -> None:
-        """See ``Engine.close``."""
+        """Closes the connection; calls in flight fail as unavailable."""
         await self._channel.close()
 
 

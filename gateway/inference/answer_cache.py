@@ -25,7 +25,7 @@ _ENTRY_BYTES = 400  # of an entry beside its ids and values: objects and their p
 
 
 class AnswerCache:
-    """The answers of one endpoint; the one that was not used for longest makes room.
+    """The answers of one endpoint; the one that was not used for longest is dropped first.
 
     Args:
         most_bytes: of all entries.

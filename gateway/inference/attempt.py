@@ -22,7 +22,7 @@ LONGEST_WORD = 40  # characters; the rest of a word is cut off
 
 @dataclass(frozen=True, slots=True)
 class AnsweredRequest:
-    """A request that stable has answered, with what a mirrored copy of it needs."""
+    """A request that stable has answered, with what is needed to mirror it."""
 
     call: Call
     model: ServedModel
@@ -61,9 +61,10 @@ def event_of(
         attempt: the attempt, which has ended.
         status: its HTTP status.
         texts: a record of each text.
-        answered: whether the caller got its result.
-        total: seconds since the request arrived; None for the sum of the stages, as for a copy.
-        pairing: how far a copy's answer is from stable's.
+        answered: whether it is the attempt whose result was the caller's.
+        total: seconds since the request arrived; None for the sum of the stages, as for a
+            mirrored request.
+        pairing: how far a shadow's answer is from stable's.
     """
     call, job, model = attempt.call, attempt.job, attempt.target.model
     wait, infer = (0.0, 0.0) if job is None else (job.wait, job.infer)

@@ -1,4 +1,4 @@
-"""Encodes texts with a version's tokeniser: short ones on the event loop, long ones in a thread.
+"""Encodes a call's texts with a version's tokeniser: on the event loop, or if long, in a thread.
 
 No text is kept once it is encoded.
 """
@@ -13,8 +13,8 @@ from gateway.packages import ServedModel
 from preprocess.encoder import Encoded
 from preprocess.errors import InvalidTextError
 
-# A request with more characters than this is tokenised in the thread. For fewer, switching threads
-# costs more time than it saves the other requests.
+# A call with more characters than this, in all its texts, is tokenised in the thread. For fewer,
+# switching threads costs more time than it saves the other calls.
 INLINE_CHARACTERS = 8_192
 _MOST_THREADED_CHARACTERS = 32 * 1024 * 1024  # in the thread or in its queue
 

@@ -5,8 +5,8 @@ A Python package that is installed beside the gateway names a class under the en
 points are looked up once, at the start of the process. A hook that fails is counted, and logged
 once for each class of error; its request continues with the original texts.
 
-Hooks run on the event loop, after a request was admitted and before it is tokenised. They must be
-fast and must not block.
+Hooks run on the event loop, after a request was admitted and before it is tokenised. They may
+change the texts, must be fast and must not block.
 """
 
 import logging

@@ -2,10 +2,11 @@
 
 Read ``Pipeline.predict`` downward. Before it, the dialect has parsed the request, and admission has
 checked its headers (``AdmissionController.enter``). Here admission checks its contents. The request
-is routed to a version, its texts are encoded to tokens and batched with others', and Triton runs
-the batches. The result is recorded as an event and returned. If a version fails during a rollout,
-the fallback version is tried, once. A request never waits for the event stream or for its mirrored
-copy.
+is routed to a version, and its texts are encoded to tokens. If the endpoint keeps answers, known
+ones are taken from its cache. The other texts are batched with those of other calls, and Triton
+runs the batches. The result is recorded as an event and returned. If a version fails during a
+rollout, the fallback version is tried, once. A request never waits for the event stream or for the
+shadow.
 """
 
 import asyncio
@@ -37,8 +38,8 @@ from preprocess.observe import answered as answered_records
 from preprocess.observe import unanswered as unanswered_records
 
 # Time before a request's deadline that is reserved for the fallback version.
-_RESERVED_MARGIN = 2.0  # times the usual time of an attempt, which is that of a typical batch
-_LEAST_RESERVED_SECONDS = 0.05  # what an attempt takes besides the engine's time, on a busy gateway
+_RESERVED_MARGIN = 2.0  # times the usual time of an attempt, see ``_usual_seconds``
+_LEAST_RESERVED_SECONDS = 0.05  # what an attempt takes besides engine time, on a busy gateway
 # Where more than this share of the remaining time would be reserved, nothing is: otherwise the
 # version would fail for want of time, and the rollout would be judged by that.
 _MOST_RESERVED = 0.5
@@ -53,7 +54,7 @@ class Tracer(Protocol):
 
 
 class Mirror(Protocol):
-    """Sends copies of requests to a rollout's shadow version."""
+    """Mirrors requests to a rollout's shadow."""
 
     def offer(
         self,
@@ -75,7 +76,7 @@ class Pipeline:
         recorder: is told of every attempt, for the event stream.
         metrics: counts attempts.
         tracer: emits spans; None for none.
-        mirror: sends copies of requests to shadow versions; None for none.
+        mirror: mirrors requests to shadows; None for no mirroring.
         receipts: sign answers, so that callers can send feedback; None where feedback is off.
         hooks: users' own preprocessing; None where none is installed.
     """
@@ -107,7 +108,7 @@ class Pipeline:
     async def predict(self, call: Call) -> Answer:
         """Answers a call as a whole, its texts in order; raises a ``GatewayError`` otherwise."""
         began = monotonic()
-        # Kept to the end of the request, even if another snapshot is swapped in meanwhile.
+        # Kept to the end of the call, even if another snapshot is swapped in meanwhile.
         serving = self._endpoints.serving
         routes = serving.table[call.endpoint]
         limits = routes.endpoint.spec.limits
@@ -155,7 +156,11 @@ class Pipeline:
     def _route(
         self, serving: Serving, routes: EndpointRoutes, call: Call, now: float
     ) -> tuple[RouteTarget, Batcher]:
-        """The version to try: the caller's own, or its fallback if only that one has capacity."""
+        """The version to try: the routed one, or its fallback if only that one has capacity.
+
+        Raises:
+            GatewayError: neither has, or an unknown version is forced.
+        """
         key = call.sticky_key or call.request_id
         targets = routes.target_and_fallback(key, call.forced_version)
         batchers = [serving.batchers.get(target.model.ref.package) for target in targets]
@@ -188,14 +193,17 @@ class Pipeline:
         else:
             answer = self._record_answer(attempt, values)
             if routes.shadow is not None:
-                self._offer_copy(serving, routes, routes.shadow, attempt, values)
+                self._offer_mirror(serving, routes, routes.shadow, attempt, values)
             return answer
         return await self._answer(serving, routes, batcher, second)
 
     async def _values(
         self, batcher: Batcher, attempt: Attempt, deadline: float
     ) -> NDArray[np.float32]:
-        """The decoded values of all texts, ``[texts, width]``; raises at the deadline."""
+        """The decoded values of all texts, ``[texts, width]``; raises at the deadline.
+
+        Those that the endpoint's answer cache holds are not inferred.
+        """
         call = attempt.call
         cache = self._endpoints.caches.get(call.endpoint)
         if cache is None:
@@ -248,7 +256,7 @@ class Pipeline:
             self._tracer.attempt(attempt.call, event)
         return event
 
-    def _offer_copy(
+    def _offer_mirror(
         self,
         serving: Serving,
         routes: EndpointRoutes,
@@ -256,11 +264,14 @@ class Pipeline:
         attempt: Attempt,
         values: NDArray[np.float32],
     ) -> None:
-        """Offers the mirror a request that stable has answered, for the shadow version."""
+        """Offers the mirror this request for the shadow, if stable has answered it by inference.
+
+        It may be dropped: only a share of the requests is mirrored, and only with spare capacity.
+        """
         job = attempt.job
         if self._mirror is None or job is None or attempt.target.arm is not Arm.STABLE:
             return
-        if attempt.cached:  # its time can't be compared with that of a copy
+        if attempt.cached:  # its time can't be compared with the shadow's
             return
         model, seconds = attempt.target.model, attempt.tokenise + job.wait + job.infer
         answered = AnsweredRequest(

@@ -1,4 +1,4 @@
-"""Mirrored requests: copies for a version on trial, made of spare capacity, answered to nobody.
+"""Mirrored requests: sent to a version on trial from spare capacity, answered to nobody.
 
 Inference comes in by ``shadow``.
 """

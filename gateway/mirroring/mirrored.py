@@ -1,6 +1,6 @@
-"""One copy of a request on its way to a version on trial: infer, compare, record.
+"""One mirrored request on its way to the shadow: infer, compare, record.
 
-``shadow.py`` decides which copies are sent, and when. Each one that is sent ends in one event,
+``shadow.py`` decides which are sent, and when. Each one that is sent ends in one event,
 whatever the candidate does. The candidate's answer is compared with stable's, text by text, and
 dropped.
 """
@@ -34,7 +34,7 @@ class MirroredRequests:
     """Runs the mirrored requests of one process.
 
     Args:
-        recorder: is told of each copy's attempt.
+        recorder: is told of each attempt.
         metrics: counts attempts.
     """
 
@@ -44,7 +44,7 @@ class MirroredRequests:
         self._threads = ThreadPoolExecutor(1, thread_name_prefix="shadow")
 
     def close(self) -> None:
-        """Ends the thread; no copy may be in flight."""
+        """Ends the thread; no mirrored request may be in flight."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def run(
@@ -54,7 +54,7 @@ class MirroredRequests:
         batcher: Batcher,
         timeout_seconds: float,
     ) -> None:
-        """Runs one copy. Raises only its own cancellation, for which there is no event.
+        """Runs one request. Raises only its own cancellation, for which there is no event.
 
         Args:
             answered: the request and what its caller got.

@@ -1,13 +1,13 @@
-"""Shadow traffic: copies of answered requests for a candidate, within spare capacity only.
+"""Mirrors answered requests to a rollout's shadow, within spare capacity only.
 
-Each request that stable has answered is offered here. Its copy waits until an engine is idle and
-this process is not busy; then it is sent (``mirrored.py``). If there is no spare capacity, copies
-are dropped and counted by reason. No request waits for its copy, and no failure of a copy reaches a
-caller.
+Each request that stable has answered is offered here. Its mirrored request waits until an instance
+is idle and this process is not busy; then it is sent (``mirrored.py``). Without spare capacity,
+mirrored requests are dropped and counted by reason. No caller waits for one, and no failure of one
+reaches a caller.
 
-A copy is sent only while an engine idles and no caller waits, and no more copies are out than there
-are engines. All copies together get a fixed share of the engines' time and of the event loop's,
-because a batch that has begun cannot be stopped when a caller comes.
+No more mirrored requests are in flight than the shadow has instances. All together get a fixed
+share of the instances' time and of the event loop's, because a batch that has begun cannot be
+stopped when a caller comes.
 """
 
 import asyncio
@@ -35,14 +35,14 @@ class MirrorLimits:
     """Limits of mirrored requests.
 
     Attributes:
-        engine_share: share of each engine's time that copies may use.
-        texts_per_second: texts of copies in this process; each takes about 0.2 ms of event loop.
+        engine_share: share of each instance's time that they may use.
+        texts_per_second: their texts in this process; each takes about 0.2 ms of event loop.
         burst_seconds: for how long an unused share accumulates.
-        waiting: most copies that wait.
-        waiting_tokens: most tokens of the copies that wait; a single copy may have more.
-        longest_wait_seconds: how long a copy waits for an idle engine.
-        most_lag_seconds: event loop lag above which copies are dropped.
-        look_seconds: time between two checks while copies wait.
+        waiting: how many may wait.
+        waiting_tokens: most tokens of all that wait; a single one may have more.
+        longest_wait_seconds: how long one waits for an idle instance.
+        most_lag_seconds: event loop lag above which they are dropped.
+        look_seconds: time between two checks while some wait.
     """
 
     engine_share: float = 0.05
@@ -81,25 +81,25 @@ class TokenBucket:
 
 
 class EngineBuckets:
-    """Token buckets of engine time, one for each package, counted for each of its engines.
+    """Token buckets of engine time, one for each package, counted for each of its instances.
 
     Args:
-        share: of an engine's time.
+        share: of an instance's time.
         burst_seconds: how long an unused share is saved up.
     """
 
     def __init__(self, share: float, burst_seconds: float) -> None:
         self._share = share
         self._burst = share * burst_seconds
-        self._of_one: dict[str, TokenBucket] = {}  # engine, by package
+        self._of_one: dict[str, TokenBucket] = {}  # instance, by package
 
     def open(self, package: str, now: float) -> bool:
-        """Whether a package's engines have time for a copy."""
+        """Whether a package's instances have time for a mirrored request."""
         return self._of(package).open(now)
 
-    def take(self, package: str, seconds: float, engines: int) -> None:
-        """Takes engine time from so many engines in equal parts."""
-        self._of(package).take(seconds / engines)
+    def take(self, package: str, seconds: float, instances: int) -> None:
+        """Takes engine time from so many instances in equal parts."""
+        self._of(package).take(seconds / instances)
 
     def _of(self, package: str) -> TokenBucket:
         share = self._of_one.get(package)
@@ -114,19 +114,19 @@ log = logging.getLogger(__name__)
 
 
 class Drop(StrEnum):
-    """Reasons for which a copy is dropped."""
+    """Reasons for which a mirrored request is dropped."""
 
     NOT_LOADED = "not_loaded"  # no Triton serves the candidate
-    FULL = "full"  # as many copies wait as may
+    FULL = "full"  # as many wait as may
     GATEWAY_BUSY = "gateway_busy"  # the event loop is late, or half of the token budget is in use
-    ENGINE_BUSY = "engine_busy"  # no engine was idle for as long as it could wait
-    PACED = "paced"  # copies have used up their share of the engines or the event loop
+    ENGINE_BUSY = "engine_busy"  # no instance was idle for as long as it could wait
+    PACED = "paced"  # their share of the instances or the event loop is used up
     STOPPING = "stopping"
 
 
 @dataclass(slots=True)
-class _Copy:
-    """One copy that waits."""
+class _Mirrored:
+    """One mirrored request that waits."""
 
     shadow: Shadow
     answered: AnsweredRequest
@@ -141,13 +141,13 @@ class _Copy:
 
 
 class Shadows:
-    """All copies of one process.
+    """The mirrored requests of one process.
 
     Args:
-        recorder: hears of each copy's attempt.
-        metrics: counts copies and drops.
+        recorder: is told of each attempt.
+        metrics: counts what is sent and dropped.
         budget: tokens of requests in flight, read here and never taken.
-        limits: what copies may take.
+        limits: what mirrored requests may take.
     """
 
     def __init__(
@@ -162,7 +162,7 @@ class Shadows:
         self._budget = budget
         self._limits = limits = limits or MirrorLimits()
         self._lag = LoopLag()
-        self._waiting: deque[_Copy] = deque()
+        self._waiting: deque[_Mirrored] = deque()
         self._tokens = 0
         self._engines = EngineBuckets(limits.engine_share, limits.burst_seconds)
         self._texts = TokenBucket(
@@ -177,7 +177,7 @@ class Shadows:
         self._lag.start()
 
     async def close(self) -> None:
-        """Drops the copies that wait and cancels those in flight."""
+        """Drops the mirrored requests that wait and cancels those in flight."""
         self._closed = True
         self._lag.close()
         if self._timer is not None:
@@ -191,12 +191,12 @@ class Shadows:
 
     @property
     def waiting(self) -> int:
-        """Copies that wait."""
+        """Mirrored requests that wait."""
         return len(self._waiting)
 
     @property
     def out(self) -> int:
-        """Copies in flight."""
+        """Mirrored requests in flight."""
         return len(self._tasks)
 
     def offer(
@@ -206,10 +206,10 @@ class Shadows:
         batchers: Mapping[str, Batcher],
         timeout_seconds: float,
     ) -> None:
-        """Takes a copy of a request, if it belongs to the shadow's share and the queue is not full.
+        """Takes a request, if it belongs to the shadow's share and the queue is not full.
 
         Args:
-            shadow: who gets copies of this endpoint's requests.
+            shadow: the version to which this endpoint's requests are mirrored.
             answered: the request and what its caller got.
             batchers: by package id.
             timeout_seconds: for the candidate, as for any caller of the endpoint.
@@ -217,30 +217,31 @@ class Shadows:
         if self._closed or not shadow.takes(answered.call.request_id):
             return
         try:
-            self._take(_Copy(shadow, answered, batchers, timeout_seconds, monotonic()))
+            self._take(_Mirrored(shadow, answered, batchers, timeout_seconds, monotonic()))
         except Exception:
             # The caller's answer must not be lost by a bug here.
-            log.exception("a bug: a copy was lost", extra={"request_id": answered.call.request_id})
+            fields = {"request_id": answered.call.request_id}
+            log.exception("a bug: a mirrored request was lost", extra=fields)
 
-    def _take(self, copy: _Copy) -> None:
+    def _take(self, mirrored: _Mirrored) -> None:
         full = (
             len(self._waiting) >= self._limits.waiting
-            or self._tokens + copy.tokens > self._limits.waiting_tokens
+            or self._tokens + mirrored.tokens > self._limits.waiting_tokens
         )
         if self._waiting and full:
-            self._metrics.shadow_dropped(copy.answered.call.endpoint, Drop.FULL)
+            self._metrics.shadow_dropped(mirrored.answered.call.endpoint, Drop.FULL)
             return
-        self._waiting.append(copy)
-        self._tokens += copy.tokens
+        self._waiting.append(mirrored)
+        self._tokens += mirrored.tokens
         self._pump()
 
     def _pump(self) -> None:
-        """Sends or drops the copies that wait, and checks again soon if any are left."""
+        """Sends or drops what waits, and checks again soon if anything is left."""
         while self._waiting:
             now = monotonic()
-            copy = self._waiting[0]
-            late = now >= copy.offered + self._limits.longest_wait_seconds
-            reason = self._obstacle(copy, now)
+            mirrored = self._waiting[0]
+            late = now >= mirrored.offered + self._limits.longest_wait_seconds
+            reason = self._obstacle(mirrored, now)
             if reason is None:
                 self._send(self._pop())
             elif reason in (Drop.NOT_LOADED, Drop.GATEWAY_BUSY) or late:
@@ -255,33 +256,33 @@ class Shadows:
         self._timer = None
         self._pump()
 
-    def _obstacle(self, copy: _Copy, now: float) -> Drop | None:
-        """The reason for not sending a copy now; None to send it."""
-        candidate = copy.batchers.get(copy.shadow.target.model.ref.package)
+    def _obstacle(self, mirrored: _Mirrored, now: float) -> Drop | None:
+        """The reason for not sending a mirrored request now; None to send it."""
+        candidate = mirrored.batchers.get(mirrored.shadow.target.model.ref.package)
         if candidate is None or not candidate.serves:
             return Drop.NOT_LOADED
         if self._lag.seconds() > self._limits.most_lag_seconds or not self._budget.half_empty:
             return Drop.GATEWAY_BUSY
-        stable = copy.batchers.get(copy.answered.model.ref.package)
-        engines = _engines(candidate)
+        stable = mirrored.batchers.get(mirrored.answered.model.ref.package)
+        instances = _instances(candidate)
         package = candidate.model.ref.package
         out = sum(1 for other in self._tasks.values() if other == package)
-        if out >= engines or candidate.queued_rows or (stable is not None and not _idles(stable)):
+        if out >= instances or candidate.queued_rows or (stable is not None and not _idles(stable)):
             return Drop.ENGINE_BUSY
         if not self._texts.open(now) or not self._engines.open(package, now):
             return Drop.PACED
         return None
 
-    def _send(self, copy: _Copy) -> None:
-        package = copy.shadow.target.model.ref.package
-        batcher = copy.batchers[package]
-        self._texts.take(len(copy.answered.encoded))
+    def _send(self, mirrored: _Mirrored) -> None:
+        package = mirrored.shadow.target.model.ref.package
+        batcher = mirrored.batchers[package]
+        self._texts.take(len(mirrored.answered.encoded))
         # Counted by stable's tokeniser, rows may be longer than the candidate takes.
         longest = batcher.model.buckets[-1]
-        rows = [min(count, longest) for count in copy.answered.encoded.tokens]
-        self._engines.take(package, batcher.work_seconds(rows), _engines(batcher))
-        self._metrics.shadow_sent(copy.answered.call.endpoint)
-        task = asyncio.get_running_loop().create_task(self._run(copy, batcher), name="shadow")
+        rows = [min(count, longest) for count in mirrored.answered.encoded.tokens]
+        self._engines.take(package, batcher.work_seconds(rows), _instances(batcher))
+        self._metrics.shadow_sent(mirrored.answered.call.endpoint)
+        task = asyncio.get_running_loop().create_task(self._run(mirrored, batcher), name="shadow")
         self._tasks[task] = package
         task.add_done_callback(self._ended)
 
@@ -290,29 +291,29 @@ class Shadows:
         if not self._closed:
             self._pump()
 
-    def _pop(self) -> _Copy:
-        copy = self._waiting.popleft()
-        self._tokens -= copy.tokens
-        return copy
+    def _pop(self) -> _Mirrored:
+        mirrored = self._waiting.popleft()
+        self._tokens -= mirrored.tokens
+        return mirrored
 
     def _drop(self, reason: Drop) -> None:
         self._metrics.shadow_dropped(self._pop().answered.call.endpoint, reason)
 
-    async def _run(self, copy: _Copy, batcher: Batcher) -> None:
+    async def _run(self, mirrored: _Mirrored, batcher: Batcher) -> None:
         try:
             await self._mirrored.run(
-                copy.answered, copy.shadow.target, batcher, copy.timeout_seconds
+                mirrored.answered, mirrored.shadow.target, batcher, mirrored.timeout_seconds
             )
         except asyncio.CancelledError:
-            self._metrics.shadow_dropped(copy.answered.call.endpoint, Drop.STOPPING)
+            self._metrics.shadow_dropped(mirrored.answered.call.endpoint, Drop.STOPPING)
             raise
 
 
 def _idles(batcher: Batcher) -> bool:
-    """Whether no text waits and an engine is idle."""
+    """Whether no text waits and an instance is idle."""
     return not batcher.queued_rows and any(r.idle for r in batcher.replicas if r.serves)
 
 
-def _engines(batcher: Batcher) -> int:
+def _instances(batcher: Batcher) -> int:
     """Batches that the serving replicas run at once, all together."""
     return sum(replica.instances for replica in batcher.replicas if replica.serves)

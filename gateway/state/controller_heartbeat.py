@@ -68,7 +68,7 @@ def withheld(
 
 
 def has_candidate(endpoint: ModelEndpoint) -> bool:
-    """Whether the status gives a candidate callers, or copies of requests."""
+    """Whether the status gives a candidate callers, or mirrored requests."""
     return any(r.arm in CANDIDATES and r.weight > 0 for r in endpoint.status.routes)
 
 

@@ -240,11 +240,11 @@ class Metrics(Collector):
         self._hook_failures.add((endpoint, reason))
 
     def shadow_sent(self, endpoint: str) -> None:
-        """One copy of a request sent to a candidate."""
+        """One request mirrored to a candidate."""
         self._shadows.add((endpoint, "sent"))
 
     def shadow_dropped(self, endpoint: str, reason: str) -> None:
-        """One copy of a request that was dropped, and why."""
+        """One request that was not mirrored, and why."""
         self._shadows.add((endpoint, reason))
 
     def refused(self, endpoint: str, status: int, reason: str, seconds: float) -> None:

@@ -246,15 +246,15 @@ def test_a_share_is_never_exceeded_for_long() -> None:
 def test_each_engine_has_its_share_though_their_number_changes() -> None:
     buckets = EngineBuckets(0.1, burst_seconds=1.0)
     assert buckets.open("p", 0.0)
-    buckets.take("p", 0.25, engines=1)  # 0.15 more than its one engine had saved up
+    buckets.take("p", 0.25, instances=1)  # 0.15 more than its one engine had saved up
     assert not buckets.open("p", 1.4)
     assert buckets.open("p", 2.5)
-    buckets.take("p", 0.25, engines=5)  # 0.05 of each
+    buckets.take("p", 0.25, instances=5)  # 0.05 of each
     assert buckets.open("p", 2.5)
 
 
 def test_each_package_has_a_share_of_its_own() -> None:
     buckets = EngineBuckets(0.1, burst_seconds=1.0)
-    buckets.take("p", 1.0, engines=1)
+    buckets.take("p", 1.0, instances=1)
     assert not buckets.open("p", 0.0)
     assert buckets.open("q", 0.0)
