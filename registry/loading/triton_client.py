@@ -34,7 +34,7 @@ _OPTIONS = (
     ("grpc.max_send_message_length", -1),  # a whole model may be uploaded
     ("grpc.max_receive_message_length", -1),
     ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 1000),  # of one attempt: a busy machine needs more than 0.1 s
     ("grpc.max_reconnect_backoff_ms", 500),
     ("grpc.use_local_subchannel_pool", 1),
 )
