@@ -76,7 +76,7 @@ class HuggingFace:
         self._bodies = bodies
 
     def routes(self) -> list[Route]:
-        """The routes that the application adds for this dialect."""
+        """The dialect's one route. Under overload, connections refuse what ``predicts``."""
         return [Route("POST", _PATH, self.predict, "huggingface", _PREDICT, predicts=True)]
 
     async def predict(self, request: Request) -> Reply:

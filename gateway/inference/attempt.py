@@ -40,7 +40,7 @@ class Attempt:
     target: RouteTarget
     encoded: Encoded
     tokenise: float  # seconds
-    queue: float = 0.0  # seconds before it was begun
+    queue: float = 0.0  # seconds from the request's arrival to the pipeline
     job: Job | None = None
     repeated: bool = False  # another version's attempt has failed before
     cached: int = 0  # texts that were not inferred for it
