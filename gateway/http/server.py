@@ -14,7 +14,7 @@ incomplete body, a second request behind the first. A request that is not refuse
 
 import asyncio
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import Any, NamedTuple, Protocol
 from urllib.parse import unquote
@@ -146,6 +146,7 @@ class _Cycle(RequestResponseCycle):
     """
 
     _head = b""
+    end: Callable[[], None]  # ends the connection, once the answer is out
 
     async def send(self, message: ASGISendEvent) -> None:
         """ASGI's ``send``: keeps the head until the body is there; the body comes whole."""
@@ -175,7 +176,7 @@ class _Cycle(RequestResponseCycle):
         self.response_complete = True
         self.message_event.set()
         if not self.keep_alive:
-            self.transport.close()
+            self.end()
         self.on_response()
 
     def _written_head(self, status: int, headers: list[tuple[bytes, bytes]]) -> bytes:
@@ -209,6 +210,7 @@ class _BoundedProtocol(HttpToolsProtocol):
     _header_bytes = 0
     _in_headers = False
     _reading = False
+    _lingering = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Accepts the connection, or refuses it if there are too many."""
@@ -228,6 +230,8 @@ class _BoundedProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Feeds the parser, and starts a timer if the request is not complete after that."""
+        if self._lingering:
+            return
         if self.load_shedder.active and self._refused_unparsed(data):
             return
         super().data_received(data)
@@ -286,6 +290,7 @@ class _BoundedProtocol(HttpToolsProtocol):
             ),
             on_response=self.on_response_complete,
         )
+        self.cycle.end = self._end
         if before is None or before.response_complete:
             # A refusal here needs no task and does not wait for the body.
             refusal = None
@@ -351,6 +356,20 @@ class _BoundedProtocol(HttpToolsProtocol):
     def _is_idle(self) -> bool:
         return self.cycle is None or self.cycle.response_complete
 
+    def _end(self) -> None:
+        """Ends the connection, in such a way that a caller who still sends hears the answer.
+
+        To close a socket with unread bytes tells the caller's system that the connection is lost,
+        and the answer with it. So this side says that it sends no more, and drops what comes.
+        """
+        if self._reading and self.transport.can_write_eof():
+            self._lingering = True
+            self.transport.write_eof()
+            self._disarm()
+            self._arm(self.bounds.body_seconds)
+        else:
+            self.transport.close()
+
     def _arm(self, seconds: float) -> None:
         self._deadline = self.loop.call_later(seconds, self._too_slow)
 
@@ -361,7 +380,9 @@ class _BoundedProtocol(HttpToolsProtocol):
 
     def _too_slow(self) -> None:
         self._deadline = None
-        if not self._is_idle() and self._in_headers:
+        if self._lingering:
+            self.transport.close()
+        elif not self._is_idle() and self._in_headers:
             self.cycle.keep_alive = False  # the answer before it goes out, then the connection ends
         elif self._in_headers:
             message = "The headers did not arrive in time."

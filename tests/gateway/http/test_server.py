@@ -360,6 +360,19 @@ def test_a_refused_connection_goes_on_and_is_answered_once_there_is_room() -> No
         assert read_answer(connection)[0] == 200
 
 
+def test_who_still_sends_hears_a_refusal_that_ends_the_connection() -> None:
+    old = WHOLE.replace(b"HTTP/1.1", b"HTTP/1.0").replace(b"%d" % len(BODY), b"1000000")
+    head = old[: -len(BODY)]
+    with crowded() as served:
+        for _ in range(3):
+            with connected(served) as connection:
+                connection.sendall(head)
+                assert connection.recv(1, socket.MSG_PEEK)  # the answer is there
+                connection.sendall(b" " * 1_000_000)
+                assert read_answer(connection)[0] == 503
+                assert connection.recv(1) == b""
+
+
 def test_pipelined_refusals_come_in_order_and_the_last_one_closes() -> None:
     with crowded() as served, connected(served) as connection:
         connection.sendall(WHOLE)
