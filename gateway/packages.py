@@ -57,7 +57,7 @@ class ServedModel:
 
     @cached_property
     def output(self) -> str:
-        """The engine's result tensor."""
+        """The name of the model's result tensor."""
         return ENGINE_OUTPUT[self.manifest.task]
 
     @cached_property
@@ -67,7 +67,7 @@ class ServedModel:
 
     @cached_property
     def max_batch_size(self) -> int:
-        """The engine's largest batch."""
+        """The largest batch, in rows."""
         return self.manifest.max_batch_size
 
     @cached_property
@@ -89,7 +89,7 @@ class ServedModel:
         return same_file and ours.tokenizer == theirs.tokenizer
 
     def decode(self, output: NDArray[np.float32]) -> NDArray[np.float32]:
-        """An engine's answer -> probabilities or vectors, float32 ``[rows, width]``.
+        """A model's output -> probabilities or vectors, float32 ``[rows, width]``.
 
         Raises:
             preprocess.errors.EngineOutputError: another shape, NaN or infinity.

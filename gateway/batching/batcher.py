@@ -51,8 +51,8 @@ log = logging.getLogger(__name__)
 _MOST_TRIES = 3  # of a row; the breaker of a replica that did not answer is open by the next
 _LEAST_TIMEOUT_SECONDS = 0.001
 # A Triton can hang and still say that it is ready. So if another Triton serves the package, a batch
-# is sent there once it has taken this share of its time and many times the expected time.
-# The Triton that hangs is then suspended, because the next probe would find it ready.
+# is sent there once it has taken this share of the time to its first deadline and many times the
+# expected time. The Triton that hangs is then suspended: the next probe would find it ready.
 _RETRY_SHARE = 0.5
 _RETRY_SLOWDOWN = 10.0
 _SUSPEND_SECONDS = 2.0
@@ -250,9 +250,9 @@ class Batcher:
         for replica in self.replicas:
             if replica.serves:
                 idle += replica.idle
-                room = replica.spare(lookahead)
-                spare += room
-                if room and not replica.idle:
+                ahead = replica.spare(lookahead)
+                spare += ahead
+                if ahead and not replica.idle:
                     free_at, running = min((free_at, running), replica.next_free())
         return Slots(idle, spare, free_at, running)
 

@@ -26,8 +26,8 @@ _PRIOR_SECONDS_A_TOKEN = 20e-6
 _LEARNING_RATE = 0.15  # of a known point, on a logarithmic scale
 _LARGEST_STEP = 8.0  # by which one observation may change an estimate, as it may be a pause
 _GOOD_ENOUGH = 0.95  # a smaller batch with this share of the best throughput is preferred
-# The cost of a batch outside the engine: this process and the network. It makes larger batches
-# better only where the engine's own time is as short.
+# The cost of a batch besides engine time: this process and the network. It makes larger batches
+# better only where the engine time is as short.
 _OVERHEAD_SECONDS = 0.0003
 _REVIEW_EVERY = 16  # observations until the best batch size is computed again
 
@@ -46,7 +46,7 @@ class Costs(ABC):
     """Costs of batches, and the best batch size by them.
 
     Args:
-        max_rows: the engine's largest batch.
+        max_rows: the package's largest batch.
     """
 
     def __init__(self, max_rows: int) -> None:
@@ -88,7 +88,7 @@ class Costs(ABC):
         return known
 
     def planned_seconds(self, bucket: int, rows: int) -> float:
-        """``seconds`` of a batch and what it costs beside the engine; 0 for no rows.
+        """``seconds`` of a batch and what it costs besides engine time; 0 for no rows.
 
         Kept until costs are looked at anew, since a plan asks for many.
         """
@@ -115,7 +115,7 @@ class CostModel(Costs):
 
     Args:
         buckets: row lengths in tokens, ascending.
-        max_rows: the engine's largest batch.
+        max_rows: the package's largest batch.
     """
 
     def __init__(self, buckets: Sequence[int], max_rows: int) -> None:
@@ -158,7 +158,7 @@ class CostModel(Costs):
         return low + (high - low) * share
 
     def observe(self, bucket: int, rows: int, seconds: float) -> None:
-        """Learns from a batch that had an engine to itself for ``seconds``.
+        """Learns from a batch that had an instance to itself for ``seconds``.
 
         Impossible values are ignored: no rows, too many rows, no time, or infinite time.
         """
@@ -180,8 +180,8 @@ class CostModel(Costs):
                 min(moved, max(point, limit)) if step > 1 else max(moved, min(point, limit))
             )
         self._seen += 1
-        # The scale is corrected by its own error. With the error of a point, an engine's change of
-        # speed would be counted once for each point.
+        # The scale is corrected by its own error. With a point's error, a change of speed would be
+        # counted once for each point.
         self._scale *= _step(scale / self._scale) ** max(_LEARNING_RATE, 1 / self._seen)
         if self._seen % _REVIEW_EVERY == 0 or self._seen < _REVIEW_EVERY:
             self._review()
@@ -205,12 +205,12 @@ class JointCosts(Costs):
 
     Each Triton has its own ``CostModel``. The schedule needs one cost for all of them, because it
     chooses the rows of a batch before it is known which Triton is free next. That is the harmonic
-    mean over engines: as many engines of this cost would have the same throughput. A Triton without
-    measurements counts like the others.
+    mean over instances: as many instances of this cost would have the same throughput. A Triton
+    without measurements counts like the others.
 
     Args:
         buckets: row lengths in tokens, ascending.
-        max_rows: the engine's largest batch.
+        max_rows: the package's largest batch.
     """
 
     def __init__(self, buckets: Sequence[int], max_rows: int) -> None:
@@ -218,7 +218,7 @@ class JointCosts(Costs):
         self._buckets = buckets
         self._models: dict[str, CostModel] = {}
         self._measured: dict[str, tuple[CostPoint, ...]] = {}
-        self._engines: dict[str, int] = {}
+        self._instances: dict[str, int] = {}
         self._unmeasured = CostModel(buckets, max_rows)
         self._counted: list[tuple[CostModel, int]] = []
         self._seen = 0
@@ -229,8 +229,8 @@ class JointCosts(Costs):
         counted = self._counted
         if len(counted) == 1:
             return counted[0][0].seconds(bucket, rows)
-        rate = sum(engines / model.seconds(bucket, rows) for model, engines in counted)
-        return sum(engines for _, engines in counted) / rate
+        rate = sum(instances / model.seconds(bucket, rows) for model, instances in counted)
+        return sum(instances for _, instances in counted) / rate
 
     def seconds_on(self, triton: str, bucket: int, rows: int) -> float:
         """Estimated engine time of a batch on the Triton at an address."""
@@ -254,10 +254,10 @@ class JointCosts(Costs):
         if first or self._seen % _REVIEW_EVERY == 0 or self._seen < _REVIEW_EVERY:
             self._review()
 
-    def serve(self, engines: Mapping[str, int]) -> None:
+    def serve(self, instances: Mapping[str, int]) -> None:
         """Sets the Tritons that serve now, and how many batches each runs at once."""
-        if self._engines != engines:
-            self._engines = dict(engines)
+        if self._instances != instances:
+            self._instances = dict(instances)
             self._review()
 
     def keep(self, tritons: Iterable[str]) -> None:
@@ -276,7 +276,7 @@ class JointCosts(Costs):
     def _review(self) -> None:
         super()._review()
         known = {triton: model for triton, model in self._models.items() if model.known}
-        serving = [(known[each], count) for each, count in self._engines.items() if each in known]
+        serving = [(known[each], count) for each, count in self._instances.items() if each in known]
         # While none of them serves, any measurements are better than the prior.
         others = [(model, 1) for model in known.values()]
         self._counted = serving or others or [(self._unmeasured, 1)]

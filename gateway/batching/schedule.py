@@ -140,7 +140,7 @@ class Schedule(Generic[R]):
         self._count(flow, row, 1)
 
     def remove(self, row: R) -> None:
-        """Takes out a row for which no caller waits any more; does nothing if it is in no queue."""
+        """Takes out a row whose job has ended; does nothing if it is in no queue."""
         if row.number < 0:
             return
         flow = self._flows[row.endpoint]

@@ -131,11 +131,13 @@ async def test_an_idle_engine_gets_the_second_caller() -> None:
     assert one.shapes == other.shapes == [(1, 4)]
 
 
-async def test_a_slow_engine_is_not_waited_for_past_the_deadline() -> None:
+async def test_the_only_triton_is_not_waited_for_past_the_deadline_and_not_suspended() -> None:
     engine = FakeEngine(held=asyncio.Event())
     async with batcher_of(engine) as batcher:
         with pytest.raises(DeadlineExceededError):
             await submit(batcher, text_of(3), timeout=0.05).future
+        await batcher.settle()
+        assert batcher.serves
 
 
 async def test_a_text_that_still_waits_at_its_deadline_leaves_the_queue() -> None:
