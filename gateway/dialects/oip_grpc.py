@@ -52,7 +52,7 @@ _PENDING_SECONDS = 1
 # A call that reaches gRPC's core after it was told to stop ends as CANCELLED, which clients do not
 # retry. Therefore, before the server stops, calls are refused with a status that clients retry,
 # until none has arrived for ``_QUIET_SECONDS``, and for ``_REFUSED_SECONDS`` at most.
-_QUIET_SECONDS = 0.05
+_QUIET_SECONDS = 0.25  # a machine that is busy may take some tenths to hand a call over
 _REFUSED_SECONDS = 3.0
 
 _CODES = {
