@@ -1,4 +1,4 @@
-"""``python -P -m bench.rollouts``: simulates, prints tables, writes JSON and the document's tables.
+"""``python -P -m bench.rollouts``: simulates, prints tables, writes JSON and the documents' tables.
 
 ``make simulate`` runs all of it, which takes minutes, ``make simulate-small`` a little of each. The
 sizes and seeds are fixed: a machine changes how long it takes, and not what is found.
@@ -8,19 +8,20 @@ import os
 import sys
 from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 
 from bench import studies
 from bench.findings import Finding, table
-from bench.rollouts import faults, shifts, whole
+from bench.rollouts import faults, shifts, whole, worlds
 
 FULL = {"caught": 1000, "passed": 1000, "wrongly-passed": 2000, "output-shift": 2000,
-        "drift": 1000, "identical": 2016, "harmful": 900}  # fmt: skip
+        "drift": 1000, "identical": 2016, "harmful": 900, "worlds": 240}  # fmt: skip
 SMALL = {"caught": 50, "passed": 50, "wrongly-passed": 100, "output-shift": 100, "drift": 50,
-         "identical": 18, "harmful": 90}  # fmt: skip
+         "identical": 18, "harmful": 90, "worlds": 6}  # fmt: skip
 
 # First number of each seed; the others are of the setting, by its place in the study.
 SEEDS = {"caught": 1, "passed": 2, "wrongly-passed": 3, "output-shift": 4, "drift": 5,
-         "identical": 6, "harmful": 7}  # fmt: skip
+         "identical": 6, "harmful": 7, "worlds": 8}  # fmt: skip
 _WHOLE = {"identical": whole.identical, "harmful": whole.harmful}
 
 
@@ -34,6 +35,7 @@ def simulate(name: str, rollouts: int, processes: int) -> list[Finding]:
         "wrongly-passed": faults.wrongly_passed,
         "output-shift": shifts.output_shift,
         "drift": shifts.drifts,
+        "worlds": worlds.wrongly_back,
     }[name]
     return study(rollouts)
 
@@ -42,9 +44,13 @@ def main(words: Sequence[str] | None = None) -> int:
     """Reads the command line, simulates, prints, writes."""
     options = studies.Options("bench.rollouts", __doc__, FULL, SMALL)
     options.parser.add_argument("--processes", type=int, default=len(os.sched_getaffinity(0)))
+    options.parser.add_argument("--worlds", type=Path, help="markdown that has the worlds' table")
     read = options.read(words)
     found = partial(_found, processes=read.processes)
-    studies.run(read.sizes, found, results=read.json, document=read.document)
+    worlds_alone = {name: size for name, size in read.sizes.items() if name == "worlds"}
+    others = {name: size for name, size in read.sizes.items() if name != "worlds"}
+    studies.run(others, found, results=read.json, document=read.document)
+    studies.run(worlds_alone, found, results=read.json, document=read.worlds)
     return 0
 
 

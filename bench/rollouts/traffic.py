@@ -18,13 +18,13 @@ from measures.correlation import Floats
 LABELS = ("NEGATIVE", "POSITIVE")
 LENGTHS = (16, 64)  # length buckets, tokens
 BUCKETS = len(LATENCY_EDGES.upper) + 1
-_LENGTH_SHARES = (0.7, 0.3)
+LENGTH_SHARES = (0.7, 0.3)
 _MEDIAN_SECONDS = (0.012, 0.025)
 _SIGMA = 0.4  # of the logarithm of an answer's time
 _SLOW_SLOPE = 0.103 / _SIGMA  # of the share beyond the 95th percentile, a unit of log-time
 _CALLERS = 200
-_TAIL = 1.1  # the k-th caller sends in proportion to ``k ** -tail``
-_WEIGHTS = np.arange(1, _CALLERS + 1.0) ** -_TAIL
+TAIL = 1.1  # the k-th caller sends in proportion to ``k ** -tail``
+_WEIGHTS = np.arange(1, _CALLERS + 1.0) ** -TAIL
 _ERRORS, _POSITIVE = 0.005, 0.4  # base shares
 _WANDER = 0.02  # standard deviation, a window, of the base rates' log-odds
 _JUMP = 0.01  # chance, a window, that the base rates step by a factor of up to 3
@@ -158,6 +158,10 @@ class Places:
         seconds = self.seconds + 0.5 * step[2] - 0.01 * self.seconds
         return replace(self, errors=errors, label=label, seconds=seconds)
 
+    def window(self, low: Floats, high: Floats, rng: np.random.Generator) -> tuple[Arm, Arm]:
+        """One window of candidate and stable: ``window``."""
+        return window(self, low, high, rng)
+
 
 def harmed(arm: Arm, harm: Harm, copied: NDArray[np.bool_], rng: np.random.Generator) -> Arm:
     """A candidate's window with its harm; its callers' groups, which nobody asks for, as before.
@@ -172,7 +176,7 @@ def harmed(arm: Arm, harm: Harm, copied: NDArray[np.bool_], rng: np.random.Gener
     lost = rng.binomial(arm.labels, harm.fails * shown[:, None])
     first, second = (arm.labels - lost).T
     flipped = rng.binomial(first, harm.flips * shown)
-    later = np.round(np.log(harm.slower) / _EDGE * shown).astype(np.int64)
+    later = np.round(np.log(harm.slower) / EDGE * shown).astype(np.int64)
     return replace(
         arm,
         errors=arm.errors + lost.sum(axis=1),
@@ -202,7 +206,8 @@ def window(places: Places, low: Floats, high: Floats, rng: np.random.Generator) 
     positive = rng.binomial(counts - failed, _of_callers(label_rates, mine, places.own_label))
     groups = [
         np.stack(
-            [_grouped(np.where(arm, part, 0), places) for part in (counts, failed, positive)], 1
+            [grouped(np.where(arm, part, 0), places.group) for part in (counts, failed, positive)],
+            1,
         )
         for arm in (mine, ~mine)
     ]
@@ -218,10 +223,10 @@ def window(places: Places, low: Floats, high: Floats, rng: np.random.Generator) 
     )
 
 
-def _grouped(counts: Counts, places: Places) -> Counts:
-    """``[rollouts, callers]`` added up to ``[rollouts, groups]``."""
+def grouped(counts: Counts, group: Counts) -> Counts:
+    """``[rollouts, callers]`` added up to ``[rollouts, groups]``, by the group of each caller."""
     rollouts = len(counts)
-    at = places.group + CALLER_GROUPS * np.arange(rollouts)[:, None]
+    at = group + CALLER_GROUPS * np.arange(rollouts)[:, None]
     flat = np.bincount(at.ravel(), weights=counts.ravel(), minlength=rollouts * CALLER_GROUPS)
     return flat.astype(np.int64).reshape(rollouts, CALLER_GROUPS)
 
@@ -240,17 +245,17 @@ def _arm(
     requests, errors, positive = parts
     noise = np.sqrt(places.correlation * 0.05 * 0.95) / _SLOW_SLOPE
     factor = places.seconds + rng.normal(0, 1, len(requests)) * noise
-    moved = np.round(factor / _EDGE).astype(np.int64)
-    lengths = rng.multinomial(requests - errors, _LENGTH_SHARES)
+    moved = np.round(factor / EDGE).astype(np.int64)
+    lengths = rng.multinomial(requests - errors, LENGTH_SHARES)
     times = np.stack(
-        [rng.multinomial(lengths[:, at], _TIMES[at]) for at in range(len(LENGTHS))], axis=1
+        [rng.multinomial(lengths[:, at], TIMES[at]) for at in range(len(LENGTHS))], axis=1
     )
     return Arm(
         requests,
         errors,
         np.stack([labelled - positive, positive], axis=1),
         times,
-        moved[:, None] + np.array(_FIRST),
+        moved[:, None] + np.array(FIRST),
         groups,
     )
 
@@ -281,7 +286,7 @@ def _rate(log_odds: Floats) -> Floats:
     return rate
 
 
-_EDGE = float(np.log(LATENCY_EDGES.upper[1] / LATENCY_EDGES.upper[0]))
+EDGE = float(np.log(LATENCY_EDGES.upper[1] / LATENCY_EDGES.upper[0]))
 _WIDTH = 90  # buckets that answers of one length lie in
 
 
@@ -294,4 +299,4 @@ def _times(median: float) -> tuple[int, Floats]:
     return first, shares
 
 
-_FIRST, _TIMES = zip(*(_times(median) for median in _MEDIAN_SECONDS), strict=True)
+FIRST, TIMES = zip(*(_times(median) for median in _MEDIAN_SECONDS), strict=True)

@@ -9,15 +9,17 @@ from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from itertools import product
+from typing import Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bench.findings import Finding, needed, share
 from bench.rollouts.batched_evidence import NAMES, BatchedEvidence
-from bench.rollouts.traffic import Harm, Places, World, harmed, window
+from bench.rollouts.traffic import Arm, Harm, Places, World, harmed
 from contracts.rollout import RolloutSpec
 from contracts.windows import WINDOW_SECONDS
+from measures.correlation import Floats
 from rollout.checks.rates import LATENCY
 
 HISTORY = 30  # windows of stable before
@@ -53,14 +55,12 @@ class Ended:
     """How one rollout went.
 
     Attributes:
-        world: the traffic that it met.
         step: the one it ended in; ``settled`` where it went through all.
         causes: checks that ended it; empty at the deadline.
         windows: how many it took to be promoted; infinite where it never was.
         met: requests of callers that the candidate got, before its promotion.
     """
 
-    world: World
     step: str
     causes: tuple[str, ...]
     windows: float
@@ -77,23 +77,45 @@ class Ended:
         return self.step != "settled"
 
 
+class Traffic(Protocol):
+    """The traffic of many endpoints at once, a row each."""
+
+    def moved(self, rng: np.random.Generator) -> Self:
+        """A window later."""
+        ...
+
+    def window(self, low: Floats, high: Floats, rng: np.random.Generator) -> tuple[Arm, Arm]:
+        """Candidate and stable in this window, as ``bench.rollouts.traffic.window``."""
+        ...
+
+    def of_rows(self, rows: NDArray[np.intp]) -> Self:
+        """Of some of the endpoints."""
+        ...
+
+
 def walk(worlds: Sequence[World], seed: Sequence[int], harm: Harm | None = None) -> list[Ended]:
     """One rollout in each of these worlds, side by side, of identical versions or a harmful one."""
     rng = np.random.default_rng(list(seed))
-    places = Places.of(list(worlds), rng)
-    evidence = BatchedEvidence.begin(len(worlds), RolloutSpec().false_rollback)
-    nobody = np.zeros(len(worlds))
+    return walked(Places.of(list(worlds), rng), len(worlds), rng, harm)
+
+
+def walked(
+    traffic: Traffic, rollouts: int, rng: np.random.Generator, harm: Harm | None = None
+) -> list[Ended]:
+    """One rollout in each row of a traffic, which begins with stable's history."""
+    evidence = BatchedEvidence.begin(rollouts, RolloutSpec().false_rollback)
+    nobody = np.zeros(rollouts)
     for _ in range(HISTORY):
-        places = places.moved(rng)
-        evidence = evidence.with_history(window(places, nobody, nobody, rng)[1])
+        traffic = traffic.moved(rng)
+        evidence = evidence.with_history(traffic.window(nobody, nobody, rng)[1])
     ended: dict[int, Ended] = {}
-    index = np.arange(len(worlds))
-    step, began, met = np.zeros(len(worlds), dtype=np.int64), nobody, nobody
+    index = np.arange(rollouts)
+    step, began, met = np.zeros(rollouts, dtype=np.int64), nobody, nobody
     at = 0
     while len(index):
         at += 1
-        places = places.moved(rng)
-        candidate, stable = window(places, LOW[step], HIGH[step], rng)
+        traffic = traffic.moved(rng)
+        candidate, stable = traffic.window(LOW[step], HIGH[step], rng)
         if harm is not None:
             candidate = harmed(candidate, harm, step == 0, rng)
         met = met + candidate.requests * ((step > 0) & (step < BAKE))
@@ -104,13 +126,13 @@ def walk(worlds: Sequence[World], seed: Sequence[int], harm: Harm | None = None)
         is_over = evidence.failed.any(axis=1) | ((step == BAKE) & (at - began >= BAKE_WINDOWS))
         is_over |= (at >= LONGEST) & (step < BAKE)
         for row in np.flatnonzero(is_over):
-            world, failed = worlds[index[row]], evidence.failed[row]
-            ended[int(index[row])] = _ended(world, int(step[row]), failed, began[row], met[row])
+            failed = evidence.failed[row]
+            ended[int(index[row])] = _ended(int(step[row]), failed, began[row], met[row])
         if is_over.any():
             rows = np.flatnonzero(~is_over)
             index, step, began, met = index[rows], step[rows], began[rows], met[rows]
-            places, evidence = places.of_rows(rows), evidence.of_rows(rows)
-    return [ended[row] for row in range(len(worlds))]
+            traffic, evidence = traffic.of_rows(rows), evidence.of_rows(rows)
+    return [ended[row] for row in range(rollouts)]
 
 
 def _may_go_on(evidence: BatchedEvidence, step: NDArray[np.int64]) -> NDArray[np.bool_]:
@@ -121,18 +143,18 @@ def _may_go_on(evidence: BatchedEvidence, step: NDArray[np.int64]) -> NDArray[np
     return np.asarray(passed.all(axis=1))
 
 
-def _ended(world: World, step: int, failed: NDArray[np.bool_], began: float, met: float) -> Ended:
+def _ended(step: int, failed: NDArray[np.bool_], began: float, met: float) -> Ended:
     causes = tuple(name for name, is_failing in zip(NAMES, failed, strict=True) if is_failing)
     promoted = float(began) if step == BAKE else np.inf
     where = STEPS[step] if causes or step < BAKE else "settled"
-    return Ended(world, where, causes, promoted, float(met))
+    return Ended(where, causes, promoted, float(met))
 
 
 def walks(
     rollouts: int, processes: int, harm: Harm | None = None, seed: tuple[int, ...] = (6,)
 ) -> list[Ended]:
     """So many rollouts, spread over the worlds; the same ones with any number of processes."""
-    every = [WORLDS[index % len(WORLDS)] for index in range(rollouts)]
+    every = [_world(index) for index in range(rollouts)]
     chunks = [every[first : first + CHUNK] for first in range(0, rollouts, CHUNK)]
     seeds = [(*seed, number) for number in range(len(chunks))]
     harms = [harm] * len(chunks)
@@ -144,18 +166,25 @@ def walks(
     return [one for chunk in found for one in chunk]
 
 
+def _world(index: int) -> World:
+    """The traffic that a rollout meets."""
+    return WORLDS[index % len(WORLDS)]
+
+
 def identical(rollouts: int, processes: int = 1) -> list[Finding]:
     """How whole rollouts of identical versions end, over all worlds and by kind of traffic."""
     ended = walks(rollouts, processes)
-    found = _of_group("all", ended, 0.05)
-    for spread, rho in sorted({(one.world.spread, one.world.correlation) for one in ended}):
-        group = [one for one in ended if (one.world.spread, one.world.correlation) == (spread, rho)]
+    met = [(_world(index).spread, _world(index).correlation) for index in range(rollouts)]
+    found = of_group("all", ended, 0.05)
+    for spread, rho in sorted(set(met)):
+        group = [one for one, its in zip(ended, met, strict=True) if its == (spread, rho)]
         callers = "callers differ" if spread else "callers alike"
-        found += _of_group(f"{callers}, correlation {rho:g}", group, None if spread else 0.02)
+        found += of_group(f"{callers}, correlation {rho:g}", group, None if spread else 0.02)
     return found
 
 
-def _of_group(what: str, ended: Sequence[Ended], target: float | None) -> list[Finding]:
+def of_group(what: str, ended: Sequence[Ended], target: float | None) -> list[Finding]:
+    """How rollouts of identical versions ended, of which ``target`` at most may go back."""
     found = [share(what, "back, wrongly", np.array([one.is_back for one in ended]), target)]
     found += [
         share(what, f"by {name}", np.array([name in one.causes for one in ended])) for name in NAMES
@@ -171,8 +200,9 @@ def harmful(rollouts: int, processes: int = 1) -> list[Finding]:
     found = []
     for number, harm in enumerate(HARMS):
         ended = walks(rollouts // len(HARMS), processes, harm, seed=(7, number))
-        for spread in sorted({one.world.spread for one in ended}):
-            group = [one for one in ended if one.world.spread == spread]
+        spreads = [_world(index).spread for index in range(len(ended))]
+        for spread in sorted(set(spreads)):
+            group = [one for one, its in zip(ended, spreads, strict=True) if its == spread]
             what = f"{harm.name}, callers {'differ' if spread else 'alike'}"
             promoted = np.array([one.is_promoted for one in group])
             met = np.array([one.met for one in group])

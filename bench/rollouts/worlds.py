@@ -1,0 +1,350 @@
+"""Traffic as services have it: worlds in which identical versions are told apart wrongly.
+
+Each world is a few streams of requests, whose rates stand still, so that what goes wrong is what
+the world is named after. Rows are rollouts. A stream's callers stick to an arm; where nobody is
+named, each request falls to an arm by itself.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bench.findings import Finding
+from bench.rollouts import whole
+from bench.rollouts.traffic import (
+    EDGE,
+    FIRST,
+    LENGTH_SHARES,
+    TAIL,
+    TIMES,
+    Arm,
+    Counts,
+    grouped,
+)
+from contracts.windows import CALLER_CAP, CALLER_GROUPS
+from measures.correlation import Floats
+
+_LATER = round(np.log(1.5) / EDGE)  # buckets, of answers that take half as long again
+_STALLED = 0.2  # of a window's requests, that a stall of two seconds meets
+_BEGINS = (40, 400)  # windows of the rollout, between which something begins
+
+
+@dataclass(frozen=True)
+class Stream:
+    """One kind of requests.
+
+    Attributes:
+        requests: mean of a window, before callers' caps and what a cache keeps.
+        callers: so many send them, the k-th in proportion to ``k ** -1.1``; 0: nobody is named.
+        cap: of a caller's requests in a window, that are judged. A caller's requests lie in
+            several ranges of several partitions, each of which has a cap of its own.
+        positive: share of the second label.
+        errors: share that fails.
+        slow_callers: share of the callers whose answers take half as long again.
+        copied: share of what was answered that is copied in shadow.
+        texts: of a request.
+        alike: correlation of the labels of one request's texts.
+        begins_late: it begins between ``_BEGINS`` windows after the rollout.
+        before: share of the second label until it begins; None: no requests until then.
+        tries: a request that fails was sent so many times, and failed each time.
+        kept: windows for which a cache keeps an answer, which is then judged once; 0: no cache.
+        different: texts that there are, where a cache keeps them.
+    """
+
+    requests: float
+    callers: int = 200
+    cap: int = CALLER_CAP
+    positive: float = 0.4
+    errors: float = 0.005
+    slow_callers: float = 0.0
+    copied: float = 1.0
+    texts: int = 1
+    alike: float = 0.0
+    begins_late: bool = False
+    before: float | None = None
+    tries: int = 1
+    kept: float = 0.0
+    different: float = 1.0
+
+
+@dataclass(frozen=True)
+class World:
+    """A traffic.
+
+    Attributes:
+        name: for people.
+        streams: of which it is made.
+        stalls: chance that an arm stalls in a window, each by itself.
+    """
+
+    name: str
+    streams: tuple[Stream, ...]
+    stalls: float = 0.0
+
+
+WORLDS = (
+    World(
+        "E: a fifth comes in bursts, a third as likely to be copied, 30 points more of a label",
+        (Stream(800.0, copied=0.6), Stream(200.0, copied=0.2, positive=0.7)),
+    ),
+    World(
+        "B2: nobody named, 16 texts a request, correlation 0.5 within it",
+        (Stream(120.0, callers=0, texts=16, alike=0.5),),
+    ),
+    World(
+        "B: nobody named, 8 texts a request, correlation 0.25 within it",
+        (Stream(60.0, callers=0, texts=8, alike=0.25),),
+    ),
+    World(
+        "D: a caller begins a job, 80 judged requests a window, 95 % one label",
+        (Stream(1000.0), Stream(400.0, callers=1, cap=80, positive=0.95, begins_late=True)),
+    ),
+    World(
+        "C: a tenth of the callers takes 1.5 times as long",
+        (Stream(1000.0, slow_callers=0.1),),
+    ),
+    World(
+        "D': a caller begins to repeat poison, 20 requests a window, 30 % fail",
+        (Stream(1000.0), Stream(100.0, callers=1, errors=0.3, begins_late=True)),
+    ),
+    World(
+        "A: nobody named, each arm stalls 2 s once in 83 minutes",
+        (Stream(2000.0, callers=0),),
+        stalls=1 / 500,
+    ),
+    World(
+        "a cache of each version: half of the requests are of 20,000 texts, "
+        "30 points more of a label, kept for an hour",
+        (
+            Stream(500.0, callers=0),
+            Stream(500.0, callers=0, positive=0.7, kept=360.0, different=20_000.0),
+        ),
+    ),
+    World(
+        "nobody named, 1 % fail, each sent 4 times, failing each time",
+        (Stream(1000.0, callers=0, errors=0.01, tries=4),),
+    ),
+    World(
+        "one caller has half of the traffic, 80 judged requests a window, 20 points more "
+        "of a label",
+        (Stream(1000.0), Stream(1000.0, callers=1, cap=80, positive=0.6)),
+    ),
+    World(
+        "a caller with 80 judged requests a window deploys: 40 points more of a label from then on",
+        (
+            Stream(1000.0),
+            Stream(400.0, callers=1, cap=80, positive=0.8, begins_late=True, before=0.4),
+        ),
+    ),
+)
+
+
+@dataclass(frozen=True)
+class _Callers:
+    """Of one stream: ``[rollouts, callers]``, where they stand in the split, and their habits."""
+
+    place: Floats
+    group: Counts
+    is_slow: NDArray[np.bool_]
+    begins: Counts  # [rollouts], window of the rollout
+
+    def of_rows(self, rows: NDArray[np.intp]) -> Self:
+        return type(self)(*(getattr(self, part.name)[rows] for part in fields(self)))
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """One world, in many rollouts at once, a row each; as ``traffic.Places`` for the walk.
+
+    Attributes:
+        world: what is true of it.
+        rollouts: how many.
+        at: window of the rollout; 0 and less before its first.
+        callers: of each stream.
+    """
+
+    world: World
+    rollouts: int
+    at: int
+    callers: tuple[_Callers, ...]
+
+    @classmethod
+    def of(cls, world: World, rollouts: int, rng: np.random.Generator) -> Self:
+        """Callers get their places in the split."""
+        return cls(
+            world,
+            rollouts,
+            -whole.HISTORY,
+            tuple(_callers(stream, rollouts, rng) for stream in world.streams),
+        )
+
+    def of_rows(self, rows: NDArray[np.intp]) -> Self:
+        """Of some of the rollouts."""
+        callers = tuple(each.of_rows(rows) for each in self.callers)
+        return replace(self, rollouts=len(rows), callers=callers)
+
+    def moved(self, rng: np.random.Generator) -> Self:
+        """A window later."""
+        del rng
+        return replace(self, at=self.at + 1)
+
+    def window(self, low: Floats, high: Floats, rng: np.random.Generator) -> tuple[Arm, Arm]:
+        """One window of candidate and stable, as ``traffic.window``."""
+        drawn = [
+            _drawn(stream, callers, self.at, (low, high), rng)
+            for stream, callers in zip(self.world.streams, self.callers, strict=True)
+        ]
+        candidate = _sum([arms[0] for arms in drawn])
+        stable = _sum([arms[1] for arms in drawn])
+        return self._stalled(candidate, rng), self._stalled(stable, rng)
+
+    def _stalled(self, arm: Arm, rng: np.random.Generator) -> Arm:
+        """With what a stall makes fail, in the rollouts whose arm stalls in this window."""
+        share = _STALLED * (rng.random(self.rollouts) < self.world.stalls)
+        lost = rng.binomial(arm.labels, share[:, None])
+        return replace(
+            arm,
+            errors=arm.errors + lost.sum(axis=1),
+            labels=arm.labels - lost,
+            times=rng.binomial(arm.times, 1 - share[:, None, None]),
+        )
+
+
+def _callers(stream: Stream, rollouts: int, rng: np.random.Generator) -> _Callers:
+    shape = (rollouts, max(stream.callers, 1))
+    begins = rng.integers(*_BEGINS, rollouts)
+    return _Callers(
+        rng.random(shape),
+        rng.integers(0, CALLER_GROUPS, shape),
+        rng.random(shape) < stream.slow_callers,
+        begins if stream.begins_late else np.full(rollouts, -whole.HISTORY),
+    )
+
+
+def _drawn(
+    stream: Stream,
+    callers: _Callers,
+    at: int,
+    split: tuple[Floats, Floats],
+    rng: np.random.Generator,
+) -> tuple[Arm, Arm]:
+    """Candidate's and stable's window of one stream, at a window of the rollout."""
+    low, high = split
+    has_begun = callers.begins <= at
+    copied = np.isinf(high)
+    if stream.callers:
+        is_mine = (callers.place >= low[:, None]) & (callers.place < high[:, None])
+        part: Floats = np.where(copied[:, None], 0.0, is_mine)
+    else:
+        part = np.where(copied, 0.0, high - low)[:, None]
+    weights = np.arange(1, part.shape[1] + 1.0) ** -TAIL
+    counts = rng.poisson(stream.requests * weights / weights.sum(), part.shape)
+    if stream.callers:
+        counts = np.minimum(counts, stream.cap)
+    if stream.before is None:
+        counts = np.where(has_begun[:, None], counts, 0)
+    positive = np.where(has_begun, stream.positive, stream.before or 0.0)
+    mine = rng.binomial(counts, part)
+    candidate = _answered(stream, callers, _missed(stream, mine, rng), positive, rng)
+    stable = _answered(stream, callers, _missed(stream, counts - mine, rng), positive, rng)
+    return _chosen(copied, _copies(stream, stable, rng), candidate), stable
+
+
+def _missed(stream: Stream, counts: Counts, rng: np.random.Generator) -> Counts:
+    """What a cache of one arm leaves to be inferred: of each text, one request while it is kept."""
+    if not stream.kept:
+        return counts
+    asked = counts.sum(axis=1, keepdims=True) / stream.different  # of a text, in a window
+    return rng.binomial(counts, 1 / (1 + asked * stream.kept))
+
+
+def _answered(
+    stream: Stream,
+    callers: _Callers,
+    counts: Counts,
+    positive: Floats,
+    rng: np.random.Generator,
+) -> Arm:
+    """An arm that got these requests, ``[rollouts, callers]``."""
+    failed = rng.binomial(counts, stream.errors)
+    answered = counts - failed
+    failed, counts = failed * stream.tries, counts + failed * (stream.tries - 1)
+    # Of some requests all texts get one label, of the others each text its own: the correlation
+    # of two texts of a request is the share of the former.
+    clumped = rng.binomial(answered, stream.alike)
+    p = positive[:, None]
+    second = stream.texts * rng.binomial(clumped, p)
+    second += rng.binomial((answered - clumped) * stream.texts, p)
+    named = np.stack([counts, failed, second], axis=1) * bool(stream.callers)
+    slow = (answered * callers.is_slow).sum(axis=1)
+    return Arm(
+        counts.sum(axis=1),
+        failed.sum(axis=1),
+        np.stack([(answered * stream.texts - second).sum(axis=1), second.sum(axis=1)], axis=1),
+        _times(answered.sum(axis=1) - slow, 0, rng) + _times(slow, _LATER, rng),
+        np.broadcast_to(np.array(FIRST), (len(counts), len(FIRST))),
+        np.stack([grouped(named[:, at], callers.group) for at in range(3)], axis=1),
+    )
+
+
+def _copies(stream: Stream, stable: Arm, rng: np.random.Generator) -> Arm:
+    """Copies of what stable answered: both versions say the same, and copies fail by themselves."""
+    labels = rng.binomial(stable.labels, stream.copied)
+    lost = rng.binomial(labels, stream.errors)
+    return replace(
+        stable,
+        requests=labels.sum(axis=1) // stream.texts,
+        errors=lost.sum(axis=1) // stream.texts,
+        labels=labels - lost,
+        times=rng.binomial(stable.times, stream.copied),
+        groups=np.zeros_like(stable.groups),
+    )
+
+
+def _times(counts: Counts, later: int, rng: np.random.Generator) -> Counts:
+    """``[rollouts, lengths, buckets]`` of so many answers, so many buckets later than others."""
+    lengths = rng.multinomial(counts, LENGTH_SHARES)
+    shares = [np.pad(times, (later, _LATER - later)) for times in TIMES]
+    return np.stack(
+        [rng.multinomial(lengths[:, at], share) for at, share in enumerate(shares)], axis=1
+    )
+
+
+def _chosen(copied: NDArray[np.bool_], copies: Arm, own: Arm) -> Arm:
+    def part(name: str) -> Counts:
+        one, other = getattr(copies, name), getattr(own, name)
+        found: Counts = np.where(copied.reshape(-1, *(1,) * (one.ndim - 1)), one, other)
+        return found
+
+    return Arm(*(part(field.name) for field in fields(Arm)))
+
+
+def _sum(arms: Sequence[Arm]) -> Arm:
+    """All streams of one arm together."""
+    total = arms[0]
+    for arm in arms[1:]:
+        more = {
+            field.name: getattr(total, field.name) + getattr(arm, field.name)
+            for field in fields(Arm)
+            if field.name != "first"
+        }
+        total = replace(total, **more)
+    return total
+
+
+def walks(world: World, rollouts: int, seed: Sequence[int]) -> list[whole.Ended]:
+    """So many rollouts of identical versions in one world."""
+    rng = np.random.default_rng(list(seed))
+    return whole.walked(Traffic.of(world, rollouts, rng), rollouts, rng)
+
+
+def wrongly_back(rollouts: int) -> list[Finding]:
+    """How rollouts of identical versions end, so many in each world."""
+    found = []
+    for number, world in enumerate(WORLDS):
+        ended = walks(world, rollouts, (8, number))
+        found += whole.of_group(world.name, ended, 0.05)
+    return found

@@ -1,0 +1,116 @@
+"""The worlds' traffic is what their names say."""
+
+import numpy as np
+import pytest
+
+from bench.rollouts import whole, worlds
+from bench.rollouts.traffic import Arm
+from bench.rollouts.worlds import WORLDS, Stream, Traffic, World
+from measures.correlation import Floats
+
+ROLLOUTS = 40
+SHADOW, HALF = (
+    (np.zeros(ROLLOUTS), np.full(ROLLOUTS, np.inf)),
+    (np.zeros(ROLLOUTS), np.full(40, 0.5)),
+)
+
+
+def arms(
+    *streams: Stream, stalls: float = 0.0, at: int = 500, split: tuple[Floats, Floats] = HALF
+) -> tuple[Arm, Arm]:
+    """A window of both arms, late in forty rollouts."""
+    rng = np.random.default_rng(1)
+    traffic = Traffic.of(World("made up", streams, stalls), ROLLOUTS, rng)
+    for _ in range(whole.HISTORY + at):
+        traffic = traffic.moved(rng)
+    return traffic.window(split[0], split[1], rng)
+
+
+def share(arm: Arm) -> float:
+    """Of the second label."""
+    return float(arm.labels[:, 1].sum() / arm.labels.sum())
+
+
+@pytest.mark.parametrize("world", WORLDS, ids=lambda world: world.name[:20])
+def test_every_request_has_an_outcome_and_every_answer_a_time(world: World) -> None:
+    texts = world.streams[0].texts
+    for split in (SHADOW, HALF):
+        for arm in arms(*world.streams, stalls=world.stalls, split=split):
+            assert (arm.labels.sum(axis=1) <= texts * arm.requests).all()
+            assert (arm.errors <= arm.requests).all()
+            if texts == 1:
+                assert (arm.errors + arm.labels.sum(axis=1) == arm.requests).all()
+
+
+def test_bursts_are_missing_among_copies() -> None:
+    copies, stable = arms(*WORLDS[0].streams, split=SHADOW)
+    assert share(stable) == pytest.approx(0.46, abs=0.02)
+    assert share(copies) == pytest.approx(0.423, abs=0.02)
+
+
+def test_texts_of_one_request_are_alike_in_both_arms() -> None:
+    """The variance of an arm's share is 1 + 15 / 2 times that of single texts."""
+    wide = [
+        arm.labels[:, 1] / arm.labels.sum(axis=1)
+        for arm in arms(Stream(100.0, callers=0, texts=16, alike=0.5, errors=0.0))
+    ]
+    one = [
+        arm.labels[:, 1] / arm.labels.sum(axis=1)
+        for arm in arms(Stream(1600.0, callers=0, errors=0.0))
+    ]
+    assert 4 < np.var(np.concatenate(wide)) / np.var(np.concatenate(one)) < 16
+
+
+def test_a_job_is_one_callers_and_begins_after_the_rollout() -> None:
+    job = Stream(400.0, callers=1, cap=80, positive=0.95, errors=0.0, begins_late=True)
+    assert sum(arm.requests.sum() for arm in arms(job, at=39)) == 0
+    candidate, stable = arms(job)
+    assert (candidate.requests + stable.requests == 80).all()
+    assert ((candidate.requests == 0) | (stable.requests == 0)).all()
+    assert 0 < (stable.requests == 0).sum() < ROLLOUTS
+    assert share(stable) == pytest.approx(0.95, abs=0.02)
+
+
+def test_a_deploy_changes_what_a_caller_sends_and_not_that_it_sends() -> None:
+    caller = Stream(400.0, callers=1, cap=80, positive=0.8, begins_late=True, before=0.2)
+    before, after = arms(caller, at=39)[1], arms(caller)[1]
+    assert share(before) == pytest.approx(0.2, abs=0.04)
+    assert share(after) == pytest.approx(0.8, abs=0.04)
+
+
+def test_slow_callers_are_slow_in_whichever_arm_they_are() -> None:
+    middle = [
+        float((arm.times[:, 0].sum(axis=0) * np.arange(arm.times.shape[2])).sum())
+        / arm.times[:, 0].sum()
+        for slow in (0.0, 1.0)
+        for arm in arms(Stream(500.0, slow_callers=slow))
+    ]
+    assert middle[2] - middle[0] == pytest.approx(8, abs=0.5)  # buckets of 5 %: 1.5 times
+    assert middle[3] - middle[1] == pytest.approx(8, abs=0.5)
+
+
+def test_an_arm_stalls_by_itself_and_loses_a_fifth_of_its_window() -> None:
+    for arm in arms(Stream(500.0, callers=0, errors=0.0), stalls=1.0):
+        assert arm.errors.sum() / arm.requests.sum() == pytest.approx(0.2, abs=0.01)
+    rare = arms(Stream(500.0, callers=0, errors=0.0), stalls=0.5)
+    stalled = [arm.errors > 0 for arm in rare]
+    assert (stalled[0] != stalled[1]).any()
+
+
+def test_a_cache_leaves_a_small_arm_more_of_the_texts_that_it_keeps() -> None:
+    kept = Stream(500.0, callers=0, positive=0.7, kept=360.0, different=20_000.0)
+    few = (np.zeros(ROLLOUTS), np.full(ROLLOUTS, 0.05))
+    candidate, stable = arms(kept, split=few)
+    assert candidate.requests.sum() / stable.requests.sum() > 0.2  # of 5 % against 95 %
+
+
+def test_what_fails_was_sent_several_times() -> None:
+    for arm in arms(Stream(500.0, callers=0, errors=0.02, tries=4)):
+        assert (arm.errors % 4 == 0).all()
+        assert arm.errors.sum() > 0
+
+
+def test_the_same_seed_gives_the_same_rollouts_and_bursts_end_in_shadow() -> None:
+    one, two = (worlds.walks(WORLDS[0], 3, (8, 0)) for _ in range(2))
+    assert one == two
+    assert {(each.step, each.causes) for each in one} == {("shadow", ("classShare",))}
