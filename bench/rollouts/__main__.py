@@ -15,7 +15,7 @@ from bench.findings import Finding, table
 from bench.rollouts import faults, shifts, whole, worlds
 
 FULL = {"caught": 1000, "passed": 1000, "wrongly-passed": 2000, "output-shift": 2000,
-        "drift": 1000, "identical": 2016, "harmful": 900, "worlds": 240}  # fmt: skip
+        "drift": 1000, "identical": 2016, "harmful": 900, "worlds": 60}  # fmt: skip
 SMALL = {"caught": 50, "passed": 50, "wrongly-passed": 100, "output-shift": 100, "drift": 50,
          "identical": 18, "harmful": 90, "worlds": 6}  # fmt: skip
 
