@@ -130,9 +130,10 @@ cluster-test: $(VENV)/.dev  ## the tests on the Kubernetes that KUBECONFIG names
 	$(BIN)/pytest -m cluster tests/registry tests/cluster $(PYTEST_FLAGS)
 
 # BENCH=peers installs the other servers into the cache, races them, and writes the document.
+ON_GPU := --json bench/results/gpu.json --document docs/performance.md
 RACE := bench.peers --json bench/results/peers.json --document docs/performance.md
-bench: $(VENV)/.dev $(VENV)/.parts  ## the tables of docs/performance.md; BENCH=SUITE for one suite, BENCH=peers for the race
-	$(BIN)/python -P -m $(if $(filter peers,$(BENCH)),$(RACE),bench $(BENCH))
+bench: $(VENV)/.dev $(VENV)/.parts  ## the tables of docs/performance.md; BENCH=SUITE for one suite, BENCH=peers for the race, BENCH=gpu on a GPU
+	$(BIN)/python -P -m $(if $(filter peers,$(BENCH)),$(RACE),bench $(BENCH) $(if $(filter gpu,$(BENCH)),$(ON_GPU)))
 
 # river wants another numpy than we do, so it has an environment of its own.
 $(VENV)/.peers: $(VENV)/.uv locks/peers.txt
@@ -164,7 +165,7 @@ IMAGE_EXTRAS := gateway:gateway,tracing,s3 controller:controller,s3-artifacts st
 
 # The servers that Headrace is raced against. What is named here has the version that dev.txt has, if
 # it is there: all compute with one ONNX Runtime.
-RIVALS := 'ensemble:onnxruntime+tokenizers+numpy<2' fastapi:onnxruntime+tokenizers+fastapi+uvicorn+uvloop+httptools \
+RIVALS := 'ensemble:onnxruntime+tokenizers+numpy<2' 'gpu:onnxruntime-gpu[cuda,cudnn]+tokenizers+numpy<2' fastapi:onnxruntime+tokenizers+fastapi+uvicorn+uvloop+httptools \
   bentoml:onnxruntime+tokenizers+bentoml litserve:onnxruntime+tokenizers+litserve+pyzmq mosec:onnxruntime+tokenizers+mosec \
   'mlserver:onnxruntime+tokenizers+mlserver+uvloop<0.22' 'infinity:onnxruntime+infinity-emb[server,optimum]'
 

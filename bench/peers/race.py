@@ -124,7 +124,7 @@ class Race:
     ) -> Running:
         site = self._site(visited, folder, deadline)
         running = stack.enter_context(visited.who.start(site))
-        self._begin(visited.who, running)
+        begin(visited.who, running)
         return running
 
     def _site(self, visited: "_Visited", folder: Path, deadline: float) -> Site:
@@ -184,12 +184,7 @@ class Race:
     def _requests(self, who: Subject, texts: int) -> list[str]:
         key = (who.name, texts)
         if key not in self._bodies:
-            replay = corpus.replay()
-            random.Random(self.plan.seed).shuffle(replay)
-            self._bodies[key] = [
-                json.dumps(who.body(replay[at : at + texts]))
-                for at in range(0, len(replay) - texts + 1, texts)
-            ]
+            self._bodies[key] = requests(who, texts, self.plan.seed)
         return self._bodies[key]
 
     def _judge(self, who: Subject, engine: Engine, running: Running) -> None:
@@ -202,49 +197,16 @@ class Race:
             return
         texts = model.judged_texts()
         if engine is Engine.SIMULATED:
-            shape = self._ask(who, running, texts[:MANY]).shape
+            shape = ask(who, running, texts[:MANY]).shape
             if shape != (MANY, self.prepared.manifest.dimension):
                 raise ValueError(f"answers {shape} for {MANY} texts")
             return
-        parts = [self._ask(who, running, texts[at : at + 1]) for at in range(_SINGLE)]
-        parts += [
-            self._ask(who, running, texts[at : at + MANY])
-            for at in range(_SINGLE, len(texts), MANY)
-        ]
-        likeness = comparison.compare(self.prepared.original, np.concatenate(parts))
+        likeness = likeness_of(who, running, self.prepared)
         self.results.answers.append(
             Answers(who.name, likeness.mean_cosine, likeness.least_cosine, likeness.overlap)
         )
         if not likeness.right:
             raise ValueError(f"answers with other vectors than the original's: {likeness}")
-
-    def _ask(self, who: Subject, running: Running, texts: Sequence[str]) -> "comparison.Vectors":
-        """One request's vectors.
-
-        Raises:
-            RuntimeError: it was not answered with 200.
-        """
-        status, content = _post(running, json.dumps(who.body(texts)))
-        if status != 200:
-            raise RuntimeError(f"answered {status}: {content[:300]!r}")
-        return who.read(json.loads(content)) if who.computes else np.zeros((len(texts), 1))
-
-    def _begin(self, who: Subject, running: Running) -> None:
-        """Asks until the peer answers: some say that they are ready before their workers are.
-
-        Raises:
-            RuntimeError: it did not within two minutes.
-        """
-        ends = time.monotonic() + _BEGIN_SECONDS
-        while True:
-            try:
-                self._ask(who, running, corpus.replay()[:1])
-            except (OSError, RuntimeError):
-                if time.monotonic() > ends:
-                    raise
-                time.sleep(0.2)
-            else:
-                return
 
     def _settle(self, who: Subject, running: Running) -> None:
         """Waits until what an overload left in the peer is done."""
@@ -264,6 +226,59 @@ class Race:
                 raise
         for size, rate in json.loads(said)["rates"].items():
             self.results.alone.setdefault(size, []).append(rate)
+
+
+def requests(who: Subject, texts: int, seed: int) -> list[str]:
+    """Bodies of so many of the example's texts each, in an order that the seed makes."""
+    replay = corpus.replay()
+    random.Random(seed).shuffle(replay)
+    return [
+        json.dumps(who.body(replay[at : at + texts]))
+        for at in range(0, len(replay) - texts + 1, texts)
+    ]
+
+
+def ask(who: Subject, running: Running, texts: Sequence[str]) -> comparison.Vectors:
+    """One request's vectors.
+
+    Raises:
+        RuntimeError: it was not answered with 200.
+    """
+    status, content = _post(running, json.dumps(who.body(texts)))
+    if status != 200:
+        raise RuntimeError(f"answered {status}: {content[:300]!r}")
+    return who.read(json.loads(content)) if who.computes else np.zeros((len(texts), 1))
+
+
+def begin(who: Subject, running: Running) -> None:
+    """Asks until the peer answers: some say that they are ready before their workers are.
+
+    Raises:
+        RuntimeError: it did not within two minutes.
+    """
+    ends = time.monotonic() + _BEGIN_SECONDS
+    while True:
+        try:
+            ask(who, running, corpus.replay()[:1])
+        except (OSError, RuntimeError):
+            if time.monotonic() > ends:
+                raise
+            time.sleep(0.2)
+        else:
+            return
+
+
+def likeness_of(who: Subject, running: Running, prepared: model.Prepared) -> comparison.Likeness:
+    """How like the original's a peer's vectors of the judged texts are.
+
+    Raises:
+        RuntimeError: a request was not answered with 200.
+        ValueError: what came is no vector of each text.
+    """
+    texts = model.judged_texts()
+    parts = [ask(who, running, texts[at : at + 1]) for at in range(_SINGLE)]
+    parts += [ask(who, running, texts[at : at + MANY]) for at in range(_SINGLE, len(texts), MANY)]
+    return comparison.compare(prepared.original, np.concatenate(parts))
 
 
 def _post(running: Running, body: str) -> tuple[int, bytes]:

@@ -38,6 +38,8 @@ class Site:
         environment: the peer's own, if it has one.
         path: folder to import ``bench`` from.
         answer_bytes: size of an answer, for the server that only answers.
+        gateways: the cores of each gateway, where there are several or they have their own.
+        gpu: whether the engine is on a GPU; else none is shown to it.
     """
 
     folder: Path
@@ -50,6 +52,8 @@ class Site:
     environment: Path | None
     path: Path
     answer_bytes: int = 0
+    gateways: Sequence[Sequence[int]] = ()
+    gpu: bool = False
 
     def program(self, name: str) -> str:
         """A program of the peer's own environment."""
@@ -68,11 +72,23 @@ class Site:
 
 @dataclass(frozen=True)
 class Running:
-    """A peer that answers. ``tell`` gives it another deadline without a new start."""
+    """A peer that answers.
+
+    Attributes:
+        port: of HTTP.
+        path: where it is asked.
+        tell: gives it another deadline without a new start.
+        ports: of all its gateways, where it has several.
+        metrics: port of its Triton's metrics, where it has one.
+        computing: Triton's name of the model that computes there.
+    """
 
     port: int
     path: str
     tell: Callable[[float], None] | None = None
+    ports: tuple[int, ...] = ()
+    metrics: int = 0
+    computing: str = ""
 
 
 Start = Callable[[Site], AbstractContextManager[Running]]

@@ -1,13 +1,17 @@
 """The peers with a Triton behind or around them: Headrace, the 60-line gateway, the ensemble.
 
-Everything that a peer is made of, its Triton and engine too, runs on the one core under test. Only
+Everything that a peer is made of, its Triton and engine too, runs on the cores under test. Only
 Headrace's Kafka does not: brokers are another machine's.
 """
 
+import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+
+from google.protobuf import text_format
+from tritonclient.grpc import model_config_pb2
 
 from bench.peers.model import MODEL, Prepared
 from bench.peers.plan import Engine
@@ -37,16 +41,18 @@ _LOADED_SECONDS = 240.0
 _LONG = 1e9  # no controller runs here, and none is missed
 _MOST_TOKENS = 1 << 20  # as many as the most callers of the most texts bring
 _BATCHES = (1, 4, 16, 64)
+_OF_THE_GPU = ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "LD_LIBRARY_PATH")
 
 
 @contextmanager
 def headrace(site: Site) -> Iterator[Running]:
-    """A gateway as ``headrace up`` runs it, with events to Kafka, a Triton and its loader.
+    """Gateways as ``headrace up`` runs them, with events to Kafka, a Triton and its loader.
 
     On the simulated accelerator no loader runs, for it would load the real engine: the report that
     it would leave is written here.
     """
-    home, port = site.folder, free_port()
+    home, pinned = site.folder, site.gateways or [site.cores]
+    ports = tuple(free_port() for _ in pinned)
     store = FileEndpointStore(home / "endpoints")
     (home / "endpoints").mkdir(parents=True)
     (home / "reports").mkdir()
@@ -55,7 +61,7 @@ def headrace(site: Site) -> Iterator[Running]:
     node = kafka.KafkaNode(home / "kafka", port=free_port(), controller_port=free_port())
     broker = kafka.KafkaProcess(provision.kafka_files(site.cache), node)
     flags = {
-        "home": home, "store-url": site.model.store.as_uri(), "http-port": port, "grpc-port": -1,
+        "home": home, "store-url": site.model.store.as_uri(), "grpc-port": -1,
         "tokens-in-flight": _MOST_TOKENS, "kafka-bootstrap": broker.bootstrap,
         "receipt-key-file": home / "receipt-keys",
     }  # fmt: skip
@@ -64,18 +70,28 @@ def headrace(site: Site) -> Iterator[Running]:
         broker.start(timeout_seconds=_LOADED_SECONDS)
         repository = _packaged(site) if simulated else home / "models"
         with (
-            _triton(site, repository) as server,
+            _triton(site, repository, programs=_programs(site)) as server,
             _loader(site, server.grpc),
-            started(
-                python("gateway.main", *(f"--{name}={value}" for name, value in flags.items())),
-                environment={},
-                folder=home / "gateway",
-                cores=site.cores,
-                ready=f"http://127.0.0.1:{port}/readyz",
-            ),
+            ExitStack() as gateways,
         ):
-            path = f"/endpoints/{MODEL}"
-            yield Running(port, path, lambda seconds: _tell(store, site, seconds))
+            words = [f"--{name}={value}" for name, value in flags.items()]
+            for port, cores in zip(ports, pinned, strict=True):
+                gateway = started(
+                    python("gateway.main", *words, f"--http-port={port}"),
+                    environment={},
+                    folder=home / f"gateway-{port}",
+                    cores=cores,
+                    ready=f"http://127.0.0.1:{port}/readyz",
+                )
+                gateways.enter_context(gateway)
+            yield Running(
+                ports[0],
+                f"/endpoints/{MODEL}",
+                lambda seconds: _tell(store, site, seconds),
+                ports,
+                server.metrics_port,
+                site.model.manifest.ref().triton_model,
+            )
     finally:
         broker.stop()
 
@@ -174,12 +190,28 @@ def sixty_lines(site: Site) -> Iterator[Running]:
             yield Running(port, "/")
 
 
-def _packaged(site: Site) -> Path:
+@contextmanager
+def engine(site: Site, most_rows: int) -> Iterator[triton.TritonServer]:
+    """Headrace's package in a Triton that takes so many rows a batch, with nothing before it."""
+    with _triton(site, _packaged(site, most_rows), programs=_programs(site)) as server:
+        yield server
+
+
+def _programs(site: Site) -> list[str]:
+    """Where Triton's Python models find their packages, if not in our own environment."""
+    return [] if site.environment is None else [str(site.environment / "bin")]
+
+
+def _packaged(site: Site, most_rows: int | None = None) -> Path:
     """A model repository with Headrace's package as its loader lays it out, or the simulator."""
     repository = site.folder / "models"
     version = repository / site.model.manifest.ref().triton_model / "1"
     version.mkdir(parents=True)
     config = (site.model.package / CONFIG_PYTHON).read_text(encoding="utf-8")
+    if most_rows is not None:
+        read = text_format.Parse(config, model_config_pb2.ModelConfig())
+        read.max_batch_size = most_rows
+        config = text_format.MessageToString(read)
     (version.parent / "config.pbtxt").write_text(config, encoding="utf-8")
     simulated = site.engine is Engine.SIMULATED
     source = python_model()
@@ -196,7 +228,7 @@ backend: "python"
 max_batch_size: {rows}
 input {{ name: "TEXT" data_type: TYPE_STRING dims: [ 1 ] }}
 output {{ name: "IDS" data_type: TYPE_INT64 dims: [ -1 ] }}
-instance_group {{ kind: KIND_CPU count: 1 }}
+instance_group {{ kind: KIND_CPU count: {tokenizers} }}
 dynamic_batching {{ {policy} }}
 """
 _ENGINE = """
@@ -204,7 +236,7 @@ backend: "python"
 max_batch_size: {rows}
 input {{ name: "IDS" data_type: TYPE_INT64 dims: [ -1 ] allow_ragged_batch: true }}
 output {{ name: "VECTORS" data_type: TYPE_FP32 dims: [ {width} ] }}
-instance_group {{ kind: KIND_CPU count: 1 }}
+instance_group {{ kind: {kind} count: 1 }}
 dynamic_batching {{ {policy} }}
 parameters {{ key: "engine" value {{ string_value: "{engine}" }} }}
 """
@@ -237,7 +269,7 @@ _MODELS = {
 
 @contextmanager
 def ensemble(site: Site) -> Iterator[Running]:
-    """Text in, vectors out, by Triton alone."""
+    """Text in, vectors out, by Triton alone: a tokeniser for each gateway that Headrace has."""
     repository = site.folder / "models"
     policy = _POLICY.format(late=int(site.deadline_seconds * 1e6))
     for name, (config, model) in _MODELS.items():
@@ -247,6 +279,8 @@ def ensemble(site: Site) -> Iterator[Running]:
             rows=MOST_ROWS,
             width=site.model.manifest.dimension,
             policy=policy,
+            tokenizers=max(1, len(site.gateways)),
+            kind="KIND_GPU" if site.gpu else "KIND_CPU",
             engine=site.engine.value,
         )
         (version.parent / "config.pbtxt").write_text(text, encoding="utf-8")
@@ -255,10 +289,15 @@ def ensemble(site: Site) -> Iterator[Running]:
             (version / "model.py").write_text(lines, encoding="utf-8")
     if site.environment is None:
         raise ValueError("the ensemble's models have no environment")
-    variables = site.variables()
-    programs = [str(site.environment / "bin")]
-    with _triton(site, repository, variables, programs) as server:
-        yield Running(server.http_port, "/v2/models/minilm/infer")
+    with _triton(
+        site,
+        repository,
+        site.variables(),
+        _programs(site),
+        [f"--http-thread-count={max(2, len(site.gateways))}"],
+    ) as server:
+        path, metrics = "/v2/models/minilm/infer", server.metrics_port
+        yield Running(server.http_port, path, metrics=metrics, computing="engine")
 
 
 @contextmanager
@@ -267,6 +306,7 @@ def _triton(
     repository: Path,
     variables: Mapping[str, str] | None = None,
     programs: Sequence[str] = (),
+    flags: Sequence[str] = (),
 ) -> Iterator[triton.TritonServer]:
     """A Triton that has loaded what lies in the repository."""
     files = provision.triton_files(site.cache, lambda _: None)
@@ -275,11 +315,11 @@ def _triton(
     )
     url = f"http://127.0.0.1:{server.http_port}/v2"
     triton.clean(server)
-    told = triton.environment(files, dict(variables or {}))
+    told = triton.environment(files, {**(variables or {}), **_device(site)})
     kept = {**told, "PATH": ":".join([*programs, told["PATH"]])}
     try:
         with started(
-            [*triton.command(files, server), "--load-model=*"],
+            [*triton.command(files, server), "--load-model=*", *flags],
             environment=kept,
             folder=site.folder / "triton",
             cores=site.cores,
@@ -292,3 +332,10 @@ def _triton(
             yield server
     finally:
         triton.clean(server)
+
+
+def _device(site: Site) -> dict[str, str]:
+    """What shows Triton the GPU, or hides it: one that is seen is taken."""
+    if not site.gpu:
+        return {"CUDA_VISIBLE_DEVICES": ""}
+    return {name: os.environ[name] for name in _OF_THE_GPU if name in os.environ}

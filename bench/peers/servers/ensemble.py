@@ -55,7 +55,8 @@ class EngineModel:
         package = Path(os.environ[PACKAGE])
         self._width = Rows(package).width
         simulated = parameters["engine"]["string_value"] == "simulated"
-        self._embedder = None if simulated else Embedder(package)
+        gpu = args["model_instance_kind"] == "GPU"
+        self._embedder = None if simulated else Embedder(package, gpu=gpu)
 
     def execute(self, requests: list[Any]) -> list[Any]:
         """Runs the rows of all requests together."""
