@@ -29,7 +29,8 @@ class Snapshot:
         return sum(
             sample.value
             for sample in self._samples
-            if sample.name == name and labels.items() <= sample.labels.items()
+            # The parser ends the name of every counter so; Triton's own names do not.
+            if sample.name in {name, f"{name}_total"} and labels.items() <= sample.labels.items()
         )
 
     def buckets(self, name: str, **labels: str) -> dict[float, float]:

@@ -16,6 +16,11 @@ up 1
 """
 
 
+def test_a_counter_is_found_by_the_name_that_its_server_gives_it() -> None:
+    snapshot = Snapshot('# TYPE computed_us counter\ncomputed_us{model="engine"} 1500\n')
+    assert snapshot.total("computed_us", model="engine") == 1500
+
+
 def test_totals_are_over_all_samples_that_carry_the_labels() -> None:
     snapshot = Snapshot(TEXT)
     assert snapshot.total("batches_total") == 17
