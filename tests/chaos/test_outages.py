@@ -68,12 +68,18 @@ def test_a_request_beyond_its_deadline_is_told_unless_its_gateway_was_away() -> 
     assert overdue([replace(late, at=114.0, seconds=14.0)], [], 15.0) == []
 
 
-def test_a_gateway_is_back_with_its_own_first_good_answer_to_what_was_sent_after_its_restart() -> (
-    None
-):
+def test_an_outage_of_one_dialect_excuses_its_callers_alone() -> None:
+    of_grpc = replace(outage("gateway-2"), dialect="oip_grpc")
+    assert unexcused([replace(DURING, status=0, dialect="huggingface")], [of_grpc])
+    assert not unexcused([replace(DURING, status=0, dialect="oip_grpc")], [of_grpc])
+
+
+def test_a_way_is_back_with_its_own_first_good_answer_to_what_was_sent_after_the_restart() -> None:
     waited = replace(DURING, at=102.5, seconds=2.0)  # sent before
     refused, good = replace(DURING, at=103.0, status=503), replace(DURING, at=104.0)
     others = replace(DURING, at=103.5, gateway="gateway")
-    replies = [waited, refused, good, others, replace(DURING, at=105.0)]
-    assert first_answer(replies, "gateway-2", 101.0) == 104.0
-    assert first_answer([], "gateway-2", 101.0) == float("inf")
+    over_grpc = replace(DURING, at=104.5, dialect="oip_grpc")
+    replies = [waited, refused, good, others, over_grpc, replace(DURING, at=105.0)]
+    assert first_answer(replies, "gateway-2", "", 101.0) == 104.0
+    assert first_answer(replies, "gateway-2", "oip_grpc", 101.0) == 104.5
+    assert first_answer([], "gateway-2", "", 101.0) == float("inf")

@@ -110,10 +110,13 @@ class Killer:
         if part.startswith(("gateway", "triton")):
             # What is killed next may be the one that answers now.
             self.stack.until_all_serve()
-            self.load.until("all answer again", 180, answered_by_all(len(self.load.ways)))
-        for gateway in self._cut_off(dead):
-            back = first_answer(self.load.replies, gateway, restarted)
-            self.outages.append(Outage(killed, back, frozenset({gateway})))
+            everyone = answered_by_all(len(self.load.ways), restarted)
+            self.load.until("all answer again", 180, everyone)
+        cut_off = self._cut_off(dead)
+        for gateway, dialect in {(way.gateway.name, way.dialect) for way in self.load.ways}:
+            if gateway in cut_off:
+                back = first_answer(self.load.replies, gateway, dialect, restarted)
+                self.outages.append(Outage(killed, back, frozenset({gateway}), dialect))
 
     def _processes(self, part: str) -> list[str]:
         several = {

@@ -17,15 +17,18 @@ class Outage:
     """A fault from its first moment until the stack was whole again, monotonic seconds.
 
     ``services``: what it takes away, replicas by their own names; ``stack`` for all of it.
+    ``dialect``: of whose callers it tells, since each waits for its own connection; empty for all.
     """
 
     began: float
     ended: float
     services: frozenset[str]
+    dialect: str = ""
 
     def overlaps(self, reply: Reply) -> bool:
         """Whether the request was under way during it."""
-        return self.began <= reply.at and reply.sent <= self.ended
+        told = self.dialect in {"", reply.dialect}
+        return told and self.began <= reply.at and reply.sent <= self.ended
 
     def takes_gateway_of(self, reply: Reply) -> bool:
         """Whether it takes away the gateway that was asked."""
@@ -66,11 +69,17 @@ def overdue(
     ]
 
 
-def first_answer(replies: Iterable[Reply], gateway: str, since: float) -> float:
-    """When a gateway's first good answer came to a request that was sent after ``since``."""
+def first_answer(replies: Iterable[Reply], gateway: str, dialect: str, since: float) -> float:
+    """When a gateway's first good answer in a dialect came to a request sent after ``since``.
+
+    Each dialect has its own: a gRPC channel that was refused waits before it connects anew, and
+    fails calls at once until then, while callers over HTTP are answered already.
+    """
     good = (
         reply.at
         for reply in replies
-        if reply.status == 200 and reply.gateway == gateway and reply.sent >= since
+        if reply.status == 200
+        and (reply.gateway, reply.dialect) == (gateway, dialect)
+        and reply.sent >= since
     )
     return min(good, default=float("inf"))

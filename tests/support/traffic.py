@@ -320,10 +320,11 @@ def _request(endpoint: str, texts: list[str]) -> pb.ModelInferRequest:
     return request
 
 
-def answered_by_all(ways: int) -> Callable[[Sequence[Reply]], bool]:
-    """Whether so many ways have answered since."""
+def answered_by_all(ways: int, since: float = 0.0) -> Callable[[Sequence[Reply]], bool]:
+    """Whether so many ways have answered what was sent ``since``, in monotonic seconds."""
 
     def enough(replies: Sequence[Reply]) -> bool:
-        return len({(r.gateway, r.dialect) for r in replies if r.status == 200}) == ways
+        good = (each for each in replies if each.status == 200 and each.sent >= since)
+        return len({(each.gateway, each.dialect) for each in good}) == ways
 
     return enough
