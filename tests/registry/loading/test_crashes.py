@@ -40,8 +40,12 @@ def test_more_ends_in_as_long_are_less_likely(
     ("under", "usual", "blamed"),
     [
         (crashes(1, 1), crashes(0, DAY), False),  # once is nobody's fault
-        (crashes(2, 20), crashes(0, 0), True),  # a version that ends it again and again
-        (crashes(2, HOUR), crashes(0, DAY), True),  # it never ended before
+        (crashes(3, 10), crashes(0, 0), True),  # a version that ends it again and again
+        (crashes(2, 10), crashes(0, 0), False),  # of a new Triton little is known
+        (crashes(3, HOUR / 2), crashes(0, DAY), True),  # it never ended before
+        (crashes(2, HOUR), crashes(0, DAY), False),
+        (crashes(2, 18), crashes(1, 545), False),  # somebody killed it twice
+        (crashes(4, 18), crashes(1, 545), True),
         (crashes(2, 60), crashes(10, 1500), False),  # it ends anyway
         (crashes(3, 60), crashes(10, 1500), False),
         (crashes(6, 60), crashes(10, 1500), True),  # but not as often
