@@ -56,6 +56,8 @@ class Pairing(msgspec.Struct, frozen=True, array_like=True, gc=False):
     seconds: float  # tokenise + wait + infer of the answer that the caller got
     equal: list[bool] = []  # of labels; empty for vectors
     distance: list[float] = []  # 0 to 1: total variation of scores, or (1 - cosine) / 2
+    labels: list[str] = []  # that the caller got; empty for vectors, and of older gateways
+    scores: list[float] = []  # of these labels
 
 
 class PredictionEvent(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):

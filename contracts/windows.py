@@ -27,6 +27,10 @@ MISTIMED_SECONDS = 300.0
 CALLER_CAP = 20  # attempts of one caller in one aggregate of one range that count as evidence
 CALLER_GROUPS = 32  # that callers are put into by their hash; a constant of the topic
 
+# Of what fold counts. A record says which revision wrote it, and lacks what came later.
+REVISION = 1
+COUNTED_SINCE = {"pair_labels": 1, "pair_scores": 1, "pair_latency": 1}  # of ``EvidenceCounts``
+
 # Bucket -> count, of the edges in contracts.statistics; buckets without a count are left out.
 Sparse = dict[int, int]
 
@@ -50,6 +54,15 @@ class EvidenceCounts(msgspec.Struct, omit_defaults=True):
     norms: Sparse = {}  # of answered texts, buckets of Statistic.VECTOR_NORM
     pairs: int = 0  # texts compared, of a shadow
     pairs_equal: int = 0
+    # Of a shadow, texts whose original's label is known (events of older gateways lack it): label
+    # that the caller got -> the shadow's -> millionths of requests, where each of a request's n
+    # texts is 1 / n of it.
+    pair_labels: dict[str, dict[str, int]] = {}
+    # The shadow's score less the original's, from -1 to 1, in buckets of Statistic.SCORE of
+    # (1 + difference) / 2.
+    pair_scores: Sparse = {}
+    # Buckets of LATENCY_EDGES that the shadow's time is above the original's; below 0: faster.
+    pair_latency: Sparse = {}
     feedback: int = 0  # texts with a truth
     feedback_wrong: int = 0
     # The same by group of callers (their hash modulo CALLER_GROUPS): group -> count. They tell how
@@ -139,6 +152,7 @@ class WindowRecord(msgspec.Struct):
     refusals: dict[str, dict[str, int]] = {}
     window_seconds: int = WINDOW_SECONDS
     schema_version: int = SCHEMA_VERSION
+    revision: int = 0  # see ``REVISION``; 0 of records from before there were any
 
 
 _encoder = msgspec.json.Encoder()

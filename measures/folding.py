@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Final, TypeVar
 
 from contracts.endpoint import Arm
-from contracts.events import EventBatch, Feedback, PredictionEvent, TextRecord
+from contracts.events import EventBatch, Feedback, Pairing, PredictionEvent, TextRecord
 from contracts.statistics import EDGES, LATENCY_EDGES, Stage, Statistic
 from contracts.windows import (
     CALLER_CAP,
@@ -226,6 +226,7 @@ def _count_evidence(evidence: EvidenceCounts, event: PredictionEvent) -> None:
     if event.pairing is not None:
         evidence.pairs += len(event.pairing.equal)
         evidence.pairs_equal += sum(event.pairing.equal)
+        _count_pairs(evidence, event, event.pairing)
     if event.texts and event.status in {_OK, _TOO_LATE} and not event.cached:
         longest = length_bucket(max(text.tokens for text in event.texts))
         bucket = _TO_INFINITY
@@ -234,6 +235,26 @@ def _count_evidence(evidence: EvidenceCounts, event: PredictionEvent) -> None:
             seconds = latency.tokenise + latency.wait + latency.infer
             bucket = bisect_left(_LATENCY_UPPER, seconds)
         _count(evidence.latency.setdefault(longest, {}), bucket)
+
+
+def _count_pairs(evidence: EvidenceCounts, event: PredictionEvent, pairing: Pairing) -> None:
+    """What a shadow answered beside what the caller got, where the event tells both."""
+    if pairing.labels and len(pairing.labels) == len(event.texts):
+        part = round(MICRO / len(event.texts))
+        for original, text in zip(pairing.labels, event.texts, strict=True):
+            if text.label is not None:
+                _count(evidence.pair_labels.setdefault(original, {}), text.label, part)
+    if len(pairing.scores) == len(event.texts):
+        for score, text in zip(pairing.scores, event.texts, strict=True):
+            if text.score is not None:
+                _count(
+                    evidence.pair_scores, bisect_left(_SCORE_UPPER, (1 + text.score - score) / 2)
+                )
+    latency = event.latency
+    seconds = latency.tokenise + latency.wait + latency.infer
+    if pairing.labels and seconds > 0 and pairing.seconds > 0:
+        bucket = bisect_left(_LATENCY_UPPER, seconds) - bisect_left(_LATENCY_UPPER, pairing.seconds)
+        _count(evidence.pair_latency, bucket)
 
 
 def _count_group(evidence: EvidenceCounts, event: PredictionEvent, group: int) -> None:

@@ -10,7 +10,13 @@ from collections import deque
 import msgspec
 
 from contracts.events import EventBatch, UnknownSchemaError, decode, decoded
-from contracts.windows import LOOKBACK_MESSAGES, MISTIMED_SECONDS, RANGE_MESSAGES, WindowRecord
+from contracts.windows import (
+    LOOKBACK_MESSAGES,
+    MISTIMED_SECONDS,
+    RANGE_MESSAGES,
+    REVISION,
+    WindowRecord,
+)
 from measures.folding import Fold
 
 _Identity = tuple[str, int]
@@ -136,6 +142,7 @@ class PartitionFold:
             aggregates=fold.aggregates(),
             refusals=fold.refusals,
             window_seconds=self._window_seconds,
+            revision=REVISION,
         )
 
 

@@ -1,4 +1,7 @@
-"""A range's record counted again from the raw messages, and every number in which two differ."""
+"""A range's record counted again from the raw messages, and every number in which two differ.
+
+What an older fold did not count yet is compared in neither.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -6,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from contracts.windows import OwnCounts, WindowAggregate, WindowRecord
+from contracts.windows import COUNTED_SINCE, OwnCounts, WindowAggregate, WindowRecord
 from measures.own_statistics import declaration_of
 from measures.ranges import PartitionFold
 
@@ -62,7 +65,7 @@ def recounted(record: WindowRecord, messages: Iterable[RawMessage]) -> WindowRec
             aggregates=[],
             refusals={},
         )
-    return found
+    return msgspec.structs.replace(found, revision=record.revision)
 
 
 def differences(written: WindowRecord, counted: WindowRecord) -> tuple[Difference, ...]:
@@ -89,17 +92,22 @@ def _numbers(record: WindowRecord) -> Iterator[tuple[str, float]]:
         yield name, getattr(record, name)
     yield from nested("refusals", record.refusals)
     for aggregate in record.aggregates:
-        yield from _of_aggregate(aggregate)
+        yield from _of_aggregate(aggregate, record.revision)
 
 
-def _of_aggregate(aggregate: WindowAggregate) -> Iterator[tuple[str, float]]:
+def _of_aggregate(aggregate: WindowAggregate, revision: int) -> Iterator[tuple[str, float]]:
     of = aggregate
     path = f"{of.endpoint} {of.version} {of.package[:12]} {of.arm.value} {of.start}"
     told = msgspec.structs.asdict(aggregate)
     for name in ("endpoint", "version", "package", "arm", "start", "own", "evidence", "unk_words"):
         del told[name]
     yield from nested(path, told)
-    yield from nested(f"{path} judged", msgspec.structs.asdict(aggregate.evidence))
+    judged = {
+        name: counts
+        for name, counts in msgspec.structs.asdict(aggregate.evidence).items()
+        if COUNTED_SINCE.get(name, 0) <= revision
+    }
+    yield from nested(f"{path} judged", judged)
     yield from nested(f"{path} unk_words", msgspec.structs.asdict(aggregate.unk_words))
     for own in aggregate.own:
         yield from own_numbers(path, own)

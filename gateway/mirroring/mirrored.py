@@ -122,7 +122,10 @@ def pair(
     if answered.task is Task.TEXT_EMBEDDING:
         return Pairing(answered.ref.version, seconds, [], _rounded(_angles(values, others)))
     ours, theirs = answered.manifest.labels, copied.manifest.labels
-    names = np.array(ours)[best(values)], np.array(theirs)[best(others)]
+    chosen = best(values)
+    names = np.array(ours)[chosen], np.array(theirs)[best(others)]
+    labels: list[str] = names[0].tolist()
+    scores = _rounded(np.take_along_axis(values, chosen[:, None], axis=1)[:, 0])
     equal: list[bool] = (names[0] == names[1]).tolist()
     if ours != theirs:
         every = tuple(dict.fromkeys((*ours, *theirs)))
@@ -133,7 +136,7 @@ def pair(
         distance = difference.mean(axis=1)
     else:
         distance = difference.sum(axis=1) / 2
-    return Pairing(answered.ref.version, seconds, equal, _rounded(distance))
+    return Pairing(answered.ref.version, seconds, equal, _rounded(distance), labels, scores)
 
 
 def _angles(values: NDArray[np.float32], others: NDArray[np.float32]) -> NDArray[np.float64]:

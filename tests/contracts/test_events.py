@@ -13,6 +13,7 @@ from contracts.events import (
     Dropped,
     EventBatch,
     Latency,
+    Pairing,
     PredictionEvent,
     Refusals,
     TextRecord,
@@ -35,6 +36,15 @@ text_records = st.builds(
     score=st.none() | st.floats(0, 1),
     norm=st.none() | st.floats(0, 1e6),
 )
+pairings = st.builds(
+    Pairing,
+    version=words,
+    seconds=seconds,
+    equal=st.lists(st.booleans(), max_size=3),
+    distance=st.lists(st.floats(0, 1), max_size=3),
+    labels=st.lists(words, max_size=3),
+    scores=st.lists(st.floats(0, 1), max_size=3),
+)
 events = st.builds(
     PredictionEvent,
     request_id=words,
@@ -50,6 +60,7 @@ events = st.builds(
     ),
     texts=st.lists(text_records, max_size=3),
     observations=st.dictionaries(words, st.lists(words | st.floats(0, 1), max_size=2), max_size=2),
+    pairing=st.none() | pairings,
 )
 batches = st.builds(
     EventBatch,
@@ -111,3 +122,17 @@ def test_a_message_can_be_read_by_any_json_reader() -> None:
     assert message["sequence"] == 7
     assert message["events"][0]["arm"] == "stable"
     assert message["events"][0]["texts"] == [[5, 3, 1, False, "positive", 0.75, None]]
+
+
+def test_pairings_of_older_and_of_newer_gateways_are_read() -> None:
+    pairing = Pairing("1", 0.25, [True], [0.5], ["positive"], [0.75])
+    assert json.loads(msgspec.json.encode(pairing)) == [
+        "1", 0.25, [True], [0.5], ["positive"], [0.75],
+    ]  # fmt: skip
+    older = msgspec.json.decode(b'["1",0.25,[true],[0.5]]', type=Pairing)
+    assert older == Pairing("1", 0.25, [True], [0.5])
+    assert (older.labels, older.scores) == ([], [])
+    newer = msgspec.json.decode(
+        b'["1",0.25,[true],[0.5],["positive"],[0.75],["what is not known yet"]]', type=Pairing
+    )
+    assert newer == pairing

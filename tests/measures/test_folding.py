@@ -16,13 +16,14 @@ from contracts.events import (
     EventBatch,
     Feedback,
     Latency,
+    Pairing,
     PredictionEvent,
     Refusals,
     StatisticSpec,
     TextRecord,
 )
 from contracts.statistics import EDGES, LATENCY_EDGES, Stage, Statistic
-from contracts.windows import CALLER_CAP, CALLER_GROUPS, WindowAggregate
+from contracts.windows import CALLER_CAP, CALLER_GROUPS, MICRO, WindowAggregate
 from measures.folding import Fold, length_bucket
 from measures.observation import histogram, observed
 
@@ -225,6 +226,55 @@ def test_an_answer_that_came_too_late_is_slower_than_any() -> None:
     evidence = only(batch(late, event(status=503))).evidence
     assert evidence.latency == {16: {len(LATENCY_EDGES.upper): 1}}
     assert (evidence.requests, evidence.errors) == (2, 2)
+
+
+def answers(*labels: str, score: float = 0.5) -> list[TextRecord]:
+    return [TextRecord(9, 6, 0, truncated=False, label=label, score=score) for label in labels]
+
+
+def test_a_shadow_is_counted_beside_the_answers_to_the_same_request() -> None:
+    """A request counts once, however many texts it has; scores and times by how far apart."""
+    told = Pairing("1", 0.015, [True, False], [0.0, 1.0], ["a", "a"], [0.5, 0.25])
+    one = Pairing("1", 0.010, [True], [0.0], ["b"], [0.5])
+    slow = Latency(0.0, 0.002, 0.003, 0.02, 0.03)
+    evidence = only(
+        batch(
+            event(arm=Arm.SHADOW, texts=answers("a", "b"), pairing=told),
+            event(arm=Arm.SHADOW, texts=answers("b"), pairing=one, latency=slow),
+        )
+    ).evidence
+    assert evidence.pair_labels == {"a": {"a": MICRO // 2, "b": MICRO // 2}, "b": {"b": MICRO}}
+    edges = EDGES[Statistic.SCORE].upper
+    (same, more) = sorted(evidence.pair_scores)
+    assert (evidence.pair_scores[same], evidence.pair_scores[more]) == (2, 1)
+    assert edges[same - 1] < 0.5 <= edges[same]  # (1 + 0) / 2
+    assert edges[more - 1] < 0.625 <= edges[more]  # (1 + 0.5 - 0.25) / 2
+    (alike, slower) = sorted(evidence.pair_latency)
+    assert alike == 0
+    assert 1.05**slower == pytest.approx(2.5, rel=0.06)  # 25 ms after 10 ms, in buckets of 5 %
+
+
+def test_the_thirds_of_a_request_of_three_texts_are_a_request_to_a_millionth() -> None:
+    told = Pairing("1", 0.0, labels=["a", "b", "c"], scores=[0.5] * 3)
+    counts = only(batch(event(arm=Arm.SHADOW, texts=answers("a", "b", "c"), pairing=told))).evidence
+    total = sum(sum(answers.values()) for answers in counts.pair_labels.values())
+    assert total == pytest.approx(MICRO, abs=3)
+
+
+@pytest.mark.parametrize(
+    "pairing",
+    [
+        Pairing("1", 0.015, [True, False], [0.0, 1.0]),
+        Pairing("1", 0.015, [], [0.5, 0.5]),
+        Pairing("1", 0.015, [True, False], [0.0, 1.0], ["a"], [0.5]),
+    ],
+    ids=["of an older gateway", "of vectors", "of another number of texts"],
+)
+def test_a_shadow_without_its_originals_labels_is_counted_as_before(pairing: Pairing) -> None:
+    evidence = only(batch(event(arm=Arm.SHADOW, texts=answers("a", "b"), pairing=pairing))).evidence
+    assert (evidence.pair_labels, evidence.pair_scores) == ({}, {})
+    assert evidence.labels == {"a": 1, "b": 1}
+    assert (evidence.pairs, evidence.pairs_equal) == (len(pairing.equal), sum(pairing.equal))
 
 
 @given(st.integers(0, 100_000))

@@ -1,12 +1,13 @@
 """A recount agrees with what was folded, and finds every number that is wrong."""
 
+import json
 import random
 
 import pytest
 from prediction_batches import batch_of
 
 from contracts.events import encode
-from contracts.windows import WindowRecord, decode
+from contracts.windows import COUNTED_SINCE, REVISION, WindowRecord, decode
 from contracts.windows import encode as encode_record
 from measures.ranges import PartitionFold
 from measures.recounting import Difference, RawMessage, differences, numbers, recounted
@@ -76,3 +77,44 @@ def test_a_record_of_no_messages_at_all_differs_in_everything(log: list[RawMessa
     found = differences(record, recounted(record, []))
     assert all(what.counted == 0 for what in found)
     assert len(found) > 500
+
+
+def of_older_fold(record: WindowRecord, revision: int) -> WindowRecord:
+    """As a fold of this revision wrote it, which knew neither later counts nor later revisions."""
+    told = json.loads(encode_record(record))
+    if revision == 0:
+        del told["revision"]
+    else:
+        told["revision"] = revision
+    for aggregate in told["cells"]:
+        for name, since in COUNTED_SINCE.items():
+            if since > revision:
+                aggregate.get("judged", {}).pop(name, None)
+    return decode(json.dumps(told).encode())
+
+
+@pytest.mark.parametrize("revision", range(REVISION))
+def test_a_record_of_an_older_fold_agrees_in_what_it_counted(
+    log: list[RawMessage], revision: int
+) -> None:
+    written = [of_older_fold(record, revision) for record in folded(log)]
+    assert all(record.revision == revision for record in written)
+    for record in written:
+        assert differences(record, recounted(record, log)) == ()
+    written[0].aggregates[0].evidence.requests += 1
+    assert len(differences(written[0], recounted(written[0], log))) == 1
+
+
+@pytest.mark.parametrize("name", COUNTED_SINCE)
+def test_a_count_that_came_later_is_counted_again_like_any_other(
+    log: list[RawMessage], name: str
+) -> None:
+    for record in folded(log):
+        for aggregate in record.aggregates:
+            if getattr(aggregate.evidence, name):
+                setattr(aggregate.evidence, name, {})
+                found = differences(record, recounted(record, log))
+                assert found
+                assert all(f" judged {name}" in what.where for what in found)
+                return
+    raise AssertionError(f"no record has {name}")

@@ -14,7 +14,7 @@ from contracts.events import (
     StatisticSpec,
     TextRecord,
 )
-from contracts.windows import WindowRecord, decode, encode
+from contracts.windows import REVISION, WindowRecord, decode, encode
 from measures.folding import Fold
 
 LABELS = ("negative", "neutral", "positive")
@@ -54,7 +54,15 @@ def event_of(
     pairing = None
     if arm is Arm.SHADOW and status == 200:
         equal = [rng.random() < 0.9 for text in texts if text.label is not None]
-        pairing = Pairing("1", rng.random(), equal, [rng.random() for _ in texts])
+        labelled = all(text.label is not None for text in texts)  # of vectors and older gateways
+        pairing = Pairing(
+            "1",
+            rng.random(),
+            equal,
+            [rng.random() for _ in texts],
+            [rng.choice(LABELS) for _ in texts] if labelled else [],
+            [rng.random() for _ in texts] if labelled else [],
+        )
     observations: dict[str, list[float | str]] = {}
     if rng.random() < 0.3:
         observations = {
@@ -148,5 +156,6 @@ def record_of(
         aggregates=fold.aggregates(),
         refusals=fold.refusals,
         window_seconds=seconds,
+        revision=REVISION,
     )
     return decode(encode(record))

@@ -30,6 +30,13 @@ def test_labels_are_equal_or_not_and_scores_differ_by_total_variation() -> None:
     assert pairing.distance == pytest.approx([0.2, 0.2])  # (|.9-.7| + |.1-.3|) / 2
 
 
+def test_a_pairing_tells_the_label_and_the_score_that_the_caller_got() -> None:
+    turned = like(TWO, labels=("positive", "negative"))
+    pairing = pair(ONE, rows([0.9, 0.1], [0.4, 0.6]), turned, rows([0.7, 0.3], [0.6, 0.4]), 0.25)
+    assert pairing.labels == ["negative", "positive"]
+    assert pairing.scores == pytest.approx([0.9, 0.6])
+
+
 def test_each_label_of_a_multi_label_model_is_a_distribution_of_its_own() -> None:
     one, two = like(ONE, multi_label=True), like(TWO, multi_label=True)
     pairing = pair(one, rows([0.9, 0.8]), two, rows([0.9, 0.4]), 0.0)
@@ -63,7 +70,7 @@ def test_vectors_differ_by_their_angle(
     one: list[float], other: list[float], distance: float
 ) -> None:
     pairing = pair(VECTORS, rows(one), VECTORS, rows(other), 0.0)
-    assert pairing.equal == []
+    assert (pairing.equal, pairing.labels, pairing.scores) == ([], [], [])
     assert pairing.distance == pytest.approx([distance])
 
 
