@@ -81,6 +81,8 @@ class HarmTest(State, frozen=True):
         line: Tolerance,
         rho: Floats | float = 0.0,
         tests: Tests = None,
+        *,
+        paired: Floats | float = 0.0,
     ) -> Self:
         """With one more window.
 
@@ -90,6 +92,8 @@ class HarmTest(State, frozen=True):
             line: the tolerance, which broadcasts against the rows.
             rho: intra-window correlation, likewise.
             tests: where a test has several rows; the same at each call.
+            paired: ``[..., tests, ALTERNATIVES]``, log e-values of this window's pairs
+                (``measures.pairs``), in the tests whose rows have none of the canary's requests.
         """
         e0, n0 = past.prior()
         theta_s = ((self.e_s + e0 + 0.5) / (self.n_s + n0 + 1.0))[..., None]
@@ -98,6 +102,7 @@ class HarmTest(State, frozen=True):
         )
         if tests is not None:
             log_s = np.add.reduceat(log_s, tests, axis=-2)
+        log_s = log_s + paired
         t = self.windows + 1
         weight = restart_weight(t)
         log_w = np.log(weight) if weight else -np.inf
@@ -148,8 +153,13 @@ class NonInferiorityTest(State, frozen=True):
         line: Tolerance,
         rho: Floats | float = 0.0,
         tests: Tests = None,
+        *,
+        paired: Floats | float = 0.0,
     ) -> Self:
-        """With one more window; the arguments are those of ``HarmTest.after``."""
+        """With one more window; the arguments are those of ``HarmTest.after``.
+
+        ``paired`` is ``[..., tests]`` here.
+        """
         e0, n0 = past.prior()
         theta = (self.e_s + self.e_c + e0 + 0.5) / (self.n_s + self.n_c + n0 + 1.0)
         below = theta < line.a + line.s * theta
@@ -158,12 +168,22 @@ class NonInferiorityTest(State, frozen=True):
             log_s = np.add.reduceat(log_s, tests, axis=-1)
         return replace(
             self,
-            log_e=self.log_e + log_s,
+            log_e=self.log_e + log_s + paired,
             e_c=self.e_c + window.e_c,
             n_c=self.n_c + window.n_c,
             e_s=self.e_s + window.e_s,
             n_s=self.n_s + window.n_s,
         )
+
+    def counting(self, arms: Floats, first: int) -> Self:
+        """With what was seen as pairs, ``[..., 4, rows from first on]``: it is no evidence."""
+        e_c, n_c, e_s, n_s = np.moveaxis(arms, -2, 0)
+        more = {"e_c": e_c, "n_c": n_c, "e_s": e_s, "n_s": n_s}
+        changed = {}
+        for name, counts in more.items():
+            changed[name] = getattr(self, name).copy()
+            changed[name][..., first:] += counts
+        return replace(self, **changed)
 
     def e_value(self) -> Floats:
         """``[..., tests]``: at least 1/beta is evidence at level beta, whenever one looks."""

@@ -136,12 +136,13 @@ class Evidence:
         if (known := self._knowing(stable)) is not self:
             return known.after(candidate, stable, seconds, arms)
         checks, alpha = self.checks, self.alpha
+        pairs = rows_of.paired(candidate, self.rates.labels) if is_shadow else None
         after = replace(
             self,
             history_windows=self.history_windows + is_shadow,
             seconds=self.seconds + seconds,
             rates=self.rates.after(
-                candidate, stable, self.stage, self.lines, alpha, share=self.share
+                candidate, stable, self.stage, self.lines, alpha, share=self.share, pairs=pairs
             ),
             outputs=self.outputs.after(
                 candidate,
@@ -150,6 +151,7 @@ class Evidence:
                 alpha,
                 caller_spread=self._caller_spread,
                 before_canary=is_shadow,
+                pairs=pairs,
             ),
         )
         if is_shadow and checks.agreement:

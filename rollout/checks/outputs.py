@@ -67,10 +67,20 @@ class Outputs(State, frozen=True):
         *,
         caller_spread: float = 0.0,
         before_canary: bool,
+        pairs: Floats | None = None,
     ) -> Self:
-        """With a window of both arms, whose labels callers may set apart by ``caller_spread``."""
+        """With a window of both arms, whose labels callers may set apart by ``caller_spread``.
+
+        With ``pairs`` of shadow (``rows.paired``), the originals of the copies take the place of
+        all of stable's requests. Pairs scatter less than the arms that the test assumes: it errs
+        more rarely than it may.
+        """
         if self.test is None:
             return self
+        if pairs is not None:
+            asked = shift.limits(check.distance, alpha, caller_spread)
+            test = self.test.after(pairs.sum(axis=0), pairs.sum(axis=1), asked, before_canary=False)
+            return replace(self, test=test.with_history(self._counts(stable)))
         test = self.test.after(
             self._counts(candidate),
             self._counts(stable),

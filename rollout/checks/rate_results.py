@@ -99,7 +99,12 @@ def _result(
         and rates.is_hidden_by_callers(name, check.pass_, setting.share)
     )
     is_waited_for = is_open and not (is_idle or is_settled)
-    missing = _needed(rates, name, check.pass_) if is_waited_for else None
+    is_paired = (
+        name == tests.CLASS_SHARE and setting.stage is Stage.SHADOW and rates.paired is not None
+    )
+    missing = None
+    if is_waited_for:
+        missing = _needed_pairs(rates) if is_paired else _needed(rates, name, check.pass_)
     evidence_to_fail, evidence_to_pass = rates.evidence_to_fail(name), rates.evidence_to_pass(name)
     if outcome is Verdict.FAIL:
         evidence = words.evidence(evidence_to_fail, 1 / alpha)
@@ -203,3 +208,17 @@ def _needed(rates: Rates, name: str, line: Line) -> int | None:
             missing = max(missing, lacking / a_request)
     for_one = rates.requests_in_stage(tests.ERROR_RATE) / n_c
     return math.ceil(missing * for_one)
+
+
+def _needed_pairs(rates: Rates) -> int | None:
+    """The shadow's requests until classes pass by pairs, if the next ones are like those so far.
+
+    None where they gained nothing yet.
+    """
+    n_c = rates.requests_in_stage(tests.CLASS_SHARE)
+    log_e = rates.non_inferiority.log_e[tests.TESTS[tests.CLASS_SHARE]]
+    if n_c <= 0 or log_e.min() <= 0:
+        return None
+    lacking = math.log(1 / BETA) - float(log_e.min())
+    missing = max(LEAST_TO_PASS - n_c, lacking * n_c / float(log_e.min()))
+    return max(0, math.ceil(missing))

@@ -18,7 +18,16 @@ from msgspec.structs import replace
 from contracts.rollout import Checks, Line
 from contracts.windows import EvidenceCounts
 from measures.correlation import Floats, IntraclassCorrelation
-from measures.proportions import HarmTest, History, NonInferiorityTest, Tolerance, Window, unspent
+from measures.pairs import Pairs, bet_to_pass
+from measures.proportions import (
+    ALTERNATIVES,
+    HarmTest,
+    History,
+    NonInferiorityTest,
+    Tolerance,
+    Window,
+    unspent,
+)
 from measures.state import State
 from rollout.checks import rows as at
 from rollout.checks.callers import MOST_CALLER_SPREAD, Callers, Grouped
@@ -58,7 +67,9 @@ class Rates(
         sums: events and requests of candidate and stable since the rollout began, ``[4, rows]``.
         windows: how many were compared in this stage.
         failed: names of checks whose evidence was enough to fail at some window.
-        settled: names of checks that passed in shadow, where both arms had the same requests.
+        settled: names of checks that passed in shadow, on the same requests.
+        paired: ``[3, rows of classes]``, shadow's pairs so far, those that gained the class and
+            those that lost it; None before the first.
     """
 
     labels: tuple[str, ...]
@@ -72,6 +83,7 @@ class Rates(
     windows: int = 0
     failed: frozenset[str] = frozenset()
     settled: frozenset[str] = frozenset()
+    paired: Floats | None = None
 
     @classmethod
     def begin(cls, labels: tuple[str, ...]) -> Self:
@@ -134,6 +146,7 @@ class Rates(
         alpha: float,
         *,
         share: float,
+        pairs: Floats | None = None,
     ) -> Self:
         """With a window of both arms. In shadow, stable's traffic still tells its correlation.
 
@@ -144,21 +157,32 @@ class Rates(
             lines: the tolerances of the rows.
             alpha: of each check.
             share: of callers, that the candidate has; 0 in shadow, where it has copies.
+            pairs: of shadow, both versions' answers to the same requests (``rows.paired``), by
+                which classes are judged; None: by all requests of both arms.
         """
         e_c, n_c = self.rows.counts(candidate, self.slowness)
         e_s, n_s = self.rows.counts(stable, self.slowness)
-        rho, past = self.rho, self.past
-        sums = self.sums + np.stack([e_c, n_c, e_s, n_s])
-        correlation = self.correlation
+        seen, past, correlation = np.stack([e_c, n_c, e_s, n_s]), self.past, self.correlation
+        told = None if pairs is None else Pairs.of(pairs, self.rows.count - at.CLASSES)
         if stage is Stage.SHADOW:
             correlation = self._correlation_after(e_s, n_s)
+            # What is not compared by arms is one more window of stable's past.
+            rows = [at.LATENCY] if told is None else [at.LATENCY, slice(at.CLASSES, None)]
             past = past.copy()
-            past[:, at.LATENCY] += np.stack([e_s, n_s])[:, at.LATENCY]
-            for part in (e_c, n_c, e_s, n_s):
-                part[at.LATENCY] = 0.0
+            for part in rows:
+                past[:, part] += np.stack([e_s[part], n_s[part]])
+                for counts in (e_c, n_c, e_s, n_s):
+                    counts[part] = 0.0
+        to_fail, to_pass = self._by_pairs(told, lines)
         window, history, tests = Window(e_c, n_c, e_s, n_s), History(*self.past), self.rows.tests
         fail = Tolerance(lines.fail.a + self.callers.spread(self.rows, share), lines.fail.s)
-        harm = self.harm.after(window, history, fail, rho, tests)
+        harm = self.harm.after(window, history, fail, self.rho, tests, paired=to_fail)
+        near = self.non_inferiority.after(
+            window, history, lines.pass_, self.rho, tests, paired=to_pass
+        )
+        if told is not None:
+            near = near.counting(told.arms, at.CLASSES)
+            seen[:, at.CLASSES :] = told.arms
         after = replace(
             self,
             slowness=self.slowness.after(stable),
@@ -166,8 +190,9 @@ class Rates(
             callers=self.callers if stage is Stage.BAKE else self._callers_after(stable),
             past=past,
             harm=harm,
-            non_inferiority=self.non_inferiority.after(window, history, lines.pass_, rho, tests),
-            sums=sums,
+            non_inferiority=near,
+            paired=self.paired if told is None else told.added(self.paired),
+            sums=self.sums + seen,
             windows=self.windows + 1,
         )
         if after.e_values.max() * alpha < 1.0:  # no mean is more than that
@@ -265,6 +290,17 @@ class Rates(
         return np.minimum(
             of_tests * np.where(requests > 0, whole / np.maximum(requests, 1.0), 1.0), 1.0
         )
+
+    def _by_pairs(self, told: Pairs | None, lines: Lines) -> tuple[Floats, Floats]:
+        """Log e-values of a window's pairs to fail, ``[tests, ALTERNATIVES]``, and to pass."""
+        to_fail = np.zeros((len(self.rows.tests), ALTERNATIVES))
+        to_pass = np.zeros(len(self.rows.tests))
+        if told is not None:
+            of_classes, rho = lines.of(slice(at.CLASSES, None)), self.rho[at.CLASSES :]
+            bet = bet_to_pass(self.paired, of_classes.pass_)
+            to_fail[at.CLASS_TEST :] = told.log_to_fail(of_classes.fail, rho)
+            to_pass[at.CLASS_TEST :] = told.log_to_pass(of_classes.pass_, bet, rho)
+        return to_fail, to_pass
 
     def _correlation_after(self, events: Floats, requests: Floats) -> IntraclassCorrelation:
         tests = self.rows.tests

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contracts.rollout import Checks, ClassShareCheck, ErrorRateCheck, LatencyCheck, QualityCheck
-from contracts.windows import EvidenceCounts
+from contracts.windows import MICRO, EvidenceCounts
 from measures.correlation import Floats
 from measures.proportions import Tolerance
 from rollout.checks.slowness import LENGTHS, Slowness
@@ -98,6 +98,21 @@ def by_label(counts: dict[str, int], labels: Sequence[str]) -> list[int]:
     return [*known, sum(counts.values()) - sum(known)]
 
 
+def paired(evidence: EvidenceCounts, labels: tuple[str, ...]) -> Floats | None:
+    """Requests by the original's label and the shadow's, ``[classes, classes]``, others behind.
+
+    None where no event told what the caller got: older gateways do not.
+    """
+    if not labels or not evidence.pair_labels:
+        return None
+    at = {label: index for index, label in enumerate(labels)}
+    table = np.zeros((len(labels) + 1, len(labels) + 1))
+    for original, answers in evidence.pair_labels.items():
+        for label, millionths in answers.items():
+            table[at.get(original, -1), at.get(label, -1)] += millionths / MICRO
+    return table
+
+
 def leading(counts: dict[str, int]) -> tuple[str, ...]:
     """The labels that are compared one by one: the most frequent ones, by name."""
     ranked = sorted(counts, key=lambda label: (-counts[label], label))
@@ -113,6 +128,15 @@ class Lines:
 
     fail: Tolerance
     pass_: Tolerance
+
+    def of(self, rows: slice) -> Self:
+        """Of some of the rows."""
+        return type(self)(
+            *(
+                Tolerance(np.asarray(line.a)[rows], np.asarray(line.s)[rows])
+                for line in (self.fail, self.pass_)
+            )
+        )
 
 
 def compared(checks: Checks) -> tuple[Compared, Compared, Compared, Compared]:

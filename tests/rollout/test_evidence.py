@@ -52,6 +52,13 @@ windows = st.builds(
     labels=st.dictionaries(st.sampled_from(["negative", "positive", "odd"]), st.integers(1, 900)),
     pairs=st.integers(100, 200),
     pairs_equal=st.integers(0, 100),
+    pair_labels=st.dictionaries(
+        st.sampled_from(["negative", "odd"]),
+        st.dictionaries(
+            st.sampled_from(["negative", "positive"]), st.integers(1, 10**8), max_size=2
+        ),
+        max_size=2,
+    ),
     feedback=st.integers(50, 100),
     feedback_wrong=st.integers(0, 50),
     group_requests=st.dictionaries(st.integers(0, 31), st.integers(1, 60), max_size=3),
@@ -175,7 +182,7 @@ def test_a_rollout_that_goes_on_over_an_upgrade_finds_the_names_that_it_was_stor
     told = begun().to_json()
     assert told["rates"].keys() == {
         "labels", "slowness", "clumps", "callers", "past", "worse", "not_worse", "sums", "windows",
-        "failed", "settled",
+        "failed", "settled", "paired",
     }  # fmt: skip
     assert told["rates"]["worse"].keys() == {"log_a", "windows", "e_s", "n_s"}
     assert told["rates"]["not_worse"].keys() == {"log_e", "e_c", "n_c", "e_s", "n_s"}
