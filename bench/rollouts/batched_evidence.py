@@ -16,7 +16,15 @@ from bench.rollouts.traffic import BUCKETS, LABELS, LENGTHS, Arm
 from contracts.rollout import Checks, OutputShiftCheck
 from measures.correlation import CAUTION, Floats, IntraclassCorrelation
 from measures.divergence import Shift
-from measures.proportions import HarmTest, History, NonInferiorityTest, Tolerance, Window
+from measures.pairs import Pairs, bet_to_pass
+from measures.proportions import (
+    ALTERNATIVES,
+    HarmTest,
+    History,
+    NonInferiorityTest,
+    Tolerance,
+    Window,
+)
 from rollout.checks import slowness
 from rollout.checks.callers import MOST_CALLER_SPREAD, Callers, Grouped
 from rollout.checks.rates import (
@@ -27,7 +35,7 @@ from rollout.checks.rates import (
     LEAST_TO_PASS,
     TESTS,
 )
-from rollout.checks.rows import CLASSES, ERRORS, Rows, lines
+from rollout.checks.rows import CLASS_TEST, CLASSES, ERRORS, Rows, lines
 from rollout.checks.rows import LATENCY as LATENCY_ROWS
 from rollout.checks.shift import limits
 
@@ -36,6 +44,7 @@ NAMES = (ERROR_RATE, LATENCY, CLASS_SHARE, OUTPUT_SHIFT)  # of the checks that g
 CHECKS = Checks()
 ROWS = Rows(LABELS)
 LINES = lines(CHECKS, ROWS)
+CLASS_LINES = LINES.of(slice(CLASSES, None))
 DISTANCE = OutputShiftCheck().distance
 
 Yes = NDArray[np.bool_]
@@ -56,6 +65,7 @@ class BatchedEvidence:
         harm: evidence to fail, as are ``shifts``.
         non_inferiority: evidence to pass, of the step, as are ``near``.
         failed: ``[rollouts, NAMES]``.
+        paired: ``[rollouts, 3, rows of classes]``, of shadow.
     """
 
     alpha: float
@@ -69,6 +79,7 @@ class BatchedEvidence:
     shifts: Shift
     near: Shift
     failed: Yes
+    paired: Floats
 
     @classmethod
     def begin(cls, rollouts: int, false_rollback: float) -> Self:
@@ -87,6 +98,7 @@ class BatchedEvidence:
             shift,
             shift,
             np.zeros((rollouts, len(NAMES)), dtype=np.bool_),
+            np.zeros((rollouts, 3, ROWS.count - CLASSES)),
         )
 
     def with_history(self, stable: Arm) -> Self:
@@ -114,17 +126,29 @@ class BatchedEvidence:
         e_c, n_c = self._counts(candidate)
         e_s, n_s = self._counts(stable)
         wide = shadow[:, None]
-        past = self.past.copy()
-        past[:, :, LATENCY_ROWS] += (
-            np.stack([e_s, n_s], axis=1)[:, :, LATENCY_ROWS] * shadow[:, None, None]
-        )
+        table = _pairs(candidate)
+        is_paired = shadow & table.any(axis=(1, 2))
+        elsewhere = np.zeros((len(shadow), ROWS.count), dtype=np.bool_)  # not compared by arms
+        elsewhere[:, LATENCY_ROWS], elsewhere[:, CLASSES:] = wide, is_paired[:, None]
+        past = self.past + np.stack([e_s, n_s], axis=1) * elsewhere[:, None]
         correlation = _chosen(wide, _after(self.correlation, e_s, n_s), self.correlation)
         for part in (e_c, n_c, e_s, n_s):
-            part[:, LATENCY_ROWS] = np.where(wide, 0.0, part[:, LATENCY_ROWS])
+            part[elsewhere] = 0.0
+        pairs = Pairs.of(table, ROWS.count - CLASSES)
+        rho_of_classes = self._rho()[:, CLASSES:]
+        to_fail = np.zeros((len(shadow), len(ROWS.tests), ALTERNATIVES))
+        to_pass = np.zeros(to_fail.shape[:-1])
+        to_fail[:, CLASS_TEST:] = pairs.log_to_fail(CLASS_LINES.fail, rho_of_classes)
+        bet = bet_to_pass(self.paired, CLASS_LINES.pass_)
+        to_pass[:, CLASS_TEST:] = pairs.log_to_pass(CLASS_LINES.pass_, bet, rho_of_classes)
+        to_fail[~is_paired], to_pass[~is_paired] = 0.0, 0.0
+        arms = np.where(is_paired[:, None, None], pairs.arms, 0.0)
         window = Window(e_c, n_c, e_s, n_s)
         history = History(self.past[:, 0], self.past[:, 1])
         asked = replace(limits(DISTANCE, self.alpha), caller_spread=self.callers.distance(share))
         one, other, rho = _classes(candidate), _classes(stable), self._answers_rho()
+        one = np.where(is_paired[:, None], table.sum(axis=1), one)
+        other = np.where(is_paired[:, None], table.sum(axis=2), other)
         fail = Tolerance(LINES.fail.a + self.callers.spread(ROWS, share), LINES.fail.s)
         callers = self.callers.after(_grouped(stable))
         after = replace(
@@ -134,10 +158,11 @@ class BatchedEvidence:
             correlation=correlation,
             callers=_chosen(bake, self.callers, callers),
             answers=_chosen(wide, _answers_after(self.answers, stable), self.answers),
-            harm=self.harm.after(window, history, fail, self._rho(), ROWS.tests),
+            harm=self.harm.after(window, history, fail, self._rho(), ROWS.tests, paired=to_fail),
             non_inferiority=self.non_inferiority.after(
-                window, history, LINES.pass_, self._rho(), ROWS.tests
-            ),
+                window, history, LINES.pass_, self._rho(), ROWS.tests, paired=to_pass
+            ).counting(arms, CLASSES),
+            paired=np.where(is_paired[:, None, None], pairs.added(self.paired), self.paired),
             shifts=self.shifts.after(one, other, asked, rho),
             near=self.near.after(one, other, asked, rho),
         )
@@ -185,6 +210,7 @@ class BatchedEvidence:
             past=self.past[rows],
             times=self.times[rows],
             failed=self.failed[rows],
+            paired=self.paired[rows],
             **{
                 name: _of_rows(getattr(self, name), rows)
                 for name in (
@@ -270,6 +296,13 @@ def _grouped(arm: Arm) -> Grouped:
         np.stack([arm.errors, empty, *arm.labels.T, empty], axis=1).astype(np.float64),
         np.stack([arm.requests, empty, *every], axis=1).astype(np.float64),
     )
+
+
+def _pairs(arm: Arm) -> Floats:
+    """Pairs by both labels and, behind them, all others, of which there are none."""
+    if arm.pairs is None:
+        return np.zeros((len(arm.requests), len(LABELS) + 1, len(LABELS) + 1))
+    return np.pad(arm.pairs, ((0, 0), (0, 1), (0, 1)))
 
 
 def _classes(arm: Arm) -> Floats:

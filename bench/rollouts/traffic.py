@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contracts.statistics import LATENCY_EDGES
-from contracts.windows import CALLER_CAP, CALLER_GROUPS, EvidenceCounts, Sparse
+from contracts.windows import CALLER_CAP, CALLER_GROUPS, MICRO, EvidenceCounts, Sparse
 from measures.correlation import Floats
 
 LABELS = ("NEGATIVE", "POSITIVE")
@@ -77,6 +77,8 @@ class Arm:
         times: ``[rollouts, lengths, buckets]``, of ``LATENCY_EDGES`` from ``first`` on.
         first: ``[rollouts, lengths]``.
         groups: ``[rollouts, 3, groups]``, of callers: requests, errors, second label.
+        pairs: ``[rollouts, labels, labels]``, of copies: requests by the original's label and the
+            copy's. All 0 where gateways tell no labels of originals: then arms are compared.
     """
 
     requests: Counts
@@ -85,6 +87,7 @@ class Arm:
     times: Counts
     first: Counts
     groups: Counts
+    pairs: Floats | None = None
 
     def evidence(self, row: int) -> EvidenceCounts:
         """One rollout's arm as production counts it."""
@@ -107,6 +110,15 @@ class Arm:
                 LABELS[0]: _sparse(requests - errors - positive),
                 LABELS[1]: _sparse(positive),
             },
+            pair_labels={
+                original: {
+                    label: round(float(self.pairs[row, at, column]) * MICRO)
+                    for column, label in enumerate(LABELS)
+                }
+                for at, original in enumerate(LABELS)
+            }
+            if self.pairs is not None and self.pairs[row].any()
+            else {},
         )
 
 
@@ -177,10 +189,16 @@ def harmed(arm: Arm, harm: Harm, copied: NDArray[np.bool_], rng: np.random.Gener
     first, second = (arm.labels - lost).T
     flipped = rng.binomial(first, harm.flips * shown)
     later = np.round(np.log(harm.slower) / EDGE * shown).astype(np.int64)
+    pairs = None
+    if arm.pairs is not None:
+        pairs = np.where(copied[:, None, None], _diagonal(arm.labels - lost), 0.0)
+        pairs[:, 0, 0] -= np.where(copied, flipped, 0)
+        pairs[:, 0, 1] += np.where(copied, flipped, 0)
     return replace(
         arm,
         errors=arm.errors + lost.sum(axis=1),
         labels=np.stack([first - flipped, second + flipped], axis=1),
+        pairs=pairs,
         times=rng.binomial(arm.times, 1 - harm.fails * shown[:, None, None]),
         first=arm.first + later[:, None],
     )
@@ -217,10 +235,18 @@ def window(places: Places, low: Floats, high: Floats, rng: np.random.Generator) 
     for part, copy in enumerate((stable[0], again, stable[2])):
         candidate[part] = np.where(copied, copy, candidate[part])
     labelled = np.where(copied, stable[0] - stable[1], candidate[0] - candidate[1])
+    copies = _arm(candidate, labelled, groups[0], places, rng)
+    pairs = np.where(copied[:, None, None], _diagonal(copies.labels), 0.0)
     return (
-        _arm(candidate, labelled, groups[0], places, rng),
+        replace(copies, pairs=pairs),
         _arm(stable, stable[0] - stable[1], groups[1], places, rng),
     )
+
+
+def _diagonal(labels: Counts) -> Floats:
+    """``[rollouts, labels]`` of answers that are the same in both versions, as pairs."""
+    table: Floats = labels[:, :, None] * np.eye(labels.shape[1])
+    return table
 
 
 def grouped(counts: Counts, group: Counts) -> Counts:

@@ -98,6 +98,23 @@ def test_a_harm_changes_answers_and_loses_none_and_spares_copies_where_it_is_of_
     assert (after.times[0] == arm.times[0]).all()
 
 
+def test_a_harm_that_shadow_shows_changes_the_copies_of_pairs() -> None:
+    rng = np.random.default_rng(6)
+    copies, stable = window(Places.of(WORLDS, rng), np.zeros(3), np.full(3, np.inf), rng)
+    assert copies.pairs is not None
+    assert (copies.pairs == copies.labels[:, :, None] * np.eye(2)).all()
+    assert (stable.pairs is None, copies.labels.tolist()) == (True, stable.labels.tolist())
+    after = harmed(copies, Harm("all", fails=0.5, flips=0.5), np.full(3, fill_value=True), rng)
+    assert after.pairs is not None
+    assert (after.pairs.sum(axis=1) == after.labels).all()  # what the candidate answered
+    assert (after.pairs[:, 0, 1] > 0).all()
+    assert not after.pairs[:, 1, 0].any()
+    spared = harmed(copies, Harm("all", fails=0.5, flips=0.5, in_shadow=False),
+                    np.full(3, fill_value=True), rng)  # fmt: skip
+    assert spared.pairs is not None
+    assert (spared.pairs == copies.pairs).all()
+
+
 def test_a_fault_is_caught_and_the_same_seed_gives_the_same_figure() -> None:
     fault = faults.FAULTS[0]
     one, two = (faults.until_caught(fault, 0.05, 40) for _ in range(2))

@@ -110,7 +110,19 @@ def test_what_fails_was_sent_several_times() -> None:
         assert arm.errors.sum() > 0
 
 
-def test_the_same_seed_gives_the_same_rollouts_and_bursts_end_in_shadow() -> None:
+def test_the_same_seed_gives_the_same_rollouts_and_bursts_pass_shadow() -> None:
     one, two = (worlds.walks(WORLDS[0], 3, (8, 0)) for _ in range(2))
     assert one == two
-    assert {(each.step, each.causes) for each in one} == {("shadow", ("classShare",))}
+    assert all(each.is_promoted for each in one)
+
+
+def test_pairs_are_the_copies_of_each_label() -> None:
+    for world in (WORLDS[0], WORLDS[1]):
+        copies, stable = arms(*world.streams, split=SHADOW)
+        assert copies.pairs is not None
+        assert stable.pairs is not None
+        told = copies.pairs * world.streams[0].texts
+        assert np.diagonal(told, axis1=1, axis2=2) == pytest.approx(copies.labels)
+        assert told.sum() == pytest.approx(copies.labels.sum())
+        assert not stable.pairs.any()
+        assert not any(arm.pairs.any() for arm in arms(*world.streams))  # type: ignore[union-attr]
