@@ -9,8 +9,9 @@ was being loaded.
 from pydantic import BaseModel, ConfigDict
 
 # Of as many ends in as long a time, if the version had no part in them. Every trial on every Triton
-# asks anew, after each end, and what kills Tritons comes in clusters: one in a thousand rolled back a
-# good version in an hour of faults. A version that really ends Triton needs one end more for this.
+# asks anew, after each end, and what kills Tritons comes in clusters: one in a thousand rolled back
+# a good version in an hour of faults. A version that really ends Triton needs one end more for
+# this.
 REFUSED_PROBABILITY = 1e-5
 LOAD_CRASHES_ALLOWED = 1  # ends in a row during loads of a version
 CRASHES_ALLOWED = 1  # ends under a version that is held, however short the time
