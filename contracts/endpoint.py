@@ -166,6 +166,7 @@ class Phase(StrEnum):
     REJECTED = "Rejected"
     ROLLED_BACK = "RolledBack"
     SUPERSEDED = "Superseded"
+    EXPIRED = "Expired"  # its rollout came to no verdict by the deadline
 
 
 class Candidate(_Part):
@@ -187,6 +188,12 @@ class Rejection(_Part):
     options: str = Field(description="digest of the serving options that it was judged under")
     reason: str = Field(description="empty for those long ago: MLflow's tags have it")
     at: float = Field(description="unix time, seconds")
+    expired: bool = Field(False, description="its rollout came to no verdict: nothing is known bad")
+
+    @property
+    def phase(self) -> Phase:
+        """What the version is shown as."""
+        return Phase.EXPIRED if self.expired else Phase.REJECTED
 
 
 class Transition(_Part):

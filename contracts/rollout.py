@@ -140,7 +140,7 @@ class RolloutSpec(_Part):
     strategy: Strategy = Strategy.CANARY
     steps: Annotated[tuple[Step, ...], Field(min_length=1, max_length=20)] = _STEPS
     checks: Checks = Checks()
-    deadline: Duration = Field(86400.0, description="without a verdict by then: roll back", gt=0)
+    deadline: Duration = Field(86400.0, description="without a verdict by then it expires", gt=0)
     bake: Duration = Field(3600.0, description="hold-back of the old version after promotion")
     hold_back: float = Field(5, gt=0, lt=50, alias="holdBack", description="percent, in the bake")
     controller_timeout: Duration = Field(
@@ -237,6 +237,7 @@ class Outcome(StrEnum):
     ROLLED_BACK = "RolledBack"
     SUPERSEDED = "Superseded"
     REVERTED = "Reverted"  # in the bake, or by undo
+    EXPIRED = "Expired"  # the deadline came before a verdict, which says nothing of the version
 
 
 LOST: Final = frozenset({Outcome.ROLLED_BACK, Outcome.REVERTED})  # the candidate was taken back
@@ -259,6 +260,16 @@ class SeriesPoint(_Part):
     stable_wrong: int = 0
 
 
+class StepTraffic(_Part):
+    """What requests a step has had since it began: counts alone, so that no rule sees an answer."""
+
+    candidate: int = Field(0, description="requests that came to the candidate's arm")
+    since: float = Field(description="stable's are counted from then on, unix time, seconds")
+    stable: int = Field(0, description="requests that the stable version judged in that time")
+    named: int = Field(0, description="of these, with the name of a caller")
+    groups: int = Field(0, description="groups of callers that these are of, one a bit")
+
+
 class RolloutState(_Part):
     """One rollout, from its first shadow request to its end."""
 
@@ -272,6 +283,9 @@ class RolloutState(_Part):
     paused_at: float | None = None
     paused_seconds: float = 0.0
     promoted_at: float | None = Field(None, description="the bake began")
+    traffic: StepTraffic | None = Field(
+        None, description="of this step; null where it was not counted from the step's beginning"
+    )
     looked_through: float = Field(0.0, description="event time up to which windows are judged")
     checks: tuple[CheckResult, ...] = ()
     evidence: dict[str, Any] = Field({}, description="of rollout/evidence.py, and of nobody else")

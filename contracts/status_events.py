@@ -97,7 +97,7 @@ class Ended:
     Attributes:
         refused: packages that a Triton refused, and that nobody should try to load again.
         reject: not to try the version again, unless a person asks for it. A version that settled
-            or was superseded is never rejected.
+            or was superseded is never rejected. The record of one that expired says so.
     """
 
     at: float
@@ -147,6 +147,7 @@ _ENDS = {
     Outcome.ROLLED_BACK: Phase.ROLLED_BACK,
     Outcome.REVERTED: Phase.ROLLED_BACK,
     Outcome.SUPERSEDED: Phase.SUPERSEDED,
+    Outcome.EXPIRED: Phase.EXPIRED,
 }
 
 
@@ -221,8 +222,8 @@ def shown(
         version=state.candidate.version,
         phase=phase,
         reason=reason,
-        # One that is rolled back need not stay loaded.
-        ref=None if phase is Phase.ROLLED_BACK else state.candidate,
+        # One that was taken back need not stay loaded.
+        ref=None if phase in (Phase.ROLLED_BACK, Phase.EXPIRED) else state.candidate,
         options=state.options,
     )
     return status.model_copy(update={"candidate": candidate})
@@ -333,10 +334,16 @@ def _ended(status: EndpointStatus, event: Ended) -> EndpointStatus:
     if outcome in (Outcome.SETTLED, Outcome.SUPERSEDED):
         own = is_own(status.candidate, state)
         return status.model_copy(update={"candidate": None}) if own else status
-    status = shown(status, state, Phase.ROLLED_BACK, reason)
+    status = shown(status, state, _ENDS[outcome], reason)
     if not event.reject:
         return status
-    rejection = Rejection(version=version, options=state.options, reason=reason, at=event.at)
+    rejection = Rejection(
+        version=version,
+        options=state.options,
+        reason=reason,
+        at=event.at,
+        expired=outcome is Outcome.EXPIRED,
+    )
     return _with_rejection(status, rejection)
 
 

@@ -368,6 +368,9 @@ ROLLOUT_BLOCKED: Final = (
 ROLLED_BACK: Final = (
     f'sum by (endpoint) (increase({m.ROLLOUT_TRANSITIONS.name}{{phase="RolledBack"}}[30m])) > 0'
 )
+ROLLOUT_EXPIRED: Final = (
+    f'sum by (endpoint) (increase({m.ROLLOUT_TRANSITIONS.name}{{phase="Expired"}}[30m])) > 0'
+)
 WRITE_BACK_FAILING: Final = f"sum(increase({m.WRITE_BACK_FAILURES.name}[15m])) > 0"
 MLFLOW_AWAY: Final = (  # or the loop that asks it, which says nothing where it hangs
     f"max({r.SOURCE_UP.name}) == 0 or time() - max({r.SOURCE_ROUND.name}) > 300"

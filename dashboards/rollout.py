@@ -60,7 +60,8 @@ def _course() -> Row:
             "Phases",
             "The phase of each version over time.",
             "RolledBack and Rejected are final for a version: register a better one, or headrace"
-            " rollout retry.",
+            " rollout retry. Expired came to no verdict: headrace rollout history says what traffic"
+            " it lacked.",
             q.PHASES,
             names={"1": ("here", BLUE)},
         ),

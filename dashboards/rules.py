@@ -222,6 +222,16 @@ ROLLOUT_ALERTS: Final = (
         " version's MLflow run say which check failed, with figures.",
     ),
     Alert(
+        "HeadraceRolloutExpired",
+        q.ROLLOUT_EXPIRED,
+        "0m",
+        Severity.TICKET,
+        "{{ $labels.endpoint }}: a new version came to no verdict by its deadline",
+        "Callers are on the old version again; nothing is known against the new one. headrace"
+        " rollout history says what traffic a verdict would have taken, and headrace rollout retry"
+        " tries it again.",
+    ),
+    Alert(
         "HeadraceWriteBackFailing",
         q.WRITE_BACK_FAILING,
         "15m",

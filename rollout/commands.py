@@ -6,7 +6,7 @@ never waits: what can't be done now is refused.
 
 from collections.abc import Callable, Iterable
 
-from contracts.endpoint import EndpointStatus, Phase
+from contracts.endpoint import EndpointStatus
 from contracts.model import ModelRef
 from contracts.rollout import (
     COMMANDS_LIMIT,
@@ -26,6 +26,7 @@ from contracts.status_events import (
 )
 from rollout import status_updates
 from rollout.context import ReconcileContext
+from rollout.view import ENDS
 
 
 class _RefusedError(Exception):
@@ -102,7 +103,7 @@ def _begun(
 ) -> tuple[EndpointStatus, RolloutState]:
     """A rollout that had not begun yet, for its version waited, e.g. for statistics."""
     candidate = status.candidate
-    if candidate is None or candidate.phase in (Phase.REJECTED, Phase.ROLLED_BACK):
+    if candidate is None or candidate.phase in ENDS:
         raise _RefusedError("no version is on its way")
     _check_version(command, candidate.version)
     waiting = status_updates.waiting(status)
@@ -188,7 +189,7 @@ def _pin(status: EndpointStatus, command: Command, context: ReconcileContext) ->
     answer = f"pinned to version {command.version}"
     status = _noted_on_endpoint(status, answer, command, context)
     if is_rejected(status, command.version):
-        answer += ", which was rejected or rolled back: it gets callers only after retry"
+        answer += ", which was rejected, rolled back or expired: it gets callers only after retry"
     return status, answer
 
 

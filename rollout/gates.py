@@ -4,8 +4,16 @@ It never decides what follows. Sentences name no figure that changes by itself, 
 written only when something happened.
 """
 
-from contracts.durations import written
-from contracts.rollout import CheckResult, RolloutState, ShadowStep, Strategy, Verdict
+from contracts.durations import about, written
+from contracts.rollout import (
+    CheckResult,
+    RolloutState,
+    ShadowStep,
+    Strategy,
+    Verdict,
+    WeightStep,
+)
+from rollout import arm_traffic
 from rollout.context import Observation, ReconcileContext
 from rollout.steps import HISTORY_WINDOWS, arm, current, following
 
@@ -37,6 +45,28 @@ def hold(state: RolloutState, context: ReconcileContext) -> str:
     if state.paused_at is not None:
         return "paused"
     return _by_surroundings(state, context) or _by_evidence(state, context)
+
+
+def empty_arm(state: RolloutState, context: ReconcileContext) -> str:
+    """Why the next step begins though this one had no caller, in a sentence; empty if it must not.
+
+    The last step is never left so: a promotion needs every check to pass.
+    """
+    step, next_step = current(context.spec, state), following(context.spec, state)
+    if not (isinstance(step, WeightStep) and isinstance(next_step, WeightStep)):
+        return ""
+    is_held = state.paused_at is not None or _by_surroundings(state, context)
+    if is_held or context.now < state.step_began + context.spec.minimum_step:
+        return ""
+    traffic, share = state.traffic, step.weight / 100
+    wait = context.spec.deadline * arm_traffic.WAIT_OF_DEADLINE
+    if traffic is None or not arm_traffic.is_empty(traffic, share, state.looked_through, wait):
+        return ""
+    seconds = state.looked_through - traffic.since
+    return (
+        f"{arm_traffic.missed(traffic, share)}: stable answered {traffic.named:,} requests of "
+        f"theirs in {about(seconds)}, and version {state.candidate.version} none"
+    )
 
 
 def settling(state: RolloutState, context: ReconcileContext) -> str:
@@ -104,10 +134,17 @@ def _by_evidence(state: RolloutState, context: ReconcileContext) -> str:
         known = context.judge.history_windows(state)
         return f"{known} of {HISTORY_WINDOWS} windows with traffic of the stable version are known"
     if not _is_at_work(state, context):
-        return "no traffic has reached it in this step"
+        return _without_traffic(state, context)
     if waiting := open_checks(state):
         return f"not yet known: {', '.join(check.name for check in waiting)}"
     return ""
+
+
+def _without_traffic(state: RolloutState, context: ReconcileContext) -> str:
+    step, traffic = current(context.spec, state), state.traffic
+    if traffic is not None and isinstance(step, WeightStep) and arm_traffic.is_missed(traffic):
+        return arm_traffic.missed(traffic, step.weight / 100)
+    return "no traffic has reached it in this step"
 
 
 def _is_at_work(state: RolloutState, context: ReconcileContext) -> bool:

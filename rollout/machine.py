@@ -4,16 +4,17 @@ Each pass of the controller calls ``advance`` right after ``registry.reconcile.p
 what both make of the status in one conditional write. Everything that it goes on from is in the
 status and in what is observed: killed between two passes it loses nothing, and a pass with nothing
 new changes nothing. It has no clock and does no I/O; it never touches ``generation``, never loads,
-converts or counts anything, and takes no step forward without a pass or a person's word.
+converts or counts anything, and takes no step forward without a pass, a person's word, or an arm
+that no caller falls into.
 
 The way of a version reads downward from ``advance``: its beginning, its steps, its bake.
 """
 
 from contracts.durations import written
 from contracts.endpoint import Arm, EndpointStatus, Phase
-from contracts.rollout import Outcome, RolloutSpec, RolloutState, Strategy
+from contracts.rollout import Outcome, RolloutSpec, RolloutState, StepTraffic, Strategy
 from contracts.status_events import shown
-from rollout import commands, gates, status_updates, steps
+from rollout import arm_traffic, commands, gates, status_updates, steps
 from rollout.context import Judge, Observation, ReconcileContext
 
 
@@ -91,6 +92,10 @@ def _before_promotion(
         outcome, reason = end
         return status_updates.ended(status, state, outcome, context, reason=reason)
     if held:
+        if empty := gates.empty_arm(state, context):
+            following = state.step + 1
+            status = status_updates.entered(status, state, following, context, reason=empty)
+            return _advanced(status, context)
         phase = steps.phase(steps.current(context.spec, state))
         return shown(status_updates.with_state(status, state), state, phase, held)
     return _advanced(_forward(status, state, context), context)
@@ -107,7 +112,9 @@ def _end(state: RolloutState, context: ReconcileContext, held: str) -> tuple[Out
         return Outcome.SETTLED, "the strategy is direct now"
     if gates.is_over_deadline(state, context):
         missing = held or "steps were left"
-        return Outcome.ROLLED_BACK, f"no verdict within {written(spec.deadline)}: {missing}"
+        lacking = arm_traffic.lacking(state, gates.open_checks(state), context.now)
+        reason = f"no verdict within {written(spec.deadline)}: {missing}"
+        return Outcome.EXPIRED, f"{reason}; {lacking}" if lacking else reason
     return None
 
 
@@ -158,7 +165,7 @@ def _judged(state: RolloutState, context: ReconcileContext) -> RolloutState:
     windows = context.observed.windows
     if windows is None:
         return state
-    judge, spec = context.judge, context.spec
+    judge, spec, through = context.judge, context.spec, state.looked_through
     is_new = context.observed.newest_end > state.looked_through
     meets_callers = steps.phase(steps.current(spec, state)) is Phase.CANARY
     if (
@@ -172,4 +179,18 @@ def _judged(state: RolloutState, context: ReconcileContext) -> RolloutState:
             update={"evidence": {}, "checks": (), "looked_through": context.observed.newest_end}
         )
         state = judge.begin(spec, anew, windows)
-    return judge.look(spec, state, windows)
+    looked = judge.look(spec, state, windows)
+    return looked.model_copy(update={"traffic": _traffic(looked, through, context)})
+
+
+def _traffic(state: RolloutState, through: float, context: ReconcileContext) -> StepTraffic | None:
+    """With the requests of windows that end after ``through`` in the step's counts."""
+    step = steps.current(context.spec, state)
+    return arm_traffic.after(
+        state,
+        context.observed.windows or (),
+        through,
+        steps.arm(step),
+        longest_seconds=context.spec.controller_timeout,
+        is_routed=gates.may_have_callers(state, context) and not gates.absence(state, context),
+    )

@@ -110,7 +110,7 @@ def page(endpoint: ModelEndpoint, state: RolloutState) -> str:
 
 def _verdict(state: RolloutState) -> str:
     if state.outcome is not None:
-        good = {"Settled": "good", "Superseded": "open"}
+        good = {"Settled": "good", "Superseded": "open", "Expired": "open"}
         css, said = good.get(state.outcome.value, "bad"), _words(state.outcome.value)
     elif state.promoted_at is not None:
         css, said = "good", "Promoted, and still compared with the version before"

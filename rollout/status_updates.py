@@ -12,7 +12,7 @@ from contracts.endpoint import EndpointStatus, Phase, Route
 from contracts.model import ModelRef
 from contracts.rollout import Outcome, RolloutState
 from contracts.status_events import Ended, Noted, Promoted, StepEntered, applied, is_own
-from rollout import gates, steps
+from rollout import arm_traffic, gates, steps
 from rollout.context import ReconcileContext
 
 _FELL_BACK = "fell back to version "
@@ -48,6 +48,7 @@ def begun(status: EndpointStatus, waiting: Waiting, context: ReconcileContext) -
         stable=stable,
         began=context.now,
         step_began=max(context.now, through),
+        traffic=arm_traffic.begun(max(context.now, through)),
         looked_through=through,
     )
     state = context.judge.begin(context.spec, state, context.observed.windows or ())
@@ -65,7 +66,10 @@ def entered(
     """With the rollout in another step. Only what is seen from now on lets it pass."""
     figures = state.figures
     began = max(context.now, state.looked_through)
-    state = state.model_copy(update={"step": step, "step_began": began, "checks": ()})
+    traffic = arm_traffic.begun(began)
+    state = state.model_copy(
+        update={"step": step, "step_began": began, "traffic": traffic, "checks": ()}
+    )
     state = context.judge.next_stage(context.spec, state)
     return _in_step(status, state, context, reason=reason, figures=figures)
 
@@ -84,6 +88,7 @@ def promoted(
         update={
             "promoted_at": context.now,
             "step_began": max(context.now, state.looked_through),
+            "traffic": None,
             "checks": (),
         }
     )
@@ -148,6 +153,9 @@ def in_the_past(state: RolloutState, now: float) -> RolloutState:
         "began": min(state.began, now),
         "step_began": min(state.step_began, max(now, state.looked_through)),
     }
+    if state.traffic is not None:
+        since = min(state.traffic.since, max(now, state.looked_through))
+        update["traffic"] = state.traffic.model_copy(update={"since": since})
     if state.paused_at is not None:
         update["paused_at"] = min(state.paused_at, now)
     if state.promoted_at is not None:

@@ -25,7 +25,9 @@ from contracts.status_events import is_own
 from rollout import steps
 
 # A version that came to one of these has ended its way.
-ENDS: Final = frozenset({Phase.REJECTED, Phase.ROLLED_BACK, Phase.SUPERSEDED, Phase.SETTLED})
+ENDS: Final = frozenset(
+    {Phase.REJECTED, Phase.ROLLED_BACK, Phase.SUPERSEDED, Phase.SETTLED, Phase.EXPIRED}
+)
 
 
 class Mark(StrEnum):
@@ -35,7 +37,7 @@ class Mark(StrEnum):
     NOW = "now"
     AHEAD = "todo"
     FAILED = "failed"
-    LEFT = "left"  # the rollout ended here because another version took its place
+    LEFT = "left"  # the rollout ended here without a verdict on the version
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +87,7 @@ class View:
         arms: who gets what now.
         checks: results of the rollout's checks.
         paused_at: since when the deadline stands still; None where it does not.
-        deadline_at: unix time at which it is rolled back without a verdict, if it is not paused
+        deadline_at: unix time at which it expires without a verdict, if it is not paused
             before; None where no deadline counts.
         bake_ends_at: unix time of the end of its bake; None before and after.
         next_version: waits for this one to end.
@@ -255,6 +257,7 @@ _ENDED: Final = {
     Outcome.ROLLED_BACK: Mark.FAILED,
     Outcome.REVERTED: Mark.FAILED,
     Outcome.SUPERSEDED: Mark.LEFT,
+    Outcome.EXPIRED: Mark.LEFT,
 }
 
 

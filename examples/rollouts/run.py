@@ -32,7 +32,7 @@ HERE = Path(__file__).resolve().parent
 TEXTS = HERE.parent / "sentiment" / "texts"
 ENDPOINT = "sentiment-rollouts"
 HEADRACE = str(Path(sys.executable).with_name("headrace"))
-ENDS = ("Settled", "RolledBack", "Rejected", "Reverted", "Superseded")
+ENDS = ("Settled", "RolledBack", "Rejected", "Reverted", "Superseded", "Expired")
 NO_ROOM = "503: More requests wait than this gateway can begin in time."
 POLL_SECONDS = 1.0
 

@@ -66,14 +66,14 @@ _declare("undo", "Goes back to the version before the one that was promoted last
 def retry(
     name: Name,
     version: Annotated[
-        str | None, typer.Argument(help="By default the one that was rejected last.")
+        str | None, typer.Argument(help="By default the one that was rejected or expired last.")
     ] = None,
     reason: Reason = "",
     by: By = None,
     home: Home = HOME,
     json: Json = False,
 ) -> None:
-    """Lets a version that was rejected or rolled back be tried again."""
+    """Lets a version that was rejected, rolled back or expired be tried again."""
     _decide("retry", name, version, reason, by, home, json)
 
 

@@ -101,7 +101,7 @@ def _line(endpoint: ModelEndpoint, model: str, version: str) -> VersionLine:
     for rejection in reversed(status.rejected):
         if rejection.version == version:
             return VersionLine(
-                model, version, endpoint.name, Phase.REJECTED.value, rejection.reason
+                model, version, endpoint.name, rejection.phase.value, rejection.reason
             )
     for ref in status.packages:
         if ref.version == version:

@@ -34,6 +34,7 @@ _PHASE_STYLE = {
     Phase.BLOCKED: "yellow",
     Phase.REJECTED: "red",
     Phase.ROLLED_BACK: "red",
+    Phase.EXPIRED: "yellow",
 }
 
 

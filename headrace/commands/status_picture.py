@@ -13,7 +13,12 @@ from headrace.stack.health import CountingHealth
 from headrace.stack.state import StackRecord, TritonRecord
 from rollout.view import newest
 
-_WRONG = {Phase.BLOCKED: "yellow", Phase.REJECTED: "red", Phase.ROLLED_BACK: "red"}
+_WRONG = {
+    Phase.BLOCKED: "yellow",
+    Phase.REJECTED: "red",
+    Phase.ROLLED_BACK: "red",
+    Phase.EXPIRED: "yellow",
+}
 
 
 @dataclass(frozen=True, slots=True)

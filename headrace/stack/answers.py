@@ -43,7 +43,7 @@ def newest(status: EndpointStatus) -> tuple[str, str]:
         return f"version {status.stable.version} {Phase.SERVING.value}", ""
     if status.rejected:
         last = status.rejected[-1]
-        return f"version {last.version} {Phase.REJECTED.value}", last.reason
+        return f"version {last.version} {last.phase.value}", last.reason
     return Phase.WAITING.value, ""
 
 

@@ -26,8 +26,11 @@ _VERDICTS = {
     Phase.REJECTED: Phase.REJECTED.value,
     Phase.ROLLED_BACK: Phase.ROLLED_BACK.value,
     Phase.SUPERSEDED: Phase.SUPERSEDED.value,
+    Phase.EXPIRED: Phase.EXPIRED.value,
 }
-_WITH_REASON = frozenset({Phase.BLOCKED, Phase.REJECTED, Phase.ROLLED_BACK, Phase.SUPERSEDED})
+_WITH_REASON = frozenset(
+    {Phase.BLOCKED, Phase.REJECTED, Phase.ROLLED_BACK, Phase.SUPERSEDED, Phase.EXPIRED}
+)
 
 
 @dataclass(frozen=True, slots=True)

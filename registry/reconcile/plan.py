@@ -19,6 +19,7 @@ from contracts.endpoint import (
     FollowVersion,
     Phase,
     PinnedVersion,
+    Rejection,
 )
 from contracts.loading import LoaderReport
 from contracts.model import ModelRef
@@ -45,7 +46,7 @@ _PREPARING = frozenset(
         Phase.BLOCKED,
     }
 )
-_ENDED = frozenset({Phase.REJECTED, Phase.ROLLED_BACK})
+_ENDED = frozenset({Phase.REJECTED, Phase.ROLLED_BACK, Phase.EXPIRED})
 
 FIRST_RETRY_SECONDS = 5.0
 LAST_RETRY_SECONDS = 300.0
@@ -237,11 +238,17 @@ def _idle(spec: EndpointSpec, status: EndpointStatus, seen: Observed) -> Endpoin
         status,
         Candidate(
             version=newest.number,
-            phase=Phase.REJECTED,
-            reason=rejection.reason or "it was rejected: MLflow's tags of the version say why",
+            phase=rejection.phase,
+            reason=rejection.reason or _long_ago(rejection),
             options=newest.options,
         ),
     )
+
+
+def _long_ago(rejection: Rejection) -> str:
+    """What is said of one that gave its reason away to make room."""
+    what = "it expired" if rejection.expired else "it was rejected"
+    return f"{what}: MLflow's tags of the version say why"
 
 
 def _converting(

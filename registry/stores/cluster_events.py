@@ -17,7 +17,7 @@ from service.cluster.errors import ConflictError, KubernetesError
 log = logging.getLogger(__name__)
 
 _COMPONENT = "headrace-controller"
-_WARNINGS = frozenset({Phase.BLOCKED, Phase.REJECTED, Phase.ROLLED_BACK})
+_WARNINGS = frozenset({Phase.BLOCKED, Phase.REJECTED, Phase.ROLLED_BACK, Phase.EXPIRED})
 _MOST_MESSAGE = 1024
 
 

@@ -312,7 +312,7 @@ class Rollout(msgspec.Struct, frozen=True):
     Attributes:
         phase: of the candidate, or how it ended.
         ended: when, null while it goes on.
-        deadline: when it is rolled back without a verdict; null where none counts.
+        deadline: when it expires without a verdict; null where none counts.
         paused: since when; null where it is not.
         steps: what the candidate had, from when on.
         next_version: waits for this one to end; empty where none does.

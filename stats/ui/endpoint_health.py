@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from contracts.endpoint import Arm, Candidate, EndpointStatus, Phase
-from contracts.rollout import LOST, RolloutState
+from contracts.rollout import LOST, Outcome, RolloutState
 from stats.evaluation.board import VersionDrift
 from stats.ui import rollout_view
 from stats.ui.document import Tone
@@ -18,6 +18,7 @@ _AT_REST = frozenset(
         Phase.ROLLED_BACK,
         Phase.REJECTED,
         Phase.SUPERSEDED,
+        Phase.EXPIRED,
     }
 )
 
@@ -73,4 +74,6 @@ def _at_rest(status: EndpointStatus, stable: str) -> EndpointHealth:
     ended = status.last_rollout
     if ended is not None and ended.outcome in LOST:
         return Tone.WARN, f"{serving}; version {ended.candidate.version} was rolled back"
+    if ended is not None and ended.outcome is Outcome.EXPIRED:
+        return Tone.WARN, f"{serving}; version {ended.candidate.version} expired without a verdict"
     return Tone.QUIET, serving

@@ -65,6 +65,8 @@ def tone(state: RolloutState) -> Tone:
     """How much attention a rollout asks for."""
     if state.outcome is None:
         return Tone.WARN if state.paused_at is not None else Tone.BUSY
+    if state.outcome is Outcome.EXPIRED:
+        return Tone.WARN
     return Tone.BAD if state.outcome in LOST else Tone.QUIET
 
 

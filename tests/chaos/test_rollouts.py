@@ -26,5 +26,5 @@ def test_a_good_version_must_not_be_judged_bad(variant: str, phase: Phase) -> No
 
 @pytest.mark.parametrize("variant", GOOD)
 def test_a_good_version_may_end_without_a_verdict(variant: str) -> None:
-    assert not wrong_end(variant, Phase.ROLLED_BACK, "no verdict within 10m: no traffic")
+    assert not wrong_end(variant, Phase.EXPIRED, "no verdict within 10m: no traffic")
     assert not wrong_end(variant, Phase.SETTLED, "")

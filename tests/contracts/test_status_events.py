@@ -235,11 +235,21 @@ def test_the_line_of_an_end_holds_the_figures_of_the_checks() -> None:
     assert status.last_rollout.ended_at == 5.0
 
 
+def test_a_version_that_expired_is_on_record_as_that_and_not_as_a_bad_one() -> None:
+    status = after(Ended(5.0, rollout(2), Outcome.EXPIRED, "no verdict within 24h"))
+    assert [item.phase for item in status.rejected] == [Phase.EXPIRED]
+    assert told(status)[-1] == ("2", Phase.EXPIRED)
+    assert told(applied(status, retry(2)))[-1] == ("2", Phase.WAITING)
+    rolled_back = after(Ended(5.0, rollout(2), Outcome.ROLLED_BACK, "errors"))
+    assert [item.phase for item in rolled_back.rejected] == [Phase.REJECTED]
+
+
 # Whatever happens
 
 VERSIONS = range(2, 9)
 PHASES = (Phase.WAITING, Phase.CONVERTING, Phase.LOADING, Phase.LOADED, Phase.BLOCKED)
 OUTCOMES = tuple(Outcome)
+TAKEN_BACK = (Outcome.ROLLED_BACK, Outcome.REVERTED, Outcome.EXPIRED)
 
 
 @dataclass
@@ -262,7 +272,7 @@ class Remembered:
             self.rejected.discard(number)
         if isinstance(event, Rejected):
             self.rejected.add(number)
-        if isinstance(event, Ended) and event.outcome in (Outcome.ROLLED_BACK, Outcome.REVERTED):
+        if isinstance(event, Ended) and event.outcome in TAKEN_BACK:
             self.rejected.add(int(event.state.candidate.version))
         # What `latest` can't come back to need not be remembered, nor what people made stable.
         assert self.status.stable is not None

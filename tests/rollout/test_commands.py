@@ -194,7 +194,10 @@ def test_a_pin_on_a_version_that_was_rolled_back_says_that_it_needs_a_retry() ->
     walk = Walk().through(1).told(Verb.ABORT).told(Verb.PIN, version="2")
     assert walk.said == (
         True,
-        "pinned to version 2, which was rejected or rolled back: it gets callers only after retry",
+        (
+            "pinned to version 2, which was rejected, rolled back or expired: "
+            "it gets callers only after retry"
+        ),
     )
     assert walk.status.history[-1].reason == "pinned to version 2 by ann"
 

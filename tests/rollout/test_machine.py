@@ -192,13 +192,23 @@ def test_a_rollout_begins_at_once_after_the_one_before_it() -> None:
 # Deadline
 
 
-def test_without_traffic_it_holds_and_rolls_back_at_the_deadline() -> None:
+def test_without_traffic_it_holds_and_expires_at_the_deadline() -> None:
     walk = Walk().before().step().step(SPEC.deadline - 1)
     assert walk.state.step == 0
     assert walk.why == "no traffic has reached it in this step"
     walk.step(1)
-    assert walk.last.outcome is Outcome.ROLLED_BACK
+    assert walk.last.outcome is Outcome.EXPIRED
     assert walk.last.reason == "no verdict within 24h: no traffic has reached it in this step"
+
+
+def test_one_that_expired_is_shown_so_and_waits_for_a_person() -> None:
+    walk = Walk().before().step().step(SPEC.deadline)
+    assert walk.shares == {"stable 1": 100}
+    assert (walk.status.history[-1].phase, walk.status.rejected[0].phase) == (Phase.EXPIRED,) * 2
+    assert walk.status.candidate is not None
+    assert (walk.status.candidate.phase, walk.status.candidate.ref) == (Phase.EXPIRED, None)
+    assert walk.told(Verb.RETRY).said[0]
+    assert walk.status.rejected == ()
 
 
 def test_without_traffic_no_step_passes_even_where_no_check_is_required() -> None:
@@ -252,7 +262,7 @@ def test_a_pause_stops_the_deadline_and_nothing_else() -> None:
     assert ends - walk.now == left
     walk.traffic("unknown").step(left - SECONDS - 1)
     assert walk.status.rollout is not None
-    assert walk.step(1).last.outcome is Outcome.ROLLED_BACK
+    assert walk.step(1).last.outcome is Outcome.EXPIRED
 
 
 def test_resumed_it_goes_on_from_what_was_seen_in_the_pause() -> None:
@@ -271,7 +281,7 @@ def test_a_clock_set_back_puts_the_deadline_off_by_no_more_than_itself() -> None
     walk = Walk().through(1).step(1000).step(-5000)
     assert walk.state.began == walk.now
     assert walk.step(SPEC.deadline - 1).status.rollout is not None
-    assert walk.step(1).last.outcome is Outcome.ROLLED_BACK
+    assert walk.step(1).last.outcome is Outcome.EXPIRED
 
 
 # What is away
@@ -434,7 +444,7 @@ def test_shadow_alone_without_a_shadow_step_copies_everything() -> None:
     spec = RolloutSpec(strategy=Strategy.SHADOW, steps=(WeightStep(weight=5),), deadline=100)
     walk = Walk(spec).before().step()
     assert walk.shares == {"stable 1": 100, "shadow 2": 100}
-    assert walk.step(100).last.outcome is Outcome.ROLLED_BACK
+    assert walk.step(100).last.outcome is Outcome.EXPIRED
 
 
 def test_turned_to_shadow_the_candidate_gives_its_callers_back() -> None:

@@ -332,7 +332,7 @@ class RolloutStateMachine(RuleBasedStateMachine):
         rejected = {(item.version, item.options) for item in after.rejected}
         own = (last.candidate.version, last.options)
         forgiven = any(command.verb is Verb.RETRY for command in self.world.commands)
-        if last.outcome is Outcome.ROLLED_BACK and not forgiven:
+        if last.outcome in (Outcome.ROLLED_BACK, Outcome.EXPIRED) and not forgiven:
             assert own in rejected
         if last.outcome is Outcome.SETTLED:
             assert own not in rejected

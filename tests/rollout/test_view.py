@@ -84,6 +84,7 @@ def test_a_step_that_an_edit_removed_is_the_last_one() -> None:
         (state(2, Outcome.REVERTED, 1), "copies:done 5:done 50:done bake:failed settled:todo"),
         (state(0, Outcome.ROLLED_BACK), "copies:failed 5:todo 50:todo bake:todo settled:todo"),
         (state(1, Outcome.SUPERSEDED), "copies:done 5:left 50:todo bake:todo settled:todo"),
+        (state(1, Outcome.EXPIRED), "copies:done 5:left 50:todo bake:todo settled:todo"),
         (state(2, Outcome.SETTLED, 1), "copies:done 5:done 50:done bake:done settled:done"),
     ],
 )

@@ -131,7 +131,7 @@ def test_too_little_traffic_ends_at_the_deadline_and_says_what_is_missing() -> N
     traffic = Traffic(7, requests=2)
     spec = RolloutSpec(deadline=600)
     walk = passed(begun(traffic, spec), traffic, 200)
-    assert walk.last.outcome is Outcome.ROLLED_BACK
+    assert walk.last.outcome is Outcome.EXPIRED
     assert walk.last.reason.startswith("no verdict within 10m: not yet known: errorRate")
 
 

@@ -260,7 +260,7 @@ def test_a_rollout_holds_without_statistics_goes_on_with_them_and_back_at_its_de
         seconds = int(time.time() - began.began) + 5
         rolling.apply(spec(deadline=f"{seconds}s", checks=UNDECIDED))
         ended = watch.until_ended(number)
-    assert ended.outcome is Outcome.ROLLED_BACK
+    assert ended.outcome is Outcome.EXPIRED
     assert ended.reason.startswith(f"no verdict within {seconds // 60}m" if seconds >= 60 else "no")
     assert ended.promoted_at is None
     assert watch.status.stable == held.stable
@@ -318,7 +318,7 @@ def test_a_version_that_nobody_asks_stays_in_shadow_until_its_deadline(
         number = register(rolling, GOOD)
         held = watch.until("the rollout began", 300, has_begun)
         ended = watch.until_ended(number, 60)
-    assert ended.outcome is Outcome.ROLLED_BACK
+    assert ended.outcome is Outcome.EXPIRED
     assert ended.reason.startswith("no verdict within 30s: ")
     assert {line.phase for line in watch.status.history if line.version == number}.isdisjoint(
         {Phase.CANARY, Phase.PROMOTED, Phase.SETTLED}

@@ -35,7 +35,7 @@ export function detail(view) {
   ].filter(Boolean);
 }
 
-const MARKED = new Set(["Shadow", "Canary", "Promoted", "Settled", "Serving", "RolledBack"]);
+const MARKED = new Set(["Shadow", "Canary", "Promoted", "Settled", "Serving", "RolledBack", "Expired"]);
 
 export function section(key, title, inside, note = null) {
   return h("section", { key, id: key, "aria-labelledby": `${key}-title` },

@@ -207,6 +207,14 @@ def test_a_version_that_was_rolled_back_stays_shown_as_that_and_is_not_tried_aga
     assert plan(SPEC, status, seen, 10.0) == Decision(status)
 
 
+def test_a_version_that_expired_is_shown_as_that_again_after_another_one() -> None:
+    rejection = Rejection(version="2", options=TWO.options, reason="why", at=9.0, expired=True)
+    status = serving().model_copy(update={"rejected": (rejection,)})
+    seen = Observed((TWO, ONE), packages=packaged(ONE, TWO), stable=CLASSIFIER)
+    shown = candidate_of(plan(SPEC, status, seen, 10.0).status)
+    assert (shown.phase, shown.reason) == (Phase.EXPIRED, "why")
+
+
 def test_a_rejection_that_a_person_cleared_begins_anew() -> None:
     gone = Candidate(version="2", phase=Phase.ROLLED_BACK, reason="errors", options=TWO.options)
     status = serving().model_copy(update={"candidate": gone})

@@ -26,8 +26,7 @@ MAX_TOKENS = 128
 ENDPOINT = f"{spec()}  serving: {{precision: fp32, maxTokens: {MAX_TOKENS}}}\n"
 PROMOTED = frozenset({Phase.PROMOTED, Phase.SETTLED})
 JUDGED_BAD = frozenset({Phase.ROLLED_BACK, Phase.REJECTED})
-OVER = frozenset({Phase.SETTLED, Phase.ROLLED_BACK, Phase.REJECTED, Phase.SUPERSEDED})
-UNDECIDED = "no verdict within"
+OVER = frozenset({Phase.SETTLED, Phase.SUPERSEDED, Phase.EXPIRED}) | JUDGED_BAD
 REGISTER_SECONDS = 120.0
 LONGEST_SECONDS = 660.0  # of one version: its deadline, and a minute
 PAUSE_SECONDS = 5.0
@@ -38,7 +37,7 @@ def wrong_end(variant: str, phase: Phase, reason: str) -> str:
     """Why a version must not have come to this end; empty where it may have."""
     if variant in BAD and phase in PROMOTED:
         return f"{variant}, which is bad, is {phase.value}"
-    if variant in GOOD and phase in JUDGED_BAD and not reason.startswith(UNDECIDED):
+    if variant in GOOD and phase in JUDGED_BAD:
         return f"{variant}, which is good, is {phase.value}: {reason}"
     return ""
 
