@@ -6,14 +6,22 @@ defaults to get wrong, and comparable with other methods), independent requests,
 window.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bench.findings import Finding, needed, share
 from measures.correlation import Floats
-from measures.proportions import HarmTest, History, NonInferiorityTest, Tolerance, Window
+from measures.proportions import (
+    HarmTest,
+    History,
+    NonInferiorityTest,
+    Tolerance,
+    Window,
+    restart_weight,
+)
 
 ALPHA = 0.0125  # of each of four checks
 BETA = 0.05
@@ -148,6 +156,88 @@ def _ever_passed(good: Good, part: float, rollouts: int) -> NDArray[np.bool_]:
         test = test.after(window, past, good.line)
         ever = ever | ((test.e_value() >= 1 / BETA) & (test.n_c >= LEAST_TO_PASS))
     return ever
+
+
+@dataclass(frozen=True)
+class Late:
+    """A fault that begins after so many windows, and at most how many canary requests are asked."""
+
+    windows: int
+    target: float | None
+
+
+LATE = (Late(0, 850), Late(100, 1200), Late(500, 1350), Late(2000, 1500), Late(8000, 1700))
+BEFORE = "weights over 1,000 windows, as it was"
+NOW = "weights without an end"
+_OLD_HORIZON = 1000
+
+
+def late(rollouts: int) -> list[Finding]:
+    """Canary requests until errors of 5 % in place of 1 % are caught that begin late, at a half.
+
+    And how often identical versions alarm within the windows of a day before.
+    """
+    rng = np.random.default_rng([11])
+    past = _past(rng, 0.01, rollouts)
+    both = _Both.begin(rollouts)
+    found = []
+    for at in range(LATE[-1].windows + 1):
+        for case in LATE:
+            if case.windows == at:
+                amounts = both.until_caught(case, past, rollouts)
+                what = f"errors 1 % to 5 %, after {at:,} windows"
+                found += [
+                    needed(what, BEFORE, amounts[0]),
+                    needed(what, NOW, amounts[1], case.target),
+                ]
+        both = both.after(_window(rng, 100, 0.5, (0.01, 0.01), rollouts), past)
+    what = f"identical versions that alarm within {LATE[-1].windows:,} windows"
+    alarms = [share(what, where, both.alarmed[i], ALPHA) for i, where in enumerate((BEFORE, NOW))]
+    return [*found, *alarms]
+
+
+@dataclass(frozen=True)
+class _Both:
+    """Production's test and, of the same windows, the mixture with the weights that it had.
+
+    Attributes:
+        now: production's.
+        log_a: of the other, as ``HarmTest.log_a``.
+        alarmed: ``[2, rollouts]``, before and now.
+    """
+
+    now: HarmTest
+    log_a: Floats
+    alarmed: NDArray[np.bool_]
+
+    @classmethod
+    def begin(cls, rollouts: int) -> Self:
+        now = HarmTest.begin((rollouts,))
+        return cls(now, now.log_a, np.zeros((2, rollouts), dtype=np.bool_))
+
+    def after(self, window: Window, past: History) -> Self:
+        was, now = self.now, self.now.after(window, past, EQUAL)
+        # What the window added, whatever the weights.
+        log_s = now.log_a - np.logaddexp(was.log_a, np.log(restart_weight(now.windows)))
+        t = now.windows
+        weight = (0.5 if t == 1 else 0.0) + (0.5 / _OLD_HORIZON if t <= _OLD_HORIZON else 0.0)
+        log_w = np.log(weight) if weight else -np.inf
+        log_a = log_s + np.logaddexp(self.log_a, log_w)
+        unspent = 0.5 - 0.5 * min(t, _OLD_HORIZON) / _OLD_HORIZON
+        with np.errstate(over="ignore"):
+            e_values = np.stack([np.exp(log_a).mean(axis=-1) + unspent, now.e_value()])
+        return type(self)(now, log_a, self.alarmed | (e_values >= 1 / ALPHA))
+
+    def until_caught(self, case: Late, past: History, rollouts: int) -> Floats:
+        """``[2, rollouts]``: canary requests from the fault's beginning on, before and now."""
+        rng = np.random.default_rng([11, case.windows])
+        both = replace(self, alarmed=np.zeros_like(self.alarmed))
+        amounts, seen = np.full((2, rollouts), np.inf), np.zeros(rollouts)
+        while np.isinf(amounts).any() and seen.min() < _NEVER:
+            window = _window(rng, 100, 0.5, (0.05, 0.01), rollouts)
+            both, seen = both.after(window, past), seen + window.n_c
+            amounts = np.where(both.alarmed & np.isinf(amounts), seen, amounts)
+        return amounts
 
 
 def _past(rng: np.random.Generator, rate: float, rollouts: int) -> History:

@@ -58,6 +58,14 @@ def test_the_mean_e_value_on_the_line_is_at_most_one_however_the_rates_move(
     assert (chance * not_worse.e_value()).sum() <= 1 + 1e-9
 
 
+def test_no_start_is_without_weight_and_later_ones_have_less() -> None:
+    weights = [proportions.restart_weight(t) for t in (1, 2, 100, 2000, 8640, 10**6)]
+    assert weights == sorted(weights, reverse=True)
+    assert weights[-1] > 0
+    costs = [round(-math.log(weight), 1) for weight in weights[2:5]]
+    assert costs == [7.9, 10.2, 12.2]
+
+
 def test_weights_of_starts_add_to_one_at_any_time() -> None:
     for t in (0, 1, 2, 500, 1000, 1001, 5000):
         spent = sum(proportions.restart_weight(i) for i in range(1, t + 1))

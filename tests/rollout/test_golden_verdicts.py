@@ -70,7 +70,8 @@ def evidence_of_worse(
         canary = e_c * log(theta_c / q) + (n_c - e_c) * log((1 - theta_c) / (1 - q))
         stable = e_s * log(theta_s / q) + (n_s - e_s) * log((1 - theta_s) / (1 - q))
         values.append(exp(lengths * (canary / d_c + stable / d_s)))
-    started, still_to_start = 0.5 + 1 / 2000, 0.5 - 1 / 2000
+    still_to_start = 0.5 / (1 + log(1.001))
+    started = 1 - still_to_start
     return sum(values) / 7 * started + still_to_start
 
 
