@@ -28,8 +28,14 @@ CALLER_CAP = 20  # attempts of one caller in one aggregate of one range that cou
 CALLER_GROUPS = 32  # that callers are put into by their hash; a constant of the topic
 
 # Of what fold counts. A record says which revision wrote it, and lacks what came later.
-REVISION = 1
-COUNTED_SINCE = {"pair_labels": 1, "pair_scores": 1, "pair_latency": 1}  # of ``EvidenceCounts``
+REVISION = 2
+COUNTED_SINCE = {  # fields of ``EvidenceCounts``
+    "pair_labels": 1,
+    "pair_scores": 1,
+    "pair_latency": 1,
+    "label_neighbours": 2,
+    "label_like_neighbours": 2,
+}
 
 # Bucket -> count, of the edges in contracts.statistics; buckets without a count are left out.
 Sparse = dict[int, int]
@@ -51,6 +57,10 @@ class EvidenceCounts(msgspec.Struct, omit_defaults=True):
     # requests of whose texts some were not inferred.
     latency: dict[int, Sparse] = {}
     labels: dict[str, int] = {}  # of answered texts
+    # How much the texts of one request resemble one another: label -> neighbours of the texts that
+    # have it, which are the other answered texts of their requests; and those that have it as well.
+    label_neighbours: dict[str, int] = {}
+    label_like_neighbours: dict[str, int] = {}
     norms: Sparse = {}  # of answered texts, buckets of Statistic.VECTOR_NORM
     pairs: int = 0  # texts compared, of a shadow
     pairs_equal: int = 0

@@ -1,10 +1,11 @@
 """How much the requests of a window resemble one another, and how many then count as one.
 
-Requests of one window are not independent: one caller's batch, one bad minute. The intraclass
-correlation is estimated from the stable arm's windows from before the canary began, window by
-window, as sums and the last window alone; it never sees a canary. Dividing counts by the design
-effect is a heuristic that simulation supports (``docs/rollout.md``), and costs power where it errs.
-Pure.
+Texts of one request are not independent, and neither are requests of one window: one caller's
+batch, one bad minute. The former is a constant part of the design effect, whatever the size of an
+arm; the latter grows with the requests of the window. Both are estimated from the stable arm's
+windows from before the canary began, as sums and the last window alone; they never see a canary.
+Dividing counts by the design effect is a heuristic that simulation supports (``docs/rollout.md``),
+and costs power where it errs. Pure.
 """
 
 from functools import cached_property
@@ -19,17 +20,108 @@ Floats = NDArray[np.float64]
 
 CAUTION = 1.5  # being too careful costs less than being wrong
 ENOUGH_WINDOWS = 10
+ENOUGH_EVENTS = 10  # with fewer, nothing is known of how they clump
 # Of traffic that is not known well enough: what callers' batches usually cause.
 ASSUMED = 0.01
 
 
-def design_effect(n: Floats, rho: Floats | float) -> Floats:
-    """``1 + (n - 1) rho``, at least 1: so many requests of a window count as one.
+def design_effect(n: Floats, rho: Floats | float, within: Floats | float = 1.0) -> Floats:
+    """``within + (n - 1) rho``, at least 1: so many of a window count as one.
+
+    Args:
+        n: of the window.
+        rho: correlation within the window.
+        within: the part that texts of one request make (``RequestTexts.effect``).
 
     Source: Kish, Survey Sampling (1965), on samples in clusters.
     """
-    effect: Floats = np.maximum(1.0, 1.0 + (n - 1.0) * rho)
+    effect: Floats = np.maximum(1.0, np.minimum(within, np.maximum(n, 1.0)) + (n - 1.0) * rho)
     return effect
+
+
+class RequestTexts(State, frozen=True):
+    """How much the texts of one request resemble one another, as sums over stable's windows.
+
+    A text's neighbours are the other texts of its request.
+
+    Attributes:
+        texts: ``[...]``, of all classes.
+        events: ``[..., classes]``, texts of the class.
+        neighbours: ``[..., classes]``, of these texts; every neighbour is one of a class.
+        like: ``[..., classes]``, neighbours that are of the same class.
+    """
+
+    texts: Floats
+    events: Floats
+    neighbours: Floats
+    like: Floats
+
+    @classmethod
+    def begin(cls, classes: int, shape: tuple[int, ...] = ()) -> Self:
+        """Nothing known yet."""
+        wide = np.zeros((*shape, classes))
+        return cls(np.zeros(shape), wide, wide, wide)
+
+    def after(self, events: Floats, neighbours: Floats, like: Floats) -> Self:
+        """With the next window, ``[..., classes]`` each."""
+        return type(self)(
+            self.texts + events.sum(axis=-1),
+            self.events + events,
+            self.neighbours + neighbours,
+            self.like + like,
+        )
+
+    @cached_property
+    def each(self) -> Floats:
+        """``[..., classes]``: variance of a class's count over that of single texts, 1 or more."""
+        p, most = self._shares()
+        variance = p * (1 - p) * np.maximum(self.texts, 1.0)[..., None]
+        effect = 1.0 + self._excess(p) / np.where(variance > 0, variance, 1.0)
+        known = self._known(np.minimum(self.events, self.texts[..., None] - self.events), most)
+        found: Floats = np.where(known & (variance > 0), np.clip(effect, 1.0, most), most)
+        return found
+
+    @cached_property
+    def shared(self) -> Floats:
+        """``[...]``: the same of a histogram of all classes."""
+        p, most = self._shares()
+        seen = p > 0
+        over = np.where(seen, self._excess(p) / np.where(seen, p, 1.0), 0.0).sum(axis=-1)
+        degrees = np.maximum(seen.sum(axis=-1) - 1, 1) * np.maximum(self.texts, 1.0)
+        most = most[..., 0]
+        known = self._known(self.texts, most) & (seen.sum(axis=-1) > 1)
+        found: Floats = np.where(known, np.clip(1.0 + over / degrees, 1.0, most), most)
+        return found
+
+    @cached_property
+    def effect(self) -> Floats:
+        """``each`` with ``CAUTION``: what evidence is divided by."""
+        return self._careful(self.each, self._shares()[1])
+
+    @cached_property
+    def shared_effect(self) -> Floats:
+        """``shared`` with ``CAUTION``."""
+        return self._careful(self.shared, self._shares()[1][..., 0])
+
+    def _shares(self) -> tuple[Floats, Floats]:
+        """Of each class, and what is divided by where all texts of a request are alike."""
+        n = np.maximum(self.texts, 1.0)[..., None]
+        return self.events / n, 1.0 + self.neighbours.sum(axis=-1, keepdims=True) / n
+
+    def _excess(self, p: Floats) -> Floats:
+        """What neighbours add to the variance of a count: ``sum (x - p) (x' - p)`` over them."""
+        every = self.neighbours.sum(axis=-1, keepdims=True)
+        excess: Floats = self.like - 2 * p * self.neighbours + p**2 * every
+        return excess
+
+    @staticmethod
+    def _known(events: Floats, most: Floats) -> NDArray[np.bool_]:
+        return np.asarray(events >= ENOUGH_EVENTS * most)
+
+    @staticmethod
+    def _careful(effect: Floats, most: Floats) -> Floats:
+        found: Floats = np.minimum(1.0 + CAUTION * (effect - 1.0), most)
+        return found
 
 
 class IntraclassCorrelation(State, frozen=True):
@@ -77,15 +169,23 @@ class IntraclassCorrelation(State, frozen=True):
     @cached_property
     def each(self) -> Floats:
         """Rho of each event by itself; ``ASSUMED`` where too little is known."""
+        return self.beyond(1.0)
+
+    def beyond(self, within: Floats | float) -> Floats:
+        """``each``, less what texts of one request make by themselves (``RequestTexts.each``)."""
         p = self.events / np.maximum(self.requests, 1.0)
         variance = p * (1 - p)
         x = self.squares / np.maximum(self.windows - 1, 1.0) / np.where(variance > 0, variance, 1.0)
-        rho = np.where(variance > 0, self._of(x), 0.0)
+        rho = np.where(variance > 0, self._of(x, within), 0.0)
         return np.where(self.windows >= ENOUGH_WINDOWS, rho, ASSUMED)
 
     @cached_property
     def shared(self) -> float:
         """One rho for the events of a histogram, of which each request has exactly one."""
+        return self.shared_beyond(1.0)
+
+    def shared_beyond(self, within: float) -> float:
+        """``shared``, less what texts of one request make (``RequestTexts.shared``)."""
         if not len(self.windows) or self.windows.max() < ENOUGH_WINDOWS:
             return ASSUMED
         p = self.events / np.maximum(self.requests, 1.0)
@@ -94,11 +194,11 @@ class IntraclassCorrelation(State, frozen=True):
             return 0.0
         squares = (self.squares[seen] / p[seen]).sum() / (seen.sum() - 1)
         x = squares / np.maximum(self.windows - 1, 1.0)
-        return float(self._of(x).max())
+        return float(self._of(x, within).max())
 
-    def _of(self, x: Floats) -> Floats:
+    def _of(self, x: Floats, within: Floats | float) -> Floats:
         mean = self.requests / np.maximum(self.windows, 1.0)
-        rho: Floats = CAUTION * np.maximum(0.0, (x - 1.0) / np.maximum(mean - 1.0, 1.0))
+        rho: Floats = CAUTION * np.maximum(0.0, (x - within) / np.maximum(mean - 1.0, 1.0))
         return np.minimum(rho, 1.0)
 
     def widened(self, count: int) -> Self:

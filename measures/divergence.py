@@ -78,7 +78,12 @@ class Shift(State, frozen=True):
         return cls(zero, wide, wide, zero, zero, np.zeros(shape, dtype=np.int64), no, no)
 
     def after(
-        self, canary: Floats, stable: Floats, limits: Limits, rho: Floats | float = 0.0
+        self,
+        canary: Floats,
+        stable: Floats,
+        limits: Limits,
+        rho: Floats | float = 0.0,
+        within: Floats | float = 1.0,
     ) -> Self:
         """With one more window, and a look where one is due.
 
@@ -87,11 +92,13 @@ class Shift(State, frozen=True):
             stable: ``[..., classes]`` counts.
             limits: the same at each call, but ``caller_spread``.
             rho: intra-window correlation, of the answers' classes.
+            within: the part of the design effect that texts of one request make.
         """
         n_c, n_s = canary.sum(axis=-1), stable.sum(axis=-1)
         one, other = np.maximum(n_c, 1.0), np.maximum(n_s, 1.0)
         weight = n_c * n_s / np.maximum(n_c + n_s, 1.0)
-        variance = design_effect(one, rho) / one + design_effect(other, rho) / other
+        d_c, d_s = design_effect(one, rho, within), design_effect(other, rho, within)
+        variance = d_c / one + d_s / other
         summed = replace(
             self,
             h=self.h + weight,

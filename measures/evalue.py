@@ -54,7 +54,13 @@ class Window:
 
 
 def log_e_value(
-    window: Window, theta_c: Floats, theta_s: Floats, line: Tolerance, rho: Floats | float
+    window: Window,
+    theta_c: Floats,
+    theta_s: Floats,
+    line: Tolerance,
+    rho: Floats | float,
+    *,
+    within: Floats | float = 1.0,
 ) -> Floats:
     """The log of S, of one window; 0 where the alternative lies on the null's side of the line.
 
@@ -64,17 +70,26 @@ def log_e_value(
         theta_s: stable's, likewise.
         line: the tolerance; the null is either side of it.
         rho: intra-window correlation; each arm's log-likelihood is divided by its design effect.
+        within: the part of the design effect that texts of one request make.
     """
     return np.where(
-        theta_c > line.a + line.s * theta_s, log_ratio(window, theta_c, theta_s, line, rho), 0.0
+        theta_c > line.a + line.s * theta_s,
+        log_ratio(window, theta_c, theta_s, line, rho, within=within),
+        0.0,
     )
 
 
 def log_ratio(
-    window: Window, theta_c: Floats, theta_s: Floats, line: Tolerance, rho: Floats | float
+    window: Window,
+    theta_c: Floats,
+    theta_s: Floats,
+    line: Tolerance,
+    rho: Floats | float,
+    *,
+    within: Floats | float = 1.0,
 ) -> Floats:
     """The log of the alternative's likelihood over that of its projection on the line."""
-    d_c, d_s = design_effect(window.n_c, rho), design_effect(window.n_s, rho)
+    d_c, d_s = design_effect(window.n_c, rho, within), design_effect(window.n_s, rho, within)
     q_s = projection(theta_c, theta_s, line, window.n_c / d_c, window.n_s / d_s)
     canary = _log_likelihood_ratio(window.e_c, window.n_c, theta_c, line.a + line.s * q_s)
     stable = _log_likelihood_ratio(window.e_s, window.n_s, theta_s, q_s)

@@ -223,6 +223,8 @@ def _count_evidence(evidence: EvidenceCounts, event: PredictionEvent) -> None:
             _count(evidence.labels, text.label)
         if text.norm is not None:
             _count(evidence.norms, bisect_left(_NORM_UPPER, text.norm))
+    if len(event.texts) > 1:
+        _count_neighbours(evidence, event.texts)
     if event.pairing is not None:
         evidence.pairs += len(event.pairing.equal)
         evidence.pairs_equal += sum(event.pairing.equal)
@@ -235,6 +237,19 @@ def _count_evidence(evidence: EvidenceCounts, event: PredictionEvent) -> None:
             seconds = latency.tokenise + latency.wait + latency.infer
             bucket = bisect_left(_LATENCY_UPPER, seconds)
         _count(evidence.latency.setdefault(longest, {}), bucket)
+
+
+def _count_neighbours(evidence: EvidenceCounts, texts: Sequence[TextRecord]) -> None:
+    labels: dict[str, int] = {}
+    for text in texts:
+        if text.label is not None:
+            _count(labels, text.label)
+    others = sum(labels.values()) - 1
+    for label, count in labels.items():
+        if others:
+            _count(evidence.label_neighbours, label, count * others)
+        if count > 1:
+            _count(evidence.label_like_neighbours, label, count * (count - 1))
 
 
 def _count_pairs(evidence: EvidenceCounts, event: PredictionEvent, pairing: Pairing) -> None:

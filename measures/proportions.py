@@ -85,6 +85,7 @@ class HarmTest(State, frozen=True):
         rho: Floats | float = 0.0,
         tests: Tests = None,
         *,
+        within: Floats | float = 1.0,
         paired: Floats | float = 0.0,
     ) -> Self:
         """With one more window.
@@ -95,13 +96,19 @@ class HarmTest(State, frozen=True):
             line: the tolerance, which broadcasts against the rows.
             rho: intra-window correlation, likewise.
             tests: where a test has several rows; the same at each call.
+            within: the part of the design effect that texts of one request make, as ``rho``.
             paired: ``[..., tests, ALTERNATIVES]``, log e-values of this window's pairs
                 (``measures.pairs``), in the tests whose rows have none of the canary's requests.
         """
         e0, n0 = past.prior()
         theta_s = ((self.e_s + e0 + 0.5) / (self.n_s + n0 + 1.0))[..., None]
         log_s = log_e_value(
-            window.wide(), alternatives(theta_s), theta_s, line.wide(), np.asarray(rho)[..., None]
+            window.wide(),
+            alternatives(theta_s),
+            theta_s,
+            line.wide(),
+            np.asarray(rho)[..., None],
+            within=np.asarray(within)[..., None],
         )
         if tests is not None:
             log_s = np.add.reduceat(log_s, tests, axis=-2)
@@ -155,6 +162,7 @@ class NonInferiorityTest(State, frozen=True):
         rho: Floats | float = 0.0,
         tests: Tests = None,
         *,
+        within: Floats | float = 1.0,
         paired: Floats | float = 0.0,
     ) -> Self:
         """With one more window; the arguments are those of ``HarmTest.after``.
@@ -164,7 +172,7 @@ class NonInferiorityTest(State, frozen=True):
         e0, n0 = past.prior()
         theta = (self.e_s + self.e_c + e0 + 0.5) / (self.n_s + self.n_c + n0 + 1.0)
         below = theta < line.a + line.s * theta
-        log_s = np.where(below, log_ratio(window, theta, theta, line, rho), 0.0)
+        log_s = np.where(below, log_ratio(window, theta, theta, line, rho, within=within), 0.0)
         if tests is not None:
             log_s = np.add.reduceat(log_s, tests, axis=-1)
         return replace(

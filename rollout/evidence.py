@@ -152,6 +152,7 @@ class Evidence:
                 caller_spread=self._caller_spread,
                 before_canary=is_shadow,
                 pairs=pairs,
+                texts=self.rates.texts,
             ),
         )
         if is_shadow and checks.agreement:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from bench.rollouts.traffic import BUCKETS, LABELS, LENGTHS, Arm
 from contracts.rollout import Checks, OutputShiftCheck
-from measures.correlation import CAUTION, Floats, IntraclassCorrelation
+from measures.correlation import CAUTION, Floats, IntraclassCorrelation, RequestTexts
 from measures.divergence import Shift
 from measures.pairs import Pairs, bet_to_pass
 from measures.proportions import (
@@ -48,7 +48,9 @@ CLASS_LINES = LINES.of(slice(CLASSES, None))
 DISTANCE = OutputShiftCheck().distance
 
 Yes = NDArray[np.bool_]
-_State = TypeVar("_State", HarmTest, NonInferiorityTest, Shift, IntraclassCorrelation, Callers)
+_State = TypeVar(
+    "_State", HarmTest, NonInferiorityTest, Shift, IntraclassCorrelation, Callers, RequestTexts
+)
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,7 @@ class BatchedEvidence:
         correlation: ``[rollouts, tests]``.
         callers: how much they differ.
         answers: ``[rollouts, classes]``, correlation of the answers.
+        texts: ``[rollouts, classes]``, how much those of one request resemble one another.
         harm: evidence to fail, as are ``shifts``.
         non_inferiority: evidence to pass, of the step, as are ``near``.
         failed: ``[rollouts, NAMES]``.
@@ -74,6 +77,7 @@ class BatchedEvidence:
     correlation: IntraclassCorrelation
     callers: Callers
     answers: IntraclassCorrelation
+    texts: RequestTexts
     harm: HarmTest
     non_inferiority: NonInferiorityTest
     shifts: Shift
@@ -93,6 +97,7 @@ class BatchedEvidence:
             _unknown(rollouts, len(ROWS.tests)),
             Callers.begin(len(LABELS), (rollouts,)),
             _unknown(rollouts, classes),
+            RequestTexts.begin(classes, (rollouts,)),
             HarmTest.begin(shape, ROWS.tests),
             NonInferiorityTest.begin(shape, ROWS.tests),
             shift,
@@ -111,6 +116,7 @@ class BatchedEvidence:
             correlation=_after(self.correlation, e, n),
             callers=self.callers.after(_grouped(stable)),
             answers=_answers_after(self.answers, stable),
+            texts=_texts_after(self.texts, stable),
         )
 
     def after(self, candidate: Arm, stable: Arm, share: Floats, bake: Yes) -> Self:
@@ -146,7 +152,10 @@ class BatchedEvidence:
         window = Window(e_c, n_c, e_s, n_s)
         history = History(self.past[:, 0], self.past[:, 1])
         asked = replace(limits(DISTANCE, self.alpha), caller_spread=self.callers.distance(share))
-        one, other, rho = _classes(candidate), _classes(stable), self._answers_rho()
+        one, other = _classes(candidate), _classes(stable)
+        alike = np.where(is_paired, 1.0, self.texts.shared)
+        of_request = np.where(is_paired, 1.0, self.texts.shared_effect)
+        rho, within = self._answers_rho(alike), _of_classes(self.texts.effect)
         one = np.where(is_paired[:, None], table.sum(axis=1), one)
         other = np.where(is_paired[:, None], table.sum(axis=2), other)
         fail = Tolerance(LINES.fail.a + self.callers.spread(ROWS, share), LINES.fail.s)
@@ -158,13 +167,16 @@ class BatchedEvidence:
             correlation=correlation,
             callers=_chosen(bake, self.callers, callers),
             answers=_chosen(wide, _answers_after(self.answers, stable), self.answers),
-            harm=self.harm.after(window, history, fail, self._rho(), ROWS.tests, paired=to_fail),
+            texts=_chosen(wide, _texts_after(self.texts, stable), self.texts),
+            harm=self.harm.after(
+                window, history, fail, self._rho(), ROWS.tests, within=within, paired=to_fail
+            ),
             non_inferiority=self.non_inferiority.after(
-                window, history, LINES.pass_, self._rho(), ROWS.tests, paired=to_pass
+                window, history, LINES.pass_, self._rho(), ROWS.tests, within=within, paired=to_pass
             ).counting(arms, CLASSES),
             paired=np.where(is_paired[:, None, None], pairs.added(self.paired), self.paired),
-            shifts=self.shifts.after(one, other, asked, rho),
-            near=self.near.after(one, other, asked, rho),
+            shifts=self.shifts.after(one, other, asked, rho, of_request),
+            near=self.near.after(one, other, asked, rho, of_request),
         )
         e_values = after.harm.e_value()
         means = [e_values[:, TESTS[name]].mean(axis=1) for name in NAMES[:3]]
@@ -217,6 +229,7 @@ class BatchedEvidence:
                     "correlation",
                     "callers",
                     "answers",
+                    "texts",
                     "harm",
                     "non_inferiority",
                     "shifts",
@@ -251,18 +264,19 @@ class BatchedEvidence:
         requests = self.past[:, 1]
         whole = np.add.reduceat(requests, ROWS.tests, axis=-1)[:, of_row]
         part = np.where(requests > 0, whole / np.maximum(requests, 1.0), 1.0)
-        rho: Floats = np.minimum(self.correlation.each[:, of_row] * part, 1.0)
+        alike = _of_classes(self.texts.each)[:, ROWS.tests]
+        rho: Floats = np.minimum(self.correlation.beyond(alike)[:, of_row] * part, 1.0)
         return rho
 
-    def _answers_rho(self) -> Floats:
-        """``IntraclassCorrelation.shared`` of each rollout."""
+    def _answers_rho(self, alike: Floats) -> Floats:
+        """``IntraclassCorrelation.shared_beyond`` of each rollout."""
         known = self.answers
         windows, requests = known.windows[:, 0], known.requests[:, 0]
         p = known.events / np.maximum(known.requests, 1.0)
         over = np.where(p > 0, known.squares / np.where(p > 0, p, 1.0), 0.0).sum(axis=1)
         x = over / np.maximum((p > 0).sum(axis=1) - 1, 1) / np.maximum(windows - 1, 1.0)
         mean = requests / np.maximum(windows, 1.0)
-        rho: Floats = CAUTION * np.maximum(0.0, (x - 1) / np.maximum(mean - 1, 1.0))
+        rho: Floats = CAUTION * np.maximum(0.0, (x - alike) / np.maximum(mean - 1, 1.0))
         return np.minimum(rho, 1.0)
 
 
@@ -281,6 +295,23 @@ def _after(
 def _answers_after(correlation: IntraclassCorrelation, stable: Arm) -> IntraclassCorrelation:
     counts = _classes(stable)
     return correlation.after(counts, np.broadcast_to(counts.sum(axis=1)[:, None], counts.shape))
+
+
+def _texts_after(texts: RequestTexts, stable: Arm) -> RequestTexts:
+    neighbours, like = (
+        np.zeros((len(stable.labels), len(LABELS) + 1))
+        if counts is None
+        else np.pad(counts, ((0, 0), (0, 1))).astype(np.float64)
+        for counts in (stable.neighbours, stable.like)
+    )
+    return texts.after(_classes(stable), neighbours, like)
+
+
+def _of_classes(effect: Floats) -> Floats:
+    """``[rollouts, classes]`` to ``[rollouts, rows]``: 1 elsewhere."""
+    found = np.ones((len(effect), ROWS.count))
+    found[:, CLASSES:] = effect
+    return found
 
 
 def _grouped(arm: Arm) -> Grouped:

@@ -79,6 +79,9 @@ class Arm:
         groups: ``[rollouts, 3, groups]``, of callers: requests, errors, second label.
         pairs: ``[rollouts, labels, labels]``, of copies: requests by the original's label and the
             copy's. All 0 where gateways tell no labels of originals: then arms are compared.
+        neighbours: ``[rollouts, labels]``, other texts of the requests of the texts of each label.
+            None where each request has one text.
+        like: ``[rollouts, labels]``, those of them that have the same label.
     """
 
     requests: Counts
@@ -88,6 +91,8 @@ class Arm:
     first: Counts
     groups: Counts
     pairs: Floats | None = None
+    neighbours: Counts | None = None
+    like: Counts | None = None
 
     def evidence(self, row: int) -> EvidenceCounts:
         """One rollout's arm as production counts it."""
@@ -104,6 +109,8 @@ class Arm:
                 for at, length in enumerate(LENGTHS)
             },
             labels={label: int(self.labels[row, at]) for at, label in enumerate(LABELS)},
+            label_neighbours=_by_label(self.neighbours, row),
+            label_like_neighbours=_by_label(self.like, row),
             group_requests=_sparse(requests),
             group_errors=_sparse(errors),
             group_labels={
@@ -255,6 +262,10 @@ def grouped(counts: Counts, group: Counts) -> Counts:
     at = group + CALLER_GROUPS * np.arange(rollouts)[:, None]
     flat = np.bincount(at.ravel(), weights=counts.ravel(), minlength=rollouts * CALLER_GROUPS)
     return flat.astype(np.int64).reshape(rollouts, CALLER_GROUPS)
+
+
+def _by_label(counts: Counts | None, row: int) -> dict[str, int]:
+    return {} if counts is None else dict(zip(LABELS, counts[row].tolist(), strict=True))
 
 
 def _sparse(counts: Counts) -> Sparse:

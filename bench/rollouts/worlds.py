@@ -11,6 +11,7 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import binom
 
 from bench.findings import Finding
 from bench.rollouts import whole
@@ -277,19 +278,44 @@ def _answered(
     # of two texts of a request is the share of the former.
     clumped = rng.binomial(answered, stream.alike)
     p = positive[:, None]
-    second = stream.texts * rng.binomial(clumped, p)
-    second += rng.binomial((answered - clumped) * stream.texts, p)
+    positive_clumps = rng.binomial(clumped, p)
+    single, like = _texts(stream.texts, answered - clumped, p, rng)
+    second = stream.texts * positive_clumps + single
+    first = answered * stream.texts - second
+    of_clump = stream.texts * (stream.texts - 1)
+    like[0] += of_clump * (clumped - positive_clumps)
+    like[1] += of_clump * positive_clumps
     named = np.stack([counts, failed, second], axis=1) * bool(stream.callers)
     slow = (answered * callers.is_slow).sum(axis=1)
     return Arm(
         counts.sum(axis=1),
         failed.sum(axis=1),
-        np.stack([(answered * stream.texts - second).sum(axis=1), second.sum(axis=1)], axis=1),
+        np.stack([first.sum(axis=1), second.sum(axis=1)], axis=1),
         _times(answered.sum(axis=1) - slow, 0, rng) + _times(slow, _LATER, rng),
         np.broadcast_to(np.array(FIRST), (len(counts), len(FIRST))),
         np.stack([grouped(named[:, at], callers.group) for at in range(3)], axis=1),
         np.zeros((len(counts), 2, 2)),
+        np.stack([first.sum(axis=1), second.sum(axis=1)], axis=1) * (stream.texts - 1),
+        like.sum(axis=2).T,
     )
+
+
+def _texts(
+    texts: int, requests: Counts, p: Floats, rng: np.random.Generator
+) -> tuple[Counts, Counts]:
+    """Labels of requests whose texts are independent, ``[rollouts, callers]`` requests.
+
+    Returns:
+        Texts with the second label, likewise, and ``[labels, rollouts, callers]``: of each text the
+        others of its request that have the same label, added up.
+    """
+    if texts == 1:
+        return rng.binomial(requests, p), np.zeros((2, *requests.shape), dtype=np.int64)
+    count = np.arange(texts + 1)
+    drawn = rng.multinomial(requests, binom.pmf(count, texts, p[..., None]))
+    others = texts - count
+    like = [(drawn * (each * (each - 1))).sum(axis=-1) for each in (others, count)]
+    return (drawn * count).sum(axis=-1), np.stack(like)
 
 
 def _copies(stream: Stream, stable: Arm, rng: np.random.Generator) -> Arm:
@@ -306,6 +332,8 @@ def _copies(stream: Stream, stable: Arm, rng: np.random.Generator) -> Arm:
         times=rng.binomial(stable.times, stream.copied),
         groups=np.zeros_like(stable.groups),
         pairs=told,
+        neighbours=np.zeros_like(labels),
+        like=np.zeros_like(labels),
     )
 
 

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from contracts.rollout import CheckResult, OutputShiftCheck, Verdict
 from contracts.statistics import EDGES, Statistic
 from contracts.windows import EvidenceCounts
-from measures.correlation import Floats
+from measures.correlation import Floats, RequestTexts
 from measures.histograms import dense
 from measures.state import State
 from rollout.checks import shift
@@ -68,12 +68,14 @@ class Outputs(State, frozen=True):
         caller_spread: float = 0.0,
         before_canary: bool,
         pairs: Floats | None = None,
+        texts: RequestTexts | None = None,
     ) -> Self:
         """With a window of both arms, whose labels callers may set apart by ``caller_spread``.
 
         With ``pairs`` of shadow (``rows.paired``), the originals of the copies take the place of
         all of stable's requests. Pairs scatter less than the arms that the test assumes: it errs
-        more rarely than it may.
+        more rarely than it may. ``texts`` tell how much labels of one request resemble one another;
+        among pairs a request counts once.
         """
         if self.test is None:
             return self
@@ -85,6 +87,7 @@ class Outputs(State, frozen=True):
             self._counts(candidate),
             self._counts(stable),
             shift.limits(check.distance, alpha, caller_spread),
+            texts,
             before_canary=before_canary,
         )
         return replace(self, test=test)

@@ -196,7 +196,7 @@ def _needed(rates: Rates, name: str, line: Line) -> int | None:
     requests, others = of_stage.n_c[at] / rates.windows, of_stage.n_s[at] / rates.windows
     window = Window(requests * theta, requests, others * theta, others)
     tolerance = Tolerance(line.absolute, line.relative)
-    gained = log_ratio(window, theta, theta, tolerance, rates.rho[at])
+    gained = log_ratio(window, theta, theta, tolerance, rates.rho[at], within=rates.within[at])
     of_row = rates.rows.test_of_row[at]
     missing = max(0.0, LEAST_TO_PASS - n_c)
     for test in np.unique(of_row):

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from contracts.rollout import Checks, Line
 from contracts.windows import EvidenceCounts
-from measures.correlation import Floats, IntraclassCorrelation
+from measures.correlation import Floats, IntraclassCorrelation, RequestTexts
 from measures.pairs import Pairs, bet_to_pass
 from measures.proportions import (
     ALTERNATIVES,
@@ -70,6 +70,8 @@ class Rates(
         settled: names of checks that passed in shadow, on the same requests.
         paired: ``[3, rows of classes]``, shadow's pairs so far, those that gained the class and
             those that lost it; None before the first.
+        texts: of stable's requests before the canary, how much they resemble one another, a class;
+            None while the labels are not known.
     """
 
     labels: tuple[str, ...]
@@ -84,6 +86,7 @@ class Rates(
     failed: frozenset[str] = frozenset()
     settled: frozenset[str] = frozenset()
     paired: Floats | None = None
+    texts: RequestTexts | None = None
 
     @classmethod
     def begin(cls, labels: tuple[str, ...]) -> Self:
@@ -134,6 +137,7 @@ class Rates(
             slowness=self.slowness.after(stable),
             correlation=self._correlation_after(e, n),
             callers=self._callers_after(stable),
+            texts=self._texts_after(stable),
             past=self.past + np.stack([e, n]),
         )
 
@@ -163,9 +167,10 @@ class Rates(
         e_c, n_c = self.rows.counts(candidate, self.slowness)
         e_s, n_s = self.rows.counts(stable, self.slowness)
         seen, past, correlation = np.stack([e_c, n_c, e_s, n_s]), self.past, self.correlation
+        texts = self.texts
         told = None if pairs is None else Pairs.of(pairs, self.rows.count - at.CLASSES)
         if stage is Stage.SHADOW:
-            correlation = self._correlation_after(e_s, n_s)
+            correlation, texts = self._correlation_after(e_s, n_s), self._texts_after(stable)
             # What is not compared by arms is one more window of stable's past.
             rows = [at.LATENCY] if told is None else [at.LATENCY, slice(at.CLASSES, None)]
             past = past.copy()
@@ -176,9 +181,11 @@ class Rates(
         to_fail, to_pass = self._by_pairs(told, lines)
         window, history, tests = Window(e_c, n_c, e_s, n_s), History(*self.past), self.rows.tests
         fail = Tolerance(lines.fail.a + self.callers.spread(self.rows, share), lines.fail.s)
-        harm = self.harm.after(window, history, fail, self.rho, tests, paired=to_fail)
+        harm = self.harm.after(
+            window, history, fail, self.rho, tests, within=self.within, paired=to_fail
+        )
         near = self.non_inferiority.after(
-            window, history, lines.pass_, self.rho, tests, paired=to_pass
+            window, history, lines.pass_, self.rho, tests, within=self.within, paired=to_pass
         )
         if told is not None:
             near = near.counting(told.arms, at.CLASSES)
@@ -192,6 +199,7 @@ class Rates(
             harm=harm,
             non_inferiority=near,
             paired=self.paired if told is None else told.added(self.paired),
+            texts=texts,
             sums=self.sums + seen,
             windows=self.windows + 1,
         )
@@ -278,18 +286,38 @@ class Rates(
 
     @cached_property
     def rho(self) -> Floats:
-        """Intra-window correlation, ``[rows]``.
+        """Intra-window correlation, ``[rows]``, beyond what texts of one request make.
 
         A slow minute is slow for every length: a stratum's rho is that of all of its test's
         requests, over the stratum's share of them, so that all strata get the design effect of the
         whole window.
         """
-        of_tests = self.correlation.each[self.rows.test_of_row]
+        alike = self._of_classes(None if self.texts is None else self.texts.each)
+        of_tests = self.correlation.beyond(alike[self.rows.tests])[self.rows.test_of_row]
         requests = self.past[1]
         whole = np.add.reduceat(requests, self.rows.tests)[self.rows.test_of_row]
         return np.minimum(
             of_tests * np.where(requests > 0, whole / np.maximum(requests, 1.0), 1.0), 1.0
         )
+
+    @cached_property
+    def within(self) -> Floats:
+        """The part of the design effect that texts of one request make, ``[rows]``."""
+        return self._of_classes(None if self.texts is None else self.texts.effect)
+
+    def _of_classes(self, effect: Floats | None) -> Floats:
+        """``[classes]`` to ``[rows]``: 1 elsewhere; a class that falls is the one that grows."""
+        found = np.ones(self.rows.count)
+        if effect is not None:
+            found[at.CLASSES :] = np.resize(effect, self.rows.count - at.CLASSES)
+        return found
+
+    def _texts_after(self, stable: EvidenceCounts) -> RequestTexts | None:
+        if not self.labels:
+            return None
+        before = self.texts or RequestTexts.begin(len(self.labels) + 1)
+        events = np.array(at.by_label(stable.labels, self.labels), dtype=np.float64)
+        return before.after(events, *at.neighbours(stable, self.labels))
 
     def _by_pairs(self, told: Pairs | None, lines: Lines) -> tuple[Floats, Floats]:
         """Log e-values of a window's pairs to fail, ``[tests, ALTERNATIVES]``, and to pass."""

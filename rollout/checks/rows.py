@@ -98,6 +98,16 @@ def by_label(counts: dict[str, int], labels: Sequence[str]) -> list[int]:
     return [*known, sum(counts.values()) - sum(known)]
 
 
+def neighbours(evidence: EvidenceCounts, labels: Sequence[str]) -> tuple[Floats, Floats]:
+    """Neighbours of the texts of each class, and those that are alike, ``[classes]``, others last.
+
+    All others' neighbours are taken to be alike: which label each has is not kept.
+    """
+    every = by_label(evidence.label_neighbours, labels)
+    like = [evidence.label_like_neighbours.get(label, 0) for label in labels]
+    return np.array(every, dtype=np.float64), np.array([*like, every[-1]], dtype=np.float64)
+
+
 def paired(evidence: EvidenceCounts, labels: tuple[str, ...]) -> Floats | None:
     """Requests by the original's label and the shadow's, ``[classes, classes]``, others behind.
 

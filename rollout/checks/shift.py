@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from scipy.special import chndtr
 
 from contracts.rollout import CheckResult, Verdict
-from measures.correlation import Floats, IntraclassCorrelation
+from measures.correlation import Floats, IntraclassCorrelation, RequestTexts
 from measures.divergence import FIRST_LOOK, FIRST_LOOK_PER_CLASS, GROWTH, Limits, Shift
 from measures.histograms import Starts, merged, starts
 from measures.state import State
@@ -64,26 +64,33 @@ class ShiftTest(State, frozen=True, rename={"correlation": "clumps"}):
         )
 
     def after(
-        self, candidate: Floats, stable: Floats, limits: Limits, *, before_canary: bool
+        self,
+        candidate: Floats,
+        stable: Floats,
+        limits: Limits,
+        texts: RequestTexts | None = None,
+        *,
+        before_canary: bool,
     ) -> Self:
-        """With a window of both arms, each ``[bins]``; ``before_canary`` in shadow."""
+        """With a window of both arms, each ``[bins]``; ``before_canary`` in shadow.
+
+        ``texts`` tell how much the values of one request resemble one another; None: not known.
+        """
         if not candidate.any() or not stable.any():
             return self
         if self.at is None:
             known = self._learning(stable, 0.0)
-            return known.after(candidate, stable, limits, before_canary=before_canary)
-        one, other, rho = (
-            merged(candidate, self.at),
-            merged(stable, self.at),
-            self.correlation.shared,
-        )
+            return known.after(candidate, stable, limits, texts, before_canary=before_canary)
+        one, other = merged(candidate, self.at), merged(stable, self.at)
+        alike, within = (1.0, 1.0) if texts is None else (texts.shared, texts.shared_effect)
+        rho = self.correlation.shared_beyond(float(alike))
         return replace(
             self,
             correlation=_correlation_after(self.correlation, other)
             if before_canary
             else self.correlation,
-            fails=self.fails.after(one, other, limits, rho),
-            passes=self.passes.after(one, other, limits, rho),
+            fails=self.fails.after(one, other, limits, rho, within),
+            passes=self.passes.after(one, other, limits, rho, within),
         )
 
     def next_stage(self) -> Self:

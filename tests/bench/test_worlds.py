@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 
 from bench.rollouts import whole, worlds
-from bench.rollouts.traffic import Arm
+from bench.rollouts.batched_evidence import CHECKS, BatchedEvidence
+from bench.rollouts.traffic import LABELS, Arm
 from bench.rollouts.worlds import WORLDS, Stream, Traffic, World
 from measures.correlation import Floats
+from rollout.evidence import Evidence, Stage
 
 ROLLOUTS = 40
 SHADOW, HALF = (
@@ -126,3 +128,49 @@ def test_pairs_are_the_copies_of_each_label() -> None:
         assert told.sum() == pytest.approx(copies.labels.sum())
         assert not stable.pairs.any()
         assert not any(arm.pairs.any() for arm in arms(*world.streams))  # type: ignore[union-attr]
+
+
+def test_texts_of_a_request_have_its_other_texts_for_neighbours() -> None:
+    stream = Stream(100.0, callers=0, texts=16, alike=0.5, errors=0.0)
+    for arm in arms(stream):
+        assert arm.neighbours is not None
+        assert arm.like is not None
+        assert (arm.neighbours == 15 * arm.labels).all()
+        # Of the second label, in the half of the requests that are alike all are, else 40 %.
+        assert arm.like[:, 1].sum() / arm.neighbours[:, 1].sum() == pytest.approx(0.7, abs=0.03)
+    for arm in arms(Stream(100.0)):
+        assert arm.neighbours is not None
+        assert not arm.neighbours.any()
+
+
+def test_requests_of_several_texts_are_judged_as_production_judges_them() -> None:
+    rng, rollouts = np.random.default_rng(2), 2
+    stream = Stream(40.0, callers=0, texts=8, alike=0.3)
+    traffic = Traffic.of(World("made up", (stream,)), rollouts, rng)
+    batched = BatchedEvidence.begin(rollouts, 0.05)
+    alone = [Evidence.begin(CHECKS, 0.05, LABELS) for _ in range(rollouts)]
+    nobody = np.zeros(rollouts)
+    for at in range(45):
+        is_canary = at >= 30
+        if at == 30:
+            batched = batched.next_stage(np.full(rollouts, fill_value=True))
+            alone = [one.next_stage(Stage.CANARY).with_share(0.25) for one in alone]
+        traffic = traffic.moved(rng)
+        high = nobody + (0.25 if is_canary else np.inf)
+        both = traffic.window(nobody, high, rng)
+        if at < 15:
+            batched = batched.with_history(both[1])
+            alone = [one.with_history(both[1].evidence(row)) for row, one in enumerate(alone)]
+            continue
+        batched = batched.after(*both, nobody + 0.25 * is_canary, nobody > 0)
+        alone = [
+            one.after(both[0].evidence(row), both[1].evidence(row), 10.0)
+            for row, one in enumerate(alone)
+        ]
+        for row, one in enumerate(alone):
+            assert batched.harm.e_value()[row] == pytest.approx(one.rates.harm.e_value())
+            log_e = one.rates.non_inferiority.log_e
+            assert batched.non_inferiority.log_e[row] == pytest.approx(log_e)
+            assert one.outputs.test is not None
+            assert batched.near.size()[row] == pytest.approx(one.outputs.test.passes.size())
+    assert (alone[0].rates.within[-3:] > 2).all()

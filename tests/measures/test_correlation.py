@@ -12,7 +12,9 @@ from measures.correlation import (
     ASSUMED,
     CAUTION,
     ENOUGH_WINDOWS,
+    Floats,
     IntraclassCorrelation,
+    RequestTexts,
     design_effect,
 )
 
@@ -77,3 +79,98 @@ def test_windows_without_requests_change_nothing_and_a_new_event_begins_anew() -
     assert wider.each.tolist() == [*before.each, ASSUMED]
     stored = json.loads(json.dumps(wider.to_json()))
     assert IntraclassCorrelation.of_json(stored).to_json() == stored
+
+
+def texts_of(requests: Floats) -> RequestTexts:
+    """After a window of these requests, ``[requests, classes]`` texts each."""
+    others = requests.sum(axis=1, keepdims=True) - 1
+    return RequestTexts.begin(requests.shape[1]).after(
+        requests.sum(axis=0),
+        (requests * others).sum(axis=0),
+        (requests * (requests - 1)).sum(axis=0),
+    )
+
+
+def drawn(texts: int, alike: float, share: float = 0.4, requests: int = 4000) -> Floats:
+    """Requests of which a part has one label for all of its texts."""
+    rng = np.random.default_rng(5)
+    second = np.where(
+        rng.random(requests) < alike,
+        texts * rng.binomial(1, share, requests),
+        rng.binomial(texts, share, requests),
+    )
+    return np.stack([texts - second, second], axis=1).astype(np.float64)
+
+
+def test_the_part_of_a_request_is_the_variance_of_its_count_over_that_of_single_texts() -> None:
+    # Requests of 3 and 1 texts, ten of each: (3, 0), (1, 2) and (0, 1), (1, 0); p = 5/8.
+    requests = np.array([[3, 0], [1, 2], [0, 1], [1, 0]] * 10, dtype=float)
+    p = 5 / 8
+    squares = 10 * sum(
+        (events - p * size) ** 2 for events, size in ((3, 3), (1, 3), (0, 1), (1, 1))
+    )
+    by_hand = squares / (80 * p * (1 - p))
+    found = texts_of(requests)
+    assert found.each == pytest.approx([by_hand, by_hand])
+    assert float(found.shared) == pytest.approx(by_hand)  # two classes are a proportion
+    most = (3 * 3 * 20 + 20) / 80
+    assert found.effect == pytest.approx([min(1 + CAUTION * (by_hand - 1), most)] * 2)
+
+
+@pytest.mark.parametrize(("texts", "alike"), [(1, 0.0), (16, 0.0), (16, 0.5), (8, 0.25), (8, 1.0)])
+def test_how_much_texts_of_a_request_resemble_one_another_is_found_again(
+    texts: int, alike: float
+) -> None:
+    found = texts_of(drawn(texts, alike))
+    assert found.each == pytest.approx(1 + (texts - 1) * alike, rel=0.1)
+    assert found.shared == pytest.approx(1 + (texts - 1) * alike, rel=0.1)
+
+
+@given(
+    st.lists(
+        st.lists(st.integers(0, 6), min_size=3, max_size=3).filter(any), min_size=1, max_size=60
+    )
+)
+def test_the_part_of_a_request_is_between_that_of_single_texts_and_of_texts_all_alike(
+    requests: list[list[int]],
+) -> None:
+    table = np.array(requests, dtype=float)
+    found = texts_of(table)
+    sizes = table.sum(axis=1)
+    most = (sizes**2).sum() / sizes.sum() + 1e-9
+    for each, careful in ((found.each, found.effect), (found.shared, found.shared_effect)):
+        assert (each >= 1).all()
+        assert (careful >= each - 1e-9).all()
+        assert (careful <= most).all()
+
+
+def test_a_class_of_which_too_little_is_known_is_taken_to_be_alike_in_a_request() -> None:
+    requests = np.pad(drawn(16, 0.0), ((0, 0), (0, 1)))
+    assert texts_of(requests).each == pytest.approx([1, 1, 16], rel=0.1)
+    assert texts_of(requests[:5]).effect == pytest.approx([16, 16, 16])
+    assert float(texts_of(requests[:5]).shared) == 16
+
+
+def test_windows_that_tell_no_neighbours_are_of_single_texts() -> None:
+    zero = np.zeros(2)
+    older = RequestTexts.begin(2).after(np.array([300.0, 500.0]), zero, zero)
+    assert older.effect.tolist() == [1, 1]
+    assert older.shared_effect == 1
+    stored = json.loads(json.dumps(older.to_json()))
+    assert RequestTexts.of_json(stored).to_json() == stored
+
+
+def test_what_requests_make_of_a_windows_scatter_is_no_correlation_of_windows() -> None:
+    rng = np.random.default_rng(3)
+    counts = [[16.0 * rng.binomial(100, 0.4)] for _ in range(300)]
+    found = learnt(counts, [1600] * 300)
+    assert 13 < 1 + 1599 * found.each[0] / CAUTION < 19  # all of it
+    assert found.beyond(16.0)[0] == pytest.approx(0.0, abs=0.002)
+    both = learnt([[*count, 1600 - count[0]] for count in counts], [1600] * 300)
+    assert both.shared_beyond(16.0) == pytest.approx(0.0, abs=0.002)
+
+
+def test_the_part_of_a_request_is_the_same_in_a_small_arm_and_the_part_of_a_window_is_not() -> None:
+    effects = design_effect(np.array([10.0, 100.0, 2000.0]), 0.001, 8.5)
+    assert effects == pytest.approx([8.509, 8.599, 10.499])
+    assert design_effect(np.array([3.0]), 0.0, 8.5).tolist() == [3]

@@ -228,6 +228,26 @@ def test_an_answer_that_came_too_late_is_slower_than_any() -> None:
     assert (evidence.requests, evidence.errors) == (2, 2)
 
 
+def test_texts_of_one_request_are_counted_by_how_many_neighbours_have_the_same_label() -> None:
+    evidence = only(
+        batch(
+            event(texts=answers("a", "a", "b"), caller=0),
+            event(texts=answers("a", "a"), caller=0),
+            event(texts=answers("b"), caller=0),
+            event(texts=answers("a", "b"), caller=0, repeated=True),
+        )
+    ).evidence
+    assert evidence.labels == {"a": 4, "b": 2}
+    assert evidence.label_neighbours == {"a": 2 * 2 + 2 * 1, "b": 2}
+    assert evidence.label_like_neighbours == {"a": 2 + 2}
+
+
+def test_requests_of_one_text_and_vectors_have_no_neighbours() -> None:
+    vectors = [TextRecord(9, 6, 0, truncated=False, norm=1.0)] * 3
+    evidence = only(batch(event(), event(texts=vectors))).evidence
+    assert (evidence.label_neighbours, evidence.label_like_neighbours) == ({}, {})
+
+
 def answers(*labels: str, score: float = 0.5) -> list[TextRecord]:
     return [TextRecord(9, 6, 0, truncated=False, label=label, score=score) for label in labels]
 

@@ -50,6 +50,10 @@ windows = st.builds(
         max_size=2,
     ),
     labels=st.dictionaries(st.sampled_from(["negative", "positive", "odd"]), st.integers(1, 900)),
+    label_neighbours=st.dictionaries(st.sampled_from(["negative", "odd"]), st.integers(1, 9000)),
+    label_like_neighbours=st.dictionaries(
+        st.sampled_from(["negative", "odd"]), st.integers(1, 9000)
+    ),
     pairs=st.integers(100, 200),
     pairs_equal=st.integers(0, 100),
     pair_labels=st.dictionaries(
@@ -182,7 +186,7 @@ def test_a_rollout_that_goes_on_over_an_upgrade_finds_the_names_that_it_was_stor
     told = begun().to_json()
     assert told["rates"].keys() == {
         "labels", "slowness", "clumps", "callers", "past", "worse", "not_worse", "sums", "windows",
-        "failed", "settled", "paired",
+        "failed", "settled", "paired", "texts",
     }  # fmt: skip
     assert told["rates"]["worse"].keys() == {"log_a", "windows", "e_s", "n_s"}
     assert told["rates"]["not_worse"].keys() == {"log_e", "e_c", "n_c", "e_s", "n_s"}
