@@ -1,11 +1,13 @@
 """``python -P -m bench.core``: microseconds of processor time a request, by part of the gateway.
 
 With ``--document`` it writes the table of ``docs/performance.md``. With ``--beside FOLDER`` it
-measures checkouts or builds beside each other, this one first, in rounds that alternate: a process
-each, which finds its modules in that folder first. Use it before and after a change.
+measures checkouts or builds beside each other, this one first: a process each, which finds its
+modules in that folder first. They take turns every tenth of a second, so that all get their share
+of what else the machine does. Use it before and after a change.
 """
 
 import argparse
+import asyncio
 import gc
 import json
 import os
@@ -13,9 +15,9 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from statistics import median
+from statistics import median, quantiles
 
 import msgspec
 import uvloop
@@ -24,85 +26,114 @@ from bench import machine, studies
 from bench.core.parts import PARTS, REST, Sampler
 from bench.core.subject import LOADS, WIDTH, Callers, Subject, warm_up
 
-_CHUNKS = 16  # of a round; loads take turns
+_CHUNKS = 16  # of a round
 _WARM_UP_TURNS = 150
 
 
-class Round(msgspec.Struct):
-    """One process's figures of one load; seconds are processor time a request.
+class Chunk(msgspec.Struct):
+    """Some turns of one load in one process; seconds are processor time a request.
 
-    ``seconds`` is the median over chunks of a round, ``least`` the least of them; ``loop`` is the
-    event loop's thread alone. ``parts`` are shares of that thread's time; empty where nothing was
-    sampled. ``blocks``: of memory, held by a request while its batch is at the engine.
+    ``turns`` has a figure a turn, ``loop`` the mean of the event loop's thread alone. ``parts`` are
+    shares of that thread's time; empty where nothing was sampled. ``blocks``: of memory, held by a
+    request while its batch is at the engine. ``collections``: of garbage, of the youngest
+    generation, for 1,000 requests.
     """
 
-    seconds: float
-    least: float
+    turns: list[float]
     loop: float
     blocks: float
-    collections: float  # of garbage, of the youngest generation, for 1,000 requests
+    collections: float
     parts: dict[str, float]
 
 
-Rounds = dict[str, Round]  # by load
+Chunks = dict[str, Chunk]  # by load
 
 
-async def _measure(seconds: float, triton: str | None, *, sampled: bool) -> Rounds:
-    """A round of every load in this process, each of so many seconds of processor time."""
+class Worker:
+    """A process that is measured, and measures itself when it is asked."""
+
+    def __init__(self, *, folder: Path | None, seconds: float, echo: bool, sampled: bool) -> None:
+        words = ["--worker", "--seconds", str(seconds)] + ["--echo"] * echo
+        words += ["--sampled"] * sampled
+        environment = dict(os.environ)
+        if folder is not None:
+            environment["PYTHONPATH"] = str(folder.resolve())
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "bench.core", *words],
+            env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+
+    def chunk(self) -> Chunks:
+        """Some turns of each load.
+
+        Raises:
+            RuntimeError: the process has ended.
+        """
+        stdin, stdout = self._process.stdin, self._process.stdout
+        if stdin is None or stdout is None:
+            raise RuntimeError("the pipes are missing")
+        stdin.write("\n")
+        stdin.flush()
+        said = stdout.readline()
+        if not said:
+            raise RuntimeError("the measured process has ended; its words are above")
+        return msgspec.json.decode(said, type=Chunks)
+
+    def __enter__(self) -> "Worker":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+        self._process.wait()
+
+
+async def _work(seconds: float, triton: str | None, *, sampled: bool) -> None:
+    """Measures a chunk for each line of standard input, and prints it."""
     with tempfile.TemporaryDirectory(prefix="bench-core-") as home:
         subject = Subject(Path(home), triton)
         await subject.start()
         everybody = [subject.callers(load) for load in LOADS]
         await warm_up(everybody, _WARM_UP_TURNS)
-        blocks = [
-            median([await subject.blocks_a_request(callers, load) for _ in range(9)])
-            for callers, load in zip(everybody, LOADS, strict=True)
-        ]
-        found: list[list[tuple[float, float]]] = [[] for _ in LOADS]
-        collections = [0] * len(LOADS)
-        turns = [0] * len(LOADS)
-        for _ in range(_CHUNKS):
-            for at, (load, callers) in enumerate(zip(LOADS, everybody, strict=True)):
-                spent = loop = 0.0
-                count = 0
-                before = gc.get_stats()[0]["collections"]
-                while spent < seconds / _CHUNKS:
-                    cost = await callers.turn()
-                    spent, loop, count = spent + cost.seconds, loop + cost.loop_seconds, count + 1
-                collections[at] += gc.get_stats()[0]["collections"] - before
-                turns[at] += count
-                requests = count * load.callers
-                found[at].append((spent / requests, loop / requests))
-        parts = [await _sampled(callers, seconds) if sampled else {} for callers in everybody]
+        while await asyncio.to_thread(sys.stdin.readline):
+            chunks: Chunks = {}
+            for load, callers in zip(LOADS, everybody, strict=True):
+                blocks = await subject.blocks_a_request(callers, load)
+                sampler = Sampler() if sampled else None
+                chunks[load.name] = await _chunk(callers, load.callers, seconds, blocks, sampler)
+            print(msgspec.json.encode(chunks).decode(), flush=True)
         for each in everybody:
             each.close()
         await subject.stop()
-    return {
-        load.name: Round(
-            seconds=median(whole for whole, _ in chunks),
-            least=min(whole for whole, _ in chunks),
-            loop=median(loop for _, loop in chunks),
-            blocks=held,
-            collections=1000 * collected / (load.callers * count),
-            parts=shares,
-        )
-        for load, chunks, held, collected, count, shares in zip(
-            LOADS, found, blocks, collections, turns, parts, strict=True
-        )
-    }
 
 
-async def _sampled(callers: Callers, seconds: float) -> dict[str, float]:
-    sampler = Sampler()
-    sampler.open()
+async def _chunk(
+    callers: Callers, asked: int, seconds: float, blocks: float, sampler: Sampler | None
+) -> Chunk:
+    turns: list[float] = []
+    spent = loop = 0.0
+    collected = gc.get_stats()[0]["collections"]
+    if sampler is not None:
+        sampler.open()
     try:
-        spent = 0.0
-        while spent < 2 * seconds:
-            spent += (await callers.turn(sampler)).seconds
+        while spent < seconds:
+            cost = await callers.turn(sampler)
+            turns.append(cost.seconds / asked)
+            spent += cost.seconds
+            loop += cost.loop_seconds
     finally:
-        sampler.close()
-    whole = sum(sampler.seconds.values())
-    return {part: taken / whole for part, taken in sampler.seconds.items()}
+        if sampler is not None:
+            sampler.close()
+    requests = asked * len(turns)
+    parts = {} if sampler is None else sampler.seconds
+    whole = sum(parts.values())
+    return Chunk(
+        turns=turns,
+        loop=loop / requests,
+        blocks=blocks,
+        collections=1000 * (gc.get_stats()[0]["collections"] - collected) / requests,
+        parts={part: taken / whole for part, taken in parts.items()},
+    )
 
 
 @contextmanager
@@ -117,109 +148,113 @@ def _instant_triton() -> Iterator[str]:
         process.stdin.close()
 
 
-def _once(options: argparse.Namespace) -> None:
+def _worker(options: argparse.Namespace) -> None:
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
-    if options.echo:
-        found = uvloop.run(_measure(options.seconds, None, sampled=options.sampled))
-    else:
-        with _instant_triton() as triton:
-            found = uvloop.run(_measure(options.seconds, triton, sampled=options.sampled))
-    print(msgspec.json.encode(found).decode())
+    with ExitStack() as stack:
+        triton = None if options.echo else stack.enter_context(_instant_triton())
+        uvloop.run(_work(options.seconds, triton, sampled=options.sampled))
 
 
-def _round(options: argparse.Namespace, folder: Path | None, *, sampled: bool) -> Rounds:
-    """A round in a process of its own, with the modules of a folder before all others."""
-    words = ["--once", "--seconds", str(options.seconds)]
-    words += ["--echo"] * options.echo + ["--sampled"] * sampled
-    environment = dict(os.environ)
-    if folder is not None:
-        environment["PYTHONPATH"] = str(folder.resolve())
-    done = subprocess.run(
-        [sys.executable, "-P", "-m", "bench.core", *words],
-        env=environment, stdout=subprocess.PIPE, check=True,
-    )  # fmt: skip
-    return msgspec.json.decode(done.stdout, type=Rounds)
-
-
-def table(rounds: Sequence[Rounds]) -> str:
-    """Microseconds a request by part, medians of the rounds, in markdown."""
-    names = [load.name for load in LOADS]
-    lines = ["| microseconds a request | " + " | ".join(names) + " |", "|---" * 4 + "|"]
+def table(found: Sequence[Chunks]) -> str:
+    """Microseconds a request by part, medians, in markdown."""
+    loads = [[each[load.name] for each in found] for load in LOADS]
+    lines = ["| microseconds a request | " + " | ".join(load.name for load in LOADS) + " |"]
+    lines.append("|---" * (1 + len(LOADS)) + "|")
 
     def line(what: str, values: Sequence[float], digits: int = 1) -> None:
         lines.append(f"| {what} | " + " | ".join(f"{each:,.{digits}f}" for each in values) + " |")
 
+    whole = [1e6 * median(turn for each in chunks for turn in each.turns) for chunks in loads]
+    means = [[sum(each.turns) / len(each.turns) for each in chunks] for chunks in loads]
+    # Of the mean, which all parts add up to, each part has the same share as of the median.
+    loop = [
+        all_ * median(each.loop / mean for each, mean in zip(chunks, own, strict=True))
+        for all_, chunks, own in zip(whole, loads, means, strict=True)
+    ]
     for part in (*PARTS, REST):
-        line(part, [
-            1e6 * median(each[name].parts.get(part, 0.0) * each[name].loop for each in rounds)
-            for name in names
-        ])  # fmt: skip
-    line("gRPC's own thread", [
-        1e6 * median(each[name].seconds - each[name].loop for each in rounds) for name in names
-    ])  # fmt: skip
-    whole = [1e6 * median(each[name].seconds for each in rounds) for name in names]
+        shares = [
+            sum(each.parts.get(part, 0.0) for each in chunks) / len(chunks) for chunks in loads
+        ]
+        line(part, [share * each for share, each in zip(shares, loop, strict=True)])
+    line("gRPC's own thread", [max(0.0, a - b) for a, b in zip(whole, loop, strict=True)])
     line("**all**", whole)
     line("**all, a text**", [each / load.texts for each, load in zip(whole, LOADS, strict=True)])
     line("blocks of memory held while the engine computes",
-         [median(each[name].blocks for each in rounds) for name in names], 0)  # fmt: skip
+         [median(each.blocks for each in chunks) for chunks in loads], 0)  # fmt: skip
     line("collections of garbage, 1,000 requests",
-         [median(each[name].collections for each in rounds) for name in names])  # fmt: skip
+         [median(each.collections for each in chunks) for chunks in loads])  # fmt: skip
     return "\n".join(lines)
 
 
+def _by_part(options: argparse.Namespace) -> None:
+    found: list[Chunks] = []
+    for _ in range(options.rounds):
+        with Worker(
+            folder=None, seconds=options.seconds, echo=options.echo, sampled=True
+        ) as worker:
+            found += [worker.chunk() for _ in range(_CHUNKS)]
+    made = table(found)
+    print(made)
+    if options.json is not None:
+        kept = {"machine": machine.describe(), "chunks": msgspec.to_builtins(found)}
+        options.json.write_text(json.dumps(kept) + "\n", encoding="utf-8")
+    if options.document is not None:
+        document = options.document.read_text(encoding="utf-8")
+        written = studies.written(document, {"core": made})
+        options.document.write_text(written, encoding="utf-8")
+
+
 def _compare(options: argparse.Namespace) -> None:
-    """Alternating rounds of this checkout and of the folders, and their ratios within a round."""
+    """This checkout and the folders in turns, and their ratios of one moment."""
     folders: list[Path | None] = [None, *options.beside]
-    found: list[list[Rounds]] = [[] for _ in folders]
-    for number in range(options.rounds):
-        order = list(range(len(folders)))
-        for at in order if number % 2 == 0 else reversed(order):
-            found[at].append(_round(options, folders[at], sampled=False))
+    found: list[list[Chunks]] = [[] for _ in folders]
+    for _ in range(options.rounds):
+        with ExitStack() as stack:
+            workers = [
+                stack.enter_context(
+                    Worker(folder=each, seconds=options.seconds, echo=options.echo, sampled=False)
+                )
+                for each in folders
+            ]
+            for number in range(_CHUNKS):
+                order = list(range(len(workers)))
+                for at in order if number % 2 == 0 else reversed(order):
+                    found[at].append(workers[at].chunk())
     for load in LOADS:
-        print(f"{load.name}:")
-        for folder, rounds in zip(folders, found, strict=True):
-            medians = [each[load.name].seconds for each in rounds]
-            leasts = [each[load.name].least for each in rounds]
-            ratios = sorted(
-                own[load.name].seconds / here[load.name].seconds
-                for own, here in zip(rounds, found[0], strict=True)
+        print(f"{load.name}: microseconds a request, median and tenth of turns; ratio to this")
+        for folder, chunks in zip(folders, found, strict=True):
+            turns = [1e6 * turn for each in chunks for turn in each[load.name].turns]
+            low, middle, high = quantiles(
+                [
+                    median(own[load.name].turns) / median(here[load.name].turns)
+                    for own, here in zip(chunks, found[0], strict=True)
+                ],
+                n=4,
             )
-            print(
-                f"  {folder or 'this'}: {1e6 * median(medians):.1f} us a request, least "
-                f"{1e6 * min(leasts):.1f}; to this {median(ratios):.3f} "
-                f"({ratios[0]:.3f} to {ratios[-1]:.3f})"
-            )
+            tenth = quantiles(turns, n=10)[0]
+            ratio = f"{middle:.3f}, quartiles {low:.3f} to {high:.3f}"
+            print(f"  {folder or 'this'}: {median(turns):.1f}, {tenth:.1f}; {ratio}")
 
 
 def main() -> int:
     """Reads the command line, measures, prints, writes."""
     parser = argparse.ArgumentParser(prog="python -P -m bench.core", description=__doc__)
     add = parser.add_argument
-    add("--rounds", type=int, default=5)
-    add("--seconds", type=float, default=1.0, help="of processor time, of a load in a round")
+    add("--rounds", type=int, default=5, help="processes of each, one after the other")
+    add("--seconds", type=float, default=0.1, help="of processor time, of a load in a chunk")
     add("--echo", action="store_true", help="an echo in the process in place of gRPC")
     add("--beside", type=Path, action="append", default=[], help="a checkout or build to compare")
     add("--document", type=Path, help="markdown whose table is written")
     add("--json", type=Path, help="file of all rounds")
-    add("--once", action="store_true", help=argparse.SUPPRESS)
+    add("--worker", action="store_true", help=argparse.SUPPRESS)
     add("--sampled", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.once:
-        _once(options)
-        return 0
-    if options.beside:
+    if options.worker:
+        _worker(options)
+    elif options.beside:
         _compare(options)
-        return 0
-    rounds = [_round(options, None, sampled=True) for _ in range(options.rounds)]
-    made = table(rounds)
-    print(made)
-    if options.json is not None:
-        kept = {"machine": machine.describe(), "rounds": msgspec.to_builtins(rounds)}
-        options.json.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
-    if options.document is not None:
-        document = options.document.read_text(encoding="utf-8")
-        written = studies.written(document, {"core": made})
-        options.document.write_text(written, encoding="utf-8")
+    else:
+        _by_part(options)
     return 0
 
 
