@@ -14,6 +14,7 @@ import asyncio
 import functools
 import logging
 import time
+from collections.abc import Callable
 from importlib.metadata import version as package_version
 from typing import Any
 
@@ -38,10 +39,18 @@ from gateway.errors import (
     internal_error,
 )
 from gateway.http.body import BodyReader, HttpLimits
-from gateway.http.messages import ErrorForm, Reply, Request, encode, error_reply, headers_of
+from gateway.http.messages import (
+    ErrorForm,
+    Message,
+    Reply,
+    Request,
+    encode,
+    error_reply,
+    headers_of,
+)
 from gateway.http.openapi import Described, document, page
 from gateway.http.router import Route, Router
-from gateway.http.server import BODY_TIMEOUT, CLIENT_GONE
+from gateway.http.server import BODY_TIMEOUT, CLIENT_GONE, PlainPost
 from gateway.inference.feedback import FeedbackReceiver
 from gateway.request_context import RequestContext, new_request_id
 
@@ -103,35 +112,46 @@ class Application(fastapi.FastAPI):
 
     async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers one request: with the reply of its route's handler, or with an error."""
-        context = RequestContext(new_request_id(), time.time(), time.monotonic())
-        path = scope["path"]
+        context = _new_context()
+        headers = dict(scope["headers"])
+        request = Request(scope["method"], scope["path"], {}, headers, receive, context)
+        route, reply = await self._handled(request)
+        if reply is not None:
+            await _send(reply, context.request_id, send)
+            self._count_finished(route, int(reply.status), context)
+
+    async def answer_post(self, post: PlainPost, send: Callable[[Reply, str], None]) -> None:
+        """Answers a request that has arrived whole; see ``gateway.http.server.PostHandler``."""
+        context = _new_context()
+        request = Request("POST", post.path, {}, post.headers, _arrived, context, post.body)
+        route, reply = await self._handled(request)
+        if reply is not None:
+            send(reply, context.request_id)
+            self._count_finished(route, int(reply.status), context)
+
+    async def _handled(self, request: Request) -> tuple[Route | None, Reply | None]:
+        """The request's route and the reply to it: None for none, as the caller is gone."""
+        context, path = request.context, request.path
         route: Route | None = None
         try:
-            headers = dict(scope["headers"])
-            route, params = self._paths.find(scope["method"], path)
-            context.read(headers)
-            request = Request(scope["method"], path, params, headers, receive, context)
-            reply = await route.handle(request)
+            route, request.params = self._paths.find(request.method, path)
+            context.read(request.headers)
+            return route, await route.handle(request)
         except GatewayError as error:
-            self._admission.refused(context, error)
-            reply = error_reply(error, context.request_id, _error_form(route, path))
+            known = error
         except ClientGoneError:
             self._count_finished(route, CLIENT_GONE_STATUS, context)
-            return
+            return route, None
         except asyncio.CancelledError as cancelled:
             if cancelled.args == (CLIENT_GONE,):
                 self._count_finished(route, CLIENT_GONE_STATUS, context)
-                return
-            stopped = _error_of_cancellation(cancelled)
-            self._admission.refused(context, stopped)
-            reply = error_reply(stopped, context.request_id, _error_form(route, path))
+                return route, None
+            known = _error_of_cancellation(cancelled)
         except Exception:
             log.exception("a bug: unexpected error", extra={"request_id": context.request_id})
-            bug = internal_error()
-            self._admission.refused(context, bug)
-            reply = error_reply(bug, context.request_id, _error_form(route, path))
-        await _send(reply, context.request_id, send)
-        self._count_finished(route, int(reply.status), context)
+            known = internal_error()
+        self._admission.refused(context, known)
+        return route, error_reply(known, context.request_id, _error_form(route, path))
 
     def _count_finished(self, route: Route | None, status: int, context: RequestContext) -> None:
         dialect = route.dialect if route else "none"
@@ -149,6 +169,14 @@ class _OwnAnswer(fastapi.Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Runs the handler and sends its reply."""
         await self._app.answer(scope, receive, send)
+
+
+def _new_context() -> RequestContext:
+    return RequestContext(new_request_id(), time.time(), time.monotonic())
+
+
+async def _arrived() -> Message:
+    raise RuntimeError("this request's body has arrived with it")
 
 
 def _error_of_cancellation(cancelled: asyncio.CancelledError) -> GatewayError:

@@ -150,7 +150,7 @@ class Gateway:
             app,
             timeout_graceful_shutdown=int(settings.drain_seconds),
             ssl_context_factory=_ssl_context_factory(self._tls),
-            **uvicorn_options(limits, app.early_refusals),
+            **uvicorn_options(limits, app.early_refusals, app),
         )
         self._http = HttpServer(config)
         self._open_inference = OpenInferenceGrpc(front, package_version("headrace"))

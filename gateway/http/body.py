@@ -64,17 +64,21 @@ class BodyReader:
             UnsupportedEncodingError, BadRequestError: compressed by other means, or broken.
             ClientGoneError: the caller hung up.
         """
-        self._check_announced(request.headers.get(b"content-length"))
-        message = await request.receive()
-        if message["type"] == "http.disconnect":
-            raise ClientGoneError
-        body: bytes = message.get("body", b"")
-        if message.get("more_body", False):
-            body = await self._read_rest(request, body)
+        body = request.body
+        if body is None:
+            self._check_announced(request.headers.get(b"content-length"))
+            body = await self._received(request)
         if len(body) > self._limits.max_body_bytes:
             raise self._too_large()
         encoding = request.headers.get(b"content-encoding")
         return body if encoding is None else await self._decompress(body, encoding)
+
+    async def _received(self, request: Request) -> bytes:
+        message = await request.receive()
+        if message["type"] == "http.disconnect":
+            raise ClientGoneError
+        body: bytes = message.get("body", b"")
+        return await self._read_rest(request, body) if message.get("more_body", False) else body
 
     async def _read_rest(self, request: Request, first: bytes) -> bytes:
         chunks, size = [first], 0

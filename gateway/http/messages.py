@@ -122,10 +122,10 @@ BINARY = b"application/octet-stream"
 
 @dataclass(slots=True)
 class Request:
-    """One HTTP request whose body is not read yet.
+    """One HTTP request.
 
     ``params`` holds the path's parameters by name; ``headers`` has lower-case names, and of a
-    repeated header the last value.
+    repeated header the last value. ``body`` is None where it is still to be read by ``receive``.
     """
 
     method: str
@@ -134,6 +134,7 @@ class Request:
     headers: dict[bytes, bytes]
     receive: Receive
     context: RequestContext
+    body: bytes | None = None
 
 
 @dataclass(slots=True)
@@ -205,11 +206,25 @@ def headers_of(reply: Reply, request_id: str) -> Headers:
     ]
 
 
+def head_of(status: int, headers: Headers) -> bytes:
+    """Status line and headers of an answer, with the empty line after them.
+
+    Raises:
+        RuntimeError: a header's value holds a line break.
+    """
+    lines = [STATUS_LINE[status]]
+    for name, value in headers:
+        lines += (name, b": ", value, b"\r\n")
+    lines.append(b"\r\n")
+    head = b"".join(lines)
+    if head.count(b"\n") != len(headers) + 2:
+        raise RuntimeError("a header's value holds a line break")
+    return head
+
+
 def rendered(reply: Reply, request_id: str) -> bytes:
     """The complete answer in bytes, for a connection that stays open."""
-    headers = headers_of(reply, request_id)
-    lines = [b"%b: %b\r\n" % header for header in headers]
-    return b"".join([STATUS_LINE[reply.status], *lines, b"\r\n", reply.body])
+    return head_of(reply.status, headers_of(reply, request_id)) + reply.body
 
 
 def error_reply(error: GatewayError, request_id: str, form: ErrorForm) -> Reply:

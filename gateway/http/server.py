@@ -5,16 +5,18 @@ neither the size of headers nor the time that a request takes to arrive, and let
 work on for a caller that has hung up. ``bounded_protocol`` adds all three, at almost no cost for a
 request that arrives in one piece.
 
-Under overload most requests are refused, and parsing one costs more than refusing it. Therefore a
-POST that arrives whole in one read is recognised by ``plain_post`` without the parser, so that it
-can be refused at once. It accepts only a plain form that every parser reads alike. Everything else
-goes to the parser: unusual characters, repeated headers, transfer codings, connection options, an
-incomplete body, a second request behind the first. A request that is not refused is parsed, too.
+Nearly every prediction is a POST that arrives whole in one read. ``plain_post`` recognises it
+without the parser, and it is refused at once, or handed to the application without ASGI: body and
+headers are there, and its answer leaves in one write. ``plain_post`` accepts only a plain form that
+every parser reads alike. Everything else goes to the parser and through ASGI: unusual characters,
+repeated headers, transfer codings, connection options, an incomplete body, a second request behind
+the first.
 """
 
 import asyncio
+import logging
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from http import HTTPStatus
 from typing import Any, NamedTuple, Protocol
 from urllib.parse import unquote
@@ -23,13 +25,15 @@ import httptools
 import msgspec
 from uvicorn._types import ASGI3Application, ASGISendEvent
 from uvicorn.protocols.http.httptools_impl import (
-    STATUS_LINE,
     HttpToolsProtocol,
     RequestResponseCycle,
 )
 
 from gateway.http.body import HttpLimits
+from gateway.http.messages import Headers, Reply, head_of, headers_of
 from gateway.request_context import new_request_id
+
+log = logging.getLogger(__name__)
 
 _LONGEST_HEAD = 8192
 _END = b"\r\n\r\n"
@@ -106,7 +110,17 @@ class LoadShedder(Protocol):
         ...
 
 
-def uvicorn_options(limits: HttpLimits, shedder: LoadShedder) -> dict[str, Any]:
+class PostHandler(Protocol):
+    """Answers plain POST requests; the application is one."""
+
+    async def answer_post(self, post: PlainPost, send: Callable[[Reply, str], None]) -> None:
+        """Calls ``send`` once, with the reply and the request's id; not if the caller is gone."""
+        ...
+
+
+def uvicorn_options(
+    limits: HttpLimits, shedder: LoadShedder, handler: PostHandler
+) -> dict[str, Any]:
     """Arguments for ``uvicorn.Config``, beside host, port and the application.
 
     Proxy headers are not read, because nothing depends on a caller's address. There is no access
@@ -115,7 +129,7 @@ def uvicorn_options(limits: HttpLimits, shedder: LoadShedder) -> dict[str, Any]:
     """
     return {
         "loop": "uvloop",
-        "http": bounded_protocol(limits, shedder),
+        "http": bounded_protocol(limits, shedder, handler),
         "ws": "none",
         "lifespan": "off",
         "access_log": False,
@@ -128,18 +142,21 @@ def uvicorn_options(limits: HttpLimits, shedder: LoadShedder) -> dict[str, Any]:
     }
 
 
-def bounded_protocol(limits: HttpLimits, shedder: LoadShedder) -> type[asyncio.Protocol]:
+def bounded_protocol(
+    limits: HttpLimits, shedder: LoadShedder, handler: PostHandler
+) -> type[asyncio.Protocol]:
     """The class of uvicorn's connections, with these limits."""
 
     class BoundedProtocol(_BoundedProtocol):
         bounds = limits
         load_shedder = shedder
+        post_handler = handler
 
     return BoundedProtocol
 
 
 class _Cycle(RequestResponseCycle):
-    """One request and its answer, which goes out in a single write.
+    """One request through ASGI, and its answer, which goes out in a single write.
 
     uvicorn writes head and body apart; two system calls for an answer of a few hundred bytes are a
     third of what such a request costs here.
@@ -153,7 +170,9 @@ class _Cycle(RequestResponseCycle):
         if message["type"] == "http.response.start":
             self.response_started = True
             self.waiting_for_100_continue = False
-            self._head = self._written_head(message["status"], list(message["headers"]))
+            headers = list(message["headers"])
+            self.keep_alive = _settled(headers, keep_alive=self.keep_alive)
+            self._head = head_of(message["status"], headers)
             return
         if message["type"] != "http.response.body" or self.response_complete:
             raise RuntimeError(f"{message['type']} is not expected here")
@@ -179,19 +198,60 @@ class _Cycle(RequestResponseCycle):
             self.end()
         self.on_response()
 
-    def _written_head(self, status: int, headers: list[tuple[bytes, bytes]]) -> bytes:
-        if _CLOSE in headers:
-            self.keep_alive = False
-        elif not self.keep_alive:
-            headers.append(_CLOSE)
-        lines = [STATUS_LINE[status]]
-        for name, value in headers:
-            lines += (name, b": ", value, b"\r\n")
-        lines.append(b"\r\n")
-        head = b"".join(lines)
-        if head.count(b"\n") != len(headers) + 2:
-            raise RuntimeError("a header's value holds a line break")
-        return head
+
+def _settled(headers: Headers, *, keep_alive: bool) -> bool:
+    """Whether the connection goes on after an answer; if it does not, the headers say so."""
+    if _CLOSE in headers:
+        return False
+    if not keep_alive:
+        headers.append(_CLOSE)
+    return keep_alive
+
+
+class _Unheard:
+    """An event that nobody awaits."""
+
+    def set(self) -> None:
+        """Does nothing."""
+
+
+_UNHEARD = _Unheard()
+
+
+class _Exchange:
+    """A plain POST and its answer, in the place of a cycle of uvicorn's."""
+
+    __slots__ = ("_connection", "_post", "disconnected", "keep_alive", "response_complete")
+
+    message_event = _UNHEARD  # uvicorn sets a cycle's when the connection is lost
+
+    def __init__(
+        self, connection: "_BoundedProtocol", post: PlainPost, *, keep_alive: bool
+    ) -> None:
+        self._connection = connection
+        self._post = post
+        self.keep_alive = keep_alive
+        self.response_complete = False
+        self.disconnected = False
+
+    async def run(self) -> None:
+        """Has the application answer. Ends the connection if it fails to."""
+        try:
+            await self._connection.post_handler.answer_post(self._post, self._send)
+        except Exception:
+            log.exception("a bug: a reply could not be sent")
+            self._connection.transport.close()
+
+    def _send(self, reply: Reply, request_id: str) -> None:
+        if self.disconnected:
+            return
+        headers = headers_of(reply, request_id)
+        self.keep_alive = _settled(headers, keep_alive=self.keep_alive)
+        self._connection.transport.write(head_of(reply.status, headers) + reply.body)
+        self.response_complete = True
+        if not self.keep_alive:
+            self._connection.end()
+        self._connection.on_response_complete()
 
 
 class _BoundedProtocol(HttpToolsProtocol):
@@ -204,9 +264,10 @@ class _BoundedProtocol(HttpToolsProtocol):
 
     bounds: HttpLimits
     load_shedder: LoadShedder
+    post_handler: PostHandler
     _deadline: asyncio.TimerHandle | None = None
     _running: asyncio.Task[None] | None = None
-    _refused_at = float("-inf")
+    _idle_since = 0.0
     _header_bytes = 0
     _in_headers = False
     _reading = False
@@ -225,6 +286,8 @@ class _BoundedProtocol(HttpToolsProtocol):
         self._disarm()
         self.pipeline.clear()
         super().connection_lost(exc)
+        if self.timeout_keep_alive_task is not None:
+            self.timeout_keep_alive_task.cancel()
         if self._running is not None and not self._running.done():
             self._running.cancel(CLIENT_GONE)
 
@@ -232,7 +295,7 @@ class _BoundedProtocol(HttpToolsProtocol):
         """Feeds the parser, and starts a timer if the request is not complete after that."""
         if self._lingering:
             return
-        if self.load_shedder.active and self._refused_unparsed(data):
+        if self._took_plain_post(data):
             return
         super().data_received(data)
         if self._in_headers:
@@ -290,7 +353,7 @@ class _BoundedProtocol(HttpToolsProtocol):
             ),
             on_response=self.on_response_complete,
         )
-        self.cycle.end = self._end
+        self.cycle.end = self.end
         if before is None or before.response_complete:
             # A refusal here needs no task and does not wait for the body.
             refusal = None
@@ -315,32 +378,54 @@ class _BoundedProtocol(HttpToolsProtocol):
         """Answers malformed HTTP with an error in the same form as all others."""
         self._refuse(HTTPStatus.BAD_REQUEST, "bad_request", msg)
 
-    def _refused_unparsed(self, data: bytes) -> bool:
-        """Refuses a request that arrived in one piece, without parsing it. False to parse it."""
+    def _took_plain_post(self, data: bytes) -> bool:
+        """Answers a request that arrived in one piece without the parser. False to parse it."""
         if self._reading or not self._is_idle() or self.flow.write_paused:
             return False
-        if self.transport.is_closing() or self.load_shedder.draining:
-            return False
-        if (asked := plain_post(data)) is None:
-            return False
-        answer = self.load_shedder.refusal("POST", asked.path, asked.headers, asked.body)
-        if answer is None:
+        if self.transport.is_closing() or (post := plain_post(data)) is None:
             return False
         self._disarm()
-        self.transport.write(answer)
-        self.server_state.total_requests += 1
-        self._refused_at = self.loop.time()
-        if self.timeout_keep_alive_task is None:
-            self._keep_alive_for(self.timeout_keep_alive)
+        draining = self.load_shedder.draining
+        if self.load_shedder.active and not draining:
+            answer = self.load_shedder.refusal("POST", post.path, post.headers, post.body)
+            if answer is not None:
+                self.transport.write(answer)
+                self.on_response_complete()
+                return True
+        exchange = _Exchange(self, post, keep_alive=not draining)
+        self.cycle = exchange  # type: ignore[assignment]
+        self._start(exchange.run())
         return True
 
+    def on_response_complete(self) -> None:
+        """Starts the request behind the one that was answered, or the time of keep-alive."""
+        self.server_state.total_requests += 1
+        if self.transport.is_closing():
+            return
+        self._idle_since = self.loop.time()
+        self.flow.resume_reading()
+        if self.pipeline:
+            cycle, app = self.pipeline.pop()
+            self._start_asgi_task(cycle, app)
+        elif self.timeout_keep_alive_task is None:
+            self._keep_alive_for(self.timeout_keep_alive)
+
     def timeout_keep_alive_handler(self) -> None:
-        """Closes an idle connection; the time counts from its last refusal, too."""
-        left = self._refused_at + self.timeout_keep_alive - self.loop.time()
+        """Closes a connection that has been idle for its time.
+
+        The timer is not set anew for each request: it looks how long the connection has been idle.
+        """
+        self.timeout_keep_alive_task = None
+        if self._reading or not self._is_idle():
+            return  # the answer sets it again
+        left = self._idle_since + self.timeout_keep_alive - self.loop.time()
         if left > 0:
             self._keep_alive_for(left)
         else:
             super().timeout_keep_alive_handler()
+
+    def _unset_keepalive_if_required(self) -> None:
+        """Leaves the timer as it is when a request begins, unlike uvicorn's."""
 
     def _keep_alive_for(self, seconds: float) -> None:
         self.timeout_keep_alive_task = self.loop.call_later(
@@ -348,7 +433,10 @@ class _BoundedProtocol(HttpToolsProtocol):
         )
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
-        task = self.loop.create_task(cycle.run_asgi(app))
+        self._start(cycle.run_asgi(app))
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self.loop.create_task(work)
         task.add_done_callback(self.tasks.discard)
         self.tasks.add(task)
         self._running = task
@@ -356,7 +444,7 @@ class _BoundedProtocol(HttpToolsProtocol):
     def _is_idle(self) -> bool:
         return self.cycle is None or self.cycle.response_complete
 
-    def _end(self) -> None:
+    def end(self) -> None:
         """Ends the connection, in such a way that a caller who still sends hears the answer.
 
         To close a socket with unread bytes tells the caller's system that the connection is lost,

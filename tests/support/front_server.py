@@ -42,7 +42,7 @@ def serving(served: Served) -> Iterator[Served]:
     """Starts both fronts and stops them."""
     listener = socket.create_server(("127.0.0.1", 0))
     served.port = listener.getsockname()[1]
-    options = uvicorn_options(served.limits, served.app.early_refusals)
+    options = uvicorn_options(served.limits, served.app.early_refusals, served.app)
     server = uvicorn.Server(uvicorn.Config(served.app, **options))
     ready = threading.Event()
 

@@ -333,6 +333,31 @@ FRAMINGS = {
 }
 
 
+@pytest.mark.parametrize("name", [name for name in FRAMINGS if name != "chunked"])
+@pytest.mark.parametrize("draining", [False, True])
+@pytest.mark.parametrize("good", [True, False])
+def test_an_answer_is_the_same_however_the_request_came(
+    name: str, draining: bool, good: bool
+) -> None:
+    body = BODY if good else b"{".ljust(len(BODY))
+    predictor = FakePredictor.with_endpoints()
+    predictor.draining = draining
+    with serving(Served(predictor=predictor)) as served, connected(served) as connection:
+        for piece in FRAMINGS[name]:
+            connection.sendall(piece.replace(BODY, body))
+        status, headers, answer = read_answer(connection)
+        assert ("x-headrace-version" in headers) is good
+        assert headers.get("connection") == ("close" if draining else None)
+        if good:
+            assert (status, answer[0]["label"]) == (200, "positive")
+        else:
+            assert (status, answer["error"]["code"]) == (400, "bad_request")
+            assert answer["error"]["request_id"] == headers["x-request-id"]
+        if draining:
+            assert read_all(connection) == b""
+    assert served.metrics.finished == [("huggingface", status)]
+
+
 @pytest.mark.parametrize("pieces", FRAMINGS.values(), ids=FRAMINGS)
 def test_a_refusal_is_the_same_however_the_request_came(pieces: list[bytes]) -> None:
     times = 5
