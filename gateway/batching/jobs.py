@@ -43,24 +43,20 @@ class TextRow(Row):
     def mark_sent(self, at: float) -> None:
         """Records that its batch was sent, at a time of the event loop's clock in seconds."""
         self.wait += at - self.since
-        self.job.update_times(self)
 
     def mark_ended(self, sent: float, now: float) -> None:
         """Records that its batch has ended, answered or not."""
         self.infer += now - sent
         self.since = now
-        self.job.update_times(self)
 
 
 class Job:
     """The texts of one call on one package; await ``future`` for float32 ``[texts, width]``.
 
-    The batcher fails it at its deadline. ``wait`` and ``infer`` are the seconds in the queue and at
-    Tritons of one of its texts, the one that took longest: their sum never exceeds the time that
-    has passed.
+    The batcher fails it at its deadline.
     """
 
-    __slots__ = ("deadline", "endpoint", "future", "infer", "rows", "unanswered", "values", "wait")
+    __slots__ = ("deadline", "endpoint", "future", "rows", "unanswered", "values")
 
     def __init__(self, endpoint: str, deadline: float, future: "asyncio.Future[Values]") -> None:
         self.endpoint = endpoint
@@ -69,13 +65,12 @@ class Job:
         self.rows: list[TextRow] = []
         self.values: list[Values] = []
         self.unanswered = 0
-        self.wait = 0.0
-        self.infer = 0.0
 
-    def update_times(self, row: TextRow) -> None:
-        """Takes over the times of one of its texts if it has taken the longest so far."""
-        if row.wait + row.infer >= self.wait + self.infer:
-            self.wait, self.infer = row.wait, row.infer
+    @property
+    def slowest(self) -> TextRow:
+        """The text that has taken longest: its times never exceed the time that has passed."""
+        rows = self.rows
+        return rows[0] if len(rows) == 1 else max(rows, key=lambda row: row.wait + row.infer)
 
     def fill(self, index: int, values: Values) -> None:
         """Sets the values ``[1, width]`` of one text; the last one completes the job."""

@@ -7,6 +7,8 @@ those that cost less in the same batch. The batcher does the sending.
 """
 
 from bisect import bisect_left, insort
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from heapq import merge
 from itertools import islice
@@ -137,7 +139,9 @@ class Schedule(Generic[R]):
         self._number += 1
         row.cost = self._cost.row_seconds(row.bucket)
         queue.push(row)
-        self._count(flow, row, 1)
+        flow.rows += 1
+        flow.backlog += row.cost
+        self.rows += 1
 
     def remove(self, row: R) -> None:
         """Takes out a row whose job has ended; does nothing if it is in no queue."""
@@ -145,7 +149,7 @@ class Schedule(Generic[R]):
             return
         flow = self._flows[row.endpoint]
         flow.queues[row.bucket].remove(row)
-        self._leave_queue(flow, row)
+        self._count_out(flow, (row,))
 
     def drain(self) -> list[R]:
         """Takes every row out, in no particular order."""
@@ -216,9 +220,10 @@ class Schedule(Generic[R]):
             rows //= 2
         queued = merge(*(entries for _, entries in together))
         taken = [entry[2] for entry in islice(queued, rows)]
-        for row in taken:
-            flow.queues[row.bucket].remove(row)
-            self._leave_queue(flow, row)
+        # Of each queue they are the first ones.
+        for own, count in Counter(row.bucket for row in taken).items():
+            del flow.queues[own].rows[:count]
+        self._count_out(flow, taken)
         bucket = max(row.bucket for row in taken)
         self._virtual_time = flow.virtual_time
         flow.virtual_time += cost.seconds(bucket, len(taken))
@@ -301,15 +306,14 @@ class Schedule(Generic[R]):
         expired: list[R] = []
         while queue.rows and self.rows > 1 and queue.rows[0][2].deadline < least:
             row = queue.rows.pop(0)[2]
-            self._leave_queue(flow, row)
+            self._count_out(flow, (row,))
             expired.append(row)
         return expired
 
-    def _leave_queue(self, flow: _Flow[R], row: R) -> None:
-        row.number = -1
-        self._count(flow, row, -1)
-
-    def _count(self, flow: _Flow[R], row: R, sign: int) -> None:
-        flow.rows += sign
-        flow.backlog += sign * row.cost
-        self.rows += sign
+    def _count_out(self, flow: _Flow[R], rows: Sequence[R]) -> None:
+        """Counts rows of a flow that have left their queues."""
+        for row in rows:
+            row.number = -1
+            flow.backlog -= row.cost
+        flow.rows -= len(rows)
+        self.rows -= len(rows)

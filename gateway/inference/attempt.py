@@ -67,7 +67,10 @@ def event_of(
         pairing: how far a shadow's answer is from stable's.
     """
     call, job, model = attempt.call, attempt.job, attempt.target.model
-    wait, infer = (0.0, 0.0) if job is None else (job.wait, job.infer)
+    wait = infer = 0.0
+    if job is not None:
+        slowest = job.slowest
+        wait, infer = slowest.wait, slowest.infer
     if total is None:
         total = attempt.tokenise + wait + infer
     return PredictionEvent(

@@ -273,7 +273,8 @@ class Pipeline:
             return
         if attempt.cached:  # its time can't be compared with the shadow's
             return
-        model, seconds = attempt.target.model, attempt.tokenise + job.wait + job.infer
+        model, slowest = attempt.target.model, job.slowest
+        seconds = attempt.tokenise + slowest.wait + slowest.infer
         answered = AnsweredRequest(
             attempt.call, model, attempt.encoded, values, attempt.tokenise, seconds
         )
