@@ -110,11 +110,15 @@ def callers(traffic: StepTraffic) -> str:
     By linear counting: windows tell which of 32 groups have callers (Whang, Vander-Zanden and
     Taylor, ACM Transactions on Database Systems 15, 1990).
     """
-    seen = traffic.groups.bit_count()
-    if seen >= CALLER_GROUPS:
-        return "more than 100 callers"
-    found = round(math.log1p(-seen / CALLER_GROUPS) / math.log1p(-1 / CALLER_GROUPS))
-    return f"about {found} callers"
+    found = estimated_callers(traffic.groups.bit_count())
+    return "more than 100 callers" if math.isinf(found) else f"about {found:.0f} callers"
+
+
+def estimated_callers(groups: int) -> float:
+    """How many callers so many groups of 32 are likely to hold; infinite where all are seen."""
+    if groups >= CALLER_GROUPS:
+        return math.inf
+    return round(math.log1p(-groups / CALLER_GROUPS) / math.log1p(-1 / CALLER_GROUPS))
 
 
 def missed(traffic: StepTraffic, share: float) -> str:

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from headrace.cli.options import HOME, Details, Home, Json, where
+from headrace.cli.options import HOME, Details, Home, Json, Kafka, moment, where
 
 app = typer.Typer(
     no_args_is_help=True, help="A new version's way to all callers, and what people decide of it."
@@ -30,6 +30,28 @@ def status(
     from headrace.commands import rollout as command
 
     command.show(where(home), name, watch=watch, as_json=json, details=details)
+
+
+@app.command()
+def plan(
+    name: Name,
+    since: Annotated[
+        str, typer.Option("--from", metavar="TIME", help="Traffic since, e.g. 24h (ago).")
+    ] = "24h",
+    home: Home = HOME,
+    kafka: Kafka = None,
+    json: Json = False,
+) -> None:
+    """Tells before a rollout which faults it would find, and after how long.
+
+    From the windows of the traffic that the endpoint had, as far as Kafka keeps them, and the
+    endpoint's own settings. It draws traffic like that and lets the tests of a rollout judge it.
+    Requests are taken to come evenly and independently of one another, and a fault to be there from
+    a step's first request on. Hours are medians. Shadow is told for errors alone.
+    """
+    from headrace.commands import rollout_plan as command
+
+    command.show(where(home), kafka, name, moment(since, "--from"), as_json=json)
 
 
 @app.command()

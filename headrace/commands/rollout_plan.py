@@ -1,0 +1,146 @@
+"""``headrace rollout plan``: what a rollout would find in the traffic of the last day, and when."""
+
+import math
+import time
+from dataclasses import asdict
+from typing import Any
+
+from rich.console import Group, RenderableType
+
+from contracts.durations import about
+from contracts.model import ModelRef
+from contracts.windows import TOPIC, EndpointWindow
+from headrace.commands import home as homes
+from headrace.commands.home import Where
+from headrace.commands.layout import Sentence
+from headrace.commands.output import console, print_json, table_of
+from headrace.endpoints import edits
+from headrace.errors import NotRunningError, RefusedError
+from rollout.forecast import Forecast, forecast
+from service.kafka import KafkaAddress, StreamError
+from stats.reading.record_log import KafkaRecordLog, written
+
+_NEVER = "-"
+
+
+def show(where: Where, kafka: str | None, name: str, begin: float, *, as_json: bool) -> None:
+    """Reads the traffic since ``begin`` (unix seconds) and tells what a rollout would find.
+
+    Raises:
+        NotRunningError: there is no such home, no way to the cluster, or Kafka is away.
+        RequestFailedError: there is no such endpoint.
+        RefusedError: it has no stable version, or no traffic of it is known.
+    """
+    endpoint = edits.existing(homes.site(where).store, name)
+    stable = endpoint.status.stable
+    if stable is None:
+        raise RefusedError(f"{name} has no version yet, so a first one is compared with nothing.")
+    try:
+        windows = read(_bootstrap(where, kafka), name, begin)
+    except StreamError as error:
+        raise NotRunningError(f"No windows can be read: {error}.") from error
+    counted = of_version(windows, stable, begin)
+    if not counted:
+        raise RefusedError(f"No traffic of version {stable.version} of {name} is known since then.")
+    seconds = time.time() - counted[0].start
+    told = forecast(endpoint.spec.rollout, stable, counted, seconds)
+    if as_json:
+        print_json(document(name, stable, told, seconds))
+    else:
+        console.print(picture(name, stable, told, seconds))
+
+
+def _bootstrap(where: Where, kafka: str | None) -> str:
+    if kafka:
+        return kafka
+    if isinstance(where, homes.Cluster):
+        raise NotRunningError("Name the Kafka of the cluster with --kafka: its windows are read.")
+    return homes.kafka_bootstrap(where, None)
+
+
+def read(
+    bootstrap: str, endpoint: str, begin: float, *, topic: str = TOPIC
+) -> tuple[EndpointWindow, ...]:
+    """The endpoint's windows out of a Kafka, oldest first; raises ``StreamError``.
+
+    Args:
+        bootstrap: ``host:port``, comma-separated.
+        endpoint: its name.
+        begin: unix seconds.
+        topic: of the window records.
+    """
+    log = KafkaRecordLog(KafkaAddress.of(bootstrap), begin, topic)
+    try:
+        return written(log).all(endpoint)
+    finally:
+        log.close()
+
+
+def of_version(
+    windows: tuple[EndpointWindow, ...], version: ModelRef, begin: float
+) -> tuple[EndpointWindow, ...]:
+    """Those since ``begin`` in which this package had traffic."""
+    return tuple(
+        window
+        for window in windows
+        if window.start >= begin
+        and any(found.package == version.package for found in window.aggregates)
+    )
+
+
+def picture(name: str, stable: ModelRef, told: Forecast, seconds: float) -> Group:
+    """The forecast for people."""
+    callers = "more than 100" if math.isinf(told.callers) else f"about {told.callers:.0f}"
+    table = table_of("hours until found, by step", *(step.name for step in told.steps))
+    table.add_row("the version's requests an hour", *(f"{s.requests:,.0f}" for s in told.steps))
+    for fault in dict.fromkeys(fault for step in told.steps for fault in step.found):
+        hours = (_hours(step.found[fault]) if fault in step.found else "" for step in told.steps)
+        table.add_row(fault, *hours)
+    table.add_row("an equal version passes", *(_hours(step.passes) for step in told.steps))
+    deadline = f"{told.deadline_hours:g} h"
+    parts: list[RenderableType] = [
+        Sentence(f"{name}: a rollout against version {stable.version}", style="bold"),
+        Sentence(
+            f"In the last {about(seconds)} it had {told.requests:,.0f} requests an hour, of "
+            f"{callers} callers with a name; {told.unnamed:.0%} of the requests have none."
+        ),
+        "",
+        table,
+        "",
+        Sentence(f"{_NEVER}: not within the deadline of {deadline}, half of the time or more."),
+        *(Sentence(warning, style="yellow") for warning in told.warnings()),
+    ]
+    return Group(*parts)
+
+
+def document(name: str, stable: ModelRef, told: Forecast, seconds: float) -> dict[str, Any]:
+    """The forecast as JSON, in which what is not found within the deadline is null."""
+    return {
+        "endpoint": name,
+        "against": stable.version,
+        "seconds": seconds,
+        "requests_an_hour": told.requests,
+        "callers": _finite(told.callers),
+        "unnamed_share": told.unnamed,
+        "deadline_hours": told.deadline_hours,
+        "passes_hours": _finite(told.passes_hours),
+        "steps": [
+            {
+                **asdict(step),
+                "found": {fault: _finite(hours) for fault, hours in step.found.items()},
+                "passes": _finite(step.passes),
+            }
+            for step in told.steps
+        ],
+        "warnings": list(told.warnings()),
+    }
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _hours(hours: float) -> str:
+    if math.isinf(hours):
+        return _NEVER
+    return f"{hours:.2f}" if hours < 1 else f"{hours:.1f}"

@@ -1,0 +1,303 @@
+"""What a rollout at an endpoint's settings would find, and when, told from its traffic. Pure.
+
+Traffic like that of the windows that are given is drawn many times, and the tests that judge a
+rollout (``measures.proportions``, with the spec's tolerances, the correlation of requests and the
+spread of callers that were learnt from these windows) judge it. Seeds are fixed.
+
+Conditions: requests come evenly over time, and independently; a fault is there from a step's first
+request on; each step is told by itself. Shadow is told for errors alone, as if every request were
+mirrored. ``outputShift``, ``quality``, ``agreement`` and users' statistics are not told.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contracts.endpoint import Arm
+from contracts.model import ModelRef
+from contracts.rollout import RolloutSpec, ShadowStep, Step
+from contracts.windows import EndpointWindow, WindowAggregate
+from measures.correlation import Floats
+from measures.proportions import HarmTest, History, NonInferiorityTest, Tolerance, Window
+from rollout import arm_traffic, steps
+from rollout.checks import rates as tests
+from rollout.checks.rates import BETA, LEAST_TO_PASS, Rates
+from rollout.checks.rows import CLASSES, compared, leading, lines
+from rollout.evidence import Evidence
+
+SECONDS = 10.0  # of a window
+_DRAWN = 40
+_SEED = 15
+_SAME_LENGTH = 150  # windows, then they are twice as long: a day takes some 900
+_CERTAINLY_EMPTY = 0.05  # probability of an empty arm that is worth a word
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A fault of one check: its rows' rates with it."""
+
+    check: str
+    name: str
+    rates: Floats
+
+
+@dataclass(frozen=True)
+class StepForecast:
+    """What one step finds.
+
+    Attributes:
+        name: ``shadow`` or ``5 %``.
+        requests: an hour, of the candidate.
+        empty: the probability that no caller falls into the arm.
+        found: fault -> hours until half of the drawn rollouts found it; infinite where that is
+            later than the deadline, and absent where the step does not judge it.
+        passes: hours until half of the rollouts of an equal version pass the step.
+    """
+
+    name: str
+    requests: float
+    empty: float
+    found: dict[str, float] = field(default_factory=dict)
+    passes: float = math.inf
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What a rollout would find.
+
+    Attributes:
+        requests: an hour, of all arms.
+        callers: about how many have a name; infinite where they are more than can be told.
+        unnamed: share of requests without a caller's name.
+        deadline_hours: of the spec.
+        steps: in their order.
+    """
+
+    requests: float
+    callers: float
+    unnamed: float
+    deadline_hours: float
+    steps: tuple[StepForecast, ...] = ()
+
+    @property
+    def passes_hours(self) -> float:
+        """Hours in which an equal version passes all steps, half of the time."""
+        return sum(step.passes for step in self.steps)
+
+    def warnings(self) -> tuple[str, ...]:
+        """What is likely to keep a rollout from a verdict, a sentence each."""
+        said = [
+            f"At {step.name} none of about {self.callers:.0f} callers falls into the arm, with a "
+            f"probability of {step.empty:.0%}. The next step then begins after a 24th of the "
+            "deadline; the last step would wait for the deadline."
+            for step in self.steps
+            if step.empty >= _CERTAINLY_EMPTY
+        ]
+        hours = self.passes_hours
+        if hours > self.deadline_hours:
+            takes = "more than can be told" if math.isinf(hours) else f"about {hours:.0f} h"
+            said.append(
+                f"A version as good as the stable one takes {takes} to pass all steps, and the "
+                f"deadline is {self.deadline_hours:g} h: it would expire. Use fewer steps or "
+                "larger weights, a wider pass, or a longer deadline."
+            )
+        return tuple(said)
+
+
+def forecast(
+    spec: RolloutSpec, stable: ModelRef, windows: Sequence[EndpointWindow], seconds: float
+) -> Forecast:
+    """What a rollout against ``stable`` would find.
+
+    Args:
+        spec: of the rollout.
+        stable: the version that answers.
+        windows: closed ones, oldest first.
+        seconds: for how long these windows tell the traffic, quiet times included.
+    """
+    counted = [
+        found
+        for window in windows
+        for found in window.aggregates
+        if found.package == stable.package and found.arm is Arm.STABLE and found.evidence.requests
+    ]
+    hours = max(seconds, SECONDS) / 3600
+    requests = sum(found.evidence.requests for found in counted)
+    groups = {group for found in counted for group in found.evidence.group_requests}
+    named = sum(sum(found.evidence.group_requests.values()) for found in counted)
+    callers = arm_traffic.estimated_callers(len(groups))
+    unnamed = 1 - named / requests if requests else 0.0
+    told = Forecast(requests / hours, callers, unnamed, spec.deadline / 3600)
+    if not counted:
+        return told
+    learnt = _Learnt(spec, _evidence(spec, counted), max(1.0, seconds / SECONDS))
+    made = tuple(_step(learnt, step, told) for step in spec.planned)
+    return Forecast(told.requests, callers, unnamed, told.deadline_hours, made)
+
+
+@dataclass(frozen=True)
+class _Learnt:
+    """What is known before a rollout: the evidence of so many windows, those without any too."""
+
+    spec: RolloutSpec
+    evidence: Evidence
+    windows: float
+
+
+def _evidence(spec: RolloutSpec, counted: Sequence[WindowAggregate]) -> Evidence:
+    labels: dict[str, int] = {}
+    for found in counted:
+        for label, count in found.evidence.labels.items():
+            labels[label] = labels.get(label, 0) + count
+    evidence = Evidence.begin(spec.checks, spec.false_rollback, leading(labels))
+    for found in counted:
+        evidence = evidence.with_history(found.evidence)
+    return evidence
+
+
+def _step(learnt: _Learnt, step: Step, told: Forecast) -> StepForecast:
+    spec, rates = learnt.spec, learnt.evidence.rates
+    is_shadow = isinstance(step, ShadowStep)
+    percent = steps.percent(step) / 100
+    # Of the requests: copies are beside stable's own, callers are taken from it.
+    arms = (percent, 1.0) if is_shadow else (percent, 1 - percent)
+    found: dict[str, float] = {}
+    passes = 0.0
+    for name in (tests.ERROR_RATE, tests.LATENCY, tests.CLASS_SHARE):
+        check = compared(spec.checks)[tests.IN_ORDER.index(name)]
+        if not tests.enabled(spec.checks)[name] or (is_shadow and name != tests.ERROR_RATE):
+            continue
+        drawn = _Check(learnt, name, arms, 0.0 if is_shadow else percent)
+        if not drawn.rows.size:
+            continue
+        if check.gate:
+            found.update(drawn.until_found())
+        is_hidden = not is_shadow and rates.is_hidden_by_callers(name, check.pass_, percent)
+        if check.gate and check.required and not (name == tests.CLASS_SHARE and is_hidden):
+            passes = max(passes, drawn.until_passed())
+    # Requests without a name are spread one by one: with some of them no arm stays empty.
+    is_by_callers = not is_shadow and told.unnamed * told.requests * percent < 1
+    empty = (1 - percent) ** told.callers if is_by_callers else 0.0
+    return StepForecast(steps.named(step), told.requests * percent, empty, found, passes)
+
+
+class _Check:
+    """One check in one step, over traffic that is drawn like the windows' own.
+
+    Args:
+        learnt: of the windows.
+        name: of the check.
+        arms: shares of the requests that candidate and stable get.
+        share: of callers, that the candidate has; 0 in shadow.
+    """
+
+    def __init__(self, learnt: _Learnt, name: str, arms: tuple[float, float], share: float) -> None:
+        spec, rates = learnt.spec, learnt.evidence.rates
+        limits = lines(spec.checks, rates.rows)
+        in_check = np.isin(
+            rates.rows.test_of_row, np.arange(len(rates.rows.tests))[tests.TESTS[name]]
+        )
+        self.rows = np.flatnonzero(in_check & (rates.past[1] > 0))
+        self._name, self._arms = name, arms
+        self._alpha = learnt.evidence.alpha
+        self._longest = spec.deadline
+        self._past = History(*rates.past[:, self.rows])
+        self._requests = rates.past[1, self.rows] / learnt.windows
+        self._rates = rates.past[0, self.rows] / np.maximum(rates.past[1, self.rows], 1.0)
+        self._rho = rates.rho[self.rows]
+        apart = rates.callers.spread(rates.rows, share)
+        self._fail = Tolerance(
+            np.asarray(limits.fail.a + apart)[self.rows], np.asarray(limits.fail.s)[self.rows]
+        )
+        self._pass = Tolerance(
+            np.asarray(limits.pass_.a)[self.rows], np.asarray(limits.pass_.s)[self.rows]
+        )
+        of_test = rates.rows.test_of_row[self.rows]
+        self._tests = np.flatnonzero(np.diff(of_test, prepend=-1))
+        self._labels = _labels(rates, self.rows) if name == tests.CLASS_SHARE else ()
+
+    def until_found(self) -> dict[str, float]:
+        """Hours until half of the drawn rollouts found each fault."""
+        faults = _faults(self._name, self._rates, self._labels)
+        of_candidate = np.repeat(np.stack([fault.rates for fault in faults]), _DRAWN, axis=0)
+        test = HarmTest.begin(of_candidate.shape, self._tests)
+        hours = np.full(len(of_candidate), np.inf)
+        for window, rho, at in self._drawn(of_candidate):
+            test = test.after(window, self._past, self._fail, rho, self._tests)
+            failed = test.e_value().mean(axis=-1) * self._alpha >= 1
+            hours = np.where(failed & np.isinf(hours), at, hours)
+            if np.isfinite(hours).all():
+                break
+        of_faults = hours.reshape(len(faults), _DRAWN)
+        return {
+            fault.name: float(np.quantile(of_one, 0.5, method="higher"))
+            for fault, of_one in zip(faults, of_faults, strict=True)
+        }
+
+    def until_passed(self) -> float:
+        """Hours until half of the drawn rollouts of an equal version pass."""
+        of_candidate = np.tile(self._rates, (_DRAWN, 1))
+        test = NonInferiorityTest.begin(of_candidate.shape, self._tests)
+        hours = np.full(_DRAWN, np.inf)
+        for window, rho, at in self._drawn(of_candidate):
+            test = test.after(window, self._past, self._pass, rho, self._tests)
+            seen = np.add.reduceat(test.n_c, self._tests, axis=-1).min(axis=-1)
+            passed = (seen >= LEAST_TO_PASS) & (test.e_value().min(axis=-1) * BETA >= 1)
+            hours = np.where(passed & np.isinf(hours), at, hours)
+            if np.isfinite(hours).all():
+                break
+        return float(np.quantile(hours, 0.5, method="higher"))
+
+    def _drawn(self, of_candidate: Floats) -> Iterator[tuple[Window, Floats, float]]:
+        """Windows of growing length up to the deadline, with their correlation and end in hours."""
+        rng, seconds, count = np.random.default_rng(_SEED), 0.0, 0
+        while seconds < self._longest:
+            length = 2.0 ** (count // _SAME_LENGTH)
+            n_c, n_s = (
+                rng.poisson(self._requests * part * length, of_candidate.shape)
+                for part in self._arms
+            )
+            e_c, e_s = rng.binomial(n_c, of_candidate), rng.binomial(n_s, self._rates)
+            parts = (part.astype(np.float64) for part in (e_c, n_c, e_s, n_s))
+            count, seconds = count + 1, seconds + SECONDS * length
+            # A design effect is of a window's requests, and a long one stands for several.
+            yield Window(*parts), self._rho / length, seconds / 3600
+
+
+def _labels(rates: Rates, rows: NDArray[np.intp]) -> tuple[tuple[str, bool], ...]:
+    found = (rates.rows.directions[row - CLASSES] for row in rows)
+    return tuple((direction.label, direction.grows) for direction in found)
+
+
+def _faults(name: str, rates: Floats, labels: Sequence[tuple[str, bool]]) -> tuple[Fault, ...]:
+    if name == tests.ERROR_RATE:
+        return tuple(
+            Fault(
+                name,
+                f"errors, {points} {'point' if points == 1 else 'points'} more",
+                np.minimum(rates + points / 100, 1.0),
+            )
+            for points in (1, 5, 10)
+        )
+    if name == tests.LATENCY:
+        return tuple(
+            Fault(name, f"slow answers, {times} times as many", np.minimum(rates * times, 1.0))
+            for times in (2, 5)
+        )
+    return tuple(
+        Fault(name, f"a label, {points} points rarer", _rarer(rates, labels, points / 100))
+        for points in (5, 10, 20)
+    )
+
+
+def _rarer(rates: Floats, labels: Sequence[tuple[str, bool]], less: float) -> Floats:
+    """With the most frequent label rarer, and the next one more frequent by as much."""
+    growing = {label: rates[i] for i, (label, grows) in enumerate(labels) if grows}
+    ranked = sorted(growing, key=lambda label: -growing[label])
+    moved = {ranked[0]: -less, **({ranked[1]: less} if len(ranked) > 1 else {})}
+    signs = np.array([moved.get(label, 0.0) * (1 if grows else -1) for label, grows in labels])
+    found: Floats = np.clip(rates + signs, 0.0, 1.0)
+    return found
