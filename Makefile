@@ -68,9 +68,10 @@ lint: $(VENV)/.dev  ## ruff (rules and format) and the import layers
 types: $(VENV)/.dev  ## strict type checking
 	$(BIN)/mypy $(CODE)
 
-# Fewer examples of each property, and nothing that takes a second by itself; CI runs them all.
+# Fewer examples of each property, and nothing that takes a second by itself; CI runs them all. No
+# plugin of a tool that no quick test uses: importing Schemathesis takes each process a second.
 quick: $(VENV)/.dev  ## the unit tests that are quick, with fewer random examples
-	$(BIN)/pytest -n auto --dist worksteal -m "not slow and not real and not export and not soak and not cluster" --hypothesis-profile=quick $(PYTEST_FLAGS)
+	$(BIN)/pytest -n auto --dist worksteal -m "not slow and not real and not export and not soak and not cluster" --hypothesis-profile=quick -p no:schemathesis -p no:anyio $(PYTEST_FLAGS)
 
 unit: $(VENV)/.dev  ## the tests that need no other process
 	$(BIN)/pytest -n auto --dist worksteal -m "not real and not export and not soak and not cluster" $(PYTEST_FLAGS)

@@ -9,6 +9,7 @@ import pytest
 import real_object_store
 from own_ports import own_ports
 from real_object_store import ObjectStore
+from selected_modules import leaves_out
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
@@ -47,6 +48,14 @@ class Together(LoadScopeScheduling):
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Together | None:
     """For ``make real``; what asks for another distribution has it."""
     return Together(config, log) if config.getvalue("dist") == "loadfile" else None
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leaves out what no test is selected from: to import all takes seconds in each process."""
+    expression = config.getoption("markexpr")
+    if not expression or not collection_path.match("test_*.py"):
+        return None
+    return leaves_out(expression, collection_path.read_text(encoding="utf-8")) or None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

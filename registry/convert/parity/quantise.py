@@ -143,8 +143,8 @@ def scales_for(seen: Range, weights: Floats) -> Scales:
     best, least = Scales(None, 1.0, 0), np.inf
     for strength in _STRENGTHS:
         channel = None if strength is None else _channel(largest, widest, strength)
-        candidate = _uniform(seen, channel)
-        error = float(np.square(_imitate(rows, weights, candidate) - exact).mean())
+        candidate = uniform_scales(seen, channel)
+        error = float(np.square(int8_product(rows, weights, candidate) - exact).mean())
         if error < least:
             best, least = candidate, error
     return best
@@ -194,7 +194,13 @@ def _channel(largest: Floats, widest: Floats, strength: float) -> Floats:
     return scaled
 
 
-def _uniform(seen: Range, channel: Floats | None) -> Scales:
+def uniform_scales(seen: Range, channel: Floats | None) -> Scales:
+    """The constants with which all that was seen, and zero, falls into 8 bits.
+
+    Args:
+        seen: the activation's range.
+        channel: float32 ``[k]``, what each channel is divided by first; None: nothing.
+    """
     over = np.float32(1) if channel is None else channel
     low = min(0.0, float((seen.low / over).min()))
     high = max(0.0, float((seen.high / over).max()))
@@ -202,12 +208,12 @@ def _uniform(seen: Range, channel: Floats | None) -> Scales:
     return Scales(channel, scale, round(-low / scale))
 
 
-def _imitate(rows: Floats, weights: Floats, scales: Scales) -> Floats:
-    """``rows @ weights`` with the rounding that the int8 graph will do."""
+def int8_product(rows: Floats, weights: Floats, scales: Scales) -> Floats:
+    """``rows @ weights``, ``[rows, n]``, with the rounding that the int8 graph will do."""
     over = np.float32(1) if scales.channel is None else scales.channel
     whole = np.rint(rows / over / scales.scale) + scales.zero_point
     near = (np.clip(whole, 0, 255) - scales.zero_point) * np.float32(scales.scale)
-    codes, steps = _integer_weight(_scaled_weight(weights, scales))
+    codes, steps = integer_weight(_scaled_weight(weights, scales))
     product: Floats = near.astype(np.float32) @ (codes.astype(np.float32) * steps)
     return product
 
@@ -216,7 +222,7 @@ def _scaled_weight(weight: Floats, scales: Scales) -> Floats:
     return weight if scales.channel is None else weight * scales.channel[:, None]
 
 
-def _integer_weight(weight: Floats) -> tuple[NDArray[np.int8], Floats]:
+def integer_weight(weight: Floats) -> tuple[NDArray[np.int8], Floats]:
     """Codes ``[k, n]`` within +-63 and one step a column, ``[n]``."""
     steps = np.maximum(np.abs(weight).max(axis=0) / _WEIGHT_MAX, np.finfo(np.float32).tiny)
     codes = np.rint(weight / steps).astype(np.int8)
@@ -242,7 +248,7 @@ def _quantise_activation(
 def _integer_product(
     product: Product, scales: Scales, constants: list[onnx.TensorProto]
 ) -> onnx.NodeProto:
-    codes, steps = _integer_weight(_scaled_weight(product.weight, scales))
+    codes, steps = integer_weight(_scaled_weight(product.weight, scales))
     stem = product.output
     constants.append(numpy_helper.from_array(codes, f"{stem}/codes"))
     constants.append(numpy_helper.from_array(steps, f"{stem}/steps"))

@@ -8,6 +8,7 @@ from pathlib import Path
 import fsspec
 import pytest
 from fake_mlflow import FakeMlflow, serve
+from fsspec.implementations.dirfs import DirFileSystem
 from fsspec.implementations.local import LocalFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
 from real_object_store import BUCKET
@@ -23,17 +24,29 @@ from registry.packages.store import (
 
 
 @pytest.fixture(params=["file", "memory", "mlflow", pytest.param("s3", marks=pytest.mark.real)])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[PackageStore]:
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     if request.param == "file":
-        yield PackageStore((tmp_path / "store").as_uri())
+        yield (tmp_path / "store").as_uri()
     elif request.param == "memory":
-        yield PackageStore(f"memory://packages-{uuid.uuid4().hex}")
+        yield f"memory://packages-{uuid.uuid4().hex}"
     elif request.param == "s3":
         request.getfixturevalue("object_store")
-        yield PackageStore(f"s3://{BUCKET}/{uuid.uuid4().hex}")
+        yield f"s3://{BUCKET}/{uuid.uuid4().hex}"
     else:
         with serve(FakeMlflow(tmp_path / "artifacts")) as mlflow:
-            yield PackageStore(f"mlflow-artifacts+{mlflow.uri}/headrace/packages")
+            yield f"mlflow-artifacts+{mlflow.uri}/headrace/packages"
+
+
+@pytest.fixture
+def store(url: str) -> PackageStore:
+    return PackageStore(url)
+
+
+@pytest.fixture
+def files(url: str) -> DirFileSystem:
+    """What lies below the store's URL: a folder a package."""
+    under, root = fsspec.core.url_to_fs(url)
+    return DirFileSystem(root, under)
 
 
 def test_what_is_published_can_be_fetched(store: PackageStore, tmp_path: Path) -> None:
@@ -63,43 +76,48 @@ def test_two_publishers_at_once_are_harmless(store: PackageStore, tmp_path: Path
     store.fetch(manifest.package_id(), tmp_path / "fetched")
 
 
-def test_a_package_without_its_manifest_does_not_exist(store: PackageStore, tmp_path: Path) -> None:
+def test_a_package_without_its_manifest_does_not_exist(
+    store: PackageStore, files: DirFileSystem, tmp_path: Path
+) -> None:
     manifest = packed(tmp_path / "made")
     ref = store.publish(tmp_path / "made", manifest)
-    store._files.rm(store._path(ref.package, MANIFEST))
+    files.rm(f"{ref.package}/{MANIFEST}")
     assert store.packages() == []
     with pytest.raises(PackageMissingError):
         store.fetch(ref.package, tmp_path / "fetched")
 
 
 def test_a_publisher_that_died_half_way_can_be_repeated(
-    store: PackageStore, tmp_path: Path
+    store: PackageStore, files: DirFileSystem, tmp_path: Path
 ) -> None:
     manifest = packed(tmp_path / "made")
-    if not isinstance(store._files, LocalFileSystem):  # others write in place
-        store._files.pipe_file(store._path(manifest.package_id(), "model.onnx"), b"half")
-    else:
-        aside = Path(store._root) / ".aside-died"
-        aside.mkdir(parents=True)
-        (aside / "model.onnx").write_bytes(b"half")
+    # Where a folder can be moved, a package is made aside; others write in place.
+    moves = isinstance(files.fs, LocalFileSystem)
+    folder = ".aside-died" if moves else manifest.package_id()
+    files.makedirs(folder, exist_ok=True)
+    files.pipe_file(f"{folder}/model.onnx", b"half")
     assert store.packages() == []
     ref = store.publish(tmp_path / "made", manifest)
     assert store.fetch(ref.package, tmp_path / "fetched") == manifest
 
 
-def test_a_damaged_file_is_never_fetched(store: PackageStore, tmp_path: Path) -> None:
+def test_a_damaged_file_is_never_fetched(
+    store: PackageStore, files: DirFileSystem, tmp_path: Path
+) -> None:
     ref = store.publish(tmp_path / "made", packed(tmp_path / "made"))
-    store._files.pipe_file(store._path(ref.package, "model.onnx"), b"weightz")
+    files.pipe_file(f"{ref.package}/model.onnx", b"weightz")
     with pytest.raises(PackageDamagedError, match=r"model\.onnx"):
         store.fetch(ref.package, tmp_path / "fetched")
     assert not (tmp_path / "fetched").exists()
     assert not list(tmp_path.glob(".aside-*"))
 
 
-def test_a_damaged_manifest_is_never_believed(store: PackageStore, tmp_path: Path) -> None:
+def test_a_damaged_manifest_is_never_believed(
+    store: PackageStore, files: DirFileSystem, tmp_path: Path
+) -> None:
     ref = store.publish(tmp_path / "made", packed(tmp_path / "made"))
     other = packed(tmp_path / "other", version="2").canonical()
-    store._files.pipe_file(store._path(ref.package, MANIFEST), other)
+    files.pipe_file(f"{ref.package}/{MANIFEST}", other)
     with pytest.raises(PackageDamagedError, match="manifest"):
         store.manifest(ref.package)
 

@@ -89,10 +89,10 @@ def test_smoothing_tames_a_channel_far_larger_than_the_others() -> None:
     weights = random.normal(size=(32, 8)).astype(np.float32)
     scales = quantise.scales_for(seen(rows), weights)
     assert scales.channel is not None
-    plain = quantise._uniform(seen(rows), None)
+    plain = quantise.uniform_scales(seen(rows), None)
 
     def error(choice: quantise.Scales) -> float:
-        return float(np.abs(quantise._imitate(rows, weights, choice) - rows @ weights).mean())
+        return float(np.abs(quantise.int8_product(rows, weights, choice) - rows @ weights).mean())
 
     assert error(scales) < error(plain) / 2
 
@@ -106,7 +106,7 @@ def test_every_value_that_was_seen_is_within_half_a_step(
     seed: int, offset: float, spread: float
 ) -> None:
     rows = np.random.default_rng(seed).normal(offset, spread, size=(16, 4)).astype(np.float32)
-    scales = quantise._uniform(seen(rows), None)
+    scales = quantise.uniform_scales(seen(rows), None)
     codes = np.rint(rows / scales.scale) + scales.zero_point
     assert 0 <= scales.zero_point <= 255
     assert codes.min() >= -1
@@ -118,12 +118,12 @@ def test_every_value_that_was_seen_is_within_half_a_step(
 @given(st.integers(0, 2**32 - 1), st.integers(1, 12), st.integers(1, 12))
 def test_weights_stay_within_seven_bits_and_half_a_step(seed: int, k: int, n: int) -> None:
     weight = np.random.default_rng(seed).normal(size=(k, n)).astype(np.float32)
-    codes, steps = quantise._integer_weight(weight)
+    codes, steps = quantise.integer_weight(weight)
     assert np.abs(codes.astype(int)).max() <= 63
     assert (np.abs(codes * steps - weight) <= 0.501 * steps).all()
 
 
 def test_a_column_of_zeros_stays_zero() -> None:
-    codes, steps = quantise._integer_weight(np.zeros((3, 2), np.float32))
+    codes, steps = quantise.integer_weight(np.zeros((3, 2), np.float32))
     assert not codes.any()
     assert np.isfinite(steps).all()
