@@ -120,8 +120,8 @@ class Evidence:
     ) -> Self:
         """With the next window of both arms of this stage.
 
-        A window in which an arm had no request tells nothing about either; in shadow, stable's
-        traffic in it is one more window of its history.
+        A window in which an arm had no request tells nothing about either but by its feedback; in
+        shadow, stable's traffic in it is one more window of its history.
 
         Args:
             candidate: its counts.
@@ -132,7 +132,9 @@ class Evidence:
         is_shadow = self.stage is Stage.SHADOW
         if candidate.requests == 0 or stable.requests == 0:
             aggregate = arms.stable if arms else None
-            return self.with_history(stable, aggregate) if is_shadow else self
+            if is_shadow:
+                return self.with_history(stable, aggregate)
+            return self.with_feedback(candidate, stable)
         if (known := self._knowing(stable)) is not self:
             return known.after(candidate, stable, seconds, arms)
         checks, alpha = self.checks, self.alpha
@@ -167,6 +169,13 @@ class Evidence:
             ),
             drifts=self.drifts.after(arms, checks.drift, alpha) if checks.drift else self.drifts,
         )
+
+    def with_feedback(self, candidate: EvidenceCounts, stable: EvidenceCounts) -> Self:
+        """With the feedback of a window in which an arm of callers had no request."""
+        if self.stage is Stage.SHADOW:
+            return self
+        rates = self.rates.with_feedback(candidate, stable)
+        return self if rates is self.rates else replace(self, rates=rates)
 
     def next_stage(self, stage: Stage) -> Self:
         """In another step: what lets it pass is asked anew, what fails it goes on."""

@@ -8,11 +8,13 @@ own; profiles come from a function that it was given.
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from msgspec import structs
+
 from contracts.endpoint import Arm
 from contracts.model import ModelRef
 from contracts.profile import ReferenceProfile
 from contracts.rollout import RolloutSpec, RolloutState, SeriesPoint
-from contracts.windows import EndpointWindow, EvidenceCounts, WindowAggregate
+from contracts.windows import EndpointWindow, EvidenceCounts, Sparse, WindowAggregate
 from rollout import steps
 from rollout.checks.rows import leading
 from rollout.evidence import ArmAggregates, Evidence, Stage
@@ -75,18 +77,23 @@ class Judge:
         for window in new:
             candidate = _aggregate(window, state.candidate, arms[0])
             stable = _aggregate(window, state.stable, arms[1])
-            if candidate is None and stable is None:
+            one = candidate.evidence if candidate else EvidenceCounts()
+            other = stable.evidence if stable else EvidenceCounts()
+            if evidence.stage is Stage.BAKE:
+                # Of answers before the promotion: the candidate gave them as canary, and what is
+                # the control now as stable.
+                one = _with_feedback(one, _aggregate(window, state.candidate, Arm.CANARY))
+                other = _with_feedback(other, _aggregate(window, state.stable, Arm.STABLE))
+            if not any((candidate, stable, one.feedback, other.feedback)):
                 continue
-            points.append(_point(window, candidate, stable, evidence))
+            points.append(_point(window, one, other, evidence))
             if candidate is not None and stable is not None:
-                evidence = evidence.after(
-                    candidate.evidence,
-                    stable.evidence,
-                    window.seconds,
-                    ArmAggregates(candidate, stable, *profiles),
-                )
-            elif stable is not None and evidence.stage is Stage.SHADOW:
-                evidence = evidence.with_history(stable.evidence, stable)
+                arms_seen = ArmAggregates(candidate, stable, *profiles)
+                evidence = evidence.after(one, other, window.seconds, arms_seen)
+            elif evidence.stage is not Stage.SHADOW:
+                evidence = evidence.with_feedback(one, other)
+            elif stable is not None:
+                evidence = evidence.with_history(other, stable)
         through = max((window.start + window.seconds for window in new), default=0)
         return _with_evidence(state, evidence).model_copy(
             update={
@@ -153,18 +160,31 @@ def _aggregate(window: EndpointWindow, ref: ModelRef, arm: Arm) -> WindowAggrega
     )
 
 
+def _with_feedback(counts: EvidenceCounts, more: WindowAggregate | None) -> EvidenceCounts:
+    """With the feedback of another arm of the same version, and nothing else of it."""
+    if more is None or not more.evidence.feedback:
+        return counts
+    told = more.evidence
+    return structs.replace(
+        counts,
+        feedback=counts.feedback + told.feedback,
+        feedback_wrong=counts.feedback_wrong + told.feedback_wrong,
+        group_feedback=_summed(counts.group_feedback, told.group_feedback),
+        group_wrong=_summed(counts.group_wrong, told.group_wrong),
+    )
+
+
+def _summed(one: Sparse, other: Sparse) -> Sparse:
+    return {key: one.get(key, 0) + other.get(key, 0) for key in one.keys() | other.keys()}
+
+
 def _with_evidence(state: RolloutState, evidence: Evidence) -> RolloutState:
     return state.model_copy(update={"evidence": evidence.to_json(), "checks": evidence.results()})
 
 
 def _point(
-    window: EndpointWindow,
-    candidate: WindowAggregate | None,
-    stable: WindowAggregate | None,
-    evidence: Evidence,
+    window: EndpointWindow, one: EvidenceCounts, other: EvidenceCounts, evidence: Evidence
 ) -> SeriesPoint:
-    one = candidate.evidence if candidate else EvidenceCounts()
-    other = stable.evidence if stable else EvidenceCounts()
     return SeriesPoint(
         start=window.start,
         seconds=window.seconds,

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
+from msgspec import structs
 from numpy.typing import NDArray
 
 from bench.findings import Finding, needed, share
@@ -21,7 +22,9 @@ from measures.proportions import (
     Tolerance,
     Window,
     restart_weight,
+    unspent,
 )
+from rollout.checks.rates import in_blocks
 
 ALPHA = 0.0125  # of each of four checks
 BETA = 0.05
@@ -238,6 +241,47 @@ class _Both:
             both, seen = both.after(window, past), seen + window.n_c
             amounts = np.where(both.alarmed & np.isinf(amounts), seen, amounts)
         return amounts
+
+
+FEEDBACK = 0.1  # labels a window, of both arms
+_WRONG = (0.3, 0.2)  # of the candidate's answers and of stable's
+_QUALITY = Tolerance(0.02, 1.0)  # to fail, as by default
+_MOST_LABELS = 10_000
+
+
+def feedback(rollouts: int) -> list[Finding]:
+    """Labels of both arms until 30 % wrong in place of 20 % are found, window by window and merged.
+
+    Feedback comes at a label in ten windows.
+    """
+    found = []
+    for part in (0.25, 0.5):
+        for where, is_merged in (("window by window, as it was", False), ("merged", True)):
+            amounts = _until_told(part, rollouts, is_merged=is_merged)
+            found.append(needed(f"at {part:.0%} of the callers", where, amounts))
+    return found
+
+
+def _until_told(part: float, rollouts: int, *, is_merged: bool) -> Floats:
+    rng = np.random.default_rng([12, round(100 * part)])
+    past = _past(rng, _WRONG[1], rollouts)
+    test, waiting = HarmTest.begin((rollouts,)), np.zeros((4, rollouts))
+    labels, amounts = np.zeros(rollouts), np.full(rollouts, np.inf)
+    between = round(1 / FEEDBACK) - 1  # windows without any, for one that has some
+    while np.isinf(amounts).any() and labels.min() < _MOST_LABELS:
+        size = 1 + rng.poisson(FEEDBACK / 2, rollouts)  # as good as given that there is one
+        n_c = rng.binomial(size, part)
+        e_c, e_s = rng.binomial(n_c, _WRONG[0]), rng.binomial(size - n_c, _WRONG[1])
+        counts = np.stack([e_c, n_c, e_s, size - n_c]).astype(np.float64)
+        if is_merged:
+            counts, waiting = in_blocks(counts, waiting)
+        test = test.after(Window(*counts), past, _QUALITY)
+        starts = np.log(unspent(test.windows) - unspent(test.windows + between))
+        log_a = np.logaddexp(test.log_a, starts)
+        test = structs.replace(test, log_a=log_a, windows=test.windows + between)
+        labels = labels + size
+        amounts = np.where((test.e_value() >= 1 / ALPHA) & np.isinf(amounts), labels, amounts)
+    return amounts
 
 
 def _past(rng: np.random.Generator, rate: float, rollouts: int) -> History:

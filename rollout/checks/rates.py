@@ -37,6 +37,7 @@ from rollout.checks.stage import Stage
 
 BETA = 0.05  # chance that a version on the line of ``pass`` passes in a stage
 LEAST_TO_PASS = 100  # the candidate's requests in a stage
+LEAST_FEEDBACK = 2  # of each arm, in counts of feedback that are compared at once
 
 ERROR_RATE, LATENCY, QUALITY, CLASS_SHARE = "errorRate", "latency", "quality", "classShare"
 TESTS = {
@@ -70,6 +71,8 @@ class Rates(
         settled: names of checks that passed in shadow, on the same requests.
         paired: ``[3, rows of classes]``, shadow's pairs so far, those that gained the class and
             those that lost it; None before the first.
+        feedback: ``[4]``, wrong and all feedback of candidate and stable that waits to be compared;
+            None without any.
         texts: of stable's requests before the canary, how much they resemble one another, a class;
             None while the labels are not known.
     """
@@ -87,6 +90,7 @@ class Rates(
     settled: frozenset[str] = frozenset()
     paired: Floats | None = None
     texts: RequestTexts | None = None
+    feedback: Floats | None = None
 
     @classmethod
     def begin(cls, labels: tuple[str, ...]) -> Self:
@@ -167,7 +171,7 @@ class Rates(
         e_c, n_c = self.rows.counts(candidate, self.slowness)
         e_s, n_s = self.rows.counts(stable, self.slowness)
         seen, past, correlation = np.stack([e_c, n_c, e_s, n_s]), self.past, self.correlation
-        texts = self.texts
+        texts, waiting = self.texts, self.feedback
         told = None if pairs is None else Pairs.of(pairs, self.rows.count - at.CLASSES)
         if stage is Stage.SHADOW:
             correlation, texts = self._correlation_after(e_s, n_s), self._texts_after(stable)
@@ -178,6 +182,10 @@ class Rates(
                 past[:, part] += np.stack([e_s[part], n_s[part]])
                 for counts in (e_c, n_c, e_s, n_s):
                     counts[part] = 0.0
+        else:
+            compared, waiting = in_blocks(seen[:, at.QUALITY.start], self._waiting)
+            for counts, block in zip((e_c, n_c, e_s, n_s), compared, strict=True):
+                counts[at.QUALITY] = block
         to_fail, to_pass = self._by_pairs(told, lines)
         window, history, tests = Window(e_c, n_c, e_s, n_s), History(*self.past), self.rows.tests
         fail = Tolerance(lines.fail.a + self.callers.spread(self.rows, share), lines.fail.s)
@@ -202,11 +210,22 @@ class Rates(
             texts=texts,
             sums=self.sums + seen,
             windows=self.windows + 1,
+            feedback=waiting,
         )
         if after.e_values.max() * alpha < 1.0:  # no mean is more than that
             return after
         failing = [name for name in TESTS if after.evidence_to_fail(name) * alpha >= 1.0]
         return replace(after, failed=self.failed.union(failing)) if failing else after
+
+    def with_feedback(self, candidate: EvidenceCounts, stable: EvidenceCounts) -> Self:
+        """With the feedback of a window in which one arm had no request, and is not compared."""
+        told = [candidate.feedback_wrong, candidate.feedback]
+        told += [stable.feedback_wrong, stable.feedback]
+        if not any(told):
+            return self
+        sums = self.sums.copy()
+        sums[:, at.QUALITY.start] += told
+        return replace(self, sums=sums, feedback=self._waiting + np.array(told, dtype=np.float64))
 
     def next_stage(self, *, is_end_of_shadow: bool = False) -> Self:
         """With the evidence to pass begun anew."""
@@ -214,7 +233,7 @@ class Rates(
         settled = self.settled
         if is_end_of_shadow:
             settled = frozenset(name for name in TESTS if self.passed(name))
-        return replace(self, non_inferiority=begun, windows=0, settled=settled)
+        return replace(self, non_inferiority=begun, windows=0, settled=settled, feedback=None)
 
     def restarted(self, name: str) -> Self:
         """With a check begun anew, whose tolerance was changed."""
@@ -330,6 +349,10 @@ class Rates(
             to_pass[at.CLASS_TEST :] = told.log_to_pass(of_classes.pass_, bet, rho)
         return to_fail, to_pass
 
+    @property
+    def _waiting(self) -> Floats:
+        return np.zeros(4) if self.feedback is None else self.feedback
+
     def _correlation_after(self, events: Floats, requests: Floats) -> IntraclassCorrelation:
         tests = self.rows.tests
         return self.correlation.after(
@@ -338,6 +361,23 @@ class Rates(
 
     def _callers_after(self, stable: EvidenceCounts) -> Callers:
         return self.callers.after(Grouped.of(stable, self.labels))
+
+
+def in_blocks(counts: Floats, waiting: Floats) -> tuple[Floats, Floats]:
+    """Feedback that is compared now, and what waits on: both ``[4, ...]``, as ``Rates.feedback``.
+
+    A window in which one arm alone has feedback tells nothing of a difference, and at a label in
+    ten windows nearly all are such. So windows are added up until both arms have ``LEAST_FEEDBACK``
+    labels. The rule counts labels and sees no answer; the rates are taken to be even within what is
+    added up.
+
+    Args:
+        counts: of a window.
+        waiting: of the windows before.
+    """
+    held = counts + waiting
+    is_full = np.minimum(held[1], held[3]) >= LEAST_FEEDBACK
+    return np.where(is_full, held, 0.0), np.where(is_full, 0.0, held)
 
 
 def enabled(checks: Checks) -> dict[str, bool]:
