@@ -168,7 +168,10 @@ class IntraclassCorrelation(State, frozen=True):
 
     @cached_property
     def each(self) -> Floats:
-        """Rho of each event by itself; ``ASSUMED`` where too little is known."""
+        """Rho of each event by itself; ``ASSUMED`` where too little is known.
+
+        At least ``ASSUMED`` of events that were too rare to show how they clump, or had no others.
+        """
         return self.beyond(1.0)
 
     def beyond(self, within: Floats | float) -> Floats:
@@ -177,6 +180,8 @@ class IntraclassCorrelation(State, frozen=True):
         variance = p * (1 - p)
         x = self.squares / np.maximum(self.windows - 1, 1.0) / np.where(variance > 0, variance, 1.0)
         rho = np.where(variance > 0, self._of(x, within), 0.0)
+        rare = np.minimum(self.events, self.requests - self.events) < ENOUGH_EVENTS
+        rho = np.where(rare, np.maximum(rho, ASSUMED), rho)
         return np.where(self.windows >= ENOUGH_WINDOWS, rho, ASSUMED)
 
     @cached_property
@@ -191,7 +196,7 @@ class IntraclassCorrelation(State, frozen=True):
         p = self.events / np.maximum(self.requests, 1.0)
         seen = p > 0
         if seen.sum() < 2:
-            return 0.0
+            return ASSUMED
         squares = (self.squares[seen] / p[seen]).sum() / (seen.sum() - 1)
         x = squares / np.maximum(self.windows - 1, 1.0)
         return float(self._of(x, within).max())

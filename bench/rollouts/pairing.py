@@ -1,7 +1,8 @@
 """Requests of shadow that class shares need, by pairs and by all requests of both arms.
 
 Every request is copied, requests are independent, and half of the originals have each label. The
-check is the default one: its tests, lines and alpha.
+check is the default one: its tests, lines and alpha, with the correlation that is assumed of other
+labels, which stable never gave.
 """
 
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ import numpy as np
 
 from bench.findings import Finding, needed
 from bench.rollouts.batched_evidence import CLASS_LINES
-from measures.correlation import Floats
+from measures.correlation import ASSUMED, Floats
 from measures.pairs import Pairs, bet_to_pass
 from measures.proportions import HarmTest, History, NonInferiorityTest, Window
 from rollout.checks.rates import BETA, LEAST_TO_PASS
@@ -20,6 +21,7 @@ _SIZE = 25.0  # requests a window
 _LONGEST = 800  # windows
 _ALPHA = 0.05 / 4
 _CLASSES = 3  # two labels, and others, of which there are none
+_RHO = np.array([0.0, 0.0, ASSUMED])
 
 
 @dataclass(frozen=True)
@@ -56,15 +58,15 @@ def until(change: Change, rollouts: int, *, paired: bool, seed: int) -> Floats:
         if paired:
             nothing = Window(*(np.zeros(shape) for _ in range(4)))
             bet = bet_to_pass(before, CLASS_LINES.pass_)
-            to_fail = pairs.log_to_fail(CLASS_LINES.fail, 0.0)
-            to_pass = pairs.log_to_pass(CLASS_LINES.pass_, bet, 0.0)
+            to_fail = pairs.log_to_fail(CLASS_LINES.fail, _RHO)
+            to_pass = pairs.log_to_pass(CLASS_LINES.pass_, bet, _RHO)
             harm = harm.after(nothing, past, CLASS_LINES.fail, paired=to_fail)
             near = near.after(nothing, past, CLASS_LINES.pass_, paired=to_pass)
             before = pairs.added(before)
         else:
             both = Window(*np.moveaxis(pairs.arms, -2, 0))
-            harm = harm.after(both, past, CLASS_LINES.fail)
-            near = near.after(both, past, CLASS_LINES.pass_)
+            harm = harm.after(both, past, CLASS_LINES.fail, _RHO)
+            near = near.after(both, past, CLASS_LINES.pass_, _RHO)
         if change.is_fault:
             done = harm.e_value().mean(axis=1) * _ALPHA >= 1
         else:

@@ -141,6 +141,11 @@ WORLDS = (
             Stream(400.0, callers=1, cap=80, positive=0.8, begins_late=True, before=0.4),
         ),
     ),
+    World(
+        "nobody named, each arm stalls as in A, and nothing else ever fails",
+        (Stream(2000.0, callers=0, errors=0.0),),
+        stalls=1 / 500,
+    ),
 )
 
 

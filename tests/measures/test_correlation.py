@@ -49,13 +49,29 @@ def test_the_arithmetic() -> None:
     assert found.shared == pytest.approx(by_hand)  # a histogram of two classes is a proportion
     with_an_empty_class = learnt([[*counts, 0] for counts in events], [50] * 10)
     assert with_an_empty_class.shared == pytest.approx(by_hand)
-    assert with_an_empty_class.each[2] == 0
+    assert with_an_empty_class.each[2] == ASSUMED
 
 
 def test_too_few_windows_are_taken_for_what_callers_usually_cause() -> None:
     few = learnt([[10], [40]] * 4 + [[0]], [50] * 8 + [0])
     assert (few.windows[0], ENOUGH_WINDOWS) == (8, 10)
     assert (few.each[0], few.shared) == (ASSUMED, ASSUMED)
+
+
+def test_events_that_stable_never_or_hardly_had_are_no_less_correlated_than_is_usual() -> None:
+    """Nor are those that nothing else ever was."""
+    windows = [[0, 50, 9 * (at == 3), 1 * (at < 9)] for at in range(30)]
+    found = learnt(windows, [50] * 30)
+    assert found.each[:2].tolist() == [ASSUMED, ASSUMED]
+    assert found.each[2] > ASSUMED  # they did clump, as far as can be told
+    assert found.each[3] == ASSUMED
+    assert learnt([[0, 50]] * 30, [50] * 30).shared == ASSUMED
+
+
+def test_ten_events_and_ten_others_are_enough_to_go_by() -> None:
+    spread = learnt([[1 * (at % 3 == 0)] for at in range(30)], [50] * 30)
+    assert spread.events.tolist() == [10]
+    assert spread.each.tolist() == [0]
 
 
 def test_a_slow_trend_is_no_correlation() -> None:

@@ -400,7 +400,7 @@ def test_answers_may_be_as_far_apart_as_callers_are_and_not_further() -> None:
 def test_vectors_are_compared_by_their_norms_and_class_shares_hold_nothing_up() -> None:
     same = EvidenceCounts(requests=2000, norms={12: 2000})
     evidence = begun(Checks(), labels=(), past=same)
-    passed = after(evidence, [(same, same)] * 3)
+    passed = after(evidence, [(same, same)] * 4)
     assert of(passed, "outputShift").verdict is Verdict.PASS
     assert "norms" in of(passed, "outputShift").reason
     assert not of(passed, "classShare").required

@@ -211,7 +211,9 @@ def test_classes_fail_by_the_mean_of_their_evidence() -> None:
     theta = 250.5 / 501
     positive = evidence_of_worse(300, 400, 3800, 7600, theta)
     negative = evidence_of_worse(100, 400, 3800, 7600, theta)
-    others = evidence_of_worse(0, 400, 0, 7600, 0.5 / 501)
+    # How others clump was never seen: the usual correlation of 0.01 is assumed.
+    effects = 1 + 399 * 0.01, 1 + 7599 * 0.01
+    others = evidence_of_worse(0, 400, 0, 7600, 0.5 / 501, effects=effects)
     mean = (positive + negative + others) / 3
     assert result.figures["evidence_to_fail"] == pytest.approx(mean, rel=1e-9)
     assert result.verdict is Verdict.FAIL
@@ -301,3 +303,17 @@ def test_correlated_traffic_is_divided_by_its_design_effect() -> None:
     d_c, d_s = 1 + 399 * rho, 1 + 999 * rho
     found = evidence_of_worse(60, 400, 30, 1000, (500 * 0.03 + 0.5) / 501, effects=(d_c, d_s))
     assert result.figures["evidence_to_fail"] == pytest.approx(found, rel=1e-9)
+
+
+def test_errors_that_stable_never_had_are_assumed_to_come_in_clumps() -> None:
+    """Fourteen errors at once of an arm that stalls are not fourteen errors by themselves."""
+    checks = only(error_rate=ErrorRateCheck(fail=EQUAL))
+    evidence = begun(checks, EvidenceCounts(requests=1000))
+    stable = EvidenceCounts(requests=7600)
+    result = seen(evidence, EvidenceCounts(requests=400, errors=14), stable)
+    found = evidence_of_worse(
+        14, 400, 0, 7600, 0.5 / 501, effects=(1 + 399 * 0.01, 1 + 7599 * 0.01)
+    )
+    assert result.figures["evidence_to_fail"] == pytest.approx(found, rel=1e-9)
+    assert evidence_of_worse(14, 400, 0, 7600, 0.5 / 501) > 20 > found
+    assert result.verdict is Verdict.UNKNOWN

@@ -90,7 +90,7 @@ def test_a_window_of_both_kinds_of_gateways_is_judged_by_those_that_tell() -> No
     assert of_both == of_one != 1
 
 
-def test_equal_answers_pass_within_250_requests() -> None:
+def test_equal_answers_pass_within_300_requests() -> None:
     assert after(begun(), SELECTED).verdicts["classShare"] is Verdict.UNKNOWN
     assert after(begun(), SELECTED, SELECTED, SELECTED).verdicts["classShare"] is Verdict.PASS
 
@@ -107,8 +107,12 @@ def test_a_class_that_grows_by_5_points_is_found_though_the_whole_has_more_of_it
 
 def test_it_is_told_how_many_more_requests_are_needed() -> None:
     result = of(after(begun(), SELECTED), "classShare")
-    assert result.needs == 16  # of 100, evidence of 13.4 where 20 are needed: log 20 / log 13.4
-    fewer, enough = (after(begun(), SELECTED, copies((more, 5))) for more in (2, 11))
+    # Of other labels, which stable never gave, 100 copies of a window count as 50: evidence of 3.69
+    # where 20 are needed, and 100 (log 20 / log 3.69 - 1) more.
+    assert result.needs == 130
+    fewer, enough = (
+        after(begun(), SELECTED, *[copies((negative, 20))] * 2) for negative in (20, 45)
+    )
     assert fewer.verdicts["classShare"] is Verdict.UNKNOWN
     assert enough.verdicts["classShare"] is Verdict.PASS
     assert of(after(begun(), FAULT), "classShare").needs is None
