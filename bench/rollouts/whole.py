@@ -30,7 +30,7 @@ HIGH = np.array([np.inf, 0.05, 0.25, 0.5, 0.95])
 SHARE = np.array([0.0, 0.05, 0.25, 0.5, 0.95])  # of callers on the candidate
 BAKE = len(STEPS) - 1
 BAKE_WINDOWS = round(RolloutSpec().bake / WINDOW_SECONDS)
-LONGEST = round(RolloutSpec().deadline / WINDOW_SECONDS)  # windows, then it is rolled back
+LONGEST = round(RolloutSpec().deadline / WINDOW_SECONDS)  # windows, then it expires
 CHUNK = 504  # rollouts side by side
 
 WORLDS = tuple(

@@ -234,7 +234,7 @@ def test_a_collapsed_version_goes_back_while_mlflow_is_away_and_is_told_about_la
 
 
 @pytest.mark.soak
-def test_a_rollout_holds_without_statistics_goes_on_with_them_and_back_at_its_deadline(
+def test_a_rollout_holds_without_statistics_goes_on_with_them_and_expires_at_its_deadline(
     rolling: RunningStack, texts: list[str]
 ) -> None:
     with traffic(rolling, texts) as load, watched(rolling) as watch:
