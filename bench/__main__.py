@@ -26,7 +26,6 @@ from bench.suites import (
     fold,
     gateway,
     invariance,
-    kubernetes_client,
     overload,
     shadow,
 )
@@ -40,7 +39,6 @@ SUITES: dict[str, Callable[[Plan], Report]] = {
     "invariance": invariance.run,
     "shadow": shadow.run,
     "fold": fold.run,
-    "kubernetes-client": kubernetes_client.run,
 }
 
 

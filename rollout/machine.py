@@ -52,7 +52,7 @@ def _as_the_spec_is_now(status: EndpointStatus, context: ReconcileContext) -> En
         return status
     weight = next((r.weight for r in status.routes if r.arm is Arm.CANARY), None)
     was = status_updates.phase(status, state) or steps.phase(steps.current(context.spec, state))
-    step = steps.place(context.spec, state.step, weight, was)
+    step = steps.index_after_edit(context.spec, state.step, weight, was)
     state = state.model_copy(update={"step": step})
     now_in = steps.current(context.spec, state)
     if steps.phase(now_in) is not was:

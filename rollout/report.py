@@ -111,13 +111,13 @@ def page(endpoint: ModelEndpoint, state: RolloutState) -> str:
 def _verdict(state: RolloutState) -> str:
     if state.outcome is not None:
         good = {"Settled": "good", "Superseded": "open", "Expired": "open"}
-        css, said = good.get(state.outcome.value, "bad"), _words(state.outcome.value)
+        css, verdict = good.get(state.outcome.value, "bad"), _words(state.outcome.value)
     elif state.promoted_at is not None:
-        css, said = "good", "Promoted, and still compared with the version before"
+        css, verdict = "good", "Promoted, and still compared with the version before"
     else:
-        css, said = "open", "No verdict yet"
+        css, verdict = "open", "No verdict yet"
     reason = f": {escape(state.reason)}" if state.reason else ""
-    return f'<p class="verdict {css}"><b>{escape(said)}</b>{reason}</p>'
+    return f'<p class="verdict {css}"><b>{escape(verdict)}</b>{reason}</p>'
 
 
 def _facts(endpoint: ModelEndpoint, state: RolloutState) -> str:

@@ -45,7 +45,7 @@ def percent(step: Step) -> float:
     return step.weight if isinstance(step, WeightStep) else step.shadow
 
 
-def place(spec: RolloutSpec, step: int, weight: float | None, was: Phase) -> int:
+def index_after_edit(spec: RolloutSpec, step: int, weight: float | None, was: Phase) -> int:
     """Index of the step that a rollout is in, after the spec's steps may have been edited.
 
     It is the step with the weight that is routed now, wherever that stands. If there is none, it is

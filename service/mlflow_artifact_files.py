@@ -35,7 +35,7 @@ PREFIX = "mlflow-artifacts+"
 SCHEMES = (f"{PREFIX}http", f"{PREFIX}https")
 ROUTE = "api/2.0/mlflow-artifacts/artifacts"
 SILENCE_SECONDS = 30.0  # a server that sends or takes nothing for so long is away
-_SAID_BYTES = 300
+_REFUSAL_BYTES = 300
 
 Entry = dict[str, Any]
 
@@ -195,10 +195,10 @@ class MlflowArtifactFiles(AbstractFileSystem):
         try:
             return replies.ask(request, SILENCE_SECONDS, _trust(self._environment))
         except urllib.error.HTTPError as error:
-            said = replies.said(error, _SAID_BYTES)
+            text = replies.refusal_text(error, _REFUSAL_BYTES)
             if error.code == HTTPStatus.NOT_FOUND:
                 raise FileNotFoundError(url) from error
-            raise OSError(f"MLflow at {self._server} answered {error.code}: {said}") from error
+            raise OSError(f"MLflow at {self._server} answered {error.code}: {text}") from error
 
 
 def _parent(path: str) -> str:

@@ -68,7 +68,7 @@ def copy(reply: HTTPResponse, file: BinaryIO, go_on: Callable[[], object] = bool
         raise _broken_off(f"{reply.length} bytes are missing")
 
 
-def said(error: HTTPError, most: int) -> str:
+def refusal_text(error: HTTPError, most: int) -> str:
     """The first bytes of what a server said with its refusal, as text; empty where it broke off."""
     with error:
         try:

@@ -78,7 +78,6 @@ def kafka_files(cache: Path) -> KafkaFiles:
 
 @pytest.fixture(scope="session")
 def triton_files(cache: Path) -> TritonFiles:
-    """Triton itself."""
     return provision.triton_files(cache, lambda _: None)
 
 

@@ -18,7 +18,7 @@ from contracts.windows import RANGE_MESSAGES, WindowRecord
 from measures.ranges import OutOfOrderError, PartitionFold, range_start, read_from
 from service.kafka import StreamError, TopicMissingError
 from stats.errors import RecordTooLargeError, StalledError
-from stats.folding.prediction_log import Assignment, Message, Place, PredictionLog
+from stats.folding.prediction_log import Assignment, Message, Offsets, PredictionLog
 from stats.folding.record_sink import RecordSink
 from stats.reading.stall import STALL_SECONDS, EmptyPolls, Look, Stall, look_on
 
@@ -188,9 +188,9 @@ class Folder:
         self._counts.assignments += 1
         self._counts.ends, self._counts.positions, self._counts.lag = {}, {}, {}
         self._look_at = self._clock()  # so that people see soon that we are a member
-        for partition, place in assignment.places.items():
-            first = first_range(place)
-            self._note_gap(partition, place, first)
+        for partition, offsets in assignment.offsets.items():
+            first = first_range(offsets)
+            self._note_gap(partition, offsets, first)
             self._folds[partition] = PartitionFold(
                 assignment.topic_id,
                 partition,
@@ -198,13 +198,13 @@ class Folder:
                 window_seconds=self._pace.window_seconds,
             )
             self._written[partition] = first
-            self._source.seek(partition, max(read_from(first), place.beginning))
-        log.info("partitions assigned", extra={"partitions": sorted(assignment.places)})
+            self._source.seek(partition, max(read_from(first), offsets.beginning))
+        log.info("partitions assigned", extra={"partitions": sorted(assignment.offsets)})
 
-    def _note_gap(self, partition: int, place: Place, first: int) -> None:
-        if place.committed is None:
+    def _note_gap(self, partition: int, offsets: Offsets, first: int) -> None:
+        if offsets.committed is None:
             return  # what was deleted before anybody began is nobody's loss
-        gap = max(first, place.beginning) - place.committed
+        gap = max(first, offsets.beginning) - offsets.committed
         if gap > 0:
             self._counts.missing += gap
             log.error(
@@ -253,23 +253,23 @@ class Folder:
             self._sink.write([msgspec.structs.replace(record, aggregates=[], refusals={})])
 
 
-def first_range(place: Place) -> int:
+def first_range(offsets: Offsets) -> int:
     """The start of the first range to fold.
 
     That of the commit, so that its record is made whole again. If the log no longer holds all of
     that range, the record that was written of it is the better one: the next range it is.
 
-    >>> first_range(Place(committed=70, beginning=0))
+    >>> first_range(Offsets(committed=70, beginning=0))
     64
-    >>> first_range(Place(committed=70, beginning=68))
+    >>> first_range(Offsets(committed=70, beginning=68))
     128
     """
-    if place.committed is None:
-        return range_start(place.beginning)
-    first = range_start(place.committed)
-    if place.beginning <= first or place.committed == first:
-        return max(first, range_start(place.beginning))
-    return max(first + RANGE_MESSAGES, range_start(place.beginning))
+    if offsets.committed is None:
+        return range_start(offsets.beginning)
+    first = range_start(offsets.committed)
+    if offsets.beginning <= first or offsets.committed == first:
+        return max(first, range_start(offsets.beginning))
+    return max(first + RANGE_MESSAGES, range_start(offsets.beginning))
 
 
 def run(

@@ -57,7 +57,7 @@ class Message:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Offsets:
     """What is known of an assigned partition.
 
     ``committed`` is the offset behind the last one that is safely written, None if none of this
@@ -73,7 +73,7 @@ class Assignment:
     """All partitions that are ours from now on; what was ours before is not."""
 
     topic_id: str
-    places: Mapping[int, Place]
+    offsets: Mapping[int, Offsets]
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,11 +228,11 @@ class KafkaPredictionLog:
                 for part in parts
             }
         self.verify()
-        places = {
-            part.partition: Place(self._of_this_topic(committed[part]), beginnings[part])
+        offsets = {
+            part.partition: Offsets(self._of_this_topic(committed[part]), beginnings[part])
             for part in parts
         }
-        return Assignment(self._topic_id, places)
+        return Assignment(self._topic_id, offsets)
 
     def _of_this_topic(self, committed: OffsetAndMetadata | None) -> int | None:
         # An offset means nothing without its topic id, which was committed with it.

@@ -31,7 +31,6 @@ def variants() -> ModuleType:
 
 @pytest.fixture(scope="module")
 def texts() -> list[dict[str, Any]]:
-    """Labelled texts."""
     lines = (SENTIMENT / "texts" / "held_out.jsonl").read_text(encoding="utf-8").splitlines()
     return [json.loads(line) for line in lines[:200]]
 

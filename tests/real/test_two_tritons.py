@@ -63,7 +63,6 @@ def files(tmp_path: Path) -> Path:
 
 
 async def load(triton: TritonProcess, files: Path) -> None:
-    """Loads the model."""
     name = model_of().name
     client = GrpcTriton(triton.grpc, call_seconds=30.0, load_seconds=60.0)
     await client.load(name, UploadedFiles().place(name, files, "python", 1))

@@ -105,7 +105,6 @@ class World:
         return next((number for number in wanted if number not in rejected), None)
 
     def observed(self, status: EndpointStatus) -> Observation:
-        """What a pass observes."""
         return Observation(
             loaded=self.loaded,
             failures=dict(self.failures),
@@ -388,7 +387,7 @@ def _place(spec: RolloutSpec, before: EndpointStatus, then: RolloutState) -> int
     """Where the step of before stands among the steps of now."""
     weight = next((r.weight for r in before.routes if r.arm is Arm.CANARY), None)
     was = before.candidate.phase if before.candidate else Phase.SHADOW
-    return steps.place(spec, then.step, weight, was)
+    return steps.index_after_edit(spec, then.step, weight, was)
 
 
 TestRolloutStateMachine = pytest.mark.slow(RolloutStateMachine.TestCase)

@@ -33,7 +33,7 @@ def state(step: int = 0, promoted_at: float | None = None) -> RolloutState:
 
 
 @pytest.mark.parametrize(
-    ("edited", "step", "weight", "was", "place"),
+    ("edited", "step", "weight", "was", "index"),
     [
         (spec(5, 25), 1, 5, Phase.CANARY, 1),  # nothing was edited
         (spec(5, 25, shadows=2), 1, 5, Phase.CANARY, 2),  # it stands elsewhere now
@@ -47,9 +47,9 @@ def state(step: int = 0, promoted_at: float | None = None) -> RolloutState:
     ],
 )
 def test_an_edit_keeps_the_candidate_in_its_place(
-    edited: RolloutSpec, step: int, weight: float | None, was: Phase, place: int
+    edited: RolloutSpec, step: int, weight: float | None, was: Phase, index: int
 ) -> None:
-    assert steps.place(edited, step, weight, was) == place
+    assert steps.index_after_edit(edited, step, weight, was) == index
 
 
 @given(

@@ -32,7 +32,6 @@ class Traffic:
         self._of_candidate: dict[str, Any] = of_candidate
 
     def on(self, routes: tuple[Route, ...], start: int) -> EndpointWindow:
-        """One window of traffic."""
         return window(start, *(self._aggregate(route, start) for route in routes), seconds=SECONDS)
 
     def _aggregate(self, route: Route, start: int) -> WindowAggregate:

@@ -45,4 +45,4 @@ def test_one_that_was_cut_short_is_an_os_error(server: FakeMlflow, missing: int)
 def test_what_a_refusal_said_is_text(server: FakeMlflow) -> None:
     with pytest.raises(urllib.error.HTTPError) as refused:
         urllib.request.urlopen(f"{server.uri}/nowhere", timeout=30)
-    assert replies.said(refused.value, 4) == "0123"
+    assert replies.refusal_text(refused.value, 4) == "0123"

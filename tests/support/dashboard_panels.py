@@ -116,7 +116,6 @@ class Seen:
         return self.prometheus.over(expr, self.began, self.ended, self.step)
 
     def offered(self, query: str) -> list[str]:
-        """What a variable offers."""
         found = LABEL_VALUES.fullmatch(query)
         assert found is not None, query
         return self.prometheus.label_values(found["label"], filled(found["selector"], self.values))
@@ -136,7 +135,6 @@ class Seen:
 
 
 def numbers(answer: list[Series]) -> list[float]:
-    """All values that are numbers."""
     found = [value for series in answer for _, value in series.samples]
     return [value for value in found if not math.isnan(value)]
 

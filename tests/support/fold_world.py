@@ -184,7 +184,6 @@ class Topics:
 
 
 def attempts_of(windows: Windows) -> Attempts:
-    """What the windows say of attempts."""
     found: Attempts = Counter()
     for endpoint in windows.endpoints():
         for window in windows.all(endpoint):

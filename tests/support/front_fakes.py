@@ -43,7 +43,6 @@ def ref(name: str, version: str = "3") -> ModelRef:
 
 
 def view(name: str, task: Task, versions: tuple[str, ...] = ("3", "2")) -> EndpointView:
-    """An endpoint of a task."""
     embeds = task is Task.TEXT_EMBEDDING
     return EndpointView(
         name=name,
@@ -77,15 +76,12 @@ class IdleVersion:
     serves = True
 
     def wait_seconds(self, endpoint: str) -> float:
-        """No wait."""
         return 0.0
 
     def work_seconds(self, tokens: Iterable[int]) -> float:
-        """No work."""
         return 0.0
 
     def likely_tokens(self, texts: int, characters: int) -> int:
-        """One token a text."""
         return 1
 
 
@@ -127,7 +123,6 @@ class FakePredictor:
         return [IdleVersion()]
 
     async def predict(self, call: Call) -> Answer:
-        """The answer for each text."""
         if self.keep_calls:
             self.calls.append(call)
         if self.failure is not None:
@@ -196,7 +191,6 @@ class FakeMetrics:
         """Counts nothing: the recorder has it."""
 
     def render(self) -> bytes:
-        """One metric."""
         return b"# TYPE requests counter\nrequests_total 1.0\n"
 
 

@@ -186,7 +186,6 @@ def event_of(*texts: TextRecord, **fields: object) -> PredictionEvent:
 
 
 def answered_text(label: str | None = "positive", score: float | None = 0.5) -> TextRecord:
-    """The record of a text that got this label."""
     return TextRecord(1, 1, 0, False, label, score)
 
 

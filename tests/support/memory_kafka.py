@@ -11,7 +11,7 @@ from measures.merging import Windows
 from measures.ranges import PartitionFold
 from service.kafka import KafkaAwayError
 from stats.errors import LogReplacedError, RecordTooLargeError
-from stats.folding.prediction_log import Assignment, Membership, Message, Place
+from stats.folding.prediction_log import Assignment, Membership, Message, Offsets
 from stats.reading.published import Ends
 
 NOWHERE = 10**9
@@ -78,7 +78,7 @@ class MemoryLog:
             mine, self.given = sorted(self.given), None
             self._topic_id = self.kafka.topic_id
             self._positions = dict.fromkeys(mine, NOWHERE)
-            return Assignment(self._topic_id, {number: self._place(number) for number in mine})
+            return Assignment(self._topic_id, {number: self._offsets(number) for number in mine})
         polled: list[Message] = []
         if self.stalled:
             return polled
@@ -115,10 +115,10 @@ class MemoryLog:
     def close(self) -> None:
         self.closed = True
 
-    def _place(self, partition: int) -> Place:
+    def _offsets(self, partition: int) -> Offsets:
         topic_id, offset = self.kafka.committed.get(partition, ("", 0))
         committed = offset if topic_id == self.kafka.topic_id else None
-        return Place(committed, self.kafka.beginning.get(partition, 0))
+        return Offsets(committed, self.kafka.beginning.get(partition, 0))
 
 
 @dataclass

@@ -227,13 +227,11 @@ class Walk:
 
     @property
     def state(self) -> RolloutState:
-        """The rollout that goes on."""
         assert self.status.rollout is not None
         return self.status.rollout
 
     @property
     def last(self) -> RolloutState:
-        """The rollout that ended."""
         assert self.status.rollout is None
         assert self.status.last_rollout is not None
         return self.status.last_rollout

@@ -69,7 +69,6 @@ class Traffic:
 
 
 def ref(version: str, model: str = "sentiment") -> ModelRef:
-    """The package of a version."""
     package = hashlib.sha256(f"{model}/{version}".encode()).hexdigest()
     return ModelRef(model=model, version=version, package=package)
 

@@ -37,7 +37,6 @@ def endpoint(name: str, status: EndpointStatus, model: str = "sentiment") -> Mod
 
 
 def serving(version: str, now: float) -> EndpointStatus:
-    """A first version that serves."""
     lines = [
         Transition(at=now - 5000 + 20 * i, version=version, phase=phase)
         for i, phase in enumerate(

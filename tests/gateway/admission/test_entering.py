@@ -34,7 +34,6 @@ class BusyPredictor(FakePredictor):
     order: list[str] = field(default_factory=list)
 
     async def predict(self, call: Call) -> Answer:
-        """Works."""
         end = monotonic() + self.seconds
         while monotonic() < end:
             pass

@@ -20,9 +20,7 @@ class World(Protocol):
     """A sink, and the other side of it."""
 
     @property
-    def sink(self) -> EventSink:
-        """What is tested."""
-        ...
+    def sink(self) -> EventSink: ...
 
     def read(self) -> list[bytes]:
         """All messages that a reader finds, oldest first."""

@@ -30,11 +30,9 @@ class Parsed:
         self.url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """A header."""
         self.headers.append((name.lower(), value))
 
     def on_body(self, body: bytes) -> None:
-        """A piece of the body."""
         self.body += body
 
     def on_message_complete(self) -> None:

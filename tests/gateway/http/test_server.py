@@ -310,7 +310,6 @@ class CountingPredictor(FakePredictor):
     asked = 0
 
     def capacities(self, endpoint: str, key: str, forced_version: str | None) -> list[Capacity]:
-        """Counts."""
         self.asked += 1
         return super().capacities(endpoint, key, forced_version)
 

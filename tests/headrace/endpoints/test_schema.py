@@ -26,7 +26,6 @@ CHECK = "spec.rollout.checks."
 
 
 def fields_below(node: SchemaNode, path: str = "") -> Iterator[tuple[str, SchemaNode]]:
-    """Every field below a node, with its path."""
     for choice in node.choices:
         for name in choice.get("properties", {}):
             below = node.down(name)

@@ -57,26 +57,25 @@ def test_a_file_in_place_of_the_home_is_refused(tmp_path: Path) -> None:
         make(tmp_path / "home")
 
 
-@pytest.mark.parametrize("content", ["", "{", '{"layout"', "[]", "{}"])
-def test_a_damaged_marker_is_a_sentence(tmp_path: Path, content: str) -> None:
+@pytest.mark.parametrize(
+    ("file", "content", "sentence"),
+    [
+        *(
+            ("headrace-home.json", content, "damaged")
+            for content in ("", "{", '{"layout"', "[]", "{}")
+        ),
+        ("headrace-home.json", '{"layout": 99}', "layout 99"),
+        ("endpoints/sentiment.json", "", r"sentiment\.json"),
+        ("endpoints/sentiment.json", '{"apiVersion": "headrace.dev/v1alpha1", "ki', "sentiment"),
+    ],
+)
+def test_a_file_that_is_damaged_or_of_another_version_is_a_sentence(
+    tmp_path: Path, file: str, content: str, sentence: str
+) -> None:
     home = make(tmp_path / "home")
-    home.marker.write_text(content)
-    with pytest.raises(BrokenHomeError, match="damaged"):
-        make(home.root)
-
-
-def test_a_layout_of_another_version_is_a_sentence(tmp_path: Path) -> None:
-    home = make(tmp_path / "home")
-    home.marker.write_text('{"layout": 99}')
-    with pytest.raises(BrokenHomeError, match="layout 99"):
-        make(home.root)
-
-
-@pytest.mark.parametrize("content", ["", '{"apiVersion": "headrace.dev/v1alpha1", "ki'])
-def test_a_half_written_endpoint_is_named(tmp_path: Path, content: str) -> None:
-    home = make(tmp_path / "home")
-    (home.endpoints / "sentiment.json").write_text(content)
-    with pytest.raises(BrokenHomeError, match=r"sentiment\.json"):
+    assert (home.root / file).parent.is_dir()
+    (home.root / file).write_text(content)
+    with pytest.raises(BrokenHomeError, match=sentence):
         make(home.root)
 
 

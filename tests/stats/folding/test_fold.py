@@ -16,7 +16,7 @@ from contracts.windows import RANGE_MESSAGES
 from service.kafka import KafkaAwayError, StreamError, TopicMissingError
 from stats.errors import LogReplacedError, StalledError
 from stats.folding.fold import FoldCounts, Folder, FoldPace, first_range, run
-from stats.folding.prediction_log import Assignment, Message, Place
+from stats.folding.prediction_log import Assignment, Message, Offsets
 
 PACE = FoldPace(window_seconds=10, write_seconds=0.0, look_seconds=0.0)
 
@@ -186,7 +186,7 @@ def test_a_record_that_is_too_large_is_written_without_its_counts_and_told() -> 
 def test_a_new_owner_begins_where_nothing_is_lost(
     committed: int | None, beginning: int, first: int
 ) -> None:
-    assert first_range(Place(committed, beginning)) == first
+    assert first_range(Offsets(committed, beginning)) == first
 
 
 def test_messages_deleted_before_they_were_folded_are_counted() -> None:

@@ -52,7 +52,7 @@ def assigned(log: KafkaPredictionLog, *partitions: int) -> bool:
     """Whether many polls bring just these partitions."""
     for _ in range(MANY_POLLS):
         polled = log.poll(POLL_SECONDS)
-        if isinstance(polled, Assignment) and sorted(polled.places) == list(partitions):
+        if isinstance(polled, Assignment) and sorted(polled.offsets) == list(partitions):
             return True
     return False
 
@@ -64,7 +64,7 @@ def share_out(*members: KafkaPredictionLog) -> list[set[int]]:
         for number, member in enumerate(members):
             polled = member.poll(POLL_SECONDS)
             if isinstance(polled, Assignment):
-                shares[number] = set(polled.places)
+                shares[number] = set(polled.offsets)
         if all(len(share) == 1 for share in shares):
             break
     return shares

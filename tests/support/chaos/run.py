@@ -85,7 +85,6 @@ class Run:
     logs_lost_at: float = 0.0  # unix seconds; what was published before can't be recounted
 
     def run(self) -> None:
-        """The whole of it."""
         ends = time.monotonic() + self.wish.seconds
         here = {
             kind: names for kind, names in targets(self.world).items() if kind in self.wish.kinds
@@ -103,7 +102,6 @@ class Run:
         return sum(each.recovery_seconds is not None for each in self.struck)
 
     def figures(self) -> dict[str, object]:
-        """For the record."""
         done = [each for each in self.struck if each.recovery_seconds is not None]
         recoveries = sorted(each.recovery_seconds or 0.0 for each in done)
         seen = self.invariants
