@@ -325,7 +325,9 @@ async def test_a_models_process_that_stood_still_ends_and_gives_no_wrong_answer(
             while process in model_processes(triton):  # noqa: ASYNC110 - another's process
                 await asyncio.sleep(0.05)
             stop.set()
-    with pytest.raises(ModelProcessGoneError):  # so that its loader loads it anew
+    # So that its loader loads it anew. If it was stopped while it held a lock that Triton waits
+    # for, Triton itself ends; that is told, too.
+    with pytest.raises((ModelProcessGoneError, TritonUnavailableError)):
         await harness.client.infer(ref.triton_model, batch(1, 8))
     await harness.client.close()
 

@@ -103,7 +103,8 @@ class Heartbeat(threading.Thread):
     frees the shared memory in which they lie. It does not end the process. One that goes on later
     answers the old requests into memory that holds other ones by then: callers get wrong answers,
     and Triton ends by a ``lock_exception``. A process that has ended is safe: Triton refuses what
-    comes for it, and the loader loads the model anew.
+    comes for it, and the loader loads the model anew. One that stands still while it holds a lock
+    that Triton waits for ends Triton after a second, whatever it does later.
     """
 
     def __init__(self) -> None:
