@@ -104,7 +104,7 @@ def _mlflow(settings: StackSettings, home: Home, env: Mapping[str, str]) -> Serv
         env=mlflow.environment(server, env),
         cwd=home.mlflow,
         ready=probes.http_ok(mlflow.readiness_url(server), _MLFLOW_SECONDS),
-        ready_within_seconds=120.0,  # a first start makes the database
+        ready_within_seconds=240.0,  # a first start imports much and makes the database
     )
 
 

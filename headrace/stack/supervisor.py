@@ -45,7 +45,7 @@ class Service:
     cwd: Path
     ready: Probe
     uses: tuple[str, ...] = ()
-    ready_within_seconds: float = 60.0
+    ready_within_seconds: float = 120.0  # a busy machine takes long to import what it runs on
     stop_within_seconds: float = 10.0
     before_start: Callable[[], None] | None = None
     stuck: Probe | None = None
