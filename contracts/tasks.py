@@ -14,6 +14,7 @@ class Task(StrEnum):
 
     TEXT_CLASSIFICATION = "text-classification"
     TEXT_EMBEDDING = "text-embedding"
+    TEXT_RANKING = "text-ranking"
 
 
 # What the engine's graph takes, all [batch, length]. A graph may lack token_type_ids.
@@ -26,6 +27,7 @@ ENGINE_INPUTS = (INPUT_IDS, ATTENTION_MASK, TOKEN_TYPE_IDS)
 ENGINE_OUTPUT = {
     Task.TEXT_CLASSIFICATION: "logits",  # [batch, classes]
     Task.TEXT_EMBEDDING: "embedding",  # [batch, dimension]
+    Task.TEXT_RANKING: "logits",  # [batch, 1]
 }
 
 # What a caller of the Open Inference Protocol sends: BYTES of UTF-8, [N] or [N, 1].
@@ -39,4 +41,8 @@ PUBLIC_OUTPUTS: dict[Task, tuple[TensorSpec, ...]] = {
         TensorSpec(name="SCORES", datatype=Datatype.FP32, shape=(-1, -1)),
     ),
     Task.TEXT_EMBEDDING: (TensorSpec(name="EMBEDDING", datatype=Datatype.FP32, shape=(-1, -1)),),
+    Task.TEXT_RANKING: (
+        TensorSpec(name="SCORE", datatype=Datatype.FP32, shape=(-1,)),
+        TensorSpec(name="LOGIT", datatype=Datatype.FP32, shape=(-1,)),
+    ),
 }

@@ -30,6 +30,7 @@ from gateway.dialects.kserve_v1 import KServeV1
 from gateway.dialects.oip_http import OpenInferenceHttp
 from gateway.dialects.openai import OpenAI
 from gateway.dialects.operations import Listing, Operations
+from gateway.dialects.rerank import Rerank
 from gateway.errors import (
     CLIENT_GONE_STATUS,
     ClientGoneError,
@@ -209,6 +210,7 @@ def create_app(
         OpenInferenceHttp(front, bodies, version),
         KServeV1(front, bodies),
         OpenAI(front, bodies),
+        Rerank(front, bodies),
         FeedbackRoute(front, bodies, feedback),
         Listing(front),
         operations,

@@ -50,12 +50,17 @@ class Call(msgspec.Struct, frozen=True, eq=False):
     observed: dict[str, list[float | str]] | None = None
     unk_words: bool = False
 
+    def characters(self) -> int:
+        """Characters of all texts, second ones included."""
+        count = sum(map(len, self.texts))
+        return count if self.pairs is None else count + sum(map(len, self.pairs))
+
 
 class Answer(msgspec.Struct, frozen=True, eq=False):
     """The result for all texts of a call, in their order.
 
-    ``values``: float32 ``[texts, classes]`` probabilities for text classification, ``[texts,
-    dimension]`` vectors for text embedding. ``receipt``: what feedback refers to, empty where it
+    ``values``: float32 ``[texts, width]``, as the task's head in ``preprocess.tasks`` made them.
+    ``receipt``: what feedback refers to, empty where it
     is off.
     """
 

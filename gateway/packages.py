@@ -25,8 +25,8 @@ from contracts.tasks import ENGINE_OUTPUT, Task
 from preprocess.buckets import bucket_of
 from preprocess.encoder import TextEncoder
 from preprocess.errors import TokenizerFileError
-from preprocess.heads import task_values
 from preprocess.padding import RowPadder
+from preprocess.tasks import HEADS
 from service import durable
 
 log = logging.getLogger(__name__)
@@ -89,14 +89,14 @@ class ServedModel:
         return same_file and ours.tokenizer == theirs.tokenizer
 
     def decode(self, output: NDArray[np.float32]) -> NDArray[np.float32]:
-        """A model's output -> probabilities or vectors, float32 ``[rows, width]``.
+        """A model's output -> the task's values, float32 ``[rows, width]``.
 
         Raises:
             preprocess.errors.EngineOutputError: another shape, NaN or infinity.
         """
         manifest = self.manifest
-        return task_values(
-            manifest.task, output, width=self.width, multi_label=manifest.multi_label
+        return HEADS[manifest.task].values(
+            output, width=self.width, multi_label=manifest.multi_label
         )
 
 

@@ -144,10 +144,7 @@ class TextEncoder:
         if pairs is None:
             rows = [self._row(index, text) for index, text in enumerate(texts)]
         else:
-            rows = [
-                self._pair_row(index, text, pair)
-                for index, (text, pair) in enumerate(zip(texts, pairs, strict=True))
-            ]
+            rows = self._pair_rows(texts, pairs)
         unk_id = self._spec.unk_id
         ids = [row.ids for row in rows]
         types = [row.type_ids for row in rows if row.type_ids is not None]
@@ -207,8 +204,17 @@ class TextEncoder:
         types = frame.type_ids(len(ids)) if frame.typed else None
         return self._never_empty(_Row(row, types, words, truncated), frame)
 
-    def _pair_row(self, index: int, text: str, pair: str) -> _Row:
-        one = self._content(index, text)
+    def _pair_rows(self, texts: Sequence[str], pairs: Sequence[str]) -> list[_Row]:
+        """A row a pair. A first text that comes again is tokenised once, as a query is."""
+        rows: list[_Row] = []
+        last: tuple[str, _Content] | None = None
+        for index, (text, pair) in enumerate(zip(texts, pairs, strict=True)):
+            if last is None or last[0] is not text:
+                last = text, self._content(index, text)
+            rows.append(self._pair_row(index, last[1], pair))
+        return rows
+
+    def _pair_row(self, index: int, one: _Content, pair: str) -> _Row:
         other = self._content(index, pair, pair=True)
         frame = self._pair
         room = self._spec.max_tokens - frame.size

@@ -9,10 +9,7 @@ from numpy.typing import NDArray
 from contracts.events import TextRecord
 from contracts.tasks import Task
 from preprocess.encoder import Encoded
-from preprocess.heads import best, norms
-
-# Up to so many values lists are faster than arrays: a request of one text, most of all.
-_FEW = 64
+from preprocess.tasks import HEADS
 
 
 def answered(
@@ -20,13 +17,12 @@ def answered(
 ) -> list[TextRecord]:
     """Records of texts that were answered.
 
-    A classifier's record holds the best label and its score (of a multi-label model too), an
-    embedding's the Euclidean norm of the vector.
+    What a record holds of an answer, the task's head says.
 
     Args:
         encoded: the texts, as the model saw them.
         task: what was asked.
-        values: float32 ``[texts, labels]`` probabilities or ``[texts, dimension]`` vectors.
+        values: float32 ``[texts, width]``, as the task's head made them.
         labels: in the order of the columns; none for vectors.
 
     Raises:
@@ -34,28 +30,7 @@ def answered(
     """
     if len(values) != len(encoded):
         raise ValueError(f"{len(values)} rows of values do not go with {len(encoded)} texts")
-    statistics = zip(encoded.tokens, encoded.words, encoded.unk, encoded.truncated, strict=True)
-    if task is Task.TEXT_EMBEDDING:
-        return [
-            TextRecord(tokens, words, unk, truncated, norm=norm)
-            for (tokens, words, unk, truncated), norm in zip(
-                statistics, norms(values).tolist(), strict=True
-            )
-        ]
-    if values.size <= _FEW:
-        rows = values.tolist()
-        scores = [max(row) for row in rows]
-        columns = [row.index(score) for row, score in zip(rows, scores, strict=True)]
-    else:
-        found = best(values)
-        columns = found.tolist()
-        scores = values[np.arange(len(found)), found].tolist()
-    return [
-        TextRecord(tokens, words, unk, truncated, label=labels[column], score=score)
-        for (tokens, words, unk, truncated), column, score in zip(
-            statistics, columns, scores, strict=True
-        )
-    ]
+    return HEADS[task].records(encoded, values, labels)
 
 
 def unanswered(encoded: Encoded) -> list[TextRecord]:

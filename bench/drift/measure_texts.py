@@ -31,8 +31,8 @@ from bench.drift.population import GERMAN, Texts, write
 from contracts.manifest import TokenizerSpec
 from contracts.tasks import Task
 from preprocess.encoder import TextEncoder
-from preprocess.heads import task_values
 from preprocess.observe import answered
+from preprocess.tasks import HEADS
 
 LABELS = ("negative", "positive")
 GERMAN_SHA256 = "a8982aaa6ec4af7bd80995550bbed5cd8b4ec17daa9a7fe04ad7c16944218da9"
@@ -106,7 +106,7 @@ def measured(domain: str, texts: Sequence[str], ratings: Sequence[float]) -> Tex
     )
     encoded = encoder.encode(texts)
     logits = np.concatenate([_logits(session, ids) for ids in encoded.ids])
-    values = task_values(Task.TEXT_CLASSIFICATION, logits, width=len(LABELS))
+    values = HEADS[Task.TEXT_CLASSIFICATION].values(logits, width=len(LABELS))
     records = answered(encoded, Task.TEXT_CLASSIFICATION, values, LABELS)
     return Texts(
         domain=domain,

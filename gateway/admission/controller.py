@@ -338,7 +338,7 @@ class AdmissionController:
         left = call.deadline - now
         if left <= 0:
             raise too_late()
-        texts, characters = len(call.texts), sum(map(len, call.texts))
+        texts, characters = len(call.texts), call.characters()
         for index, version in enumerate(versions):
             try:
                 if version is None or not version.serves:

@@ -10,10 +10,12 @@ from typing import Annotated, Protocol
 
 import msgspec
 
+from contracts.tasks import Task
 from gateway.admission.controller import AdmissionController
 from gateway.calls import Answer, Call, Catalogue, EndpointView, Predictor, Query
 from gateway.errors import InvalidInputError
 from gateway.request_context import RequestContext
+from preprocess.tasks import HEADS, SecondText
 
 
 class RequestMetrics(Protocol):
@@ -51,12 +53,17 @@ class Front:
             query: the texts.
 
         Raises:
-            InvalidInputError: no text at all.
+            InvalidInputError: no text at all, or no second texts for a task that reads pairs.
             GatewayError: whatever the pipeline refuses or fails with.
         """
         if not query.texts:
             raise InvalidInputError(
                 "No text was sent: an empty string is a text, an empty list none."
+            )
+        if query.pairs is None and HEADS[view.task].second_text is SecondText.REQUIRED:
+            raise InvalidInputError(
+                f"text_pair: {view.name} does {view.task}, which reads two texts: send a second "
+                "one with each."
             )
         call = Call(
             endpoint=view.name,
@@ -100,15 +107,22 @@ def truncated_texts(answer: Answer) -> str:
     return ",".join(cut[:_LISTED_TEXTS] + ["..."] * (len(cut) > _LISTED_TEXTS))
 
 
-def best(answer: Answer) -> tuple[list[str], list[float]]:
-    """Label and score of each text's best class; the first of equal ones.
+def require_task(view: EndpointView, task: Task, place: str, what: str) -> None:
+    """Refuses a request on a route that is for one task, at an endpoint of another.
 
-    Plain lists, for most requests hold one text and few classes, where numpy costs more.
+    Args:
+        view: the endpoint.
+        task: what the route is for.
+        place: the field that names the endpoint.
+        what: what needs the task, with its verb: ``embeddings need``.
+
+    Raises:
+        InvalidInputError: the endpoint does something else.
     """
-    rows = answer.values.tolist()
-    scores: list[float] = [max(row) for row in rows]
-    index = [row.index(score) for row, score in zip(rows, scores, strict=True)]
-    return [answer.labels[i] for i in index], scores
+    if view.task is not task:
+        raise InvalidInputError(
+            f"{place}: {view.name} does {view.task}; {what} an endpoint of {task}."
+        )
 
 
 class Pair(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

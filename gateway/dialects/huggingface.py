@@ -6,8 +6,9 @@ Answers have the shapes of the ``transformers`` pipelines. For text classificati
 - with ``parameters.top_k`` (null for all labels), best first: one text ``[{...}, ...]``, many a
   list of such lists.
 
-For text embedding: one text ``[0.1, ...]``, many a list of vectors. A text is a string, or
-``{"text", "text_pair"}``; a list of one text counts as many.
+For text ranking a pair is answered like a text of one label; with ``parameters.function_to_apply``
+``none``, its score is the logit. For text embedding: one text ``[0.1, ...]``, many a list of
+vectors. A text is a string, or ``{"text", "text_pair"}``; a list of one text counts as many.
 """
 
 from typing import Annotated, Any, Literal
@@ -16,22 +17,21 @@ import msgspec
 from pydantic import Field
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
-from contracts.tasks import Task
-from gateway.calls import Answer, EndpointView
+from gateway.calls import EndpointView
 from gateway.dialects.described import prediction_operation
-from gateway.dialects.front import Front, TextOrPair, Texts, answer_headers, best, query_of
+from gateway.dialects.front import Front, TextOrPair, Texts, answer_headers, query_of
 from gateway.errors import InvalidInputError
 from gateway.http.body import BodyReader
 from gateway.http.messages import Reply, Request, decode, encode
 from gateway.http.router import Route
-from preprocess import heads
+from preprocess.tasks import HEADS
 
 
 class HuggingFaceParameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The parameters of ``transformers`` pipelines that are supported."""
 
     top_k: Annotated[int, msgspec.Meta(ge=1)] | msgspec.UnsetType | None = msgspec.UNSET
-    function_to_apply: Literal["softmax", "sigmoid"] | None = None
+    function_to_apply: Literal["softmax", "sigmoid", "none"] | None = None
     truncation: Literal[True] | None = None  # texts are always cut to what the model takes
 
 
@@ -89,7 +89,7 @@ class HuggingFace:
         one = not isinstance(inputs, list)
         texts = query_of("inputs", inputs if isinstance(inputs, list) else [inputs])
         answer = await self._front.predict(context, view, caller, texts)
-        result = render(answer, one=one, top_k=body.parameters.top_k)
+        result = HEADS[view.task].pipeline(answer, _set(body.parameters), one=one)
         return Reply(encode(result), headers=answer_headers(answer))
 
 
@@ -99,33 +99,24 @@ def check_parameters(parameters: HuggingFaceParameters, view: EndpointView) -> N
     Raises:
         InvalidInputError: names the parameter.
     """
-    if view.task is not Task.TEXT_CLASSIFICATION:
-        for name in ("top_k", "function_to_apply"):
-            if getattr(parameters, name) not in (None, msgspec.UNSET):
-                raise InvalidInputError(f"parameters.{name}: {view.name} does {view.task}.")
-    by_sigmoid = heads.by_sigmoid(len(view.labels), multi_label=view.multi_label)
-    function = "sigmoid" if by_sigmoid else "softmax"
-    if parameters.function_to_apply not in (None, function):
+    head = HEADS[view.task]
+    for name in ("top_k", "function_to_apply"):
+        refused = name not in head.parameters
+        if refused and getattr(parameters, name) not in (None, msgspec.UNSET):
+            raise InvalidInputError(f"parameters.{name}: {view.name} does {view.task}.")
+    functions = head.functions(len(view.labels), multi_label=view.multi_label)
+    if parameters.function_to_apply not in (None, *functions):
         raise InvalidInputError(
-            f"parameters.function_to_apply: the scores of {view.name} are made by {function}."
+            f"parameters.function_to_apply: the scores of {view.name} are made by "
+            f"{' or '.join(functions)}."
         )
 
 
-def render(
-    answer: Answer, *, one: bool, top_k: int | msgspec.UnsetType | None
-) -> HuggingFaceResponse:
-    """The pipeline's result for an answer, ready for JSON."""
-    if answer.task is Task.TEXT_EMBEDDING:
-        vectors: list[list[float]] = answer.values.tolist()
-        return vectors[0] if one else vectors
-    if top_k is msgspec.UNSET:
-        labels, scores = best(answer)
-        found: list[LabelScore] = [
-            {"label": label, "score": score} for label, score in zip(labels, scores, strict=True)
-        ]
-        return found
-    ranked: list[list[LabelScore]] = [
-        [{"label": label, "score": score} for label, score in row]
-        for row in heads.top_k(answer.values, answer.labels, top_k)
-    ]
-    return ranked[0] if one else ranked
+def _set(parameters: HuggingFaceParameters) -> dict[str, Any]:
+    """The parameters that the caller has set, null among them for all labels."""
+    found: dict[str, Any] = {}
+    if parameters.top_k is not msgspec.UNSET:
+        found["top_k"] = parameters.top_k
+    if parameters.function_to_apply is not None:
+        found["function_to_apply"] = parameters.function_to_apply
+    return found

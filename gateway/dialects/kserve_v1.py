@@ -1,7 +1,8 @@
 """KServe's first protocol: ``POST /v1/models/{endpoint}:predict`` with ``{"instances": [...]}``.
 
 An instance is a string or ``{"text", "text_pair"}``. The prediction of each is ``{"label", "score",
-"scores"}`` (``scores`` by label) for text classification and a vector for text embedding.
+"scores"}`` (``scores`` by label) for text classification, a vector for text embedding, and
+``{"score", "logit"}`` for text ranking.
 ``GET /v1/models`` and ``/v1/models/{endpoint}`` belong to OpenAI's dialect too, so their answers
 hold the fields of both.
 """
@@ -11,14 +12,14 @@ from typing import Literal
 import msgspec
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
-from contracts.tasks import Task
-from gateway.calls import Answer, EndpointView
+from gateway.calls import EndpointView
 from gateway.dialects.described import prediction_operation, reading
-from gateway.dialects.front import Front, Texts, answer_headers, best, query_of
+from gateway.dialects.front import Front, Texts, answer_headers, query_of
 from gateway.dialects.operations import allowed_views
 from gateway.http.body import BodyReader
 from gateway.http.messages import Reply, Request, decode, encode
 from gateway.http.router import Route
+from preprocess.tasks import HEADS
 
 
 class KServeRequest(msgspec.Struct, frozen=True):
@@ -35,10 +36,17 @@ class LabelScores(TypedDict):
     scores: dict[str, float]
 
 
-class KServeResponse(TypedDict):
-    """One prediction a text: its classes, or its vector."""
+class PairScore(TypedDict):
+    """How well a second text answers the first one: the probability, and its logit."""
 
-    predictions: list[LabelScores | list[float]]
+    score: float
+    logit: float
+
+
+class KServeResponse(TypedDict):
+    """One prediction a text, by the endpoint's task."""
+
+    predictions: list[LabelScores | list[float] | PairScore]
 
 
 class OpenAIModel(TypedDict):
@@ -97,7 +105,7 @@ class KServeV1:
         body = decode(_decoder, await self._bodies.read(request))
         texts = query_of("instances", body.instances)
         answer = await self._front.predict(context, view, caller, texts)
-        result: KServeResponse = {"predictions": predictions(answer)}
+        result: KServeResponse = {"predictions": HEADS[answer.task].predictions(answer)}
         return Reply(encode(result), headers=answer_headers(answer))
 
     async def models(self, request: Request) -> Reply:
@@ -115,18 +123,6 @@ class KServeV1:
         view, _ = self._front.admission.identify(request.context, request.params["endpoint"])
         model: Model = {"name": view.name, "ready": view.ready, **_model(view)}
         return Reply(encode(model), status=200 if view.ready else 503)
-
-
-def predictions(answer: Answer) -> list[LabelScores | list[float]]:
-    """One object or vector a text, ready for JSON."""
-    rows = answer.values.tolist()
-    if answer.task is Task.TEXT_EMBEDDING:
-        return list(rows)
-    labels, scores = best(answer)
-    return [
-        {"label": label, "score": score, "scores": dict(zip(answer.labels, row, strict=True))}
-        for label, score, row in zip(labels, scores, rows, strict=True)
-    ]
 
 
 def _model(view: EndpointView) -> OpenAIModel:

@@ -15,12 +15,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from contracts.tasks import PUBLIC_OUTPUTS, TEXT, TEXT_PAIR, Task
+from contracts.tasks import PUBLIC_OUTPUTS, TEXT, TEXT_PAIR
 from contracts.tensors import Datatype
 from gateway.calls import Answer, EndpointView, Query
-from gateway.dialects.front import best
 from gateway.errors import BadRequestError, InvalidInputError, UnknownVersionError, UnsupportedError
 from gateway.request_context import RequestContext
+from preprocess.tasks import HEADS
 
 PLATFORM = "headrace"
 SERVER_NAME = "headrace"
@@ -180,14 +180,10 @@ def outputs(answer: Answer, names: list[str]) -> list[OutputTensor]:
 
 
 def _all_outputs(answer: Answer) -> list[OutputTensor]:
-    shape = answer.values.shape
-    if answer.task is Task.TEXT_EMBEDDING:
-        return [OutputTensor("EMBEDDING", Datatype.FP32, shape, answer.values)]
-    labels, scores = best(answer)
+    made = HEADS[answer.task].outputs(answer)
     return [
-        OutputTensor("LABEL", Datatype.BYTES, shape[:1], labels),
-        OutputTensor("SCORE", Datatype.FP32, shape[:1], np.array(scores, np.float32)),
-        OutputTensor("SCORES", Datatype.FP32, shape, answer.values),
+        OutputTensor(spec.name, spec.datatype, np.shape(made[spec.name]), made[spec.name])
+        for spec in PUBLIC_OUTPUTS[answer.task]
     ]
 
 
@@ -246,7 +242,7 @@ def config(view: EndpointView) -> dict[str, object]:
 
 
 def _shape(shape: tuple[int, ...], view: EndpointView) -> list[int]:
-    last = view.dimension if view.task is Task.TEXT_EMBEDDING else len(view.labels)
+    last = view.dimension or len(view.labels)
     return list(shape) if len(shape) < 2 or not last else [*shape[:-1], last]
 
 

@@ -15,7 +15,7 @@ from typing_extensions import TypedDict  # pydantic reads no other before Python
 from contracts.tasks import Task
 from gateway.calls import Answer, EndpointView, Query
 from gateway.dialects.described import prediction_operation
-from gateway.dialects.front import Front, answer_headers
+from gateway.dialects.front import Front, answer_headers, require_task
 from gateway.errors import InvalidInputError
 from gateway.http.body import BodyReader
 from gateway.http.messages import Reply, Request, decode, encode
@@ -142,11 +142,7 @@ def check(body: EmbeddingsRequest, view: EndpointView) -> None:
     Raises:
         InvalidInputError: another task, or another dimension than the model's.
     """
-    if view.task is not Task.TEXT_EMBEDDING:
-        raise InvalidInputError(
-            f"model: {view.name} does {view.task}; embeddings need an endpoint of "
-            f"{Task.TEXT_EMBEDDING}."
-        )
+    require_task(view, Task.TEXT_EMBEDDING, "model", "embeddings need")
     if body.dimensions not in (None, view.dimension):
         raise InvalidInputError(
             f"dimensions: {view.name} gives {view.dimension} and no other number."

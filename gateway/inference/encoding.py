@@ -39,11 +39,8 @@ class Encoding:
         Raises:
             InvalidInputError: a text that no tokeniser can read.
         """
-        characters = sum(map(len, call.texts))
-        if characters > INLINE_CHARACTERS or call.pairs is not None:
-            characters += sum(map(len, call.pairs or ()))
-            if characters > INLINE_CHARACTERS:
-                return None
+        if call.characters() > INLINE_CHARACTERS:
+            return None
         start = monotonic()
         try:
             encoded = model.encoder.encode(call.texts, call.pairs)
@@ -62,7 +59,7 @@ class Encoding:
             OverloadedError: too many characters wait for the thread already.
             DeadlineExceededError: the call's deadline passed first.
         """
-        characters = sum(map(len, call.texts)) + sum(map(len, call.pairs or ()))
+        characters = call.characters()
         if self._characters + characters > _MOST_THREADED_CHARACTERS:
             raise OverloadedError(
                 "Too many long texts are waiting.", retry_after_seconds=RETRY_AFTER_SECONDS

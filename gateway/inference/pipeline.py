@@ -125,7 +125,7 @@ class Pipeline:
                     target.model, call
                 ) or await self._encoding.encode_in_thread(target.model, call)
                 tokens = sum(encoded.tokens)
-                batcher.learn_length(sum(map(len, call.texts)), tokens)
+                batcher.learn_length(call.characters(), tokens)
                 self._admission.reserve(call, tokens, limits)
             except (Exception, asyncio.CancelledError) as error:
                 self._admission.refused_call(call, error)

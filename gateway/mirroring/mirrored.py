@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contracts.events import Pairing
-from contracts.tasks import Task
 from gateway.batching.batcher import Batcher
 from gateway.errors import GatewayError
 from gateway.events.buffer import Recorder
@@ -23,9 +22,10 @@ from gateway.inference.attempt import AnsweredRequest, Attempt, event_of
 from gateway.packages import ServedModel
 from gateway.routing.routes import RouteTarget
 from gateway.telemetry.metrics import Metrics
-from preprocess.heads import best
 from preprocess.observe import answered as answered_records
 from preprocess.observe import unanswered as unanswered_records
+from preprocess.tasks import HEADS
+from preprocess.tasks.head import Side
 
 log = logging.getLogger(__name__)
 
@@ -114,55 +114,22 @@ def pair(
 
     Args:
         answered: the version that answered the caller.
-        values: its answer, float32 ``[texts, labels]`` probabilities or ``[texts, dimension]``.
+        values: its answer, float32 ``[texts, width]``.
         copied: the shadow's version.
         others: its answer to the same texts; it may have other labels, or another dimension.
         seconds: tokenise + wait + infer of the answer that the caller got.
     """
-    if answered.task is Task.TEXT_EMBEDDING:
-        return Pairing(answered.ref.version, seconds, [], _rounded(_angles(values, others)))
-    ours, theirs = answered.manifest.labels, copied.manifest.labels
-    chosen = best(values)
-    names = np.array(ours)[chosen], np.array(theirs)[best(others)]
-    labels: list[str] = names[0].tolist()
-    scores = _rounded(np.take_along_axis(values, chosen[:, None], axis=1)[:, 0])
-    equal: list[bool] = (names[0] == names[1]).tolist()
-    if ours != theirs:
-        every = tuple(dict.fromkeys((*ours, *theirs)))
-        values, others = _on_labels(values, ours, every), _on_labels(others, theirs, every)
-    difference = np.abs(values - others)
-    if answered.manifest.multi_label:
-        # Each label is a distribution of its own over yes and no.
-        distance = difference.mean(axis=1)
-    else:
-        distance = difference.sum(axis=1) / 2
-    return Pairing(answered.ref.version, seconds, equal, _rounded(distance), labels, scores)
-
-
-def _angles(values: NDArray[np.float32], others: NDArray[np.float32]) -> NDArray[np.float64]:
-    """(1 - cosine) / 2 of each pair of vectors: 0 for one direction, 1 for opposite ones.
-
-    It is 1 for vectors of different dimensions, and for a vector of zeros unless both are.
-    """
-    if values.shape != others.shape:
-        return np.ones(len(values))
-    a, b = values.astype(np.float64), others.astype(np.float64)
-    lengths = np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1)
-    both_none = ~a.any(axis=1) & ~b.any(axis=1)
-    dots = np.einsum("td,td->t", a, b)
-    cosine = np.divide(dots, lengths, out=np.full(len(a), -1.0), where=lengths > 0)
-    cosine[both_none] = 1.0
-    angles: NDArray[np.float64] = (1 - cosine) / 2
-    return angles
-
-
-def _on_labels(
-    scores: NDArray[np.float32], labels: tuple[str, ...], every: tuple[str, ...]
-) -> NDArray[np.float32]:
-    """The scores with a column for each of ``every`` label, 0 for those that a model lacks."""
-    wide = np.zeros((len(scores), len(every)), np.float32)
-    wide[:, [every.index(label) for label in labels]] = scores
-    return wide
+    ours = Side(values, answered.manifest.labels, answered.manifest.multi_label)
+    theirs = Side(others, copied.manifest.labels, copied.manifest.multi_label)
+    apart = HEADS[answered.task].difference(ours, theirs)
+    return Pairing(
+        answered.ref.version,
+        seconds,
+        apart.equal,
+        _rounded(apart.distance),
+        apart.labels,
+        _rounded(apart.scores),
+    )
 
 
 def _rounded(distance: NDArray[np.floating]) -> list[float]:

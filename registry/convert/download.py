@@ -55,6 +55,7 @@ def download(request: ConversionRequest, tracking: Tracking, work: Path) -> Down
             refused=refused,
             tokenizers=(beside / _TOKENIZER_FOLDER, beside),
             task=request.task,
+            usual=None if request.stable is None else request.stable.task,
             allow_remote_code=request.allow_remote_code,
         )
     except TokenizerNotFoundError as error:

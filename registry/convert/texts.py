@@ -2,7 +2,8 @@
 
 Best are the texts that the version was evaluated on: a file in a folder called ``evaluation``, or
 called ``evaluation_texts``, beside the model or among the run's artifacts (``.txt``: a text a line;
-``.jsonl``: objects with ``text``; ``.csv``: a column ``text``). Without one, neutral sentences that
+``.jsonl``: objects with ``text``; ``.csv``: a column ``text``; objects and rows may have a
+``text_pair``). Without one, neutral sentences that
 come with Headrace stand in, and the profile says so. ``docs/models.md`` has this for users. Texts
 never enter the package.
 """
@@ -11,8 +12,9 @@ import csv
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.resources import files
+from itertools import zip_longest
 from pathlib import Path
 
 from registry.convert.errors import VersionError
@@ -25,14 +27,46 @@ _MOST_TEXTS = 5000
 _MOST_BYTES = 32 << 20
 _JOINED_WORDS = (24, 48, 96, 192, 384)
 
+_Row = tuple[str, str | None]  # a text, and the second one of a pair
+
 
 @dataclass(frozen=True)
 class EvaluationTexts:
-    """Texts, and where they came from in words; ``own`` if they are the version's."""
+    """Texts, and where they came from in words; ``own`` if they are the version's.
+
+    ``pairs`` has the second text of each, where they are pairs.
+    """
 
     texts: tuple[str, ...]
     source: str
     own: bool
+    pairs: tuple[str, ...] | None = None
+
+    def thinned(self, count: int) -> "EvaluationTexts":
+        """At most ``count`` of them, evenly out of all."""
+        pairs = None if self.pairs is None else thinned(self.pairs, count)
+        return replace(self, texts=thinned(self.texts, count), pairs=pairs)
+
+    def with_long_ones(self) -> "EvaluationTexts":
+        """With a few long ones behind them, of both texts of a pair."""
+        texts = with_long_ones(self.texts)
+        if self.pairs is None:
+            return replace(self, texts=texts)
+        pairs = with_long_ones(self.pairs)
+        both = list(zip_longest(texts, pairs, fillvalue=""))
+        return replace(
+            self, texts=tuple(text for text, _ in both), pairs=tuple(pair for _, pair in both)
+        )
+
+    def paired(self) -> "EvaluationTexts":
+        """As pairs. Where the texts are none, each is paired with the next one."""
+        if self.pairs is not None:
+            return self
+        return replace(self, pairs=(*self.texts[1:], *self.texts[:1]))
+
+    def single(self) -> "EvaluationTexts":
+        """Without second texts."""
+        return replace(self, pairs=None)
 
 
 def is_evaluation_file(path: str) -> bool:
@@ -53,12 +87,23 @@ def find(folders: Sequence[Path]) -> EvaluationTexts:
     for folder in folders:
         for path in sorted(folder.rglob("*")):
             name = path.relative_to(folder)
-            if path.is_file() and is_evaluation_file(str(name)) and (texts := _read(path)):
-                return EvaluationTexts(
-                    thinned(texts, _MOST_TEXTS), f"{name} of the version", own=True
-                )
+            if path.is_file() and is_evaluation_file(str(name)) and (rows := _read(path)):
+                return _evaluation(rows, f"{name} of the version")
     bundled = files("registry.convert").joinpath("texts.txt").read_text(encoding="utf-8")
     return EvaluationTexts(tuple(bundled.splitlines()), "neutral texts of Headrace", own=False)
+
+
+def _evaluation(rows: Sequence[_Row], source: str) -> EvaluationTexts:
+    """The rows of a version's own file.
+
+    Raises:
+        VersionError: some are pairs and others not.
+    """
+    texts = tuple(text for text, _ in rows)
+    pairs = tuple(pair for _, pair in rows if pair is not None)
+    if pairs and len(pairs) != len(texts):
+        raise VersionError(f"{source} has a text_pair in some rows and not in others")
+    return EvaluationTexts(texts, source, own=True, pairs=pairs or None).thinned(_MOST_TEXTS)
 
 
 def with_long_ones(texts: Sequence[str]) -> tuple[str, ...]:
@@ -82,21 +127,24 @@ def thinned(texts: Sequence[str], count: int) -> tuple[str, ...]:
     return tuple(texts[place * len(texts) // count] for place in range(count))
 
 
-def _read(path: Path) -> list[str]:
+def _read(path: Path) -> list[_Row]:
     if path.stat().st_size > _MOST_BYTES:
         raise VersionError(f"{path.name} is larger than {_MOST_BYTES >> 20} MiB")
     try:
         content = path.read_text(encoding="utf-8")
         if path.suffix == ".txt":
-            texts = content.splitlines()
+            rows: list[_Row] = [(line, None) for line in content.splitlines()]
         elif path.suffix == ".jsonl":
-            texts = [json.loads(line)["text"] for line in content.splitlines() if line.strip()]
+            objects = [json.loads(line) for line in content.splitlines() if line.strip()]
+            rows = [(each["text"], each.get("text_pair")) for each in objects]
         else:
-            texts = [row["text"] for row in csv.DictReader(content.splitlines(keepends=True))]
-    except (ValueError, KeyError, TypeError, csv.Error) as error:
+            table = csv.DictReader(content.splitlines(keepends=True))
+            rows = [(row["text"], row.get("text_pair")) for row in table]
+    except (ValueError, KeyError, TypeError, AttributeError, csv.Error) as error:
         raise VersionError(f"{path.name} can't be read as evaluation texts: {error}") from error
-    if not all(isinstance(text, str) for text in texts):
+    texts = [text for row in rows for text in row if text is not None]
+    if not all(isinstance(text, str) for text in (*texts, *(row[0] for row in rows))):
         raise VersionError(f"{path.name} has a text that is not a string")
     if any(not text.isascii() and _SURROGATE.search(text) for text in texts):
         raise VersionError(f"{path.name} has a text with a lone surrogate, which is no Unicode")
-    return [text for text in texts if text.strip()]
+    return [row for row in rows if row[0].strip()]

@@ -6,7 +6,7 @@ folder and the store.
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -17,17 +17,19 @@ from contracts.endpoint import Phase
 from contracts.manifest import MODEL_ONNX, TOKENIZER, Lineage, Manifest
 from contracts.model import ModelRef
 from contracts.profile import ReferenceProfile
-from contracts.tasks import ENGINE_OUTPUT, Task
+from contracts.tasks import ENGINE_OUTPUT
 from contracts.tensors import Datatype, TensorSpec
+from preprocess.tasks import HEADS, SecondText
 from registry.conversions.messages import ConversionRequest, Signature
 from registry.convert import texts, tokeniser
 from registry.convert.download import Downloaded, download
 from registry.convert.errors import VersionError
 from registry.convert.flavours import Original
+from registry.convert.forms import FORMS
 from registry.convert.graph import engine_form
 from registry.convert.package import created_by, proofs, write_configs
 from registry.convert.parity.choose import Chosen, Trial, choose
-from registry.convert.parity.engine import Engine, encode
+from registry.convert.parity.engine import Engine, Texts, encode
 from registry.convert.parity.profiling import profile_of
 from registry.convert.parity.verify import values_of
 from registry.convert.tracking import Run, Tracking, Version
@@ -63,8 +65,9 @@ def convert(
     report(Phase.CONVERTING, f"preparing the {original.flavour} model")
     model, built, answers = _prepare(request, original, work)
     inputs = engine_form.inputs_of(model)
-    compared = texts.with_long_ones(texts.thinned(downloaded.evaluation.texts, _PARITY_TEXTS))
-    report(Phase.VERIFYING, f"comparing with the original over {len(compared)} texts")
+    evaluation = _evaluation(downloaded)
+    compared = evaluation.thinned(_PARITY_TEXTS).with_long_ones()
+    report(Phase.VERIFYING, f"comparing with the original over {len(compared.texts)} texts")
     reference, reference_name = answers(compared)
     width = reference.shape[1]
     signature = Signature(
@@ -78,14 +81,14 @@ def convert(
             multi_label=original.multi_label,
             requested=request.serving.precision,
             model=model,
-            texts=encode(compared, built.encoder, inputs, built.spec, built.buckets),
+            texts=_encoded(compared, built, inputs),
             reference=reference,
             reference_name=reference_name,
             threads=request.threads,
         )
     )
     profile = profile_of(
-        downloaded.evaluation, original, chosen, built, labels=signature.labels, inputs=inputs
+        evaluation, original, chosen, built, labels=signature.labels, inputs=inputs
     )
     report(Phase.PUBLISHING, f"publishing the {chosen.precision} package")
     folder = work / "package"
@@ -144,7 +147,7 @@ def _package(
     )
 
 
-_Answers = Callable[[Sequence[str]], tuple[Floats, str]]
+_Answers = Callable[[texts.EvaluationTexts], tuple[Floats, str]]
 
 
 def _prepare(
@@ -171,9 +174,13 @@ def _prepare(
     export.to_onnx(loaded, original.task, path)
     model = engine_form.finish(engine_form.load(path), original.task, original.pooling)
 
-    def answers(compared: Sequence[str]) -> tuple[Floats, str]:
+    def answers(compared: texts.EvaluationTexts) -> tuple[Floats, str]:
         outputs = export.originals(
-            loaded, original.task, compared, max_tokens=built.spec.max_tokens
+            loaded,
+            original.task,
+            compared.texts,
+            compared.pairs,
+            max_tokens=built.spec.max_tokens,
         )
         values = values_of(original.task, outputs, multi_label=original.multi_label)
         return values, original.flavour
@@ -184,18 +191,37 @@ def _prepare(
 def _answers_of_graph(
     model: onnx.ModelProto, original: Original, built: tokeniser.Tokeniser, threads: int
 ) -> _Answers:
-    def answers(compared: Sequence[str]) -> tuple[Floats, str]:
+    def answers(compared: texts.EvaluationTexts) -> tuple[Floats, str]:
         inputs = engine_form.inputs_of(model)
-        encoded = encode(compared, built.encoder, inputs, built.spec, built.buckets)
+        encoded = _encoded(compared, built, inputs)
         outputs = Engine(model, threads=threads).alone(encoded)
         return values_of(original.task, outputs, multi_label=original.multi_label), "onnx-fp32"
 
     return answers
 
 
+def _encoded(
+    compared: texts.EvaluationTexts, built: tokeniser.Tokeniser, inputs: tuple[TensorSpec, ...]
+) -> Texts:
+    return encode(
+        compared.texts, built.encoder, inputs, built.spec, built.buckets, pairs=compared.pairs
+    )
+
+
+def _evaluation(downloaded: Downloaded) -> texts.EvaluationTexts:
+    """The texts to compare on: pairs for a task that reads pairs."""
+    task = downloaded.original.task
+    if HEADS[task].second_text is SecondText.REQUIRED:
+        return downloaded.evaluation.paired()
+    return downloaded.evaluation if FORMS[task].pairs else downloaded.evaluation.single()
+
+
 def _labels(original: Original, width: int) -> tuple[str, ...]:
-    if original.task is not Task.TEXT_CLASSIFICATION:
+    form = FORMS[original.task]
+    if not form.has_labels:
         return ()
+    if form.one_label and width != 1:
+        raise VersionError(f"{original.task} needs one logit, and the graph gives {width}")
     labels = original.labels or tuple(f"LABEL_{index}" for index in range(width))
     if len(labels) != width:
         raise VersionError(f"the files name {len(labels)} labels, but the graph gives {width}")
@@ -205,7 +231,7 @@ def _labels(original: Original, width: int) -> tuple[str, ...]:
 
 
 def _dimension(original: Original, width: int) -> int | None:
-    return width if original.task is Task.TEXT_EMBEDDING else None
+    return None if FORMS[original.task].has_labels else width
 
 
 def _lineage(request: ConversionRequest, version: Version, run: Run | None) -> Lineage:

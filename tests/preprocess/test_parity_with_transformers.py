@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 from contracts.endpoint import Serving
 from contracts.tasks import Task
 from contracts.tensors import TensorSpec
-from preprocess.heads import task_values, top_k
 from preprocess.padding import RowPadder
+from preprocess.scores import top_k
+from preprocess.tasks import HEADS
 from registry.convert import tokeniser
 from registry.convert.flavours.detect import detect
 from registry.convert.graph import engine_form, export
@@ -71,7 +72,9 @@ class Served:
         encoded = self.tokeniser.encoder.encode(texts, pairs)
         padder = RowPadder(self.inputs, self.tokeniser.spec)
         outputs = self.engine.outputs(Texts(encoded, padder, self.tokeniser.buckets))
-        return task_values(self.task, outputs, width=outputs.shape[1], multi_label=self.multi_label)
+        return HEADS[self.task].values(
+            outputs, width=outputs.shape[1], multi_label=self.multi_label
+        )
 
 
 def served(folder: Path, scratch: Path) -> Served:

@@ -43,12 +43,12 @@ def ref(name: str, version: str = "3") -> ModelRef:
 
 
 def view(name: str, task: Task, versions: tuple[str, ...] = ("3", "2")) -> EndpointView:
-    embeds = task is Task.TEXT_EMBEDDING
+    embeds, ranks = task is Task.TEXT_EMBEDDING, task is Task.TEXT_RANKING
     return EndpointView(
         name=name,
         task=task,
         refs=tuple(ref(name, version) for version in versions),
-        labels=() if embeds else LABELS,
+        labels=() if embeds else LABELS[-1:] if ranks else LABELS,
         dimension=4 if embeds else None,
         max_tokens=128,
         max_texts=64,
@@ -62,6 +62,11 @@ def scores(text: str, pair: str = "") -> list[float]:
     """Three probabilities that depend on the text alone."""
     raw = np.array([len(text) % 7 + 1.0, 1.0, text.count("good") * 9.0 + len(pair) % 3], np.float32)
     return [float(x) for x in raw / raw.sum()]
+
+
+def logit(text: str, pair: str) -> float:
+    """How well a pair's texts go together: the words that both have, less the second's length."""
+    return float(len(set(text.split()) & set(pair.split())) - len(pair.split()) / 8)
 
 
 def vector(text: str) -> list[float]:
@@ -100,10 +105,11 @@ class FakePredictor:
 
     @classmethod
     def with_endpoints(cls) -> "FakePredictor":
-        """A classifier called sentiment and an embedder called minilm."""
+        """A classifier called sentiment, an embedder called minilm, a cross-encoder: reranker."""
         endpoints = (
             view("sentiment", Task.TEXT_CLASSIFICATION),
             view("minilm", Task.TEXT_EMBEDDING),
+            view("reranker", Task.TEXT_RANKING),
         )
         return cls({endpoint.name: endpoint for endpoint in endpoints})
 
@@ -132,12 +138,13 @@ class FakePredictor:
         if version not in [one.version for one in endpoint.refs]:
             raise UnknownVersionError(f"{call.endpoint} does not hold version {version}.")
         pairs = call.pairs or [""] * len(call.texts)
-        embeds = endpoint.task is Task.TEXT_EMBEDDING
-        values = (
-            [vector(text) for text in call.texts]
-            if embeds
-            else [scores(text, pair) for text, pair in zip(call.texts, pairs, strict=True)]
-        )
+        both = list(zip(call.texts, pairs, strict=True))
+        if endpoint.task is Task.TEXT_EMBEDDING:
+            values = [vector(text) for text in call.texts]
+        elif endpoint.task is Task.TEXT_RANKING:
+            values = [[logit(text, pair)] for text, pair in both]
+        else:
+            values = [scores(text, pair) for text, pair in both]
         return Answer(
             task=endpoint.task,
             ref=next(one for one in endpoint.refs if one.version == version),

@@ -1,12 +1,13 @@
 """Reads the small JSON files of a Hugging Face folder. It never loads weights or runs code."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from contracts.tasks import Task
 from registry.convert.errors import VersionError
+from registry.convert.forms import FORMS, Form
 
 Json = Mapping[str, Any]
 
@@ -14,8 +15,6 @@ CONFIG = "config.json"
 _NO_LIMIT = 1_000_000  # tokenisers without a limit write 1e30
 # Their positions start after the padding id.
 _OFFSET_POSITIONS = {"roberta", "xlm-roberta", "camembert", "mpnet", "longformer", "xmod"}
-_CLASSIFIER = "ForSequenceClassification"
-_BARE_OR_PRETRAINING = ("Model", "ForMaskedLM", "ForPreTraining")
 
 
 def read_json(path: Path) -> Json:
@@ -35,25 +34,54 @@ def read_json(path: Path) -> Json:
     return data
 
 
-def task_of(config: Json, requested: Task | None) -> Task:
+def task_of(config: Json, requested: Task | None, usual: Task | None = None) -> Task:
     """The task by the model's architecture, or the one that the endpoint asks for.
+
+    A classifier of one label may be a cross-encoder. It is taken for one where the endpoint asks
+    for it, or where sentence-transformers has written the file and ``usual`` says nothing else.
+
+    Args:
+        config: of the model.
+        requested: what the endpoint asks for.
+        usual: what the endpoint's stable version does.
 
     Raises:
         VersionError: the architecture is for something else.
     """
     names = [str(name) for name in config.get("architectures") or ()]
-    if any(name.endswith(_CLASSIFIER) for name in names):
-        found = Task.TEXT_CLASSIFICATION
-    elif not names or all(name.endswith(_BARE_OR_PRETRAINING) for name in names):
-        found = Task.TEXT_EMBEDDING
-    else:
+    if not names:
+        return requested or Task.TEXT_EMBEDDING
+    fitting = [task for task, form in FORMS.items() if _fits(form, names, config)]
+    if not fitting:
         known = " and ".join(Task)
         raise VersionError(f"the architecture is {', '.join(names)}; only {known} are served")
-    if requested is not None and names and requested is not found:
+    marked = Task.TEXT_RANKING if _is_cross_encoder(config) else None
+    for wish in (requested, usual, marked):
+        if wish in fitting:
+            found = wish
+            break
+    else:
+        found = fitting[0]
+    if requested is not None and requested is not found:
         raise VersionError(
             f"the endpoint asks for {requested}, but {', '.join(names)} does {found}"
         )
-    return requested or found
+    return found
+
+
+def _fits(form: Form, names: Sequence[str], config: Json) -> bool:
+    ends = [name.endswith(form.architecture) for name in names]
+    if not form.has_labels:
+        return all(ends)
+    return any(ends) and (not form.one_label or len(labels_of(config)) == 1)
+
+
+def _is_cross_encoder(config: Json) -> bool:
+    """Whether ``CrossEncoder`` of sentence-transformers wrote it, in any of its releases."""
+    own = config.get("sentence_transformers")
+    return "sbert_ce_default_activation_function" in config or (
+        isinstance(own, Mapping) and "activation_fn" in own
+    )
 
 
 def labels_of(config: Json) -> tuple[str, ...]:

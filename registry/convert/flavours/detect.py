@@ -22,6 +22,7 @@ from registry.convert.flavours.config import (
 from registry.convert.flavours.hints import read_hints
 from registry.convert.flavours.original import Original, Pooling
 from registry.convert.flavours.pooling import MODULES, read_pooling
+from registry.convert.forms import FORMS
 
 PICKLES = (".bin", ".pkl", ".pickle", ".pt", ".pth", ".ckpt", ".joblib")
 # Pickles are only here if the operator allowed them: otherwise they are not downloaded.
@@ -45,6 +46,7 @@ def detect(
     refused: Sequence[str] = (),
     tokenizers: Iterable[Path] = (),
     task: Task | None = None,
+    usual: Task | None = None,
     allow_remote_code: bool = False,
 ) -> Original:
     """What the version in ``folder`` is.
@@ -54,6 +56,7 @@ def detect(
         refused: names of files that were not downloaded, being pickles.
         tokenizers: other folders in which the run may have left a tokeniser.
         task: what the endpoint asks for.
+        usual: what the endpoint's stable version does, for files that fit two tasks.
         allow_remote_code: whether the model's own Python code may be run.
 
     Raises:
@@ -74,8 +77,10 @@ def detect(
     tokenizer_folder = _tokenizer(folder, transformer, tokenizers)
     if not allow_remote_code:
         _refuse_own_code(model_folder, transformer, tokenizer_folder)
-    found, labels, multi_label = _meaning(transformer, graph, pooling, task)
-    if found is Task.TEXT_EMBEDDING and pooling is None:
+    found, labels, multi_label = _meaning(transformer, graph, pooling, task, usual)
+    if not FORMS[found].pooled:
+        pooling = None
+    elif pooling is None:
         pooling = Pooling()  # what sentence-transformers does with a plain folder: the mean
     sentence_config = read_json(transformer / "sentence_bert_config.json")
     return Original(
@@ -86,7 +91,7 @@ def detect(
         onnx=graph,
         labels=labels,
         multi_label=multi_label,
-        pooling=pooling if found is Task.TEXT_EMBEDDING else None,
+        pooling=pooling,
         max_tokens=_longest(transformer, tokenizer_folder, sentence_config),
         prompt=_prompt(model_folder) if sentences is not None else "",
         lowercase=bool(sentence_config.get("do_lower_case")),
@@ -95,7 +100,11 @@ def detect(
 
 
 def _meaning(
-    transformer: Path, graph: Path | None, pooling: Pooling | None, requested: Task | None
+    transformer: Path,
+    graph: Path | None,
+    pooling: Pooling | None,
+    requested: Task | None,
+    usual: Task | None,
 ) -> tuple[Task, tuple[str, ...], bool]:
     """Task, labels, and whether each label is judged on its own."""
     if pooling is not None:
@@ -105,8 +114,8 @@ def _meaning(
         return (*read_hints(graph, requested), False)
     if not config:
         raise VersionError(f"there are weights but no {CONFIG} beside them")
-    found = task_of(config, requested)
-    labels = labels_of(config) if found is Task.TEXT_CLASSIFICATION else ()
+    found = task_of(config, requested, usual)
+    labels = labels_of(config) if FORMS[found].has_labels else ()
     return found, labels, is_multi_label(config)
 
 

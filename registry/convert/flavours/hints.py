@@ -4,6 +4,7 @@ It looks at names and at the exporter's metadata, never at weights outside the g
 """
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 import onnx
@@ -11,10 +12,13 @@ import onnx
 from contracts.tasks import Task
 from registry.convert.errors import VersionError
 
-_LOGITS = {"logits"}
-_VECTORS = {
-    "embedding", "embeddings", "sentence_embedding", "last_hidden_state", "token_embeddings"
-}  # fmt: skip
+_SAYING: Mapping[Task, frozenset[str]] = {
+    Task.TEXT_CLASSIFICATION: frozenset({"logits"}),
+    Task.TEXT_EMBEDDING: frozenset(
+        {"embedding", "embeddings", "sentence_embedding", "last_hidden_state", "token_embeddings"}
+    ),
+    Task.TEXT_RANKING: frozenset({"logits"}),
+}
 
 
 def read_hints(path: Path, requested: Task | None) -> tuple[Task, tuple[str, ...]]:
@@ -34,11 +38,8 @@ def read_hints(path: Path, requested: Task | None) -> tuple[Task, tuple[str, ...
     except Exception as error:  # protobuf and onnx raise many kinds, all about this file
         raise VersionError(f"{path.name} is not a readable ONNX graph: {error}") from error
     outputs = {value.name for value in model.graph.output}
-    found = requested
-    if outputs & _LOGITS:
-        found = Task.TEXT_CLASSIFICATION
-    elif outputs & _VECTORS:
-        found = Task.TEXT_EMBEDDING
+    said = [task for task, names in _SAYING.items() if outputs & names]
+    found = requested if requested in said or not said else said[0]
     if found is None:
         names = ", ".join(sorted(outputs))
         raise VersionError(

@@ -14,15 +14,13 @@ from contracts.tasks import ENGINE_INPUTS, ENGINE_OUTPUT, Task
 from contracts.tensors import Datatype, TensorSpec
 from registry.convert.errors import VersionError
 from registry.convert.flavours.original import Pooling
+from registry.convert.forms import FORMS, STATE_OUTPUTS
 from registry.convert.graph.pooler import Pooler
 
 CONTRIB = "com.microsoft"  # the domain of ONNX Runtime's own operators
 _PREFIX = "headrace"
 _DATATYPES = {TensorProto.INT64: Datatype.INT64, TensorProto.INT32: Datatype.INT32}
 _FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.UNDEFINED)
-_LOGITS = ("logits", "output", "scores", "probabilities")
-_VECTORS = ("embedding", "embeddings", "sentence_embedding", "pooled_embedding", "text_embeds")
-_STATES = ("last_hidden_state", "token_embeddings", "hidden_states")
 
 
 def load(path: Path) -> onnx.ModelProto:
@@ -85,8 +83,8 @@ def finish(model: onnx.ModelProto, task: Task, pooling: Pooling | None) -> onnx.
     graph = finished.graph
     name = _pick(graph, task)
     rank = _rank(graph, name)
-    states = rank == 3 or (rank is None and name in _STATES)
-    if task is Task.TEXT_CLASSIFICATION:
+    states = rank == 3 or (rank is None and name in STATE_OUTPUTS)
+    if not FORMS[task].pooled:
         if states or (rank is not None and rank != 2):
             raise VersionError(f"output {name} has {rank} dimensions, not [batch, classes]")
     elif states:
@@ -131,8 +129,7 @@ def require_opset(model: onnx.ModelProto, domain: str, version: int) -> None:
 
 def _pick(graph: onnx.GraphProto, task: Task) -> str:
     names = [value.name for value in graph.output]
-    known = _LOGITS if task is Task.TEXT_CLASSIFICATION else (*_VECTORS, *_STATES)
-    for name in known:
+    for name in FORMS[task].outputs:
         if name in names:
             break
     else:

@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 from contracts.tasks import ATTENTION_MASK, INPUT_IDS, TOKEN_TYPE_IDS, Task
 from registry.convert.errors import ExportMissingError, VersionError
 from registry.convert.flavours.original import Original
+from registry.convert.forms import FORMS
 
 log = logging.getLogger(__name__)
 
 _OPSET = 17
 _ROWS, _LENGTH = 2, 9  # of the traced example; both stay variable
-STATES = "last_hidden_state"
 
 
 @dataclass(frozen=True)
@@ -62,11 +62,7 @@ def load(original: Original, *, threads: int, allow_remote_code: bool) -> Loaded
     try:
         if original.sentence_transformers:
             return _load_sentences(original, options, allow_remote_code=allow_remote_code)
-        kind = (
-            transformers.AutoModelForSequenceClassification
-            if original.task is Task.TEXT_CLASSIFICATION
-            else transformers.AutoModel
-        )
+        kind = getattr(transformers, FORMS[original.task].loader)
         network = kind.from_pretrained(
             original.folder,
             local_files_only=True,
@@ -112,7 +108,7 @@ def to_onnx(loaded: Loaded, task: Task, path: Path) -> None:
     import torch  # noqa: PLC0415
 
     names = _inputs(loaded)
-    output = "logits" if task is Task.TEXT_CLASSIFICATION else STATES
+    output = FORMS[task].exported
 
     class Positional(torch.nn.Module):
         """The network with its inputs by position, as the exporters want them."""
@@ -193,9 +189,21 @@ def _inputs(loaded: Loaded) -> list[str]:
 
 
 def originals(
-    loaded: Loaded, task: Task, texts: Sequence[str], *, max_tokens: int
+    loaded: Loaded,
+    task: Task,
+    texts: Sequence[str],
+    pairs: Sequence[str] | None = None,
+    *,
+    max_tokens: int,
 ) -> NDArray[np.float32]:
     """The original's own outputs, text by text: logits or vectors, float32 ``[texts, n]``.
+
+    Args:
+        loaded: the original.
+        task: what it does.
+        texts: what it answers.
+        pairs: the second text of each, if they are pairs.
+        max_tokens: longer rows are cut.
 
     Raises:
         VersionError: the original fails on a text.
@@ -211,9 +219,13 @@ def originals(
                 )
                 return np.asarray(vectors, dtype=np.float32)
             rows = []
-            for text in texts:
+            for index, text in enumerate(texts):
                 tensors = loaded.tokenizer(
-                    text, return_tensors="pt", truncation=True, max_length=max_tokens
+                    text,
+                    None if pairs is None else pairs[index],
+                    return_tensors="pt",
+                    truncation=True,
+                    max_length=max_tokens,
                 )
                 rows.append(_one(loaded, task, tensors))
             return np.concatenate(rows).astype(np.float32)
@@ -225,12 +237,12 @@ def originals(
 
 def _one(loaded: Loaded, task: Task, tensors: Any) -> NDArray[np.float32]:  # noqa: ANN401
     result = loaded.network(**tensors)
-    if task is Task.TEXT_CLASSIFICATION:
-        logits: NDArray[np.float32] = result.logits.numpy()
-        return logits
-    # A plain folder: the mean of its token vectors, no padding here.
-    mean: NDArray[np.float32] = result.last_hidden_state.mean(dim=1).numpy()
-    return mean
+    form = FORMS[task]
+    values = result[form.exported]
+    if form.pooled:  # a plain folder: the mean of its token vectors, no padding here
+        values = values.mean(dim=1)
+    row: NDArray[np.float32] = values.numpy()
+    return row
 
 
 def fast_tokenizer(loaded: Loaded) -> str:

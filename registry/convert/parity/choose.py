@@ -35,7 +35,7 @@ class Trial:
 
     Attributes:
         task: what it answers.
-        multi_label: see ``preprocess.heads``.
+        multi_label: see ``preprocess.tasks``.
         requested: the precision that the endpoint asks for.
         model: the graph as exported or registered, float32.
         texts: to compare on.

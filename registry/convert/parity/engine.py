@@ -58,9 +58,11 @@ def encode(
     inputs: Sequence[TensorSpec],
     tokenizer: TokenizerSpec,
     buckets: tuple[int, ...],
+    *,
+    pairs: Sequence[str] | None = None,
 ) -> Texts:
-    """The texts, tokenised once for all that follows."""
-    return Texts(encoder.encode(texts), RowPadder(inputs, tokenizer), buckets)
+    """The texts, or pairs of them, tokenised once for all that follows."""
+    return Texts(encoder.encode(texts, pairs), RowPadder(inputs, tokenizer), buckets)
 
 
 class Engine:

@@ -13,11 +13,12 @@ from contracts.profile import ReferenceProfile
 from contracts.tensors import TensorSpec
 from measures.profile import reference_profile
 from preprocess.observe import answered
+from preprocess.tasks import HEADS
 from registry.convert import texts
 from registry.convert.errors import VersionError
 from registry.convert.flavours import Original
 from registry.convert.parity.choose import Chosen
-from registry.convert.parity.engine import encode
+from registry.convert.parity.engine import Texts, encode
 from registry.convert.parity.verify import values_of
 from registry.convert.tokeniser import Tokeniser
 
@@ -41,11 +42,10 @@ def profile_of(
     Raises:
         VersionError: the tokeniser does not know the version's own texts.
     """
-    encoded = encode(evaluation.texts, made.encoder, inputs, made.spec, made.buckets)
+    encoded = _encoded(evaluation, made, inputs)
     affordable = _affordable(chosen.model, encoded.encoded.tokens)
     if affordable < len(encoded):
-        kept = texts.thinned(evaluation.texts, affordable)
-        encoded = encode(kept, made.encoder, inputs, made.spec, made.buckets)
+        encoded = _encoded(evaluation.thinned(affordable), made, inputs)
     outputs = chosen.engine.outputs(encoded)
     values = values_of(original.task, outputs, multi_label=original.multi_label)
     records = answered(encoded.encoded, original.task, values, labels)
@@ -58,7 +58,15 @@ def profile_of(
         records,
         source=evaluation.source,
         labels=labels,
-        scores=values if labels else None,
+        scores=HEADS[original.task].measured(values) if labels else None,
+    )
+
+
+def _encoded(
+    evaluation: texts.EvaluationTexts, made: Tokeniser, inputs: tuple[TensorSpec, ...]
+) -> Texts:
+    return encode(
+        evaluation.texts, made.encoder, inputs, made.spec, made.buckets, pairs=evaluation.pairs
     )
 
 

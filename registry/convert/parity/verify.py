@@ -14,35 +14,21 @@ from contracts.endpoint import Precision
 from contracts.manifest import Parity
 from contracts.tasks import Task
 from preprocess.errors import EngineOutputError
-from preprocess.heads import task_values
+from preprocess.tasks import HEADS
 from registry.convert.errors import VersionError
+from registry.convert.forms import FORMS, Agreement
 from registry.convert.parity.engine import Engine, Texts
 
 Floats = NDArray[np.float32]
 
-# What each figure is held to; "min_" limits are floors, the others ceilings.
 BATCH_LIMIT = 1e-3
-_EXACT = {"max_abs_difference": 1e-4, "mean_abs_difference": 1e-5}
-_CLASSES = {
-    Precision.FP32: {**_EXACT, "min_equal_labels": 0.995},
-    Precision.FP16: {"max_abs_difference": 0.02, "mean_abs_difference": 2e-3,
-                     "min_equal_labels": 0.99},
-    Precision.INT8: {"max_abs_difference": 0.25, "mean_abs_difference": 0.02,
-                     "min_equal_labels": 0.98},
-}  # fmt: skip
-_VECTORS = {
-    Precision.FP32: {**_EXACT, "min_cosine": 0.9999},
-    Precision.FP16: {"max_abs_difference": 0.02, "mean_abs_difference": 2e-3, "min_cosine": 0.999},
-    Precision.INT8: {"max_abs_difference": 0.15, "mean_abs_difference": 0.02, "min_cosine": 0.95},
-}
 _LONGEST_BATCH_TOKENS = 1024
 _ROWS = 3
 
 
 def limits_for(task: Task, precision: Precision) -> dict[str, float]:
     """What the figures of a precision are held to."""
-    limits = (_CLASSES if task is Task.TEXT_CLASSIFICATION else _VECTORS)[precision]
-    return {**limits, "batch_max_abs_difference": BATCH_LIMIT}
+    return {**FORMS[task].limits[precision], "batch_max_abs_difference": BATCH_LIMIT}
 
 
 def values_of(task: Task, outputs: Floats, *, multi_label: bool) -> Floats:
@@ -52,14 +38,14 @@ def values_of(task: Task, outputs: Floats, *, multi_label: bool) -> Floats:
         VersionError: NaN or infinity in them, or not one row a text.
     """
     try:
-        return task_values(task, outputs, width=outputs.shape[-1], multi_label=multi_label)
+        return HEADS[task].values(outputs, width=outputs.shape[-1], multi_label=multi_label)
     except EngineOutputError as error:
         raise VersionError(f"the model can't be used: {error}") from error
 
 
 def scale_of(task: Task, original: Floats) -> float:
     """What differences are divided by: 1 for probabilities, the mean length of vectors."""
-    if task is Task.TEXT_CLASSIFICATION:
+    if not FORMS[task].scaled:
         return 1.0
     return float(max(np.linalg.norm(original, axis=1).mean(), 1e-12))
 
@@ -77,7 +63,7 @@ def compare(
 
     Args:
         task: what the values are.
-        original: float32 ``[texts, n]``, probabilities or vectors of the original.
+        original: float32 ``[texts, n]``, the original's values.
         values: the same of the graph.
         precision: whose limits apply.
         reference: what ``original`` comes from.
@@ -86,9 +72,11 @@ def compare(
     size = scale_of(task, original)
     equal: float | None = None
     cosine: float | None = None
-    if task is Task.TEXT_CLASSIFICATION:
+    original, values = HEADS[task].measured(original), HEADS[task].measured(values)
+    agreement = FORMS[task].agreement
+    if agreement is Agreement.EQUAL_LABELS:
         equal = float((original.argmax(axis=1) == values.argmax(axis=1)).mean())
-    else:
+    elif agreement is Agreement.COSINE:
         lengths = np.linalg.norm(original, axis=1)
         both = np.maximum(lengths * np.linalg.norm(values, axis=1), 1e-12)
         cosine = float(((original * values).sum(axis=1) / both).min())
@@ -136,7 +124,7 @@ def batch_invariance(
         engine: the graph.
         texts: real ones of many lengths.
         task: what it answers.
-        multi_label: see ``preprocess.heads``.
+        multi_label: see ``preprocess.tasks``.
         size: what vectors are divided by.
     """
     order = sorted(range(len(texts)), key=lambda index: texts.encoded.tokens[index])
@@ -151,7 +139,10 @@ def batch_invariance(
             continue
         together = engine.run(texts.feed(chosen, bucket))[0]
         alone = np.concatenate([engine.run(texts.feed([i], bucket))[0] for i in chosen])
-        both = [values_of(task, item, multi_label=multi_label) for item in (together, alone)]
+        both = [
+            HEADS[task].measured(values_of(task, item, multi_label=multi_label))
+            for item in (together, alone)
+        ]
         worst = max(worst, float(np.abs(both[0] - both[1]).max()) / size)
     return worst
 

@@ -472,3 +472,37 @@ async def test_whatever_is_joined_each_text_gets_what_it_gets_alone(
         values = await asyncio.gather(*(job.future for job in jobs))
         for got, each in zip(values, texts, strict=True):
             assert got.tolist() == expected(batcher, *each)
+
+
+pairs_of_calls = st.lists(
+    st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=6),
+    min_size=1,
+    max_size=5,
+)
+
+
+@given(pairs_of_calls)
+@settings(deadline=None)
+def test_pairs_of_any_callers_are_answered_in_order_and_each_by_its_own_values(
+    calls: list[list[tuple[int, int]]],
+) -> None:
+    """A query with documents is a call of pairs; rows of several calls share batches."""
+
+    async def check() -> None:
+        async with batcher_of(FakeEngine(), FakeEngine(), max_batch_size=4) as batcher:
+            encoder, deadline = batcher.model.encoder, monotonic() + 60
+            encoded = [
+                encoder.encode(
+                    [text_of(query, number)] * len(documents),
+                    [text_of(size, 3 * at + number) for at, (_, size) in enumerate(documents)],
+                )
+                for number, documents in enumerate(calls)
+                for query in (documents[0][0],)
+            ]
+            jobs = [batcher.submit(each, f"e{at % 2}", deadline) for at, each in enumerate(encoded)]
+            answers = await asyncio.gather(*(job.future for job in jobs))
+            for each, values in zip(encoded, answers, strict=True):
+                alone = [batcher.model.decode(logits_of(np.array([ids])))[0] for ids in each.ids]
+                np.testing.assert_array_equal(values, alone)
+
+    asyncio.run(check())

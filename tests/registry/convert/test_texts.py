@@ -67,3 +67,37 @@ def test_long_texts_are_joined_from_short_ones() -> None:
     joined = texts.with_long_ones(["one two three"] * 200)
     assert joined[:200] == ("one two three",) * 200
     assert max(len(text.split()) for text in joined) == 384
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        (
+            "evaluation_texts.jsonl",
+            '{"text": "q", "text_pair": "d"}\n{"text": "r", "text_pair": ""}\n',
+        ),
+        ("evaluation_texts.csv", "text,text_pair\nq,d\nr,\n"),
+    ],
+)
+def test_evaluation_texts_may_be_pairs(tmp_path: Path, name: str, content: str) -> None:
+    (tmp_path / name).write_text(content)
+    found = texts.find([tmp_path])
+    assert (found.texts, found.pairs) == (("q", "r"), ("d", ""))
+    assert found.paired() == found
+    assert found.single().pairs is None
+
+
+def test_pairs_and_single_texts_in_one_file_are_refused(tmp_path: Path) -> None:
+    rows = '{"text": "q", "text_pair": "d"}\n{"text": "r"}'
+    (tmp_path / "evaluation_texts.jsonl").write_text(rows)
+    with pytest.raises(VersionError, match="text_pair"):
+        texts.find([tmp_path])
+
+
+def test_texts_without_pairs_are_paired_with_the_next_one() -> None:
+    found = texts.EvaluationTexts(("a", "b", "c"), "here", own=True).paired()
+    assert found.pairs == ("b", "c", "a")
+    longer = found.with_long_ones()
+    assert longer.pairs is not None
+    assert len(longer.texts) == len(longer.pairs) > 3
+    assert found.thinned(1).pairs == ("b",)

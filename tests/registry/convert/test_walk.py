@@ -251,3 +251,21 @@ def test_a_tokeniser_that_does_not_know_its_own_texts_is_refused(
     (harness.version / "evaluation_texts.txt").write_text("zzz qqq www xxx yyy ppp\n" * 9)
     with pytest.raises(VersionError, match="does not know"):
         harness.convert()
+
+
+def test_a_cross_encoder_becomes_a_package_that_ranks(harness: ConversionHarness) -> None:
+    write_onnx_version(harness.version, classifier(labels=1), labels=("LABEL_0",))
+    manifest = harness.convert(task="text-ranking")
+    assert (manifest.task, manifest.labels) == (Task.TEXT_RANKING, ("LABEL_0",))
+    assert manifest.outputs[0].shape == (-1, 1)
+    assert manifest.parity is not None
+    assert manifest.parity.equal_labels is None
+    assert manifest.profile is not None
+    assert manifest.profile.labels == {"LABEL_0": manifest.profile.texts}
+    assert Statistic.SCORE in manifest.profile.histograms
+
+
+def test_a_graph_of_two_logits_can_not_rank(harness: ConversionHarness) -> None:
+    write_onnx_version(harness.version)
+    with pytest.raises(VersionError, match="text-ranking"):
+        harness.convert(task="text-ranking")

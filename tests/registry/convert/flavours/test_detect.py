@@ -241,3 +241,36 @@ def test_a_broken_config_is_refused(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{nope")
     with pytest.raises(VersionError, match="not JSON"):
         detect(tmp_path)
+
+
+CROSS_ENCODER = {"sentence_transformers": {"activation_fn": "torch.nn.modules.linear.Identity"}}
+OLDER_CROSS_ENCODER = {"sbert_ce_default_activation_function": "torch.nn.modules.linear.Identity"}
+
+
+@pytest.mark.parametrize("marks", [CROSS_ENCODER, OLDER_CROSS_ENCODER])
+def test_a_cross_encoder_of_one_label_ranks_texts(tmp_path: Path, marks: dict[str, Any]) -> None:
+    found = detect(hf_folder(tmp_path, id2label={"0": "LABEL_0"}, **marks))
+    assert (found.task, found.labels) == (Task.TEXT_RANKING, ("LABEL_0",))
+
+
+def test_a_cross_encoder_of_several_labels_classifies_pairs(tmp_path: Path) -> None:
+    found = detect(hf_folder(tmp_path, id2label={"0": "no", "1": "yes"}, **CROSS_ENCODER))
+    assert found.task is Task.TEXT_CLASSIFICATION
+
+
+def test_a_classifier_of_one_label_ranks_texts_only_where_it_is_asked_to(tmp_path: Path) -> None:
+    folder = hf_folder(tmp_path)
+    assert detect(folder).task is Task.TEXT_CLASSIFICATION
+    assert detect(folder, task=Task.TEXT_RANKING).task is Task.TEXT_RANKING
+
+
+def test_what_the_stable_version_does_goes_before_the_marks_of_a_file(tmp_path: Path) -> None:
+    folder = hf_folder(tmp_path, **CROSS_ENCODER)
+    assert detect(folder, usual=Task.TEXT_CLASSIFICATION).task is Task.TEXT_CLASSIFICATION
+    assert detect(folder, usual=Task.TEXT_EMBEDDING).task is Task.TEXT_RANKING
+
+
+def test_a_classifier_of_two_labels_can_not_rank_texts(tmp_path: Path) -> None:
+    folder = hf_folder(tmp_path, id2label={"0": "no", "1": "yes"})
+    with pytest.raises(VersionError, match="asks for text-ranking"):
+        detect(folder, task=Task.TEXT_RANKING)

@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from contracts.tasks import Task
 from preprocess.errors import EngineOutputError
-from preprocess.heads import best, class_scores, norms, task_values, top_k
+from preprocess.scores import best, class_scores, norms, top_k
+from preprocess.tasks import HEADS
 
 logits = hnp.arrays(
     np.float32,
@@ -76,17 +77,17 @@ def test_the_best_0_labels_are_refused() -> None:
 
 def test_vectors_pass_through_unchanged() -> None:
     vectors = np.array([[3.0, 4.0], [0.0, 0.0]], dtype=np.float32)
-    values = task_values(Task.TEXT_EMBEDDING, vectors, width=2)
+    values = HEADS[Task.TEXT_EMBEDDING].values(vectors, width=2)
     assert values is vectors
     assert norms(values).tolist() == [5.0, 0.0]
 
 
 def test_logits_become_probabilities() -> None:
     values = np.zeros((1, 2), np.float32)
-    single = task_values(Task.TEXT_CLASSIFICATION, values, width=2)
+    single = HEADS[Task.TEXT_CLASSIFICATION].values(values, width=2)
     assert single.tolist() == [[0.5, 0.5]]
     values = np.array([[-40.0, 40.0]], np.float32)
-    multi = task_values(Task.TEXT_CLASSIFICATION, values, width=2, multi_label=True)
+    multi = HEADS[Task.TEXT_CLASSIFICATION].values(values, width=2, multi_label=True)
     np.testing.assert_allclose(multi, [[0, 1]], atol=1e-15)
 
 
@@ -96,10 +97,10 @@ def test_what_is_no_number_is_the_engines_error(task: Task, bad: float) -> None:
     output = np.zeros((3, 2), np.float32)
     output[1, 0] = bad
     with pytest.raises(EngineOutputError, match="for 1 texts"):
-        task_values(task, output, width=2)
+        HEADS[task].values(output, width=2)
 
 
 @pytest.mark.parametrize("shape", [(3,), (3, 5), (3, 2, 4)])
 def test_another_shape_is_the_engines_error(shape: tuple[int, ...]) -> None:
     with pytest.raises(EngineOutputError, match="not \\[texts, 2\\]"):
-        task_values(Task.TEXT_EMBEDDING, np.zeros(shape, np.float32), width=2)
+        HEADS[Task.TEXT_EMBEDDING].values(np.zeros(shape, np.float32), width=2)

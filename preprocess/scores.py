@@ -1,7 +1,6 @@
-"""Task heads: what the engine gave -> what a caller asked for, in numpy.
+"""Arithmetic of scores and vectors, in numpy: logits to probabilities, the best labels, norms.
 
-Pooling and normalisation are part of the exported graph; nothing of them is done here. The
-arithmetic is that of ``transformers``' text-classification pipeline.
+It knows no task. Probabilities are those of ``transformers``' text-classification pipeline.
 """
 
 from collections.abc import Sequence
@@ -9,38 +8,10 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from contracts.tasks import Task
-from preprocess.errors import EngineOutputError
-
 Scores = NDArray[np.float32]
 
-
-def task_values(
-    task: Task, output: NDArray[np.float32], *, width: int, multi_label: bool = False
-) -> Scores:
-    """The values of an ``Answer``: probabilities for text classification, vectors for embedding.
-
-    Args:
-        task: what the package serves.
-        output: float32 ``[texts, width]``, the engine's ``logits`` or ``embedding``.
-        width: number of labels, or the embedding's dimension, as the manifest has it.
-        multi_label: each class on its own, not one of all.
-
-    Returns:
-        float32 ``[texts, width]``.
-
-    Raises:
-        EngineOutputError: another shape, or a value that is NaN or infinite.
-    """
-    if output.ndim != 2 or output.shape[1] != width:
-        raise EngineOutputError(f"the engine gave {output.shape}, not [texts, {width}]")
-    if not np.isfinite(output).all():
-        rows = np.flatnonzero(~np.isfinite(output).all(axis=1))
-        raise EngineOutputError(f"the engine gave NaN or infinity for {len(rows)} texts")
-    values = output.astype(np.float32, copy=False)
-    if task is Task.TEXT_EMBEDDING:
-        return values
-    return class_scores(values, multi_label=multi_label)
+# Up to so many values lists are faster than arrays: a request of one text, most of all.
+_FEW = 64
 
 
 def by_sigmoid(classes: int, *, multi_label: bool) -> bool:
@@ -69,19 +40,39 @@ def class_scores(logits: NDArray[np.float32], *, multi_label: bool) -> Scores:
         float32 ``[texts, classes]`` between 0 and 1.
     """
     if by_sigmoid(logits.shape[1], multi_label=multi_label):
-        # exp of a negative number only: no overflow at either end.
-        small = np.exp(-np.abs(logits))
-        return np.where(logits >= 0, 1 / (1 + small), small / (1 + small)).astype(np.float32)
+        return sigmoid(logits)
     with np.errstate(over="ignore"):  # a difference beyond float32 is -infinity, whose exp is 0
         shifted = np.exp(logits - logits.max(axis=1, keepdims=True))
     scores: Scores = shifted / shifted.sum(axis=1, keepdims=True)
     return scores
 
 
+def sigmoid(logits: NDArray[np.float32]) -> Scores:
+    """1 / (1 + exp(-x)) of each logit, float32 of the same shape."""
+    small = np.exp(-np.abs(logits))  # of a negative number only: no overflow at either end
+    return np.where(logits >= 0, 1 / (1 + small), small / (1 + small)).astype(np.float32)
+
+
 def best(scores: Scores) -> NDArray[np.int64]:
     """Index of each text's highest score, int64 ``[texts]``; the first one where scores tie."""
     indexes: NDArray[np.int64] = scores.argmax(axis=1)
     return indexes
+
+
+def best_labels(scores: Scores, labels: Sequence[str]) -> tuple[list[str], list[float]]:
+    """Label and score of each text's best class; the first of equal ones.
+
+    Plain lists, for most requests hold one text and few classes, where numpy costs more.
+    """
+    if scores.size <= _FEW:
+        rows = scores.tolist()
+        highest: list[float] = [max(row) for row in rows]
+        columns = [row.index(score) for row, score in zip(rows, highest, strict=True)]
+    else:
+        found = best(scores)
+        columns = found.tolist()
+        highest = scores[np.arange(len(found)), found].tolist()
+    return [labels[column] for column in columns], highest
 
 
 def top_k(

@@ -1,0 +1,218 @@
+"""Reranking: documents in the order in which they answer a query, by an endpoint of text ranking.
+
+- ``POST /v1/rerank`` takes the requests of Jina's and Cohere's clients, with the endpoint's name as
+  ``model``.
+- ``POST /endpoints/{endpoint}/rerank`` is Text Embeddings Inference's ``/rerank``: its clients take
+  ``/endpoints/{endpoint}`` as their base URL.
+
+A query with N documents is N rows, one a pair. Each is batched by its own length, with rows of
+other requests. Documents of equal logits keep the order in which they were sent.
+"""
+
+from typing import Annotated, Literal, NotRequired
+
+import msgspec
+from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
+
+from contracts.tasks import Task
+from gateway.calls import Answer, EndpointView, Query
+from gateway.dialects.described import prediction_operation
+from gateway.dialects.front import Front, answer_headers, require_task
+from gateway.errors import InvalidInputError
+from gateway.http.body import BodyReader
+from gateway.http.messages import Reply, Request, decode, encode
+from gateway.http.router import Route
+from preprocess.tasks.ranking import ranked
+
+
+class Document(msgspec.Struct, frozen=True):
+    """A document as an object; other fields than its text have no meaning here."""
+
+    text: str
+
+
+class RerankRequest(msgspec.Struct, frozen=True):
+    """Jina's and Cohere's request; other fields have no meaning here.
+
+    ``return_documents`` is off where it is not set, as Cohere has it: the answer would repeat the
+    request.
+    """
+
+    model: str
+    query: str
+    documents: Annotated[list[str | Document], msgspec.Meta(min_length=1)]
+    top_n: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    return_documents: bool | None = None
+
+
+class DocumentText(TypedDict):
+    """A document of the request."""
+
+    text: str
+
+
+class RerankResult(TypedDict):
+    """One document: its place in the request, and the probability that it answers the query."""
+
+    index: int
+    relevance_score: float
+    document: NotRequired[DocumentText]
+
+
+class RerankUsage(TypedDict):
+    """Tokens of all pairs."""
+
+    prompt_tokens: int
+    total_tokens: int
+
+
+class RerankResponse(TypedDict):
+    """The best documents, best first."""
+
+    id: str
+    model: str
+    results: list[RerankResult]
+    usage: RerankUsage
+
+
+class TeiRerankRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Text Embeddings Inference's request. Pairs are always cut from the right where too long."""
+
+    query: str
+    texts: Annotated[list[str], msgspec.Meta(min_length=1)]
+    raw_scores: bool = False
+    return_text: bool = False
+    truncate: bool | None = None
+    truncation_direction: Literal["right", "Right"] = "right"
+
+
+class TeiRank(TypedDict):
+    """One text: its place in the request, and its probability or logit."""
+
+    index: int
+    score: float
+    text: NotRequired[str]
+
+
+_PATH, _TEI_PATH = "/v1/rerank", "/endpoints/{endpoint}/rerank"
+_RERANK = prediction_operation(
+    _PATH,
+    "Reranking",
+    RerankRequest,
+    RerankResponse,
+    {
+        "two documents": {
+            "model": "reranker",
+            "query": "Who wrote Emma?",
+            "documents": ["Emma is by Jane Austen.", "Emma is a name."],
+        }
+    },
+    summary="Rerank documents (Jina, Cohere)",
+)
+_TEI_RERANK = prediction_operation(
+    _TEI_PATH,
+    "Reranking",
+    TeiRerankRequest,
+    list[TeiRank],
+    {"two texts": {"query": "Who wrote Emma?", "texts": ["By Jane Austen.", "A name."]}},
+    summary="Rerank texts (Text Embeddings Inference)",
+)
+
+
+class _Name(msgspec.Struct, frozen=True):
+    """The endpoint alone: all that is read of a body before there is room for it."""
+
+    model: str
+
+
+_name_decoder = msgspec.json.Decoder(_Name)
+_decoder = msgspec.json.Decoder(RerankRequest)
+_tei_decoder = msgspec.json.Decoder(TeiRerankRequest)
+
+
+class Rerank:
+    """The routes."""
+
+    def __init__(self, front: Front, bodies: BodyReader) -> None:
+        self._front = front
+        self._bodies = bodies
+
+    def routes(self) -> list[Route]:
+        """What the application serves for this dialect."""
+        return [
+            Route(
+                "POST",
+                _PATH,
+                self.rerank,
+                "rerank",
+                _RERANK,
+                predicts=True,
+                endpoint_in=endpoint_in,
+            ),
+            Route("POST", _TEI_PATH, self.rerank_texts, "tei", _TEI_RERANK, predicts=True),
+        ]
+
+    async def rerank(self, request: Request) -> Reply:
+        """Reranks documents in the form of Jina and Cohere."""
+        context, encoded = request.context, await self._bodies.read(request)
+        name = decode(_name_decoder, encoded).model
+        view, caller = await self._front.admission.enter(context, name)
+        body = decode(_decoder, encoded)
+        documents = [each if isinstance(each, str) else each.text for each in body.documents]
+        query = _query(view, "model", body.query, documents)
+        answer = await self._front.predict(context, view, caller, query)
+        tokens = sum(answer.tokens)
+        found: RerankResponse = {
+            "id": context.request_id,
+            "model": view.name,
+            "results": _results(answer, documents if body.return_documents else None, body.top_n),
+            "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
+        }
+        return Reply(encode(found), headers=answer_headers(answer))
+
+    async def rerank_texts(self, request: Request) -> Reply:
+        """Reranks texts in the form of Text Embeddings Inference."""
+        context, name = request.context, request.params["endpoint"]
+        view, caller = await self._front.admission.enter(context, name)
+        body = decode(_tei_decoder, await self._bodies.read(request))
+        query = _query(view, "endpoint", body.query, body.texts)
+        answer = await self._front.predict(context, view, caller, query)
+        found: list[TeiRank] = []
+        for index, score, logit in zip(*ranked(answer.values), strict=True):
+            rank: TeiRank = {"index": index, "score": logit if body.raw_scores else score}
+            if body.return_text:
+                rank["text"] = body.texts[index]
+            found.append(rank)
+        return Reply(encode(found), headers=answer_headers(answer))
+
+
+def endpoint_in(body: bytes) -> str | None:
+    """The endpoint that a body names; None for one that can't be read, or is compressed."""
+    try:
+        return _name_decoder.decode(body).model
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+def _query(view: EndpointView, place: str, query: str, documents: list[str]) -> Query:
+    """A pair of the query with each document.
+
+    Raises:
+        InvalidInputError: the endpoint does something else, or the query is empty.
+    """
+    require_task(view, Task.TEXT_RANKING, place, "reranking needs")
+    if not query.strip():
+        raise InvalidInputError("query: it is empty, so that nothing can answer it.")
+    return Query([query] * len(documents), documents)
+
+
+def _results(answer: Answer, documents: list[str] | None, top_n: int | None) -> list[RerankResult]:
+    """The best documents with their texts where ``documents`` holds them."""
+    found: list[RerankResult] = []
+    order, scores, _ = ranked(answer.values)
+    for index, score in zip(order[:top_n], scores, strict=False):
+        result: RerankResult = {"index": index, "relevance_score": score}
+        if documents is not None:
+            result["document"] = {"text": documents[index]}
+        found.append(result)
+    return found

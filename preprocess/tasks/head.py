@@ -1,0 +1,162 @@
+"""What a task is: from the engine's output to values, records, comparisons and answers.
+
+A head keeps nothing between calls, does no I/O and knows no transport. Gateway and conversion use
+the same heads, so that what was proved is what is served. Pooling and normalisation are part of the
+exported graph; nothing of them is done here.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from enum import Enum
+from typing import Any, ClassVar, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contracts.events import TextRecord
+from contracts.tasks import Task
+from preprocess.encoder import Encoded
+from preprocess.errors import EngineOutputError
+
+Values = NDArray[np.float32]
+Output = list[str] | Values
+
+
+class SecondText(Enum):
+    """Whether a text comes with a second one that is read together with it."""
+
+    OPTIONAL = "optional"
+    REQUIRED = "required"
+
+
+class Answered(Protocol):
+    """The values of a request's texts, and how the model names its classes."""
+
+    @property
+    def values(self) -> Values:
+        """Float32 ``[texts, width]``, as ``Head.values`` made them."""
+        ...
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """In the order of the columns; none for vectors."""
+        ...
+
+    @property
+    def multi_label(self) -> bool:
+        """Each class on its own."""
+        ...
+
+
+class Side(NamedTuple):
+    """One version's values for the texts of a mirrored request."""
+
+    values: Values
+    labels: tuple[str, ...]
+    multi_label: bool = False
+
+
+class Difference(NamedTuple):
+    """How far a shadow's answers are from those that the caller got, text by text.
+
+    Attributes:
+        distance: 0 to 1.
+        equal: whether both labels are the same; empty for a task without, as the next two are.
+        labels: the caller's.
+        scores: the caller's, of its label.
+    """
+
+    distance: NDArray[np.floating]
+    equal: list[bool]
+    labels: list[str]
+    scores: NDArray[np.floating]
+
+
+class Head(ABC):
+    """One task.
+
+    Attributes:
+        task: its name.
+        second_text: whether it reads pairs of texts.
+        parameters: of ``transformers`` pipelines, those that it takes.
+    """
+
+    task: ClassVar[Task]
+    second_text: ClassVar[SecondText] = SecondText.OPTIONAL
+    parameters: ClassVar[frozenset[str]] = frozenset()
+
+    def values(self, output: Values, *, width: int, multi_label: bool = False) -> Values:
+        """The values of an answer, from the engine's output.
+
+        Args:
+            output: float32 ``[texts, width]``.
+            width: number of labels, or the embedding's dimension, as the manifest has it.
+            multi_label: each class on its own, not one of all.
+
+        Returns:
+            float32 ``[texts, width]``.
+
+        Raises:
+            EngineOutputError: another shape, or a value that is NaN or infinite.
+        """
+        if output.ndim != 2 or output.shape[1] != width:
+            raise EngineOutputError(f"the engine gave {output.shape}, not [texts, {width}]")
+        if not np.isfinite(output).all():
+            rows = np.flatnonzero(~np.isfinite(output).all(axis=1))
+            raise EngineOutputError(f"the engine gave NaN or infinity for {len(rows)} texts")
+        return self._values(output.astype(np.float32, copy=False), multi_label=multi_label)
+
+    def _values(self, output: Values, *, multi_label: bool) -> Values:  # noqa: ARG002 - of heads
+        return output
+
+    def measured(self, values: Values) -> Values:
+        """What parity is measured on, and what a reference profile has: what callers see."""
+        return values
+
+    @abstractmethod
+    def records(
+        self, encoded: Encoded, values: Values, labels: tuple[str, ...]
+    ) -> list[TextRecord]:
+        """What is recorded of each text that was answered.
+
+        Args:
+            encoded: the texts, as the model saw them.
+            values: a row for each.
+            labels: in the order of the columns.
+        """
+
+    @abstractmethod
+    def difference(self, ours: Side, theirs: Side) -> Difference:
+        """How far a shadow's answers are from those that the caller got.
+
+        Args:
+            ours: what the caller got.
+            theirs: the shadow's; it may have other labels, or another dimension.
+        """
+
+    def functions(self, classes: int, *, multi_label: bool) -> tuple[str, ...]:  # noqa: ARG002
+        """The values of ``function_to_apply`` that it takes, the usual one first."""
+        return ()
+
+    @abstractmethod
+    def pipeline(self, answer: Answered, parameters: Mapping[str, Any], *, one: bool) -> Any:  # noqa: ANN401
+        """The result of the task's ``transformers`` pipeline, ready for JSON.
+
+        Args:
+            answer: the values of all texts.
+            parameters: the pipeline's, those that the caller has set.
+            one: whether one text was sent, and not a list of one.
+        """
+
+    @abstractmethod
+    def predictions(self, answer: Answered) -> list[Any]:
+        """One prediction of KServe's first protocol for each text, ready for JSON."""
+
+    @abstractmethod
+    def outputs(self, answer: Answered) -> dict[str, Output]:
+        """The tensors that ``contracts.tasks.PUBLIC_OUTPUTS`` names: texts first, float32."""
+
+
+def statistics(encoded: Encoded) -> Sequence[tuple[int, int, int, bool]]:
+    """Tokens, words, unknown tokens and truncation of each text: how a record begins."""
+    return list(zip(encoded.tokens, encoded.words, encoded.unk, encoded.truncated, strict=True))

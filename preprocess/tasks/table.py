@@ -1,0 +1,17 @@
+"""The table of tasks: the one place that names all of them.
+
+Whoever needs what depends on a task asks the task's head here, and never compares tasks.
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from contracts.tasks import Task
+from preprocess.tasks.classification import TextClassification
+from preprocess.tasks.embedding import TextEmbedding
+from preprocess.tasks.head import Head
+from preprocess.tasks.ranking import TextRanking
+
+HEADS: Mapping[Task, Head] = MappingProxyType(
+    {head.task: head for head in (TextClassification(), TextEmbedding(), TextRanking())}
+)

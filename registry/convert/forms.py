@@ -1,0 +1,115 @@
+"""The form that models of each task have, as registered and as converted: one table.
+
+How a version is told by its files, what loads it, which output of its graph is meant, and how far
+the converted graph may be from the original. The limits are for what callers see.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from types import MappingProxyType
+
+from contracts.endpoint import Precision
+from contracts.tasks import Task
+
+STATES = "last_hidden_state"
+STATE_OUTPUTS = (STATES, "token_embeddings", "hidden_states")
+_LOGITS = ("logits", "output", "scores", "probabilities")
+_VECTORS = ("embedding", "embeddings", "sentence_embedding", "pooled_embedding", "text_embeds")
+
+Limits = Mapping[Precision, Mapping[str, float]]
+
+# "min_" limits are floors, the others ceilings.
+_EXACT = {"max_abs_difference": 1e-4, "mean_abs_difference": 1e-5}
+_PROBABILITIES: Limits = {
+    Precision.FP32: _EXACT,
+    Precision.FP16: {"max_abs_difference": 0.02, "mean_abs_difference": 2e-3},
+    Precision.INT8: {"max_abs_difference": 0.25, "mean_abs_difference": 0.02},
+}
+_EQUAL_LABELS = {Precision.FP32: 0.995, Precision.FP16: 0.99, Precision.INT8: 0.98}
+
+
+class Agreement(Enum):
+    """What is counted beside differences."""
+
+    EQUAL_LABELS = "equal labels"
+    COSINE = "cosine"
+    NONE = "none"
+
+
+@dataclass(frozen=True)
+class Form:
+    """One task.
+
+    Attributes:
+        loader: the class of transformers that loads the original.
+        exported: what of the network's result the exported graph ends in.
+        architecture: how the names of such architectures end.
+        outputs: names that the meant output of a registered graph may have, the best first.
+        pooled: whether the graph may end in token vectors, which are then pooled.
+        has_labels: whether there is a name for each value; otherwise the manifest has a dimension.
+        one_label: whether there is just one.
+        pairs: whether evaluation texts may be pairs.
+        agreement: what is counted beside differences.
+        scaled: whether differences are divided by the mean length of the original's vectors.
+        limits: what each figure of a precision is held to.
+    """
+
+    loader: str
+    exported: str
+    architecture: tuple[str, ...]
+    outputs: tuple[str, ...]
+    limits: Limits
+    agreement: Agreement
+    pooled: bool = False
+    has_labels: bool = True
+    one_label: bool = False
+    pairs: bool = True
+    scaled: bool = False
+
+
+_CLASSIFIER = "AutoModelForSequenceClassification"
+FORMS: Mapping[Task, Form] = MappingProxyType(
+    {
+        Task.TEXT_CLASSIFICATION: Form(
+            loader=_CLASSIFIER,
+            exported="logits",
+            architecture=("ForSequenceClassification",),
+            outputs=_LOGITS,
+            limits={
+                precision: {**limits, "min_equal_labels": _EQUAL_LABELS[precision]}
+                for precision, limits in _PROBABILITIES.items()
+            },
+            agreement=Agreement.EQUAL_LABELS,
+        ),
+        Task.TEXT_EMBEDDING: Form(
+            loader="AutoModel",
+            exported=STATES,
+            architecture=("Model", "ForMaskedLM", "ForPreTraining"),
+            outputs=(*_VECTORS, *STATE_OUTPUTS),
+            limits={
+                Precision.FP32: {**_EXACT, "min_cosine": 0.9999},
+                Precision.FP16: {
+                    "max_abs_difference": 0.02, "mean_abs_difference": 2e-3, "min_cosine": 0.999
+                },
+                Precision.INT8: {
+                    "max_abs_difference": 0.15, "mean_abs_difference": 0.02, "min_cosine": 0.95
+                },
+            },
+            agreement=Agreement.COSINE,
+            pooled=True,
+            has_labels=False,
+            pairs=False,
+            scaled=True,
+        ),
+        Task.TEXT_RANKING: Form(
+            loader=_CLASSIFIER,
+            exported="logits",
+            architecture=("ForSequenceClassification",),
+            outputs=_LOGITS,
+            limits=_PROBABILITIES,
+            agreement=Agreement.NONE,
+            one_label=True,
+        ),
+    }
+)  # fmt: skip

@@ -1,0 +1,75 @@
+"""Each task has one head, whose outputs are those that callers are told of."""
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from numpy.typing import NDArray
+
+from contracts.tasks import ENGINE_OUTPUT, PUBLIC_OUTPUTS, Task
+from preprocess.encoder import Encoded
+from preprocess.scores import sigmoid
+from preprocess.tasks import HEADS
+from preprocess.tasks.head import Side
+from preprocess.tasks.ranking import ranked
+
+_finite = st.floats(-30, 30, width=32)
+logits = hnp.arrays(np.float32, st.tuples(st.integers(1, 6), st.just(1)), elements=_finite)
+
+
+@dataclass(frozen=True)
+class Values:
+    """An answer of two texts."""
+
+    values: NDArray[np.float32]
+    labels: tuple[str, ...] = ("yes",)
+    multi_label: bool = False
+
+
+@pytest.mark.parametrize("task", Task)
+def test_every_task_has_a_head_and_gives_the_outputs_that_it_declares(task: Task) -> None:
+    head = HEADS[task]
+    assert head.task is task
+    assert task in ENGINE_OUTPUT
+    values = head.values(np.ones((2, 1), np.float32), width=1)
+    made = head.outputs(Values(values))
+    assert list(made) == [spec.name for spec in PUBLIC_OUTPUTS[task]]
+    for spec in PUBLIC_OUTPUTS[task]:
+        assert np.ndim(made[spec.name]) == len(spec.shape)
+    assert len(head.predictions(Values(values))) == 2
+
+
+@given(logits)
+def test_a_ranking_keeps_every_text_once_and_equal_ones_in_order(
+    values: NDArray[np.float32],
+) -> None:
+    order, scores, sorted_logits = ranked(values)
+    assert sorted(order) == list(range(len(values)))
+    assert sorted_logits == sorted(values[:, 0].tolist(), reverse=True)
+    assert scores == sigmoid(np.array(sorted_logits, np.float32)).tolist()
+    for before, after in pairwise(order):
+        assert (values[before, 0], -before) >= (values[after, 0], -after)
+
+
+def test_logits_whose_probabilities_are_equal_are_still_ranked() -> None:
+    values = np.array([[20.0], [25.0]], np.float32)
+    order, scores, _ = ranked(values)
+    assert (list(order), scores[0] == scores[1]) == ([1, 0], True)
+
+
+def test_a_ranking_records_and_compares_probabilities() -> None:
+    encoded = Encoded([[1], [1]], None, [1, 1], [1, 1], [0, 0], [False, False])
+    values = np.array([[0.0], [np.log(3.0)]], np.float32)
+    head = HEADS[Task.TEXT_RANKING]
+    records = head.records(encoded, values, ("yes",))
+    assert [record.label for record in records] == ["yes", "yes"]
+    assert [record.score for record in records] == pytest.approx([0.5, 0.75])
+    others = np.array([[0.0], [-np.log(3.0)]], np.float32)
+    apart = head.difference(Side(values, ("yes",)), Side(others, ("yes",)))
+    assert (apart.equal, apart.labels) == ([True, True], ["yes", "yes"])
+    np.testing.assert_allclose(apart.distance, [0, 0.5], atol=1e-6)
+    np.testing.assert_allclose(apart.scores, [0.5, 0.75], atol=1e-6)
