@@ -35,7 +35,7 @@ PARTS: Mapping[str, tuple[str, ...]] = {
     "tensors and gRPC": (
         "preprocess/padding.py", "gateway/engine/triton.py", "gateway/engine/echo.py", "grpc/",
     ),
-    "decoding": ("preprocess/heads.py", "gateway/packages.py"),
+    "decoding": ("preprocess/tasks/", "preprocess/scores.py", "gateway/packages.py"),
     "receipts": ("gateway/inference/receipts.py",),
     "events": (
         "gateway/events/", "contracts/events.py", "gateway/inference/attempt.py",

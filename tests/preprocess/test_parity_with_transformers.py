@@ -19,7 +19,7 @@ from contracts.endpoint import Serving
 from contracts.tasks import Task
 from contracts.tensors import TensorSpec
 from preprocess.padding import RowPadder
-from preprocess.scores import top_k
+from preprocess.scores import sigmoid, top_k
 from preprocess.tasks import HEADS
 from registry.convert import tokeniser
 from registry.convert.flavours.detect import detect
@@ -77,9 +77,9 @@ class Served:
         )
 
 
-def served(folder: Path, scratch: Path) -> Served:
+def served(folder: Path, scratch: Path, task: Task | None = None) -> Served:
     """Exports what is saved in ``folder`` and loads it."""
-    original = detect(folder)
+    original = detect(folder, task=task)
     loaded = export.load(original, threads=1, allow_remote_code=False)
     path = scratch / "exported.onnx"
     export.to_onnx(loaded, original.task, path)
@@ -102,10 +102,17 @@ def texts(english: list[str]) -> list[str]:
     return [*odd, *short, *english[::2]]
 
 
-def save_classifier(folder: Path, family: str, tokenizer_json: bytes, *, multi_label: bool) -> None:
+def save_classifier(
+    folder: Path,
+    family: str,
+    tokenizer_json: bytes,
+    *,
+    multi_label: bool,
+    names: tuple[str, ...] = LABELS,
+) -> None:
     """A classifier of random weights, saved by transformers."""
     _, transformers, _ = libraries()
-    labels = dict(enumerate(LABELS))
+    labels = dict(enumerate(names))
     common = {
         **SIZE,
         "vocab_size": 800,
@@ -180,6 +187,29 @@ def test_a_classifier_answers_as_the_transformers_pipeline_does(
             assert score == pytest.approx(theirs[label], abs=TOLERANCE), asked
     # The test would show nothing if every text had the same answer.
     assert len({round(row[0][1], 2) for row in single}) > 10
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta"])
+def test_a_ranker_answers_as_a_cross_encoder_of_sentence_transformers_does(
+    family: str, texts: list[str], request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    torch, _, sentences = libraries()
+    folder = tmp_path / "saved"
+    save_classifier(
+        folder, family, request.getfixturevalue(family), multi_label=False, names=("relevant",)
+    )
+    ours = served(folder, tmp_path, task=Task.TEXT_RANKING)
+    pairs = list(zip(texts, reversed(texts), strict=True))
+    logits = ours.answer(texts, [second for _, second in pairs])
+
+    assert len(texts) >= 200
+    encoder = sentences.CrossEncoder(str(folder), device="cpu")
+    ask = {"batch_size": 1, "show_progress_bar": False}
+    scores = encoder.predict(pairs, **ask)
+    np.testing.assert_allclose(sigmoid(logits)[:, 0], scores, atol=TOLERANCE)
+    raw = encoder.predict(pairs, activation_fn=torch.nn.Identity(), **ask)
+    np.testing.assert_allclose(logits[:, 0], raw, atol=10 * TOLERANCE)
+    assert np.std(scores) > 10 * TOLERANCE
 
 
 @pytest.mark.parametrize("pooling", ["mean", "cls", "max"])

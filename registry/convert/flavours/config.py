@@ -12,6 +12,7 @@ from registry.convert.forms import FORMS, Form
 Json = Mapping[str, Any]
 
 CONFIG = "config.json"
+SENTENCES_CONFIG = "config_sentence_transformers.json"
 _NO_LIMIT = 1_000_000  # tokenisers without a limit write 1e30
 # Their positions start after the padding id.
 _OFFSET_POSITIONS = {"roberta", "xlm-roberta", "camembert", "mpnet", "longformer", "xmod"}
@@ -34,16 +35,23 @@ def read_json(path: Path) -> Json:
     return data
 
 
-def task_of(config: Json, requested: Task | None, usual: Task | None = None) -> Task:
+def task_of(
+    config: Json,
+    requested: Task | None,
+    usual: Task | None = None,
+    *,
+    cross_encoder: bool = False,
+) -> Task:
     """The task by the model's architecture, or the one that the endpoint asks for.
 
     A classifier of one label may be a cross-encoder. It is taken for one where the endpoint asks
-    for it, or where sentence-transformers has written the file and ``usual`` says nothing else.
+    for it, or where sentence-transformers has written it as one and ``usual`` says nothing else.
 
     Args:
         config: of the model.
         requested: what the endpoint asks for.
         usual: what the endpoint's stable version does.
+        cross_encoder: see ``is_cross_encoder``.
 
     Raises:
         VersionError: the architecture is for something else.
@@ -55,7 +63,7 @@ def task_of(config: Json, requested: Task | None, usual: Task | None = None) -> 
     if not fitting:
         known = " and ".join(Task)
         raise VersionError(f"the architecture is {', '.join(names)}; only {known} are served")
-    marked = Task.TEXT_RANKING if _is_cross_encoder(config) else None
+    marked = Task.TEXT_RANKING if cross_encoder else None
     for wish in (requested, usual, marked):
         if wish in fitting:
             found = wish
@@ -76,11 +84,14 @@ def _fits(form: Form, names: Sequence[str], config: Json) -> bool:
     return any(ends) and (not form.one_label or len(labels_of(config)) == 1)
 
 
-def _is_cross_encoder(config: Json) -> bool:
-    """Whether ``CrossEncoder`` of sentence-transformers wrote it, in any of its releases."""
+def is_cross_encoder(folder: Path) -> bool:
+    """Whether ``CrossEncoder`` of sentence-transformers wrote the folder, in any release of it."""
+    config = read_json(folder / CONFIG)
     own = config.get("sentence_transformers")
-    return "sbert_ce_default_activation_function" in config or (
-        isinstance(own, Mapping) and "activation_fn" in own
+    return (
+        read_json(folder / SENTENCES_CONFIG).get("model_type") == "CrossEncoder"
+        or "sbert_ce_default_activation_function" in config
+        or (isinstance(own, Mapping) and "activation_fn" in own)
     )
 
 

@@ -11,7 +11,9 @@ from contracts.tasks import Task
 from registry.convert.errors import VersionError
 from registry.convert.flavours.config import (
     CONFIG,
+    SENTENCES_CONFIG,
     Json,
+    is_cross_encoder,
     is_multi_label,
     labels_of,
     max_tokens_of,
@@ -65,7 +67,9 @@ def detect(
     folders = [folder / candidate for candidate in _MODEL_FOLDERS if (folder / candidate).is_dir()]
     graph = _graph(folder)
     weights = next((p for p in folders if any(_weights(p))), None)
-    sentences = next((p for p in folders if (p / MODULES).is_file()), None)
+    sentences = next(
+        (p for p in folders if (p / MODULES).is_file() and not is_cross_encoder(p)), None
+    )
     if graph is None and weights is None and sentences is None:
         raise VersionError(_unrecognised(folder, refused))
     model_folder = sentences or weights or _config_folder(graph, folders)
@@ -114,7 +118,7 @@ def _meaning(
         return (*read_hints(graph, requested), False)
     if not config:
         raise VersionError(f"there are weights but no {CONFIG} beside them")
-    found = task_of(config, requested, usual)
+    found = task_of(config, requested, usual, cross_encoder=is_cross_encoder(transformer))
     labels = labels_of(config) if FORMS[found].has_labels else ()
     return found, labels, is_multi_label(config)
 
@@ -179,7 +183,7 @@ class TokenizerNotFoundError(VersionError):
 
 
 def _prompt(model_folder: Path) -> str:
-    config = read_json(model_folder / "config_sentence_transformers.json")
+    config = read_json(model_folder / SENTENCES_CONFIG)
     name = config.get("default_prompt_name")
     return str((config.get("prompts") or {}).get(name) or "") if name else ""
 

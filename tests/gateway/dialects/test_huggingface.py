@@ -70,7 +70,7 @@ BAD: list[tuple[object, int, str]] = [
     ({"inputs": "a", "paramters": {}}, 400, "paramters"),
     ({"inputs": "a", "parameters": {"top_k": 0}}, 400, "parameters.top_k"),
     ({"inputs": "a", "parameters": {"top_k": "all"}}, 400, "parameters.top_k"),
-    ({"inputs": "a", "parameters": {"function_to_apply": "none"}}, 400, "function_to_apply"),
+    ({"inputs": "a", "parameters": {"function_to_apply": "none"}}, 422, "function_to_apply"),
     ({"inputs": "a", "parameters": {"function_to_apply": "sigmoid"}}, 422, "softmax"),
     ({"inputs": "a", "parameters": {"truncation": False}}, 400, "truncation"),
 ]

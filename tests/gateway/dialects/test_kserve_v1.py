@@ -30,6 +30,6 @@ async def test_models_are_listed_for_both_of_the_routes_owners() -> None:
     async with client_of(Behind()) as client:
         listing = (await client.get("/v1/models")).json()
         model = (await client.get("/v1/models/minilm")).json()
-    assert listing["models"] == ["sentiment", "minilm"]
-    assert [one["id"] for one in listing["data"]] == ["sentiment", "minilm"]
+    assert listing["models"] == ["sentiment", "minilm", "reranker"]
+    assert [one["id"] for one in listing["data"]] == ["sentiment", "minilm", "reranker"]
     assert (model["name"], model["ready"], model["id"]) == ("minilm", True, "minilm")

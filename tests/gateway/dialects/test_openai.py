@@ -36,7 +36,7 @@ async def test_the_client_gets_floats_where_it_asks_for_them(client: openai.Asyn
 
 
 async def test_the_client_lists_models(client: openai.AsyncOpenAI) -> None:
-    assert [model.id async for model in client.models.list()] == ["sentiment", "minilm"]
+    assert [model.id async for model in client.models.list()] == ["sentiment", "minilm", "reranker"]
     assert (await client.models.retrieve("minilm")).owned_by == "headrace"
 
 

@@ -253,6 +253,14 @@ def test_a_cross_encoder_of_one_label_ranks_texts(tmp_path: Path, marks: dict[st
     assert (found.task, found.labels) == (Task.TEXT_RANKING, ("LABEL_0",))
 
 
+def test_a_cross_encoder_in_its_own_library_s_layout_ranks_texts(tmp_path: Path) -> None:
+    folder = hf_folder(tmp_path)
+    write_json(folder / "modules.json", MODULES[:1])
+    write_json(folder / "config_sentence_transformers.json", {"model_type": "CrossEncoder"})
+    found = detect(folder)
+    assert (found.task, found.sentence_transformers) == (Task.TEXT_RANKING, False)
+
+
 def test_a_cross_encoder_of_several_labels_classifies_pairs(tmp_path: Path) -> None:
     found = detect(hf_folder(tmp_path, id2label={"0": "no", "1": "yes"}, **CROSS_ENCODER))
     assert found.task is Task.TEXT_CLASSIFICATION

@@ -128,3 +128,19 @@ def test_minilm_in_int8_points_where_sentence_transformers_points(
     assert manifest.parity.min_cosine is not None
     assert manifest.parity.min_cosine > 0.95
     assert manifest.parity.batch_max_abs_difference <= 1e-3
+
+
+def test_a_cross_encoder_is_proved_on_pairs(
+    libraries: tuple[Any, Any], fake: FakeMlflow, tmp_path: Path
+) -> None:
+    _, transformers = libraries
+    marks = {"activation_fn": "torch.nn.modules.linear.Identity", "version": "5.0.0"}
+    config = transformers.BertConfig(**SIZE, num_labels=1, sentence_transformers=marks)
+    folder = fake.root / "v"
+    transformers.BertForSequenceClassification(config).save_pretrained(folder)
+    tiny_tokenizer(transformers, folder)
+    manifest = converted(fake, tmp_path, precision=Precision.FP32)
+    assert (manifest.task, manifest.labels) == (Task.TEXT_RANKING, ("LABEL_0",))
+    assert manifest.parity is not None
+    assert manifest.parity.max_abs_difference <= 1e-4
+    assert manifest.parity.equal_labels is None
