@@ -24,7 +24,7 @@ def test_the_programs_refuse_a_study_that_they_do_not_have(
     assert "there is no study tides: choose from steady, rhythm" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         rollouts.main(["--small", "tides"])
-    assert "there is no study tides: choose from caught, passed" in capsys.readouterr().err
+    assert "there is no study tides: choose from caught, late" in capsys.readouterr().err
 
 
 def test_what_was_found_is_kept_beside_other_studies_though_a_later_one_fails(
