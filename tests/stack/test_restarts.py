@@ -1,7 +1,7 @@
 """The whole stack is stopped and started, or a part killed, and each time everything is counted.
 
 Everything: what the gateways published, by the ends of Kafka's topics, is in windows, and the
-exporter has read these. CI restarts twice; the soak (``make soak``) restarts fifty times and
+exporter has read these. CI restarts five times; the soak (``make soak``) restarts fifty times and
 kills every part that counts fifty times, on one home.
 """
 
@@ -23,7 +23,7 @@ from waiting import until
 
 pytestmark = pytest.mark.real
 
-RESTARTS = 2
+RESTARTS = 5
 SOAK_TIMES = int(os.environ.get("HEADRACE_SOAK_TIMES", "50"))
 SEED = 20261122
 RESTART = "restart"
@@ -78,7 +78,7 @@ def recounted(stack: RunningStack, since: float) -> str:
     return "" if done.returncode == 0 else done.stdout + done.stderr
 
 
-def test_after_each_of_two_restarts_everything_that_was_published_is_counted(
+def test_after_each_of_five_restarts_everything_that_was_published_is_counted(
     stack: RunningStack, texts: list[str]
 ) -> None:
     counted, began = CountingCheck(stack.kafka, stack.stats), time.time()
