@@ -14,6 +14,7 @@ from contracts.tasks import Task
 from gateway.admission.controller import AdmissionController
 from gateway.calls import Answer, Call, Catalogue, EndpointView, Predictor, Query
 from gateway.errors import InvalidInputError
+from gateway.http.messages import decode
 from gateway.request_context import RequestContext
 from preprocess.tasks import HEADS, SecondText
 
@@ -154,3 +155,29 @@ def query_of(field: str, items: Sequence[TextOrPair]) -> Query:
     if pairs and len(pairs) != len(texts):
         raise InvalidInputError(f"{field}: either every text has a text_pair or none has.")
     return Query(texts, pairs or None)
+
+
+class _EndpointName(msgspec.Struct, frozen=True):
+    """The endpoint alone: all that is read of a body before there is room for it."""
+
+    model: str
+
+
+_name_decoder = msgspec.json.Decoder(_EndpointName)
+
+
+def endpoint_of(body: bytes) -> str:
+    """The endpoint that a body names as its ``model``.
+
+    Raises:
+        BadRequestError: it can't be read, or names none.
+    """
+    return decode(_name_decoder, body).model
+
+
+def endpoint_in(body: bytes) -> str | None:
+    """The endpoint that a body names; None for one that can't be read, or is compressed."""
+    try:
+        return _name_decoder.decode(body).model
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None

@@ -15,7 +15,7 @@ from typing_extensions import TypedDict  # pydantic reads no other before Python
 from contracts.tasks import Task
 from gateway.calls import Answer, EndpointView, Query
 from gateway.dialects.described import prediction_operation
-from gateway.dialects.front import Front, answer_headers, require_task
+from gateway.dialects.front import Front, answer_headers, endpoint_in, endpoint_of, require_task
 from gateway.errors import InvalidInputError
 from gateway.http.body import BodyReader
 from gateway.http.messages import Reply, Request, decode, encode
@@ -69,13 +69,6 @@ _EMBED = prediction_operation(
 )
 
 
-class _Name(msgspec.Struct, frozen=True):
-    """The endpoint alone: all that is read of a body before there is room for it."""
-
-    model: str
-
-
-_name_decoder = msgspec.json.Decoder(_Name)
 _decoder = msgspec.json.Decoder(EmbeddingsRequest)
 
 
@@ -103,21 +96,13 @@ class OpenAI:
     async def embeddings(self, request: Request) -> Reply:
         """Embeds texts."""
         encoded = await self._bodies.read(request)
-        name = decode(_name_decoder, encoded).model
+        name = endpoint_of(encoded)
         view, caller = await self._front.admission.enter(request.context, name)
         body = decode(_decoder, encoded)
         check(body, view)
         answer = await self._front.predict(request.context, view, caller, query(body))
         result = render(answer, view.name, base64_vectors=body.encoding_format == "base64")
         return Reply(encode(result), headers=answer_headers(answer))
-
-
-def endpoint_in(body: bytes) -> str | None:
-    """The endpoint that a body names; None for one that can't be read, or is compressed."""
-    try:
-        return _name_decoder.decode(body).model
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return None
 
 
 def query(body: EmbeddingsRequest) -> Query:

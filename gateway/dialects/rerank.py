@@ -17,7 +17,7 @@ from typing_extensions import TypedDict  # pydantic reads no other before Python
 from contracts.tasks import Task
 from gateway.calls import Answer, EndpointView, Query
 from gateway.dialects.described import prediction_operation
-from gateway.dialects.front import Front, answer_headers, require_task
+from gateway.dialects.front import Front, answer_headers, endpoint_in, endpoint_of, require_task
 from gateway.errors import InvalidInputError
 from gateway.http.body import BodyReader
 from gateway.http.messages import Reply, Request, decode, encode
@@ -119,13 +119,6 @@ _TEI_RERANK = prediction_operation(
 )
 
 
-class _Name(msgspec.Struct, frozen=True):
-    """The endpoint alone: all that is read of a body before there is room for it."""
-
-    model: str
-
-
-_name_decoder = msgspec.json.Decoder(_Name)
 _decoder = msgspec.json.Decoder(RerankRequest)
 _tei_decoder = msgspec.json.Decoder(TeiRerankRequest)
 
@@ -155,7 +148,7 @@ class Rerank:
     async def rerank(self, request: Request) -> Reply:
         """Reranks documents in the form of Jina and Cohere."""
         context, encoded = request.context, await self._bodies.read(request)
-        name = decode(_name_decoder, encoded).model
+        name = endpoint_of(encoded)
         view, caller = await self._front.admission.enter(context, name)
         body = decode(_decoder, encoded)
         documents = [each if isinstance(each, str) else each.text for each in body.documents]
@@ -184,14 +177,6 @@ class Rerank:
                 rank["text"] = body.texts[index]
             found.append(rank)
         return Reply(encode(found), headers=answer_headers(answer))
-
-
-def endpoint_in(body: bytes) -> str | None:
-    """The endpoint that a body names; None for one that can't be read, or is compressed."""
-    try:
-        return _name_decoder.decode(body).model
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return None
 
 
 def _query(view: EndpointView, place: str, query: str, documents: list[str]) -> Query:

@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 
 from contracts.durations import about
 from contracts.model import ModelRef
-from contracts.windows import TOPIC, EndpointWindow
+from contracts.windows import EndpointWindow
 from headrace.commands import home as homes
 from headrace.commands.home import Where
 from headrace.commands.layout import Sentence
@@ -17,8 +17,8 @@ from headrace.commands.output import console, print_json, table_of
 from headrace.endpoints import edits
 from headrace.errors import NotRunningError, RefusedError
 from rollout.forecast import Forecast, forecast
-from service.kafka import KafkaAddress, StreamError
-from stats.reading.record_log import KafkaRecordLog, written
+from service.kafka import StreamError
+from stats.reading.record_log import windows_since
 
 _NEVER = "-"
 
@@ -36,7 +36,7 @@ def show(where: Where, kafka: str | None, name: str, begin: float, *, as_json: b
     if stable is None:
         raise RefusedError(f"{name} has no version yet, so a first one is compared with nothing.")
     try:
-        windows = read(_bootstrap(where, kafka), name, begin)
+        windows = windows_since(_bootstrap(where, kafka), name, begin)
     except StreamError as error:
         raise NotRunningError(f"No windows can be read: {error}.") from error
     counted = of_version(windows, stable, begin)
@@ -56,24 +56,6 @@ def _bootstrap(where: Where, kafka: str | None) -> str:
     if isinstance(where, homes.Cluster):
         raise NotRunningError("Name the Kafka of the cluster with --kafka: its windows are read.")
     return homes.kafka_bootstrap(where, None)
-
-
-def read(
-    bootstrap: str, endpoint: str, begin: float, *, topic: str = TOPIC
-) -> tuple[EndpointWindow, ...]:
-    """The endpoint's windows out of a Kafka, oldest first; raises ``StreamError``.
-
-    Args:
-        bootstrap: ``host:port``, comma-separated.
-        endpoint: its name.
-        begin: unix seconds.
-        topic: of the window records.
-    """
-    log = KafkaRecordLog(KafkaAddress.of(bootstrap), begin, topic)
-    try:
-        return written(log).all(endpoint)
-    finally:
-        log.close()
 
 
 def of_version(

@@ -1,21 +1,20 @@
 """``headrace stats unk-words``: which words became UNK, the most frequent first."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from rich.markup import escape
 from rich.table import Table
 
-from contracts.windows import TOPIC, UnkWordCounts
+from contracts.windows import EndpointWindow, UnkWordCounts
 from headrace.commands import home as homes
 from headrace.commands.output import console, print_json
 from headrace.endpoints import edits
 from headrace.errors import NotRunningError
 from measures.frequent import ranked_words, summed
-from measures.merging import Windows
-from service.kafka import KafkaAddress, StreamError
-from stats.reading.record_log import KafkaRecordLog, written
+from service.kafka import StreamError
+from stats.reading.record_log import windows_since
 
 
 def show(
@@ -37,7 +36,7 @@ def show(
     """
     asked = edits.existing(homes.store(homes.opened(root)), endpoint).spec.unk_words
     try:
-        found = read(homes.kafka_bootstrap(root, kafka), endpoint, begin)
+        windows = windows_since(homes.kafka_bootstrap(root, kafka), endpoint, begin)
     except StreamError as error:
         raise NotRunningError(f"No windows can be read: {error}.") from error
     if not asked.enabled and not as_json:
@@ -46,40 +45,22 @@ def show(
             "spec.unkWords.enabled to true (headrace get, headrace apply).",
             highlight=False,
         )
-    tell(endpoint, found, top or asked.top, as_json=as_json)
+    tell(endpoint, by_version(windows, begin), top or asked.top, as_json=as_json)
 
 
-def by_version(windows: Windows, endpoint: str, begin: float) -> dict[str, UnkWordCounts]:
+def by_version(windows: Iterable[EndpointWindow], begin: float) -> dict[str, UnkWordCounts]:
     """Version -> its words in all arms, in windows that start at ``begin`` or later, unix seconds.
 
     Versions without a word are left out.
     """
     found: dict[str, list[UnkWordCounts]] = {}
-    for window in windows.all(endpoint):
+    for window in windows:
         if window.start < begin:
             continue
         for aggregate in window.aggregates:
             if aggregate.unk_words.seen:
                 found.setdefault(aggregate.version, []).append(aggregate.unk_words)
     return {version: summed(sketches) for version, sketches in sorted(found.items())}
-
-
-def read(
-    bootstrap: str, endpoint: str, begin: float, *, topic: str = TOPIC
-) -> dict[str, UnkWordCounts]:
-    """The same out of a Kafka; raises ``StreamError``.
-
-    Args:
-        bootstrap: ``host:port``, comma-separated.
-        endpoint: its name.
-        begin: unix seconds.
-        topic: of the window records.
-    """
-    log = KafkaRecordLog(KafkaAddress.of(bootstrap), begin, topic)
-    try:
-        return by_version(written(log), endpoint, begin)
-    finally:
-        log.close()
 
 
 def tell(endpoint: str, found: Mapping[str, UnkWordCounts], top: int, *, as_json: bool) -> None:

@@ -14,7 +14,7 @@ import msgspec
 from kafka import TopicPartition
 
 from contracts.events import UnknownSchemaError
-from contracts.windows import TOPIC, WindowRecord, decode, head
+from contracts.windows import TOPIC, EndpointWindow, WindowRecord, decode, head
 from measures.merging import Windows
 from service.kafka import KafkaAddress, KafkaAwayError, Topics, close, consumer, kafka_errors
 from stats.errors import LogReplacedError
@@ -230,3 +230,21 @@ def written(source: RecordLog) -> Windows:
             windows.put(record)
         if source.whole():
             return windows
+
+
+def windows_since(
+    bootstrap: str, endpoint: str, begin: float, *, topic: str = TOPIC
+) -> tuple[EndpointWindow, ...]:
+    """An endpoint's windows out of a Kafka, oldest first; raises ``StreamError``.
+
+    Args:
+        bootstrap: ``host:port``, comma-separated.
+        endpoint: its name.
+        begin: unix seconds. Earlier windows may be among them, out of the same records.
+        topic: of the window records.
+    """
+    log = KafkaRecordLog(KafkaAddress.of(bootstrap), begin, topic)
+    try:
+        return written(log).all(endpoint)
+    finally:
+        log.close()

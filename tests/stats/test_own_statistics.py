@@ -13,9 +13,10 @@ from gateway_world import endpoint_of
 from contracts.endpoint import ModelEndpoint, UnkWords
 from contracts.rollout import StatisticKind, StatisticSpec
 from contracts.windows import WindowAggregate
-from headrace.commands.unk_words import read
+from headrace.commands.unk_words import by_version
 from headrace.stack.kafka import KafkaProcess
 from measures.merging import merged
+from stats.reading.record_log import windows_since
 from stats.recounting.recount import Asked, recount_kafka
 
 pytestmark = pytest.mark.real
@@ -96,7 +97,8 @@ async def test_what_users_observe_and_which_words_were_unknown_can_be_read(
     assert own["links"].sum_micro == 3_000_000
     assert aggregate.undeclared == {"nobody_declared_this": 4}
 
-    words = read(kafka.bootstrap, ENDPOINT, began - 60, topic=topics.windows)["1"]
+    windows = windows_since(kafka.bootstrap, ENDPOINT, began - 60, topic=topics.windows)
+    words = by_version(windows, began - 60)["1"]
     assert words.counts == {"corona": 3, "http": 3, "chat": 1, "a": 1, "bug": 1}
     found = recount_kafka(
         kafka.bootstrap,

@@ -70,11 +70,11 @@ def test_words_are_added_over_partitions_ranges_and_windows() -> None:
     for _ in range(3):
         folder.step()
     windows = kafka.merged()
-    found = by_version(windows, "tone", 0.0)
+    found = by_version(windows.all("tone"), 0.0)
     assert {version: sketch.counts for version, sketch in found.items()} == {
         "1": {"zoom": 200, "corona": 200},
         "2": {"zoom": 200},
     }
     assert found["1"].seen == 400
-    assert by_version(windows, "tone", 1e6 + 100)["1"].seen == 200
-    assert by_version(windows, "silent", 0.0) == {}
+    assert by_version(windows.all("tone"), 1e6 + 100)["1"].seen == 200
+    assert by_version(windows.all("silent"), 0.0) == {}
