@@ -19,10 +19,14 @@ from contracts.tasks import Task
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """What a dialect has read from a body. ``pairs`` is as long as ``texts`` where it is set."""
+    """What a dialect has read from a body. ``pairs`` is as long as ``texts`` where it is set.
+
+    ``truncate``: texts that are longer than the model takes are cut; otherwise the call is refused.
+    """
 
     texts: list[str]
     pairs: list[str] | None = None
+    truncate: bool = True
 
 
 class Call(msgspec.Struct, frozen=True, eq=False):
@@ -33,7 +37,7 @@ class Call(msgspec.Struct, frozen=True, eq=False):
     the key itself. ``sticky_key``, from ``x-headrace-key``, keeps a caller on one arm; without it,
     the request id is used.
     ``observed`` holds the values of users' own statistics, by name. ``unk_words``: its event lists
-    words that are unknown to the tokeniser.
+    words that are unknown to the tokeniser. ``truncate``: as in ``Query``.
     """
 
     endpoint: str
@@ -49,6 +53,7 @@ class Call(msgspec.Struct, frozen=True, eq=False):
     trace_parent: str | None = None
     observed: dict[str, list[float | str]] | None = None
     unk_words: bool = False
+    truncate: bool = True
 
     def characters(self) -> int:
         """Characters of all texts, second ones included."""

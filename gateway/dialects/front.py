@@ -78,6 +78,7 @@ class Front:
             forced_version=context.forced_version,
             caller=caller,
             trace_parent=context.trace_parent,
+            truncate=query.truncate,
         )
         context.handed_over = True
         return await self.pipeline.predict(call)

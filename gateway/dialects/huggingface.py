@@ -11,6 +11,7 @@ For text ranking a pair is answered like a text of one label; with ``parameters.
 vectors. A text is a string, or ``{"text", "text_pair"}``; a list of one text counts as many.
 """
 
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -32,7 +33,7 @@ class HuggingFaceParameters(msgspec.Struct, frozen=True, forbid_unknown_fields=T
 
     top_k: Annotated[int, msgspec.Meta(ge=1)] | msgspec.UnsetType | None = msgspec.UNSET
     function_to_apply: Literal["softmax", "sigmoid", "none"] | None = None
-    truncation: Literal[True] | None = None  # texts are always cut to what the model takes
+    truncation: bool | None = None  # False: texts that are too long are refused, and not cut
 
 
 class HuggingFaceRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -87,8 +88,10 @@ class HuggingFace:
         check_parameters(body.parameters, view)
         inputs = body.inputs
         one = not isinstance(inputs, list)
-        texts = query_of("inputs", inputs if isinstance(inputs, list) else [inputs])
-        answer = await self._front.predict(context, view, caller, texts)
+        query = query_of("inputs", inputs if isinstance(inputs, list) else [inputs])
+        if body.parameters.truncation is False:
+            query = replace(query, truncate=False)
+        answer = await self._front.predict(context, view, caller, query)
         result = HEADS[view.task].pipeline(answer, _set(body.parameters), one=one)
         return Reply(encode(result), headers=answer_headers(answer))
 

@@ -20,7 +20,7 @@ from gateway.dialects.described import prediction_operation
 from gateway.dialects.front import Front, answer_headers, endpoint_in, endpoint_of, require_task
 from gateway.errors import InvalidInputError
 from gateway.http.body import BodyReader
-from gateway.http.messages import Reply, Request, decode, encode
+from gateway.http.messages import ErrorForm, Reply, Request, decode, encode
 from gateway.http.router import Route
 from preprocess.tasks.ranking import ranked
 
@@ -76,7 +76,11 @@ class RerankResponse(TypedDict):
 
 
 class TeiRerankRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Text Embeddings Inference's request. Pairs are always cut from the right where too long."""
+    """Text Embeddings Inference's request.
+
+    Pairs that are too long are cut, from the right, unless ``truncate`` is false: then the request
+    is refused with 413.
+    """
 
     query: str
     texts: Annotated[list[str], msgspec.Meta(min_length=1)]
@@ -142,7 +146,15 @@ class Rerank:
                 predicts=True,
                 endpoint_in=endpoint_in,
             ),
-            Route("POST", _TEI_PATH, self.rerank_texts, "tei", _TEI_RERANK, predicts=True),
+            Route(
+                "POST",
+                _TEI_PATH,
+                self.rerank_texts,
+                "tei",
+                _TEI_RERANK,
+                ErrorForm.TEI,
+                predicts=True,
+            ),
         ]
 
     async def rerank(self, request: Request) -> Reply:
@@ -168,7 +180,7 @@ class Rerank:
         context, name = request.context, request.params["endpoint"]
         view, caller = await self._front.admission.enter(context, name)
         body = decode(_tei_decoder, await self._bodies.read(request))
-        query = _query(view, "endpoint", body.query, body.texts)
+        query = _query(view, "endpoint", body.query, body.texts, truncate=body.truncate)
         answer = await self._front.predict(context, view, caller, query)
         found: list[TeiRank] = []
         for index, score, logit in zip(*ranked(answer.values), strict=True):
@@ -179,7 +191,14 @@ class Rerank:
         return Reply(encode(found), headers=answer_headers(answer))
 
 
-def _query(view: EndpointView, place: str, query: str, documents: list[str]) -> Query:
+def _query(
+    view: EndpointView,
+    place: str,
+    query: str,
+    documents: list[str],
+    *,
+    truncate: bool | None = None,
+) -> Query:
     """A pair of the query with each document.
 
     Raises:
@@ -188,7 +207,7 @@ def _query(view: EndpointView, place: str, query: str, documents: list[str]) -> 
     require_task(view, Task.TEXT_RANKING, place, "reranking needs")
     if not query.strip():
         raise InvalidInputError("query: it is empty, so that nothing can answer it.")
-    return Query([query] * len(documents), documents)
+    return Query([query] * len(documents), documents, truncate=truncate is not False)
 
 
 def _results(answer: Answer, documents: list[str] | None, top_n: int | None) -> list[RerankResult]:

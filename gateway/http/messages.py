@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from http import HTTPStatus
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 from pydantic import Field
@@ -24,6 +24,7 @@ from gateway.errors import (
     GatewayError,
     InvalidInputError,
     MethodNotAllowedError,
+    OverloadedError,
     RateLimitedError,
     RequestTimeoutError,
     UnauthenticatedError,
@@ -159,11 +160,13 @@ class ErrorForm(StrEnum):
     ``OBJECT`` is ``{"error": {"code", "message", "request_id"}}``. ``SENTENCE`` is the Open
     Inference Protocol's ``{"error": "<sentence>"}`` with ``code`` and ``request_id`` beside it:
     clients of that protocol, tritonclient among them, join the value of ``error`` to a string, so
-    an object there turns every refusal into a ``TypeError`` on the caller's side.
+    an object there turns every refusal into a ``TypeError`` on the caller's side. ``TEI`` is Text
+    Embeddings Inference's ``{"error", "error_type"}``, with the same two beside it.
     """
 
     OBJECT = "object"
     SENTENCE = "sentence"
+    TEI = "tei"
 
 
 _Code = Annotated[str, Field(description="stable, for programs")]
@@ -193,7 +196,17 @@ class OpenInferenceError(TypedDict):
     request_id: _RequestId
 
 
-ERRORS = {ErrorForm.OBJECT: Error, ErrorForm.SENTENCE: OpenInferenceError}
+class TeiError(OpenInferenceError):
+    """An error of the form ``TEI``."""
+
+    error_type: Literal["Unhealthy", "Backend", "Overloaded", "Validation"]
+
+
+ERRORS = {
+    ErrorForm.OBJECT: Error,
+    ErrorForm.SENTENCE: OpenInferenceError,
+    ErrorForm.TEI: TeiError,
+}
 
 
 def headers_of(reply: Reply, request_id: str) -> Headers:
@@ -240,9 +253,20 @@ def error_reply(error: GatewayError, request_id: str, form: ErrorForm) -> Reply:
         isinstance(error, RateLimitedError) and error.elsewhere
     ):
         headers.append((b"connection", b"close"))
-    body: Error | OpenInferenceError
-    if form is ErrorForm.SENTENCE:
-        body = {"error": error.message, "code": error.code, "request_id": request_id}
-    else:
+    body: Error | OpenInferenceError | TeiError
+    if form is ErrorForm.OBJECT:
         body = {"error": {"code": error.code, "message": error.message, "request_id": request_id}}
+    else:
+        body = {"error": error.message, "code": error.code, "request_id": request_id}
+        if form is ErrorForm.TEI:
+            body = {**body, "error_type": _tei_type(error)}
     return Reply(encode(body), status=error.status, headers=headers)
+
+
+def _tei_type(error: GatewayError) -> Literal["Unhealthy", "Backend", "Overloaded", "Validation"]:
+    """The type that Text Embeddings Inference would give an error of this status."""
+    if isinstance(error, RateLimitedError | OverloadedError):
+        return "Overloaded"
+    if error.status == HTTPStatus.SERVICE_UNAVAILABLE:
+        return "Unhealthy"
+    return "Backend" if error.status >= HTTPStatus.INTERNAL_SERVER_ERROR else "Validation"

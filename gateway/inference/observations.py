@@ -30,10 +30,15 @@ Observed = dict[str, list[float | str]]
 
 @dataclass(slots=True)
 class State:
-    """One request, as a hook sees it."""
+    """One request, as a hook sees it.
+
+    ``pairs`` are the second texts of an endpoint that reads pairs, None where none was sent. A hook
+    may set as many others in their place.
+    """
 
     endpoint: str
     request_id: str
+    pairs: Sequence[str] | None = None
     observed: Observed = field(default_factory=dict)
     _left: int = MOST_VALUES
 
@@ -96,17 +101,23 @@ class Hooks:
         hook = self._by_endpoint.get(call.endpoint)
         if hook is None:
             return call
-        state = State(call.endpoint, call.request_id)
+        original = None if call.pairs is None else tuple(call.pairs)
+        state = State(call.endpoint, call.request_id, original)
+        pairs = call.pairs
         try:
             texts = _checked(hook.preprocess(tuple(call.texts), state), call.texts)
+            if state.pairs is not original:
+                pairs = _checked_pairs(state.pairs, call.pairs)
         except Exception as error:  # the user's own code may raise anything
-            texts = call.texts
+            texts, pairs = call.texts, call.pairs
             reason = type(error).__name__
             self._metrics.hook_failed(call.endpoint, reason)
             if (call.endpoint, reason) not in self._logged:
                 self._logged.add((call.endpoint, reason))
                 log.exception("a preprocessor failed", extra={"endpoint": call.endpoint})
-        return msgspec.structs.replace(call, texts=texts, observed=state.observed or None)
+        return msgspec.structs.replace(
+            call, texts=texts, pairs=pairs, observed=state.observed or None
+        )
 
 
 def _checked(texts: Sequence[str] | None, original: list[str]) -> list[str]:
@@ -117,6 +128,12 @@ def _checked(texts: Sequence[str] | None, original: list[str]) -> list[str]:
     if not all(isinstance(text, str) for text in texts):
         raise TypeError("a preprocessor must return strings")
     return list(texts)
+
+
+def _checked_pairs(pairs: Sequence[str] | None, original: list[str] | None) -> list[str] | None:
+    if original is None:
+        raise ValueError("a preprocessor must not give second texts to a request without them")
+    return _checked(pairs, original)
 
 
 def find_hooks(metrics: HookMetrics, found: Iterable[EntryPoint] | None = None) -> Hooks | None:

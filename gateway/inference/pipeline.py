@@ -24,7 +24,7 @@ from contracts.events import PredictionEvent, TextRecord
 from gateway.admission.controller import AdmissionController
 from gateway.batching.batcher import Batcher
 from gateway.calls import Answer, Call
-from gateway.errors import CLIENT_GONE_STATUS, GatewayError
+from gateway.errors import CLIENT_GONE_STATUS, GatewayError, TooLargeError
 from gateway.events.buffer import Recorder
 from gateway.inference.attempt import AnsweredRequest, Attempt, event_of
 from gateway.inference.encoding import Encoding
@@ -124,6 +124,8 @@ class Pipeline:
                 encoded, tokenise = self._encoding.encode_inline(
                     target.model, call
                 ) or await self._encoding.encode_in_thread(target.model, call)
+                if not call.truncate:
+                    _refuse_truncated(encoded, target.model.manifest.tokenizer.max_tokens)
                 tokens = sum(encoded.tokens)
                 batcher.learn_length(call.characters(), tokens)
                 self._admission.reserve(call, tokens, limits)
@@ -346,6 +348,19 @@ def _usual_seconds(batcher: Batcher, endpoint: str, tokens: Sequence[int]) -> fl
     bucket = batcher.model.bucket_of(max(rows))
     batch = batcher.cost.seconds(bucket, batcher.cost.best_rows(bucket))
     return batcher.wait_seconds(endpoint) + max(batch, batcher.work_seconds(rows))
+
+
+def _refuse_truncated(encoded: Encoded, most: int) -> None:
+    """Refuses texts of more than ``most`` tokens, for a caller who wants none to be cut.
+
+    Raises:
+        TooLargeError: names the first one, by its place among the request's texts.
+    """
+    if True in encoded.truncated:
+        raise TooLargeError(
+            f"Text {encoded.truncated.index(True)} has more than the {most} tokens that the model "
+            "takes, special tokens included: shorten it, or allow that it is truncated."
+        )
 
 
 def _status(error: Exception) -> int:

@@ -43,8 +43,9 @@ class TextClassification(Head):
             values = _on_labels(values, ours.labels, every)
             others = _on_labels(others, theirs.labels, every)
         apart = np.abs(values - others)
-        # Of a multi-label model each label is a distribution of its own over yes and no.
-        distance = apart.mean(axis=1) if ours.multi_label else apart.sum(axis=1) / 2
+        # A label that is scored by itself is a distribution of its own over yes and no.
+        alone = by_sigmoid(len(ours.labels), multi_label=ours.multi_label)
+        distance = apart.mean(axis=1) if alone else apart.sum(axis=1) / 2
         scores = np.take_along_axis(ours.values, chosen[:, None], axis=1)[:, 0]
         return Difference(distance, equal, labels, scores)
 

@@ -46,6 +46,7 @@ class Form:
         exported: what of the network's result the exported graph ends in.
         architecture: how the names of such architectures end.
         outputs: names that the meant output of a registered graph may have, the best first.
+        telling: of these, the names that tell the task of a graph without ``config.json``.
         pooled: whether the graph may end in token vectors, which are then pooled.
         has_labels: whether there is a name for each value; otherwise the manifest has a dimension.
         one_label: whether there is just one.
@@ -61,6 +62,7 @@ class Form:
     outputs: tuple[str, ...]
     limits: Limits
     agreement: Agreement
+    telling: frozenset[str] = frozenset({"logits"})
     pooled: bool = False
     has_labels: bool = True
     one_label: bool = False
@@ -97,6 +99,9 @@ FORMS: Mapping[Task, Form] = MappingProxyType(
                 },
             },
             agreement=Agreement.COSINE,
+            telling=frozenset(
+                {"embedding", "embeddings", "sentence_embedding", STATES, "token_embeddings"}
+            ),
             pooled=True,
             has_labels=False,
             pairs=False,

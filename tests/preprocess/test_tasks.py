@@ -73,3 +73,10 @@ def test_a_ranking_records_and_compares_probabilities() -> None:
     assert (apart.equal, apart.labels) == ([True, True], ["yes", "yes"])
     np.testing.assert_allclose(apart.distance, [0, 0.5], atol=1e-6)
     np.testing.assert_allclose(apart.scores, [0.5, 0.75], atol=1e-6)
+
+
+def test_a_classifier_of_one_label_is_as_far_apart_as_its_probabilities() -> None:
+    head = HEADS[Task.TEXT_CLASSIFICATION]
+    ours, theirs = (np.array([[score]], np.float32) for score in (0.9, 0.4))
+    apart = head.difference(Side(ours, ("spam",)), Side(theirs, ("spam",)))
+    np.testing.assert_allclose(apart.distance, [0.5], atol=1e-6)

@@ -152,6 +152,8 @@ def call_of(
     forced_version: str | None = None,
     sticky_key: str | None = None,
     caller: str | None = None,
+    pairs: list[str] | None = None,
+    truncate: bool = True,
 ) -> Call:
     """A call that has just arrived."""
     now = monotonic()
@@ -165,6 +167,8 @@ def call_of(
         forced_version=forced_version,
         sticky_key=sticky_key,
         caller=caller,
+        pairs=pairs,
+        truncate=truncate,
     )
 
 

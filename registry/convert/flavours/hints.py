@@ -4,21 +4,13 @@ It looks at names and at the exporter's metadata, never at weights outside the g
 """
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
 
 import onnx
 
 from contracts.tasks import Task
 from registry.convert.errors import VersionError
-
-_SAYING: Mapping[Task, frozenset[str]] = {
-    Task.TEXT_CLASSIFICATION: frozenset({"logits"}),
-    Task.TEXT_EMBEDDING: frozenset(
-        {"embedding", "embeddings", "sentence_embedding", "last_hidden_state", "token_embeddings"}
-    ),
-    Task.TEXT_RANKING: frozenset({"logits"}),
-}
+from registry.convert.forms import FORMS
 
 
 def read_hints(path: Path, requested: Task | None) -> tuple[Task, tuple[str, ...]]:
@@ -38,7 +30,7 @@ def read_hints(path: Path, requested: Task | None) -> tuple[Task, tuple[str, ...
     except Exception as error:  # protobuf and onnx raise many kinds, all about this file
         raise VersionError(f"{path.name} is not a readable ONNX graph: {error}") from error
     outputs = {value.name for value in model.graph.output}
-    said = [task for task, names in _SAYING.items() if outputs & names]
+    said = [task for task, form in FORMS.items() if outputs & form.telling]
     found = requested if requested in said or not said else said[0]
     if found is None:
         names = ", ".join(sorted(outputs))

@@ -72,7 +72,7 @@ BAD: list[tuple[object, int, str]] = [
     ({"inputs": "a", "parameters": {"top_k": "all"}}, 400, "parameters.top_k"),
     ({"inputs": "a", "parameters": {"function_to_apply": "none"}}, 422, "function_to_apply"),
     ({"inputs": "a", "parameters": {"function_to_apply": "sigmoid"}}, 422, "softmax"),
-    ({"inputs": "a", "parameters": {"truncation": False}}, 400, "truncation"),
+    ({"inputs": "a", "parameters": {"truncation": "no"}}, 400, "truncation"),
 ]
 
 

@@ -10,6 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.app import create_app
+from gateway.errors import (
+    GatewayError,
+    InvalidInputError,
+    ModelFailedError,
+    ModelUnavailableError,
+    OverloadedError,
+    RateLimitedError,
+    TooLargeError,
+)
 
 QUERY = "who wrote emma"
 DOCUMENTS = ["a name", "austen wrote emma", "who wrote it", "a name"]
@@ -73,6 +82,35 @@ async def test_the_form_of_text_embeddings_inference_gives_the_same_order(behind
     assert found[0]["score"] == pytest.approx(sigmoid(best), rel=1e-6)
     raw = (await reranked_by_tei(behind, raw_scores=True, return_text=True)).json()
     assert raw[0] == {"index": 1, "score": pytest.approx(best), "text": DOCUMENTS[1]}
+
+
+async def test_tei_s_truncate_is_passed_on_and_its_clients_get_its_errors(behind: Behind) -> None:
+    for truncate in (None, True, False):
+        await reranked_by_tei(behind, truncate=truncate)
+    assert [call.truncate for call in behind.predictor.calls] == [True, True, False]
+    too_long = TooLargeError("Text 1 is too long.")
+    with behind.predictor.failing(too_long):
+        answer = await reranked_by_tei(behind, truncate=False)
+    assert answer.status_code == 413
+    found = answer.json()
+    assert (found["error"], found["error_type"]) == ("Text 1 is too long.", "Validation")
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (OverloadedError("x"), "Overloaded"),
+        (RateLimitedError("x"), "Overloaded"),
+        (ModelUnavailableError("x"), "Unhealthy"),
+        (ModelFailedError("x"), "Backend"),
+        (InvalidInputError("x"), "Validation"),
+    ],
+)
+async def test_an_error_has_the_type_that_tei_gives_it(
+    behind: Behind, error: GatewayError, kind: str
+) -> None:
+    with behind.predictor.failing(error):
+        assert (await reranked_by_tei(behind)).json()["error_type"] == kind
 
 
 @settings(max_examples=30, deadline=None)

@@ -14,7 +14,7 @@ from contracts.rollout import StatisticKind
 from contracts.rollout import StatisticSpec as Declaration
 from gateway.events.buffer import EventBuffer
 from gateway.events.outbox import Outbox, declared_by
-from gateway.inference.observations import GROUP, MOST_VALUES, State, find_hooks
+from gateway.inference.observations import GROUP, MOST_VALUES, Hooks, State, find_hooks
 from gateway.telemetry.metrics import Metrics
 
 
@@ -39,6 +39,29 @@ class Returning:
         if isinstance(self._given, Exception):
             raise self._given
         return self._given  # type: ignore[return-value]  # what users may return in spite of us
+
+
+class Swapping:
+    """Observes words that both texts of a pair have, and swaps the two."""
+
+    def preprocess(self, texts: Sequence[str], state: State) -> Sequence[str] | None:
+        pairs = state.pairs
+        assert pairs is not None
+        for text, pair in zip(texts, pairs, strict=True):
+            state.observe("shared", len(set(text.split()) & set(pair.split())))
+        state.pairs = texts
+        return pairs
+
+
+class SettingPairs:
+    """Sets second texts, whatever there was."""
+
+    def __init__(self, given: list[str]) -> None:
+        self._given = given
+
+    def preprocess(self, texts: Sequence[str], state: State) -> Sequence[str] | None:
+        state.pairs = self._given
+        return ["changed"] * len(texts)
 
 
 def failures(world: World) -> list[str]:
@@ -67,6 +90,26 @@ async def test_a_hook_that_leaves_the_texts_alone_costs_nothing() -> None:
         answer = await world.pipeline.predict(call_of(text_of(4)))
     assert answer.tokens == [4]
     assert failures(world) == []
+
+
+def test_a_hook_sees_both_texts_of_a_pair_and_may_change_both() -> None:
+    call = Hooks({"sentiment": Swapping()}, Metrics()).run(
+        call_of("w1 w2", "w3", pairs=["w2", "w4"])
+    )
+    assert (call.texts, call.pairs) == (["w2", "w4"], ["w1 w2", "w3"])
+    assert call.observed == {"shared": [1.0, 0.0]}
+
+
+@pytest.mark.parametrize(
+    ("pairs", "given"), [(None, ["w1"]), (["w2"], ["w3", "w4"]), (["w2"], "w")]
+)
+def test_second_texts_that_do_not_fit_leave_both_as_they_were(
+    pairs: list[str] | None, given: list[str]
+) -> None:
+    metrics = Metrics()
+    call = Hooks({"sentiment": SettingPairs(given)}, metrics).run(call_of("w1", pairs=pairs))
+    assert (call.texts, call.pairs) == (["w1"], pairs)
+    assert b'reason="ValueError"' in metrics.render()
 
 
 @pytest.mark.parametrize(

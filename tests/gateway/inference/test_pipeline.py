@@ -69,6 +69,14 @@ async def test_a_truncated_text_is_said_to_be() -> None:
     assert answer.tokens == [16, 2]
 
 
+async def test_a_text_that_is_too_long_is_refused_where_it_must_not_be_cut() -> None:
+    async with world_of(endpoint_of(ONE.ref)) as world:
+        await world.pipeline.predict(call_of(text_of(4), truncate=False))
+        with pytest.raises(TooLargeError, match="Text 1 has more than the 16 tokens"):
+            await world.pipeline.predict(call_of(text_of(4), text_of(40), truncate=False))
+    assert world.statuses == [200, 413]
+
+
 async def test_a_long_text_is_tokenised_off_the_loop_with_the_same_answer() -> None:
     long = text_of(2) + " " * INLINE_CHARACTERS
     async with world_of(endpoint_of(ONE.ref)) as world:
