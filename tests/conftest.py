@@ -50,6 +50,15 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Togethe
     return Together(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """For ``-n auto``: two processes a core, for unit tests wait as long as they compute.
+
+    At most 16, since each of them imports and collects all tests.
+    """
+    return min(2 * (os.cpu_count() or 1), 16)
+
+
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Leaves out what no test is selected from: to import all takes seconds in each process."""
     expression = config.getoption("markexpr")
