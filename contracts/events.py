@@ -144,6 +144,7 @@ class EventBatch(msgspec.Struct, frozen=True):
     # endpoint -> the declarations of what ``observations`` in this message hold, so that a window
     # stays a function of the log.
     statistics: dict[str, list[StatisticSpec]] = {}
+    made: float = 0.0  # unix, seconds, by the gateway's clock; 0 of older gateways
     # The gateway ended in order: one that falls silent without it was killed, and lost its tail.
     last: bool = False
     schema_version: int = SCHEMA_VERSION

@@ -5,7 +5,7 @@ record holds an aggregate for every (endpoint, package, arm, window of event tim
 rewritten from the range's start as the range grows. Readers keep, per (topic id, partition, start),
 the record with the largest end; records of different ranges add. So a record is a function of the
 log, and repeats, late writers and crashes do no harm. A gateway that got no answer from Kafka may
-write a message twice: a copy counts once if it lies within ``LOOKBACK_MESSAGES`` before the range.
+write a message twice: the copy is told by its number, however far away (``measures.sequences``).
 
 All counts are integers, sums included, so that adding in any order gives the same number.
 """
@@ -18,7 +18,8 @@ from contracts.events import StatisticSpec, check_schema, decoded
 TOPIC = "headrace.windows"
 SCHEMA_VERSION = 1
 RANGE_MESSAGES = 64  # messages, each of many events; a constant of the topic
-LOOKBACK_MESSAGES = 256  # before a range's start, where the first of two copies is looked for
+# Before a range's start: read where nothing is known of the numbers of the messages before it.
+LOOKBACK_MESSAGES = 256
 WINDOW_SECONDS = 10  # of event time, aligned to the epoch
 MICRO = 1_000_000  # sums are in millionths of their unit
 # A message whose events are further than this from when Kafka took it was sent by a gateway whose
@@ -28,7 +29,8 @@ CALLER_CAP = 20  # attempts of one caller in one aggregate of one range that cou
 CALLER_GROUPS = 32  # that callers are put into by their hash; a constant of the topic
 
 # Of what fold counts. A record says which revision wrote it, and lacks what came later.
-REVISION = 2
+REVISION = 3
+SENDERS_SINCE = 3  # ``WindowRecord.senders``, and copies that are told by number
 COUNTED_SINCE = {  # fields of ``EvidenceCounts``
     "pair_labels": 1,
     "pair_scores": 1,
@@ -144,6 +146,16 @@ class EndpointWindow(msgspec.Struct):
     aggregates: list[WindowAggregate] = msgspec.field(name="cells", default_factory=list)
 
 
+class Sender(msgspec.Struct, omit_defaults=True):
+    """What a range holds of one start of a gateway process."""
+
+    numbers: list[int] = []  # of its messages that count, in the order of the log
+    # Endpoint -> reason -> requests, events and feedback that it lost since its start, as the
+    # newest of these messages says.
+    dropped: dict[str, dict[str, int]] = {}
+    ended: bool = False  # it said that this was its last message
+
+
 class WindowRecord(msgspec.Struct):
     """One Kafka message of ``headrace.windows``: offsets ``[start, end)`` of one partition."""
 
@@ -161,6 +173,7 @@ class WindowRecord(msgspec.Struct):
     # endpoint -> status and reason ("503 overloaded") -> count
     refusals: dict[str, dict[str, int]] = {}
     window_seconds: int = WINDOW_SECONDS
+    senders: dict[str, Sender] = {}  # by the name of a gateway's start; since revision 3
     schema_version: int = SCHEMA_VERSION
     revision: int = 0  # see ``REVISION``; 0 of records from before there were any
 

@@ -1,11 +1,9 @@
 """The messages of one partition into records of its ranges.
 
 It takes every message in the order of the log. A record is a function of the log alone: of the
-messages in its range, and of the ``LOOKBACK_MESSAGES`` before it, which tell the second copy of a
-message from a first one. Pure; it never asks what offset comes next, and never keeps a message.
+messages in its range, and of the numbers of those before it, which tell a copy of a message from
+the first one. Pure; it never asks what offset comes next, and never keeps a message.
 """
-
-from collections import deque
 
 import msgspec
 
@@ -15,11 +13,11 @@ from contracts.windows import (
     MISTIMED_SECONDS,
     RANGE_MESSAGES,
     REVISION,
+    Sender,
     WindowRecord,
 )
 from measures.folding import Fold
-
-_Identity = tuple[str, int]
+from measures.sequences import LARGEST, Checkpoint, Sequences
 
 
 class OutOfOrderError(ValueError):
@@ -40,7 +38,7 @@ def range_start(offset: int) -> int:
 
 
 def read_from(first: int) -> int:
-    """Where to begin reading, so that the range which begins at ``first`` can be folded."""
+    """Where to begin reading where nothing is known of the messages before ``first``."""
     return max(0, first - LOOKBACK_MESSAGES)
 
 
@@ -52,8 +50,24 @@ class PartitionFold:
         missing: offsets between two messages that were not in the log.
     """
 
-    def __init__(self, topic_id: str, partition: int, *, first: int, window_seconds: int) -> None:
-        """Begins at ``first``, the start of a range; what comes before it is only remembered."""
+    def __init__(
+        self,
+        topic_id: str,
+        partition: int,
+        *,
+        first: int,
+        window_seconds: int,
+        known: Sequences | None = None,
+    ) -> None:
+        """Begins at ``first``, the start of a range; what comes before it is only remembered.
+
+        Args:
+            topic_id: of the topic.
+            partition: of the topic.
+            first: offset.
+            window_seconds: of event time.
+            known: of the messages before the first that will be taken; changes.
+        """
         self.next = first
         self.missing = 0
         self._topic_id = topic_id
@@ -61,9 +75,9 @@ class PartitionFold:
         self._window_seconds = window_seconds
         self._first = first
         self._began = False
-        self._seen: dict[_Identity, int] = {}
-        self._order: deque[tuple[int, _Identity]] = deque()
+        self._known = known or Sequences()
         self._open: _OpenRange | None = None
+        self._checkpoint = Checkpoint(first, self._known.encoded())
 
     def take(self, offset: int, time: float, message: bytes) -> list[WindowRecord]:
         """Folds one message; returns the records of ranges that are complete by it, mostly none.
@@ -77,7 +91,7 @@ class PartitionFold:
             OutOfOrderError: this offset was folded already.
         """
         if offset < self._first:
-            self._remember(offset, _identity_of(message))
+            self._is_copy(_sender_of(message))
             return []
         if offset < self.next:
             raise OutOfOrderError(f"offset {offset} comes after {self.next - 1} was folded")
@@ -86,17 +100,23 @@ class PartitionFold:
             self.missing += offset - self.next
         self._began, self.next = True, offset + 1
         opened = self._open = self._open or self._enter(offset)
-        identity = _identity_of(message)
-        if identity is not None and identity in self._seen:
+        sender = _sender_of(message)
+        if self._is_copy(sender):
             opened.copies += 1
         else:
             opened.add(message, time)
-        self._remember(offset, identity)
         opened.end, opened.through = offset + 1, max(opened.through, time)
         if self.next == opened.start + RANGE_MESSAGES:
             self._open = None
             complete.append(self._record(opened))
         return complete
+
+    @property
+    def checkpoint(self) -> Checkpoint:
+        """What was known at the start of the range that ``next`` lies in."""
+        if self._open is None:
+            return Checkpoint(self.next, self._known.encoded())
+        return self._checkpoint
 
     def growing(self) -> WindowRecord | None:
         """The record of the range that is not complete, as far as it got; None before any message.
@@ -115,16 +135,11 @@ class PartitionFold:
 
     def _enter(self, offset: int) -> "_OpenRange":
         start = range_start(offset)
-        while self._order and self._order[0][0] < start - LOOKBACK_MESSAGES:
-            seen_at, identity = self._order.popleft()
-            if self._seen[identity] == seen_at:
-                del self._seen[identity]
+        self._checkpoint = Checkpoint(start, self._known.encoded())
         return _OpenRange(start, self._window_seconds)
 
-    def _remember(self, offset: int, identity: _Identity | None) -> None:
-        if identity is not None:
-            self._seen[identity] = offset
-            self._order.append((offset, identity))
+    def _is_copy(self, sender: "_Sender | None") -> bool:
+        return sender is not None and self._known.is_copy(sender.gateway, sender.sequence)
 
     def _record(self, opened: "_OpenRange") -> WindowRecord:
         fold = opened.fold
@@ -142,6 +157,7 @@ class PartitionFold:
             aggregates=fold.aggregates(),
             refusals=fold.refusals,
             window_seconds=self._window_seconds,
+            senders=opened.senders,
             revision=REVISION,
         )
 
@@ -156,6 +172,7 @@ class _OpenRange:
         self.skipped = 0
         self.copies = 0
         self.mistimed = 0
+        self.senders: dict[str, Sender] = {}
         self.fold = Fold(window_seconds)
 
     def add(self, message: bytes, time: float) -> None:
@@ -165,15 +182,28 @@ class _OpenRange:
             self.skipped += 1  # told to people by whoever writes the record
         else:
             self.fold.add(batch)
+            sent_by(self.senders, batch)
             # One clock made them all: the first one tells.
             if batch.events and abs(batch.events[0].time - time) > MISTIMED_SECONDS:
                 self.mistimed += 1
 
 
-def _identity_of(message: bytes) -> _Identity | None:
+def sent_by(senders: dict[str, Sender], batch: EventBatch) -> None:
+    """Takes note of who sent a message that counts, and of what its gateway says of losses."""
+    if not 0 <= batch.sequence <= LARGEST:
+        return
+    sender = senders.setdefault(batch.gateway, Sender())
+    sender.numbers.append(batch.sequence)
+    sender.ended |= batch.last
+    sender.dropped = {}  # totals, of which the newest message has the largest
+    for lost in batch.dropped:
+        reasons = sender.dropped.setdefault(lost.endpoint, {})
+        reasons[lost.reason] = reasons.get(lost.reason, 0) + lost.count
+
+
+def _sender_of(message: bytes) -> _Sender | None:
     """Who sent it and which it was; None of what is no batch."""
     try:
-        sender = decoded(_sender, message)
+        return decoded(_sender, message)
     except msgspec.DecodeError:
         return None
-    return sender.gateway, sender.sequence

@@ -3,15 +3,25 @@
 What an older fold did not count yet is compared in neither.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
-from contracts.windows import COUNTED_SINCE, OwnCounts, WindowAggregate, WindowRecord
+from contracts.events import UnknownSchemaError, decode, decoded
+from contracts.windows import (
+    COUNTED_SINCE,
+    MISTIMED_SECONDS,
+    SENDERS_SINCE,
+    OwnCounts,
+    WindowAggregate,
+    WindowRecord,
+)
+from measures.folding import Fold
 from measures.own_statistics import declaration_of
-from measures.ranges import PartitionFold
+from measures.ranges import sent_by
+from measures.sequences import LARGEST
 
 _COMPARED = ("newest", "events", "through", "skipped", "copies", "mistimed")
 
@@ -34,38 +44,116 @@ class Difference:
     counted: float
 
 
-def recounted(record: WindowRecord, messages: Iterable[RawMessage]) -> WindowRecord:
+class _Head(msgspec.Struct):
+    gateway: str
+    sequence: int
+    made: float = 0.0
+
+
+_head = msgspec.json.Decoder(_Head)
+# A message that reached Kafka so long after it was made may be a copy of one from before.
+_DELAY_SECONDS = 5.0
+
+
+class Copies:
+    """Which messages of a partition are copies, by the raw messages alone.
+
+    It knows nothing of what the fold role kept. A message that was made long before it was written
+    may have been written before too, so the messages since it was made are read as well.
+    """
+
+    def __init__(
+        self, earlier: Callable[[float], Iterable[RawMessage]] = lambda _: (), since: float = 0.0
+    ) -> None:
+        """Begins with no message.
+
+        Args:
+            earlier: messages of the partition from this unix time on, up to the first of those
+                that are passed to ``is_copy``.
+            since: Kafka's time of that first one.
+        """
+        self._earlier = earlier
+        self._since = since
+        self._largest: dict[str, int] = {}
+
+    def is_copy(self, message: RawMessage) -> bool:
+        """Whether this message, or a later one of its gateway, was written before; remembers it."""
+        head = _head_of(message)
+        if head is None:
+            return False
+        # As far back as a gateway's clock may be ahead.
+        from_time = head.made - MISTIMED_SECONDS
+        if 0 < head.made < message.time - _DELAY_SECONDS and from_time < self._since:
+            self._since = from_time
+            for one in self._earlier(from_time):
+                if (before := _head_of(one)) is not None:
+                    self._remember(before)
+        is_copy = head.sequence <= self._largest.get(head.gateway, -1)
+        self._remember(head)
+        return is_copy
+
+    def _remember(self, head: _Head) -> None:
+        self._largest[head.gateway] = max(self._largest.get(head.gateway, -1), head.sequence)
+
+
+def _head_of(message: RawMessage) -> _Head | None:
+    try:
+        head = decoded(_head, message.value)
+    except msgspec.DecodeError:
+        return None
+    return head if 0 <= head.sequence <= LARGEST else None
+
+
+def recounted(
+    record: WindowRecord, messages: Iterable[RawMessage], copies: Copies | None = None
+) -> WindowRecord:
     """The record that the range's messages make.
 
     Args:
         record: says which range, up to which offset, in windows of what length.
-        messages: of its partition, in order; those of the range, and the ``LOOKBACK_MESSAGES``
-            before it. Others are left out.
+        messages: of its partition, in order; those before the range tell copies, those behind it
+            are left out.
+        copies: what is known of messages before these.
     """
-    fold = PartitionFold(
-        record.topic_id,
-        record.partition,
-        first=record.start,
-        window_seconds=record.window_seconds,
-    )
-    complete: list[WindowRecord] = []
+    copies, fold, found = copies or Copies(), Fold(record.window_seconds), _empty(record)
     for message in messages:
-        if message.offset < record.end:
-            complete += fold.take(message.offset, message.time, message.value)
-    found = complete[0] if complete else fold.growing()
-    if found is None:
-        found = msgspec.structs.replace(
-            record,
-            newest=0.0,
-            events=0,
-            through=0.0,
-            skipped=0,
-            copies=0,
-            mistimed=0,
-            aggregates=[],
-            refusals={},
-        )
-    return msgspec.structs.replace(found, revision=record.revision)
+        if message.offset >= record.end:
+            break
+        is_inside = message.offset >= record.start
+        found.through = max(found.through, message.time) if is_inside else found.through
+        is_copy = copies.is_copy(message)
+        if not is_inside:
+            continue
+        if is_copy:
+            found.copies += 1
+            continue
+        try:
+            batch = decode(message.value)
+        except (UnknownSchemaError, msgspec.DecodeError):
+            found.skipped += 1
+            continue
+        fold.add(batch)
+        sent_by(found.senders, batch)
+        if batch.events:
+            found.mistimed += abs(batch.events[0].time - message.time) > MISTIMED_SECONDS
+    found.newest, found.events = fold.newest, fold.events
+    found.aggregates, found.refusals = fold.aggregates(), fold.refusals
+    return found
+
+
+def _empty(record: WindowRecord) -> WindowRecord:
+    return msgspec.structs.replace(
+        record,
+        newest=0.0,
+        events=0,
+        through=0.0,
+        skipped=0,
+        copies=0,
+        mistimed=0,
+        aggregates=[],
+        refusals={},
+        senders={},
+    )
 
 
 def differences(written: WindowRecord, counted: WindowRecord) -> tuple[Difference, ...]:
@@ -91,6 +179,12 @@ def _numbers(record: WindowRecord) -> Iterator[tuple[str, float]]:
     for name in _COMPARED:
         yield name, getattr(record, name)
     yield from nested("refusals", record.refusals)
+    if record.revision >= SENDERS_SINCE:
+        for gateway, sender in record.senders.items():
+            yield f"gateway {gateway} messages", len(sender.numbers)
+            yield f"gateway {gateway} numbers", sum(sender.numbers)
+            yield f"gateway {gateway} ended", sender.ended
+            yield from nested(f"gateway {gateway} dropped", sender.dropped)
     for aggregate in record.aggregates:
         yield from _of_aggregate(aggregate, record.revision)
 

@@ -60,11 +60,14 @@ class KafkaSink:
         self._producer: KafkaProducer | None = None
         self._delivery: Future[None] | None = None
         self._clean = True
+        self._sequence = -1
+        self._partition = 0  # that the message of this number goes to
 
     def submit(self, sequence: int, message: bytes) -> "Future[None]":
         """Passes one message to the producer; see ``EventSink.submit``.
 
-        The sequence determines the partition: in rotation, and the same for copies of a message.
+        Messages go to the partitions in rotation. Copies of a message go to the same one, also
+        where the topic has got more of them since.
         """
         if not self._clean or (self._delivery is not None and not self._delivery.done()):
             self._discard(1.0)
@@ -73,8 +76,10 @@ class KafkaSink:
         delivery: Future[None] = Future()
         try:
             partitions = sorted(producer.partitions_for(topic))
-            partition = partitions[sequence % len(partitions)]
-            sent = producer.send(topic, value=message, partition=partition)
+            if sequence != self._sequence or self._partition not in partitions:
+                self._sequence = sequence
+                self._partition = partitions[sequence % len(partitions)]
+            sent = producer.send(topic, value=message, partition=self._partition)
         except _TOO_LARGE as error:
             raise MessageRefusedError(str(error), reason="too_large") from error
         except KafkaError as error:

@@ -6,6 +6,7 @@ second copy by (gateway, sequence). Every recorded event is at any time in exact
 states: waiting, in an acknowledged message, or counted as dropped with a reason.
 """
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -66,6 +67,7 @@ class Outbox:
         max_records: events, texts and observed values a message, at most.
         max_bytes: size of an encoded message, at most; larger ones are split.
         declared: the users' own statistics that an endpoint declares.
+        clock: unix seconds.
     """
 
     def __init__(
@@ -77,6 +79,7 @@ class Outbox:
         max_records: int = 4000,
         max_bytes: int = 900_000,
         declared: Declared | None = None,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self._buffer = buffer
         self._gateway = gateway
@@ -84,6 +87,7 @@ class Outbox:
         self._max_records = max_records
         self._max_bytes = max_bytes
         self._declared = declared
+        self._clock = clock
         self._sequence = 0
         self._pending: Message | None = None
         self._carried: list[Item] = []
@@ -205,6 +209,7 @@ class Outbox:
                 refusals=refusals,
                 dropped=self._buffer.dropped(),
                 statistics=self._statistics(events),
+                made=self._clock(),
                 last=last,
             )
         )

@@ -16,6 +16,7 @@ import msgspec
 
 from contracts.windows import RANGE_MESSAGES, WindowRecord
 from measures.ranges import OutOfOrderError, PartitionFold, range_start, read_from
+from measures.sequences import Sequences
 from service.kafka import StreamError, TopicMissingError
 from stats.errors import RecordTooLargeError, StalledError
 from stats.folding.prediction_log import Assignment, Message, Offsets, PredictionLog
@@ -151,7 +152,9 @@ class Folder:
             self._write(records)
         self._complete = []
         if grown:
-            self._source.commit(grown)
+            self._source.commit(
+                grown, {partition: self._folds[partition].checkpoint for partition in grown}
+            )
             self._written |= grown
 
     def _look(self) -> None:
@@ -191,14 +194,16 @@ class Folder:
         for partition, offsets in assignment.offsets.items():
             first = first_range(offsets)
             self._note_gap(partition, offsets, first)
+            read_at, known = known_before(first, offsets)
             self._folds[partition] = PartitionFold(
                 assignment.topic_id,
                 partition,
                 first=first,
                 window_seconds=self._pace.window_seconds,
+                known=known,
             )
             self._written[partition] = first
-            self._source.seek(partition, max(read_from(first), offsets.beginning))
+            self._source.seek(partition, max(read_at, offsets.beginning))
         log.info("partitions assigned", extra={"partitions": sorted(assignment.offsets)})
 
     def _note_gap(self, partition: int, offsets: Offsets, first: int) -> None:
@@ -270,6 +275,17 @@ def first_range(offsets: Offsets) -> int:
     if offsets.beginning <= first or offsets.committed == first:
         return max(first, range_start(offsets.beginning))
     return max(first + RANGE_MESSAGES, range_start(offsets.beginning))
+
+
+def known_before(first: int, offsets: Offsets) -> tuple[int, Sequences]:
+    """Where to begin reading, and what is known of the messages before that.
+
+    A checkpoint behind ``first`` would make copies of the messages that are to be folded.
+    """
+    kept = offsets.checkpoint
+    if offsets.committed is None or kept is None or kept.offset > first:
+        return read_from(first), Sequences()
+    return kept.offset, Sequences.decoded(kept.sequences)
 
 
 def run(

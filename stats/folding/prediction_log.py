@@ -20,6 +20,7 @@ from kafka.errors import (
 )
 
 from contracts.events import TOPIC
+from measures.sequences import Checkpoint
 from service.kafka import (
     KafkaAddress,
     KafkaAwayError,
@@ -30,6 +31,7 @@ from service.kafka import (
     keep_rejoining,
 )
 from stats.errors import LogReplacedError
+from stats.folding.checkpoints import KafkaCheckpoints
 from stats.reading.stall import membership_fault
 
 log = logging.getLogger(__name__)
@@ -61,11 +63,13 @@ class Offsets:
     """What is known of an assigned partition.
 
     ``committed`` is the offset behind the last one that is safely written, None if none of this
-    topic id was committed. ``beginning`` is the log's first offset now.
+    topic id was committed. ``beginning`` is the log's first offset now. ``checkpoint`` is what was
+    known of copies at the start of a range, None if nothing was kept.
     """
 
     committed: int | None
     beginning: int
+    checkpoint: Checkpoint | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +104,8 @@ class PredictionLog(Protocol):
     def seek(self, partition: int, offset: int) -> None:
         """The next message to poll."""
 
-    def commit(self, offsets: Mapping[int, int]) -> None:
-        """Everything before these offsets is safely written."""
+    def commit(self, offsets: Mapping[int, int], checkpoints: Mapping[int, Checkpoint]) -> None:
+        """Everything before these offsets is safely written; and what is known of copies."""
 
     def verify(self) -> None:
         """Raises ``LogReplacedError`` unless all that was polled is of the assignment's topic."""
@@ -144,6 +148,11 @@ class KafkaPredictionLog:
         self._topics = Topics(address)
         try:
             self._topic_id, self._partitions = self._topics.describe(self._topic)
+            self._checkpoints = KafkaCheckpoints(address, settings.group, settings.topic)
+        except BaseException:
+            self._topics.close()
+            raise
+        try:
             self._consumer = consumer(
                 address,
                 group_id=settings.group,
@@ -156,6 +165,7 @@ class KafkaPredictionLog:
                 max_poll_records=_POLL_MESSAGES,
             )
         except BaseException:
+            self._checkpoints.close()
             self._topics.close()
             raise
         self._rebalances = _Rebalances(lambda: keep_rejoining(self._consumer))
@@ -182,7 +192,7 @@ class KafkaPredictionLog:
         if part in self._consumer.assignment():  # else another assignment is on its way
             self._consumer.seek(part, offset)
 
-    def commit(self, offsets: Mapping[int, int]) -> None:
+    def commit(self, offsets: Mapping[int, int], checkpoints: Mapping[int, Checkpoint]) -> None:
         """See ``PredictionLog``; what is not ours any more is left to its new owner."""
         wanted = {
             TopicPartition(self._topic, partition): OffsetAndMetadata(offset, self._topic_id, -1)
@@ -195,6 +205,9 @@ class KafkaPredictionLog:
             if not isinstance(error.__cause__, _NOT_A_MEMBER):
                 raise
             log.info("partitions moved before a commit", extra={"reason": str(error)})
+            return
+        # Only now: a new owner must not take messages for copies that it is to fold again.
+        self._checkpoints.save(self._topic_id, checkpoints)
 
     def verify(self) -> None:
         """See ``PredictionLog``."""
@@ -216,6 +229,7 @@ class KafkaPredictionLog:
     def close(self) -> None:
         """Leaves the group."""
         close(self._consumer)
+        self._checkpoints.close()
         self._topics.close()
 
     def _assignment(self) -> Assignment:
@@ -227,9 +241,14 @@ class KafkaPredictionLog:
                 part: self._consumer.committed(part, metadata=True, timeout_ms=timeout_ms)
                 for part in parts
             }
+        checkpoints = self._checkpoints.load(self._topic_id, (part.partition for part in parts))
         self.verify()
         offsets = {
-            part.partition: Offsets(self._of_this_topic(committed[part]), beginnings[part])
+            part.partition: Offsets(
+                self._of_this_topic(committed[part]),
+                beginnings[part],
+                checkpoints.get(part.partition),
+            )
             for part in parts
         }
         return Assignment(self._topic_id, offsets)

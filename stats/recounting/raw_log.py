@@ -31,7 +31,10 @@ class RawLog(Protocol):
         """Partition -> first offset at ``begin`` or later, and that at ``end`` or later."""
 
     def messages(self, partition: int, first: int, end: int) -> Iterator[RawMessage]:
-        """The messages with ``first <= offset < end``, in order; fewer where there are fewer."""
+        """The messages with ``first <= offset < end``, in order; fewer where there are fewer.
+
+        Another reading may begin before this one has ended.
+        """
 
 
 class KafkaRawLog:
@@ -45,6 +48,7 @@ class KafkaRawLog:
             self._topic_id, partitions = topics.describe(topic)
         self._consumer = consumer(address, auto_offset_reset="none", max_poll_records=100)
         self._parts = {number: TopicPartition(topic, number) for number in partitions}
+        self._reading: object = None  # that the consumer's position is of
 
     @property
     def topic_id(self) -> str:
@@ -80,13 +84,14 @@ class KafkaRawLog:
 
     def messages(self, partition: int, first: int, end: int) -> Iterator[RawMessage]:
         """See ``RawLog``; raises ``KafkaAwayError`` when nothing comes for long."""
-        part = self._parts[partition]
-        with kafka_errors():
-            self._consumer.assign([part])
-            self._consumer.seek(part, first)
+        part, reading = self._parts[partition], object()
         position, heard_at = first, time.monotonic()
         while position < end:
             with kafka_errors():
+                if self._reading is not reading:  # the first poll, or another reading came between
+                    self._reading = reading
+                    self._consumer.assign([part])
+                    self._consumer.seek(part, position)
                 polled = self._consumer.poll(timeout_ms=int(_POLL_SECONDS * 1000)).get(part, [])
             for record in polled:
                 position, heard_at = record.offset + 1, time.monotonic()

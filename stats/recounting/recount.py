@@ -4,18 +4,24 @@ It reads both topics without a group, from a time to a time, and changes nothing
 messages Kafka has deleted can't be counted again, and are told apart.
 """
 
-from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import msgspec
 
 from contracts.events import TOPIC as PREDICTIONS
-from contracts.windows import LOOKBACK_MESSAGES, RANGE_MESSAGES, WindowRecord
 from contracts.windows import TOPIC as WINDOWS
+from contracts.windows import WindowRecord
 from measures.merging import Windows
 from measures.ranges import read_from
-from measures.recounting import Difference, RawMessage, differences, numbers, recounted
+from measures.recounting import (
+    Copies,
+    Difference,
+    RawMessage,
+    differences,
+    numbers,
+    recounted,
+)
 from service.kafka import KafkaAddress
 from stats.reading.record_log import KafkaRecordLog, written
 from stats.recounting.raw_log import KafkaRawLog, RawLog
@@ -94,8 +100,7 @@ def recount(records: Windows, raw: RawLog, asked: Asked) -> Recount:
             wanted.setdefault(record.partition, []).append(record)
     found.unfolded = sum(missing.values())
     for partition, ranges in sorted(wanted.items()):
-        messages = raw.messages(partition, read_from(ranges[0].start), ranges[-1].end)
-        for record, counted in _pairs(ranges, messages):
+        for record, counted in _pairs(ranges, raw, partition):
             found.ranges += 1
             found.events += counted.events
             written, again = _only(record, asked.endpoint), _only(counted, asked.endpoint)
@@ -122,17 +127,26 @@ def _only(record: WindowRecord, endpoint: str | None) -> WindowRecord:
 
 
 def _pairs(
-    ranges: list[WindowRecord], messages: Iterator[RawMessage]
+    ranges: list[WindowRecord], raw: RawLog, partition: int
 ) -> Iterator[tuple[WindowRecord, WindowRecord]]:
-    """Each written record with its recount; keeps no more messages than one range needs."""
-    held: deque[RawMessage] = deque(maxlen=LOOKBACK_MESSAGES + RANGE_MESSAGES)
+    """Each written record with its recount, all in one reading of the partition."""
+    first = read_from(ranges[0].start)
+
+    def earlier(since: float) -> Iterator[RawMessage]:
+        return raw.messages(partition, raw.spans(since, since)[partition][0], first)
+
+    messages = raw.messages(partition, first, ranges[-1].end)
     coming = next(messages, None)
-    for record in ranges:
-        while coming is not None and coming.offset < record.end:
-            held.append(coming)
+    copies = Copies(earlier, since=coming.time if coming else 0.0)
+
+    def until(end: int) -> Iterator[RawMessage]:
+        nonlocal coming
+        while coming is not None and coming.offset < end:
+            yield coming
             coming = next(messages, None)
-        near = (message for message in held if message.offset >= read_from(record.start))
-        yield record, recounted(record, near)
+
+    for record in ranges:
+        yield record, recounted(record, until(record.end), copies)
 
 
 def recount_kafka(

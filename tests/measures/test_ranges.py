@@ -7,11 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from prediction_batches import batch_of
 
-from contracts.events import EventBatch, encode
-from contracts.windows import LOOKBACK_MESSAGES, RANGE_MESSAGES, WindowRecord
+from contracts.events import Dropped, EventBatch, encode
+from contracts.windows import LOOKBACK_MESSAGES, RANGE_MESSAGES, Sender, WindowRecord
 from contracts.windows import decode as decode_record
 from contracts.windows import encode as encode_record
 from measures.ranges import OutOfOrderError, PartitionFold, range_start, read_from
+from measures.sequences import Sequences
 
 
 def log_of(seed: int, messages: int, *, copies: float = 0.1) -> list[bytes]:
@@ -81,16 +82,51 @@ def test_copies_of_another_start_of_the_gateway_are_no_copies() -> None:
     assert (record.events, record.copies) == (6, 0)
 
 
-def test_what_lies_before_the_lookback_is_forgotten() -> None:
+def test_a_copy_is_told_however_far_away_the_first_one_is() -> None:
     one = encode(batch_of(random.Random(1), sequence=7, events=3))
-    between = [encode(EventBatch("h", number)) for number in range(LOOKBACK_MESSAGES)]
-    near, far = fold_of([one, *between[:-1], one]), fold_of([one, *between, *between[:63], one])
-    assert (near[-1].events, near[-1].copies) == (0, 1)
-    assert (far[-1].events, far[-1].copies) == (3, 0)
+    between = [encode(EventBatch("h", number)) for number in range(3 * LOOKBACK_MESSAGES)]
+    records = fold_of([one, *between, one])
+    assert [record.events for record in records] == [3, *[0] * (len(records) - 1)]
+    assert records[-1].copies == 1
+
+
+def test_a_new_owner_knows_by_the_checkpoint_what_it_has_not_read() -> None:
+    one = encode(batch_of(random.Random(1), sequence=7, events=3))
+    log = [one, *(encode(EventBatch("h", number)) for number in range(600)), one]
+    before = PartitionFold("t", 3, first=0, window_seconds=10)
+    for offset, message in enumerate(log[:600]):
+        before.take(offset, 1e6 + offset, message)
+    kept = before.checkpoint
+    assert kept.offset == range_start(600)
+    after = PartitionFold(
+        "t", 3, first=kept.offset, window_seconds=10, known=Sequences.decoded(kept.sequences)
+    )
+    for offset in range(kept.offset, len(log)):
+        after.take(offset, 1e6 + offset, log[offset])
+    record = after.growing()
+    assert record is not None
+    assert (record.events, record.copies) == (0, 1)
+    assert [record] == [one for one in fold_of(log) if one.start == record.start]
+
+
+def test_a_record_tells_who_sent_which_messages_and_what_they_lost() -> None:
+    lost = [Dropped("sentiment", 200, "buffer_full", 3), Dropped("sentiment", 503, "too_large", 1)]
+    more = [Dropped("sentiment", 200, "buffer_full", 5)]
+    log = [
+        EventBatch("g", 4, dropped=lost),
+        EventBatch("h", 0),
+        EventBatch("g", 5, dropped=more, last=True),
+        EventBatch("g", 5, dropped=more, last=True),
+    ]
+    (record,) = fold_of([encode(batch) for batch in log])
+    assert record.senders == {
+        "g": Sender([4, 5], {"sentiment": {"buffer_full": 5}}, ended=True),
+        "h": Sender([0]),
+    }
 
 
 def test_messages_that_are_no_batches_are_counted_and_passed() -> None:
-    batch = batch_of(random.Random(1), events=3)
+    batch = batch_of(random.Random(1), sequence=9, events=3)
     strange = [b"", b"{}", b'{"schema_version": 99, "gateway": "g", "sequence": 8}', b"\xff"]
     (record,) = fold_of([*strange, encode(batch)])
     assert (record.skipped, record.events, record.end) == (4, 3, 5)
@@ -108,7 +144,7 @@ def test_whatever_is_in_a_message_folding_goes_on(data: st.DataObject) -> None:
             st.sampled_from(['"', "{", "}", "[", "]", ",", ":", "-", "9" * 400, "e9"])
         )
         message[at : at + 1] = data.draw(st.sampled_from([other.encode(), b"\xff", b"\x00"]))
-    after = encode(batch_of(random.Random(2), sequence=2, events=3))
+    after = encode(batch_of(random.Random(2), gateway="h", sequence=2, events=3))
     (record,) = fold_of([bytes(message), after])
     assert record.events >= 3
     assert record.end == 2

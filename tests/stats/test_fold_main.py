@@ -5,10 +5,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from fold_world import Topics, Workers, agree, until
+from fold_world import FIRST_TIME, Topics, Workers, agree, until
 from idle_processes import spinning
 from kafka_proxy import SYNC_GROUP, KafkaProxy
 
+from contracts.events import EventBatch, encode
 from contracts.windows import RANGE_MESSAGES
 from headrace.stack.kafka import KafkaProcess
 
@@ -55,6 +56,25 @@ def test_two_workers_one_killed_and_a_rebalance_lose_and_double_nothing(
     agree(topics)
     second.send_signal(signal.SIGTERM)
     assert second.wait(60) == 0
+
+
+def test_a_copy_from_long_ago_is_told_by_a_worker_that_never_read_the_first_one(
+    topics: Topics, workers: Workers
+) -> None:
+    """The first worker keeps what the second one must know, beyond its look-back."""
+    topics.make()
+    first = encode(topics.batch(0, 5, FIRST_TIME))
+    others = [encode(EventBatch("another", n)) for n in range(topics.partitions * 400)]
+    topics.send([first, *others[1:]])
+    worker = workers.start()
+    topics.until_folded()
+    worker.send_signal(signal.SIGTERM)
+    assert worker.wait(60) == 0
+    workers.start()
+    topics.send([first])  # to the same partition, for all before it went round
+    topics.until_folded()
+    assert sum(record.copies for record in topics.merged().records()) == 1
+    agree(topics)
 
 
 def test_a_worker_that_was_told_to_stop_leaves_nothing_unwritten(

@@ -9,6 +9,7 @@ from contracts.windows import decode as decode_record
 from contracts.windows import encode as encode_record
 from measures.merging import Windows
 from measures.ranges import PartitionFold
+from measures.sequences import Checkpoint
 from service.kafka import KafkaAwayError
 from stats.errors import LogReplacedError, RecordTooLargeError
 from stats.folding.prediction_log import Assignment, Membership, Message, Offsets
@@ -26,6 +27,7 @@ class MemoryKafka:
     log: dict[int, list[tuple[float, bytes]]] = field(default_factory=dict)
     beginning: dict[int, int] = field(default_factory=dict)
     committed: dict[int, tuple[str, int]] = field(default_factory=dict)
+    checkpoints: dict[int, Checkpoint] = field(default_factory=dict)
     written: list[WindowRecord] = field(default_factory=list)
     largest: int = NOWHERE
 
@@ -94,12 +96,13 @@ class MemoryLog:
     def seek(self, partition: int, offset: int) -> None:
         self._positions[partition] = offset
 
-    def commit(self, offsets: Mapping[int, int]) -> None:
+    def commit(self, offsets: Mapping[int, int], checkpoints: Mapping[int, Checkpoint]) -> None:
         if self.failing:
             raise KafkaAwayError("away")
         for partition, offset in offsets.items():
             if partition in self._positions:
                 self.kafka.committed[partition] = (self._topic_id, offset)
+                self.kafka.checkpoints[partition] = checkpoints[partition]
 
     def verify(self) -> None:
         if self.kafka.topic_id != self._topic_id:
@@ -118,7 +121,11 @@ class MemoryLog:
     def _offsets(self, partition: int) -> Offsets:
         topic_id, offset = self.kafka.committed.get(partition, ("", 0))
         committed = offset if topic_id == self.kafka.topic_id else None
-        return Offsets(committed, self.kafka.beginning.get(partition, 0))
+        return Offsets(
+            committed,
+            self.kafka.beginning.get(partition, 0),
+            self.kafka.checkpoints.get(partition),
+        )
 
 
 @dataclass

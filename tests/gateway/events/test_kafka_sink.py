@@ -210,6 +210,30 @@ def test_messages_go_round_the_partitions_and_copies_stay_in_one(
     }
 
 
+def test_copies_stay_in_their_partition_when_the_topic_gets_more_of_them(
+    kafka: KafkaProcess, topic: Topic, admin: KafkaAdminClient
+) -> None:
+    sink = KafkaSink(settings_for(kafka, topic))
+    message = encode(EventBatch(gateway="g", sequence=4))
+    sink.submit(4, message).result(60.0)
+    admin.create_partitions({topic.name: 5})
+    admin.wait_for_topics([topic.name])
+    with pytest.raises(MessageRefusedError):  # as a message that fails for good: a new producer
+        sink.submit(4, os.urandom(2_000_000)).result(60.0)
+    sink.close(1.0)
+    sink.submit(4, message).result(60.0)
+    sink.submit(9, encode(EventBatch(gateway="g", sequence=9))).result(60.0)
+    sink.close(5.0)
+    found = read(kafka, topic)
+    assert {part: [batch.sequence for batch in messages] for part, messages in found.items()} == {
+        0: [],
+        1: [4, 4],
+        2: [],
+        3: [],
+        4: [9],
+    }
+
+
 @pytest.mark.parametrize("compression", ["lz4", "zstd"])
 def test_messages_are_compressed(
     kafka: KafkaProcess, topic: Topic, compression: Literal["lz4", "zstd"]
