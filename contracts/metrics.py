@@ -282,6 +282,20 @@ EVENTS_COPIED: Final = counter("copied_messages", "Messages of events that were 
 EVENTS_MISTIMED: Final = counter(
     "mistimed_messages", "Messages of events from a clock that was minutes off Kafka's."
 )
+MESSAGES_MISSING: Final = counter(
+    "missing_messages",
+    "Messages of events that gateways numbered and that are not in the log: they were lost.",
+)
+EVENTS_REPORTED_LOST: Final = counter(
+    "reported_lost_events",
+    "Attempts, refusals and feedback that gateways lost, as their messages say.",
+    ENDPOINT,
+    "reason",
+)
+GATEWAYS_SILENT: Final = gauge(
+    "silent_gateways",
+    "Starts of gateways that fell silent in the last hour without saying that they end.",
+)
 
 EVALUATE: Final[tuple[Metric, ...]] = (
     ATTEMPTS, ANSWERED, REPEATED, TEXTS, TRUNCATED, LABELS, FEEDBACK, PAIRS, REFUSALS,
@@ -292,7 +306,8 @@ EVALUATE: Final[tuple[Metric, ...]] = (
     ACCURACY_ESTIMATED, ACCURACY_MEASURED, ACCURACY_FEEDBACK, VERSION_INFO,
     EVALUATE_CONNECTED, EVALUATE_LAG, EVALUATE_SINCE, EVALUATE_THROUGH, EVALUATE_RECORDS,
     EVALUATE_SKIPPED, EVALUATE_FAILURES, EVALUATE_OVERFLOW, EVENTS_SKIPPED, EVENTS_COPIED,
-    EVENTS_MISTIMED, UNCOUNTED_MESSAGES, COUNTING_STATE, COUNTED_THROUGH,
+    EVENTS_MISTIMED, MESSAGES_MISSING, EVENTS_REPORTED_LOST, GATEWAYS_SILENT, UNCOUNTED_MESSAGES,
+    COUNTING_STATE, COUNTED_THROUGH,
 )  # fmt: skip
 
 # Rollouts, by the controller: what the endpoint's status says.

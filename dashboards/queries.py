@@ -352,7 +352,8 @@ CANDIDATE_WITHHELD: Final = f"max by (endpoint) ({g.WITHHELD.name}) > 0"
 TRITON_AWAY: Final = f"max by (triton) ({g.REPLICA_SERVES.name}) == 0"
 EVENTS_DROPPED: Final = f"sum by (instance) (increase({g.EVENTS_LOST.name}[10m])) > 0"
 EVENTS_DELETED: Final = " or ".join(
-    f"sum(increase({name}[1h])) > 0" for name in (m.FOLD_MISSING.name, m.FOLD_OVERSIZED.name)
+    f"sum(increase({name}[1h])) > 0"
+    for name in (m.FOLD_MISSING.name, m.FOLD_OVERSIZED.name, m.MESSAGES_MISSING.name)
 )
 FOLD_LAGGING: Final = f"sum(max by (partition) ({m.FOLD_LAG.name})) > 500"
 NOT_COUNTED: Final = (  # whoever publishes: gateways tell it every ten seconds, traffic or not

@@ -154,8 +154,9 @@ STATISTICS_ALERTS: Final = (
         "0m",
         Severity.TICKET,
         "{{ $value | humanize }} messages of events can never be counted",
-        "Kafka deleted messages before they were folded, or a window's record was too large for"
-        " it. Raise the retention of headrace.predictions, or max.message.bytes.",
+        "Kafka deleted messages before they were folded, lost some that gateways had sent, or a"
+        " window's record was too large for it. Raise the retention of headrace.predictions, or"
+        " max.message.bytes; headrace recount tells whose messages are missing.",
     ),
     Alert(
         "HeadraceFoldLagging",

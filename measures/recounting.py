@@ -3,13 +3,14 @@
 What an older fold did not count yet is compared in neither.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
-from contracts.events import UnknownSchemaError, decode, decoded
+from contracts.events import EventBatch, UnknownSchemaError, decode, decoded
 from contracts.windows import (
     COUNTED_SINCE,
     MISTIMED_SECONDS,
@@ -104,8 +105,78 @@ def _head_of(message: RawMessage) -> _Head | None:
     return head if 0 <= head.sequence <= LARGEST else None
 
 
+@dataclass(frozen=True, slots=True)
+class GatewaySent:
+    """What one start of a gateway sent within a time.
+
+    Attributes:
+        gateway: its name.
+        first: its first number in the time.
+        last: its last one.
+        missing: numbers between the two that are not in the log.
+        dropped: endpoint -> reason -> what it lost between the two, as it says itself; since its
+            start, where the first number is 0.
+        heard: Kafka's time of its last message, unix seconds.
+        ended: it said that this was its last message.
+    """
+
+    gateway: str
+    first: int
+    last: int
+    missing: tuple[int, ...]
+    dropped: Mapping[str, Mapping[str, int]]
+    heard: float
+    ended: bool
+
+
+class Sent:
+    """Who sent what within a time, over all partitions.
+
+    Numbers rise with Kafka's time. So all numbers between the first and the last of the time are
+    in it, or missing.
+    """
+
+    def __init__(self, begin: float, end: float) -> None:
+        """Takes the time, by Kafka's clock, unix seconds."""
+        self._begin = begin
+        self._end = end
+        self._sent: dict[str, dict[int, tuple[float, EventBatch]]] = {}
+
+    def note(self, batch: EventBatch, time: float) -> None:
+        """Takes a message that is no copy."""
+        if self._begin <= time < self._end and 0 <= batch.sequence <= LARGEST:
+            only = msgspec.structs.replace(batch, events=[], refusals=[], feedback=[])
+            self._sent.setdefault(batch.gateway, {})[batch.sequence] = (time, only)
+
+    def gateways(self) -> tuple[GatewaySent, ...]:
+        """All of them, sorted by name."""
+        return tuple(_sent(name, messages) for name, messages in sorted(self._sent.items()))
+
+
+def _sent(name: str, messages: Mapping[int, tuple[float, EventBatch]]) -> GatewaySent:
+    first, last = min(messages), max(messages)
+    heard, newest = messages[last]
+    before = {} if first == 0 else _dropped(messages[first][1])
+    dropped: dict[str, dict[str, int]] = {}
+    for (endpoint, reason), count in _dropped(newest).items():
+        if more := count - before.get((endpoint, reason), 0):
+            dropped.setdefault(endpoint, {})[reason] = more
+    missing = tuple(number for number in range(first, last) if number not in messages)
+    return GatewaySent(name, first, last, missing, dropped, heard, newest.last)
+
+
+def _dropped(batch: EventBatch) -> Counter[tuple[str, str]]:
+    found: Counter[tuple[str, str]] = Counter()
+    for lost in batch.dropped:
+        found[lost.endpoint, lost.reason] += lost.count
+    return found
+
+
 def recounted(
-    record: WindowRecord, messages: Iterable[RawMessage], copies: Copies | None = None
+    record: WindowRecord,
+    messages: Iterable[RawMessage],
+    copies: Copies | None = None,
+    sent: Sent | None = None,
 ) -> WindowRecord:
     """The record that the range's messages make.
 
@@ -114,6 +185,7 @@ def recounted(
         messages: of its partition, in order; those before the range tell copies, those behind it
             are left out.
         copies: what is known of messages before these.
+        sent: is told of every message that counts.
     """
     copies, fold, found = copies or Copies(), Fold(record.window_seconds), _empty(record)
     for message in messages:
@@ -134,6 +206,8 @@ def recounted(
             continue
         fold.add(batch)
         sent_by(found.senders, batch)
+        if sent is not None:
+            sent.note(batch, message.time)
         if batch.events:
             found.mistimed += abs(batch.events[0].time - message.time) > MISTIMED_SECONDS
     found.newest, found.events = fold.newest, fold.events

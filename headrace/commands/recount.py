@@ -110,12 +110,45 @@ def _show(found: Recount) -> None:
         console.print(
             f"{found.other_topic} ranges are of a topic that was deleted since.", highlight=False
         )
+    _show_losses(found)
     if found.differences:
         named = [
             (f"partition {partition}, range {start}: {what.where}", what)
             for partition, start, what in found.differences
         ]
         console.print(_table("written", named))
+
+
+def _show_losses(found: Recount) -> None:
+    if not found.ranges:
+        return
+    if not found.gateways:
+        say = "Not all of this time could be counted: which messages are missing is not known."
+    else:
+        missing = sum(len(gateway.missing) for gateway in found.gateways)
+        lost = sum(sum(sum(of.values()) for of in each.dropped.values()) for each in found.gateways)
+        say = (
+            f"Of {len(found.gateways)} starts of gateways {missing or 'no'} messages are missing, "
+            f"and they say that they lost {lost or 'no'} events."
+        )
+    console.print(say, highlight=False)
+    for gateway in found.gateways:
+        if gateway.missing:
+            numbers = ", ".join(map(str, gateway.missing[:_SHOWN]))
+            more = len(gateway.missing) - _SHOWN
+            console.print(
+                f"{gateway.gateway}: messages {numbers}"
+                + (f" and {more} more" if more > 0 else ""),
+                markup=False,
+                highlight=False,
+            )
+        for endpoint, reasons in gateway.dropped.items():
+            told = ", ".join(f"{count} {reason}" for reason, count in reasons.items())
+            console.print(
+                f"{gateway.gateway}: lost of {endpoint or 'further endpoints'}: {told}",
+                markup=False,
+                highlight=False,
+            )
 
 
 def _show_counters(found: CounterRecount) -> None:
@@ -183,6 +216,18 @@ def _document(asked: Asked, found: Recount, counters: CounterRecount | None) -> 
                 "counted": what.counted,
             }
             for partition, start, what in found.differences
+        ],
+        "gateways": [
+            {
+                "gateway": each.gateway,
+                "first": each.first,
+                "last": each.last,
+                "missing": each.missing,
+                "lost": each.dropped,
+                "heard": each.heard,
+                "ended": each.ended,
+            }
+            for each in found.gateways
         ],
         "exporter": _exported(counters),
     }

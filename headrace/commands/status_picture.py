@@ -91,7 +91,8 @@ def _statistics(told: CountingHealth | None) -> list[Sentence]:
     if told is None:
         return []
     style = {"counted": "", "behind": "yellow"}.get(told.state, "red")
-    return [Sentence(f"Statistics: {told.said}.", style=style)]
+    lost = [Sentence(f"Lost: {told.lost}.", style="yellow")] if told.lost else []
+    return [Sentence(f"Statistics: {told.said}.", style=style), *lost]
 
 
 def _endpoint(endpoint: ModelEndpoint, now: float, *, details: bool) -> Row:

@@ -66,12 +66,20 @@ class CountingHealth(msgspec.Struct, frozen=True):
         said: a sentence.
         since: unix seconds from when on it is so; 0 where that is not known.
         messages: of the event log that are in no window yet.
+        missing_messages: that gateways numbered and are not in the log, since the exporter began.
+        lost_events: that gateways lost before they were sent, as they say.
+        silent_gateways: that fell silent in the last hour and did not say that they end.
+        lost: these three as a sentence; empty where nothing was lost.
     """
 
     state: str
     said: str
     since: float = 0.0
     messages: int = 0
+    missing_messages: int = 0
+    lost_events: int = 0
+    silent_gateways: int = 0
+    lost: str = ""
 
     def document(self) -> dict[str, Any]:
         """As JSON."""

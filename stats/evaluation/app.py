@@ -21,6 +21,7 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.registry import Collector
 
 from measures.counting import Counting
+from measures.losses import Lost
 
 
 class Evaluated(Protocol):
@@ -40,6 +41,10 @@ class Evaluated(Protocol):
 
     def counting(self) -> Counting:
         """Whether all that gateways published is in the windows."""
+        ...
+
+    def lost(self) -> Lost:
+        """What gateways sent and is not in the log."""
         ...
 
     def stood_still_seconds(self) -> float:
@@ -84,13 +89,17 @@ def application(evaluated: Evaluated, *routers: APIRouter) -> FastAPI:
 
     @app.get("/counting.json")
     def counting() -> Response:
-        found = evaluated.counting()
+        found, lost = evaluated.counting(), evaluated.lost()
         return JSONResponse(
             {
                 "state": found.state.value,
                 "since": found.since,
                 "messages": found.messages,
                 "said": found.sentence(),
+                "missing_messages": lost.messages,
+                "lost_events": lost.events,
+                "silent_gateways": lost.silent,
+                "lost": lost.sentence(),
             }
         )
 

@@ -14,6 +14,7 @@ from contracts.endpoint import Arm, ModelEndpoint
 from contracts.metrics import OTHER
 from contracts.windows import WindowRecord
 from measures.increments import Growth, Ledger
+from measures.losses import Losses, Lost
 from stats.evaluation.board import MINUTES_SECONDS, Board, EndpointBoard, Origin, VersionDrift
 from stats.evaluation.drift import DriftSettings, DriftWatch
 from stats.evaluation.history import Closed, History, Slot
@@ -59,6 +60,7 @@ class Evaluation:
     Attributes:
         totals: the counters.
         since: when they began at 0, unix seconds; 0 while what is old is still being read.
+        lost: what gateways sent since then and is not in the log, as of the last look.
     """
 
     def __init__(
@@ -78,6 +80,8 @@ class Evaluation:
         """
         self.totals = Totals()
         self.since = 0.0
+        self.lost = Lost()
+        self._losses = Losses()
         self._references = references
         self._drift = drift
         self._pace = pace
@@ -92,6 +96,7 @@ class Evaluation:
     def take(self, records: Iterable[WindowRecord], now: float) -> None:
         """Counts what each record adds to those before it."""
         for record in records:
+            self._losses.take(record)
             growth = self._ledger.take(record)
             if growth is None:
                 continue
@@ -101,7 +106,10 @@ class Evaluation:
 
     def begin(self, now: float) -> None:
         """What was taken so far is the past: the counters begin at 0 here. Harmless to repeat."""
-        self.since = self.since or now
+        if not self.since:
+            self.since = now
+            self._losses.settle(self._ledger.known_through())
+            self._losses.begin()
 
     def look(self, endpoints: Sequence[ModelEndpoint], now: float, *, connected: bool) -> Board:
         """Closes windows, looks at drift, and says what is known.
@@ -113,6 +121,7 @@ class Evaluation:
         """
         self._see_routes(endpoints, now)
         if self.since:
+            self.lost = self._losses.settle(self._ledger.known_through())
             through = min(now, self._ledger.known_through()) - self._pace.lateness_seconds
             until = max(through, now - self._pace.longest_wait_seconds)
             self._watch(self._history.close(until), now)

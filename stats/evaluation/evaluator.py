@@ -21,6 +21,7 @@ from contracts.endpoint import ModelEndpoint
 from contracts.events import UnknownSchemaError
 from contracts.windows import head
 from measures.counting import Counting, CountingState
+from measures.losses import Lost
 from service.kafka import StreamError, TopicMissingError
 from stats.evaluation.board import Board
 from stats.evaluation.calibration_store import CalibrationStore
@@ -142,6 +143,7 @@ class Evaluator:
                 board=self._board,
                 health=self._health,
                 counting=self.counting(),
+                lost=self._evaluation.lost,
                 false_alarm_seconds=self._false_alarm_seconds,
             )
             return list(families(exposed))
@@ -188,6 +190,11 @@ class Evaluator:
         if self._clock() - board.at > self._pace.answer_seconds:
             return Counting(CountingState.UNKNOWN, board.at)
         return board.counting
+
+    def lost(self) -> Lost:
+        """What gateways sent and is not in the log, since the counters began."""
+        with self._lock:
+            return self._evaluation.lost
 
     def stood_still_seconds(self) -> float:
         """How long ago the reading thread last looked at anything; 0 before its first look."""

@@ -5,7 +5,7 @@ else as it is counted.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 
 from prometheus_client.core import Metric as Family
@@ -16,9 +16,10 @@ from contracts.statistics import EDGES, LATENCY_EDGES, Stage, Statistic
 from contracts.windows import MICRO, OwnCounts, Sparse
 from measures.counting import Counting, CountingState
 from measures.histograms import dense
+from measures.losses import Lost
 from service.families import Labels, histograms, numbers
 from stats.evaluation.board import Board, EndpointBoard, StatisticDrift, VersionDrift
-from stats.evaluation.totals import ArmKey, ArmTotals, Totals
+from stats.evaluation.totals import MOST_ENDPOINTS, ArmKey, ArmTotals, Totals
 
 _Numbers = Iterator[tuple[Labels, float]]
 _Histograms = Iterator[tuple[Labels, Sequence[float], Sequence[int], float]]
@@ -54,6 +55,7 @@ class Exposed:
         health: of the role itself.
         counting: whether all that gateways published is in the windows.
         false_alarm_seconds: expected time between false alarms of an endpoint.
+        lost: what gateways sent and is not in the log.
     """
 
     totals: Totals
@@ -63,6 +65,7 @@ class Exposed:
     health: Health
     counting: Counting
     false_alarm_seconds: float
+    lost: Lost = field(default_factory=Lost)
 
 
 def families(now: Exposed) -> Iterator[Family]:
@@ -218,7 +221,19 @@ def _totals(now: Exposed) -> Iterator[Family]:
     yield numbers(metrics.EVENTS_SKIPPED, [((), totals.skipped)])
     yield numbers(metrics.EVENTS_COPIED, [((), totals.copies)])
     yield numbers(metrics.EVENTS_MISTIMED, [((), totals.mistimed)])
+    yield numbers(metrics.MESSAGES_MISSING, [((), now.lost.messages)])
+    yield numbers(metrics.EVENTS_REPORTED_LOST, _reported(now.lost))
+    yield numbers(metrics.GATEWAYS_SILENT, [((), now.lost.silent)])
     yield numbers(metrics.EVALUATE_OVERFLOW, (((what,), n) for what, n in totals.overflow.items()))
+
+
+def _reported(lost: Lost) -> _Numbers:
+    summed: dict[tuple[str, str], int] = {}
+    for place, (endpoint, reasons) in enumerate(sorted(lost.dropped.items())):
+        for reason, count in reasons.items():
+            key = (endpoint if place < MOST_ENDPOINTS else metrics.OTHER, reason)
+            summed[key] = summed.get(key, 0) + count
+    yield from summed.items()
 
 
 def _refusals(refusals: Mapping[str, Mapping[str, int]]) -> _Numbers:

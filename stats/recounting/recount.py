@@ -17,7 +17,9 @@ from measures.ranges import read_from
 from measures.recounting import (
     Copies,
     Difference,
+    GatewaySent,
     RawMessage,
+    Sent,
     differences,
     numbers,
     recounted,
@@ -54,6 +56,8 @@ class Recount:
         other_topic: ranges of a topic of the same name that was deleted since.
         unfolded: messages of the time that are in no record (yet).
         differences: (partition, start of the range, what differs).
+        gateways: what each start of a gateway sent in the time; empty where not all of it could be
+            counted, for then nobody knows which numbers are missing.
     """
 
     ranges: int = 0
@@ -63,6 +67,7 @@ class Recount:
     other_topic: int = 0
     unfolded: int = 0
     differences: list[tuple[int, int, Difference]] = field(default_factory=list)
+    gateways: tuple[GatewaySent, ...] = ()
 
     @property
     def agrees(self) -> bool:
@@ -99,8 +104,9 @@ def recount(records: Windows, raw: RawLog, asked: Asked) -> Recount:
         else:
             wanted.setdefault(record.partition, []).append(record)
     found.unfolded = sum(missing.values())
+    sent = Sent(asked.begin, asked.end)
     for partition, ranges in sorted(wanted.items()):
-        for record, counted in _pairs(ranges, raw, partition):
+        for record, counted in _pairs(ranges, raw, partition, sent):
             found.ranges += 1
             found.events += counted.events
             written, again = _only(record, asked.endpoint), _only(counted, asked.endpoint)
@@ -108,6 +114,8 @@ def recount(records: Windows, raw: RawLog, asked: Asked) -> Recount:
             found.differences += [
                 (partition, record.start, what) for what in differences(written, again)
             ]
+    if not found.gone and not found.unfolded:
+        found.gateways = sent.gateways()
     return found
 
 
@@ -127,7 +135,7 @@ def _only(record: WindowRecord, endpoint: str | None) -> WindowRecord:
 
 
 def _pairs(
-    ranges: list[WindowRecord], raw: RawLog, partition: int
+    ranges: list[WindowRecord], raw: RawLog, partition: int, sent: Sent
 ) -> Iterator[tuple[WindowRecord, WindowRecord]]:
     """Each written record with its recount, all in one reading of the partition."""
     first = read_from(ranges[0].start)
@@ -146,7 +154,7 @@ def _pairs(
             coming = next(messages, None)
 
     for record in ranges:
-        yield record, recounted(record, until(record.end), copies)
+        yield record, recounted(record, until(record.end), copies, sent)
 
 
 def recount_kafka(

@@ -9,7 +9,7 @@ from headrace.cli import app
 from headrace.cli.options import moment
 from headrace.commands.recount import tell
 from headrace.errors import RefusedError
-from measures.recounting import Difference
+from measures.recounting import Difference, GatewaySent
 from stats.recounting.counters import CounterRecount
 from stats.recounting.recount import Asked, Recount
 
@@ -64,6 +64,27 @@ def test_an_exporter_that_can_t_be_compared_is_no_failure(
 ) -> None:
     tell(ASKED, Recount(), CounterRecount(why_not="it has not begun"), as_json=False)
     assert "can't be compared: it has not begun" in capsys.readouterr().out
+
+
+def test_missing_messages_and_losses_are_told_by_gateway(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    sent = (
+        GatewaySent("gateway-a", 0, 9, (3, 4), {"tone": {"buffer_full": 5}}, 150.0, ended=False),
+        GatewaySent("gateway-b", 4, 9, (), {}, 160.0, ended=True),
+    )
+    tell(ASKED, Recount(ranges=1, events=9, numbers=50, gateways=sent), as_json=False)
+    said = " ".join(capsys.readouterr().out.split())
+    assert "Of 2 starts of gateways 2 messages are missing" in said
+    assert "they say that they lost 5 events" in said
+    assert "gateway-a: messages 3, 4" in said
+    assert "gateway-a: lost of tone: 5 buffer_full" in said
+    tell(ASKED, Recount(ranges=1, events=9, numbers=50, gateways=sent), as_json=True)
+    told = json.loads(capsys.readouterr().out)["gateways"]
+    assert [(each["gateway"], each["missing"], each["ended"]) for each in told] == [
+        ("gateway-a", [3, 4], False),
+        ("gateway-b", [], True),
+    ]
 
 
 def test_nothing_to_count_is_not_called_agreement(capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,6 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from contracts import metrics
 from measures.counting import Counting, CountingState
+from measures.losses import Lost
 from service.families import numbers
 from stats.evaluation.app import application
 
@@ -32,6 +33,9 @@ class Evaluated:
 
     def counting(self) -> Counting:
         return self.now_counting
+
+    def lost(self) -> Lost:
+        return Lost(2, {"a": {"buffer_full": 3}}, 1)
 
     def stood_still_seconds(self) -> float:
         return self.still
@@ -97,5 +101,10 @@ def test_traffic_that_is_not_counted_is_told_and_the_page_stays_up(
         "since": 1_000_000.0,
         "messages": 7,
         "said": said,
+        "missing_messages": 2,
+        "lost_events": 3,
+        "silent_gateways": 1,
+        "lost": "2 messages of events are missing in Kafka, gateways lost 3 events,"
+        " 1 gateways fell silent in the last hour",
     }
     assert client.get("/readyz").text == f"ready: {said}\n"

@@ -20,6 +20,7 @@ from measures.counting import Counting, CountingState
 from measures.folding import Fold
 from measures.histograms import dense
 from measures.increments import Growth
+from measures.losses import Lost
 from stats.evaluation.board import (
     Accuracy,
     Board,
@@ -31,7 +32,7 @@ from stats.evaluation.board import (
     VersionDrift,
 )
 from stats.evaluation.exposition import Exposed, Health, coarse, families
-from stats.evaluation.totals import ArmKey, Totals
+from stats.evaluation.totals import MOST_ENDPOINTS, ArmKey, Totals
 
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
@@ -94,6 +95,17 @@ def test_every_declared_family_is_told_once_with_its_kind_and_labels() -> None:
     for family in found:
         for sample in family.samples:
             assert set(sample.labels) - {"le"} == declared[family.name]
+
+
+def test_losses_are_told_by_endpoint_and_reason_within_their_bound() -> None:
+    dropped = {f"endpoint-{n:03}": {"buffer_full": 1} for n in range(MOST_ENDPOINTS + 5)}
+    now = Exposed(Totals(), (), {}, Board(), Health(), Counting(), 1.0, lost=Lost(7, dropped, 2))
+    samples = read(now)
+    assert value(samples, metrics.MESSAGES_MISSING.name) == 7
+    assert value(samples, metrics.GATEWAYS_SILENT.name) == 2
+    name = metrics.EVENTS_REPORTED_LOST.name
+    assert value(samples, name, endpoint="endpoint-000", reason="buffer_full") == 1
+    assert value(samples, name, endpoint=metrics.OTHER, reason="buffer_full") == 5
 
 
 @pytest.mark.slow

@@ -8,6 +8,7 @@ import pytest
 from memory_kafka import MemoryKafka, MemoryLog, MemorySink
 from prediction_batches import batch_of
 
+from contracts.events import Dropped, EventBatch
 from contracts.windows import encode
 from measures.recounting import RawMessage
 from stats.folding.fold import FoldCounts, Folder, FoldPace
@@ -112,6 +113,28 @@ def test_what_kafka_deleted_can_not_be_counted_and_is_told(kafka: MemoryKafka) -
     found = recount(kafka.merged(), MemoryRaw(kafka), ALL)
     assert (found.gone, found.ranges) == (4, 4)
     assert found.agrees
+
+
+def test_missing_numbers_and_what_a_gateway_lost_are_read_from_the_raw_events() -> None:
+    made = MemoryKafka()
+    for number in range(200):
+        if number not in (3, 77, 78):
+            lost = [Dropped("topics", 200, "buffer_full", number // 10)]
+            batch = EventBatch("g", number, dropped=lost, last=number == 199)
+            made.produce(number % 2, batch)
+    made.produce(1, EventBatch("h", 5))
+    log = MemoryLog(made, given={0, 1}, most=100)
+    folder = Folder(log, MemorySink(made), FoldPace(10, 0.0), FoldCounts())
+    for _ in range(6):
+        folder.step()
+    found = recount(made.merged(), MemoryRaw(made), ALL)
+    assert found.agrees
+    one, other = found.gateways
+    assert (one.first, one.last, one.missing, one.ended) == (0, 199, (3, 77, 78), True)
+    assert one.dropped == {"topics": {"buffer_full": 19}}
+    assert (other.first, other.last, other.missing, other.ended) == (5, 5, (), False)
+    made.produce(0, EventBatch("h", 6))
+    assert recount(made.merged(), MemoryRaw(made), ALL).gateways == ()  # it is in no window
 
 
 def test_ranges_of_a_deleted_topic_are_told_apart(kafka: MemoryKafka) -> None:
