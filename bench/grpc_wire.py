@@ -28,12 +28,7 @@ def message(endpoint: str, texts: Sequence[str]) -> bytes:
 
 
 class Channels:
-    """A few connections that callers share, as gRPC clients do.
-
-    Args:
-        address: host:port.
-        count: how many connections.
-    """
+    """A few connections that callers share, as gRPC clients do."""
 
     def __init__(self, address: str, count: int = 4) -> None:
         # Without an option of its own each, channels to one address would share one connection.

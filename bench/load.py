@@ -79,11 +79,7 @@ class Result(msgspec.Struct, frozen=True):
 
 
 def offer(load: Load, cores: Sequence[int]) -> Result:
-    """Has a process on ``cores`` make the load, and waits for it.
-
-    Raises:
-        RuntimeError: the process failed or did not end; with its words.
-    """
+    """Has a process on ``cores`` make the load, and waits for it."""
     limit = load.warm_up_seconds + load.seconds + load.timeout_seconds + _GRACE_SECONDS
     process = subprocess.Popen(
         [sys.executable, "-P", "-m", "bench.loadgen"],

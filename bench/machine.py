@@ -32,11 +32,7 @@ def describe() -> dict[str, object]:
 
 
 def two_cores() -> tuple[int, int]:
-    """A core for what is measured and one for all the rest.
-
-    Raises:
-        RuntimeError: there is only one.
-    """
+    """A core for what is measured and one for all the rest."""
     cores = sorted(os.sched_getaffinity(0))
     if len(cores) < 2:
         raise RuntimeError("the benchmarks need two cores: one for what is measured, one for load")

@@ -25,12 +25,7 @@ class Plan:
     seed: int = 7
 
     def offer(self, *, seconds: float | None = None, **load: Any) -> Result:  # noqa: ANN401 - its own
-        """What a load of this plan's length at a port of 127.0.0.1 comes to.
-
-        Args:
-            seconds: measured time, if not the plan's.
-            load: further fields of ``Load``.
-        """
+        """What a load of this plan's length at a port of 127.0.0.1 comes to."""
         known = {"host": "127.0.0.1", "warm_up_seconds": self.warm_up_seconds, **load}
         measured = self.seconds if seconds is None else seconds
         return offer(Load(seconds=measured, **known), [self.rest])

@@ -36,9 +36,6 @@ def running(
 
     Yields:
         Its process id.
-
-    Raises:
-        RuntimeError: it ended or was not ready in time; with the end of its log.
     """
     with log.open("wb") as output:
         process = subprocess.Popen(
@@ -97,12 +94,7 @@ def pin(pid: int, cores: Sequence[int]) -> None:
 
 
 def said_by(command: Sequence[str], cores: Sequence[int], seconds: float) -> bytes:
-    """What a process on ``cores`` prints until it ends; its errors are on our standard error.
-
-    Raises:
-        RuntimeError: it failed.
-        subprocess.TimeoutExpired: it took longer than ``seconds``.
-    """
+    """What a process on ``cores`` prints until it ends; its errors are on our standard error."""
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
         os.sched_setaffinity(process.pid, cores)
         said, _ = process.communicate(timeout=seconds)

@@ -48,11 +48,7 @@ class Stack:
 
     @property
     def package(self) -> Path:
-        """Folder of the package that is served.
-
-        Raises:
-            RuntimeError: no version is.
-        """
+        """Folder of the package that is served."""
         content = (self.home / "endpoints" / f"{example.ENDPOINT}.json").read_bytes()
         ref = ModelEndpoint.model_validate_json(content).status.stable
         if ref is None:

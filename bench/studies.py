@@ -35,14 +35,7 @@ class Found:
 
 
 class Options:
-    """The command line of a set of studies.
-
-    Args:
-        program: module that is run.
-        told: what ``--help`` says of it.
-        full: study -> its size.
-        small: study -> the size of a little of it.
-    """
+    """The command line of a set of studies."""
 
     def __init__(
         self, program: str, told: str | None, full: Mapping[str, int], small: Mapping[str, int]
@@ -57,11 +50,7 @@ class Options:
         add("--document", type=Path, help="markdown whose tables are written")
 
     def read(self, words: Sequence[str] | None) -> argparse.Namespace:
-        """The options, of the command line where no words are given; ``sizes`` holds the studies.
-
-        Raises:
-            SystemExit: they can't be read, or name a study that there is not.
-        """
+        """The options, by default of the command line; ``sizes`` holds the studies."""
         read = self.parser.parse_args(words)
         sizes = self._small if read.small else self._full
         for name in read.studies:
@@ -100,11 +89,7 @@ def run(
 
 
 def written(document: str, tables: Mapping[str, str], marker: str = "simulated") -> str:
-    """The document with these tables between the markers that name them; the rest is people's.
-
-    Raises:
-        NoMarkersError: a table has no place.
-    """
+    """The document with these tables between the markers that name them; the rest is people's."""
     for name, text in tables.items():
         begin, end = f"<!-- {marker}: {name} -->", "<!-- end -->"
         head, found, behind = document.partition(f"{begin}\n")

@@ -96,12 +96,7 @@ class GarbageCollection:
         log.info("removed the package %s, which nothing needs", package)
 
     def _endpoints(self) -> tuple[ModelEndpoint, ...]:
-        """All endpoints as they are now.
-
-        Raises:
-            _PostponedError: not all that they need can be known.
-            OSError: they can't be read.
-        """
+        """All endpoints as they are now."""
         store = self._open_endpoints()
         endpoints = store.list()
         if store.unreadable:

@@ -210,12 +210,7 @@ def _options(settings: ControllerSettings) -> ControllerOptions:
 
 
 def _launcher(settings: ControllerSettings, environment: Mapping[str, str]) -> ConversionLauncher:
-    """Conversions as Jobs where there is a template, else as subprocesses.
-
-    Raises:
-        AccessError: no API server is known, or how to sign in.
-        BadTemplateError: the template can't be used.
-    """
+    """Conversions as Jobs where there is a template, else as subprocesses."""
     if settings.conversion_job_template:
         return _jobs(settings, environment)
     launcher = SubprocessLauncher(

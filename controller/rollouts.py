@@ -91,11 +91,7 @@ class JoinedRollouts:
 
 
 def _refuse_unreadable(status: EndpointStatus) -> None:
-    """A status is stored as JSON, and one that can't be read back would lose the endpoint.
-
-    Raises:
-        ValidationError: it can't be, for instance because a figure is not finite.
-    """
+    """A status is stored as JSON, and one that can't be read back would lose the endpoint."""
     EndpointStatus.model_validate_json(status.model_dump_json(by_alias=True))
 
 

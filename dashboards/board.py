@@ -64,15 +64,7 @@ def dashboard(
     variables: Sequence[Variable],
     rows: Sequence[Row],
 ) -> builders.Dashboard:
-    """A dashboard with what all have in common.
-
-    Args:
-        uid: part of its address in Grafana; never changes.
-        title: as people see it.
-        description: the question that it answers.
-        variables: in the order in which one follows from another.
-        rows: from top to bottom.
-    """
+    """A dashboard with what all have in common."""
     made = _begun(uid, title, description, variables)
     for row in rows:
         made = made.with_row(builders.Row(row.title))

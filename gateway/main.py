@@ -169,11 +169,7 @@ class Gateway:
         return EchoEngine(settings.echo_width, cost)
 
     async def run(self) -> None:
-        """Serves until a signal, then shuts down in order.
-
-        Raises:
-            PortTakenError: another program listens on a port.
-        """
+        """Serves until a signal, then shuts down in order; raises ``PortTakenError``."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self._stop.set)
@@ -278,11 +274,7 @@ class Gateway:
 
 
 def open_receipts(settings: Settings) -> Receipts | None:
-    """The signer of receipts, None where feedback is off.
-
-    Raises:
-        ReceiptKeyError: the key file can't be used.
-    """
+    """The signer of receipts, None where feedback is off; raises ``ReceiptKeyError``."""
     if not settings.receipt_key_file:
         return None
     keys = read_keys(Path(settings.receipt_key_file))
@@ -290,11 +282,7 @@ def open_receipts(settings: Settings) -> Receipts | None:
 
 
 def open_tls(settings: Settings) -> Tls | None:
-    """The certificate, None where none is named.
-
-    Raises:
-        TlsFileError: only one of the two files is named, or they can't be used.
-    """
+    """The certificate, None where none is named; raises ``TlsFileError``."""
     certificate, key = settings.tls_certificate_file, settings.tls_key_file
     if bool(certificate) != bool(key):
         raise TlsFileError("--tls-certificate-file and --tls-key-file go together")

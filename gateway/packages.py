@@ -147,12 +147,7 @@ class PackageSource(Protocol):
 
 
 class StorePackages:
-    """Packages of a store at any fsspec URL, cached on disk.
-
-    Args:
-        store_url: the folder that holds one folder a package.
-        cache: where manifests and tokenisers are kept; made where it is missing.
-    """
+    """Packages of a store at any fsspec URL, cached on disk."""
 
     def __init__(self, store_url: str, cache: Path) -> None:
         self._store_url = store_url.rstrip("/")

@@ -48,11 +48,7 @@ class RequestContext:
         self.timeout_seconds = timeout_seconds if before is None else min(before, timeout_seconds)
 
     def force(self, version: str) -> None:
-        """Takes the version that the path or the call names.
-
-        Raises:
-            InvalidInputError: ``x-headrace-version`` names another one.
-        """
+        """Takes the version that the path or the call names; raises ``InvalidInputError``."""
         if self.forced_version is not None and self.forced_version != version:
             raise InvalidInputError(
                 f"The request names version {version!r} and x-headrace-version "

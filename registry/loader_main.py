@@ -69,12 +69,7 @@ async def _run(settings: LoaderSettings, environment: Mapping[str, str]) -> None
 
 
 def _manifest(packages: LocalPackages, ref: ModelRef) -> Manifest:
-    """The manifest of a package that is on this disk already.
-
-    Raises:
-        PackageUnavailableError: it is not.
-        ValueError: it can't be read.
-    """
+    """The manifest of a package that is on this disk already."""
     return Manifest.model_validate_json((packages.fetch(ref) / MANIFEST).read_bytes())
 
 
@@ -84,11 +79,7 @@ def build(
     packages: LocalPackages,
     environment: Mapping[str, str],
 ) -> Loader:
-    """The loader on endpoints, a package store and a Triton.
-
-    Raises:
-        AccessError: the endpoints lie in a cluster that can't be reached from here.
-    """
+    """The loader on endpoints, a package store and a Triton; raises ``AccessError``."""
     settings.state_dir.mkdir(parents=True, exist_ok=True)
     backends = (BACKEND_ONNXRUNTIME, BACKEND_PYTHON)
     options = LoaderOptions(

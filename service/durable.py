@@ -9,11 +9,7 @@ from pathlib import Path
 
 
 def write(path: Path, data: bytes) -> None:
-    """Writes beside ``path``, syncs, and renames over it.
-
-    Raises:
-        OSError: no space, no right to write.
-    """
+    """Writes beside ``path``, syncs, and renames over it; raises ``OSError``."""
     aside = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
     try:
         with aside.open("wb") as file:

@@ -70,11 +70,6 @@ class KafkaAddress:
     def of(cls, bootstrap: str, *, login: str = "", request_seconds: float = 5.0) -> "KafkaAddress":
         """An address out of flags.
 
-        Args:
-            bootstrap: ``host:port``, comma-separated.
-            login: folder that signs in; empty: nothing does.
-            request_seconds: deadline of one answer of a broker.
-
         Raises:
             KafkaLoginError: the folder can't be used.
         """

@@ -34,11 +34,6 @@ class Pages(ThreadingHTTPServer):
 def serve(host: str, port: int, probes: Mapping[str, Fault]) -> Pages:
     """Answers in threads of its own until the process ends, or ``shutdown`` is called.
 
-    Args:
-        host: address to listen on.
-        port: 0 takes a free one.
-        probes: by path, such as ``/readyz``.
-
     Raises:
         OSError: nothing can listen there.
     """

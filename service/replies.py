@@ -50,10 +50,7 @@ def read(reply: HTTPResponse) -> bytes:
 def copy(reply: HTTPResponse, file: BinaryIO, go_on: Callable[[], object] = bool) -> None:
     """Writes the body to a file, in pieces.
 
-    Args:
-        reply: what was asked for.
-        file: open to be written.
-        go_on: called after each piece; what it raises ends the copying.
+    What ``go_on``, called after each piece, raises ends the copying.
 
     Raises:
         OSError: it broke off, or the file can't be written.

@@ -64,11 +64,7 @@ class Worker:
         )  # fmt: skip
 
     def chunk(self) -> Chunks:
-        """Some turns of each load.
-
-        Raises:
-            RuntimeError: the process has ended.
-        """
+        """Some turns of each load."""
         stdin, stdout = self._process.stdin, self._process.stdout
         if stdin is None or stdout is None:
             raise RuntimeError("the pipes are missing")

@@ -156,9 +156,7 @@ class _CountingEngine:
 class Subject:
     """The gateway.
 
-    Args:
-        home: a folder for its files.
-        triton: ``host:port``; None for an echo in the process in place of gRPC.
+    Without a ``triton`` (``host:port``) an echo in the process answers.
     """
 
     def __init__(self, home: Path, triton: str | None) -> None:
@@ -252,9 +250,6 @@ class Callers:
 
         A turn in which the gateway refuses anything, as the machine is too busy, is not counted but
         done again.
-
-        Raises:
-            RuntimeError: it refuses again and again.
         """
         for _ in range(_MOST_REFUSED):
             cost = await self._turn(sampler)

@@ -63,11 +63,7 @@ def read(listed: str, shown: str) -> Gpu | None:
 
 
 def runtime(interpreter: Path, package: Path, path: Path, kind: Kind) -> dict[str, object]:
-    """Version and providers of an environment's ONNX Runtime, once it has run the model.
-
-    Raises:
-        RuntimeError: it can't run it on this device; with the end of its words.
-    """
+    """Version and providers of an environment's ONNX Runtime, once it has run the model."""
     done = subprocess.run(
         [str(interpreter), "-P", "-c", _PROBE, kind],
         env={**os.environ, "PYTHONPATH": str(path), PACKAGE: str(package)},

@@ -53,11 +53,7 @@ def grid(*, small: bool = False) -> list[tuple[int, int]]:
 
 
 def saturation(points: Sequence[Point]) -> Point:
-    """The batch of fewest tokens whose tokens a second are 95 % of the most of any batch.
-
-    Raises:
-        ValueError: there are no points.
-    """
+    """The batch of fewest tokens whose tokens a second are 95 % of the most of any batch."""
     least = SATURATED * max(point.tokens_per_second for point in points)
     enough = [point for point in points if point.tokens_per_second >= least]
     return min(enough, key=lambda point: (point.batch_tokens, point.milliseconds))
@@ -66,12 +62,7 @@ def saturation(points: Sequence[Point]) -> Point:
 def measure(
     site: Site, batches: Sequence[tuple[int, int]], seconds: float
 ) -> tuple[list[Point], dict[str, object]]:
-    """Each batch for so many seconds, and what Triton says of itself and how it runs the model.
-
-    Raises:
-        RuntimeError: Triton did not take the model, or not on the device that was asked for.
-        registry.errors.TritonRefusedError: the model failed.
-    """
+    """Each batch for so many seconds, and what Triton says of itself and how it runs the model."""
     manifest = site.model.manifest
     with with_triton.engine(site, max(rows for rows, _ in batches)) as server:
         url = f"http://127.0.0.1:{server.http_port}/v2"

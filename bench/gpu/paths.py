@@ -55,12 +55,7 @@ class Path:
 def visit(
     who: str, site: Site, layout: Layout, plan: Plan, callers: dict[int, int], *, judge: bool
 ) -> tuple[list[Path], Likeness | None]:
-    """Starts a server, compares its answers if told, and offers each load once.
-
-    Raises:
-        RuntimeError: it did not start, or did not answer.
-        ValueError: its answers are no vectors of the texts.
-    """
+    """Starts a server, compares its answers if told, and offers each load once."""
     peer, found = subject(who), []
     with peer.start(site) as running:
         begin(peer, running)

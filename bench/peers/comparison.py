@@ -35,11 +35,7 @@ class Likeness:
 
 
 def compare(original: Vectors, found: Vectors) -> Likeness:
-    """Compares ``[texts, width]`` with ``[texts, width]``.
-
-    Raises:
-        ValueError: they have different shapes, or a vector is not of finite numbers or is zero.
-    """
+    """Compares ``[texts, width]`` with ``[texts, width]``."""
     if original.shape != found.shape:
         raise ValueError(f"{found.shape} vectors, not {original.shape}")
     a, b = _normalised(original), _normalised(found)

@@ -14,11 +14,7 @@ _TIMEOUT_SECONDS = 1800.0
 
 
 def ensure(peer: str, cache: Path, say: Callable[[str], None]) -> Path:
-    """The environment of ``locks/peers-<peer>.txt``, made unless it is there; its folder.
-
-    Raises:
-        DownloadError: with the end of what the installer said.
-    """
+    """The environment of ``locks/peers-<peer>.txt``, made unless it is there; its folder."""
     lock = install.lock_file(f"peers-{peer}")
     python = f"{sys.version_info.major}.{sys.version_info.minor}"
     folder = cache / f"peers-{peer}-{install.digest(lock)}-py{python}"

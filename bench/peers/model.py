@@ -80,12 +80,7 @@ def judged_texts() -> list[str]:
 def prepare(
     cache: Path, say: Callable[[str], None], precision: Precision = Precision.INT8
 ) -> Prepared:
-    """The model, out of the cache or made now, which takes minutes.
-
-    Raises:
-        headrace.errors.DownloadError: the export environment can't be had.
-        RuntimeError: MiniLM is not installed, or the conversion failed.
-    """
+    """The model, out of the cache or made now, which takes minutes."""
     packaged = Path(sys.prefix) / "minilm"
     if not packaged.is_dir():
         raise RuntimeError("MiniLM is missing: run make bench, which fetches it")

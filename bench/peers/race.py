@@ -51,13 +51,7 @@ class _Visited:
 
 @dataclass
 class Race:
-    """One run over all rounds.
-
-    Args:
-        plan: where, how long and from which seed.
-        prepared: the model that all serve.
-        say: is told how it goes.
-    """
+    """One run over all rounds."""
 
     plan: Plan
     prepared: model.Prepared
@@ -188,11 +182,7 @@ class Race:
         return self._bodies[key]
 
     def _judge(self, who: Subject, engine: Engine, running: Running) -> None:
-        """Compares a peer's vectors with the original's.
-
-        Raises:
-            ValueError: they are others.
-        """
+        """Compares a peer's vectors with the original's."""
         if not who.computes:
             return
         texts = model.judged_texts()
@@ -239,11 +229,7 @@ def requests(who: Subject, texts: int, seed: int) -> list[str]:
 
 
 def ask(who: Subject, running: Running, texts: Sequence[str]) -> comparison.Vectors:
-    """One request's vectors.
-
-    Raises:
-        RuntimeError: it was not answered with 200.
-    """
+    """One request's vectors."""
     status, content = _post(running, json.dumps(who.body(texts)))
     if status != 200:
         raise RuntimeError(f"answered {status}: {content[:300]!r}")
@@ -251,11 +237,7 @@ def ask(who: Subject, running: Running, texts: Sequence[str]) -> comparison.Vect
 
 
 def begin(who: Subject, running: Running) -> None:
-    """Asks until the peer answers: some say that they are ready before their workers are.
-
-    Raises:
-        RuntimeError: it did not within two minutes.
-    """
+    """Asks until the peer answers: some say that they are ready before their workers are."""
     ends = time.monotonic() + _BEGIN_SECONDS
     while True:
         try:
@@ -269,12 +251,7 @@ def begin(who: Subject, running: Running) -> None:
 
 
 def likeness_of(who: Subject, running: Running, prepared: model.Prepared) -> comparison.Likeness:
-    """How like the original's a peer's vectors of the judged texts are.
-
-    Raises:
-        RuntimeError: a request was not answered with 200.
-        ValueError: what came is no vector of each text.
-    """
+    """How like the original's a peer's vectors of the judged texts are."""
     texts = model.judged_texts()
     parts = [ask(who, running, texts[at : at + 1]) for at in range(_SINGLE)]
     parts += [ask(who, running, texts[at : at + MANY]) for at in range(_SINGLE, len(texts), MANY)]

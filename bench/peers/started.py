@@ -34,9 +34,6 @@ def started(
         cores: the only ones that the peer and whatever it starts may use.
         ready: URL.
         seconds: how long the start may take.
-
-    Raises:
-        RuntimeError: it ended or was not ready in time; with the end of its log.
     """
     folder.mkdir(parents=True, exist_ok=True)
     told = {

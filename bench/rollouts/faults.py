@@ -201,13 +201,7 @@ def late(rollouts: int) -> list[Finding]:
 
 @dataclass(frozen=True)
 class _Both:
-    """Production's test and, of the same windows, the mixture with the weights that it had.
-
-    Attributes:
-        now: production's.
-        log_a: of the other, as ``HarmTest.log_a``.
-        alarmed: ``[2, rollouts]``, before and now.
-    """
+    """Production's test and, of the same windows, the mixture with the weights that it had."""
 
     now: HarmTest
     log_a: Floats

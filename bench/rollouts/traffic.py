@@ -183,14 +183,7 @@ class Places:
 
 
 def harmed(arm: Arm, harm: Harm, copied: NDArray[np.bool_], rng: np.random.Generator) -> Arm:
-    """A candidate's window with its harm; its callers' groups, which nobody asks for, as before.
-
-    Args:
-        arm: of versions that are identical.
-        harm: what it does.
-        copied: ``[rollouts]``, where it got copies.
-        rng: what draws.
-    """
+    """A candidate's window with its harm; its callers' groups, which nobody asks for, as before."""
     shown = np.where(copied, float(harm.in_shadow), 1.0)
     lost = rng.binomial(arm.labels, harm.fails * shown[:, None])
     first, second = (arm.labels - lost).T

@@ -49,11 +49,7 @@ def coordinates(jar: dict[str, str]) -> str:
 
 
 def fetch(lines: str, folder: Path) -> None:
-    """Downloads the jars of ``jars.txt`` into ``folder``.
-
-    Raises:
-        SystemExit: what came is not what was locked.
-    """
+    """Downloads the jars of ``jars.txt`` into ``folder``; raises ``SystemExit``."""
     locks = dict(reversed(line.split()) for line in lines.splitlines())
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as cache:

@@ -82,11 +82,7 @@ class RatedText:
 
 
 def read(archive: Path) -> list[RatedText]:
-    """All rated texts, in the archive's order.
-
-    Raises:
-        ValueError: the file is not the archive that this example was made from.
-    """
+    """All rated texts, in the archive's order; raises ``ValueError``."""
     inner = _inner(archive)
     return [text for domain in Domain for text in _texts(domain, inner[domain.file])]
 

@@ -152,17 +152,7 @@ VersionT = TypeVar("VersionT", bound=Capacity)
 
 
 class AdmissionController:
-    """Admits or refuses the requests of one process. Not thread-safe: for its event loop only.
-
-    Args:
-        endpoints: the endpoints that are served now.
-        keys: the API keys.
-        rates: the rate limit of each caller.
-        budget: the bound on tokens in flight.
-        recorder: is told of every refusal, for the event stream.
-        metrics: counts refusals.
-        scheduler: shared by all dialects; a new one where None.
-    """
+    """Admits or refuses the requests of one process. Not thread-safe: for its event loop only."""
 
     def __init__(
         self,
@@ -191,11 +181,7 @@ class AdmissionController:
     # Headers or metadata are there.
 
     def authorise(self, context: RequestContext, endpoint: str) -> str | None:
-        """The caller's name, None where keys are off.
-
-        Raises:
-            UnauthenticatedError, ForbiddenError: see ``Keys``.
-        """
+        """The caller's name, None where keys are off."""
         return self._keys.authorise(context.api_key, endpoint)
 
     def identify(self, context: RequestContext, endpoint: str) -> tuple[EndpointView, str | None]:
@@ -438,9 +424,6 @@ def _check_wait(wait_seconds: float, work_seconds: float, left_seconds: float) -
             whatever its ``work_seconds``: if that estimate is wrong, only an answer corrects it.
         work_seconds: estimated engine time of the request itself.
         left_seconds: to the deadline.
-
-    Raises:
-        OverloadedError: its Retry-After is how much too long the queue is.
     """
     excess = wait_seconds + work_seconds - _USABLE_SHARE * left_seconds
     if wait_seconds > 0 and excess > 0:

@@ -27,13 +27,7 @@ class FinishedMetrics(Protocol):
 
 
 class EarlyRefusals:
-    """Asks admission for the connections of one process.
-
-    Args:
-        router: of the application.
-        admission: decides.
-        metrics: counts the answers.
-    """
+    """Asks admission for the connections of one process."""
 
     def __init__(
         self, router: Router, admission: AdmissionController, metrics: FinishedMetrics

@@ -62,11 +62,7 @@ def issue(
     endpoints: Iterable[str] = (EVERY_ENDPOINT,),
     requests_per_second: float | None = None,
 ) -> tuple[str, KeyRecord]:
-    """A new key, to be shown once, and the record to be stored.
-
-    Raises:
-        pydantic.ValidationError: a value that no record can hold.
-    """
+    """A new key, to be shown once, and the record to be stored; raises ``ValidationError``."""
     key = new_key()
     record = KeyRecord(
         name=name,
@@ -123,9 +119,7 @@ def parse(text: str) -> list[KeyRecord]:
 class KeyRing:
     """The valid keys. Used from one thread.
 
-    Args:
-        path: the key file; empty switches keys off. Until the file was read once, no key is valid.
-        clock: seconds, monotonic.
+    An empty ``path`` switches keys off. Until the file was read once, no key is valid.
     """
 
     def __init__(self, path: str | Path, *, clock: Callable[[], float] = time.monotonic) -> None:
@@ -143,10 +137,6 @@ class KeyRing:
 
         A key is looked up by its hash, which callers can't choose, so that the time of a look-up
         reveals nothing about the valid keys.
-
-        Raises:
-            UnauthenticatedError: no key, or an unknown one.
-            ForbiddenError: a known key, but not for this endpoint.
         """
         if self._path is None:
             return None

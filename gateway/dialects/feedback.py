@@ -72,13 +72,7 @@ _decoder = msgspec.json.Decoder(FeedbackRequest)
 
 
 class FeedbackRoute:
-    """The route.
-
-    Args:
-        front: admits the request.
-        bodies: reads its body.
-        receiver: accepts the labels; None where feedback is off.
-    """
+    """The route."""
 
     def __init__(self, front: Front, bodies: BodyReader, receiver: FeedbackReceiver | None) -> None:
         self._front = front
@@ -114,11 +108,7 @@ class FeedbackRoute:
 
 
 def _labels(body: FeedbackRequest) -> list[str | None]:
-    """One label a text.
-
-    Raises:
-        InvalidInputError: the body has both ``label`` and ``labels``, or neither.
-    """
+    """One label a text."""
     if (body.labels is msgspec.UNSET) == (body.label is msgspec.UNSET):
         raise InvalidInputError(
             "labels: send one a text, or label alone for an answer to one text, and not both."

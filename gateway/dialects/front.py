@@ -139,11 +139,7 @@ Texts = Annotated[list[TextOrPair], msgspec.Meta(min_length=1)]
 
 
 def query_of(field: str, items: Sequence[TextOrPair]) -> Query:
-    """The texts of a body's field.
-
-    Raises:
-        InvalidInputError: some texts have a pair and others none.
-    """
+    """The texts of a body's field; raises ``InvalidInputError``."""
     texts: list[str] = []
     pairs: list[str] = []
     for item in items:
@@ -168,11 +164,7 @@ _name_decoder = msgspec.json.Decoder(_EndpointName)
 
 
 def endpoint_of(body: bytes) -> str:
-    """The endpoint that a body names as its ``model``.
-
-    Raises:
-        BadRequestError: it can't be read, or names none.
-    """
+    """The endpoint that a body names as its ``model``; raises ``BadRequestError``."""
     return decode(_name_decoder, body).model
 
 

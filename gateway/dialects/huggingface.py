@@ -97,11 +97,7 @@ class HuggingFace:
 
 
 def check_parameters(parameters: HuggingFaceParameters, view: EndpointView) -> None:
-    """Refuses parameters that this endpoint can't satisfy.
-
-    Raises:
-        InvalidInputError: names the parameter.
-    """
+    """Refuses parameters that this endpoint can't satisfy; raises ``InvalidInputError``."""
     head = HEADS[view.task]
     for name in ("top_k", "function_to_apply"):
         refused = name not in head.parameters

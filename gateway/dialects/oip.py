@@ -65,21 +65,13 @@ def element_count(name: str, datatype: str, shape: list[int]) -> int:
 
 
 def check_count(name: str, expected: int, found: int) -> None:
-    """Refuses a tensor whose shape and data disagree.
-
-    Raises:
-        InvalidInputError: they do.
-    """
+    """Refuses a tensor whose shape and data disagree; raises ``InvalidInputError``."""
     if expected != found:
         raise InvalidInputError(f"{name}: the shape says {expected} texts, the data holds {found}.")
 
 
 def utf8(name: str, index: int, element: bytes) -> str:
-    """One element as text.
-
-    Raises:
-        InvalidInputError: it is not UTF-8.
-    """
+    """One element as text; raises ``InvalidInputError``."""
     try:
         return element.decode()
     except UnicodeDecodeError as error:
@@ -89,12 +81,7 @@ def utf8(name: str, index: int, element: bytes) -> str:
 
 
 def query(tensors: list[TextTensor]) -> Query:
-    """The texts of a request's inputs.
-
-    Raises:
-        InvalidInputError: TEXT is missing, an input is there twice, or there are not as many pairs
-            as texts.
-    """
+    """The texts of a request's inputs; raises ``InvalidInputError``."""
     by_name = {tensor.name: tensor.texts for tensor in tensors}
     if len(by_name) != len(tensors):
         raise InvalidInputError("inputs: the same input is there twice.")
@@ -267,11 +254,7 @@ def split_header(body: bytes, header_length: bytes | None) -> tuple[bytes, bytes
 
 
 def unpack_texts(name: str, data: bytes) -> list[str]:
-    """The elements of a BYTES tensor.
-
-    Raises:
-        InvalidInputError: a length that runs past the end, or an element that is not UTF-8.
-    """
+    """The elements of a BYTES tensor; raises ``InvalidInputError``."""
     found: list[str] = []
     position, end = 0, len(data)
     while position < end:

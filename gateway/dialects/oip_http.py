@@ -337,11 +337,7 @@ def _json_texts(tensor: InputTensor) -> list[str]:
 
 
 class _BinaryOutputs:
-    """Which outputs go out as bytes after the JSON.
-
-    Raises:
-        BadRequestError: an option that is neither true nor false.
-    """
+    """Which outputs go out as bytes after the JSON."""
 
     def __init__(self, body: InferRequest) -> None:
         self._default = _flag(body.parameters, "binary_data_output", default=False)

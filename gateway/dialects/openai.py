@@ -106,11 +106,7 @@ class OpenAI:
 
 
 def query(body: EmbeddingsRequest) -> Query:
-    """The texts of a body.
-
-    Raises:
-        InvalidInputError: tokens in place of texts.
-    """
+    """The texts of a body; raises ``InvalidInputError``."""
     items = [body.input] if isinstance(body.input, str) else body.input
     texts = [item for item in items if isinstance(item, str)]
     if len(texts) != len(items):
@@ -122,11 +118,7 @@ def query(body: EmbeddingsRequest) -> Query:
 
 
 def check(body: EmbeddingsRequest, view: EndpointView) -> None:
-    """Refuses what this endpoint can't do.
-
-    Raises:
-        InvalidInputError: another task, or another dimension than the model's.
-    """
+    """Refuses what this endpoint can't do; raises ``InvalidInputError``."""
     require_task(view, Task.TEXT_EMBEDDING, "model", "embeddings need")
     if body.dimensions not in (None, view.dimension):
         raise InvalidInputError(

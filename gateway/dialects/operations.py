@@ -76,11 +76,7 @@ class Listing:
 
 
 def allowed_views(front: Front, context: RequestContext) -> list[EndpointView]:
-    """The endpoints that the caller may ask.
-
-    Raises:
-        UnauthenticatedError: keys are on and the caller has none.
-    """
+    """The endpoints that the caller may ask; raises ``UnauthenticatedError``."""
     views: list[EndpointView] = []
     for name in front.endpoints.names():
         try:

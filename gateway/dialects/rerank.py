@@ -199,11 +199,7 @@ def _query(
     *,
     truncate: bool | None = None,
 ) -> Query:
-    """A pair of the query with each document.
-
-    Raises:
-        InvalidInputError: the endpoint does something else, or the query is empty.
-    """
+    """A pair of the query with each document."""
     require_task(view, Task.TEXT_RANKING, place, "reranking needs")
     if not query.strip():
         raise InvalidInputError("query: it is empty, so that nothing can answer it.")

@@ -23,12 +23,7 @@ class SimulatedCost:
 
 
 class EchoEngine:
-    """Answers every model; ``width`` is the number of values a row gets.
-
-    Args:
-        width: columns of the answer.
-        cost: what a batch takes, None for nothing.
-    """
+    """Answers every model; ``width`` is the number of values a row gets."""
 
     def __init__(self, width: int, cost: SimulatedCost | None = None) -> None:
         self._width = width

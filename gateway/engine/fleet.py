@@ -227,12 +227,7 @@ class _Removed:
 
 
 class Fleet:
-    """All Tritons and all replicas, and the task that probes those that do not serve.
-
-    Args:
-        connect: opens an engine by its address.
-        ahead: see ``Replica``.
-    """
+    """All Tritons and all replicas, and the task that probes those that do not serve."""
 
     def __init__(self, connect: Callable[[str], Engine], ahead: int) -> None:
         self._connect = connect

@@ -83,11 +83,7 @@ class TritonEngine:
 
 
 def infer_request(work: Work) -> Any:  # noqa: ANN401 - protobuf's messages have no types
-    """The protobuf message of a batch.
-
-    Raises:
-        TypeError: a tensor that is neither int64 nor int32.
-    """
+    """The protobuf message of a batch; raises ``TypeError``."""
     request = service_pb2.ModelInferRequest(model_name=work.model)
     for name, array in work.tensors.items():
         datatype = _DATATYPES.get(array.dtype)

@@ -100,11 +100,7 @@ class KafkaSink:
         delivery.set_exception(_as_sink_error(error))
 
     def _connect(self) -> KafkaProducer:
-        """Creates the topic if it is missing, and a producer.
-
-        Raises:
-            SinkUnavailableError: Kafka is away, or the topic can't be made.
-        """
+        """Creates the topic if it is missing, and a producer."""
         settings = self._settings
         try:
             with closing(kafka.Topics(settings.address)) as topics:

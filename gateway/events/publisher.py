@@ -96,16 +96,7 @@ class SendCounts:
 
 
 class Publisher:
-    """Sends an outbox's messages to a sink.
-
-    Args:
-        buffer: wakes the thread when there is enough for a message.
-        outbox: makes the messages.
-        sink: takes the messages.
-        pace: when to send.
-        clock: seconds, monotonic.
-        jitter: a number in [0, 1) that spreads the pauses of many gateways.
-    """
+    """Sends an outbox's messages to a sink."""
 
     def __init__(
         self,

@@ -105,11 +105,6 @@ class NoEvents:
 def open_events(settings: Settings, instance: str, declared: Declared) -> EventStream | NoEvents:
     """The stream that the settings ask for.
 
-    Args:
-        settings: the process's.
-        instance: unique for each start of a gateway.
-        declared: the users' own statistics that an endpoint declares; called in another thread.
-
     Raises:
         KafkaLoginError: the folder of credentials can't be used.
     """

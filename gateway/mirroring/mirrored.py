@@ -31,12 +31,7 @@ log = logging.getLogger(__name__)
 
 
 class MirroredRequests:
-    """Runs the mirrored requests of one process.
-
-    Args:
-        recorder: is told of each attempt.
-        metrics: counts attempts.
-    """
+    """Runs the mirrored requests of one process."""
 
     def __init__(self, recorder: Recorder, metrics: Metrics) -> None:
         self._recorder = recorder
@@ -54,14 +49,7 @@ class MirroredRequests:
         batcher: Batcher,
         timeout_seconds: float,
     ) -> None:
-        """Runs one request. Raises only its own cancellation, for which there is no event.
-
-        Args:
-            answered: the request and what its caller got.
-            target: the candidate.
-            batcher: the candidate's.
-            timeout_seconds: as for any caller of the endpoint.
-        """
+        """Runs one request. Raises only its own cancellation, for which there is no event."""
         call, model = answered.call, target.model
         attempt = Attempt(call, target, answered.encoded, answered.tokenise)
         status, texts, pairing = int(HTTPStatus.OK), None, None

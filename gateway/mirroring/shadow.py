@@ -56,12 +56,7 @@ class MirrorLimits:
 
 
 class TokenBucket:
-    """A token bucket that may be overdrawn: it is closed until its level is positive again.
-
-    Args:
-        rate: units a second.
-        burst: units that it holds at most.
-    """
+    """A token bucket that may be overdrawn: it is closed until its level is positive again."""
 
     def __init__(self, rate: float, burst: float) -> None:
         self._rate = rate
@@ -81,12 +76,7 @@ class TokenBucket:
 
 
 class EngineBuckets:
-    """Token buckets of engine time, one for each package, counted for each of its instances.
-
-    Args:
-        share: of an instance's time.
-        burst_seconds: how long an unused share is saved up.
-    """
+    """Token buckets of engine time, one for each package, counted for each of its instances."""
 
     def __init__(self, share: float, burst_seconds: float) -> None:
         self._share = share
@@ -141,14 +131,7 @@ class _Mirrored:
 
 
 class Shadows:
-    """The mirrored requests of one process.
-
-    Args:
-        recorder: is told of each attempt.
-        metrics: counts what is sent and dropped.
-        budget: tokens of requests in flight, read here and never taken.
-        limits: what mirrored requests may take.
-    """
+    """The mirrored requests of one process."""
 
     def __init__(
         self,
@@ -206,14 +189,7 @@ class Shadows:
         batchers: Mapping[str, Batcher],
         timeout_seconds: float,
     ) -> None:
-        """Takes a request, if it belongs to the shadow's share and the queue is not full.
-
-        Args:
-            shadow: the version to which this endpoint's requests are mirrored.
-            answered: the request and what its caller got.
-            batchers: by package id.
-            timeout_seconds: for the candidate, as for any caller of the endpoint.
-        """
+        """Takes a request, if it belongs to the shadow's share and the queue is not full."""
         if self._closed or not shadow.takes(answered.call.request_id):
             return
         try:

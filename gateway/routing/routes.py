@@ -140,9 +140,6 @@ class EndpointRoutes:
         """The target of a request, then its fallback if it has one.
 
         The fallback exists so that a rollout never costs a caller an answer.
-
-        Raises:
-            UnknownVersionError, ModelUnavailableError: see ``choose``.
         """
         target = self.choose(key, forced_version)
         fallback = self.fallback_of(target)
@@ -189,11 +186,7 @@ class RoutingTable:
     endpoints: Mapping[str, EndpointRoutes] = field(default_factory=dict)
 
     def __getitem__(self, endpoint: str) -> EndpointRoutes:
-        """The endpoint's routes.
-
-        Raises:
-            UnknownEndpointError: no such endpoint.
-        """
+        """The endpoint's routes."""
         routes = self.endpoints.get(endpoint)
         if routes is None:
             raise UnknownEndpointError(f"There is no endpoint {endpoint[:80]!r}.")

@@ -31,13 +31,7 @@ class ControllerHeartbeat:
         )  # the last time that the controller handled them
 
     def take(self, beat: ControllerBeat, now: float, wall: float) -> None:
-        """Takes the heartbeat that the source has now, which may be the same as before.
-
-        Args:
-            beat: the heartbeat.
-            now: monotonic seconds.
-            wall: unix time, seconds.
-        """
+        """Takes the heartbeat that the source has now, which may be the same as before."""
         last, before = self._last, self._heard
         if last is not None and (last.instance, last.count) == (beat.instance, beat.count):
             return

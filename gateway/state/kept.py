@@ -50,14 +50,7 @@ class KeeperPace:
 
 
 class Keeper:
-    """Reads and writes the file.
-
-    Args:
-        file: created if it is missing, with its folder.
-        source: the setting that names the source; a file of another source is not used.
-        pace: times of reading and writing.
-        now: unix time, seconds.
-    """
+    """Reads and writes the file."""
 
     def __init__(
         self,

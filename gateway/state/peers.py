@@ -39,14 +39,7 @@ class PeerSource(Protocol):
 
 
 class HeartbeatFolder:
-    """Gateways of one machine, by the files that they touch.
-
-    Args:
-        folder: created if it is missing.
-        name: this gateway's, different from all others'.
-        clock: unix time in seconds, as the files' own times are.
-        beat_seconds: time between two beats.
-    """
+    """Gateways of one machine, by the files that they touch."""
 
     def __init__(
         self,
@@ -110,11 +103,7 @@ class HeartbeatFolder:
 
 
 class ReadyPods:
-    """The ready pods of the gateways' Service.
-
-    Args:
-        pods: the slices of the Service.
-    """
+    """The ready pods of the gateways' Service."""
 
     def __init__(self, pods: ClusterSource[frozenset[str]]) -> None:
         self._pods = pods
@@ -132,11 +121,6 @@ class ReadyPods:
 
 def peer_source(settings: Settings, environment: Mapping[str, str], own_name: str) -> PeerSource:
     """Where the number of gateways comes from.
-
-    Args:
-        settings: ``peers`` says where.
-        environment: of the process.
-        own_name: this gateway's, different from all others'.
 
     Raises:
         AccessError: no API server is known, how to sign in, or which Service.

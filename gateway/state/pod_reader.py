@@ -149,11 +149,7 @@ class Answer:
     socket: socket.socket
 
     def whole(self, most_bytes: int | None = None) -> bytes:
-        """The body, or its beginning.
-
-        Raises:
-            ApiUnavailableError: the connection broke.
-        """
+        """The body, or its beginning; raises ``ApiUnavailableError``."""
         try:
             return self.response.read(most_bytes)
         except (OSError, http.client.HTTPException) as error:

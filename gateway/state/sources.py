@@ -191,11 +191,7 @@ class Sources:
 
 
 def open_sources(settings: Settings, environment: Mapping[str, str]) -> Sources:
-    """Opens all sources of a gateway.
-
-    Raises:
-        AccessError: no API server is known, or how to sign in.
-    """
+    """Opens all sources of a gateway; raises ``AccessError``."""
     keeper = None
     if access.in_cluster(settings.endpoints):
         keeper = Keeper(settings.cache_folder / _KEPT_FILE, settings.endpoints)
@@ -208,11 +204,7 @@ def open_sources(settings: Settings, environment: Mapping[str, str]) -> Sources:
 
 
 def endpoint_source(settings: Settings, environment: Mapping[str, str]) -> Source[ModelEndpoint]:
-    """Where endpoints come from.
-
-    Raises:
-        AccessError: no API server is known, or how to sign in.
-    """
+    """Where endpoints come from; raises ``AccessError``."""
     if not access.in_cluster(settings.endpoints):
         return FolderSource(settings.endpoints_folder, ModelEndpoint)
     found = open_namespace(settings.endpoints, environment)

@@ -25,11 +25,7 @@ class SentenceGroup(TyperGroup):
     """Prints a ``HeadraceError`` as its message."""
 
     def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - click's context, which typer brings along
-        """Runs a command.
-
-        Raises:
-            typer.Exit: with the error's exit status.
-        """
+        """Runs a command."""
         try:
             return super().invoke(ctx)
         except HeadraceError as error:

@@ -15,11 +15,7 @@ _SIGN = {Verdict.OK: "[green]✓[/]", Verdict.TIGHT: "[yellow]![/]", Verdict.BAD
 
 
 def run(settings: StackSettings, *, as_json: bool) -> None:
-    """Shows the findings.
-
-    Raises:
-        MachineError: something is bad.
-    """
+    """Shows the findings."""
     findings = doctor.findings(doctor.examine(settings), settings)
     if as_json:
         print_json([asdict(finding) for finding in findings])

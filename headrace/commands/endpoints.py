@@ -19,14 +19,7 @@ _STANDARD_INPUT = Path("-")
 
 
 def apply(where: Where, files: list[Path], *, as_json: bool) -> None:
-    """Reads every file, then writes; a bad document anywhere leaves all endpoints as they are.
-
-    Raises:
-        NotRunningError: there is no such home, or no way to the cluster.
-        BadDocumentError: a document is no endpoint.
-        RequestFailedError: a file can't be read.
-        BrokenHomeError: an endpoint can't be written.
-    """
+    """Reads every file, then writes; a bad document anywhere leaves all endpoints as they are."""
     store = homes.site(where).store
     wanted: dict[str, ModelEndpoint] = {}
     for file in files:
@@ -62,18 +55,7 @@ def _text(file: Path) -> str:
 
 
 def get(where: Where, name: str | None, *, form: str | None, defaults: bool) -> None:
-    """Shows one endpoint's document, or a line for each.
-
-    Args:
-        where: the home, or a cluster.
-        name: of an endpoint; all without it.
-        form: ``yaml`` or ``json``; without it YAML of a single one, and a table of all.
-        defaults: also what is at its default.
-
-    Raises:
-        NotRunningError: there is no such home, or no way to the cluster.
-        RequestFailedError: there is no such endpoint.
-    """
+    """Shows one endpoint's document, or a line for each."""
     store = homes.site(where).store
     found = edits.every(store) if name is None else (edits.existing(store, name),)
     documents = [document.as_written(endpoint, defaults=defaults) for endpoint in found]
@@ -109,14 +91,7 @@ def _wanted_version(spec: EndpointSpec) -> str:
 
 
 def delete(where: Where, name: str, *, sure: bool, as_json: bool) -> None:
-    """Removes an endpoint after asking, and says what that means for its callers.
-
-    Raises:
-        NotRunningError: there is no such home, or no way to the cluster.
-        RequestFailedError: there is no such endpoint.
-        RefusedError: nobody said yes.
-        BrokenHomeError: it can't be removed.
-    """
+    """Removes an endpoint after asking, and says what that means for its callers."""
     site = homes.site(where)
     store = site.store
     is_unreadable = False

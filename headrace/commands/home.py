@@ -46,11 +46,7 @@ class Site:
 
 
 def site(where: Where) -> Site:
-    """The endpoints of a home, whether its stack runs or not, or of a cluster.
-
-    Raises:
-        NotRunningError: there is no such home, or no way to the cluster.
-    """
+    """The endpoints of a home, whether its stack runs or not, or of a cluster."""
     if isinstance(where, Cluster):
         try:
             flag = f"{SCHEME}{where.namespace}"
@@ -69,11 +65,7 @@ def site(where: Where) -> Site:
 
 
 def opened(root: Path) -> Home:
-    """The home, whether its stack runs or not.
-
-    Raises:
-        NotRunningError: there is no such home.
-    """
+    """The home, whether its stack runs or not."""
     home = Home(root)
     if not home.marker.exists():
         raise NotRunningError(f"{root} is no Headrace home. Start a stack with headrace up.")
@@ -88,12 +80,7 @@ def store(home: Home) -> FileEndpointStore:
 def running(root: Path, instead: str = "") -> StackRecord:
     """The stack that runs on a home.
 
-    Args:
-        root: the home's folder.
-        instead: what the user can do instead of starting one, to go on in a sentence.
-
-    Raises:
-        NotRunningError: none runs there.
+    ``instead`` goes on the refusal's sentence: what else the user can do.
     """
     record = state.read_record(Home(root))
     if record is None:
@@ -102,20 +89,12 @@ def running(root: Path, instead: str = "") -> StackRecord:
 
 
 def gateway_url(root: Path, given: str | None) -> str:
-    """The gateway's HTTP address: as given, else that of the stack that runs on a home.
-
-    Raises:
-        NotRunningError: none is given and no stack runs there.
-    """
+    """The gateway's HTTP address: as given, else that of the stack that runs on a home."""
     if given is not None:
         return given.rstrip("/")
     return running(root, ", or name a gateway with --url").gateway_url
 
 
 def kafka_bootstrap(root: Path, given: str | None) -> str:
-    """``host:port`` of the brokers: as given, else those of the stack that runs on a home.
-
-    Raises:
-        NotRunningError: none is given and no stack runs there.
-    """
+    """``host:port`` of the brokers: as given, else those of the stack that runs on a home."""
     return given or running(root, ", or name a Kafka with --kafka").kafka_bootstrap

@@ -17,11 +17,7 @@ def create(
     requests_per_second: float | None,
     as_json: bool,
 ) -> None:
-    """Makes a key, stores its hash and prints the key, this once.
-
-    Raises:
-        RequestFailedError: the file can't take it, or a value is none that a key can have.
-    """
+    """Makes a key, stores its hash and prints the key, this once."""
     try:
         key, record = keys.issue(name, endpoints, requests_per_second)
         keys.append(file, record)

@@ -33,11 +33,7 @@ class VersionLine:
 
 
 def show(root: Path, *, as_json: bool) -> None:
-    """Lists the versions that MLflow holds, newest first.
-
-    Raises:
-        NotRunningError: no stack runs on this home, or its MLflow does not answer.
-    """
+    """Lists the versions that MLflow holds, newest first."""
     registered = _registered(homes.running(root).mlflow_url)
     lines = join(registered, answers.read(Home(root)).values())
     if as_json:
@@ -135,13 +131,7 @@ def _registered(mlflow_url: str) -> list[tuple[str, str]]:
 
 
 def collect(root: Path, *, keep: int, as_json: bool) -> None:
-    """Removes all but the newest ``keep`` packages of each model and what endpoints name.
-
-    Raises:
-        NotRunningError: there is no such home.
-        BrokenHomeError: an endpoint can't be read, so that what it needs is unknown.
-        RequestFailedError: the package store can't be read or written.
-    """
+    """Removes all but the newest ``keep`` packages of each model and what endpoints name."""
     home = homes.opened(root)
     endpoints = answers.read(home)
     try:

@@ -16,12 +16,7 @@ _NUMBERS_SHOWN = 4
 def run(
     home: Path, endpoint: str, texts: list[str], *, url: str | None, key: str | None, as_json: bool
 ) -> None:
-    """Asks for the texts' answers and shows them.
-
-    Raises:
-        NotRunningError: no gateway answers.
-        RequestFailedError: the gateway refused, with its own sentence.
-    """
+    """Asks for the texts' answers and shows them."""
     base = gateway_url(home, url)
     headers = {} if key is None else {"authorization": f"Bearer {key}"}
     try:

@@ -28,16 +28,7 @@ def run(
 ) -> None:
     """Counts again, and shows the result.
 
-    Args:
-        home: whose running stack is meant where the next two are not given.
-        kafka: ``host:port``, comma-separated.
-        exporter: URL of the evaluate role; none is asked where a Kafka is given without it.
-        asked: which time, and whose.
-        as_json: print JSON; what is done meanwhile goes to standard error.
-
-    Raises:
-        NotRunningError: Kafka is away, or nothing was ever folded.
-        RefusedError: see ``tell``.
+    Without a ``kafka`` it is that of the stack that runs on ``home``, and so with its exporter.
     """
     brokers = kafka_bootstrap(home, kafka)
     record = None if kafka else read_record(Home(home))
@@ -68,11 +59,7 @@ def _counters(exporter: str, brokers: str) -> CounterRecount:
 def tell(
     asked: Asked, found: Recount, counters: CounterRecount | None = None, *, as_json: bool
 ) -> None:
-    """Shows what was found.
-
-    Raises:
-        RefusedError: a number differs, or messages of the time are in no window.
-    """
+    """Shows what was found."""
     if as_json:
         print_json(_document(asked, found, counters))
     else:

@@ -29,17 +29,7 @@ def run(
 ) -> None:
     """Replays until the plan is done or Ctrl-C, then shows the summary.
 
-    Args:
-        home: whose running stack's gateway is meant without ``url``.
-        url: the gateway.
-        file: the texts.
-        columns: where in a row things are.
-        plan: what to send; its ``url`` is filled in here.
-        as_json: print the summary as JSON; the progress goes to standard error.
-
-    Raises:
-        NotRunningError: no gateway listens there.
-        RequestFailedError: the file can't be read, or no request at all was answered.
+    ``plan.url`` is filled in here.
     """
     texts = files.read(file, columns)
     if plan.feedback and not any(text.label for text in texts):

@@ -31,10 +31,6 @@ def show(where: Where, name: str, *, watch: bool, as_json: bool, details: bool =
     """Shows where the rollout is, once or until Ctrl-C; as JSON, a line for each change.
 
     ``details`` adds the sentence and the figures of every check; JSON always has them.
-
-    Raises:
-        NotRunningError: there is no such home, or no way to the cluster.
-        RequestFailedError: there is no such endpoint.
     """
     site = homes.site(where)
     if not as_json:
@@ -71,10 +67,6 @@ def history(where: Where, name: str, *, as_json: bool, details: bool = False) ->
     """Shows every transition: when, what, who and why, oldest first.
 
     ``details`` adds the figures that each rests on; JSON always has them.
-
-    Raises:
-        NotRunningError: there is no such home, or no way to the cluster.
-        RequestFailedError: there is no such endpoint.
     """
     endpoint = edits.existing(homes.site(where).store, name)
     lines = endpoint.status.history
@@ -98,14 +90,7 @@ def decide(
     by: str | None,
     as_json: bool,
 ) -> None:
-    """Notes a person's decision and says what the controller says to it.
-
-    Raises:
-        NotRunningError: there is no such home, or no way to the cluster.
-        RequestFailedError: there is no such endpoint.
-        RefusedError: the controller refuses.
-        BrokenHomeError: the endpoint can't be read or written.
-    """
+    """Notes a person's decision and says what the controller says to it."""
     site = homes.site(where)
     store = site.store
     verb = Verb(word)

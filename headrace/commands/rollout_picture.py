@@ -154,13 +154,7 @@ def _role(check: CheckResult) -> str:
 def history(
     lines: Iterable[Transition], refused: Iterable[CommandOutcome], *, details: bool
 ) -> Group:
-    """Transitions and, among them, what was asked in vain: who asked may have left by then.
-
-    Args:
-        lines: in any order.
-        refused: commands that were not taken.
-        details: with the figures that each transition rests on.
-    """
+    """Transitions and, among them, what was asked in vain: who asked may have left by then."""
     told: list[Transition | CommandOutcome] = [*lines, *refused]
     told.sort(key=lambda line: line.at)
     entries = [
@@ -201,11 +195,7 @@ def _time(at: float) -> str:
 
 
 def _check_figures(figures: dict[str, float]) -> tuple[Sentence, ...]:
-    """A sentence for each check, with all its figures.
-
-    Args:
-        figures: by ``<check>.<figure>``; those of no check by their name alone.
-    """
+    """A sentence for each check, with all its figures."""
     by_check: dict[str, list[str]] = {}
     for path, value in figures.items():
         check, dot, name = path.rpartition(".")

@@ -24,13 +24,7 @@ _NEVER = "-"
 
 
 def show(where: Where, kafka: str | None, name: str, begin: float, *, as_json: bool) -> None:
-    """Reads the traffic since ``begin`` (unix seconds) and tells what a rollout would find.
-
-    Raises:
-        NotRunningError: there is no such home, no way to the cluster, or Kafka is away.
-        RequestFailedError: there is no such endpoint.
-        RefusedError: it has no stable version, or no traffic of it is known.
-    """
+    """Reads the traffic since ``begin`` (unix seconds) and tells what a rollout would find."""
     endpoint = edits.existing(homes.site(where).store, name)
     stable = endpoint.status.stable
     if stable is None:

@@ -12,12 +12,7 @@ from headrace.endpoints import edits, statistics
 
 
 def show(root: Path, name: str, *, as_json: bool) -> None:
-    """Lists them.
-
-    Raises:
-        NotRunningError: there is no such home.
-        RequestFailedError: there is no such endpoint.
-    """
+    """Lists them."""
     found = edits.existing(homes.store(homes.opened(root)), name).spec.statistics
     if as_json:
         print_json([_document(one) for one in found])
@@ -42,13 +37,7 @@ def add(
     values: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Declares one, in place of one of the same name.
-
-    Raises:
-        NotRunningError: there is no such home.
-        RequestFailedError: there is no such endpoint, or it is no statistic.
-        RefusedError: there are too many.
-    """
+    """Declares one, in place of one of the same name."""
     spec = statistics.declared(statistic, kind, edges, values)
     change = partial(statistics.with_statistic, statistic=spec)
     edits.edit(homes.store(homes.opened(root)), endpoint, change)
@@ -59,13 +48,7 @@ def add(
 
 
 def remove(root: Path, endpoint: str, statistic: str, *, as_json: bool) -> None:
-    """Takes one back.
-
-    Raises:
-        NotRunningError: there is no such home.
-        RequestFailedError: there is no such endpoint.
-        RefusedError: there is no such statistic, or a check needs it.
-    """
+    """Takes one back."""
     change = partial(statistics.without_statistic, name=statistic)
     edits.edit(homes.store(homes.opened(root)), endpoint, change)
     if as_json:

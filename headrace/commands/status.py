@@ -25,10 +25,6 @@ def run(
     """Shows the status once, or until Ctrl-C.
 
     ``details`` adds packages and why versions were rejected; JSON always has them.
-
-    Raises:
-        NotRunningError: there is no such home.
-        RequestFailedError: there is no such endpoint.
     """
     home = homes.opened(root)
     if as_json:
@@ -38,11 +34,7 @@ def run(
 
 
 def document(home: Home, endpoint: str | None) -> dict[str, Any]:
-    """The status as JSON: the running stack or null, and the endpoints as they are stored.
-
-    Raises:
-        RequestFailedError: there is no such endpoint.
-    """
+    """The status as JSON: the running stack or null, and the endpoints as they are stored."""
     record = state.read_record(home)
     chosen = _chosen(home, endpoint)
     return {

@@ -41,14 +41,7 @@ class Running:
 def picture(
     running: Running, endpoints: Iterable[ModelEndpoint], now: float, *, details: bool = False
 ) -> Group:
-    """The status for people.
-
-    Args:
-        running: the home and its stack.
-        endpoints: as stored.
-        now: unix time, seconds.
-        details: with packages, and the reason of each rejection.
-    """
+    """The status for people."""
     found = [_endpoint(endpoint, now, details=details) for endpoint in endpoints]
     parts: list[RenderableType] = [*_services(running), ""]
     parts.append(rows(("endpoint", "serves", "newest"), found) if found else "No endpoint yet.")

@@ -20,20 +20,7 @@ from stats.reading.record_log import windows_since
 def show(
     root: Path, kafka: str | None, endpoint: str, begin: float, *, top: int | None, as_json: bool
 ) -> None:
-    """Lists them by version.
-
-    Args:
-        root: the home that the endpoint is in.
-        kafka: ``host:port``; that of the home's running stack where None.
-        endpoint: its name.
-        begin: unix seconds.
-        top: words of each version; as the endpoint says where None.
-        as_json: print JSON.
-
-    Raises:
-        NotRunningError: there is no such home, or Kafka is away.
-        RequestFailedError: there is no such endpoint.
-    """
+    """Lists them by version."""
     asked = edits.existing(homes.store(homes.opened(root)), endpoint).spec.unk_words
     try:
         windows = windows_since(homes.kafka_bootstrap(root, kafka), endpoint, begin)

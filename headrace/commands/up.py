@@ -18,11 +18,7 @@ from headrace.stack.up import Started, Up
 
 
 def run(settings: StackSettings, environment: Mapping[str, str]) -> None:
-    """Runs the stack until Ctrl-C; its processes inherit of ``environment`` what may reach them.
-
-    Raises:
-        HeadraceError: it can't start; nothing is left running.
-    """
+    """Runs the stack until Ctrl-C; its processes inherit of ``environment`` what may reach them."""
     console = Console()
     steps = Steps(console)
     console.print(f"Headrace, in {escape(str(settings.home))}", highlight=False)

@@ -34,10 +34,8 @@ class UnstructuralError(ValueError):
 class Structural:
     """Translates the nodes of one JSON schema.
 
-    Args:
-        definitions: the schema's ``$defs``.
-        additions: further keywords for the definitions named, such as validations in CEL.
-        defaults: whether defaults are kept. Without, whoever reads fills them in.
+    ``additions`` are further keywords for the definitions named. Without ``defaults``, whoever
+    reads fills them in.
     """
 
     def __init__(
@@ -52,11 +50,7 @@ class Structural:
         self._defaults = defaults
 
     def of(self, node: Schema) -> Schema:
-        """The structural schema of a node.
-
-        Raises:
-            UnstructuralError: there is none.
-        """
+        """The structural schema of a node; raises ``UnstructuralError``."""
         node, additions = self._resolved(node)
         if "anyOf" in node:
             made = self._alternatives(node)

@@ -116,12 +116,7 @@ def _refused(where: str, found: tuple[FieldError, ...]) -> BadDocumentError:
 
 
 def as_written(endpoint: ModelEndpoint, *, defaults: bool = False) -> dict[str, Any]:
-    """The document that a user would have written for what the endpoint asks.
-
-    Args:
-        endpoint: as stored.
-        defaults: also the fields that are at their default.
-    """
+    """The document that a user would have written for what the endpoint asks."""
     spec = endpoint.spec.model_dump(mode="json", by_alias=True, exclude_defaults=not defaults)
     metadata: dict[str, Any] = {"name": endpoint.name}
     notes = {

@@ -88,12 +88,7 @@ def edit(
 
 
 def existing(store: EndpointStore, name: str) -> ModelEndpoint:
-    """A stored endpoint.
-
-    Raises:
-        RequestFailedError: there is none; names those that there are.
-        BrokenHomeError: what is stored can't be read.
-    """
+    """A stored endpoint; raises ``RequestFailedError`` or ``BrokenHomeError``."""
     found = stored(store, name)
     if found is None:
         names = ", ".join(endpoint.name for endpoint in every(store)) or "none yet"
@@ -102,11 +97,7 @@ def existing(store: EndpointStore, name: str) -> ModelEndpoint:
 
 
 def every(store: EndpointStore) -> tuple[ModelEndpoint, ...]:
-    """All endpoints, by name.
-
-    Raises:
-        BrokenHomeError: they can't be read.
-    """
+    """All endpoints, by name; raises ``BrokenHomeError``."""
     try:
         return store.list()
     except OSError as error:
@@ -114,11 +105,7 @@ def every(store: EndpointStore) -> tuple[ModelEndpoint, ...]:
 
 
 def stored(store: EndpointStore, name: str) -> ModelEndpoint | None:
-    """An endpoint, or None where there is none.
-
-    Raises:
-        BrokenHomeError: what is stored can't be read.
-    """
+    """An endpoint, or None where there is none; raises ``BrokenHomeError``."""
     try:
         return store.get(name)
     except EndpointUnreadableError as error:

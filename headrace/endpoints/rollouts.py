@@ -85,11 +85,7 @@ def answer(
 
 
 def pinned(endpoint: ModelEndpoint, version: str) -> ModelEndpoint:
-    """The endpoint with its spec on one version.
-
-    Raises:
-        RefusedError: ``version`` is no version's number, or it is pinned there already.
-    """
+    """The endpoint with its spec on one version; raises ``RefusedError``."""
     if not version.isascii() or not version.isdigit():
         raise RefusedError(f"{version} is no version: MLflow counts them 1, 2, 3.")
     now = endpoint.spec.version
@@ -133,13 +129,7 @@ def _with(
 
 
 def silence_warning(endpoint: ModelEndpoint, beat: ControllerBeat | None, now: float) -> str:
-    """What is to be said where nobody could take a candidate back; else empty.
-
-    Args:
-        endpoint: as stored.
-        beat: the controller's last sign of life; None where there is none.
-        now: unix time, seconds.
-    """
+    """What is to be said where nobody could take a candidate back; else empty."""
     if beat is None or not has_candidate(endpoint):
         return ""
     silent, timeout = max(0.0, now - beat.at), controller_timeout_seconds(endpoint)

@@ -15,11 +15,7 @@ MOST = 50  # as contracts.endpoint has it
 def declared(
     name: str, kind: str, edges: tuple[float, ...], values: tuple[str, ...]
 ) -> StatisticSpec:
-    """A declaration.
-
-    Raises:
-        RequestFailedError: it is none; says what is wrong.
-    """
+    """A declaration; raises ``RequestFailedError``."""
     if not all(map(math.isfinite, edges)):  # JSON knows no other numbers
         raise RequestFailedError(
             "No statistic was added: edges must be finite; what is above the last one is counted "
@@ -55,11 +51,7 @@ def with_statistic(endpoint: ModelEndpoint, statistic: StatisticSpec) -> ModelEn
 
 
 def without_statistic(endpoint: ModelEndpoint, name: str) -> ModelEndpoint:
-    """The endpoint without a statistic.
-
-    Raises:
-        RefusedError: there is none of the name, or a check of the rollout needs it.
-    """
+    """The endpoint without a statistic; raises ``RefusedError``."""
     kept = tuple(one for one in endpoint.spec.statistics if one.name != name)
     if len(kept) == len(endpoint.spec.statistics):
         names = ", ".join(one.name for one in kept) or "none"

@@ -43,12 +43,7 @@ def dotted(path: Iterable[str | int]) -> str:
 
 
 def validation_errors(document: object, error: ValidationError) -> tuple[FieldError, ...]:
-    """What pydantic found, one error a field, in the order of the document.
-
-    Args:
-        document: what was validated.
-        error: what came of it.
-    """
+    """What pydantic found, one error a field, in the order of the document."""
     by_union: dict[Path, dict[Path, list[tuple[Path, ErrorDetails]]]] = {}
     for detail in error.errors(include_url=False):
         if _follows_from_others(detail):

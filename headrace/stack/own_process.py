@@ -31,12 +31,7 @@ def answers(url: str, *, timeout_seconds: float = 5.0) -> bool:
 
 
 class OwnProcess:
-    """One server process at a time; what it stores outlives it.
-
-    Args:
-        log: file that its output is appended to.
-        stop_seconds: how long a server that was asked to end may take.
-    """
+    """One server process at a time; what it stores outlives it."""
 
     def __init__(self, log: Path, stop_seconds: float) -> None:
         self._log = log
@@ -78,19 +73,7 @@ class OwnProcess:
         extended: Callable[[Mapping[str, str]], Mapping[str, str]] = dict,
         cwd: Path | None = None,
     ) -> None:
-        """Starts the server and waits until it answers.
-
-        Args:
-            name: of the server, for the error.
-            command: program and arguments.
-            answers: whether it is ready.
-            within_seconds: how long that may take.
-            extended: this process' environment -> the server's.
-            cwd: folder to run in.
-
-        Raises:
-            ServiceFailedError: it ended, or does not answer in time; with the end of its log.
-        """
+        """Starts the server and waits until it answers."""
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 command,

@@ -34,10 +34,6 @@ def is_free(port: int, host: str = LOOPBACK) -> bool:
 def require_free(needed: Mapping[str, int], ports: Ports) -> None:
     """Refuses to go on unless every needed port is free and no two services share one.
 
-    Args:
-        needed: port by name, as ``StackSettings.needed_ports`` gives it.
-        ports: names the flag that changes a port.
-
     Raises:
         PortTakenError: with a sentence for every port that is taken.
     """

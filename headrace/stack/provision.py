@@ -29,11 +29,7 @@ PARTS = ("triton", "kafka", "export")
 
 
 def kafka_files(cache: Path) -> kafka.KafkaFiles:
-    """Kafka's jars and its Java runtime, downloaded if need be.
-
-    Raises:
-        DownloadError: they can't be had; says what to do.
-    """
+    """Kafka's jars and its Java runtime, downloaded if need be."""
     try:
         return kafka.prepare(cache, timeout_seconds=TIMEOUT_SECONDS)
     except kafka.KafkaError as error:
@@ -41,20 +37,12 @@ def kafka_files(cache: Path) -> kafka.KafkaFiles:
 
 
 def triton_files(cache: Path, progress: install.Progress) -> triton.TritonFiles:
-    """Triton and its backends, downloaded if need be.
-
-    Raises:
-        DownloadError, MachineError: they can't be had, or used here; says what to do.
-    """
+    """Triton and its backends, downloaded if need be."""
     return triton.prepare(cache, progress, timeout_seconds=TIMEOUT_SECONDS)
 
 
 def export_environment(cache: Path, progress: install.Progress) -> Path:
-    """The folder of the export environment, installed if need be.
-
-    Raises:
-        DownloadError: with the end of what the installer said.
-    """
+    """The folder of the export environment, installed if need be; raises ``DownloadError``."""
     lock = install.lock_file("export")
     folder = cache / f"export-{install.digest(lock)}-py{triton.PYTHON}"
     return install.ensure(folder, lock, progress, timeout_seconds=EXPORT_TIMEOUT_SECONDS)

@@ -65,11 +65,6 @@ def plan(settings: StackSettings, home: Home, base: Mapping[str, str]) -> tuple[
     All start at once: each of ours does its work as soon as what it talks to is there, and goes
     on when that goes away.
 
-    Args:
-        settings: what to run, and which existing services to use instead.
-        home: where their state lies.
-        base: the environment to inherit.
-
     Raises:
         HeadraceError: a part can't be had or its state is damaged.
     """

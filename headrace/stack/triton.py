@@ -100,10 +100,6 @@ def stub_finds_modules(version: tuple[int, ...], built_in: Collection[str]) -> b
 
     Seen on Debian 13: the stub for Python 3.13 has no ``math``, and looks for it in a file that
     Debian does not have. On Debian 12 with Python 3.11 it works all the same.
-
-    Args:
-        version: of this interpreter.
-        built_in: its modules that need no file.
     """
     return version < (3, 13) or "math" not in built_in
 
@@ -125,11 +121,6 @@ def prepare(
     cache: Path, progress: install.Progress, *, timeout_seconds: float = 600.0
 ) -> TritonFiles:
     """Finds the program in the download cache, fetching it (about 60 MB) at the first call.
-
-    Args:
-        cache: holds one folder for each version of Triton and of Python.
-        progress: is told the installer's words as they come.
-        timeout_seconds: for the download.
 
     Raises:
         MachineError: the machine lacks something; says what.
@@ -229,11 +220,7 @@ class TritonProcess(OwnProcess):
         return self.server.grpc
 
     def start(self, *, timeout_seconds: float = START_SECONDS) -> None:
-        """Starts the server and waits until it is ready.
-
-        Raises:
-            ServiceFailedError: it ended, or was not ready in time; with the end of its log.
-        """
+        """Starts the server and waits until it is ready; raises ``ServiceFailedError``."""
         clean(self.server)
         self._run(
             "Triton",

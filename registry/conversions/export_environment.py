@@ -46,13 +46,7 @@ class ExportEnvironment(Protocol):
 
 
 class CommandExportEnvironment:
-    """A program that installs them.
-
-    Args:
-        argv: the program.
-        environment: the whole of its environment.
-        timeout_seconds: for the installation.
-    """
+    """A program that installs them."""
 
     def __init__(
         self, argv: tuple[str, ...], environment: Mapping[str, str], *, timeout_seconds: float

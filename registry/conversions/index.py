@@ -91,11 +91,7 @@ class ConversionIndex:
         return Package(entry.ref, entry.signature)
 
     def signature(self, ref: ModelRef) -> Signature:
-        """What callers of a package rely on.
-
-        Raises:
-            StoreError: the package can't be read.
-        """
+        """What callers of a package rely on; raises ``StoreError``."""
         return signature(self._store.manifest(ref.package))
 
     def put(self, options: str, ref: ModelRef) -> Package:

@@ -28,11 +28,7 @@ class BadTemplateError(ValueError):
 
 
 def template(text: str) -> Object:
-    """A Job as a file holds it.
-
-    Raises:
-        BadTemplateError: it is none.
-    """
+    """A Job as a file holds it; raises ``BadTemplateError``."""
     try:
         job: Object = json.loads(text)
         spec = job["spec"]["template"]["spec"]

@@ -38,14 +38,7 @@ JobState = Progress | Published | Failed | Waiting
 
 
 def state_of(job: Object, pod: Object | None, log: str, limits: Limits) -> JobState:
-    """How a conversion is now.
-
-    Args:
-        job: as it is stored.
-        pod: its pod, None while or after there is one.
-        log: the end of the pod's log.
-        limits: for sentences.
-    """
+    """How a conversion is now."""
     progress, last, last_line = _parsed(log.splitlines())
     if last is not None:
         return last

@@ -32,12 +32,7 @@ class Downloaded:
 
 
 def download(request: ConversionRequest, tracking: Tracking, work: Path) -> Downloaded:
-    """Downloads and detects.
-
-    Raises:
-        VersionError: it is nothing that can be served.
-        EnvironmentFaultError: MLflow or the artifacts are away, or files are still to come.
-    """
+    """Downloads and detects; raises ``VersionError`` or ``EnvironmentFaultError``."""
     version = tracking.version(request.model, request.version)
     folder, beside = work / "version", work / "run"
     refused = tracking.download(

@@ -48,11 +48,7 @@ def write_configs(
 
 
 def proofs(folder: Path) -> dict[str, PackageFile]:
-    """Digest and size of each of the package's files.
-
-    Raises:
-        FileNotFoundError: one is missing.
-    """
+    """Digest and size of each of the package's files; raises ``FileNotFoundError``."""
     return {
         name: PackageFile(sha256=digest(folder / name), bytes=(folder / name).stat().st_size)
         for name in FILES

@@ -117,10 +117,6 @@ class MlflowServer:
 class ArtifactFolder:
     """A folder of artifacts, through the server where it serves them, else where they lie.
 
-    Args:
-        uri: the server's address.
-        root: the folder, as MLflow names it.
-
     Each call raises ``SourceUnavailableError`` where MLflow is away, and ``SourceRefusedError``
     where MLflow refuses or where the store behind it fails, in whichever way.
     """

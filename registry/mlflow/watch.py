@@ -37,15 +37,7 @@ class _Reading:
 
 
 class SourceWatch:
-    """Reads MLflow, and lets the write-back write to it.
-
-    Args:
-        source: the registry.
-        write_back: tells it.
-        poll_seconds: time between two rounds.
-        changed: set whenever the snapshot is a new one.
-        clock: seconds that only grow.
-    """
+    """Reads MLflow, and lets the write-back write to it."""
 
     def __init__(
         self,

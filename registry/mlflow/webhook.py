@@ -63,13 +63,7 @@ def _number(text: str) -> int | None:
 
 
 class WebhookListener:
-    """Listens on one port of 127.0.0.1.
-
-    Args:
-        secret: shared with MLflow; must not be empty.
-        wake: called for each valid webhook.
-        now: unix time, seconds.
-    """
+    """Listens on one port of 127.0.0.1."""
 
     def __init__(
         self, secret: str, wake: Callable[[], None], *, now: Callable[[], float] = time.time

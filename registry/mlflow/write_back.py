@@ -31,14 +31,7 @@ _RETRY_SECONDS = 60.0
 
 
 class WriteBack:
-    """Compares and writes.
-
-    Args:
-        source: the registry.
-        artifacts: where evidence goes.
-        render: makes the files of a verdict, by their names.
-        clock: seconds that only grow.
-    """
+    """Compares and writes."""
 
     def __init__(
         self,

@@ -84,11 +84,7 @@ def with_instances(text: str, instances: int) -> str:
 
 
 def as_json(text: str) -> str:
-    """The same configuration as the load API takes it.
-
-    Raises:
-        google.protobuf.text_format.ParseError: not a model configuration.
-    """
+    """The same configuration as the load API takes it; raises ``ParseError``."""
     config = text_format.Parse(text, model_config_pb2.ModelConfig())
     return str(json_format.MessageToJson(config, preserving_proto_field_name=True, indent=None))
 

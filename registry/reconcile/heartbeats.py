@@ -26,8 +26,7 @@ _CLOCK_SKEW_SECONDS = 60.0  # that a node's clock may be behind
 class HeartbeatTracker:
     """Remembers when each loader was last heard.
 
-    Args:
-        seconds: of silence, after which a loader is not counted on.
+    After ``seconds`` of silence a loader is not counted on.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -67,13 +66,7 @@ class HeartbeatTracker:
 
 
 class HeartbeatWriter:
-    """The one writer of the controller's heartbeat.
-
-    Args:
-        store: where it lies.
-        every_seconds: between two heartbeats.
-        now: unix time, seconds.
-    """
+    """The one writer of the controller's heartbeat."""
 
     def __init__(
         self,

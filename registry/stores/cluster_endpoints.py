@@ -28,14 +28,7 @@ _FIRST_LIST_SECONDS = 5.0
 
 
 class KubernetesEndpointStore:
-    """The endpoints of one namespace. Threads may share it.
-
-    Args:
-        client: the API server.
-        namespace: of the endpoints.
-        pace: of the watch.
-        now: unix time, seconds.
-    """
+    """The endpoints of one namespace. Threads may share it."""
 
     def __init__(
         self,
@@ -63,11 +56,7 @@ class KubernetesEndpointStore:
         self._mirror.close()
 
     def list(self) -> tuple[ModelEndpoint, ...]:
-        """Every endpoint as the watch knows it, which goes on through an outage.
-
-        Raises:
-            ApiUnavailableError: they could not be listed even once.
-        """
+        """Every endpoint as the watch knows it, which goes on through an outage."""
         if not self._watching:
             return self._listed_now()
         if not self._mirror.wait(_FIRST_LIST_SECONDS):

@@ -37,11 +37,7 @@ class Owner:
 class KubernetesReports:
     """The reports of one namespace.
 
-    Args:
-        client: the API server.
-        namespace: of the Leases.
-        owner: of what this process writes; None where it only reads.
-        pace: of the watch.
+    Without an ``owner`` it only reads.
     """
 
     def __init__(
@@ -64,11 +60,7 @@ class KubernetesReports:
         self._mirror.close()
 
     def list(self) -> tuple[LoaderReport, ...]:
-        """The last report of every loader; the first call begins to watch them.
-
-        Raises:
-            ApiUnavailableError: they could not be listed even once.
-        """
+        """The last report of every loader; the first call begins to watch them."""
         with self._lock:
             if not self._watching:
                 self._mirror.start()
@@ -93,11 +85,7 @@ class KubernetesReports:
             return None
 
     def put(self, report: LoaderReport) -> None:
-        """Replaces the loader's report.
-
-        Raises:
-            KubernetesError: it can't be written.
-        """
+        """Replaces the loader's report."""
         lease = leases.written(
             _name(report.loader),
             {leases.REPORT: leases.REPORT_LABEL},
@@ -111,11 +99,7 @@ class KubernetesReports:
         self._client.put(self._collection, lease)
 
     def leave(self, loader: str) -> None:
-        """Takes the report away: this loader goes, and the Triton beside it goes as well.
-
-        Raises:
-            KubernetesError: it can't be.
-        """
+        """Takes the report away: this loader goes, and the Triton beside it goes as well."""
         try:
             self._client.delete(self._collection, _name(loader))
         except MissingError:

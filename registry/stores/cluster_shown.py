@@ -42,14 +42,7 @@ def shown(status: EndpointStatus) -> Part:
 def conditions(
     status: EndpointStatus, before: Iterable[Mapping[str, Any]], generation: int, now: float
 ) -> list[Part]:
-    """The conditions, with the time of each one's last change.
-
-    Args:
-        status: as it will be written.
-        before: the conditions as they were.
-        generation: ``metadata.generation`` of the spec that the status is about.
-        now: unix time, seconds.
-    """
+    """The conditions, with the time of each one's last change."""
     last = {condition.get("type"): condition for condition in before}
     made = (_ready(status), _progressing(status))
     return [_dated(condition, last.get(condition["type"]), generation, now) for condition in made]

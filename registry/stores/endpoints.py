@@ -72,11 +72,7 @@ class FileEndpointStore:
         self._read: dict[str, tuple[Stamp, ModelEndpoint | None]] = {}
 
     def list(self) -> tuple[ModelEndpoint, ...]:
-        """Every endpoint, by name; cheap where nothing changed, so that polling is.
-
-        Raises:
-            OSError: the folder can't be listed.
-        """
+        """Every endpoint, by name; cheap where nothing changed, so that polling is."""
         stamps = {Path(name).stem: stamp for name, stamp in json_files.stamps(self._folder).items()}
         for gone in set(self._read) - stamps.keys():
             self._read.pop(gone, None)  # another thread may list too

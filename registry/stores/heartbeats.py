@@ -69,11 +69,7 @@ class KubernetesHeartbeats:
         self._collection = leases.beats(namespace)
 
     def put(self, beat: ControllerBeat) -> None:
-        """Replaces it.
-
-        Raises:
-            KubernetesError: it can't be written.
-        """
+        """Replaces it."""
         lease = leases.written(
             leases.BEAT_NAME,
             {leases.BEAT: leases.BEAT_LABEL},

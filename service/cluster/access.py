@@ -51,11 +51,7 @@ def in_pod(environment: Mapping[str, str]) -> bool:
 
 
 def own_namespace(account: Path = ACCOUNT) -> str:
-    """The namespace of the pod that this process runs in.
-
-    Raises:
-        AccessError: no service account is mounted.
-    """
+    """The namespace of the pod that this process runs in; raises ``AccessError``."""
     try:
         return (account / "namespace").read_text(encoding="utf-8").strip()
     except OSError as error:
@@ -71,10 +67,6 @@ def not_mounted(account: Path, error: Exception) -> AccessError:
 
 def connected(environment: Mapping[str, str], *, account: Path = ACCOUNT) -> ClusterClient:
     """A client with what this process was given: ``KUBECONFIG``, else its pod's service account.
-
-    Args:
-        environment: of the process.
-        account: where the kubelet mounts the service account.
 
     Raises:
         AccessError: there is none, or it can't be used; the message says what to do.

@@ -59,13 +59,7 @@ def of_status(status: int, sentence: str) -> KubernetesError:
 
 
 def of_answer(status: int, what: str, body: str) -> KubernetesError:
-    """The error of an answer, with the server's own words, of a Status object where it sent one.
-
-    Args:
-        status: HTTP's.
-        what: was asked.
-        body: of the answer.
-    """
+    """The error of an answer, with the server's own words, of a Status object where it sent one."""
     try:
         sentence = str(json.loads(body)["message"])
     except (ValueError, KeyError, TypeError):

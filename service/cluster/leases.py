@@ -47,16 +47,7 @@ def written(
     seconds: int,
     at: float,
 ) -> Object:
-    """A Lease.
-
-    Args:
-        name: of the Lease.
-        labels: by which it is found.
-        annotations: what it holds.
-        holder: who wrote it.
-        seconds: for how long it is good, for people who look at it.
-        at: unix time, seconds.
-    """
+    """A Lease."""
     # A time of Leases has microseconds, all six digits; an API server takes no other.
     renewed = datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%S.000000Z")
     return {
@@ -81,11 +72,7 @@ def written_report(report: LoaderReport) -> dict[str, str]:
 
 
 def read_report(item: Object) -> LoaderReport:
-    """The report that a Lease holds.
-
-    Raises:
-        ValueError: it holds none.
-    """
+    """The report that a Lease holds; raises ``ValueError``."""
     annotations = item["metadata"].get("annotations") or {}
     report = LoaderReport.model_validate_json(annotations.get(REPORT, ""))
     instances = _INSTANCES.validate_json(annotations.get(INSTANCES, "{}"))
@@ -97,10 +84,6 @@ def read_report(item: Object) -> LoaderReport:
 
 
 def read_beat(item: Object) -> ControllerBeat:
-    """The controller's sign of life that a Lease holds.
-
-    Raises:
-        ValueError: it holds none.
-    """
+    """The controller's sign of life that a Lease holds; raises ``ValueError``."""
     annotations = item["metadata"].get("annotations") or {}
     return ControllerBeat.model_validate_json(annotations.get(BEAT, ""))

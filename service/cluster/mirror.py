@@ -20,11 +20,7 @@ T = TypeVar("T")
 class Mirror(Generic[T]):
     """What a collection holds, read.
 
-    Args:
-        reader: of the API server.
-        collection: what to keep at hand.
-        read: makes a value of an object; raises ValueError where it is none.
-        pace: of the watch.
+    ``read`` raises ValueError for what is no such object.
     """
 
     def __init__(

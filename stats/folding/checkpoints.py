@@ -59,11 +59,7 @@ class KafkaCheckpoints:
         return found
 
     def save(self, topic_id: str, checkpoints: Mapping[int, Checkpoint]) -> None:
-        """Keeps those that are new.
-
-        Raises:
-            KafkaAwayError: the broker did not answer.
-        """
+        """Keeps those that are new; raises ``KafkaAwayError``."""
         new = {
             number: checkpoint
             for number, checkpoint in checkpoints.items()

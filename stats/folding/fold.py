@@ -95,16 +95,7 @@ class Folder:
         clock: Callable[[], float] = monotonic,
         wait: Callable[[float], object] = sleep,
     ) -> None:
-        """Takes its parts.
-
-        Args:
-            source: where messages come from.
-            sink: where records go.
-            pace: how windows are cut and written.
-            counts: is kept up to date.
-            clock: monotonic seconds.
-            wait: returns after so many seconds, or when told to stop.
-        """
+        """Takes its parts."""
         self._source = source
         self._sink = sink
         self._pace = pace
@@ -295,15 +286,7 @@ def run(
     stop: threading.Event,
     turned: Callable[[], None] = lambda: None,
 ) -> None:
-    """Folds until ``stop``; after any failure it connects anew, after a pause that grows.
-
-    Args:
-        connect: both ends of Kafka; raises ``StreamError``.
-        pace: how windows are cut and written.
-        counts: is kept up to date.
-        stop: ends it, after a last write.
-        turned: is called at each turn, whatever comes of it.
-    """
+    """Folds until ``stop``; after any failure it connects anew, after a pause that grows."""
     pause = 0.2
     while not stop.is_set():
         turned()

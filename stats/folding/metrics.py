@@ -62,11 +62,5 @@ def register(
     registry: CollectorRegistry = REGISTRY,
     clock: Callable[[], float] = time.monotonic,
 ) -> None:
-    """Makes the counts known to the process' metrics endpoint.
-
-    Args:
-        counts: of this process.
-        registry: of the process.
-        clock: monotonic seconds, as the counts have them.
-    """
+    """Makes the counts known to the process' metrics endpoint."""
     registry.register(FoldCollector(counts, clock))

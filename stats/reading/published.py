@@ -56,12 +56,7 @@ class Published(Protocol):
 
 
 class KafkaPublished:
-    """The real one. It connects at the first question, and anew after each failure.
-
-    Args:
-        address: where Kafka is.
-        topic: of prediction events.
-    """
+    """The real one. It connects at the first question, and anew after each failure."""
 
     def __init__(self, address: KafkaAddress, topic: str = TOPIC) -> None:
         self._address = address
@@ -102,12 +97,7 @@ class KafkaPublished:
 
 
 class Counted:
-    """Compares the ends of the event log with the records that were read.
-
-    Args:
-        published: whoever knows the ends.
-        now: unix seconds.
-    """
+    """Compares the ends of the event log with the records that were read."""
 
     def __init__(self, published: Published, now: float) -> None:
         self._published = published

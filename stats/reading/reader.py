@@ -56,14 +56,7 @@ class WindowsReader:
         pace: ReaderPace | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Takes its parts; connects in its own thread, as often as it must.
-
-        Args:
-            connect: opens the log of window records from a time onwards; raises ``StreamError``.
-            published: knows how much there is to be counted; this object closes it.
-            pace: how often what is done.
-            clock: unix seconds.
-        """
+        """Takes its parts; connects in its own thread, as often as it must."""
         self._pace = pace or ReaderPace()
         self._connect = connect
         self._clock = clock

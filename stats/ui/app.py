@@ -98,14 +98,7 @@ def router(
     links: Links,
     clock: Callable[[], float] = time.time,
 ) -> APIRouter:
-    """The routes, to be included in an application.
-
-    Args:
-        endpoints: every endpoint as stored now; must not wait for long, for each request calls it.
-        board: the newest board.
-        links: where browsers reach the gateway and MLflow.
-        clock: unix seconds.
-    """
+    """The routes, to be included in an application."""
     documents = Documents(endpoints, board, links, clock)
     files = {name: _file(name) for name in FILES}
     routes = APIRouter(include_in_schema=False)

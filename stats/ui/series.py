@@ -39,15 +39,7 @@ _TEXTS = (
 
 
 def of(slot: Slot, table: Table, over: Span, until: float, *, routed: bool) -> Series:
-    """One version in one arm.
-
-    Args:
-        slot: which.
-        table: its counts.
-        over: their columns.
-        until: time up to which events are counted, unix seconds.
-        routed: whether it gets requests now.
-    """
+    """One version in one arm."""
     version, arm = slot
     latency = table.latency.get(Stage.TOTAL)
     upper = LATENCY_EDGES.upper
@@ -144,12 +136,7 @@ def _frequent(table: Table) -> list[str]:
 
 
 def heatmaps(called: Table, by_version: Mapping[str, Table]) -> list[Heatmap]:
-    """Latency of all callers, statistics of all their texts, and each version's outputs.
-
-    Args:
-        called: what callers met, all versions.
-        by_version: all arms of each version, newest first.
-    """
+    """Latency of all callers, statistics of all their texts, and each version's outputs."""
     found: list[Heatmap] = []
     latency = called.latency.get(Stage.TOTAL)
     if latency is not None:

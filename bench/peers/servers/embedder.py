@@ -41,15 +41,7 @@ class Rows:
 
 
 class Embedder:
-    """Tokeniser and session of one process.
-
-    Args:
-        package: folder of the package.
-        gpu: compute there, in runs of as many rows as there are.
-
-    Raises:
-        RuntimeError: ONNX Runtime can't use the GPU.
-    """
+    """Tokeniser and session of one process."""
 
     def __init__(self, package: Path, *, gpu: bool = False) -> None:
         self._rows = Rows(package)

@@ -19,11 +19,7 @@ _OFFSET_POSITIONS = {"roberta", "xlm-roberta", "camembert", "mpnet", "longformer
 
 
 def read_json(path: Path) -> Json:
-    """The file's object; empty if there is no such file.
-
-    Raises:
-        VersionError: it is there and is not a JSON object.
-    """
+    """The file's object; empty if there is no such file; raises ``VersionError``."""
     if not path.is_file():
         return {}
     try:

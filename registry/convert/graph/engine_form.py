@@ -24,11 +24,7 @@ _FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.UNDEFINED)
 
 
 def load(path: Path) -> onnx.ModelProto:
-    """The graph with its external data.
-
-    Raises:
-        VersionError: not an ONNX graph, or data missing.
-    """
+    """The graph with its external data; raises ``VersionError``."""
     try:
         return onnx.load(str(path))
     except Exception as error:  # protobuf and onnx raise many kinds, all about this file

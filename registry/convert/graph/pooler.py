@@ -105,11 +105,7 @@ class Pooler:
 
 
 def _read_dense(path: Path) -> tuple[NDArray[np.float32], NDArray[np.float32] | None]:
-    """Weight ``[in, out]`` and bias ``[out]`` of a Dense module.
-
-    Raises:
-        VersionError: not a safetensors file with ``linear.weight``.
-    """
+    """Weight ``[in, out]`` and bias ``[out]`` of a Dense module."""
     try:
         tensors = _read_safetensors(path)
         weight = tensors["linear.weight"]
@@ -124,9 +120,6 @@ def _read_safetensors(path: Path) -> dict[str, NDArray[np.float32]]:
 
     The format is a JSON header and plain numbers behind it: these lines read it without torch and
     without one more dependency.
-
-    Raises:
-        ValueError: another type than F32 or F16, or a damaged file.
     """
     data = path.read_bytes()
     size = int.from_bytes(data[:8], "little")

@@ -110,16 +110,7 @@ def _proved(trial: Trial, built: Built, *, fallback: str = "") -> Chosen:
 
 
 def _parity(trial: Trial, built: Built, *, neighbours: bool = False) -> Parity:
-    """The parity report of a graph that keeps to its limits.
-
-    Args:
-        trial: with the original's values.
-        built: the graph.
-        neighbours: whether batch invariance is measured too, which takes longest.
-
-    Raises:
-        VersionError: it does not keep to them.
-    """
+    """The parity report of a graph that keeps to its limits."""
     outputs = built.engine.outputs(trial.texts)
     values = values_of(trial.task, outputs, multi_label=trial.multi_label)
     if values.shape != trial.reference.shape:

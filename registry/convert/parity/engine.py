@@ -69,11 +69,7 @@ class Engine:
     """One graph, loaded."""
 
     def __init__(self, model: onnx.ModelProto, *, threads: int) -> None:
-        """Loads a graph.
-
-        Raises:
-            VersionError: ONNX Runtime refuses it, or it is larger than protobuf allows.
-        """
+        """Loads a graph; raises ``VersionError``."""
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = threads
         options.inter_op_num_threads = 1
@@ -91,11 +87,7 @@ class Engine:
             raise VersionError(f"ONNX Runtime can't load the graph: {_first(error)}") from error
 
     def run(self, feed: Feed) -> list[Floats]:
-        """All outputs for one batch.
-
-        Raises:
-            VersionError: the graph fails on this input.
-        """
+        """All outputs for one batch; raises ``VersionError``."""
         try:
             return list(self._session.run(None, dict(feed)))
         except Exception as error:  # as above

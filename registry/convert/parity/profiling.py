@@ -37,11 +37,7 @@ def profile_of(
     labels: tuple[str, ...],
     inputs: tuple[TensorSpec, ...],
 ) -> ReferenceProfile:
-    """The profile over the version's own texts, or the bundled ones.
-
-    Raises:
-        VersionError: the tokeniser does not know the version's own texts.
-    """
+    """The profile over the version's own texts, or the bundled ones; raises ``VersionError``."""
     encoded = _encoded(evaluation, made, inputs)
     affordable = _affordable(chosen.model, encoded.encoded.tokens)
     if affordable < len(encoded):

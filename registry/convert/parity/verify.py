@@ -32,11 +32,7 @@ def limits_for(task: Task, precision: Precision) -> dict[str, float]:
 
 
 def values_of(task: Task, outputs: Floats, *, multi_label: bool) -> Floats:
-    """What a caller sees of engine outputs ``[texts, n]``.
-
-    Raises:
-        VersionError: NaN or infinity in them, or not one row a text.
-    """
+    """What a caller sees of engine outputs ``[texts, n]``; raises ``VersionError``."""
     try:
         return HEADS[task].values(outputs, width=outputs.shape[-1], multi_label=multi_label)
     except EngineOutputError as error:
