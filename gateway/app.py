@@ -50,8 +50,9 @@ from gateway.http.messages import (
     headers_of,
 )
 from gateway.http.openapi import Described, document, page
+from gateway.http.plain_post import PlainPost
 from gateway.http.router import Route, Router
-from gateway.http.server import BODY_TIMEOUT, CLIENT_GONE, PlainPost
+from gateway.http.server import BODY_TIMEOUT, CLIENT_GONE
 from gateway.inference.feedback import FeedbackReceiver
 from gateway.request_context import RequestContext, new_request_id
 

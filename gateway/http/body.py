@@ -28,7 +28,9 @@ class HttpLimits:
     many callers send their largest at once. ``body_seconds`` is for a whole body (408 after it),
     ``header_seconds`` for request line and headers of a connection that has begun a request, and
     for the first request of a new connection (closed after it). ``keep_alive_seconds`` should be
-    longer than that of a load balancer in front, or it will reuse a connection that closes.
+    longer than that of a load balancer in front, or it will reuse a connection that closes. A POST
+    of at most ``max_held_bytes``, head included, is kept for ``held_seconds`` until its body is
+    there; after that it is handled as its bytes come.
     """
 
     max_body_bytes: int = 8 * 1024 * 1024
@@ -37,6 +39,8 @@ class HttpLimits:
     header_seconds: float = 10.0
     max_header_bytes: int = 64 * 1024
     keep_alive_seconds: int = 75
+    max_held_bytes: int = 64 * 1024
+    held_seconds: float = 0.1
     max_connections: int = 4096
     backlog: int = 2048
 

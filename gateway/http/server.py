@@ -5,17 +5,14 @@ neither the size of headers nor the time that a request takes to arrive, and let
 work on for a caller that has hung up. ``bounded_protocol`` adds all three, at almost no cost for a
 request that arrives in one piece.
 
-Nearly every prediction is a POST that arrives whole in one read. ``plain_post`` recognises it
-without the parser, and it is refused at once, or handed to the application without ASGI: body and
-headers are there, and its answer leaves in one write. ``plain_post`` accepts only a plain form that
-every parser reads alike. Everything else goes to the parser and through ASGI: unusual characters,
-repeated headers, transfer codings, connection options, an incomplete body, a second request behind
-the first.
+Nearly every prediction is a POST that arrives whole in one read, or its headers in one and its body
+in the next, as many clients write them. ``gateway.http.plain_post`` recognises it without the
+parser. Once the body is there, the request is refused at once, or handed to the application without
+ASGI, and its answer leaves in one write. Everything else goes to the parser and through ASGI.
 """
 
 import asyncio
 import logging
-import re
 from collections.abc import Callable, Coroutine, Mapping
 from http import HTTPStatus
 from typing import Any, NamedTuple, Protocol
@@ -31,63 +28,23 @@ from uvicorn.protocols.http.httptools_impl import (
 
 from gateway.http.body import HttpLimits
 from gateway.http.messages import Headers, Reply, head_of, headers_of
+from gateway.http.plain_post import PlainHead, PlainPost, plain_head
 from gateway.request_context import new_request_id
 
 log = logging.getLogger(__name__)
-
-_LONGEST_HEAD = 8192
-_END = b"\r\n\r\n"
-_VISIBLE = rb"[\x21-\x7e]+"
-_HEAD = re.compile(
-    rb"POST (/[A-Za-z0-9/._:~-]*) HTTP/1\.1\r\n"
-    rb"((?:[A-Za-z0-9-]+: ?" + _VISIBLE + rb"(?: +" + _VISIBLE + rb")*\r\n)+)\Z"
-)
-_LENGTH = re.compile(rb"[1-9][0-9]{0,8}")
-# These headers change how a message or a connection goes on, which only the parser handles.
-_LEFT_ALONE = (b"transfer-encoding", b"expect", b"upgrade", b"proxy-connection", b"trailer")
-
-
-class PlainPost(NamedTuple):
-    """A POST. ``headers`` have lower-case names; ``body`` is as it was sent."""
-
-    path: str
-    headers: dict[bytes, bytes]
-    body: bytes
-
-
-def plain_post(data: bytes) -> PlainPost | None:
-    """The request if ``data`` is one plain POST from its first byte to its last, else None."""
-    if not data.startswith(b"POST /") or (end := data.find(_END, 0, _LONGEST_HEAD)) < 0:
-        return None
-    match = _HEAD.match(data[: end + 2])
-    if match is None:
-        return None
-    path, lines = match.groups()
-    headers = _headers(lines)
-    if headers is None or len(data) != end + len(_END) + int(headers[b"content-length"]):
-        return None
-    return PlainPost(path.decode("ascii"), headers, data[end + len(_END) :])
-
-
-def _headers(lines: bytes) -> dict[bytes, bytes] | None:
-    """The headers by their lower-case names; None if one of them is out of the ordinary."""
-    headers: dict[bytes, bytes] = {}
-    for line in lines.split(b"\r\n")[:-1]:
-        name, _, value = line.partition(b":")
-        name = name.lower()
-        if name in headers or name in _LEFT_ALONE:
-            return None
-        headers[name] = value.lstrip()
-    if _LENGTH.fullmatch(headers.get(b"content-length", b"")) is None:
-        return None
-    keep_alive = headers.get(b"connection", b"keep-alive").lower() == b"keep-alive"
-    return headers if keep_alive else None
-
 
 # The messages with which a request's task is cancelled.
 CLIENT_GONE = "client gone"
 BODY_TIMEOUT = "body timeout"
 _CLOSE = (b"connection", b"close")
+
+
+class _Held(NamedTuple):
+    """The beginning of a plain POST whose body is not all there; ``since`` by the loop's clock."""
+
+    head: PlainHead
+    data: bytes
+    since: float
 
 
 class LoadShedder(Protocol):
@@ -267,6 +224,8 @@ class _BoundedProtocol(HttpToolsProtocol):
     post_handler: PostHandler
     _deadline: asyncio.TimerHandle | None = None
     _running: asyncio.Task[None] | None = None
+    _held: _Held | None = None
+    _held_timer: asyncio.TimerHandle | None = None
     _idle_since = 0.0
     _header_bytes = 0
     _in_headers = False
@@ -284,6 +243,9 @@ class _BoundedProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Stops the work for a caller that has hung up."""
         self._disarm()
+        self._held = None
+        if self._held_timer is not None:
+            self._held_timer.cancel()
         self.pipeline.clear()
         super().connection_lost(exc)
         if self.timeout_keep_alive_task is not None:
@@ -292,11 +254,56 @@ class _BoundedProtocol(HttpToolsProtocol):
             self._running.cancel(CLIENT_GONE)
 
     def data_received(self, data: bytes) -> None:
-        """Feeds the parser, and starts a timer if the request is not complete after that."""
+        """Takes a plain POST, or leaves the bytes to the parser."""
         if self._lingering:
             return
-        if self._took_plain_post(data):
+        held = self._held
+        if held is not None:
+            self._held, self._reading = None, False
+            head, data = held.head, held.data + data
+        elif self._reading or not self._is_idle() or (found := plain_head(data)) is None:
+            self._parse(data)
             return
+        else:
+            head = found
+        if self.flow.write_paused or self.transport.is_closing():
+            self._parse(data)
+        elif len(data) == head.end:
+            self._answer_post(head.post(data))
+        elif len(data) < head.end <= self.bounds.max_held_bytes:
+            self._hold(_Held(head, data, self.loop.time() if held is None else held.since))
+        else:
+            self._parse(data)
+
+    def shutdown(self) -> None:
+        """Ends the connection once what it has begun is answered; see uvicorn's."""
+        self._parse_held()
+        super().shutdown()
+
+    def _hold(self, held: _Held) -> None:
+        """Keeps the beginning of a request. One timer serves many requests, one after the other."""
+        self._held, self._reading = held, True
+        self._disarm()
+        if self._held_timer is None:
+            self._held_timer = self.loop.call_later(self.bounds.held_seconds, self._held_too_long)
+
+    def _held_too_long(self) -> None:
+        self._held_timer = None
+        if self._held is None:
+            return
+        left = self._held.since + self.bounds.held_seconds - self.loop.time()
+        if left > 0:
+            self._held_timer = self.loop.call_later(left, self._held_too_long)
+        else:
+            self._parse_held()
+
+    def _parse_held(self) -> None:
+        if (held := self._held) is not None:
+            self._held, self._reading = None, False
+            self._parse(held.data)
+
+    def _parse(self, data: bytes) -> None:
+        """Feeds the parser, and starts a timer if the request is not complete after that."""
         super().data_received(data)
         if self._in_headers:
             self._header_bytes += len(data)
@@ -378,12 +385,8 @@ class _BoundedProtocol(HttpToolsProtocol):
         """Answers malformed HTTP with an error in the same form as all others."""
         self._refuse(HTTPStatus.BAD_REQUEST, "bad_request", msg)
 
-    def _took_plain_post(self, data: bytes) -> bool:
-        """Answers a request that arrived in one piece without the parser. False to parse it."""
-        if self._reading or not self._is_idle() or self.flow.write_paused:
-            return False
-        if self.transport.is_closing() or (post := plain_post(data)) is None:
-            return False
+    def _answer_post(self, post: PlainPost) -> None:
+        """Refuses a plain POST, or has the application answer it."""
         self._disarm()
         draining = self.load_shedder.draining
         if self.load_shedder.active and not draining:
@@ -391,11 +394,10 @@ class _BoundedProtocol(HttpToolsProtocol):
             if answer is not None:
                 self.transport.write(answer)
                 self.on_response_complete()
-                return True
+                return
         exchange = _Exchange(self, post, keep_alive=not draining)
         self.cycle = exchange  # type: ignore[assignment]
         self._start(exchange.run())
-        return True
 
     def on_response_complete(self) -> None:
         """Starts the request behind the one that was answered, or the time of keep-alive."""

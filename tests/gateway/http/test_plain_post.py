@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.http.server import plain_post
+from gateway.http.plain_post import PlainPost, plain_head
 
 BODY = b'{"inputs": "a good film"}'
 
@@ -16,6 +16,12 @@ def post(*lines: bytes, path: bytes = b"/endpoints/a", body: bytes = BODY) -> by
     """A request with these lines of headers and the length of its body."""
     length = b"Content-Length: %d" % len(body)
     return b"\r\n".join([b"POST %b HTTP/1.1" % path, *lines, length, b"", body])
+
+
+def plain_post(data: bytes) -> PlainPost | None:
+    """The request if these are all its bytes and it is plain."""
+    head = plain_head(data)
+    return head.post(data) if head is not None and head.end == len(data) else None
 
 
 class Parsed:
@@ -85,6 +91,15 @@ def test_a_plain_post_is_recognised() -> None:
 )
 def test_what_is_irregular_is_left_to_the_parser(data: bytes) -> None:
     assert plain_post(data) is None
+
+
+@pytest.mark.parametrize("missing", range(1, len(BODY) + 1))
+def test_the_headers_of_a_post_tell_how_much_is_to_come(missing: int) -> None:
+    data = post(b"Host: x")
+    head = plain_head(data[:-missing])
+    assert head is not None
+    assert head.end == len(data)
+    assert head.post(data).body == BODY
 
 
 PIECES = st.sampled_from(
