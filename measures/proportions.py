@@ -100,19 +100,17 @@ class HarmTest(State, frozen=True):
             paired: ``[..., tests, ALTERNATIVES]``, log e-values of this window's pairs
                 (``measures.pairs``), in the tests whose rows have none of the canary's requests.
         """
+        log_s = log_evidence(window, self.theta_s(past), line, rho, tests, within=within) + paired
+        return self.grown(log_s, window)
+
+    def theta_s(self, past: History) -> Floats:
+        """``[..., rows]``: stable's rate as it is believed before the next window."""
         e0, n0 = past.prior()
-        theta_s = ((self.e_s + e0 + 0.5) / (self.n_s + n0 + 1.0))[..., None]
-        log_s = log_e_value(
-            window.wide(),
-            alternatives(theta_s),
-            theta_s,
-            line.wide(),
-            np.asarray(rho)[..., None],
-            within=np.asarray(within)[..., None],
-        )
-        if tests is not None:
-            log_s = np.add.reduceat(log_s, tests, axis=-2)
-        log_s = log_s + paired
+        theta: Floats = (self.e_s + e0 + 0.5) / (self.n_s + n0 + 1.0)
+        return theta
+
+    def grown(self, log_s: Floats, window: Window) -> Self:
+        """With the log e-values of one more window, ``[..., tests, ALTERNATIVES]``."""
         t = self.windows + 1
         return replace(
             self,
@@ -199,6 +197,32 @@ class NonInferiorityTest(State, frozen=True):
         with np.errstate(over="ignore"):  # infinite evidence is evidence
             e: Floats = np.exp(self.log_e)
         return e
+
+
+def log_evidence(
+    window: Window,
+    theta_s: Floats,
+    line: Tolerance,
+    rho: Floats | float = 0.0,
+    tests: Tests = None,
+    *,
+    within: Floats | float = 1.0,
+) -> Floats:
+    """``[..., tests, ALTERNATIVES]``: what a window says of each alternative, to fail.
+
+    The arguments are those of ``HarmTest.after``; ``theta_s`` is stable's rate, as it was believed
+    before the window.
+    """
+    theta_s = theta_s[..., None]
+    log_s = log_e_value(
+        window.wide(),
+        alternatives(theta_s),
+        theta_s,
+        line.wide(),
+        np.asarray(rho)[..., None],
+        within=np.asarray(within)[..., None],
+    )
+    return log_s if tests is None else np.add.reduceat(log_s, tests, axis=-2)
 
 
 def alternatives(theta_s: Floats) -> Floats:

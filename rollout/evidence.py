@@ -139,13 +139,14 @@ class Evidence:
             return known.after(candidate, stable, seconds, arms)
         checks, alpha = self.checks, self.alpha
         pairs = rows_of.paired(candidate, self.rates.labels) if is_shadow else None
+        of_rates = self.rates.after(
+            candidate, stable, self.stage, self.lines, alpha, share=self.share, pairs=pairs
+        )
         after = replace(
             self,
             history_windows=self.history_windows + is_shadow,
             seconds=self.seconds + seconds,
-            rates=self.rates.after(
-                candidate, stable, self.stage, self.lines, alpha, share=self.share, pairs=pairs
-            ),
+            rates=of_rates,
             outputs=self.outputs.after(
                 candidate,
                 stable,
@@ -155,6 +156,7 @@ class Evidence:
                 before_canary=is_shadow,
                 pairs=pairs,
                 texts=self.rates.texts,
+                is_alone=of_rates.is_alone,
             ),
         )
         if is_shadow and checks.agreement:

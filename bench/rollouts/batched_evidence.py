@@ -16,6 +16,7 @@ from bench.rollouts.traffic import BUCKETS, LABELS, LENGTHS, Arm
 from contracts.rollout import Checks, OutputShiftCheck
 from measures.correlation import CAUTION, Floats, IntraclassCorrelation, RequestTexts
 from measures.divergence import Shift
+from measures.leaving_out import GROUPS, LeftOut
 from measures.pairs import Pairs, bet_to_pass
 from measures.proportions import (
     ALTERNATIVES,
@@ -27,6 +28,7 @@ from measures.proportions import (
 )
 from rollout.checks import slowness
 from rollout.checks.callers import MOST_CALLER_SPREAD, Callers, Grouped
+from rollout.checks.left_out import ArmGroups, Believed, classes_by_group, without_groups
 from rollout.checks.rates import (
     BETA,
     CLASS_SHARE,
@@ -49,7 +51,14 @@ DISTANCE = OutputShiftCheck().distance
 
 Yes = NDArray[np.bool_]
 _State = TypeVar(
-    "_State", HarmTest, NonInferiorityTest, Shift, IntraclassCorrelation, Callers, RequestTexts
+    "_State",
+    HarmTest,
+    NonInferiorityTest,
+    Shift,
+    IntraclassCorrelation,
+    Callers,
+    RequestTexts,
+    ArmGroups,
 )
 
 
@@ -69,6 +78,9 @@ class BatchedEvidence:
         non_inferiority: evidence to pass, of the step, as are ``near``.
         failed: ``[rollouts, NAMES]``.
         paired: ``[rollouts, 3, rows of classes]``, of shadow.
+        left_out: evidence to fail without some callers and windows.
+        without: ``[rollouts, GROUPS]``, as ``shifts``, without some callers.
+        groups: requests of the step by callers' groups.
     """
 
     alpha: float
@@ -84,6 +96,9 @@ class BatchedEvidence:
     near: Shift
     failed: Yes
     paired: Floats
+    left_out: LeftOut
+    without: Shift
+    groups: ArmGroups
 
     @classmethod
     def begin(cls, rollouts: int, false_rollback: float) -> Self:
@@ -104,6 +119,9 @@ class BatchedEvidence:
             shift,
             np.zeros((rollouts, len(NAMES)), dtype=np.bool_),
             np.zeros((rollouts, 3, ROWS.count - CLASSES)),
+            LeftOut.begin(len(ROWS.tests), (rollouts,)),
+            Shift.begin(classes, (rollouts, GROUPS)),
+            ArmGroups.begin((rollouts,)),
         )
 
     def with_history(self, stable: Arm) -> Self:
@@ -158,8 +176,19 @@ class BatchedEvidence:
         rho, within = self._answers_rho(alike), _of_classes(self.texts.effect)
         one = np.where(is_paired[:, None], table.sum(axis=1), one)
         other = np.where(is_paired[:, None], table.sum(axis=2), other)
+        both = _grouped(candidate), _grouped(stable)
+        rest = (
+            _without(one, both[0], shadow),
+            _without(other, both[1], shadow),
+        )
+        wider = replace(asked, caller_spread=np.asarray(asked.caller_spread)[:, None])
         fail = Tolerance(LINES.fail.a + self.callers.spread(ROWS, share), LINES.fail.s)
-        callers = self.callers.after(_grouped(stable))
+        callers = self.callers.after(both[1])
+        rho_of_rows = self._rho()
+        believed = Believed(self.harm.theta_s(history), fail, rho_of_rows, within)
+        log_s = believed.log_s(window, ROWS) + to_fail
+        of_groups = without_groups(log_s, window, both, believed, ROWS)
+        of_groups = np.where(shadow[:, None, None, None], log_s[:, None], of_groups)
         after = replace(
             self,
             past=past,
@@ -168,19 +197,23 @@ class BatchedEvidence:
             callers=_chosen(bake, self.callers, callers),
             answers=_chosen(wide, _answers_after(self.answers, stable), self.answers),
             texts=_chosen(wide, _texts_after(self.texts, stable), self.texts),
-            harm=self.harm.after(
-                window, history, fail, self._rho(), ROWS.tests, within=within, paired=to_fail
-            ),
+            harm=self.harm.grown(log_s, window),
+            left_out=self.left_out.after(log_s, of_groups, self.harm.windows + 1),
+            groups=_chosen(shadow, self.groups, self.groups.after(*both)),
             non_inferiority=self.non_inferiority.after(
-                window, history, LINES.pass_, self._rho(), ROWS.tests, within=within, paired=to_pass
+                window, history, LINES.pass_, rho_of_rows, ROWS.tests, within=within, paired=to_pass
             ).counting(arms, CLASSES),
             paired=np.where(is_paired[:, None, None], pairs.added(self.paired), self.paired),
             shifts=self.shifts.after(one, other, asked, rho, of_request),
             near=self.near.after(one, other, asked, rho, of_request),
+            without=self.without.after(rest[0], rest[1], wider, rho[:, None], of_request[:, None]),
         )
-        e_values = after.harm.e_value()
+        e_values = after.left_out.e_value(after.harm.windows, after.groups.is_alone)
         means = [e_values[:, TESTS[name]].mean(axis=1) for name in NAMES[:3]]
-        failing = np.stack([mean * self.alpha >= 1.0 for mean in means] + [after.shifts.failed], 1)
+        shifted = after.shifts.failed & (
+            after.without.failed.all(axis=1) | (after.groups.is_alone & ~shadow)
+        )
+        failing = np.stack([mean * self.alpha >= 1.0 for mean in means] + [shifted], 1)
         return replace(after, failed=self.failed | failing)
 
     def passed(self) -> Yes:
@@ -213,6 +246,7 @@ class BatchedEvidence:
             self,
             non_inferiority=_chosen(moving, begun, self.non_inferiority),
             near=_chosen(moving, near, self.near),
+            groups=_chosen(moving, ArmGroups.begin((rollouts,)), self.groups),
         )
 
     def of_rows(self, rows: NDArray[np.intp]) -> Self:
@@ -223,6 +257,7 @@ class BatchedEvidence:
             times=self.times[rows],
             failed=self.failed[rows],
             paired=self.paired[rows],
+            left_out=LeftOut(self.left_out.log_a[rows]),
             **{
                 name: _of_rows(getattr(self, name), rows)
                 for name in (
@@ -234,6 +269,8 @@ class BatchedEvidence:
                     "non_inferiority",
                     "shifts",
                     "near",
+                    "groups",
+                    "without",
                 )
             },
         )
@@ -327,6 +364,12 @@ def _grouped(arm: Arm) -> Grouped:
         np.stack([arm.errors, empty, *arm.labels.T, empty], axis=1).astype(np.float64),
         np.stack([arm.requests, empty, *every], axis=1).astype(np.float64),
     )
+
+
+def _without(classes: Floats, arm: Grouped, shadow: Yes) -> Floats:
+    """``[rollouts, GROUPS, classes]``: without each group, but in shadow, where nobody is out."""
+    of_groups = np.where(shadow[:, None, None], 0.0, classes_by_group(arm))
+    return np.maximum(classes[:, None] - of_groups, 0.0)
 
 
 def _pairs(arm: Arm) -> Floats:

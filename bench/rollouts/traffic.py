@@ -183,11 +183,21 @@ class Places:
 
 
 def harmed(arm: Arm, harm: Harm, copied: NDArray[np.bool_], rng: np.random.Generator) -> Arm:
-    """A candidate's window with its harm; its callers' groups, which nobody asks for, as before."""
+    """A candidate's window with its harm."""
     shown = np.where(copied, float(harm.in_shadow), 1.0)
     lost = rng.binomial(arm.labels, harm.fails * shown[:, None])
     first, second = (arm.labels - lost).T
     flipped = rng.binomial(first, harm.flips * shown)
+    # Of callers, all of whom have a name here, it is drawn by group.
+    requests, errors, positive = np.moveaxis(arm.groups, 1, 0)
+    answers = np.stack([requests - errors - positive, positive], axis=1)
+    of_groups = rng.binomial(answers, harm.fails * shown[:, None, None])
+    firsts, seconds = np.moveaxis(answers - of_groups, 1, 0)
+    flips = rng.binomial(firsts, harm.flips * shown[:, None])
+    lost = np.where(copied[:, None], lost, of_groups.sum(axis=2))
+    first, second = (arm.labels - lost).T
+    flipped = np.where(copied, flipped, flips.sum(axis=1))
+    groups = np.stack([requests, errors + of_groups.sum(axis=1), seconds + flips], axis=1)
     later = np.round(np.log(harm.slower) / EDGE * shown).astype(np.int64)
     pairs = None
     if arm.pairs is not None:
@@ -199,6 +209,7 @@ def harmed(arm: Arm, harm: Harm, copied: NDArray[np.bool_], rng: np.random.Gener
         errors=arm.errors + lost.sum(axis=1),
         labels=np.stack([first - flipped, second + flipped], axis=1),
         pairs=pairs,
+        groups=np.where(copied[:, None, None], arm.groups, groups),
         times=rng.binomial(arm.times, 1 - harm.fails * shown[:, None, None]),
         first=arm.first + later[:, None],
     )

@@ -15,7 +15,8 @@ from measures.correlation import Floats, RequestTexts
 from measures.histograms import dense
 from measures.state import State
 from rollout.checks import shift
-from rollout.checks.callers import MOST_CALLER_SPREAD
+from rollout.checks.callers import MOST_CALLER_SPREAD, Grouped
+from rollout.checks.left_out import classes_by_group
 from rollout.checks.rates import LEAST_TO_PASS
 from rollout.checks.rows import by_label
 from rollout.checks.shift import ShiftTest
@@ -40,7 +41,9 @@ class Outputs(State, frozen=True):
     @classmethod
     def begin(cls, labels: tuple[str, ...] = ()) -> Self:
         """No evidence; of labels, or of what is not known yet."""
-        return cls(labels, ShiftTest.begin(len(labels) + 1) if labels else None)
+        if not labels:
+            return cls(labels, None)
+        return cls(labels, ShiftTest.begin(len(labels) + 1, is_grouped=True))
 
     @classmethod
     def of_norms(cls) -> Self:
@@ -69,13 +72,15 @@ class Outputs(State, frozen=True):
         before_canary: bool,
         pairs: Floats | None = None,
         texts: RequestTexts | None = None,
+        is_alone: bool = False,
     ) -> Self:
         """With a window of both arms, whose labels callers may set apart by ``caller_spread``.
 
         With ``pairs`` of shadow (``rows.paired``), the originals of the copies take the place of
         all of stable's requests. Pairs scatter less than the arms that the test assumes: it errs
         more rarely than it may. ``texts`` tell how much labels of one request resemble one another;
-        among pairs a request counts once.
+        among pairs a request counts once. ``is_alone``: one group of callers is nearly all of an
+        arm, and is not left out.
         """
         if self.test is None:
             return self
@@ -88,6 +93,9 @@ class Outputs(State, frozen=True):
             self._counts(stable),
             shift.limits(check.distance, alpha, caller_spread),
             texts,
+            None
+            if before_canary or not self.labels
+            else self._groups(candidate, stable, is_alone=is_alone),
             before_canary=before_canary,
         )
         return replace(self, test=test)
@@ -116,6 +124,12 @@ class Outputs(State, frozen=True):
             check,
             is_settled=self.is_settled and is_hidden,
         )
+
+    def _groups(
+        self, candidate: EvidenceCounts, stable: EvidenceCounts, *, is_alone: bool
+    ) -> shift.Groups:
+        one, other = (classes_by_group(Grouped.of(arm, self.labels)) for arm in (candidate, stable))
+        return shift.Groups(one, other, is_alone=is_alone)
 
     def _counts(self, evidence: EvidenceCounts) -> Floats:
         if self.labels:

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from contracts.rollout import Checks, Line
 from contracts.windows import EvidenceCounts
 from measures.correlation import Floats, IntraclassCorrelation, RequestTexts
+from measures.leaving_out import GROUPS, LeftOut
 from measures.pairs import Pairs, bet_to_pass
 from measures.proportions import (
     ALTERNATIVES,
@@ -31,6 +32,7 @@ from measures.proportions import (
 from measures.state import State
 from rollout.checks import rows as at
 from rollout.checks.callers import MOST_CALLER_SPREAD, Callers, Grouped
+from rollout.checks.left_out import ArmGroups, Believed, without_groups
 from rollout.checks.rows import Lines, Rows
 from rollout.checks.slowness import Slowness
 from rollout.checks.stage import Stage
@@ -71,6 +73,9 @@ class Rates(
         settled: names of checks that passed in shadow, on the same requests.
         paired: ``[3, rows of classes]``, shadow's pairs so far, those that gained the class and
             those that lost it; None before the first.
+        left_out: the evidence to fail without some callers and windows, by which it is decided;
+            None in what was stored before there was any.
+        groups: requests of this stage by callers' groups; None likewise.
         feedback: ``[4]``, wrong and all feedback of candidate and stable that waits to be compared;
             None without any.
         texts: of stable's requests before the canary, how much they resemble one another, a class;
@@ -91,6 +96,8 @@ class Rates(
     paired: Floats | None = None
     texts: RequestTexts | None = None
     feedback: Floats | None = None
+    left_out: LeftOut | None = None
+    groups: ArmGroups | None = None
 
     @classmethod
     def begin(cls, labels: tuple[str, ...]) -> Self:
@@ -106,6 +113,8 @@ class Rates(
             HarmTest.begin(shape, rows.tests),
             NonInferiorityTest.begin(shape, rows.tests),
             np.zeros((4, rows.count)),
+            left_out=LeftOut.begin(len(rows.tests)),
+            groups=ArmGroups.begin(),
         )
 
     def with_labels(self, labels: tuple[str, ...]) -> Self:
@@ -131,6 +140,9 @@ class Rates(
                 *(_longer(part, more) for part in structs.astuple(self.non_inferiority))
             ),
             sums=_longer(self.sums, more),
+            left_out=self._left_out.joined(
+                LeftOut.following(harm), slice(self.harm.log_a.shape[-2], None)
+            ),
         )
 
     def with_history(self, stable: EvidenceCounts) -> Self:
@@ -189,9 +201,15 @@ class Rates(
         to_fail, to_pass = self._by_pairs(told, lines)
         window, history, tests = Window(e_c, n_c, e_s, n_s), History(*self.past), self.rows.tests
         fail = Tolerance(lines.fail.a + self.callers.spread(self.rows, share), lines.fail.s)
-        harm = self.harm.after(
-            window, history, fail, self.rho, tests, within=self.within, paired=to_fail
-        )
+        believed = Believed(self.harm.theta_s(history), fail, self.rho, self.within)
+        log_s = believed.log_s(window, self.rows) + to_fail
+        harm = self.harm.grown(log_s, window)
+        if stage is Stage.SHADOW:
+            of_groups, groups = np.repeat(log_s[None], GROUPS, axis=0), self.groups
+        else:
+            both = (Grouped.of(candidate, self.labels), Grouped.of(stable, self.labels))
+            of_groups = without_groups(log_s, window, both, believed, self.rows)
+            groups = self._groups.after(*both)
         near = self.non_inferiority.after(
             window, history, lines.pass_, self.rho, tests, within=self.within, paired=to_pass
         )
@@ -211,6 +229,8 @@ class Rates(
             sums=self.sums + seen,
             windows=self.windows + 1,
             feedback=waiting,
+            left_out=self._left_out.after(log_s, of_groups, harm.windows),
+            groups=groups,
         )
         if after.e_values.max() * alpha < 1.0:  # no mean is more than that
             return after
@@ -233,7 +253,14 @@ class Rates(
         settled = self.settled
         if is_end_of_shadow:
             settled = frozenset(name for name in TESTS if self.passed(name))
-        return replace(self, non_inferiority=begun, windows=0, settled=settled, feedback=None)
+        return replace(
+            self,
+            non_inferiority=begun,
+            windows=0,
+            settled=settled,
+            feedback=None,
+            groups=ArmGroups.begin(),
+        )
 
     def restarted(self, name: str) -> Self:
         """With a check begun anew, whose tolerance was changed."""
@@ -249,7 +276,8 @@ class Rates(
         )
         return replace(
             self,
-            harm=replace(self.harm, log_a=log_a),
+            harm=(harm := replace(self.harm, log_a=log_a)),
+            left_out=self._left_out.joined(LeftOut.following(harm), tests),
             non_inferiority=replace(self.non_inferiority, log_e=log_e, n_c=n_c, e_c=e_c),
             failed=self.failed - {name},
             settled=self.settled - {name},
@@ -294,14 +322,19 @@ class Rates(
         return float(of_tests.min()) if len(of_tests) else 0.0
 
     @property
+    def is_alone(self) -> bool:
+        """Whether one group of callers is nearly all of an arm, and can't be left out."""
+        return bool(self._groups.is_alone)
+
+    @property
     def rows(self) -> Rows:
         """Which rows there are."""
         return Rows.of(self.labels)
 
     @cached_property
     def e_values(self) -> Floats:
-        """Of all tests, to fail: finite."""
-        return np.minimum(self.harm.e_value(), 1e300)
+        """Of all tests, to fail: finite, and without the callers and windows that say most."""
+        return self._left_out.e_value(self.harm.windows, self._groups.is_alone)
 
     @cached_property
     def rho(self) -> Floats:
@@ -348,6 +381,14 @@ class Rates(
             to_fail[at.CLASS_TEST :] = told.log_to_fail(of_classes.fail, rho)
             to_pass[at.CLASS_TEST :] = told.log_to_pass(of_classes.pass_, bet, rho)
         return to_fail, to_pass
+
+    @property
+    def _left_out(self) -> LeftOut:
+        return LeftOut.following(self.harm) if self.left_out is None else self.left_out
+
+    @property
+    def _groups(self) -> ArmGroups:
+        return ArmGroups.begin() if self.groups is None else self.groups
 
     @property
     def _waiting(self) -> Floats:

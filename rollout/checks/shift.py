@@ -6,6 +6,7 @@ stable's past before the first comparison, and nothing of the candidate chooses 
 """
 
 import math
+from dataclasses import dataclass
 from typing import Protocol, Self
 
 import numpy as np
@@ -16,6 +17,7 @@ from contracts.rollout import CheckResult, Verdict
 from measures.correlation import Floats, IntraclassCorrelation, RequestTexts
 from measures.divergence import FIRST_LOOK, FIRST_LOOK_PER_CLASS, GROWTH, Limits, Shift
 from measures.histograms import Starts, merged, starts
+from measures.leaving_out import GROUPS
 from measures.state import State
 from rollout.checks import words
 from rollout.checks.rates import BETA
@@ -24,6 +26,27 @@ BINS = 20  # classes are bins up to so many; of more bins, each class holds a tw
 ENOUGH = 1000  # past values by which bins are merged to classes
 _LOOKS_AHEAD = 60
 _LN_2 = math.log(2.0)
+
+
+@dataclass(frozen=True)
+class Groups:
+    """Counts of a window by callers' groups.
+
+    Attributes:
+        candidate: ``[GROUPS, bins]``.
+        stable: likewise.
+        is_alone: whether one group is nearly all of an arm, and can't be left out.
+    """
+
+    candidate: Floats
+    stable: Floats
+    is_alone: bool
+
+    @classmethod
+    def none(cls) -> Self:
+        """Nobody is left out."""
+        nobody = np.zeros((GROUPS, 1))
+        return cls(nobody, nobody, is_alone=False)
 
 
 class ShiftTest(State, frozen=True, rename={"correlation": "clumps"}):
@@ -35,6 +58,9 @@ class ShiftTest(State, frozen=True, rename={"correlation": "clumps"}):
         correlation: stable's traffic before the canary, a class.
         fails: evidence to fail.
         passes: evidence to pass, of this stage.
+        without: as ``fails``, ``[GROUPS]``: without the callers of each group. None where they are
+            not counted by group.
+        has_failed: at some window the evidence was enough, with all callers and without any group.
     """
 
     past: Floats
@@ -42,15 +68,22 @@ class ShiftTest(State, frozen=True, rename={"correlation": "clumps"}):
     correlation: IntraclassCorrelation
     fails: Shift
     passes: Shift
+    without: Shift | None = None
+    has_failed: bool = False
 
     @classmethod
-    def begin(cls, bins: int) -> Self:
-        """Nothing known yet, of so many bins."""
+    def begin(cls, bins: int, *, is_grouped: bool = False) -> Self:
+        """Nothing known yet, of so many bins; ``is_grouped`` where each bin is a class."""
         past = np.zeros(bins)
         at = classes(past) if bins <= BINS else None
         count = 1 if at is None else len(at)
         return cls(
-            past, at, IntraclassCorrelation.begin(count), Shift.begin(count), Shift.begin(count)
+            past,
+            at,
+            IntraclassCorrelation.begin(count),
+            Shift.begin(count),
+            Shift.begin(count),
+            Shift.begin(count, (GROUPS,)) if is_grouped else None,
         )
 
     def with_history(self, stable: Floats) -> Self:
@@ -69,28 +102,44 @@ class ShiftTest(State, frozen=True, rename={"correlation": "clumps"}):
         stable: Floats,
         limits: Limits,
         texts: RequestTexts | None = None,
+        groups: Groups | None = None,
         *,
         before_canary: bool,
     ) -> Self:
         """With a window of both arms, each ``[bins]``; ``before_canary`` in shadow.
 
         ``texts`` tell how much the values of one request resemble one another; None: not known.
+        ``groups`` of callers are left out one by one; None: nobody is.
         """
         if not candidate.any() or not stable.any():
             return self
         if self.at is None:
             known = self._learning(stable, 0.0)
-            return known.after(candidate, stable, limits, texts, before_canary=before_canary)
+            return known.after(
+                candidate, stable, limits, texts, groups, before_canary=before_canary
+            )
         one, other = merged(candidate, self.at), merged(stable, self.at)
         alike, within = (1.0, 1.0) if texts is None else (texts.shared, texts.shared_effect)
         rho = self.correlation.shared_beyond(float(alike))
+        fails = self.fails.after(one, other, limits, rho, within)
+        without, is_left = self.without, True
+        if without is not None:
+            told = groups or Groups.none()
+            rest = (
+                np.maximum(one - told.candidate, 0.0),
+                np.maximum(other - told.stable, 0.0),
+            )
+            without = without.after(rest[0], rest[1], limits, rho, within)
+            is_left = told.is_alone or bool(without.failed.all())
         return replace(
             self,
             correlation=_correlation_after(self.correlation, other)
             if before_canary
             else self.correlation,
-            fails=self.fails.after(one, other, limits, rho, within),
+            fails=fails,
             passes=self.passes.after(one, other, limits, rho, within),
+            without=without,
+            has_failed=self._failed or (bool(fails.failed) and is_left),
         )
 
     def next_stage(self) -> Self:
@@ -100,12 +149,23 @@ class ShiftTest(State, frozen=True, rename={"correlation": "clumps"}):
     def restarted(self) -> Self:
         """With no evidence, but what is known of stable."""
         count = self.passes.p.shape[-1]
-        return replace(self, fails=Shift.begin(count), passes=Shift.begin(count))
+        return replace(
+            self,
+            fails=Shift.begin(count),
+            passes=Shift.begin(count),
+            without=None if self.without is None else Shift.begin(count, (GROUPS,)),
+            has_failed=False,
+        )
+
+    @property
+    def _failed(self) -> bool:
+        # Without groups, of an older state or where there are none, all requests decide.
+        return self.has_failed or (self.without is None and bool(self.fails.failed))
 
     @property
     def verdict(self) -> Verdict:
         """What the looks said so far."""
-        if bool(self.fails.failed):
+        if self._failed:
             return Verdict.FAIL
         return Verdict.PASS if bool(self.passes.passed) else Verdict.UNKNOWN
 

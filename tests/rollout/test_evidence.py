@@ -166,14 +166,14 @@ def test_the_short_verdicts_are_those_of_the_results(
     assert evidence.verdicts == {result.name: result.verdict for result in evidence.results()}
 
 
-def test_the_state_is_a_few_kilobytes() -> None:
+def test_the_state_is_some_ten_kilobytes() -> None:
     random = np.random.default_rng(7)
     evidence = begun(Checks(), labels=tuple(f"label {number}" for number in range(30)))
     for _ in range(20):
         evidence = evidence.with_history(drawn(random, 5000))
     for _ in range(10):
         evidence = evidence.after(drawn(random, 250), drawn(random, 5000), 10.0)
-    assert len(json.dumps(evidence.to_json())) < 25_000
+    assert len(json.dumps(evidence.to_json())) < 60_000
     assert len(evidence.rates.rows.labels) == 10
 
 
@@ -186,12 +186,14 @@ def test_a_rollout_that_goes_on_over_an_upgrade_finds_the_names_that_it_was_stor
     told = begun().to_json()
     assert told["rates"].keys() == {
         "labels", "slowness", "clumps", "callers", "past", "worse", "not_worse", "sums", "windows",
-        "failed", "settled", "paired", "texts", "feedback",
+        "failed", "settled", "paired", "texts", "feedback", "left_out", "groups",
     }  # fmt: skip
     assert told["rates"]["worse"].keys() == {"log_a", "windows", "e_s", "n_s"}
     assert told["rates"]["not_worse"].keys() == {"log_e", "e_c", "n_c", "e_s", "n_s"}
     assert told["outputs"].keys() == {"labels", "test", "is_settled"}
-    assert told["outputs"]["test"].keys() == {"past", "at", "clumps", "fails", "passes"}
+    assert told["outputs"]["test"].keys() == {
+        "past", "at", "clumps", "fails", "passes", "without", "has_failed"
+    }  # fmt: skip
     assert told["agreement"].keys() == {
         "pairs", "different", "log_fail", "log_pass", "clumps", "failed"
     }  # fmt: skip
@@ -203,13 +205,13 @@ def test_a_rollout_that_goes_on_over_an_upgrade_finds_the_names_that_it_was_stor
 def test_the_order_of_the_arms_matters() -> None:
     bad, good = answered(200, 200, errors=60), answered(4000, 4000, errors=40)
     checks = Checks()
-    assert of(after(begun(checks), [(bad, good)]), "errorRate").verdict is Verdict.FAIL
+    assert of(after(begun(checks), [(bad, good)] * 2), "errorRate").verdict is Verdict.FAIL
     better = after(begun(checks), [(answered(400, 400), answered(3000, 3000, errors=900))])
     assert of(better, "errorRate").verdict is Verdict.PASS
 
 
 def test_fail_goes_before_pass_and_stays() -> None:
-    both = [(answered(200, 200, errors=60), answered(4000, 4000, errors=40))]
+    both = [(answered(200, 200, errors=60), answered(4000, 4000, errors=40))] * 2
     failed = after(begun(), both)
     healthy = [(answered(2000, 2000), answered(2000, 2000, errors=40))] * 20
     later = after(failed.next_stage(Stage.CANARY), healthy)
@@ -256,10 +258,11 @@ def test_latency_is_reported_in_shadow_and_not_judged() -> None:
     assert "5,000 of 5,000 (100.0 %) against 250 of 5,000 (5.0 %)" in result.reason
     assert result.reason.endswith("not judged in shadow")
     canary = shadow.next_stage(Stage.CANARY)
-    assert of(canary, "latency").figures["evidence_to_fail"] == 1
+    assert of(canary, "latency").figures["evidence_to_fail"] == pytest.approx(1)
     assert of(canary, "latency").required
     assert after(canary, [(quick, quick)] * 3).verdicts["latency"] is Verdict.PASS
-    assert after(canary, [(slow, quick)]).verdicts["latency"] is Verdict.FAIL
+    assert after(canary, [(slow, quick)]).verdicts["latency"] is Verdict.UNKNOWN
+    assert after(canary, [(slow, quick)] * 2).verdicts["latency"] is Verdict.FAIL
 
 
 def test_quality_is_not_waited_for_in_shadow() -> None:
@@ -308,7 +311,7 @@ def test_labels_are_learnt_from_stable_where_nobody_told_them() -> None:
 
 def test_evidence_before_the_labels_are_known_is_kept() -> None:
     failing = (EvidenceCounts(requests=400, errors=60), EvidenceCounts(requests=8000, errors=80))
-    evidence = after(begun(labels=(), past=EvidenceCounts(requests=1000, errors=10)), [failing])
+    evidence = after(begun(labels=(), past=EvidenceCounts(requests=1000, errors=10)), [failing] * 2)
     assert evidence.rates.rows.labels == ()
     later = after(evidence, [(answered(400, 400), answered(4000, 4000))])
     assert later.verdicts["errorRate"] is Verdict.FAIL
@@ -411,7 +414,7 @@ def test_vectors_are_compared_by_their_norms_and_class_shares_hold_nothing_up() 
 def test_an_edited_tolerance_begins_its_check_anew_and_leaves_the_others() -> None:
     strict = only(error_rate=ErrorRateCheck(), class_share=ClassShareCheck())
     bad = (answered(100, 300, errors=60), answered(4000, 4000, errors=40))
-    failed = after(begun(strict), [bad])
+    failed = after(begun(strict), [bad] * 2)
     assert set(failed.verdicts.values()) == {Verdict.FAIL}
     loose = strict.model_copy(
         update={"error_rate": ErrorRateCheck(fail=Line(absolute=0.5, relative=1))}
@@ -424,7 +427,7 @@ def test_an_edited_tolerance_begins_its_check_anew_and_leaves_the_others() -> No
 
 def test_a_check_that_is_asked_for_later_has_its_past() -> None:
     bad = (answered(200, 200, errors=60), answered(4000, 4000, errors=40))
-    evidence = after(begun(only(output_shift=OutputShiftCheck())), [bad])
+    evidence = after(begun(only(output_shift=OutputShiftCheck())), [bad] * 2)
     assert "errorRate" not in evidence.verdicts
     assert evidence.with_checks(Checks(), 0.05).verdicts["errorRate"] is Verdict.FAIL
 

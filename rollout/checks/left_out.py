@@ -1,0 +1,135 @@
+"""What is left out of the evidence to fail: what a window says without each group of callers.
+
+Groups are those of the windows (``contracts.windows.CALLER_GROUPS``). Latency
+and quality are not counted by group: there nobody is left out. Neither is anybody in shadow, where
+both arms answer the same callers. Single windows are left out of errors and latency, where a stall
+shows. Labels don't stall, and feedback may come all in one window.
+"""
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from measures.correlation import Floats
+from measures.evalue import Tolerance, Window
+from measures.leaving_out import GROUPS
+from measures.proportions import log_evidence
+from measures.state import State
+from rollout.checks.callers import Grouped
+from rollout.checks.rows import CLASS_TEST, CLASSES, ERROR_TEST, ERRORS, Rows
+
+# A group that has more than that of an arm can't be left out: the version would go unjudged.
+MOST_OF_AN_ARM = 0.9
+ENOUGH = 100  # requests of an arm, before its only group is taken for all of it
+
+
+class ArmGroups(State, frozen=True):
+    """Requests of both arms in this stage, of all and by group.
+
+    Attributes:
+        every: ``[..., 2]``, candidate and stable.
+        groups: ``[..., 2, GROUPS]``.
+    """
+
+    every: Floats
+    groups: Floats
+
+    @classmethod
+    def begin(cls, shape: tuple[int, ...] = ()) -> Self:
+        """None yet."""
+        return cls(np.zeros((*shape, 2)), np.zeros((*shape, 2, GROUPS)))
+
+    def after(self, candidate: Grouped, stable: Grouped) -> Self:
+        """With a window of both arms."""
+        arms = (candidate, stable)
+        every = np.stack([arm.all_requests[..., 0] for arm in arms], axis=-1)
+        groups = np.stack([arm.requests[..., 0, :] for arm in arms], axis=-2)
+        return type(self)(self.every + every, self.groups + groups)
+
+    @property
+    def is_alone(self) -> NDArray[np.bool_]:
+        """``[...]``: whether one group is nearly all of an arm."""
+        largest = self.groups.max(axis=-1)
+        found = (self.every >= ENOUGH) & (largest > MOST_OF_AN_ARM * self.every)
+        return np.asarray(found.any(axis=-1))
+
+
+@dataclass(frozen=True)
+class Believed:
+    """What is believed before a window, ``[..., rows]`` each.
+
+    Attributes:
+        theta_s: stable's rate.
+        line: the tolerance.
+        rho: intra-window correlation.
+        within: the part of the design effect that texts of one request make.
+    """
+
+    theta_s: Floats
+    line: Tolerance
+    rho: Floats
+    within: Floats
+
+    def log_s(self, window: Window, rows: Rows) -> Floats:
+        """``[..., tests, ALTERNATIVES]``: what a window says."""
+        return log_evidence(
+            window, self.theta_s, self.line, self.rho, rows.tests, within=self.within
+        )
+
+    def of(self, rows: list[int]) -> Self:
+        """Of some rows, with one more axis before them."""
+        theta_s, a, s, rho, within = (
+            np.asarray(part)[..., None, rows]
+            for part in (self.theta_s, self.line.a, self.line.s, self.rho, self.within)
+        )
+        return type(self)(theta_s, Tolerance(a, s), rho, within)
+
+
+def without_groups(
+    log_s: Floats, window: Window, arms: tuple[Grouped, Grouped], believed: Believed, rows: Rows
+) -> Floats:
+    """``[..., GROUPS, tests, ALTERNATIVES]``: what a window says without each group.
+
+    Args:
+        log_s: what it says with all of them, ``[..., tests, ALTERNATIVES]``.
+        window: its counts, ``[..., rows]``.
+        arms: the groups' counts of candidate and stable.
+        believed: before the window.
+        rows: of all tests.
+    """
+    found = np.repeat(log_s[..., None, :, :], GROUPS, axis=-3)
+    at = [ERRORS.start, *range(CLASSES, rows.count)]
+    counts = []
+    for arm, e, n in ((arms[0], window.e_c, window.n_c), (arms[1], window.e_s, window.n_s)):
+        events, requests = _of_rows(arm, rows)
+        counts += [e[..., None, at] - events, n[..., None, at] - requests]
+    tests = [ERROR_TEST, *range(CLASS_TEST, len(rows.tests))]
+    before = believed.of(at)
+    found[..., tests, :] = log_evidence(
+        Window(*(np.maximum(part, 0.0) for part in counts)),
+        before.theta_s,
+        before.line,
+        before.rho,
+        within=before.within,
+    )
+    return found
+
+
+def classes_by_group(arm: Grouped) -> Floats:
+    """``[..., GROUPS, classes]``: answers of each class."""
+    found: Floats = np.moveaxis(arm.events, -1, -2)[..., 2:]
+    return found
+
+
+def _of_rows(arm: Grouped, rows: Rows) -> tuple[Floats, Floats]:
+    """Events and requests of errors and of each class's row, ``[..., GROUPS, rows]``."""
+    events, requests = (np.moveaxis(part, -1, -2) for part in (arm.events, arm.requests))
+    kinds = [0, *range(2, events.shape[-1])]
+    events, requests = events[..., kinds], requests[..., kinds]
+    if rows.count - CLASSES > events.shape[-1] - 1:  # of three classes and more, each also falls
+        falls, all_falls = requests[..., 1:] - events[..., 1:], requests[..., 1:]
+        events = np.concatenate([events, falls], axis=-1)
+        requests = np.concatenate([requests, all_falls], axis=-1)
+    return events, requests
