@@ -1,14 +1,14 @@
-"""Evidence to fail that holds without any one group of callers, and any one window of a block.
+"""Evidence to fail that holds without any one group of callers, and without single windows.
 
 Callers stick to an arm, and what one of them begins looks like a fault of the version that answers
 it. A stall of a few seconds looks like one as well. So evidence counts only as far as it is left
-when the callers of any one group are left out of it and, in tests where a stall shows, any one
-window of each block of ``BLOCK`` windows.
+when the callers of any one group are left out of it, and as it is left, in tests where a stall
+shows, when any one window of each block of ``BLOCK`` windows is.
 
 Whichever single caller misbehaves, and whatever it does, the evidence without its group is of
 requests that it had no part in, and the least evidence over all groups is at most that. So a wrong
-alarm is no more likely than without the caller. The same holds for one bad window a block, and for
-both together (docs/decisions/0032-left-out.md).
+alarm is no more likely than without the caller. The same holds for one bad window a block
+(docs/decisions/0032-left-out.md).
 
 The least mixture over all ways to leave out one window a block is computed exactly, window by
 window: a mixture of restarts grows with each of its factors, so that the least one at a window
@@ -31,17 +31,18 @@ from measures.proportions import ALTERNATIVES, HarmTest, restart_weight, unspent
 GROUPS = CALLER_GROUPS  # each is left out by itself
 BLOCK = 30  # windows, of which one may be left out
 STALLING = 2  # so many tests, the first ones, are those in which a stall shows
-_SETS = GROUPS + 1  # nobody is left out in the first one
+_LEAST, _NONE = 0, 1  # rows of evidence, before those without a group
+_ROWS = GROUPS + 2
 _MOST = 690.0  # the largest logarithm that is told
 
 
 class LeftOut:
-    """The evidence without each group.
+    """The evidence without single windows, and without each group.
 
     Attributes:
-        log_a: ``[..., GROUPS + 1, STALLING + tests, ALTERNATIVES]``, as ``HarmTest.log_a``, in
-            single precision: of the stalling tests the least with at most one window of this block
-            left out, and then of all tests with none of this block left out.
+        log_a: ``[..., 2 + GROUPS, tests, ALTERNATIVES]``, as ``HarmTest.log_a``, in single
+            precision: the least with at most one window of this block left out, with none of this
+            block left out, and with all windows and without each group.
     """
 
     def __init__(self, log_a: Floats) -> None:
@@ -50,7 +51,7 @@ class LeftOut:
     @classmethod
     def begin(cls, tests: int, shape: tuple[int, ...] = ()) -> Self:
         """No evidence yet, of so many tests."""
-        return cls(np.full((*shape, _SETS, STALLING + tests, ALTERNATIVES), -np.inf))
+        return cls(np.full((*shape, _ROWS, tests, ALTERNATIVES), -np.inf))
 
     @classmethod
     def following(cls, harm: HarmTest) -> Self:
@@ -58,17 +59,14 @@ class LeftOut:
 
         A test that is added later begins so as well.
         """
-        log_a = harm.log_a[..., None, :, :]
-        both = np.concatenate([log_a[..., :STALLING, :], log_a], axis=-2)
-        return cls(_kept(np.repeat(both, _SETS, axis=-3)))
+        return cls(_kept(np.repeat(harm.log_a[..., None, :, :], _ROWS, axis=-3)))
 
     def joined(self, other: Self, tests: slice) -> Self:
         """With these tests of another one, which may have more tests at its end."""
         log_a = np.array(other.log_a)
-        is_other = np.zeros(log_a.shape[-2], dtype=np.bool_)
-        is_other[STALLING:][tests] = True
-        is_other[:STALLING] = is_other[STALLING : 2 * STALLING]
-        log_a[..., ~is_other, :] = self.log_a[..., ~is_other[: self.log_a.shape[-2]], :]
+        is_own = np.ones(log_a.shape[-2], dtype=np.bool_)
+        is_own[tests] = False
+        log_a[..., is_own, :] = self.log_a[..., is_own[: self.log_a.shape[-2]], :]
         return type(self)(log_a)
 
     def after(self, log_s: Floats, of_groups: Floats, window: int) -> Self:
@@ -79,26 +77,26 @@ class LeftOut:
             of_groups: ``[..., GROUPS, tests, ALTERNATIVES]``, without the callers of each group.
             window: its number, from 1.
         """
-        if_one, if_none = self.log_a[..., :STALLING, :], self.log_a[..., STALLING:, :]
+        before = np.array(self.log_a)
         if window % BLOCK == 1:  # a new block, of which none is left out yet
-            if_none = np.concatenate([if_one, if_none[..., STALLING:, :]], axis=-2)
-        start = np.log(restart_weight(window))
-        if_one, if_none = np.logaddexp(if_one, start), np.logaddexp(if_none, start)
-        every = np.concatenate([log_s[..., None, :, :], of_groups], axis=-3)
+            before[..., _NONE, :, :] = before[..., _LEAST, :, :]
+        before = np.logaddexp(before, np.log(restart_weight(window)))
+        every = np.repeat(log_s[..., None, :, :], 2, axis=-3)
+        log_a = before + np.concatenate([every, of_groups], axis=-3)
         # Without this window, what none was left out of stays as it was.
-        least = np.minimum(every[..., :STALLING, :] + if_one, if_none[..., :STALLING, :])
-        return type(self)(_kept(np.concatenate([least, every + if_none], axis=-2)))
+        log_a[..., _LEAST, :STALLING, :] = np.minimum(
+            log_a[..., _LEAST, :STALLING, :], before[..., _NONE, :STALLING, :]
+        )
+        return type(self)(_kept(log_a))
 
     def e_value(self, windows: int, is_alone: NDArray[np.bool_]) -> Floats:
         """``[..., tests]``: the least evidence after so many windows, to hold against 1/alpha.
 
         ``is_alone``, ``[...]``: where no callers are left out, for one group is all of an arm.
         """
-        of_sets = np.concatenate(
-            [self.log_a[..., :STALLING, :], self.log_a[..., 2 * STALLING :, :]], axis=-2
-        )
         nobody = np.asarray(is_alone)[..., None, None]
-        least = np.where(nobody, of_sets[..., 0, :, :], of_sets.min(axis=-3))
+        by_windows = self.log_a[..., _LEAST, :, :]
+        least = np.where(nobody, by_windows, self.log_a.min(axis=-3))
         e: Floats = np.exp(np.minimum(least, _MOST)).mean(axis=-1) + unspent(windows)
         return e
 
@@ -114,7 +112,7 @@ class LeftOut:
             ValueError: it is no such text.
         """
         numbers = np.frombuffer(base64.b64decode(data, validate=True), dtype="<f4")
-        return cls(numbers.astype(np.float64).reshape(_SETS, -1, ALTERNATIVES))
+        return cls(numbers.astype(np.float64).reshape(_ROWS, -1, ALTERNATIVES))
 
 
 def _kept(log_a: Floats) -> Floats:

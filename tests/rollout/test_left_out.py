@@ -125,7 +125,7 @@ def test_the_evidence_without_a_caller_is_the_same_whatever_it_does_and_decides(
             evidence = evidence.after(counts(candidate | own), counts(stable), 10.0)
         assert evidence.rates.left_out is not None
         found.append(evidence.rates)
-    sets = [rates.left_out.log_a[1 + group] for rates in found if rates.left_out]
+    sets = [rates.left_out.log_a[2 + group] for rates in found if rates.left_out]
     assert sets[0] == pytest.approx(sets[1], rel=1e-6)
     started = 0.5 / (1 + np.log1p(len(windows) / 1000))
     for rates, left in zip(found, sets, strict=True):
