@@ -7,6 +7,7 @@ those that became UNK, where an endpoint asks for them.
 """
 
 from typing import Annotated, Literal, TypeVar
+from zlib import crc32
 
 import msgspec
 
@@ -98,6 +99,18 @@ class Feedback(msgspec.Struct, frozen=True, array_like=True, gc=False):
     truth: str  # label
     score: float | None = None  # of the answered label
     caller: int = 0
+    text: int = -1  # which text of the request, from 0; -1 of older gateways
+    answered_at: float = 0.0  # unix, seconds, of the answer: tells requests of one id apart
+
+
+# Feedback about one answer goes to one partition, by its request id: there a second telling of it
+# is told, whichever gateway it came through. So many groups of answers there are.
+FEEDBACK_LANES = 4
+
+
+def lane_of(feedback: Feedback) -> int:
+    """Which of ``FEEDBACK_LANES`` feedback belongs to."""
+    return crc32(feedback.request_id.encode(errors="replace")) % FEEDBACK_LANES
 
 
 class StatisticSpec(msgspec.Struct, frozen=True, array_like=True):

@@ -18,7 +18,7 @@ from contracts.events import StatisticSpec, check_schema, decoded
 TOPIC = "headrace.windows"
 SCHEMA_VERSION = 1
 RANGE_MESSAGES = 64  # messages, each of many events; a constant of the topic
-# Before a range's start: read where nothing is known of the numbers of the messages before it.
+# Before a range's start: in them a truth that was told before is looked for.
 LOOKBACK_MESSAGES = 256
 WINDOW_SECONDS = 10  # of event time, aligned to the epoch
 MICRO = 1_000_000  # sums are in millionths of their unit
@@ -30,7 +30,8 @@ CALLER_GROUPS = 32  # that callers are put into by their hash; a constant of the
 
 # Of what fold counts. A record says which revision wrote it, and lacks what came later.
 REVISION = 3
-SENDERS_SINCE = 3  # ``WindowRecord.senders``, and copies that are told by number
+# ``WindowRecord.senders`` and ``feedback_repeated``, and copies that are told by number.
+SENDERS_SINCE = 3
 COUNTED_SINCE = {  # fields of ``EvidenceCounts``
     "pair_labels": 1,
     "pair_scores": 1,
@@ -174,6 +175,7 @@ class WindowRecord(msgspec.Struct):
     refusals: dict[str, dict[str, int]] = {}
     window_seconds: int = WINDOW_SECONDS
     senders: dict[str, Sender] = {}  # by the name of a gateway's start; since revision 3
+    feedback_repeated: int = 0  # texts whose truth was told before; since revision 3
     schema_version: int = SCHEMA_VERSION
     revision: int = 0  # see ``REVISION``; 0 of records from before there were any
 

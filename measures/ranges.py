@@ -1,13 +1,16 @@
 """The messages of one partition into records of its ranges.
 
 It takes every message in the order of the log. A record is a function of the log alone: of the
-messages in its range, and of the numbers of those before it, which tell a copy of a message from
-the first one. Pure; it never asks what offset comes next, and never keeps a message.
+messages in its range; of the numbers of those before it, which tell a copy of a message from the
+first one; and of the feedback in the ``LOOKBACK_MESSAGES`` before it, for a truth that is told
+again counts once. Pure; it never asks what offset comes next, and never keeps a message.
 """
+
+from collections.abc import Iterable
 
 import msgspec
 
-from contracts.events import EventBatch, UnknownSchemaError, decode, decoded
+from contracts.events import EventBatch, Feedback, UnknownSchemaError, decode, decoded
 from contracts.windows import (
     LOOKBACK_MESSAGES,
     MISTIMED_SECONDS,
@@ -18,6 +21,8 @@ from contracts.windows import (
 )
 from measures.folding import Fold
 from measures.sequences import LARGEST, Checkpoint, Sequences
+
+_Text = tuple[str, float, int]  # request id, time of the answer, which text of it
 
 
 class OutOfOrderError(ValueError):
@@ -38,7 +43,7 @@ def range_start(offset: int) -> int:
 
 
 def read_from(first: int) -> int:
-    """Where to begin reading where nothing is known of the messages before ``first``."""
+    """Where to begin reading, so that the range which begins at ``first`` can be folded."""
     return max(0, first - LOOKBACK_MESSAGES)
 
 
@@ -76,6 +81,7 @@ class PartitionFold:
         self._first = first
         self._began = False
         self._known = known or Sequences()
+        self._told = Told()
         self._open: _OpenRange | None = None
         self._checkpoint = Checkpoint(first, self._known.encoded())
 
@@ -92,6 +98,7 @@ class PartitionFold:
         """
         if offset < self._first:
             self._is_copy(_sender_of(message))
+            self._told.new(feedback_of(message), offset)
             return []
         if offset < self.next:
             raise OutOfOrderError(f"offset {offset} comes after {self.next - 1} was folded")
@@ -103,8 +110,9 @@ class PartitionFold:
         sender = _sender_of(message)
         if self._is_copy(sender):
             opened.copies += 1
+            self._told.new(feedback_of(message), offset)
         else:
-            opened.add(message, time)
+            opened.add(message, offset, time, self._told)
         opened.end, opened.through = offset + 1, max(opened.through, time)
         if self.next == opened.start + RANGE_MESSAGES:
             self._open = None
@@ -136,6 +144,7 @@ class PartitionFold:
     def _enter(self, offset: int) -> "_OpenRange":
         start = range_start(offset)
         self._checkpoint = Checkpoint(start, self._known.encoded())
+        self._told.forget_before(read_from(start))
         return _OpenRange(start, self._window_seconds)
 
     def _is_copy(self, sender: "_Sender | None") -> bool:
@@ -158,6 +167,7 @@ class PartitionFold:
             refusals=fold.refusals,
             window_seconds=self._window_seconds,
             senders=opened.senders,
+            feedback_repeated=opened.feedback_repeated,
             revision=REVISION,
         )
 
@@ -173,19 +183,71 @@ class _OpenRange:
         self.copies = 0
         self.mistimed = 0
         self.senders: dict[str, Sender] = {}
+        self.feedback_repeated = 0
         self.fold = Fold(window_seconds)
 
-    def add(self, message: bytes, time: float) -> None:
+    def add(self, message: bytes, offset: int, time: float, told: "Told") -> None:
         try:
             batch: EventBatch = decode(message)
         except (UnknownSchemaError, msgspec.DecodeError):
             self.skipped += 1  # told to people by whoever writes the record
         else:
+            if batch.feedback:
+                new = told.new(batch.feedback, offset)
+                self.feedback_repeated += len(batch.feedback) - len(new)
+                batch = msgspec.structs.replace(batch, feedback=new)
             self.fold.add(batch)
             sent_by(self.senders, batch)
             # One clock made them all: the first one tells.
             if batch.events and abs(batch.events[0].time - time) > MISTIMED_SECONDS:
                 self.mistimed += 1
+
+
+class Told:
+    """Which texts have a truth, by the feedback of the last messages of a partition."""
+
+    def __init__(self) -> None:
+        self._offsets: dict[_Text, int] = {}  # the one told last comes last
+
+    def new(self, feedback: Iterable[Feedback], offset: int) -> list[Feedback]:
+        """Those that tell of a text for the first time; remembers all.
+
+        The first truth counts, whatever a later one says: a window in which it was counted may
+        have been judged since.
+        """
+        found = []
+        for each in feedback:
+            if each.text < 0:  # an older gateway's: nobody knows which text
+                found.append(each)
+                continue
+            text = (each.request_id, each.answered_at, each.text)
+            if self._offsets.pop(text, None) is None:
+                found.append(each)
+            self._offsets[text] = offset
+        return found
+
+    def forget_before(self, offset: int) -> None:
+        """Drops what was last told earlier."""
+        while self._offsets:
+            text = next(iter(self._offsets))
+            if self._offsets[text] >= offset:
+                return
+            del self._offsets[text]
+
+
+class _Feedback(msgspec.Struct):
+    feedback: list[Feedback] = []
+
+
+_feedback = msgspec.json.Decoder(_Feedback)
+
+
+def feedback_of(message: bytes) -> list[Feedback]:
+    """The feedback in a message; none in what is no batch."""
+    try:
+        return decoded(_feedback, message).feedback
+    except msgspec.DecodeError:
+        return []
 
 
 def sent_by(senders: dict[str, Sender], batch: EventBatch) -> None:

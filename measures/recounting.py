@@ -10,9 +10,10 @@ from typing import Any
 
 import msgspec
 
-from contracts.events import EventBatch, UnknownSchemaError, decode, decoded
+from contracts.events import EventBatch, Feedback, UnknownSchemaError, decode, decoded
 from contracts.windows import (
     COUNTED_SINCE,
+    LOOKBACK_MESSAGES,
     MISTIMED_SECONDS,
     SENDERS_SINCE,
     OwnCounts,
@@ -21,7 +22,7 @@ from contracts.windows import (
 )
 from measures.folding import Fold
 from measures.own_statistics import declaration_of
-from measures.ranges import sent_by
+from measures.ranges import feedback_of, sent_by
 from measures.sequences import LARGEST
 
 _COMPARED = ("newest", "events", "through", "skipped", "copies", "mistimed")
@@ -57,7 +58,7 @@ _DELAY_SECONDS = 5.0
 
 
 class Copies:
-    """Which messages of a partition are copies, by the raw messages alone.
+    """Which messages of a partition are copies, and which feedback, by the raw messages alone.
 
     It knows nothing of what the fold role kept. A message that was made long before it was written
     may have been written before too, so the messages since it was made are read as well.
@@ -76,6 +77,8 @@ class Copies:
         self._earlier = earlier
         self._since = since
         self._largest: dict[str, int] = {}
+        # Text of a request whose truth was told -> offset of the message that told it last.
+        self.told: dict[tuple[str, float, int], int] = {}
 
     def is_copy(self, message: RawMessage) -> bool:
         """Whether this message, or a later one of its gateway, was written before; remembers it."""
@@ -188,22 +191,29 @@ def recounted(
         sent: is told of every message that counts.
     """
     copies, fold, found = copies or Copies(), Fold(record.window_seconds), _empty(record)
+    told = copies.told
     for message in messages:
         if message.offset >= record.end:
             break
         is_inside = message.offset >= record.start
         found.through = max(found.through, message.time) if is_inside else found.through
         is_copy = copies.is_copy(message)
-        if not is_inside:
-            continue
-        if is_copy:
-            found.copies += 1
+        if not is_inside or is_copy:
+            found.copies += is_inside
+            told |= {_text_of(each): message.offset for each in feedback_of(message.value)}
             continue
         try:
             batch = decode(message.value)
         except (UnknownSchemaError, msgspec.DecodeError):
             found.skipped += 1
             continue
+        since, first = max(0, record.start - LOOKBACK_MESSAGES), []
+        for each in batch.feedback:
+            if each.text < 0 or told.get(_text_of(each), -1) < since:
+                first.append(each)
+            told[_text_of(each)] = message.offset
+        found.feedback_repeated += len(batch.feedback) - len(first)
+        batch = msgspec.structs.replace(batch, feedback=first)
         fold.add(batch)
         sent_by(found.senders, batch)
         if sent is not None:
@@ -213,6 +223,10 @@ def recounted(
     found.newest, found.events = fold.newest, fold.events
     found.aggregates, found.refusals = fold.aggregates(), fold.refusals
     return found
+
+
+def _text_of(told: Feedback) -> tuple[str, float, int]:
+    return told.request_id, told.answered_at, told.text
 
 
 def _empty(record: WindowRecord) -> WindowRecord:
@@ -227,6 +241,7 @@ def _empty(record: WindowRecord) -> WindowRecord:
         aggregates=[],
         refusals={},
         senders={},
+        feedback_repeated=0,
     )
 
 
@@ -254,6 +269,7 @@ def _numbers(record: WindowRecord) -> Iterator[tuple[str, float]]:
         yield name, getattr(record, name)
     yield from nested("refusals", record.refusals)
     if record.revision >= SENDERS_SINCE:
+        yield "feedback_repeated", record.feedback_repeated
         for gateway, sender in record.senders.items():
             yield f"gateway {gateway} messages", len(sender.numbers)
             yield f"gateway {gateway} numbers", sum(sender.numbers)

@@ -98,9 +98,9 @@ class Cost:
 class _Nowhere:
     """A sink that compresses messages as Kafka's client does, and drops them."""
 
-    def submit(self, sequence: int, message: bytes) -> "Future[None]":
+    def submit(self, sequence: int, message: bytes, lane: int | None = None) -> "Future[None]":
         """See ``EventSink``."""
-        del sequence
+        del sequence, lane
         lz4.frame.compress(message)
         done: Future[None] = Future()
         done.set_result(None)

@@ -14,12 +14,14 @@ import msgspec
 
 from contracts.endpoint import ModelEndpoint
 from contracts.events import (
+    FEEDBACK_LANES,
     EventBatch,
     Feedback,
     PredictionEvent,
     Refusals,
     StatisticSpec,
     encode,
+    lane_of,
 )
 from gateway.events.buffer import DropReason, EventBuffer, Item, records_of
 
@@ -43,6 +45,7 @@ class Message:
     events: list[Item]
     refusals: list[Refusals]
     last: bool
+    lane: int | None = None  # of the feedback in it, which says where the message goes
     maybe_written: bool = False
 
 
@@ -55,6 +58,15 @@ class Published:
     messages: int = 0
     bytes: int = 0
     feedback: int = 0
+
+
+def _groups(items: list[Item]) -> list[list[Item]]:
+    """Events together, and feedback by lane, each in their order."""
+    events: list[Item] = []
+    lanes: list[list[Item]] = [[] for _ in range(FEEDBACK_LANES)]
+    for item in items:
+        (lanes[lane_of(item)] if isinstance(item, Feedback) else events).append(item)
+    return [group for group in (events, *lanes) if group]
 
 
 class Outbox:
@@ -90,7 +102,7 @@ class Outbox:
         self._clock = clock
         self._sequence = 0
         self._pending: Message | None = None
-        self._carried: list[Item] = []
+        self._carried: list[list[Item]] = []  # each for a message of its own
         self.published = Published()
 
     @property
@@ -100,8 +112,8 @@ class Outbox:
 
     @property
     def full(self) -> bool:
-        """Whether a whole message's worth of events waits."""
-        return len(self._carried) + self._buffer.waiting_events() >= self._max_events
+        """Whether a message's worth of events waits, or what belongs to one that was sent."""
+        return bool(self._carried) or self._buffer.waiting_events() >= self._max_events
 
     @property
     def empty(self) -> bool:
@@ -152,7 +164,7 @@ class Outbox:
             self._buffer.drop(message.events, message.refusals, reason)
         elif reason == "too_large" and len(message.events) > 1:
             self._max_bytes = min(self._max_bytes, len(message.payload)) // 2
-            self._carried = message.events + self._carried
+            self._carried.insert(0, message.events)
             self._buffer.put_back(message.refusals)
         elif message.events:
             self._buffer.drop(message.events, (), reason)
@@ -171,11 +183,11 @@ class Outbox:
 
     def _take(self) -> tuple[list[Item], list[Refusals]]:
         if self._carried:
-            events = self._carried[: self._max_events]
-            del self._carried[: self._max_events]
-            return events, self._buffer.take(max_events=0, max_records=0).refusals
-        taken = self._buffer.take(max_events=self._max_events, max_records=self._max_records)
-        return taken.events, taken.refusals
+            taken = self._buffer.take(max_events=0, max_records=0)
+        else:
+            taken = self._buffer.take(max_events=self._max_events, max_records=self._max_records)
+            self._carried = _groups(taken.events)
+        return self._carried.pop(0) if self._carried else [], taken.refusals
 
     def _fit(self, events: list[Item], refusals: list[Refusals], *, last: bool) -> Message:
         while True:
@@ -189,13 +201,15 @@ class Outbox:
                 reason = "invalid"  # a lone surrogate in a text field, for one
             else:
                 if len(payload) <= self._max_bytes or not events:
-                    return Message(self._sequence, payload, events, refusals, ends)
+                    lanes = (lane_of(item) for item in events if isinstance(item, Feedback))
+                    lane = next(lanes, None)
+                    return Message(self._sequence, payload, events, refusals, ends, lane)
             if len(events) == 1:
                 self._buffer.drop(events, (), reason)
                 events = []
             else:
                 half = len(events) // 2
-                self._carried = events[half:] + self._carried
+                self._carried.insert(0, events[half:])
                 events = events[:half]
 
     def _encode(self, items: list[Item], refusals: list[Refusals], *, last: bool) -> bytes:

@@ -1,9 +1,8 @@
 """Accepts feedback: receipts and true labels in, feedback records for the event stream out.
 
 Records are sent like events: through the bounded buffer to Kafka, or they are counted as lost. The
-only state here is a bounded set of the texts that have feedback already. So a label that is sent
-twice to one gateway is counted once. Sent to two gateways, or again after a restart, it is counted
-twice.
+only state here is a bounded set of the texts that have feedback already, which saves messages: that
+a label which is told to two gateways counts once is the fold role's doing (``measures.ranges``).
 """
 
 from collections import OrderedDict
@@ -88,6 +87,8 @@ class FeedbackReceiver:
                     truth=truth,
                     score=score,
                     caller=receipt.caller,
+                    text=index,
+                    answered_at=receipt.time,
                 )
             )
         self._labelled[key] = labelled

@@ -276,7 +276,7 @@ def known_before(first: int, offsets: Offsets) -> tuple[int, Sequences]:
     kept = offsets.checkpoint
     if offsets.committed is None or kept is None or kept.offset > first:
         return read_from(first), Sequences()
-    return kept.offset, Sequences.decoded(kept.sequences)
+    return min(kept.offset, read_from(first)), Sequences.decoded(kept.sequences)
 
 
 def run(

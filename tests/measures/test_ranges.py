@@ -7,11 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from prediction_batches import batch_of
 
-from contracts.events import Dropped, EventBatch, encode
+from contracts.endpoint import Arm
+from contracts.events import Dropped, EventBatch, Feedback, encode
 from contracts.windows import LOOKBACK_MESSAGES, RANGE_MESSAGES, Sender, WindowRecord
 from contracts.windows import decode as decode_record
 from contracts.windows import encode as encode_record
 from measures.ranges import OutOfOrderError, PartitionFold, range_start, read_from
+from measures.recounting import RawMessage, differences, recounted
 from measures.sequences import Sequences
 
 
@@ -107,6 +109,81 @@ def test_a_new_owner_knows_by_the_checkpoint_what_it_has_not_read() -> None:
     assert record is not None
     assert (record.events, record.copies) == (0, 1)
     assert [record] == [one for one in fold_of(log) if one.start == record.start]
+
+
+def told_by(gateway: str, sequence: int, truth: str, *, text: int = 0, at: float = 5.0) -> bytes:
+    told = Feedback(1e6, "r", "e", "1", "p", Arm.STABLE, "a", truth, text=text, answered_at=at)
+    return encode(EventBatch(gateway, sequence, feedback=[told]))
+
+
+def truths(records: list[WindowRecord]) -> list[dict[str, dict[str, int]]]:
+    return [aggregate.feedback for record in records for aggregate in record.aggregates]
+
+
+def test_a_truth_that_two_gateways_were_told_counts_once_and_the_first_one_counts() -> None:
+    records = fold_of([told_by("g", 0, "b"), told_by("h", 0, "a"), told_by("g", 1, "b")])
+    assert truths(records) == [{"a": {"b": 1}}]
+    assert records[0].feedback_repeated == 2
+
+
+def test_another_text_and_another_answer_of_the_same_id_have_truths_of_their_own() -> None:
+    records = fold_of(
+        [told_by("g", 0, "b"), told_by("h", 0, "b", text=1), told_by("h", 1, "b", at=6.0)]
+    )
+    assert truths(records) == [{"a": {"b": 3}}]
+    assert records[0].feedback_repeated == 0
+
+
+def test_feedback_of_older_gateways_does_not_tell_which_text_and_always_counts() -> None:
+    records = fold_of([told_by("g", 0, "b", text=-1), told_by("h", 0, "b", text=-1)])
+    assert truths(records) == [{"a": {"b": 2}}]
+
+
+@pytest.mark.parametrize(("between", "counted"), [(250, 1), (LOOKBACK_MESSAGES + 64, 2)])
+def test_a_truth_is_remembered_for_the_messages_of_the_look_back(
+    between: int, counted: int
+) -> None:
+    idle = [encode(EventBatch("i", number)) for number in range(between)]
+    log = [told_by("g", 0, "b"), *idle, told_by("h", 0, "b")]
+    records = fold_of(log)
+    assert sum(of["a"]["b"] for of in truths(records)) == counted
+
+
+@pytest.mark.slow
+@settings(max_examples=15, deadline=None)
+@given(seed=st.integers(0, 10**6), length=st.integers(1, 900), data=st.data())
+def test_truths_count_the_same_for_a_new_owner_and_in_a_recount(
+    seed: int, length: int, data: st.DataObject
+) -> None:
+    """Any gateway may be told anything again, messages are copied, and owners change."""
+    rng, numbers = random.Random(seed), [0, 0, 0]
+    log: list[bytes] = []
+    for _ in range(length):
+        if log and rng.random() < 0.1:
+            log.append(rng.choice(log[-50:]))
+            continue
+        which = rng.randrange(3)
+        if rng.random() < 0.1:
+            log.append(told_by(f"g{which}", numbers[which], "b", text=rng.randrange(12)))
+        else:
+            log.append(encode(EventBatch(f"g{which}", numbers[which])))
+        numbers[which] += 1
+    whole = fold_of(log)
+    first = range_start(data.draw(st.integers(0, length - 1)))
+    before = PartitionFold("t", 3, first=0, window_seconds=10)
+    for offset in range(first):
+        before.take(offset, 1e6 + offset, log[offset])
+    known = Sequences.decoded(before.checkpoint.sequences)
+    after = PartitionFold("t", 3, first=first, window_seconds=10, known=known)
+    again: list[WindowRecord] = []
+    for offset in range(read_from(first), length):
+        again += after.take(offset, 1e6 + offset, log[offset])
+    growing = after.growing()
+    again += [growing] if growing is not None else []
+    assert again == [record for record in whole if record.start >= first]
+    raw = [RawMessage(offset, 1e6 + offset, message) for offset, message in enumerate(log)]
+    for record in whole:
+        assert differences(record, recounted(record, raw)) == ()
 
 
 def test_a_record_tells_who_sent_which_messages_and_what_they_lost() -> None:

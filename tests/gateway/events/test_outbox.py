@@ -62,6 +62,25 @@ def test_an_unacknowledged_message_is_sent_again_byte_for_byte(make_event: MakeE
     assert sent(outbox).refusals == [Refusals("sentiment", 503, "overloaded", 1)]
 
 
+def test_feedback_about_one_answer_goes_where_all_gateways_send_it(make_event: MakeEvent) -> None:
+    lanes: dict[str, set[int | None]] = {}
+    for _ in range(2):  # gateways, which were told in another order
+        buffer, outbox = an_outbox()
+        buffer.attempt(make_event())
+        for number in range(20):
+            told = Feedback(1.0, f"r-{number}", "e", "1", "p", Arm.STABLE, "a", "b")
+            buffer.feedback(told)
+        while not outbox.empty:
+            message = outbox.message()
+            assert message is not None
+            assert message.lane is None or not decode(message.payload).events
+            for one in decode(message.payload).feedback:
+                lanes.setdefault(one.request_id, set()).add(message.lane)
+            outbox.acknowledged()
+    assert len(lanes) == 20
+    assert all(len(used) == 1 and used != {None} for used in lanes.values())
+
+
 def test_a_message_too_large_for_our_own_bound_goes_out_in_parts(make_event: MakeEvent) -> None:
     buffer, outbox = an_outbox(max_bytes=1500)
     for _ in range(10):
