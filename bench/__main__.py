@@ -25,7 +25,6 @@ from bench.suites import (
     endtoend,
     fold,
     gateway,
-    invariance,
     overload,
     shadow,
 )
@@ -36,7 +35,6 @@ SUITES: dict[str, Callable[[Plan], Report]] = {
     "overload": overload.run,
     "batching": batching.run,
     "cache": cache.run,
-    "invariance": invariance.run,
     "shadow": shadow.run,
     "fold": fold.run,
 }

@@ -12,19 +12,19 @@ from pathlib import Path
 
 from bench import studies
 from bench.findings import Finding, table
-from bench.rollouts import faults, pairing, shifts, whole, worlds
+from bench.rollouts import faults, shifts, whole, worlds
 
-FULL = {"caught": 1000, "late": 1000, "feedback": 300, "passed": 1000, "wrongly-passed": 2000,
-        "output-shift": 2000, "pairing": 1000, "drift": 1000, "identical": 2016,
+FULL = {"caught": 1000, "late": 1000, "passed": 1000, "wrongly-passed": 2000,
+        "output-shift": 2000, "drift": 1000, "identical": 2016,
         "harmful": 900, "worlds": 60}  # fmt: skip
-SMALL = {"caught": 50, "late": 20, "feedback": 20, "passed": 50, "wrongly-passed": 100,
-         "output-shift": 100, "pairing": 50, "drift": 50, "identical": 18,
+SMALL = {"caught": 50, "late": 20, "passed": 50, "wrongly-passed": 100,
+         "output-shift": 100, "drift": 50, "identical": 18,
          "harmful": 90, "worlds": 6}  # fmt: skip
 
 # First number of each seed; the others are of the setting, by its place in the study.
-SEEDS = {"caught": 1, "late": 11, "feedback": 12, "passed": 2, "wrongly-passed": 3,
-         "output-shift": 4, "drift": 5, "identical": 6, "harmful": 7, "worlds": worlds.SEED,
-         "pairing": pairing.SEED}  # fmt: skip
+SEEDS = {"caught": 1, "late": 11, "passed": 2, "wrongly-passed": 3,
+         "output-shift": 4, "drift": 5, "identical": 6, "harmful": 7,
+         "worlds": worlds.SEED}  # fmt: skip
 _WHOLE = {"identical": whole.identical, "harmful": whole.harmful}
 
 
@@ -35,11 +35,9 @@ def simulate(name: str, rollouts: int, processes: int) -> list[Finding]:
     study = {
         "caught": faults.caught,
         "late": faults.late,
-        "feedback": faults.feedback,
         "passed": faults.passed,
         "wrongly-passed": faults.wrongly_passed,
         "output-shift": shifts.output_shift,
-        "pairing": pairing.requests,
         "drift": shifts.drifts,
         "worlds": worlds.wrongly_back,
     }[name]

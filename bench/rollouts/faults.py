@@ -6,11 +6,9 @@ defaults to get wrong, and comparable with other methods), independent requests,
 window.
 """
 
-from dataclasses import dataclass, replace
-from typing import Self
+from dataclasses import dataclass
 
 import numpy as np
-from msgspec import structs
 from numpy.typing import NDArray
 
 from bench.findings import Finding, needed, share
@@ -21,10 +19,7 @@ from measures.proportions import (
     NonInferiorityTest,
     Tolerance,
     Window,
-    restart_weight,
-    unspent,
 )
-from rollout.checks.rates import in_blocks
 
 ALPHA = 0.0125  # of each of four checks
 BETA = 0.05
@@ -170,9 +165,7 @@ class Late:
 
 
 LATE = (Late(0, 850), Late(100, 1200), Late(500, 1350), Late(2000, 1500), Late(8000, 1700))
-BEFORE = "weights over 1,000 windows, as it was"
 NOW = "weights without an end"
-_OLD_HORIZON = 1000
 
 
 def late(rollouts: int) -> list[Finding]:
@@ -182,99 +175,34 @@ def late(rollouts: int) -> list[Finding]:
     """
     rng = np.random.default_rng([11])
     past = _past(rng, 0.01, rollouts)
-    both = _Both.begin(rollouts)
+    test = HarmTest.begin((rollouts,))
+    alarmed = np.zeros(rollouts, dtype=np.bool_)
     found = []
     for at in range(LATE[-1].windows + 1):
-        for case in LATE:
-            if case.windows == at:
-                amounts = both.until_caught(case, past, rollouts)
-                what = f"errors 1 % to 5 %, after {at:,} windows"
-                found += [
-                    needed(what, BEFORE, amounts[0]),
-                    needed(what, NOW, amounts[1], case.target),
-                ]
-        both = both.after(_window(rng, 100, 0.5, (0.01, 0.01), rollouts), past)
+        found += [
+            needed(
+                f"errors 1 % to 5 %, after {at:,} windows",
+                NOW,
+                _until_caught_late(case, test, past, rollouts),
+                case.target,
+            )
+            for case in LATE
+            if case.windows == at
+        ]
+        test = test.after(_window(rng, 100, 0.5, (0.01, 0.01), rollouts), past, EQUAL)
+        alarmed |= test.e_value() >= 1 / ALPHA
     what = f"identical versions that alarm within {LATE[-1].windows:,} windows"
-    alarms = [share(what, where, both.alarmed[i], ALPHA) for i, where in enumerate((BEFORE, NOW))]
-    return [*found, *alarms]
+    return [*found, share(what, NOW, alarmed, ALPHA)]
 
 
-@dataclass(frozen=True)
-class _Both:
-    """Production's test and, of the same windows, the mixture with the weights that it had."""
-
-    now: HarmTest
-    log_a: Floats
-    alarmed: NDArray[np.bool_]
-
-    @classmethod
-    def begin(cls, rollouts: int) -> Self:
-        now = HarmTest.begin((rollouts,))
-        return cls(now, now.log_a, np.zeros((2, rollouts), dtype=np.bool_))
-
-    def after(self, window: Window, past: History) -> Self:
-        was, now = self.now, self.now.after(window, past, EQUAL)
-        # What the window added, whatever the weights.
-        log_s = now.log_a - np.logaddexp(was.log_a, np.log(restart_weight(now.windows)))
-        t = now.windows
-        weight = (0.5 if t == 1 else 0.0) + (0.5 / _OLD_HORIZON if t <= _OLD_HORIZON else 0.0)
-        log_w = np.log(weight) if weight else -np.inf
-        log_a = log_s + np.logaddexp(self.log_a, log_w)
-        unspent = 0.5 - 0.5 * min(t, _OLD_HORIZON) / _OLD_HORIZON
-        with np.errstate(over="ignore"):
-            e_values = np.stack([np.exp(log_a).mean(axis=-1) + unspent, now.e_value()])
-        return type(self)(now, log_a, self.alarmed | (e_values >= 1 / ALPHA))
-
-    def until_caught(self, case: Late, past: History, rollouts: int) -> Floats:
-        """``[2, rollouts]``: canary requests from the fault's beginning on, before and now."""
-        rng = np.random.default_rng([11, case.windows])
-        both = replace(self, alarmed=np.zeros_like(self.alarmed))
-        amounts, seen = np.full((2, rollouts), np.inf), np.zeros(rollouts)
-        while np.isinf(amounts).any() and seen.min() < _NEVER:
-            window = _window(rng, 100, 0.5, (0.05, 0.01), rollouts)
-            both, seen = both.after(window, past), seen + window.n_c
-            amounts = np.where(both.alarmed & np.isinf(amounts), seen, amounts)
-        return amounts
-
-
-FEEDBACK = 0.1  # labels a window, of both arms
-_WRONG = (0.3, 0.2)  # of the candidate's answers and of stable's
-_QUALITY = Tolerance(0.02, 1.0)  # to fail, as by default
-_MOST_LABELS = 10_000
-
-
-def feedback(rollouts: int) -> list[Finding]:
-    """Labels of both arms until 30 % wrong in place of 20 % are found, window by window and merged.
-
-    Feedback comes at a label in ten windows.
-    """
-    found = []
-    for part in (0.25, 0.5):
-        for where, is_merged in (("window by window, as it was", False), ("merged", True)):
-            amounts = _until_told(part, rollouts, is_merged=is_merged)
-            found.append(needed(f"at {part:.0%} of the callers", where, amounts))
-    return found
-
-
-def _until_told(part: float, rollouts: int, *, is_merged: bool) -> Floats:
-    rng = np.random.default_rng([12, round(100 * part)])
-    past = _past(rng, _WRONG[1], rollouts)
-    test, waiting = HarmTest.begin((rollouts,)), np.zeros((4, rollouts))
-    labels, amounts = np.zeros(rollouts), np.full(rollouts, np.inf)
-    between = round(1 / FEEDBACK) - 1  # windows without any, for one that has some
-    while np.isinf(amounts).any() and labels.min() < _MOST_LABELS:
-        size = 1 + rng.poisson(FEEDBACK / 2, rollouts)  # as good as given that there is one
-        n_c = rng.binomial(size, part)
-        e_c, e_s = rng.binomial(n_c, _WRONG[0]), rng.binomial(size - n_c, _WRONG[1])
-        counts = np.stack([e_c, n_c, e_s, size - n_c]).astype(np.float64)
-        if is_merged:
-            counts, waiting = in_blocks(counts, waiting)
-        test = test.after(Window(*counts), past, _QUALITY)
-        starts = np.log(unspent(test.windows) - unspent(test.windows + between))
-        log_a = np.logaddexp(test.log_a, starts)
-        test = structs.replace(test, log_a=log_a, windows=test.windows + between)
-        labels = labels + size
-        amounts = np.where((test.e_value() >= 1 / ALPHA) & np.isinf(amounts), labels, amounts)
+def _until_caught_late(case: Late, test: HarmTest, past: History, rollouts: int) -> Floats:
+    """Canary requests from the fault's beginning on."""
+    rng = np.random.default_rng([11, case.windows])
+    amounts, seen = np.full(rollouts, np.inf), np.zeros(rollouts)
+    while np.isinf(amounts).any() and seen.min() < _NEVER:
+        window = _window(rng, 100, 0.5, (0.05, 0.01), rollouts)
+        test, seen = test.after(window, past, EQUAL), seen + window.n_c
+        amounts = np.where((test.e_value() >= 1 / ALPHA) & np.isinf(amounts), seen, amounts)
     return amounts
 
 
