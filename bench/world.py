@@ -99,7 +99,7 @@ def _publish(home: Path, version: str, task: Task) -> ModelRef:
         ),
         outputs=(
             TensorSpec(
-                name=ENGINE_OUTPUT[task],
+                name=ENGINE_OUTPUT[task].name,
                 datatype=Datatype.FP32,
                 shape=(-1, len(_LABELS)),
             ),

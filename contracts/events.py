@@ -20,12 +20,18 @@ SCHEMA_VERSION = 1
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 Status = Annotated[int, msgspec.Meta(ge=0, le=999)]
 
+NO_ENTITY = "O"  # as in the tags of such models: outside of any
+
 # gc=False: these hold no cycles, and tens of thousands of them may wait in a gateway's buffer,
 # where each collection of garbage would look at every one.
 
 
 class TextRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """One text of an attempt. ``label`` and ``score`` for classifiers, ``norm`` for vectors."""
+    """One text of an attempt. ``label`` and ``score`` for classifiers, ``norm`` for vectors.
+
+    ``entities``, type and score of each, for labels of tokens. A text without any has the label
+    ``NO_ENTITY``, so that texts in which nothing is found are counted too.
+    """
 
     tokens: Count  # special tokens included, after truncation
     words: Count
@@ -34,6 +40,7 @@ class TextRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
     label: str | None = None
     score: float | None = None
     norm: float | None = None
+    entities: list[tuple[str, float]] | None = None
 
 
 class Latency(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -55,8 +62,8 @@ class Pairing(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     version: str  # that answered the caller
     seconds: float  # tokenise + wait + infer of the answer that the caller got
-    equal: list[bool] = []  # of labels; empty for vectors
-    distance: list[float] = []  # 0 to 1: total variation of scores, or (1 - cosine) / 2
+    equal: list[bool] = []  # of labels, or of each entity that either found; empty for vectors
+    distance: list[float] = []  # 0 to 1: total variation of scores, (1 - cosine) / 2, 1 - F1
     labels: list[str] = []  # that the caller got; empty for vectors, and of older gateways
     scores: list[float] = []  # of these labels
 

@@ -9,7 +9,8 @@ class ReferenceProfile(BaseModel):
     """Counts over the evaluation texts, made by the same code that the gateway runs.
 
     ``histograms`` hold one count a bucket of ``contracts.statistics.EDGES`` plus the last bucket to
-    infinity; they add to ``texts`` each. ``labels`` counts answers by predicted label.
+    infinity; they add to ``texts`` each, scores of entities to their number. ``labels`` counts
+    answers by predicted label, entities by type.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

@@ -59,13 +59,13 @@ class EvidenceCounts(msgspec.Struct, omit_defaults=True):
     # LATENCY_EDGES. Answered in time (200), or too late (504, in the bucket to infinity). Without
     # requests of whose texts some were not inferred.
     latency: dict[int, Sparse] = {}
-    labels: dict[str, int] = {}  # of answered texts
+    labels: dict[str, int] = {}  # of answered texts, or of the entities in them
     # How much the texts of one request resemble one another: label -> neighbours of the texts that
     # have it, which are the other answered texts of their requests; and those that have it as well.
     label_neighbours: dict[str, int] = {}
     label_like_neighbours: dict[str, int] = {}
     norms: Sparse = {}  # of answered texts, buckets of Statistic.VECTOR_NORM
-    pairs: int = 0  # texts compared, of a shadow
+    pairs: int = 0  # texts, or entities in them, that were compared, of a shadow
     pairs_equal: int = 0
     # Of a shadow, texts whose original's label is known (events of older gateways lack it): label
     # that the caller got -> the shadow's -> millionths of requests, where each of a request's n

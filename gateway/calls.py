@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from contracts.endpoint import Arm
 from contracts.model import ModelRef
 from contracts.tasks import Task
+from preprocess.encoder import Encoded
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +65,9 @@ class Call(msgspec.Struct, frozen=True, eq=False):
 class Answer(msgspec.Struct, frozen=True, eq=False):
     """The result for all texts of a call, in their order.
 
-    ``values``: float32 ``[texts, width]``, as the task's head in ``preprocess.tasks`` made them.
-    ``receipt``: what feedback refers to, empty where it
-    is off.
+    ``values``: float32 ``[texts, width]``, as the task's head in ``preprocess.tasks`` made them;
+    ``[tokens of all rows, width]`` of labels of tokens. ``tokens`` are of each row, ``truncated``
+    of each text. ``receipt``: what feedback refers to, empty where it is off.
     """
 
     task: Task
@@ -78,6 +79,7 @@ class Answer(msgspec.Struct, frozen=True, eq=False):
     labels: tuple[str, ...] = ()
     multi_label: bool = False
     receipt: str = ""
+    encoded: Encoded | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from preprocess.buckets import bucket_of
 from preprocess.encoder import TextEncoder
 from preprocess.errors import TokenizerFileError
 from preprocess.padding import RowPadder
-from preprocess.tasks import HEADS
+from preprocess.tasks import HEADS, Head
 from service import durable
 
 log = logging.getLogger(__name__)
@@ -58,7 +58,7 @@ class ServedModel:
     @cached_property
     def output(self) -> str:
         """The name of the model's result tensor."""
-        return ENGINE_OUTPUT[self.manifest.task]
+        return ENGINE_OUTPUT[self.manifest.task].name
 
     @cached_property
     def buckets(self) -> Sequence[int]:
@@ -88,16 +88,27 @@ class ServedModel:
         same_file = ours.files[TOKENIZER].sha256 == theirs.files[TOKENIZER].sha256
         return same_file and ours.tokenizer == theirs.tokenizer
 
-    def decode(self, output: NDArray[np.float32]) -> NDArray[np.float32]:
-        """A model's output -> the task's values, float32 ``[rows, width]``.
+    @cached_property
+    def head(self) -> Head:
+        """The head of its task."""
+        return HEADS[self.manifest.task]
+
+    def decode(
+        self, output: NDArray[np.float32], tokens: Sequence[int]
+    ) -> list[NDArray[np.float32]]:
+        """A model's output -> the task's values of each row, float32 ``[1, width]``.
+
+        Of labels of tokens, ``[tokens of the row, width]``.
+
+        Args:
+            output: as the engine gave it.
+            tokens: of each row, without padding.
 
         Raises:
             preprocess.errors.EngineOutputError: another shape, NaN or infinity.
         """
-        manifest = self.manifest
-        return HEADS[manifest.task].values(
-            output, width=self.width, multi_label=manifest.multi_label
-        )
+        values = self.head.values(output, width=self.width, multi_label=self.manifest.multi_label)
+        return self.head.rows(values, tokens)
 
 
 def open_package(ref: ModelRef, manifest_json: bytes, tokenizer_json: bytes) -> ServedModel:
@@ -120,7 +131,7 @@ def open_package(ref: ModelRef, manifest_json: bytes, tokenizer_json: bytes) -> 
         model = ServedModel(
             ref=ref,
             manifest=manifest,
-            encoder=TextEncoder(tokenizer_json, manifest.tokenizer),
+            encoder=HEADS[manifest.task].encoder(tokenizer_json, manifest.tokenizer),
             padder=RowPadder(manifest.inputs, manifest.tokenizer),
         )
     except (TokenizerFileError, ValueError) as error:

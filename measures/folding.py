@@ -196,6 +196,17 @@ def _text(aggregate: WindowAggregate, text: TextRecord) -> None:
                 _SCORE_UPPER,
                 text.score,
             )
+    for label, score in text.entities or ():
+        _count(aggregate.labels, label)
+        _value(histograms, sums, _SCORE, _SCORE_UPPER, score)
+        _value(aggregate.label_scores, aggregate.label_score_sums, label, _SCORE_UPPER, score)
+
+
+def _labels(text: TextRecord) -> Sequence[str]:
+    """What a text counts as: its label, or the types of the entities in it."""
+    if text.entities:
+        return [label for label, _ in text.entities]
+    return () if text.label is None else (text.label,)
 
 
 def _value(
@@ -219,11 +230,11 @@ def _count_evidence(evidence: EvidenceCounts, event: PredictionEvent) -> None:
     evidence.requests += 1
     evidence.errors += event.status >= _SERVER_ERROR
     for text in event.texts:
-        if text.label is not None:
-            _count(evidence.labels, text.label)
+        for label in _labels(text):
+            _count(evidence.labels, label)
         if text.norm is not None:
             _count(evidence.norms, bisect_left(_NORM_UPPER, text.norm))
-    if len(event.texts) > 1:
+    if len(event.texts) > 1 or (event.texts and event.texts[0].entities):
         _count_neighbours(evidence, event.texts)
     if event.pairing is not None:
         evidence.pairs += len(event.pairing.equal)
@@ -242,8 +253,8 @@ def _count_evidence(evidence: EvidenceCounts, event: PredictionEvent) -> None:
 def _count_neighbours(evidence: EvidenceCounts, texts: Sequence[TextRecord]) -> None:
     labels: dict[str, int] = {}
     for text in texts:
-        if text.label is not None:
-            _count(labels, text.label)
+        for label in _labels(text):
+            _count(labels, label)
     others = sum(labels.values()) - 1
     for label, count in labels.items():
         if others:
@@ -277,8 +288,8 @@ def _count_group(evidence: EvidenceCounts, event: PredictionEvent, group: int) -
     if event.status >= _SERVER_ERROR:
         _count(evidence.group_errors, group)
     for text in event.texts:
-        if text.label is not None:
-            _count(evidence.group_labels.setdefault(text.label, {}), group)
+        for label in _labels(text):
+            _count(evidence.group_labels.setdefault(label, {}), group)
 
 
 def _capped(callers: dict[int, int], caller: int) -> bool:

@@ -18,7 +18,7 @@ def observed(records: Sequence[TextRecord]) -> dict[Statistic, NDArray[np.float6
 
     ``UNK_SHARE`` is UNK tokens over tokens, ``TOKENS_PER_WORD`` tokens over words; tokens include
     the special ones, as the record says. A text without a word counts as one word, a text without
-    a token as one token, so that both ratios have one value a text.
+    a token as one token, so that both ratios have one value a text. Each entity has a score.
 
     Args:
         records: any number of texts, answered or not.
@@ -36,7 +36,15 @@ def observed(records: Sequence[TextRecord]) -> dict[Statistic, NDArray[np.float6
         Statistic.UNK_TOKENS: unk,
         Statistic.UNK_SHARE: unk / np.maximum(tokens, 1),
         Statistic.TOKENS_PER_WORD: tokens / np.maximum(words, 1),
-        Statistic.SCORE: np.array([r.score for r in records if r.score is not None], np.float64),
+        Statistic.SCORE: np.array(
+            [
+                score
+                for record in records
+                for score in (record.score, *(score for _, score in record.entities or ()))
+                if score is not None
+            ],
+            np.float64,
+        ),
         Statistic.VECTOR_NORM: np.array(
             [r.norm for r in records if r.norm is not None], np.float64
         ),

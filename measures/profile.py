@@ -32,17 +32,18 @@ def reference_profile(
 
     Returns:
         The profile. A statistic that no record carries (``SCORE`` of an embedding) is left out; all
-        histograms in it add to ``texts``.
+        histograms in it add to ``texts``, but that of scores of entities, which each have one.
 
     Raises:
         ValueError: ``scores`` has another shape, only some records carry an answer, or a score or
             norm is NaN.
     """
     histograms: dict[Statistic, tuple[int, ...]] = {}
+    entities = any(record.entities is not None for record in records)
     for statistic, values in observed(records).items():
         if len(values) == 0:
             continue
-        if len(values) != len(records):
+        if len(values) != len(records) and not entities:
             raise ValueError(f"{statistic} is known of {len(values)} of {len(records)} texts")
         histograms[statistic] = histogram(EDGES[statistic], values)
     if scores is not None and scores.shape != (len(records), len(labels)):
@@ -50,6 +51,7 @@ def reference_profile(
             f"scores are {scores.shape}, not {(len(records), len(labels))} (texts, labels)"
         )
     counted = Counter(record.label for record in records if record.label is not None)
+    counted.update(label for record in records for label, _ in record.entities or ())
     return ReferenceProfile(
         texts=len(records),
         source=source,

@@ -13,7 +13,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from tokenizers import Tokenizer
 
@@ -27,15 +27,67 @@ from preprocess.words import Tokens, WordTable, split, words_are_independent
 CHARACTERS_A_TOKEN = 16
 # So many tokens beyond the limit show that what was cut off has no part in what stays.
 MARGIN_TOKENS = 64
-_GROWTH = 4
+GROWTH = 4  # of the beginning that is looked at, where it has too few tokens
 
 # If a tokeniser's words depend on each other in spite of its definition, these tell.
 _PROBES = ("", "a", "Hello, world!", "It's 2024 -- naïve café 中文 [MASK] [x]", "a\nb\tc  d")
 
 
+Offsets = list[tuple[int, int]]
+Statistics = tuple[int, int, int, bool]  # tokens, words, unknown tokens, truncated
+
+
+class TokenReader(Protocol):
+    """Tells what tokens are, for answers about single tokens.
+
+    Attributes:
+        marks_subwords: the vocabulary marks tokens that continue a word.
+    """
+
+    marks_subwords: bool
+
+    def token(self, token_id: int) -> str:
+        """A token as the vocabulary has it."""
+        ...
+
+    def is_unknown(self, token_id: int) -> bool:
+        """Whether it is the unknown token."""
+        ...
+
+    def joined(self, tokens: list[str]) -> str:
+        """Tokens as text."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """Which rows are parts of which texts, and where their tokens are in them.
+
+    Attributes:
+        reader: the tokeniser.
+        texts: what was encoded.
+        text_of: for each row, the place of its text.
+        starts: for each row, which token of the text is its first.
+        before: special tokens at the beginning of each row.
+        offsets: for each row, first and behind the last character of each of its own tokens.
+        statistics: of each text as a whole; every token counts once.
+    """
+
+    reader: TokenReader
+    texts: Sequence[str]
+    text_of: list[int]
+    starts: list[int]
+    before: int
+    offsets: list[Offsets]
+    statistics: list[Statistics]
+
+
 @dataclass(frozen=True, slots=True)
 class Encoded:
     """Some texts as the model will see them, a column a statistic, a row a text.
+
+    Where there are ``windows``, a row is a window of a text instead; only ``ids``, ``type_ids``,
+    ``tokens`` and ``unk`` say something of a row then.
 
     Attributes:
         ids: token ids, special tokens included, cut to the model's limit, not padded.
@@ -45,6 +97,7 @@ class Encoded:
             sees, a word cut in two included; of both texts of a pair.
         unk: how many of the ids are the unknown token; 0 for vocabularies that have none.
         truncated: whether the model sees less than the whole text.
+        windows: of an encoder that makes windows of texts, else None.
     """
 
     ids: list[list[int]]
@@ -53,12 +106,25 @@ class Encoded:
     words: list[int]
     unk: list[int]
     truncated: list[bool]
+    windows: Windows | None = None
 
     def __len__(self) -> int:
         return len(self.ids)
 
+    def statistics(self) -> Sequence[Statistics]:
+        """Tokens, words, unknown tokens and truncation of each text."""
+        if self.windows is not None:
+            return self.windows.statistics
+        return list(zip(self.tokens, self.words, self.unk, self.truncated, strict=True))
+
+    def truncated_texts(self) -> list[bool]:
+        """Of which texts the model sees less than the whole."""
+        if self.windows is None:
+            return self.truncated
+        return [truncated for *_, truncated in self.windows.statistics]
+
     def part(self, rows: Sequence[int]) -> "Encoded":
-        """Some of the texts, by their places."""
+        """Some of the rows, by their places."""
         return Encoded(
             ids=[self.ids[at] for at in rows],
             type_ids=None if self.type_ids is None else [self.type_ids[at] for at in rows],
@@ -241,18 +307,18 @@ class TextEncoder:
     def _content(self, index: int, text: str, *, pair: bool = False) -> _Content:
         characters = self._head_characters
         if len(text) > characters:
-            _refuse_surrogates(index, text, pair=pair)
+            refuse_surrogates(index, text, pair=pair)
         while True:
-            head = _head(text, characters)
+            head = head_of(text, characters)
             content = self._by_words(head) if self._table is not None else None
             if content is None:
-                _refuse_surrogates(index, head, pair=pair)
+                refuse_surrogates(index, head, pair=pair)
                 content = self._by_tokenizer(head)
             if len(head) == len(text):
                 return content
             if len(content.ids) >= self._spec.max_tokens + MARGIN_TOKENS:
                 return content._replace(whole=False)
-            characters *= _GROWTH
+            characters *= GROWTH
 
     def _by_words(self, text: str) -> _Content | None:
         words = split(text)
@@ -298,14 +364,20 @@ def _read(tokenizer_json: bytes) -> tuple[Tokenizer, dict[str, Any]]:
         raise TokenizerFileError(f"tokenizer.json can't be read: {error}") from error
 
 
-def _head(text: str, characters: int) -> str:
+def head_of(text: str, characters: int) -> str:
+    """The beginning of a text: so many characters at most, up to a space where there is one."""
     if len(text) <= characters:
         return text
     space = text.rfind(" ", 0, characters)
     return text[: space if space > 0 else characters]
 
 
-def _refuse_surrogates(index: int, text: str, *, pair: bool) -> None:
+def refuse_surrogates(index: int, text: str, *, pair: bool) -> None:
+    """Refuses a text that no UTF-8 can hold.
+
+    Raises:
+        InvalidTextError: it has a lone surrogate.
+    """
     if text.isascii():  # known without a look
         return
     try:

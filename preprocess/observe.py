@@ -22,22 +22,19 @@ def answered(
     Args:
         encoded: the texts, as the model saw them.
         task: what was asked.
-        values: float32 ``[texts, width]``, as the task's head made them.
+        values: float32 ``[texts, width]``, as the task's head made them, or
+            ``[tokens of all rows, width]`` of a head of rank 3.
         labels: in the order of the columns; none for vectors.
 
     Raises:
         ValueError: not one row of values a text.
     """
-    if len(values) != len(encoded):
+    head = HEADS[task]
+    if len(values) != sum(head.sizes(encoded.tokens)):
         raise ValueError(f"{len(values)} rows of values do not go with {len(encoded)} texts")
-    return HEADS[task].records(encoded, values, labels)
+    return head.records(encoded, values, labels)
 
 
 def unanswered(encoded: Encoded) -> list[TextRecord]:
     """Records of texts whose attempt failed: what is known of the texts, and no answer."""
-    return [
-        TextRecord(tokens, words, unk, truncated)
-        for tokens, words, unk, truncated in zip(
-            encoded.tokens, encoded.words, encoded.unk, encoded.truncated, strict=True
-        )
-    ]
+    return [TextRecord(*known) for known in encoded.statistics()]

@@ -361,8 +361,8 @@ class Batcher:
             self._meter.batch_finished(
                 self.model, len(rows), tokens, batch.bucket * len(rows), seconds
             )
-            for at, row in enumerate(rows):
-                row.job.fill(row.index, values[at : at + 1])
+            for row, found in zip(rows, values, strict=True):
+                row.job.fill(row.index, found)
         return None
 
     def _halves(self, batch: Batch[TextRow], failure: Exception) -> list[Batch[TextRow]]:
@@ -399,7 +399,8 @@ class Batcher:
 
     async def _infer(
         self, batch: Batch[TextRow], replica: Replica, timeout_seconds: float
-    ) -> Values:
+    ) -> list[Values]:
+        """The values of each row of a batch."""
         rows, model = batch.rows, self.model
         paired = any(row.type_ids is not None for row in rows)
         types = [row.type_ids or [0] * len(row.ids) for row in rows] if paired else None
@@ -411,7 +412,7 @@ class Batcher:
         output = await replica.engine.infer(work, timeout_seconds)
         if len(output) != len(rows):
             raise EngineModelError(f"{len(output)} rows of answers for {len(rows)} texts")
-        return model.decode(output)
+        return model.decode(output, [row.tokens for row in rows])
 
     def _record_end(self, rows: list[TextRow], replica: Replica, flight: Flight) -> float:
         now = monotonic()

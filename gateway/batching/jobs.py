@@ -51,8 +51,9 @@ class TextRow(Row):
 
 
 class Job:
-    """The texts of one call on one package; await ``future`` for float32 ``[texts, width]``.
+    """The rows of one call on one package; await ``future`` for their values.
 
+    These are float32 ``[rows, width]``, or ``[tokens of all rows, width]`` of labels of tokens.
     The batcher fails it at its deadline.
     """
 
@@ -73,7 +74,7 @@ class Job:
         return rows[0] if len(rows) == 1 else max(rows, key=lambda row: row.wait + row.infer)
 
     def fill(self, index: int, values: Values) -> None:
-        """Sets the values ``[1, width]`` of one text; the last one completes the job."""
+        """Sets the values of one row; the last one completes the job."""
         self.unanswered -= 1
         if len(self.rows) == 1:
             if not self.future.done():

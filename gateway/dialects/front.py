@@ -61,7 +61,12 @@ class Front:
             raise InvalidInputError(
                 "No text was sent: an empty string is a text, an empty list none."
             )
-        if query.pairs is None and HEADS[view.task].second_text is SecondText.REQUIRED:
+        second_text = HEADS[view.task].second_text
+        if query.pairs is not None and second_text is SecondText.NONE:
+            raise InvalidInputError(
+                f"text_pair: {view.name} does {view.task}, which reads one text at a time."
+            )
+        if query.pairs is None and second_text is SecondText.REQUIRED:
             raise InvalidInputError(
                 f"text_pair: {view.name} does {view.task}, which reads two texts: send a second "
                 "one with each."

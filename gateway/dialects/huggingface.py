@@ -8,11 +8,14 @@ Answers have the shapes of the ``transformers`` pipelines. For text classificati
 
 For text ranking a pair is answered like a text of one label; with ``parameters.function_to_apply``
 ``none``, its score is the logit. For text embedding: one text ``[0.1, ...]``, many a list of
-vectors. A text is a string, or ``{"text", "text_pair"}``; a list of one text counts as many.
+vectors. For token classification: one text a list of entities, many a list of such lists;
+``parameters.aggregation_strategy`` and ``ignore_labels`` are those of the pipeline, ``simple`` and
+``["O"]`` where they are not set. A text is a string, or ``{"text", "text_pair"}``; a list of one
+text counts as many.
 """
 
 from dataclasses import replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NotRequired
 
 import msgspec
 from pydantic import Field
@@ -33,6 +36,8 @@ class HuggingFaceParameters(msgspec.Struct, frozen=True, forbid_unknown_fields=T
 
     top_k: Annotated[int, msgspec.Meta(ge=1)] | msgspec.UnsetType | None = msgspec.UNSET
     function_to_apply: Literal["softmax", "sigmoid", "none"] | None = None
+    aggregation_strategy: Literal["none", "simple", "first", "average", "max"] | None = None
+    ignore_labels: list[str] | None = None
     truncation: bool | None = None  # False: texts that are too long are refused, and not cut
 
 
@@ -51,8 +56,28 @@ class LabelScore(TypedDict):
     score: float
 
 
+class FoundEntity(TypedDict):
+    """A run of tokens of one type, or with ``aggregation_strategy`` ``none`` one token.
+
+    ``start`` and ``end`` count characters of the text.
+    """
+
+    entity_group: NotRequired[str]
+    entity: NotRequired[str]
+    index: NotRequired[int]
+    score: float
+    word: str
+    start: int
+    end: int
+
+
 HuggingFaceResponse = Annotated[
-    list[LabelScore] | list[list[LabelScore]] | list[float] | list[list[float]],
+    list[LabelScore]
+    | list[list[LabelScore]]
+    | list[float]
+    | list[list[float]]
+    | list[FoundEntity]
+    | list[list[FoundEntity]],
     Field(description="By task, and by whether one text was sent or a list."),
 ]
 
@@ -99,9 +124,9 @@ class HuggingFace:
 def check_parameters(parameters: HuggingFaceParameters, view: EndpointView) -> None:
     """Refuses parameters that this endpoint can't satisfy; raises ``InvalidInputError``."""
     head = HEADS[view.task]
-    for name in ("top_k", "function_to_apply"):
-        refused = name not in head.parameters
-        if refused and getattr(parameters, name) not in (None, msgspec.UNSET):
+    for name in parameters.__struct_fields__:
+        known = name == "truncation" or name in head.parameters
+        if not known and getattr(parameters, name) not in (None, msgspec.UNSET):
             raise InvalidInputError(f"parameters.{name}: {view.name} does {view.task}.")
     functions = head.functions(len(view.labels), multi_label=view.multi_label)
     if parameters.function_to_apply not in (None, *functions):
@@ -116,6 +141,8 @@ def _set(parameters: HuggingFaceParameters) -> dict[str, Any]:
     found: dict[str, Any] = {}
     if parameters.top_k is not msgspec.UNSET:
         found["top_k"] = parameters.top_k
-    if parameters.function_to_apply is not None:
-        found["function_to_apply"] = parameters.function_to_apply
+    for name in ("function_to_apply", "aggregation_strategy", "ignore_labels"):
+        value = getattr(parameters, name)
+        if value is not None:
+            found[name] = value
     return found

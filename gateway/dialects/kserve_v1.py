@@ -2,7 +2,7 @@
 
 An instance is a string or ``{"text", "text_pair"}``. The prediction of each is ``{"label", "score",
 "scores"}`` (``scores`` by label) for text classification, a vector for text embedding, and
-``{"score", "logit"}`` for text ranking.
+``{"score", "logit"}`` for text ranking. For token classification it is a list of entities.
 ``GET /v1/models`` and ``/v1/models/{endpoint}`` belong to OpenAI's dialect too, so their answers
 hold the fields of both.
 """
@@ -15,6 +15,7 @@ from typing_extensions import TypedDict  # pydantic reads no other before Python
 from gateway.calls import EndpointView
 from gateway.dialects.described import prediction_operation, reading
 from gateway.dialects.front import Front, Texts, answer_headers, query_of
+from gateway.dialects.huggingface import FoundEntity
 from gateway.dialects.operations import allowed_views
 from gateway.http.body import BodyReader
 from gateway.http.messages import Reply, Request, decode, encode
@@ -46,7 +47,7 @@ class PairScore(TypedDict):
 class KServeResponse(TypedDict):
     """One prediction a text, by the endpoint's task."""
 
-    predictions: list[LabelScores | list[float] | PairScore]
+    predictions: list[LabelScores | list[float] | PairScore | list[FoundEntity]]
 
 
 class OpenAIModel(TypedDict):

@@ -23,7 +23,8 @@ class Work:
     """One padded batch for one model.
 
     ``tensors``: what the graph declares, each int64 or int32 of shape ``[rows, bucket]``.
-    ``output`` names the one result tensor, float32 of shape ``[rows, width]``.
+    ``output`` names the one result tensor, float32 of shape ``[rows, width]``, or
+    ``[rows, bucket, width]`` where it has values for each token.
     """
 
     model: str
@@ -59,7 +60,7 @@ class Engine(Protocol):
     """One address at which batches are computed."""
 
     async def infer(self, work: Work, timeout_seconds: float) -> NDArray[np.float32]:
-        """The result tensor, float32 ``[rows, width]``.
+        """The result tensor, float32, rows first.
 
         Raises:
             EngineError: one of ``gateway.engine.protocol``.

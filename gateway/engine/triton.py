@@ -5,6 +5,7 @@ class, which copies every tensor. If no server listens at the address, a call fa
 channel tries to connect again at least once a second.
 """
 
+import math
 from typing import Any
 
 import grpc
@@ -96,7 +97,7 @@ def infer_request(work: Work) -> Any:  # noqa: ANN401 - protobuf's messages have
 
 
 def result(response: Any, output: str) -> NDArray[np.float32]:  # noqa: ANN401 - as above
-    """The named float32 tensor of an answer, ``[rows, width]``, read-only.
+    """The named float32 tensor of an answer, rows first, read-only.
 
     Raises:
         EngineModelError: the answer lacks it, or its type or size is another.
@@ -104,12 +105,12 @@ def result(response: Any, output: str) -> NDArray[np.float32]:  # noqa: ANN401 -
     for index, tensor in enumerate(response.outputs):
         if tensor.name == output and index < len(response.raw_output_contents):
             shape = tuple(tensor.shape)
-            if tensor.datatype != "FP32" or len(shape) != 2:
+            if tensor.datatype != "FP32" or len(shape) < 2:
                 raise EngineModelError(
                     f"{output} is {tensor.datatype} {shape}, not FP32 [n, width]"
                 )
             values = np.frombuffer(response.raw_output_contents[index], np.float32)
-            if values.size != shape[0] * shape[1]:
+            if values.size != math.prod(shape):
                 raise EngineModelError(f"{output} has {values.size} values for shape {shape}")
             return values.reshape(shape)
     raise EngineModelError(f"the answer has no tensor {output}")

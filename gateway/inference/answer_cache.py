@@ -10,6 +10,7 @@ import asyncio
 from array import array
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
+from itertools import accumulate
 from time import monotonic
 
 import numpy as np
@@ -63,15 +64,18 @@ class AnswerCache:
         encoded: Encoded,
         infer: Callable[[Encoded], Awaitable[Values]],
         deadline: float,
+        *,
+        sizes: Callable[[Sequence[int]], Sequence[int]],
     ) -> tuple[Values, int]:
-        """The values of all texts in their order, and how many of them were not inferred for it.
+        """The values of all rows in their order, and how many of them were not inferred for it.
 
         Args:
             package: what answers.
             caller: the name of the API key.
-            encoded: at least one text.
-            infer: float32 ``[texts, width]`` of some texts.
+            encoded: at least one row.
+            infer: the values of some rows, joined.
             deadline: by the event loop's clock, seconds; ``infer`` keeps it by itself.
+            sizes: how many rows of values rows of so many tokens have: ``Head.sizes``.
 
         Raises:
             DeadlineExceededError: another request's inference took until the deadline.
@@ -95,21 +99,23 @@ class AnswerCache:
                 self._flights[key] = None
                 own.append(at)
         if len(own) == len(keys):
-            return await self._infer(keys, encoded, infer), 0
+            return np.concatenate(await self._infer(keys, encoded, infer, sizes)), 0
         self.hits += len(keys) - len(own) - len(joined)
         flights = [self._flights[keys[at]] for at in joined]
         if own:
-            values = await self._infer([keys[at] for at in own], encoded.part(own), infer)
-            for at, row in zip(own, values, strict=True):
-                rows[at] = row[np.newaxis]
+            values = await self._infer([keys[at] for at in own], encoded.part(own), infer, sizes)
+            for at, found in zip(own, values, strict=True):
+                rows[at] = found
         for at, flight in zip(joined, flights, strict=True):
             rows[at] = None if flight is None else await _landed(flight, deadline)
         failed = [at for at, row in enumerate(rows) if row is None]
         self.joined += len(joined) - len(failed)
         if failed:
             self.misses += len(failed)
-            for at, row in zip(failed, await infer(encoded.part(failed)), strict=True):
-                rows[at] = row[np.newaxis]
+            part = encoded.part(failed)
+            values = _split(await infer(part), sizes(part.tokens))
+            for at, found in zip(failed, values, strict=True):
+                rows[at] = found
         cached = len(keys) - len(own) - len(failed)
         return np.concatenate([row for row in rows if row is not None]), cached
 
@@ -118,14 +124,15 @@ class AnswerCache:
         keys: Sequence[Key],
         encoded: Encoded,
         infer: Callable[[Encoded], Awaitable[Values]],
-    ) -> Values:
-        """Infers texts, keeps their answers, and tells those who wait for them."""
+        sizes: Callable[[Sequence[int]], Sequence[int]],
+    ) -> list[Values]:
+        """Infers rows, keeps their answers, and tells those who wait for them."""
         self.misses += len(keys)
         rows: list[Values | None] = [None] * len(keys)
         try:
-            values = await infer(encoded)
+            values = _split(await infer(encoded), sizes(encoded.tokens))
             # Copies: a row of a batch's array would keep all of it in memory.
-            rows = [values[at : at + 1].copy() for at in range(len(keys))]
+            rows = [each.copy() for each in values]
         finally:
             for key, row in zip(keys, rows, strict=True):
                 flight = self._flights.pop(key)
@@ -148,6 +155,12 @@ class AnswerCache:
             (package, scope, array("I", ids).tobytes(), b"" if types is None else bytes(types[at]))
             for at, ids in enumerate(encoded.ids)
         ]
+
+
+def _split(values: Values, sizes: Sequence[int]) -> list[Values]:
+    """The values of each row, of an array that holds those of all rows."""
+    ends = list(accumulate(sizes))
+    return [values[end - size : end] for size, end in zip(sizes, ends, strict=True)]
 
 
 async def _landed(flight: "asyncio.Future[Values | None]", deadline: float) -> Values | None:

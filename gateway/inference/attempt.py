@@ -118,7 +118,7 @@ def _unknown_words(call: Call, model: ServedModel, encoded: Encoded) -> list[str
         return []
     found: list[str] = []
     left = MOST_CHARACTERS
-    for row, unk in enumerate(encoded.unk):
+    for row, (_, _, unk, _) in enumerate(encoded.statistics()):
         if len(found) >= MOST_WORDS:
             break
         text, pair = call.texts[row], None if call.pairs is None else call.pairs[row]

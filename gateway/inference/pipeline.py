@@ -202,7 +202,7 @@ class Pipeline:
     async def _values(
         self, batcher: Batcher, attempt: Attempt, deadline: float
     ) -> NDArray[np.float32]:
-        """The decoded values of all texts, ``[texts, width]``; raises at the deadline.
+        """The decoded values of all rows; raises at the deadline.
 
         Those that the endpoint's answer cache holds are not inferred.
         """
@@ -210,13 +210,15 @@ class Pipeline:
         cache = self._endpoints.caches.get(call.endpoint)
         if cache is None:
             return await self._infer(batcher, attempt, attempt.encoded, deadline)
-        values, attempt.cached = await cache.answer(
+        values, cached = await cache.answer(
             attempt.target.model.ref.package,
             call.caller,
             attempt.encoded,
             lambda encoded: self._infer(batcher, attempt, encoded, deadline),
             deadline,
+            sizes=attempt.target.model.head.sizes,
         )
+        attempt.cached = _cached_texts(attempt.encoded, cached)
         return values
 
     async def _infer(
@@ -241,10 +243,11 @@ class Pipeline:
             arm=attempt.target.arm,
             values=values,
             tokens=encoded.tokens,
-            truncated=encoded.truncated,
+            truncated=encoded.truncated_texts(),
             labels=manifest.labels,
             multi_label=manifest.multi_label,
             receipt="" if self._receipts is None else self._receipts.issue(event),
+            encoded=encoded,
         )
 
     def _record(
@@ -350,15 +353,27 @@ def _usual_seconds(batcher: Batcher, endpoint: str, tokens: Sequence[int]) -> fl
     return batcher.wait_seconds(endpoint) + max(batch, batcher.work_seconds(rows))
 
 
+def _cached_texts(encoded: Encoded, rows: int) -> int:
+    """For how many texts nothing was inferred, where nothing was for so many rows.
+
+    Which windows of which texts they were is not told. All, or else not the last one.
+    """
+    if encoded.windows is None:
+        return rows
+    texts = len(encoded.windows.texts)
+    return texts if rows == len(encoded) else min(rows, texts - 1)
+
+
 def _refuse_truncated(encoded: Encoded, most: int) -> None:
     """Refuses texts of more than ``most`` tokens, for a caller who wants none to be cut.
 
     Raises:
         TooLargeError: names the first one, by its place among the request's texts.
     """
-    if True in encoded.truncated:
+    truncated = encoded.truncated_texts()
+    if True in truncated:
         raise TooLargeError(
-            f"Text {encoded.truncated.index(True)} has more than the {most} tokens that the model "
+            f"Text {truncated.index(True)} has more than the {most} tokens that the model "
             "takes, special tokens included: shorten it, or allow that it is truncated."
         )
 

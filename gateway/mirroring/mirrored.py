@@ -22,9 +22,9 @@ from gateway.inference.attempt import AnsweredRequest, Attempt, event_of
 from gateway.packages import ServedModel
 from gateway.routing.routes import RouteTarget
 from gateway.telemetry.metrics import Metrics
+from preprocess.encoder import Encoded
 from preprocess.observe import answered as answered_records
 from preprocess.observe import unanswered as unanswered_records
-from preprocess.tasks import HEADS
 from preprocess.tasks.head import Side
 
 log = logging.getLogger(__name__)
@@ -61,7 +61,14 @@ class MirroredRequests:
             )
             values = await attempt.job.future
             texts = answered_records(attempt.encoded, model.task, values, model.manifest.labels)
-            pairing = pair(answered.model, answered.values, model, values, answered.seconds)
+            pairing = pair(
+                answered.model,
+                answered.values,
+                model,
+                values,
+                answered.seconds,
+                encoded=(answered.encoded, attempt.encoded),
+            )
         except GatewayError as error:
             status = int(error.status)
         except asyncio.CancelledError:
@@ -97,6 +104,8 @@ def pair(
     copied: ServedModel,
     others: NDArray[np.float32],
     seconds: float,
+    *,
+    encoded: tuple[Encoded, Encoded] | tuple[None, None] = (None, None),
 ) -> Pairing:
     """How far a shadow's answers are from those that the caller got.
 
@@ -106,10 +115,11 @@ def pair(
         copied: the shadow's version.
         others: its answer to the same texts; it may have other labels, or another dimension.
         seconds: tokenise + wait + infer of the answer that the caller got.
+        encoded: the texts as each version saw them, for heads that need it.
     """
-    ours = Side(values, answered.manifest.labels, answered.manifest.multi_label)
-    theirs = Side(others, copied.manifest.labels, copied.manifest.multi_label)
-    apart = HEADS[answered.task].difference(ours, theirs)
+    ours = Side(values, answered.manifest.labels, answered.manifest.multi_label, encoded[0])
+    theirs = Side(others, copied.manifest.labels, copied.manifest.multi_label, encoded[1])
+    apart = answered.head.difference(ours, theirs)
     return Pairing(
         answered.ref.version,
         seconds,

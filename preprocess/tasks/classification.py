@@ -9,7 +9,7 @@ from contracts.events import TextRecord
 from contracts.tasks import Task
 from preprocess.encoder import Encoded
 from preprocess.scores import best, best_labels, by_sigmoid, class_scores, top_k
-from preprocess.tasks.head import Answered, Difference, Head, Output, Side, Values, statistics
+from preprocess.tasks.head import Answered, Difference, Head, Output, Side, Values
 
 
 class TextClassification(Head):
@@ -28,7 +28,7 @@ class TextClassification(Head):
         names, scores = best_labels(values, labels)
         return [
             TextRecord(*known, label=name, score=score)
-            for known, name, score in zip(statistics(encoded), names, scores, strict=True)
+            for known, name, score in zip(encoded.statistics(), names, scores, strict=True)
         ]
 
     def difference(self, ours: Side, theirs: Side) -> Difference:

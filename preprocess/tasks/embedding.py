@@ -10,7 +10,7 @@ from contracts.events import TextRecord
 from contracts.tasks import Task
 from preprocess.encoder import Encoded
 from preprocess.scores import norms
-from preprocess.tasks.head import Answered, Difference, Head, Output, Side, Values, statistics
+from preprocess.tasks.head import Answered, Difference, Head, Output, Side, Values
 
 
 class TextEmbedding(Head):
@@ -27,7 +27,7 @@ class TextEmbedding(Head):
         """The Euclidean norm of the vector."""
         return [
             TextRecord(*known, norm=norm)
-            for known, norm in zip(statistics(encoded), norms(values).tolist(), strict=True)
+            for known, norm in zip(encoded.statistics(), norms(values).tolist(), strict=True)
         ]
 
     def difference(self, ours: Side, theirs: Side) -> Difference:

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contracts.events import TextRecord
-from contracts.tasks import Task
-from preprocess.encoder import Encoded
+from contracts.tasks import ENGINE_OUTPUT, Task
+from preprocess.encoder import Encoded, TextEncoder
 from preprocess.errors import EngineOutputError
 
 Values = NDArray[np.float32]
@@ -25,6 +25,7 @@ Output = list[str] | Values
 class SecondText(Enum):
     """Whether a text comes with a second one that is read together with it."""
 
+    NONE = "none"
     OPTIONAL = "optional"
     REQUIRED = "required"
 
@@ -34,7 +35,12 @@ class Answered(Protocol):
 
     @property
     def values(self) -> Values:
-        """Float32 ``[texts, width]``, as ``Head.values`` made them."""
+        """Float32 ``[texts, width]``, or ``[tokens of all rows, width]`` of labels of tokens."""
+        ...
+
+    @property
+    def encoded(self) -> Encoded | None:
+        """The rows that the values are of, for heads that need more of texts than their number."""
         ...
 
     @property
@@ -54,15 +60,16 @@ class Side(NamedTuple):
     values: Values
     labels: tuple[str, ...]
     multi_label: bool = False
+    encoded: Encoded | None = None
 
 
 class Difference(NamedTuple):
     """How far a shadow's answers are from those that the caller got, text by text.
 
     Attributes:
-        distance: 0 to 1.
-        equal: whether both labels are the same; empty for a task without, as the next two are.
-        labels: the caller's.
+        distance: 0 to 1, one a text.
+        equal: whether both labels are the same, one a text or an entity; empty for vectors.
+        labels: the caller's, one a text; empty for tasks without, as the scores are.
         scores: the caller's, of its label.
     """
 
@@ -79,35 +86,62 @@ class Head(ABC):
         task: its name.
         second_text: whether it reads pairs of texts.
         parameters: of ``transformers`` pipelines, those that it takes.
+        encoder: what makes rows of texts.
     """
 
     task: ClassVar[Task]
     second_text: ClassVar[SecondText] = SecondText.OPTIONAL
     parameters: ClassVar[frozenset[str]] = frozenset()
+    encoder: ClassVar[type[TextEncoder]] = TextEncoder
+
+    @property
+    def rank(self) -> int:
+        """Dimensions of the engine's output: 2, or 3 where it has values for each token."""
+        return len(ENGINE_OUTPUT[self.task].shape)
 
     def values(self, output: Values, *, width: int, multi_label: bool = False) -> Values:
         """The values of an answer, from the engine's output.
 
         Args:
-            output: float32 ``[texts, width]``.
+            output: float32 ``[rows, width]`` or, of rank 3, ``[rows, length, width]``.
             width: number of labels, or the embedding's dimension, as the manifest has it.
             multi_label: each class on its own, not one of all.
 
         Returns:
-            float32 ``[texts, width]``.
+            float32 of the same shape.
 
         Raises:
             EngineOutputError: another shape, or a value that is NaN or infinite.
         """
-        if output.ndim != 2 or output.shape[1] != width:
-            raise EngineOutputError(f"the engine gave {output.shape}, not [texts, {width}]")
+        if output.ndim != self.rank or output.shape[-1] != width:
+            wanted = ", ".join(["texts", *["tokens"] * (self.rank - 2), str(width)])
+            raise EngineOutputError(f"the engine gave {output.shape}, not [{wanted}]")
         if not np.isfinite(output).all():
-            rows = np.flatnonzero(~np.isfinite(output).all(axis=1))
+            rows = np.flatnonzero(~np.isfinite(output).all(axis=tuple(range(1, self.rank))))
             raise EngineOutputError(f"the engine gave NaN or infinity for {len(rows)} texts")
         return self._values(output.astype(np.float32, copy=False), multi_label=multi_label)
 
     def _values(self, output: Values, *, multi_label: bool) -> Values:  # noqa: ARG002 - of heads
         return output
+
+    def rows(self, values: Values, tokens: Sequence[int]) -> list[Values]:
+        """The values of each row of a batch, 2-dimensional, without those of padding.
+
+        Args:
+            values: as ``values`` gave them.
+            tokens: of each row.
+        """
+        if self.rank == 2:
+            return [values[at : at + 1] for at in range(len(values))]
+        return [values[at, :count] for at, count in enumerate(tokens)]
+
+    def sizes(self, tokens: Sequence[int]) -> Sequence[int]:
+        """How many rows of values each row of tokens has, where they are joined to one array."""
+        return tokens if self.rank > 2 else [1] * len(tokens)
+
+    def classes(self, labels: tuple[str, ...]) -> tuple[str, ...]:
+        """What answers are counted as: the model's labels, unless ``records`` names others."""
+        return labels
 
     def measured(self, values: Values) -> Values:
         """What parity is measured on, and what a reference profile has: what callers see."""
@@ -155,8 +189,3 @@ class Head(ABC):
     @abstractmethod
     def outputs(self, answer: Answered) -> dict[str, Output]:
         """The tensors that ``contracts.tasks.PUBLIC_OUTPUTS`` names: texts first, float32."""
-
-
-def statistics(encoded: Encoded) -> Sequence[tuple[int, int, int, bool]]:
-    """Tokens, words, unknown tokens and truncation of each text: how a record begins."""
-    return list(zip(encoded.tokens, encoded.words, encoded.unk, encoded.truncated, strict=True))

@@ -22,7 +22,6 @@ from preprocess.tasks.head import (
     SecondText,
     Side,
     Values,
-    statistics,
 )
 
 
@@ -44,7 +43,7 @@ class TextRanking(Head):
         return [
             TextRecord(*known, label=labels[0], score=score)
             for known, score in zip(
-                statistics(encoded), sigmoid(values)[:, 0].tolist(), strict=True
+                encoded.statistics(), sigmoid(values)[:, 0].tolist(), strict=True
             )
         ]
 

@@ -11,7 +11,11 @@ from preprocess.tasks.classification import TextClassification
 from preprocess.tasks.embedding import TextEmbedding
 from preprocess.tasks.head import Head
 from preprocess.tasks.ranking import TextRanking
+from preprocess.tasks.token_classification import TokenClassification
 
 HEADS: Mapping[Task, Head] = MappingProxyType(
-    {head.task: head for head in (TextClassification(), TextEmbedding(), TextRanking())}
+    {
+        head.task: head
+        for head in (TextClassification(), TextEmbedding(), TextRanking(), TokenClassification())
+    }
 )

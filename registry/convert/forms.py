@@ -70,6 +70,13 @@ class Form:
     scaled: bool = False
 
 
+# Of probabilities of tokens. A text has hundreds of them, so that the largest difference is of the
+# rarest token; mean and equal labels say what entities are like.
+_TOKENS: Limits = {
+    Precision.FP32: _EXACT,
+    Precision.FP16: {"max_abs_difference": 0.1, "mean_abs_difference": 2e-3},
+    Precision.INT8: {"max_abs_difference": 0.75, "mean_abs_difference": 0.02},
+}
 _CLASSIFIER = "AutoModelForSequenceClassification"
 FORMS: Mapping[Task, Form] = MappingProxyType(
     {
@@ -115,6 +122,18 @@ FORMS: Mapping[Task, Form] = MappingProxyType(
             limits=_PROBABILITIES,
             agreement=Agreement.NONE,
             one_label=True,
+        ),
+        Task.TOKEN_CLASSIFICATION: Form(
+            loader="AutoModelForTokenClassification",
+            exported="logits",
+            architecture=("ForTokenClassification",),
+            outputs=_LOGITS,
+            limits={
+                precision: {**limits, "min_equal_labels": _EQUAL_LABELS[precision]}
+                for precision, limits in _TOKENS.items()
+            },
+            agreement=Agreement.EQUAL_LABELS,
+            pairs=False,
         ),
     }
 )  # fmt: skip

@@ -18,7 +18,7 @@ from contracts.manifest import MODEL_ONNX, TOKENIZER, Lineage, Manifest
 from contracts.model import ModelRef
 from contracts.profile import ReferenceProfile
 from contracts.tasks import ENGINE_OUTPUT
-from contracts.tensors import Datatype, TensorSpec
+from contracts.tensors import TensorSpec
 from preprocess.tasks import HEADS, SecondText
 from registry.conversions.messages import ConversionRequest, Signature
 from registry.convert import texts, tokeniser
@@ -114,11 +114,8 @@ def _package(
     (folder / TOKENIZER).write_bytes(built.data)
     serving, original = request.serving, downloaded.original
     inputs = engine_form.inputs_of(chosen.model)
-    outputs = (
-        TensorSpec(
-            name=ENGINE_OUTPUT[original.task], datatype=Datatype.FP32, shape=(-1, chosen.width)
-        ),
-    )
+    output = ENGINE_OUTPUT[original.task]
+    outputs = (output.model_copy(update={"shape": (*output.shape[:-1], chosen.width)}),)
     write_configs(
         folder,
         inputs=inputs,

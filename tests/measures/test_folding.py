@@ -13,6 +13,7 @@ from prediction_batches import DECLARED, batch_of, event_of
 
 from contracts.endpoint import Arm
 from contracts.events import (
+    NO_ENTITY,
     EventBatch,
     Feedback,
     Latency,
@@ -246,6 +247,34 @@ def test_requests_of_one_text_and_vectors_have_no_neighbours() -> None:
     vectors = [TextRecord(9, 6, 0, truncated=False, norm=1.0)] * 3
     evidence = only(batch(event(), event(texts=vectors))).evidence
     assert (evidence.label_neighbours, evidence.label_like_neighbours) == ({}, {})
+
+
+def test_entities_are_counted_by_type_with_their_scores_and_texts_without_any_too() -> None:
+    none = TextRecord(9, 6, 0, truncated=False, label=NO_ENTITY, entities=[])
+    some = TextRecord(
+        9, 6, 0, truncated=False, entities=[("FOOD", 0.9), ("FOOD", 0.8), ("WEATHER", 0.7)]
+    )
+    counts = only(batch(event(texts=[none, some], caller=5), event(texts=[some], caller=0)))
+    assert counts.labels == {"O": 1, "FOOD": 4, "WEATHER": 2}
+    assert sum(counts.histograms[Statistic.SCORE].values()) == 6
+    assert counts.sums[Statistic.SCORE] == round(4.8 * MICRO)
+    assert {label: sum(each.values()) for label, each in counts.label_scores.items()} == {
+        "FOOD": 4,
+        "WEATHER": 2,
+    }
+    evidence = counts.evidence
+    assert evidence.labels == counts.labels
+    assert evidence.group_labels == {"O": {5: 1}, "FOOD": {5: 2}, "WEATHER": {5: 1}}
+    # Of the first request each of 4 answers has 3 neighbours, of the second each of 3 has 2.
+    assert evidence.label_neighbours == {"O": 3, "FOOD": 6 + 4, "WEATHER": 3 + 2}
+    assert evidence.label_like_neighbours == {"FOOD": 2 + 2}
+
+
+def test_entities_of_a_shadow_are_compared_one_by_one() -> None:
+    text = TextRecord(9, 6, 0, truncated=False, entities=[("FOOD", 0.9)])
+    told = Pairing("1", 0.01, [True, False, True], [0.5])
+    evidence = only(batch(event(arm=Arm.SHADOW, texts=[text], pairing=told))).evidence
+    assert (evidence.pairs, evidence.pairs_equal, evidence.pair_labels) == (3, 2, {})
 
 
 def answers(*labels: str, score: float = 0.5) -> list[TextRecord]:

@@ -9,7 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
+from tiny_models import VOCABULARY, tokenizer
 
+from contracts.manifest import TokenizerSpec
 from contracts.tasks import ENGINE_OUTPUT, PUBLIC_OUTPUTS, Task
 from preprocess.encoder import Encoded
 from preprocess.scores import sigmoid
@@ -26,8 +28,14 @@ class Values:
     """An answer of two texts."""
 
     values: NDArray[np.float32]
+    encoded: Encoded | None = None
     labels: tuple[str, ...] = ("yes",)
     multi_label: bool = False
+
+
+def tiny() -> tuple[bytes, TokenizerSpec]:
+    spec = TokenizerSpec(max_tokens=16, pad_id=0, unk_id=1, vocabulary=VOCABULARY)
+    return tokenizer().to_str().encode(), spec
 
 
 @pytest.mark.parametrize("task", Task)
@@ -35,12 +43,18 @@ def test_every_task_has_a_head_and_gives_the_outputs_that_it_declares(task: Task
     head = HEADS[task]
     assert head.task is task
     assert task in ENGINE_OUTPUT
-    values = head.values(np.ones((2, 1), np.float32), width=1)
-    made = head.outputs(Values(values))
+    encoded = head.encoder(*tiny()).encode(["yes", "no"])
+    tokens = encoded.tokens
+    shape = (2, max(tokens), 1) if head.rank > 2 else (2, 1)
+    values = head.values(np.ones(shape, np.float32), width=1)
+    answer = Values(np.concatenate(head.rows(values, tokens)), encoded)
+    assert len(answer.values) == sum(head.sizes(tokens))
+    made = head.outputs(answer)
     assert list(made) == [spec.name for spec in PUBLIC_OUTPUTS[task]]
     for spec in PUBLIC_OUTPUTS[task]:
         assert np.ndim(made[spec.name]) == len(spec.shape)
-    assert len(head.predictions(Values(values))) == 2
+    assert len(head.predictions(answer)) == 2
+    assert len(head.records(encoded, answer.values, answer.labels)) == 2
 
 
 @given(logits)

@@ -9,8 +9,10 @@ from typing import Any
 import httpx
 import numpy as np
 from gateway_world import MemoryRecorder
+from tiny_models import VOCABULARY, tokenizer
 
 from contracts.endpoint import Arm
+from contracts.manifest import TokenizerSpec
 from contracts.model import ModelRef
 from contracts.tasks import Task
 from gateway.admission.controller import AdmissionController, Capacity
@@ -31,8 +33,15 @@ from gateway.events.buffer import Recorder
 from gateway.http.body import HttpLimits
 from gateway.inference.feedback import FeedbackReceiver
 from gateway.inference.receipts import Receipts
+from preprocess.encoder import Encoded
+from preprocess.windows import WindowEncoder
 
 LABELS = ("negative", "neutral", "positive")
+TAGS = ("O", "B-FOOD", "I-FOOD", "WEATHER")
+WINDOWS = WindowEncoder(
+    tokenizer().to_str().encode(),
+    TokenizerSpec(max_tokens=16, pad_id=0, unk_id=1, vocabulary=VOCABULARY),
+)
 MAX_CHARACTERS = 1000
 RECEIPT = "AZmp"
 
@@ -43,12 +52,17 @@ def ref(name: str, version: str = "3") -> ModelRef:
 
 
 def view(name: str, task: Task, versions: tuple[str, ...] = ("3", "2")) -> EndpointView:
-    embeds, ranks = task is Task.TEXT_EMBEDDING, task is Task.TEXT_RANKING
+    embeds = task is Task.TEXT_EMBEDDING
+    labels = {
+        Task.TEXT_EMBEDDING: (),
+        Task.TEXT_RANKING: LABELS[-1:],
+        Task.TOKEN_CLASSIFICATION: TAGS,
+    }.get(task, LABELS)
     return EndpointView(
         name=name,
         task=task,
         refs=tuple(ref(name, version) for version in versions),
-        labels=() if embeds else LABELS[-1:] if ranks else LABELS,
+        labels=labels,
         dimension=4 if embeds else None,
         max_tokens=128,
         max_texts=64,
@@ -73,6 +87,16 @@ def vector(text: str) -> list[float]:
     """Four numbers of norm 1 that depend on the text alone."""
     raw = np.array([len(text) + 1.0, text.count("a"), text.count("e"), 1.0], np.float32)
     return [float(x) for x in raw / np.linalg.norm(raw)]
+
+
+def tag_scores(encoded: Encoded) -> list[list[float]]:
+    """Soup is food and rain is weather, each token by itself."""
+    tags = {"soup": 1, "rain": 3}
+    return [
+        [0.7 if column == tags.get(WINDOWS.token(token), 0) else 0.1 for column in range(len(TAGS))]
+        for ids in encoded.ids
+        for token in ids
+    ]
 
 
 class IdleVersion:
@@ -139,10 +163,14 @@ class FakePredictor:
             raise UnknownVersionError(f"{call.endpoint} does not hold version {version}.")
         pairs = call.pairs or [""] * len(call.texts)
         both = list(zip(call.texts, pairs, strict=True))
+        encoded = None
         if endpoint.task is Task.TEXT_EMBEDDING:
             values = [vector(text) for text in call.texts]
         elif endpoint.task is Task.TEXT_RANKING:
             values = [[logit(text, pair)] for text, pair in both]
+        elif endpoint.task is Task.TOKEN_CLASSIFICATION:
+            encoded = WINDOWS.encode(call.texts)
+            values = tag_scores(encoded)
         else:
             values = [scores(text, pair) for text, pair in both]
         return Answer(
@@ -154,6 +182,7 @@ class FakePredictor:
             truncated=[len(text) > MAX_CHARACTERS for text in call.texts],
             labels=endpoint.labels,
             receipt=RECEIPT,
+            encoded=encoded,
         )
 
     def describe(self, endpoint: str) -> EndpointView:

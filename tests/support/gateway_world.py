@@ -64,13 +64,14 @@ def manifest_of(
     buckets: tuple[int, ...] = (4, 8, 16),
     labels: tuple[str, ...] = LABELS,
     multi_label: bool = False,
+    task: Task = Task.TEXT_CLASSIFICATION,
 ) -> Manifest:
     """A classifier of two labels, rows of at most the last bucket's tokens."""
     content = tokenizer_json()
     return Manifest(
         model=model,
         version=version,
-        task=Task.TEXT_CLASSIFICATION,
+        task=task,
         labels=labels,
         multi_label=multi_label,
         precision=Precision.FP32,

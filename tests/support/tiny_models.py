@@ -54,6 +54,23 @@ def token_vectors(*, opset: int = 17, seed: int = 0) -> onnx.ModelProto:
     return _model(nodes, constants, {"last_hidden_state": 3}, opset=opset)
 
 
+def labeller(*, labels: int = 3, seed: int = 0) -> onnx.ModelProto:
+    """A graph that ends in logits ``[batch, length, labels]``, by each token alone."""
+    random = np.random.default_rng(seed)
+    shapes = {"table": (VOCABULARY, WIDTH), "mixing": (WIDTH, WIDTH), "head": (WIDTH, labels)}
+    constants = [
+        numpy_helper.from_array(random.normal(size=shape).astype(np.float32), name)
+        for name, shape in shapes.items()
+    ]
+    nodes = [
+        helper.make_node("Gather", ["table", "input_ids"], ["looked_up"]),
+        helper.make_node("MatMul", ["looked_up", "mixing"], ["mixed"]),
+        helper.make_node("Tanh", ["mixed"], ["states"]),
+        helper.make_node("MatMul", ["states", "head"], ["logits"]),
+    ]
+    return _model(nodes, constants, {"logits": 3})
+
+
 def classifier(
     *, labels: int = 2, output: str = "logits", masked: bool = True, seed: int = 0
 ) -> onnx.ModelProto:
@@ -113,6 +130,7 @@ def write_onnx_version(
     model: onnx.ModelProto | None = None,
     *,
     labels: tuple[str, ...] = ("bad", "good"),
+    architecture: str = "TinyForSequenceClassification",
     with_tokenizer: bool = True,
 ) -> Path:
     """A version as ``mlflow.onnx`` leaves it, with its extra files beside it."""
@@ -121,7 +139,7 @@ def write_onnx_version(
     onnx.save(model or classifier(labels=len(labels)), str(folder / "model.onnx"))
     extra = folder / "extra_files"
     config = {
-        "architectures": ["TinyForSequenceClassification"],
+        "architectures": [architecture],
         "id2label": {str(place): label for place, label in enumerate(labels)},
         "max_position_embeddings": 24,
     }

@@ -4,13 +4,14 @@ It looks at names and at the exporter's metadata, never at weights outside the g
 """
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 import onnx
 
-from contracts.tasks import Task
+from contracts.tasks import ENGINE_OUTPUT, Task
 from registry.convert.errors import VersionError
-from registry.convert.forms import FORMS
+from registry.convert.forms import FORMS, Form
 
 
 def read_hints(path: Path, requested: Task | None) -> tuple[Task, tuple[str, ...]]:
@@ -29,8 +30,8 @@ def read_hints(path: Path, requested: Task | None) -> tuple[Task, tuple[str, ...
         model = onnx.load(str(path), load_external_data=False)
     except Exception as error:  # protobuf and onnx raise many kinds, all about this file
         raise VersionError(f"{path.name} is not a readable ONNX graph: {error}") from error
-    outputs = {value.name for value in model.graph.output}
-    said = [task for task, form in FORMS.items() if outputs & form.telling]
+    outputs = {value.name: _rank(value) for value in model.graph.output}
+    said = [task for task, form in FORMS.items() if _fits(task, form, outputs)]
     found = requested if requested in said or not said else said[0]
     if found is None:
         names = ", ".join(sorted(outputs))
@@ -42,6 +43,19 @@ def read_hints(path: Path, requested: Task | None) -> tuple[Task, tuple[str, ...
         raise VersionError(f"the endpoint asks for {requested}, but the graph does {found}")
     metadata = {item.key: item.value for item in model.metadata_props}
     return found, _labels(metadata)
+
+
+def _rank(value: onnx.ValueInfoProto) -> int | None:
+    kind = value.type.tensor_type
+    return len(kind.shape.dim) if kind.HasField("shape") else None
+
+
+def _fits(task: Task, form: Form, outputs: Mapping[str, int | None]) -> bool:
+    """Whether an output has a telling name, and as many dimensions as the task's, where known."""
+    ranks = [outputs[name] for name in form.telling if name in outputs]
+    return any(
+        rank is None or form.pooled or rank == len(ENGINE_OUTPUT[task].shape) for rank in ranks
+    )
 
 
 def _labels(metadata: dict[str, str]) -> tuple[str, ...]:

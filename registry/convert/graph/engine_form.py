@@ -1,8 +1,8 @@
 """Looks at ONNX graphs and brings them to the form that the engine runs.
 
 The form: inputs are some of ``input_ids``, ``attention_mask``, ``token_type_ids``, integers
-``[batch, length]``; the one output is float32 ``logits`` or ``embedding``, ``[batch, n]``. It never
-runs a graph.
+``[batch, length]``; the one output is the float32 ``logits`` or ``embedding`` that
+``contracts.tasks.ENGINE_OUTPUT`` names. It never runs a graph.
 """
 
 from pathlib import Path
@@ -80,21 +80,22 @@ def finish(model: onnx.ModelProto, task: Task, pooling: Pooling | None) -> onnx.
     name = _pick(graph, task)
     rank = _rank(graph, name)
     states = rank == 3 or (rank is None and name in STATE_OUTPUTS)
+    wanted = ENGINE_OUTPUT[task]
+    dimensions = ["batch", "length", "width"] if len(wanted.shape) == 3 else ["batch", "width"]
     if not FORMS[task].pooled:
-        if states or (rank is not None and rank != 2):
-            raise VersionError(f"output {name} has {rank} dimensions, not [batch, classes]")
+        if name in STATE_OUTPUTS or rank not in {None, len(dimensions)}:
+            raise VersionError(
+                f"output {name} has {rank} dimensions, not [{', '.join(dimensions)}]"
+            )
     elif states:
         if pooling is None:
             raise VersionError("the graph ends in token vectors and no file says how to pool them")
         name = Pooler(finished).apply(name, pooling)
-    wanted = ENGINE_OUTPUT[task]
-    if name != wanted:
-        _free(graph, wanted)
-        graph.node.append(helper.make_node("Identity", [name], [wanted]))
+    if name != wanted.name:
+        _free(graph, wanted.name)
+        graph.node.append(helper.make_node("Identity", [name], [wanted.name]))
     del graph.output[:]
-    graph.output.append(
-        helper.make_tensor_value_info(wanted, TensorProto.FLOAT, ["batch", "width"])
-    )
+    graph.output.append(helper.make_tensor_value_info(wanted.name, TensorProto.FLOAT, dimensions))
     prune(finished)
     return finished
 
@@ -131,7 +132,7 @@ def _pick(graph: onnx.GraphProto, task: Task) -> str:
     else:
         if len(names) != 1:
             raise VersionError(
-                f"the graph has the outputs {', '.join(names)}; name one {ENGINE_OUTPUT[task]}"
+                f"the graph has the outputs {', '.join(names)}; name one {ENGINE_OUTPUT[task].name}"
             )
         name = names[0]
     kind = next(v.type.tensor_type.elem_type for v in graph.output if v.name == name)

@@ -198,6 +198,8 @@ def originals(
 ) -> NDArray[np.float32]:
     """The original's own outputs, text by text: logits or vectors, float32 ``[texts, n]``.
 
+    Of labels of tokens they are those of the tokens of all texts, ``[tokens, n]``.
+
     Args:
         loaded: the original.
         task: what it does.
@@ -242,7 +244,7 @@ def _one(loaded: Loaded, task: Task, tensors: Any) -> NDArray[np.float32]:  # no
     if form.pooled:  # a plain folder: the mean of its token vectors, no padding here
         values = values.mean(dim=1)
     row: NDArray[np.float32] = values.numpy()
-    return row
+    return row[0] if row.ndim == 3 else row
 
 
 def fast_tokenizer(loaded: Loaded) -> str:

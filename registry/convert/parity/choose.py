@@ -130,6 +130,7 @@ def _parity(trial: Trial, built: Built, *, neighbours: bool = False) -> Parity:
         values,
         precision=built.precision,
         reference=trial.reference_name,
+        texts=len(trial.texts),
         batch_difference=moved,
     )
     reason = broken_limit(parity)

@@ -94,28 +94,36 @@ class Engine:
             shape = next(iter(feed.values())).shape
             raise VersionError(f"the graph fails on a batch of {shape}: {_first(error)}") from error
 
+    def rows(self, texts: Texts, indexes: Sequence[int], length: int) -> list[Floats]:
+        """The first output for some texts in one batch: for each float32 ``[1, n]``.
+
+        An output with values for each token gives ``[tokens, n]``, without those of padding.
+        """
+        output = self.run(texts.feed(indexes, length))[0].astype(np.float32, copy=False)
+        if output.ndim < 3:
+            return [output[at : at + 1] for at in range(len(output))]
+        tokens = texts.encoded.tokens
+        return [output[at, : tokens[index]] for at, index in enumerate(indexes)]
+
     def outputs(self, texts: Texts) -> Floats:
-        """The first output for every text, float32 ``[texts, n]``, in batches within a bucket."""
+        """The first output for all texts, in batches within a bucket, joined as ``rows`` has it."""
         by_bucket: dict[int, list[int]] = {}
         for index in range(len(texts)):
             by_bucket.setdefault(texts.bucket(index), []).append(index)
-        rows: dict[int, Floats] = {}
+        found: dict[int, Floats] = {}
         for bucket, indexes in by_bucket.items():
             size = max(1, _TOKENS_A_BATCH // bucket)
             for start in range(0, len(indexes), size):
                 part = indexes[start : start + size]
-                output = self.run(texts.feed(part, bucket))[0]
-                rows.update(zip(part, output, strict=True))
-        return np.stack([rows[index] for index in range(len(texts))]).astype(np.float32)
+                found.update(zip(part, self.rows(texts, part, bucket), strict=True))
+        return np.concatenate([found[index] for index in range(len(texts))])
 
     def alone(self, texts: Texts) -> Floats:
-        """The first output of every text alone and without any padding, float32 ``[texts, n]``."""
+        """The same of every text alone, without any padding."""
+        tokens = texts.encoded.tokens
         return np.concatenate(
-            [
-                self.run(texts.feed([index], texts.encoded.tokens[index]))[0]
-                for index in range(len(texts))
-            ]
-        ).astype(np.float32)
+            [self.rows(texts, [index], tokens[index])[0] for index in range(len(texts))]
+        )
 
 
 def _first(error: Exception) -> str:

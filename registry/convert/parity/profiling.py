@@ -12,6 +12,7 @@ import onnx
 from contracts.profile import ReferenceProfile
 from contracts.tensors import TensorSpec
 from measures.profile import reference_profile
+from preprocess.encoder import TextEncoder
 from preprocess.observe import answered
 from preprocess.tasks import HEADS
 from registry.convert import texts
@@ -38,10 +39,12 @@ def profile_of(
     inputs: tuple[TensorSpec, ...],
 ) -> ReferenceProfile:
     """The profile over the version's own texts, or the bundled ones; raises ``VersionError``."""
-    encoded = _encoded(evaluation, made, inputs)
+    # As the gateway makes rows: of a head that makes windows, by that encoder.
+    encoder = HEADS[original.task].encoder(made.data, made.spec)
+    encoded = _encoded(evaluation, made, inputs, encoder)
     affordable = _affordable(chosen.model, encoded.encoded.tokens)
     if affordable < len(encoded):
-        encoded = _encoded(evaluation.thinned(affordable), made, inputs)
+        encoded = _encoded(evaluation.thinned(affordable), made, inputs, encoder)
     outputs = chosen.engine.outputs(encoded)
     values = values_of(original.task, outputs, multi_label=original.multi_label)
     records = answered(encoded.encoded, original.task, values, labels)
@@ -50,19 +53,23 @@ def profile_of(
         raise VersionError(
             f"the tokeniser does not know {unknown:.0%} of the tokens in {evaluation.source}"
         )
+    head = HEADS[original.task]
     return reference_profile(
         records,
         source=evaluation.source,
-        labels=labels,
-        scores=HEADS[original.task].measured(values) if labels else None,
+        labels=head.classes(labels),
+        scores=head.measured(values) if labels and head.rank == 2 else None,
     )
 
 
 def _encoded(
-    evaluation: texts.EvaluationTexts, made: Tokeniser, inputs: tuple[TensorSpec, ...]
+    evaluation: texts.EvaluationTexts,
+    made: Tokeniser,
+    inputs: tuple[TensorSpec, ...],
+    encoder: TextEncoder,
 ) -> Texts:
     return encode(
-        evaluation.texts, made.encoder, inputs, made.spec, made.buckets, pairs=evaluation.pairs
+        evaluation.texts, encoder, inputs, made.spec, made.buckets, pairs=evaluation.pairs
     )
 
 

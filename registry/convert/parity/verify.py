@@ -32,9 +32,12 @@ def limits_for(task: Task, precision: Precision) -> dict[str, float]:
 
 
 def values_of(task: Task, outputs: Floats, *, multi_label: bool) -> Floats:
-    """What a caller sees of engine outputs ``[texts, n]``; raises ``VersionError``."""
+    """What a caller sees of outputs ``[texts, n]`` or ``[tokens, n]``; raises ``VersionError``."""
+    head = HEADS[task]
+    batch = outputs if outputs.ndim == head.rank else outputs[np.newaxis]
     try:
-        return HEADS[task].values(outputs, width=outputs.shape[-1], multi_label=multi_label)
+        values = head.values(batch, width=outputs.shape[-1], multi_label=multi_label)
+        return values.reshape(outputs.shape)
     except EngineOutputError as error:
         raise VersionError(f"the model can't be used: {error}") from error
 
@@ -54,6 +57,7 @@ def compare(
     precision: Precision,
     reference: str,
     batch_difference: float,
+    texts: int | None = None,
 ) -> Parity:
     """The parity report.
 
@@ -64,6 +68,7 @@ def compare(
         precision: whose limits apply.
         reference: what ``original`` comes from.
         batch_difference: from ``batch_invariance``.
+        texts: how many they are of, where that is not one row each.
     """
     size = scale_of(task, original)
     equal: float | None = None
@@ -78,7 +83,7 @@ def compare(
         cosine = float(((original * values).sum(axis=1) / both).min())
     difference = np.abs(original - values) / size
     return Parity(
-        texts=len(original),
+        texts=len(original) if texts is None else texts,
         reference=reference,
         max_abs_difference=_short(difference.max()),
         mean_abs_difference=_short(difference.mean()),
@@ -133,8 +138,8 @@ def batch_invariance(
         chosen = list(dict.fromkeys([*own[-rows + 1 :], *fitting[:1], *fitting[-rows:]]))[:rows]
         if len(chosen) < 2:
             continue
-        together = engine.run(texts.feed(chosen, bucket))[0]
-        alone = np.concatenate([engine.run(texts.feed([i], bucket))[0] for i in chosen])
+        together = np.concatenate(engine.rows(texts, chosen, bucket))
+        alone = np.concatenate([engine.rows(texts, [i], bucket)[0] for i in chosen])
         both = [
             HEADS[task].measured(values_of(task, item, multi_label=multi_label))
             for item in (together, alone)

@@ -36,6 +36,10 @@ def answers(texts: Encoded) -> Values:
     return np.array([[sum(ids), len(ids)] for ids in texts.ids], np.float32)
 
 
+def answers_of_tokens(texts: Encoded) -> Values:
+    return np.array([[token, len(ids)] for ids in texts.ids for token in ids], np.float32)
+
+
 @dataclass
 class Model:
     """Answers by token ids; counts texts; holds its answers or fails where it is told to."""
@@ -44,6 +48,7 @@ class Model:
     held: asyncio.Event | None = None
     error: Exception | None = None
     began: asyncio.Event = field(default_factory=asyncio.Event)
+    by_token: bool = False
 
     async def infer(self, texts: Encoded) -> Values:
         self.texts += len(texts)
@@ -52,7 +57,10 @@ class Model:
             await self.held.wait()
         if self.error is not None:
             raise self.error
-        return answers(texts)
+        return self.answers(texts)
+
+    def answers(self, texts: Encoded) -> Values:
+        return answers_of_tokens(texts) if self.by_token else answers(texts)
 
     async def ask(
         self,
@@ -65,10 +73,22 @@ class Model:
     ) -> int:
         """Asks through a cache, and returns how many texts were not inferred for it."""
         values, cached = await cache.answer(
-            package, caller, texts, self.infer, monotonic() + seconds
+            package,
+            caller,
+            texts,
+            self.infer,
+            monotonic() + seconds,
+            sizes=lambda tokens: tokens if self.by_token else [1] * len(tokens),
         )
-        np.testing.assert_array_equal(values, answers(texts))
+        np.testing.assert_array_equal(values, self.answers(texts))
         return cached
+
+
+async def test_rows_with_values_for_each_token_are_kept_whole() -> None:
+    cache, model = AnswerCache(10_000, shared=False), Model(by_token=True)
+    assert await model.ask(cache, encoded((1, 2, 3), (4, 5))) == 0
+    assert await model.ask(cache, encoded((6,), (4, 5), (1, 2, 3), (7, 8))) == 2
+    assert model.texts == 4
 
 
 async def test_a_text_that_comes_again_is_not_inferred_again() -> None:

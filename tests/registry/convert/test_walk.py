@@ -9,7 +9,15 @@ import onnx
 import pytest
 from fake_mlflow import FakeMlflow
 from google.protobuf import text_format
-from tiny_models import TEXTS, classifier, token_vectors, tokenizer, write_json, write_onnx_version
+from tiny_models import (
+    TEXTS,
+    classifier,
+    labeller,
+    token_vectors,
+    tokenizer,
+    write_json,
+    write_onnx_version,
+)
 from tritonclient.grpc import model_config_pb2
 
 from contracts.endpoint import Phase, Precision, Serving
@@ -263,6 +271,38 @@ def test_a_cross_encoder_becomes_a_package_that_ranks(harness: ConversionHarness
     assert manifest.profile is not None
     assert manifest.profile.labels == {"LABEL_0": manifest.profile.texts}
     assert Statistic.SCORE in manifest.profile.histograms
+
+
+def test_a_model_that_labels_tokens_becomes_a_package_that_does(harness: ConversionHarness) -> None:
+    labels = ("O", "B-FOOD", "I-FOOD")
+    write_onnx_version(
+        harness.version, labeller(), labels=labels, architecture="TinyForTokenClassification"
+    )
+    (harness.version / "evaluation_texts.txt").write_text("\n".join(TEXTS))
+    manifest = harness.convert()
+    assert (manifest.task, manifest.labels) == (Task.TOKEN_CLASSIFICATION, labels)
+    assert manifest.outputs[0].shape == (-1, -1, 3)
+    assert manifest.parity is not None
+    assert manifest.parity.equal_labels is not None
+    assert manifest.parity.equal_labels >= 0.98
+    profile = manifest.profile
+    assert profile is not None
+    assert set(profile.labels) == {"O", "FOOD"}
+    assert profile.labels["FOOD"] > profile.texts - profile.labels["O"] > 0
+    assert sum(profile.histograms[Statistic.SCORE]) == profile.labels["FOOD"]
+    folder = harness.folder / "store" / manifest.package_id()
+    config = text_format.Parse(
+        (folder / "config.onnxruntime.pbtxt").read_text(), model_config_pb2.ModelConfig()
+    )
+    assert list(config.output[0].dims) == [-1, 3]
+
+
+def test_a_graph_whose_logits_are_of_whole_texts_can_not_label_tokens(
+    harness: ConversionHarness,
+) -> None:
+    write_onnx_version(harness.version, architecture="TinyForTokenClassification")
+    with pytest.raises(VersionError, match="has 2 dimensions"):
+        harness.convert()
 
 
 def test_a_graph_of_two_logits_can_not_rank(harness: ConversionHarness) -> None:

@@ -6,6 +6,7 @@ import onnx
 import pytest
 from tiny_models import (
     classifier,
+    labeller,
     token_vectors,
     tokenizer,
     write_json,
@@ -98,6 +99,8 @@ def test_without_a_config_the_graphs_output_tells_the_task(tmp_path: Path) -> No
     assert detect(bare_graph(tmp_path / "a", classifier())).task is Task.TEXT_CLASSIFICATION
     found = detect(bare_graph(tmp_path / "b", token_vectors()))
     assert (found.task, found.pooling) == (Task.TEXT_EMBEDDING, Pooling())
+    (tmp_path / "c").mkdir()
+    assert detect(bare_graph(tmp_path / "c", labeller())).task is Task.TOKEN_CLASSIFICATION
 
 
 @pytest.mark.parametrize("metadata", [{"id2label": {"0": "x", "1": "y"}}, {"labels": ["x", "y"]}])

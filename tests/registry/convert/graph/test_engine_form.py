@@ -147,7 +147,9 @@ def two_outputs() -> onnx.ModelProto:
     ("model", "task", "words"),
     [
         (two_outputs(), Task.TEXT_CLASSIFICATION, "one, two; name one logits"),
-        (token_vectors(), Task.TEXT_CLASSIFICATION, r"not \[batch, classes\]"),
+        (token_vectors(), Task.TEXT_CLASSIFICATION, r"not \[batch, width\]"),
+        (token_vectors(), Task.TOKEN_CLASSIFICATION, "last_hidden_state"),
+        (classifier(), Task.TOKEN_CLASSIFICATION, r"not \[batch, length, width\]"),
         (without_mask(), Task.TEXT_EMBEDDING, "attention_mask"),
         (token_vectors(opset=12), Task.TEXT_EMBEDDING, "operator set 12"),
     ],

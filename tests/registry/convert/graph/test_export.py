@@ -90,6 +90,30 @@ def test_a_classifier_with_an_old_tokeniser_is_converted(
     assert manifest.parity.equal_labels == 1.0
 
 
+@pytest.mark.parametrize("precision", [Precision.FP32, Precision.INT8])
+def test_labels_of_tokens_are_proved_token_by_token(
+    libraries: tuple[Any, Any], fake: FakeMlflow, tmp_path: Path, precision: Precision
+) -> None:
+    _, transformers = libraries
+    labels = dict(enumerate(("O", "B-FOOD", "I-FOOD", "WEATHER")))
+    config = transformers.BertConfig(**SIZE | {"initializer_range": 0.1}, id2label=labels)
+    folder = fake.root / "v"
+    transformers.BertForTokenClassification(config).save_pretrained(folder)
+    tiny_tokenizer(transformers, folder)
+    manifest = converted(fake, tmp_path, precision=precision)
+    assert manifest.task is Task.TOKEN_CLASSIFICATION
+    assert manifest.labels == tuple(labels.values())
+    assert manifest.outputs[0].shape == (-1, -1, 4)
+    assert manifest.parity is not None
+    assert manifest.parity.reference == "transformers folder"
+    assert manifest.parity.texts > 100
+    if precision is Precision.FP32:
+        assert manifest.parity.max_abs_difference <= 1e-4
+        assert manifest.parity.equal_labels == 1.0
+    assert manifest.profile is not None
+    assert set(manifest.profile.labels) == {"O", "FOOD", "WEATHER"}
+
+
 def test_a_bare_encoder_gives_the_mean_of_its_token_vectors(
     libraries: tuple[Any, Any], fake: FakeMlflow, tmp_path: Path
 ) -> None:
