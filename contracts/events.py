@@ -21,6 +21,7 @@ Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 Status = Annotated[int, msgspec.Meta(ge=0, le=999)]
 
 NO_ENTITY = "O"  # as in the tags of such models: outside of any
+TOPIC_BUCKETS = 256
 
 # gc=False: these hold no cycles, and tens of thousands of them may wait in a gateway's buffer,
 # where each collection of garbage would look at every one.
@@ -91,6 +92,9 @@ class PredictionEvent(msgspec.Struct, frozen=True, omit_defaults=True, gc=False)
     pairing: Pairing | None = None  # of a shadow's attempt
     unk_words: list[str] = []  # a few of what became UNK, as written; of endpoints that ask for it
     cached: Count = 0  # texts whose answers were kept, or on their way for another request
+    # At most four tokens of a text, each as its id modulo ``TOPIC_BUCKETS``, all sorted. A bucket
+    # holds a hundred tokens of a usual vocabulary, so that no text can be read from it.
+    topics: bytes = b""
 
 
 class Feedback(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -169,7 +169,8 @@ OWN_UNDECLARED: Final = counter(
 )
 
 # Drift, by the evaluate role. Statistics are those of contracts.statistics, ``truncated``,
-# ``labels``, and ``own:NAME``. Lambda 1 is the last window alone, 0.01 about the last hundred.
+# ``labels``, and ``own:NAME``; with ``week:`` before it, against what the endpoint usually gets at
+# this time of the week. Lambda 1 is the last window alone, 0.01 about the last hundred.
 DRIFT: Final = (ENDPOINT, VERSION, "statistic")
 DRIFT_PSI: Final = gauge(
     "drift_psi",
@@ -184,7 +185,9 @@ DRIFT_SIGNIFICANCE: Final = gauge(
     "lambda",
 )
 DRIFT_LEVEL: Final = gauge(
-    "drift_level", "0: quiet; 1: significant and PSI above 0.1; 2: and above 0.2.", *DRIFT
+    "drift_level",
+    "0: quiet; 1: significant and PSI above 0.1 (of week: statistics 0.005); 2: and above 0.2.",
+    *DRIFT,
 )
 DRIFT_ALARM: Final = gauge(
     "drift_alarm", "1 while the level is 2 and the null is calibrated.", *DRIFT
@@ -206,6 +209,12 @@ DRIFT_REFERENCE: Final = gauge(
 )
 DRIFT_REFERENCE_TEXTS: Final = gauge(
     "drift_reference_texts", "Texts in the reference.", ENDPOINT, VERSION
+)
+DRIFT_TIME_KNOWN: Final = gauge(
+    "drift_time_known",
+    "1 while enough is known of this time of the week to say what is usual at it; 0: it is learnt.",
+    ENDPOINT,
+    VERSION,
 )
 DRIFT_FALSE_ALARM_SECONDS: Final = gauge(
     "drift_false_alarm_interval_seconds",
@@ -302,7 +311,7 @@ EVALUATE: Final[tuple[Metric, ...]] = (
     *TEXT_HISTOGRAMS.values(), SCORES, LATENCY, PAIR_DISTANCE,
     OWN_HISTOGRAM, OWN_CATEGORY, OWN_COUNTER, OWN_UNFIT, OWN_UNDECLARED,
     DRIFT_PSI, DRIFT_SIGNIFICANCE, DRIFT_LEVEL, DRIFT_ALARM, DRIFT_CALIBRATED, DRIFT_CALIBRATION,
-    DRIFT_REFERENCE, DRIFT_REFERENCE_TEXTS, DRIFT_FALSE_ALARM_SECONDS,
+    DRIFT_REFERENCE, DRIFT_REFERENCE_TEXTS, DRIFT_TIME_KNOWN, DRIFT_FALSE_ALARM_SECONDS,
     ACCURACY_ESTIMATED, ACCURACY_MEASURED, ACCURACY_FEEDBACK, VERSION_INFO,
     EVALUATE_CONNECTED, EVALUATE_LAG, EVALUATE_SINCE, EVALUATE_THROUGH, EVALUATE_RECORDS,
     EVALUATE_SKIPPED, EVALUATE_FAILURES, EVALUATE_OVERFLOW, EVENTS_SKIPPED, EVENTS_COPIED,

@@ -29,9 +29,10 @@ CALLER_CAP = 20  # attempts of one caller in one aggregate of one range that cou
 CALLER_GROUPS = 32  # that callers are put into by their hash; a constant of the topic
 
 # Of what fold counts. A record says which revision wrote it, and lacks what came later.
-REVISION = 3
+REVISION = 4
 # ``WindowRecord.senders`` and ``feedback_repeated``, and copies that are told by number.
 SENDERS_SINCE = 3
+TOPICS_SINCE = 4  # ``WindowAggregate.topics``
 COUNTED_SINCE = {  # fields of ``EvidenceCounts``
     "pair_labels": 1,
     "pair_scores": 1,
@@ -126,6 +127,7 @@ class WindowAggregate(msgspec.Struct, omit_defaults=True):
     latency: dict[str, Sparse] = {}
     latency_sums: dict[str, int] = {}  # microseconds
     labels: dict[str, int] = {}
+    topics: Sparse = {}  # of tokens by bucket; see ``contracts.events.PredictionEvent``
     label_scores: dict[str, Sparse] = {}  # predicted label -> its scores, Statistic.SCORE
     label_score_sums: dict[str, int] = {}  # of the same, in millionths
     pair_distance: Sparse = {}  # of shadows, buckets of Statistic.SCORE

@@ -46,6 +46,15 @@ def _distance() -> Row:
             steps=(Step(1, GREEN),),
         ),
         number(
+            "Time of the week known",
+            "1 while enough was seen at this time of the week to say what is usual at it. Such"
+            " statistics are named week:NAME below.",
+            "0 is usual in the first days, and at the first weekend.",
+            q.TIME_KNOWN,
+            base=YELLOW,
+            steps=(Step(1, GREEN),),
+        ),
+        number(
             "Reference texts",
             "Texts that a version is compared with.",
             "Below some thousands, small drift can't be told from chance: log more evaluation"
@@ -61,12 +70,13 @@ def _distance() -> Row:
             "For traffic, drift since registration can't be seen: log evaluation texts.",
             q.REFERENCES,
             {"endpoint": "Endpoint", "version": "Version", "kind": "Reference"},
-            width=12,
+            width=8,
             height=4,
         ),
         states(
             "Level",
-            "Each statistic over time: quiet; moved (significant, PSI above 0.1); far (above 0.2)."
+            "Each statistic over time: quiet; moved (significant, PSI above 0.1, of week:"
+            " statistics above 0.005); far (above 0.2)."
             " Far alarms as soon as it is calibrated, and not before.",
             "One statistic alone: look at it below. Many at once: another kind of text arrived;"
             " ask who began to call.",

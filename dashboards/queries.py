@@ -180,6 +180,10 @@ REFERENCES: Final = _rows(
 REFERENCE_TEXTS: Final = _now(
     _most("endpoint, version", m.DRIFT_REFERENCE_TEXTS, _VERSIONS), "{{endpoint}} {{version}}"
 )
+TIME_KNOWN: Final = _now(
+    f"min by (endpoint, version) ({m.DRIFT_TIME_KNOWN.name}{{{_VERSIONS}}})",
+    "{{endpoint}} {{version}}",
+)
 DRIFT_LEVEL: Final = Query(
     _most("version, statistic", m.DRIFT_LEVEL, _VERSIONS), "{{version}} {{statistic}}"
 )
@@ -345,6 +349,10 @@ REFUSED_SHARE: Final = (  # of all that asked; a canary's second attempt is not 
 CALIBRATED_ALARM: Final = (
     f"max by (endpoint, version, statistic) ({m.DRIFT_ALARM.name}) == 1 and "
     f"min by (endpoint, version, statistic) ({m.DRIFT_CALIBRATED.name}) == 1"
+)
+UNUSUAL_TEXTS: Final = (
+    f'max by (endpoint, version, statistic) ({m.DRIFT_LEVEL.name}{{statistic=~"week:.+|topics"}})'
+    f" >= 1"
 )
 GATEWAY_AWAY: Final = f"absent({g.READY.name} == 1)"
 ENDPOINTS_KEPT: Final = f"max by (instance) ({g.ENDPOINTS_KEPT.name}) > 0"

@@ -140,6 +140,15 @@ STATISTICS_ALERTS: Final = (
         " matter. See Drift for what changed; then who calls, and whether to retrain.",
     ),
     Alert(
+        "HeadraceTextsUnusual",
+        q.UNUSUAL_TEXTS,
+        "5m",
+        Severity.TICKET,
+        "{{ $labels.endpoint }} version {{ $labels.version }}: {{ $labels.statistic }} is unusual",
+        "What comes differs from what this endpoint usually gets at this time of the week, by more"
+        " than days differ. It may be a few percent of the texts: see Drift, and who calls.",
+    ),
+    Alert(
         "HeadraceEventDrops",
         q.EVENTS_DROPPED,
         "0m",

@@ -6,6 +6,7 @@ clock, no I/O. It never keeps an event, a request id or a text.
 """
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Sequence
 from typing import Final, TypeVar
 
@@ -100,16 +101,20 @@ class Fold:
 class _OpenAggregate:
     """An aggregate, and what must be remembered while its range is open."""
 
-    __slots__ = ("_aggregate", "_callers", "_told", "own")
+    __slots__ = ("_aggregate", "_callers", "_told", "_topics", "own")
 
     def __init__(self, aggregate: WindowAggregate) -> None:
         self.own = OwnFold()
         self._aggregate = aggregate
         self._callers: dict[int, int] = {}  # attempts that count as evidence
         self._told: dict[int, int] = {}  # the same of feedback
+        self._topics = bytearray()  # that are not counted yet
 
     def whole(self) -> WindowAggregate:
         aggregate = self._aggregate
+        for bucket, count in Counter(self._topics).items():
+            _count(aggregate.topics, bucket, count)
+        self._topics.clear()
         aggregate.own, aggregate.undeclared = self.own.counts(), self.own.undeclared
         return aggregate
 
@@ -124,6 +129,7 @@ class _OpenAggregate:
         )
         for text in event.texts:
             _text(aggregate, text)
+        self._topics += event.topics  # counted many events at a time
         if event.unk_words:
             frequent.observe(aggregate.unk_words, event.unk_words)
         if event.pairing is not None:

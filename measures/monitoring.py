@@ -27,6 +27,9 @@ from measures.state import State
 
 WEIGHTS: Final = (1.0, 0.2, 0.05, 0.01)
 WARNS, ALARMS = 0.1, 0.2  # PSI beyond what equal samples would show
+# Questions that share an endpoint's budget of false alarms, each a third of it: whether texts are
+# those of the reference, whether they are what is usual at this time, and whether their topics are.
+QUESTIONS: Final = 3
 _LAMBDAS: Final = np.array(WEIGHTS)
 # Values of chi-square that are as good as independent, of so many successive ones: its
 # autocorrelation is the square of the weighted share's, (1 - lambda)^k.
@@ -170,12 +173,13 @@ class Monitors:
         """Shares seen, shares of the reference, and the texts seen; the floor in both."""
         q, r = self.shares(), self.bins.shares[..., None, :]
         if self.bins.floor:
-            q = _lifted(q, self.bins.floor)
-            r = _lifted(r, self.bins.floor)
+            q = lifted(q, self.bins.floor)
+            r = lifted(r, self.bins.floor)
         return q, np.broadcast_to(r, q.shape), self.texts()
 
 
-def _lifted(shares: Floats, floor: float) -> Floats:
+def lifted(shares: Floats, floor: float) -> Floats:
+    """``[..., 2]`` shares, the last one at least ``floor``."""
     last = np.maximum(shares[..., -1:], floor)
     return np.concatenate([1 - last, last], axis=-1)
 
@@ -219,7 +223,7 @@ class Calibration(State, frozen=True):
         )
         return found
 
-    def threshold(self, alpha: ArrayLike, degrees: int) -> Floats:
+    def threshold(self, alpha: ArrayLike, degrees: int, most_fresh: ArrayLike = np.inf) -> Floats:
         """``[..., weights]``: what chi-square exceeds with chance ``alpha`` without drift.
 
         At least the quantile of chi-square itself. Beyond that the gamma of the same mean and
@@ -229,11 +233,13 @@ class Calibration(State, frozen=True):
         Args:
             alpha: ``[...]``, above 0 and below 0.5.
             degrees: of freedom, at least 1.
+            most_fresh: ``[...]``, as good as so many independent values were seen at most, however
+                many windows there were.
         """
         chance = np.asarray(alpha, dtype=np.float64)[..., None]
         analytic = np.asarray(chdtri(degrees, chance), dtype=np.float64)
         windows = self.windows[..., None]
-        fresh = windows * _FRESH
+        fresh = np.minimum(windows * _FRESH, np.asarray(most_fresh, dtype=np.float64)[..., None])
         held = np.maximum(windows, 1.0)
         mean = self.total / held
         # Dependent values scatter less than their distribution: by 1 - 1/fresh.
@@ -261,19 +267,20 @@ def spend(seconds: ArrayLike, interval_seconds: float, statistics: int) -> Float
     """``[...]``: chance of a false alarm that one test of a window may take.
 
     Tests are one a weight and statistic; over ``interval_seconds`` they spend one alarm together,
-    however long the windows are.
+    however long the windows are. One of ``QUESTIONS`` has so many times the endpoint's interval.
     """
     share = np.asarray(seconds, dtype=np.float64) / interval_seconds
     return np.clip(share / (max(1, statistics) * len(WEIGHTS)), 1e-15, 0.25)
 
 
-def levels(ratio: Floats, psi: Floats) -> NDArray[np.int64]:
+def levels(ratio: Floats, psi: Floats, warns: float = WARNS) -> NDArray[np.int64]:
     """``[...]`` of ``[..., weights]``: 0 quiet, 1 warns, 2 alarms; significant and large enough.
 
     Args:
         ratio: chi-square over its threshold.
         psi: PSI beyond what equal samples would show, of the same weight.
+        warns: PSI from which it warns.
     """
-    reached = np.where(psi >= ALARMS, 2, np.where(psi >= WARNS, 1, 0))
+    reached = np.where(psi >= ALARMS, 2, np.where(psi >= warns, 1, 0))
     found: NDArray[np.int64] = np.where(ratio > 1, reached, 0).max(axis=-1)
     return found

@@ -16,6 +16,7 @@ from contracts.windows import (
     LOOKBACK_MESSAGES,
     MISTIMED_SECONDS,
     SENDERS_SINCE,
+    TOPICS_SINCE,
     OwnCounts,
     WindowAggregate,
     WindowRecord,
@@ -285,6 +286,8 @@ def _of_aggregate(aggregate: WindowAggregate, revision: int) -> Iterator[tuple[s
     told = msgspec.structs.asdict(aggregate)
     for name in ("endpoint", "version", "package", "arm", "start", "own", "evidence", "unk_words"):
         del told[name]
+    if revision < TOPICS_SINCE:
+        del told["topics"]
     yield from nested(path, told)
     judged = {
         name: counts

@@ -10,13 +10,16 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC
 from pathlib import Path
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import uvicorn
 
 from contracts.endpoint import ModelEndpoint
 from contracts.events import TOPIC as PREDICTIONS
 from contracts.windows import TOPIC as WINDOWS
+from measures.rhythm import Week
 from service import flags, logs
 from service.cluster.errors import AccessError
 from service.flags import option
@@ -36,6 +39,7 @@ from stats.ui.view import Links
 log = logging.getLogger(__name__)
 
 _CALIBRATIONS = "learnt.json"
+_DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +76,10 @@ class EvaluateSettings:
     calibration_hours: float = option(
         24.0, "Traffic that tells how an endpoint moves without drift; no alarm before."
     )
+    time_zone: str = option("UTC", "Clock of those who send texts, such as Europe/Berlin.")
+    days_apart: str = option(
+        "saturday,sunday", "Days of the week whose rhythm is their own; all others share one."
+    )
     request_seconds: float = option(5.0, "Deadline of one answer of a Kafka broker.")
     log_level: str = option("INFO", "Least severe level that is logged.")
 
@@ -83,6 +91,10 @@ def main() -> int:
     )
     if min(settings.false_alarm_days, settings.drift_window_seconds) <= 0:
         sys.exit("stats.evaluate_main: false-alarm-days and drift-window-seconds are above 0")
+    try:
+        week = week_of(settings.time_zone, settings.days_apart)
+    except ValueError as error:
+        sys.exit(f"stats.evaluate_main: {error}")
     logs.configure("stats", settings.log_level)
     references = StoredReferences(settings.store_url)
     try:
@@ -95,7 +107,7 @@ def main() -> int:
     except (AccessError, KafkaLoginError) as error:
         log.error("%s", error)
         return 1
-    evaluator = _evaluator(settings, references, endpoints, address)
+    evaluator = _evaluator(settings, week, references, endpoints, address)
     links = Links(settings.gateway_url, settings.mlflow_url)
     app = application(evaluator, router(endpoints, evaluator.board, links))
     server = uvicorn.Server(
@@ -128,8 +140,26 @@ def main() -> int:
     return 0 if server.started and not evaluator.broken() else 1
 
 
+def week_of(zone: str, days_apart: str) -> Week:
+    """The week of these settings.
+
+    Raises:
+        ValueError: there is no such time zone or day.
+    """
+    names = [name.strip().lower() for name in days_apart.split(",") if name.strip()]
+    for name in names:
+        if name not in _DAYS:
+            raise ValueError(f"days-apart names {name!r}, which is none of {', '.join(_DAYS)}")
+    try:
+        found = UTC if zone == "UTC" else ZoneInfo(zone)
+    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
+        raise ValueError(f"time-zone {zone!r} is not known here") from error
+    return Week(found, tuple(sorted({_DAYS.index(name) for name in names})))
+
+
 def _evaluator(
     settings: EvaluateSettings,
+    week: Week,
     references: StoredReferences,
     endpoints: Callable[[], Sequence[ModelEndpoint]],
     address: KafkaAddress,
@@ -139,6 +169,7 @@ def _evaluator(
         window_texts=settings.drift_window_texts,
         false_alarm_seconds=settings.false_alarm_days * 86_400,
         calibration_seconds=settings.calibration_hours * 3600,
+        week=week,
     )
     calibrations: CalibrationStore = NoCalibrationStore()
     if settings.state_dir:

@@ -11,13 +11,13 @@ from functools import partial
 from pathlib import Path
 
 from bench import studies
-from bench.drift import false_alarms, rivals, shifts
+from bench.drift import false_alarms, rivals, shifts, weeks
 from bench.drift.traffic import Stock
 from bench.findings import Finding, table
 
 # Streams of each study.
-FULL = {"steady": 48, "rhythm": 48, "shifts": 40, "rivals": 12}
-SMALL = {"steady": 2, "rhythm": 2, "shifts": 4, "rivals": 2}
+FULL = {"steady": 48, "rhythm": 48, "shifts": 40, "weeks": 26, "rivals": 12}
+SMALL = {"steady": 2, "rhythm": 2, "shifts": 4, "weeks": 2, "rivals": 2}
 
 
 def simulate(name: str, streams: int, peers: Path | None) -> list[Finding]:
@@ -29,6 +29,7 @@ def simulate(name: str, streams: int, peers: Path | None) -> list[Finding]:
         "steady": false_alarms.steadily,
         "rhythm": false_alarms.rhythmically,
         "shifts": shifts.study,
+        "weeks": weeks.study,
     }[name]
     return study(stock, streams)
 
@@ -47,13 +48,22 @@ def main(words: Sequence[str] | None = None) -> int:
 
 def _found(name: str, streams: int, peers: Path | None) -> studies.Found:
     rows = simulate(name, streams, peers)
-    title, made = f"drift-{name}", table_of(name, rows)
+    tables = tables_of(name, rows)
     return studies.Found(
         sizes={"streams": streams},
         figures={"rows": [row.plain() for row in rows]},
-        tables={title: made},
-        shown=f"{title}\n\n{made}\n",
+        tables=tables,
+        shown="\n".join(f"{title}\n\n{made}\n" for title, made in tables.items()),
     )
+
+
+def tables_of(study: str, rows: Sequence[Finding]) -> dict[str, str]:
+    """Every table of a study, by the name of its place in the document."""
+    if study == "weeks":  # rates and windows have other columns
+        needed = [row for row in rows if row.unit == "windows"]
+        rates = [row for row in rows if row.unit != "windows"]
+        return {"drift-weeks": table(rates), "drift-weeks-shifts": table(needed, turned=True)}
+    return {f"drift-{study}": table_of(study, rows)}
 
 
 def table_of(study: str, rows: Sequence[Finding]) -> str:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from bench.drift.population import STATISTICS, widths
 from measures.correlation import Floats
-from measures.monitoring import WEIGHTS, Bins, Calibration, Monitors, levels, spend
+from measures.monitoring import WARNS, WEIGHTS, Bins, Calibration, Monitors, levels, spend
 
 
 @dataclass(frozen=True)
@@ -119,10 +119,10 @@ def significant(seen: Seen, thresholds: Floats) -> NDArray[np.bool_]:
     return found
 
 
-def level(seen: Seen, thresholds: Floats) -> NDArray[np.int64]:
+def level(seen: Seen, thresholds: Floats, warns: float = WARNS) -> NDArray[np.int64]:
     """``[streams, windows]``: the endpoint's level, 0, 1 (warns) or 2 (alarms)."""
     ratio = seen.chi_square.astype(np.float64) / thresholds[:, None]
-    found: NDArray[np.int64] = levels(ratio, seen.psi.astype(np.float64)).max(axis=-1)
+    found: NDArray[np.int64] = levels(ratio, seen.psi.astype(np.float64), warns).max(axis=-1)
     return found
 
 

@@ -1,5 +1,8 @@
 """One attempt at a call on one version, and the event that tells of it. No I/O."""
 
+import sys
+from array import array
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +20,10 @@ from preprocess.encoder import Encoded
 # the words is enough for statistics of the most frequent ones.
 MOST_WORDS = 32
 MOST_CHARACTERS = 8_192  # in all texts that are searched: those with an unknown word
+# And on the hashed tokens of one event.
+MOST_TOPICS = 64
+TOPICS_A_TEXT = 4
+_LOW_BYTE = slice(None if sys.byteorder == "little" else 3, None, array("I").itemsize)
 LONGEST_WORD = 40  # characters; the rest of a word is cut off
 
 
@@ -91,7 +98,29 @@ def event_of(
         observations=call.observed or {},
         unk_words=_unknown_words(call, model, attempt.encoded),
         cached=attempt.cached,
+        topics=topics_of(attempt.encoded.ids),
     )
+
+
+def topics_of(ids: Sequence[Sequence[int]]) -> bytes:
+    """Some of the tokens of a request's texts, each as its id modulo 256.
+
+    At most ``MOST_TOPICS``, taken evenly from its texts and from each text's length, so that it
+    takes as long for a book as for a sentence. They are sorted: of a text, no more than 32 bits
+    leave the gateway. A text's first and last token are special ones, and left out.
+
+    Args:
+        ids: of each text.
+    """
+    texts = ids[:: -(-len(ids) // MOST_TOPICS)] if ids else ids
+    most = max(1, min(TOPICS_A_TEXT, MOST_TOPICS // max(1, len(texts))))
+    found: list[int] = []
+    for row in texts:
+        inner = len(row) - 2
+        if inner > 0:
+            step = -(-inner // most)
+            found += row[1 + (step - 1) // 2 : 1 + inner : step]
+    return bytes(sorted(array("I", found).tobytes()[_LOW_BYTE]))
 
 
 def caller_hash(endpoint: str, sticky_key: str | None) -> int:

@@ -108,7 +108,8 @@ class StatisticDrift:
     """One statistic of a version against its reference.
 
     Attributes:
-        statistic: of contracts.statistics, ``truncated``, ``labels``, or ``own:NAME``.
+        statistic: of contracts.statistics, ``truncated``, ``labels``, or ``own:NAME``; with
+            ``week:`` before it against what is usual at this time of the week.
         monitors: one a weight, from 1 downwards.
         level: 0 quiet, 1 significant with PSI above 0.1, 2 above 0.2.
         bins: names of the compared bins, such as ``<= 16`` or a label.
@@ -180,7 +181,8 @@ class VersionDrift:
         calibration: how much of the day was seen that calibrates the null, 0 to 1.
         at: end of the last drift window, unix seconds; 0 before any.
         texts: in that window.
-        statistics: sorted by name.
+        statistics: sorted by name; behind them those against what is usual at this time.
+        learns_time: too little is known of this time of the week to say what is usual.
     """
 
     version: str
@@ -190,6 +192,7 @@ class VersionDrift:
     at: float
     texts: int
     statistics: tuple[StatisticDrift, ...]
+    learns_time: bool = True
 
     @property
     def level(self) -> int:

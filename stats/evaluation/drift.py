@@ -20,9 +20,11 @@ from contracts.profile import ReferenceProfile
 from contracts.windows import Sparse, WindowAggregate
 from measures.correlation import Floats
 from measures.histograms import add_counts, dense
-from measures.monitoring import WEIGHTS, Bins, Calibration, Monitors, levels, spend
+from measures.monitoring import QUESTIONS, WEIGHTS, Bins, Calibration, Monitors, levels, spend
+from measures.rhythm import Week
 from stats.evaluation.board import DriftPoint, Monitor, Reference, StatisticDrift, VersionDrift
 from stats.evaluation.drift_counts import Layout, counts_of, layouts_of, reference_counts
+from stats.evaluation.usual import Usual, UsualWatch
 
 DAY_SECONDS = 86_400.0
 MOST_POINTS = 1440
@@ -44,12 +46,28 @@ class DriftSettings:
         window_texts: least texts in one.
         false_alarm_seconds: expected time between false alarms of an endpoint.
         calibration_seconds: of traffic that must have been seen before any alarm.
+        week: which times are alike.
     """
 
     window_seconds: float = 60.0
     window_texts: int = 1000
     false_alarm_seconds: float = 30 * DAY_SECONDS
     calibration_seconds: float = DAY_SECONDS
+    week: Week = field(default_factory=Week)
+
+    @property
+    def seconds_per_alarm(self) -> float:
+        """Of one of the questions that share the endpoint's budget."""
+        return QUESTIONS * self.false_alarm_seconds
+
+    def usual(self) -> Usual:
+        """What is usual, of which nothing is learnt yet."""
+        return Usual(
+            self.week,
+            day_seconds=self.calibration_seconds,
+            window_texts=self.window_texts,
+            seconds_per_alarm=self.seconds_per_alarm,
+        )
 
 
 @dataclass(slots=True)
@@ -93,8 +111,21 @@ class DriftWatch:
         profile: ReferenceProfile | None,
         settings: DriftSettings,
         labels: Sequence[str] = (),
+        *,
+        usual: Usual | None = None,
+        answers: Usual | None = None,
     ) -> None:
-        """Begins without traffic; ``labels`` are the model's, where there is no profile."""
+        """Begins without traffic.
+
+        Args:
+            version: of the registered model.
+            package: digest of its package.
+            profile: of its evaluation texts.
+            settings: how drift is judged.
+            labels: of the model, where there is no profile.
+            usual: what is usual of the endpoint's texts; it is learnt from this version's as well.
+            answers: likewise of this package's answers.
+        """
         self.through = 0.0
         self.learning_from = 0.0
         self._version = version
@@ -105,6 +136,7 @@ class DriftWatch:
         self._texts = 0
         self._pending: _Pending | None = None
         self._watched: dict[str, _Watched] = {}
+        self._usual = UsualWatch(usual or settings.usual(), answers or settings.usual())
         for name, layout in layouts_of(profile).items():
             counts = None if profile is None else reference_counts(profile, name, layout)
             self._watch(name, layout, counts)
@@ -119,12 +151,14 @@ class DriftWatch:
             pending = self._pending = _Pending(aggregate.start, aggregate.start)
         pending.end = max(pending.end, aggregate.start + seconds)
         pending.texts += aggregate.texts
+        self._usual.lies_in(aggregate.start, seconds, aggregate.texts)
         for name, layout, counts in counts_of(
             aggregate, self._known_layouts(), self._profile, self._labels
         ):
             if name not in self._watched and len(self._watched) < MOST_STATISTICS:
                 self._watch(name, layout, None)
             add_counts(pending.counts.setdefault(name, {}), counts)
+            self._usual.see(aggregate.start, seconds, name, layout, counts)
 
     def flush(self, through: float) -> None:
         """Ends the drift window that is complete, where nothing that belongs to it may come."""
@@ -143,9 +177,11 @@ class DriftWatch:
             calibration=min(1.0, seen / self._settings.calibration_seconds),
             at=self.through,
             texts=self._texts,
-            statistics=tuple(
-                _drift_of(name, self._watched[name]) for name in sorted(self._watched)
+            statistics=(
+                *(_drift_of(name, self._watched[name]) for name in sorted(self._watched)),
+                *self._usual.result(),
             ),
+            learns_time=self._usual.learning(),
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -214,7 +250,7 @@ class DriftWatch:
         seconds = float(pending.end - pending.begin)
         self.through, self._texts = float(pending.end), pending.texts
         alpha = float(
-            spend(seconds, self._settings.false_alarm_seconds, len(self._compared())).item()
+            spend(seconds, self._settings.seconds_per_alarm, len(self._compared())).item()
         )
         for name, one in self._watched.items():
             counts = dense(pending.counts.get(name, {}), len(one.layout.names)).astype(float)
@@ -224,6 +260,7 @@ class DriftWatch:
                 self._learn(one, counts, seconds)
             elif one.monitors.bins.degrees > 0:
                 self._look(one, one.monitors.after(counts), alpha, seconds)
+        self._usual.end_of(self.through, seconds, pending.counts)
 
     def _learn(self, one: _Watched, counts: Floats, seconds: float) -> None:
         """Makes a reference of the first day, for want of one."""

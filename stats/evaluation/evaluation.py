@@ -20,10 +20,12 @@ from stats.evaluation.drift import DriftSettings, DriftWatch
 from stats.evaluation.history import Closed, History, Slot
 from stats.evaluation.references import References
 from stats.evaluation.totals import ArmKey, Totals
+from stats.evaluation.usual import Usual, preprocessing_of
 
 log = logging.getLogger(__name__)
 
 MOST_VERSIONS = 64  # watched for drift
+MOST_USUAL = 2 * MOST_VERSIONS  # kept of what is usual; the one not used for longest is forgotten
 MOST_WAITING = 20_000  # windows of versions whose reference is not known yet
 WATCHED_ARMS = (Arm.STABLE, Arm.CANARY)
 # What an endpoint can refuse before any attempt: at 0 until it does.
@@ -37,6 +39,7 @@ KNOWN_REASONS = (
 )
 
 _Watch = tuple[str, str, str]  # endpoint, version, package
+_USUAL = "usual:"  # before the keys of what is usual, among those of versions
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +88,10 @@ class Evaluation:
         self._references = references
         self._drift = drift
         self._pace = pace
-        self._calibrations = dict(calibrations or {})
+        told = dict(calibrations or {})
+        self._usual_told = {key: told.pop(key) for key in [*told] if key.startswith(_USUAL)}
+        self._usual: dict[str, Usual] = {}  # used last, last
+        self._calibrations = told
         self._ledger = Ledger()
         self._history = History()
         self._waiting: list[Closed] = []  # for a reference
@@ -145,9 +151,10 @@ class Evaluation:
         }
 
     def to_json(self) -> dict[str, Any]:
-        """The calibration of drift, of the versions that are watched or were lately."""
+        """The calibration of drift, of what is watched or was lately; and what is usual."""
         calibrations = {"/".join(key): watch.to_json() for key, watch in self._watches.items()}
-        return {**self._calibrations, **calibrations}
+        usual = {key: one.to_json() for key, one in self._usual.items()}
+        return {**self._calibrations, **calibrations, **self._usual_told, **usual}
 
     def _keep(self, growth: Growth, now: float) -> None:
         for aggregate in growth.aggregates:
@@ -204,10 +211,35 @@ class Evaluation:
                 None if manifest is None else manifest.profile,
                 self._drift,
                 () if manifest is None else manifest.labels,
+                usual=self._usual_of(
+                    slot.endpoint, "texts", preprocessing_of(manifest, slot.package)
+                ),
+                answers=self._usual_of(slot.endpoint, "answers", slot.package),
             )
             self._restore(key, watch)
             self._watches[key] = watch
         return watch
+
+    def _usual_of(self, endpoint: str, kind: str, digest: str) -> Usual:
+        """What is usual of an endpoint's texts or answers; begun where nothing is known of it."""
+        key = f"{_USUAL}{endpoint}/{kind}/{digest}"
+        usual = self._usual.pop(key, None)
+        told = self._usual_told.pop(key, None)
+        if usual is None:
+            usual = self._drift.usual()
+            try:
+                if told is not None:
+                    usual.restore(told)
+            except (KeyError, TypeError, ValueError, IndexError) as error:
+                log.warning(
+                    "what was usual can't be used; it is learnt anew",
+                    extra={"endpoint": endpoint, "of": kind, "reason": str(error)},
+                )
+        self._usual[key] = usual
+        for kept in (self._usual_told, self._usual):
+            if len(self._usual) + len(self._usual_told) > MOST_USUAL and kept:
+                del kept[next(iter(kept))]
+        return usual
 
     def _restore(self, key: _Watch, watch: DriftWatch) -> None:
         told = self._calibrations.get("/".join(key))

@@ -289,6 +289,10 @@ def _drift(drifts: Sequence[tuple[str, VersionDrift]]) -> Iterator[Family]:
         metrics.DRIFT_REFERENCE_TEXTS,
         (((name, drift.version), drift.reference.texts) for name, drift in drifts),
     )
+    yield numbers(
+        metrics.DRIFT_TIME_KNOWN,
+        (((name, drift.version), not drift.learns_time) for name, drift in drifts),
+    )
 
 
 _LEVELS: tuple[tuple[metrics.Metric, Callable[[StatisticDrift], float]], ...] = (

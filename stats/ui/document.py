@@ -233,6 +233,7 @@ class Drift(msgspec.Struct, frozen=True):
         calibration: how much of the day that calibrates the null was seen, 0 to 1.
         at: end of the last window that was compared; null before any.
         texts: in that window.
+        learns_time: too little is known of this time of the week to say what is usual.
     """
 
     version: str
@@ -243,6 +244,7 @@ class Drift(msgspec.Struct, frozen=True):
     at: float | None
     texts: int
     statistics: list[Statistic]
+    learns_time: bool
 
 
 class Accuracy(msgspec.Struct, frozen=True):

@@ -25,6 +25,7 @@ def of(found: board.VersionDrift, over: Span) -> Drift:
         statistics=[
             _statistic(item, over) for item in found.statistics[:MOST_STATISTICS] if item.monitors
         ],
+        learns_time=found.learns_time,
     )
 
 

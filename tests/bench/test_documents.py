@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import studies
-from bench.drift.__main__ import table_of
+from bench.drift.__main__ import tables_of
 from bench.findings import Finding, table
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -35,5 +35,5 @@ def test_the_tables_on_rollouts_are_those_of_the_results() -> None:
 def test_the_tables_on_drift_are_those_of_the_results() -> None:
     document = (ROOT / "docs" / "statistics.md").read_text(encoding="utf-8")
     for name, study in kept("drift.json").items():
-        made = table_of(name, [Finding(**numbers(row)) for row in study["rows"]])
-        assert studies.written(document, {f"drift-{name}": made}) == document
+        made = tables_of(name, [Finding(**numbers(row)) for row in study["rows"]])
+        assert studies.written(document, made) == document

@@ -83,6 +83,7 @@ def test_what_values_say_is_what_services_read() -> None:
     assert controller.allow_pickle is True
     assert controller.log_level == "WARNING"
     assert read["stats.evaluate_main"].false_alarm_days == 0.5
+    assert read["stats.evaluate_main"].days_apart == "saturday,sunday"
     assert read["registry.loader_main"].unload_after_seconds == 1200
 
 

@@ -87,6 +87,7 @@ def test_every_count_is_that_of_a_naive_count(seed: int, messages: int) -> None:
             sum(t.truncated for t in texts),
         )
         assert aggregate.labels == Counter(t.label for t in texts if t.label is not None)
+        assert aggregate.topics == Counter(bucket for e in mine for bucket in e.topics)
         for statistic, values in observed(texts).items():
             dense = histogram(EDGES[statistic], values)
             counts = aggregate.histograms.get(statistic, {})

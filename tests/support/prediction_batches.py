@@ -87,6 +87,7 @@ def event_of(
         repeated=rng.random() < 0.1,
         pairing=pairing,
         unk_words=rng.choices(UNK_WORDS, k=rng.choice((0, 0, 0, 1, 3))),
+        topics=bytes(text.tokens for text in texts),  # draws nothing
     )
 
 

@@ -36,6 +36,7 @@ function against(view, one) {
   const what = one.kind === "traffic" ? "its own first day of traffic" : "the profile of its evaluation texts";
   const words = [`against ${what} (${number(one.reference_texts)} texts${one.source ? `, ${one.source}` : ""})`];
   if (one.calibration < 1) words.push(`learning what is normal: ${percent(one.calibration)} of a day seen; nobody is alarmed before`);
+  if (one.learns_time) words.push("what is usual at this time of the week is still being learnt");
   if (one.at !== null) words.push(`${number(one.texts)} texts until ${clock(one.at, view.now)}`);
   return words.join(" · ");
 }
@@ -52,6 +53,8 @@ function line(one, row) {
 }
 
 function says(row) {
+  const usual = row.statistic.startsWith("week:");
+  if (usual && row.level === 1) return ["unusual", "warn"];
   if (row.alarm) return ["alarm", "bad"];
   if (row.level === 2) return row.calibrated ? ["large", "bad"] : ["large, still learning", "warn"];
   if (row.level === 1) return ["small", "warn"];

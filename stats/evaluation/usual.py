@@ -1,0 +1,382 @@
+"""Drift against what an endpoint usually gets at this time of the week, whatever version answers.
+
+``Usual`` is what was learnt: a rhythm of each statistic and how far windows lie from it without
+drift. It belongs to an endpoint and to what makes numbers of its texts (the package's tokeniser),
+so that a release which leaves that as it was goes on with it; what a model answers belongs to the
+package. ``UsualWatch`` compares one version's windows with it. Pure; it keeps nothing on disk.
+
+A quarter-hour is learnt two hours after it ended, and left out where something was found since it
+began: what drifts must not become usual at once. What lasts for a week is usual from then on.
+"""
+
+import hashlib
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from contracts.manifest import TOKENIZER, Manifest
+from contracts.statistics import Statistic
+from contracts.windows import Sparse
+from measures.correlation import Floats
+from measures.histograms import dense
+from measures.monitoring import WEIGHTS, Bins, Calibration, levels, spend
+from measures.rhythm import SLOT_SECONDS, Rhythm, Week, WeekMonitors, grouped, kind_of, sure
+from stats.evaluation.board import DriftPoint, Monitor, StatisticDrift
+from stats.evaluation.drift_counts import LABELS, Layout
+
+PREFIX = "week:"  # of the statistics' names
+WARNS = 0.005  # PSI from which a significant difference from the usual is told
+MOST_STATISTICS = 32
+_MOST_POINTS = 1440
+_HOLD_SECONDS = 7200.0
+_QUIET_SECONDS = 86_400.0  # without a find for so long, the next one begins another drift
+_ACCEPTED_SECONDS = 7 * 86_400.0
+_LEARNING_DAYS = 28
+_QUIET_WINDOWS = 100
+_OF_ANSWERS = {Statistic.SCORE.value, Statistic.VECTOR_NORM.value, LABELS}
+
+
+def preprocessing_of(manifest: Manifest | None, package: str) -> str:
+    """Digest of what makes numbers of texts; the package's own where it is not known."""
+    if manifest is None or TOKENIZER not in manifest.files:
+        return package
+    parts = manifest.files[TOKENIZER].sha256 + manifest.tokenizer.model_dump_json()
+    return hashlib.sha256(parts.encode()).hexdigest()
+
+
+def is_of_texts(statistic: str) -> bool:
+    """Whether it is known before a model answers; users' own are."""
+    return statistic not in _OF_ANSWERS
+
+
+class When(NamedTuple):
+    """A drift window: its quarter-hours, end and length, and the chance that a test may take."""
+
+    mix: Mapping[int, float]
+    end: float
+    seconds: float
+    alpha: float
+
+    @property
+    def kind(self) -> int:
+        """Of day."""
+        return kind_of(self.mix)
+
+
+@dataclass(slots=True)
+class Learnt:
+    """What is usual of one statistic.
+
+    Attributes:
+        layout: its buckets.
+        rhythm: counts by quarter-hour.
+        seconds: that were learnt.
+        group: bucket -> bin, chosen once a day was learnt; None before.
+        floor: of the bins.
+        calibrations: of chi-square without drift, one a kind of day.
+        waiting: quarter-hours that may be learnt: begin, counts, seconds.
+        unlearnt: of the calibrations: kind of day, chi-square and seconds of windows that may be
+            learnt.
+        found_at: end of the last window that was significant, unix seconds.
+        found_since: when that drift began.
+    """
+
+    layout: Layout
+    rhythm: Rhythm
+    seconds: float = 0.0
+    group: tuple[int, ...] | None = None
+    floor: float = 0.0
+    calibrations: list[Calibration] = field(default_factory=list)
+    waiting: dict[int, tuple[Floats, float]] = field(default_factory=dict)
+    unlearnt: deque[tuple[int, Floats, float]] = field(default_factory=deque)
+    found_at: float = 0.0
+    found_since: float = 0.0
+
+    def bins(self) -> Bins | None:
+        """What is compared; None while a first day is learnt."""
+        if self.group is None:
+            return None
+        return grouped(np.array(self.group, dtype=np.intp), self.rhythm.totals, self.floor)
+
+    def found(self, at: float) -> None:
+        """Takes that a window that ended then was significant."""
+        if at - self.found_at > _QUIET_SECONDS:
+            self.found_since = at
+        self.found_at = max(self.found_at, at)
+
+    def is_usual(self, begin: float) -> bool:
+        """Whether what came in the quarter-hour that began then may be learnt."""
+        if self.found_at < begin:
+            return True
+        return begin - self.found_since >= _ACCEPTED_SECONDS
+
+
+class Usual:
+    """What is usual for one endpoint's texts, or for one package's answers.
+
+    Attributes:
+        through: up to when quarter-hours were learnt, unix seconds.
+        calibrated_through: up to when windows were learnt from.
+    """
+
+    def __init__(
+        self, week: Week, *, day_seconds: float, window_texts: int, seconds_per_alarm: float
+    ) -> None:
+        """Begins with nothing.
+
+        Args:
+            week: which times are alike.
+            day_seconds: to be learnt before anything is compared, and compared before any alarm.
+            window_texts: least texts in a drift window.
+            seconds_per_alarm: expected time between false alarms against what is usual.
+        """
+        self.week = week
+        self.day_seconds = day_seconds
+        self.seconds_per_alarm = seconds_per_alarm
+        self.through = 0.0
+        self.calibrated_through = 0.0
+        self.calibrating_from = 0.0  # earlier windows were learnt from before this process
+        self.statistics: dict[str, Learnt] = {}
+        self._window_texts = window_texts
+
+    def of(self, name: str, layout: Layout) -> Learnt | None:
+        """A statistic's; None where its buckets are others now, or there are too many."""
+        one = self.statistics.get(name)
+        if one is None and len(self.statistics) < MOST_STATISTICS:
+            one = Learnt(layout, Rhythm(self.week.slots, len(layout.names)))
+            one.calibrations = [Calibration.begin() for _ in range(self.week.kinds)]
+            self.statistics[name] = one
+        return one if one is not None and one.layout == layout else None
+
+    def count(self, one: Learnt, start: float, seconds: float, counts: Sparse) -> None:
+        """Adds what came in a closed window; what was learnt before is not learnt again."""
+        begin = int(start // SLOT_SECONDS) * SLOT_SECONDS
+        if begin < self.through:
+            return
+        held, of_time = one.waiting.get(begin, (np.zeros(len(one.layout.names)), 0.0))
+        more = dense(counts, len(one.layout.names)).astype(np.float64)
+        one.waiting[begin] = (held + more, min(of_time + seconds, float(SLOT_SECONDS)))
+
+    def learn(self, now: float) -> None:
+        """Learns the quarter-hours that ended long enough ago; ``now`` is event time."""
+        due = (int((now - _HOLD_SECONDS) // SLOT_SECONDS)) * SLOT_SECONDS
+        if due <= self.through:
+            return
+        for one in self.statistics.values():
+            for begin in sorted(begin for begin in one.waiting if begin < due):
+                counts, seconds = one.waiting.pop(begin)
+                if one.is_usual(begin):
+                    one.rhythm.learn(self.week.slot(begin), counts)
+                    one.seconds += seconds
+            if one.group is None and one.seconds >= self.day_seconds:
+                bins = Bins.of(one.rhythm.totals.sum(axis=0), self._window_texts)
+                one.group, one.floor = tuple(bins.group.tolist()), bins.floor
+        self.through = due
+
+    def calibrate(self, one: Learnt, found: Floats, when: When, *, quiet: bool) -> None:
+        """From a day of windows, and then from such after which a hundred more were quiet."""
+        if when.end <= self.calibrating_from:
+            return
+        self.calibrated_through = max(self.calibrated_through, when.end)
+        seen = one.calibrations[when.kind].seconds.item()
+        if seen < self.day_seconds:
+            self._calibrate(one, when.kind, found, when.seconds)
+        elif not quiet:
+            one.unlearnt.clear()
+        elif seen < _LEARNING_DAYS * self.day_seconds:
+            one.unlearnt.append((when.kind, found, when.seconds))
+            if len(one.unlearnt) > _QUIET_WINDOWS:
+                self._calibrate(one, *one.unlearnt.popleft())
+
+    @staticmethod
+    def _calibrate(one: Learnt, kind: int, found: Floats, seconds: float) -> None:
+        one.calibrations[kind] = one.calibrations[kind].after(found, seconds)
+
+    def to_json(self) -> dict[str, Any]:
+        """What was learnt, but for the last two hours."""
+        return {
+            "through": self.through,
+            "calibrated_through": self.calibrated_through,
+            "zone": str(self.week.zone),
+            "apart": list(self.week.apart),
+            "statistics": {name: _plain(one) for name, one in self.statistics.items()},
+        }
+
+    def restore(self, data: Mapping[str, Any]) -> None:
+        """Goes on from what ``to_json`` told.
+
+        Raises:
+            KeyError, TypeError, ValueError: it told nothing of the kind, or of another week.
+        """
+        if (data["zone"], tuple(data["apart"])) != (str(self.week.zone), self.week.apart):
+            raise ValueError("the time zone or the days apart were others")
+        statistics = {
+            str(name): _read(item, self.week) for name, item in data["statistics"].items()
+        }
+        self.through = float(data["through"])
+        self.calibrating_from = self.calibrated_through = float(data["calibrated_through"])
+        self.statistics = statistics
+
+
+def _plain(one: Learnt) -> dict[str, Any]:
+    known = np.flatnonzero(one.rhythm.days)
+    return {
+        "buckets": list(one.layout.names),
+        "ordered": one.layout.ordered,
+        "seconds": one.seconds,
+        "group": None if one.group is None else list(one.group),
+        "floor": one.floor,
+        "calibrations": [each.to_json() for each in one.calibrations],
+        "found": [one.found_at, one.found_since],
+        "days": {str(slot): one.rhythm.days[slot].item() for slot in known.tolist()},
+        # Rounded: a reference need not be exact to more than a hundredth of a text.
+        "counts": {
+            str(slot): {
+                str(at): round(one.rhythm.totals[slot, at].item(), 2)
+                for at in np.flatnonzero(one.rhythm.totals[slot]).tolist()
+            }
+            for slot in known.tolist()
+        },
+    }
+
+
+def _read(item: Mapping[str, Any], week: Week) -> Learnt:
+    layout = Layout(tuple(str(name) for name in item["buckets"]), ordered=bool(item["ordered"]))
+    rhythm = Rhythm(week.slots, len(layout.names))
+    for slot, days in item["days"].items():
+        rhythm.days[int(slot)] = float(days)
+        for at, count in item["counts"][slot].items():
+            rhythm.totals[int(slot), int(at)] = float(count)
+    group = None if item["group"] is None else tuple(int(at) for at in item["group"])
+    if group is not None and len(group) != len(layout.names):
+        raise ValueError(f"{len(group)} buckets are in bins, of {len(layout.names)}")
+    found_at, found_since = item["found"]
+    calibrations = [Calibration.of_json(each) for each in item["calibrations"]]
+    if len(calibrations) != week.kinds:
+        raise ValueError(f"{len(calibrations)} calibrations are not one a kind of day")
+    return Learnt(
+        layout,
+        rhythm,
+        seconds=float(item["seconds"]),
+        group=group,
+        floor=float(item["floor"]),
+        calibrations=calibrations,
+        found_at=float(found_at),
+        found_since=float(found_since),
+    )
+
+
+@dataclass(slots=True)
+class _Compared:
+    """One statistic of one version."""
+
+    monitors: WeekMonitors
+    points: deque[DriftPoint] = field(default_factory=lambda: deque(maxlen=_MOST_POINTS))
+    shown: tuple[Monitor, ...] = ()
+    level: Literal[0, 1, 2] = 0
+
+
+_Known = tuple[Usual, Learnt, Bins]
+
+
+class UsualWatch:
+    """Compares one version's drift windows with what is usual; learns from them as well."""
+
+    def __init__(self, texts: Usual, answers: Usual) -> None:
+        """Takes what is usual of texts, shared with other versions, and of this one's answers."""
+        self._texts = texts
+        self._answers = answers
+        self._compared: dict[str, _Compared] = {}
+        self._mix: dict[int, float] = {}
+        self._learning = True  # the last window lay where too little is known
+
+    def see(self, start: float, seconds: float, name: str, layout: Layout, counts: Sparse) -> None:
+        """One statistic of a closed window."""
+        usual = self._usual(name)
+        one = usual.of(name, layout)
+        if one is not None:
+            usual.count(one, start, seconds, counts)
+
+    def lies_in(self, start: float, seconds: float, texts: int) -> None:
+        """Takes when the texts of a closed window came, which joins the drift window."""
+        for slot, weight in self._texts.week.mix(start + seconds / 2).items():
+            self._mix[slot] = self._mix.get(slot, 0.0) + weight * texts
+
+    def end_of(self, end: float, seconds: float, counts: Mapping[str, Sparse]) -> None:
+        """Looks at a complete drift window."""
+        mix, self._mix = self._mix, {}
+        self._learning = True
+        ready: dict[str, _Known] = {}
+        for name in counts:
+            usual = self._usual(name)
+            one = usual.statistics.get(name)
+            bins = None if one is None else one.bins()
+            if one is not None and bins is not None and bins.degrees > 0:
+                ready[name] = usual, one, bins
+        alpha = spend(seconds, self._texts.seconds_per_alarm, len(ready)).item()
+        when = When(mix, end, seconds, float(alpha))
+        for name, known in ready.items():
+            _, one, _ = known
+            window = dense(counts[name], len(one.layout.names)).astype(np.float64)
+            if window.sum() > 0 and one.rhythm.covered(mix):
+                self._learning = False
+                self._look(name, known, window, when)
+        for usual in (self._texts, self._answers):
+            usual.learn(end)
+
+    def result(self) -> tuple[StatisticDrift, ...]:
+        """What is known now, sorted by name."""
+        return tuple(self._drift_of(name) for name in sorted(self._compared))
+
+    def learning(self) -> bool:
+        """Whether the last window came at a time of the week of which too little is known."""
+        return self._learning
+
+    def _usual(self, name: str) -> Usual:
+        return self._texts if is_of_texts(name) else self._answers
+
+    def _look(self, name: str, known: _Known, window: Floats, when: When) -> None:
+        usual, one, bins = known
+        texts_a_day = one.rhythm.texts_a_day()
+        compared = self._compared.get(name)
+        if compared is None or compared.monitors.bins.count != bins.count:
+            begun = WeekMonitors.begin(bins, usual.week.slots)
+            compared = self._compared[name] = _Compared(begun)
+        compared.monitors = compared.monitors.after(window, *one.rhythm.expected(when.mix, bins))
+        found = compared.monitors.chi_square(texts_a_day)
+        psi = compared.monitors.psi(texts_a_day)
+        calibration = one.calibrations[when.kind]
+        threshold, ready = sure(calibration, when.alpha, bins.degrees, usual.day_seconds)
+        ratio = np.where(ready, found / threshold, 0.0)
+        level = int(levels(ratio, psi, WARNS))
+        compared.level = 2 if level == 2 else 1 if level == 1 else 0
+        rows = zip(WEIGHTS, psi.tolist(), found.tolist(), threshold.tolist(), ready.tolist(),
+                   strict=True)  # fmt: skip
+        compared.shown = tuple(Monitor(*row) for row in rows)
+        best = max(compared.shown, key=lambda monitor: monitor.ratio)
+        compared.points.append(DriftPoint(when.end, best.psi, best.ratio))
+        significant = bool((ratio > 1).any())
+        if significant:
+            one.found(when.end)
+        usual.calibrate(one, found, when, quiet=not significant)
+
+    def _drift_of(self, name: str) -> StatisticDrift:
+        compared = self._compared[name]
+        layout = self._usual(name).statistics[name].layout
+        bins = compared.monitors.bins
+        best = max(range(len(WEIGHTS)), key=lambda at: compared.shown[at].ratio)
+        return StatisticDrift(
+            statistic=PREFIX + name,
+            monitors=compared.shown,
+            level=compared.level,
+            bins=tuple(
+                layout.bin_name(np.flatnonzero(bins.group == at).tolist())
+                for at in range(bins.count)
+            ),
+            reference=tuple(compared.monitors.expected()[best].tolist()),
+            now=tuple(compared.monitors.shares()[best].tolist()),
+            history=tuple(compared.points),
+        )

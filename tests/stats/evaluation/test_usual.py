@@ -1,0 +1,173 @@
+"""What is usual is learnt by time of the week, outlives a release, and is not unlearnt at once."""
+
+import json
+
+import numpy as np
+import pytest
+from registry_fakes import manifest
+
+from contracts.endpoint import Arm
+from contracts.manifest import TOKENIZER, PackageFile
+from contracts.windows import WindowAggregate
+from measures.rhythm import Week
+from stats.evaluation.board import StatisticDrift
+from stats.evaluation.drift import DriftSettings, DriftWatch
+from stats.evaluation.usual import Usual, preprocessing_of
+
+SETTINGS = DriftSettings(window_seconds=300, window_texts=1000)
+MONDAY = 4 * 86_400
+STEP = 300  # seconds of a window; few, so that weeks are quick
+BY_NIGHT = np.array([0.1, 0.2, 0.3, 0.3, 0.1])
+BY_DAY = np.array([0.2, 0.3, 0.3, 0.15, 0.05])
+OTHERS = np.array([0.0, 0.0, 0.1, 0.3, 0.6])
+
+
+class Texts:
+    """Traffic with a rhythm of the day, window after window."""
+
+    def __init__(self, seed: int = 1) -> None:
+        self.rng = np.random.default_rng(seed)
+        self.at = MONDAY
+
+    def days(self, watch: DriftWatch, count: float, others: float = 0.0) -> None:
+        until = self.at + round(count * 86_400)
+        while self.at < until:
+            watch.see(self.window(others), STEP)
+            self.at += STEP
+            watch.flush(self.at)
+
+    def window(self, others: float) -> WindowAggregate:
+        day = 0.5 - 0.5 * np.cos(2 * np.pi * (self.at % 86_400) / 86_400)
+        shares = (1 - others) * (day * BY_DAY + (1 - day) * BY_NIGHT) + others * OTHERS
+        counts = self.rng.multinomial(2000, shares)
+        found = WindowAggregate("e", "1", "p", Arm.STABLE, self.at, texts=2000)
+        found.histograms = {"tokens": {at: int(n) for at, n in enumerate(counts) if n}}
+        found.labels = {"bad": 1000, "good": 1000}
+        return found
+
+
+def usual() -> Usual:
+    return SETTINGS.usual()
+
+
+def watch(texts: Usual, version: str = "1") -> DriftWatch:
+    return DriftWatch(version, version * 64, None, SETTINGS, ("bad", "good"), usual=texts)
+
+
+def tokens(of: DriftWatch) -> StatisticDrift | None:
+    found = [one for one in of.result().statistics if one.statistic == "week:tokens"]
+    return found[0] if found else None
+
+
+def test_nothing_is_compared_in_the_first_day_and_nothing_is_sure_in_the_second() -> None:
+    shared, traffic = usual(), Texts()
+    one = watch(shared)
+    traffic.days(one, 0.9)
+    assert tokens(one) is None
+    assert one.result().learns_time
+    traffic.days(one, 0.6)
+    assert not one.result().learns_time
+    found = tokens(one)
+    assert found is not None
+    assert not found.calibrated
+    traffic.days(one, 0.01, others=0.5)
+    found = tokens(one)
+    assert found is not None
+    assert (found.level, found.alarm) == (0, False)
+
+
+def test_the_rhythm_is_no_drift_and_a_few_other_texts_are_found_in_it() -> None:
+    shared, traffic = usual(), Texts()
+    one = watch(shared)
+    traffic.days(one, 4.3)
+    quiet = tokens(one)
+    assert quiet is not None
+    assert quiet.calibrated
+    assert max(point.ratio for point in list(quiet.history)[-300:]) <= 1
+    traffic.days(one, 15 * STEP / 86_400, others=0.05)
+    found = tokens(one)
+    assert found is not None
+    assert (found.level, found.alarm) == (1, False)
+    assert found.now != found.reference
+
+
+def test_a_new_version_of_the_same_tokeniser_goes_on_with_what_is_usual() -> None:
+    shared, traffic = usual(), Texts()
+    traffic.days(watch(shared), 3.2)
+    released = watch(shared, "2")
+    traffic.days(released, 15 * STEP / 86_400, others=0.05)
+    found = tokens(released)
+    assert found is not None
+    assert (found.calibrated, found.level) == (True, 1)
+    answers = [one.statistic for one in released.result().statistics]
+    assert "week:labels" not in answers  # what a model answers is its own
+
+
+def test_the_first_weekend_is_learnt_and_not_compared_with_weekdays() -> None:
+    shared, traffic = usual(), Texts()
+    one = watch(shared)
+    traffic.days(one, 5.3)
+    assert one.result().learns_time
+    traffic.days(one, 2)  # Monday
+    assert not one.result().learns_time
+
+
+def test_a_day_that_nobody_counted_is_left_out() -> None:
+    shared, traffic = usual(), Texts()
+    one = watch(shared)
+    traffic.days(one, 2)
+    traffic.at += 86_400
+    traffic.days(one, 1.5)
+    assert not one.result().learns_time
+    learnt = shared.statistics["tokens"].rhythm
+    # Two hours of the last half day may not be learnt yet.
+    assert set(learnt.days[:96].tolist()) == {3.0, 4.0}
+    assert not learnt.days[96:].any()
+
+
+def test_drift_is_not_learnt_until_it_lasted_for_a_week() -> None:
+    shared, traffic = usual(), Texts()
+    one = watch(shared)
+    traffic.days(one, 4)
+    before = shared.statistics["tokens"].rhythm.totals.copy()
+    traffic.days(one, 1, others=0.3)
+    learnt = shared.statistics["tokens"].rhythm.totals
+    assert (learnt - before).sum() <= 8 * 3 * 2000 * 2  # what had come in the hours before it
+    traffic.days(one, 10, others=0.3)
+    assert shared.statistics["tokens"].rhythm.totals.sum() > 1.5 * before.sum()
+
+
+def test_what_was_learnt_outlives_the_process_and_is_not_learnt_twice() -> None:
+    shared, traffic = usual(), Texts()
+    traffic.days(watch(shared), 3.5)
+    told = json.loads(json.dumps(shared.to_json()))
+    after = usual()
+    after.restore(told)
+    assert after.to_json() == told
+    again = Texts(2)
+    again.at = MONDAY + round(2.5 * 86_400)
+    again.days(watch(after), 0.9)  # the last day, read again
+    assert after.to_json()["statistics"] == told["statistics"]
+    one = watch(after)
+    again.days(one, 0.2)
+    assert not one.result().learns_time
+
+
+def test_what_was_learnt_of_another_week_is_refused() -> None:
+    told = usual().to_json()
+    other = DriftSettings(week=Week(apart=(4, 5))).usual()
+    with pytest.raises(ValueError, match="days apart"):
+        other.restore(told)
+    with pytest.raises(KeyError):
+        other.restore({})
+
+
+def test_preprocessing_is_the_tokeniser_and_what_it_is_told() -> None:
+    one = manifest().model_copy(update={"files": {TOKENIZER: PackageFile(sha256="a", bytes=1)}})
+    model = one.model_copy(update={"version": "9", "created_by": "another day"})
+    longer = one.tokenizer.model_copy(update={"max_tokens": one.tokenizer.max_tokens + 1})
+    assert preprocessing_of(one, "p") == preprocessing_of(model, "q")
+    assert preprocessing_of(one, "p") != preprocessing_of(
+        one.model_copy(update={"tokenizer": longer}), "p"
+    )
+    assert preprocessing_of(None, "p") == "p"
