@@ -89,6 +89,18 @@ class AgreementCheck(_Check):
     at_least: float = Field(0.9, gt=0, le=1, alias="atLeast")
 
 
+class ScoreAgreementCheck(_Check):
+    """Share of scores that stay near stable's on the same inputs, in shadow.
+
+    Differences are counted by tenths: ``within`` between two tenths is taken for the larger one.
+    """
+
+    gate: bool = False
+    required: bool = False
+    at_least: float = Field(0.95, gt=0, le=1, alias="atLeast")
+    within: float = Field(0.1, ge=0.1, lt=1)
+
+
 class DriftCheck(_Check):
     """Distance of the candidate's inputs and outputs to its own profile beyond stable's to its."""
 
@@ -121,6 +133,7 @@ class Checks(_Part):
     class_share: ClassShareCheck | None = Field(ClassShareCheck(), alias="classShare")
     drift: DriftCheck | None = DriftCheck()
     agreement: AgreementCheck | None = None
+    score_agreement: ScoreAgreementCheck | None = Field(None, alias="scoreAgreement")
     quality: QualityCheck | None = None
     statistics: Annotated[tuple[StatisticCheck, ...], Field(max_length=50)] = ()
 

@@ -23,6 +23,7 @@ from rollout.checks.outputs import OUTPUT_SHIFT, Outputs
 from rollout.checks.own import OwnStatistics
 from rollout.checks.rates import Rates
 from rollout.checks.rows import Lines, leading
+from rollout.checks.score_agreement import SCORE_AGREEMENT, ScoreAgreement
 from rollout.checks.stage import Stage
 
 __all__ = ["ArmAggregates", "Evidence", "Stage"]
@@ -46,7 +47,8 @@ class Evidence:
         rates: errors, latency, quality, class shares.
         outputs: of labels or norms.
         own: users' statistics.
-        agreement: of shadow.
+        agreement: of labels, in shadow.
+        score_agreement: of scores, in shadow.
         drifts: against the reference profiles.
     """
 
@@ -61,6 +63,7 @@ class Evidence:
     outputs: Outputs
     own: OwnStatistics
     agreement: Agreement
+    score_agreement: ScoreAgreement
     drifts: Drifts
 
     @classmethod
@@ -94,6 +97,7 @@ class Evidence:
             outputs=Outputs.begin(labels),
             own=OwnStatistics(),
             agreement=Agreement.begin(),
+            score_agreement=ScoreAgreement.begin(),
             drifts=Drifts(),
         )
 
@@ -162,6 +166,9 @@ class Evidence:
         if is_shadow and checks.agreement:
             agreement = self.agreement.after(candidate, checks.agreement.at_least, alpha)
             after = replace(after, agreement=agreement)
+        if is_shadow and checks.score_agreement:
+            scores = self.score_agreement.after_scores(candidate, checks.score_agreement, alpha)
+            after = replace(after, score_agreement=scores)
         if arms is None:
             return after
         return replace(
@@ -204,6 +211,7 @@ class Evidence:
             return self
         has_same_shift = _distance(was) == _distance(checks)
         has_same_agreement = was.agreement == checks.agreement
+        has_same_scores = was.score_agreement == checks.score_agreement
         return replace(
             self,
             checks=checks,
@@ -213,6 +221,7 @@ class Evidence:
             outputs=self.outputs if has_same_shift else self.outputs.restarted(),
             own=self.own.with_checks(was.statistics, checks.statistics),
             agreement=self.agreement if has_same_agreement else Agreement.begin(),
+            score_agreement=self.score_agreement if has_same_scores else ScoreAgreement.begin(),
             drifts=self.drifts if was.drift == checks.drift else Drifts(),
         )
 
@@ -234,6 +243,8 @@ class Evidence:
             verdicts[OUTPUT_SHIFT] = shift.verdict(self.outputs.test)
         if checks.agreement:
             verdicts[AGREEMENT] = self.agreement.verdict
+        if checks.score_agreement:
+            verdicts[SCORE_AGREEMENT] = self.score_agreement.verdict
         if checks.drift:
             verdicts[DRIFT] = self.drifts.verdict
         return verdicts | self.own.verdicts(checks.statistics)
@@ -261,6 +272,7 @@ class Evidence:
             "outputs": self.outputs.to_json(),
             "own": self.own.to_json(),
             "agreement": self.agreement.to_json(),
+            "score_agreement": self.score_agreement.to_json(),
             "drifts": self.drifts.to_json(),
         }
 
@@ -275,6 +287,7 @@ class Evidence:
         if data["schema_version"] != SCHEMA_VERSION:
             raise ValueError(f"evidence of schema {data['schema_version']} is not known")
         checks, of_rates = Checks.model_validate(data["checks"]), Rates.of_json(data["rates"])
+        scores = data.get("score_agreement")  # none of a rollout from before there was the check
         return cls(
             checks=checks,
             false_rollback=float(data["false_rollback"]),
@@ -287,6 +300,9 @@ class Evidence:
             outputs=Outputs.of_json(data["outputs"]),
             own=OwnStatistics.of_json(data["own"]),
             agreement=Agreement.of_json(data["agreement"]),
+            score_agreement=(
+                ScoreAgreement.begin() if scores is None else ScoreAgreement.of_json(scores)
+            ),
             drifts=Drifts.of_json(data["drifts"]),
         )
 
@@ -314,6 +330,11 @@ class Evidence:
             found.append(self.outputs.result(checks.output_shift, alpha, self._caller_spread))
         if checks.agreement:
             found.append(self.agreement.result(checks.agreement, alpha, self.stage))
+        if checks.score_agreement:
+            of_scores = self.score_agreement.result_of_scores(
+                checks.score_agreement, alpha, self.stage
+            )
+            found.append(of_scores)
         if checks.drift:
             found.append(self.drifts.result(checks.drift))
         return (*found, *self.own.results(checks.statistics, alpha))

@@ -6,8 +6,8 @@ spread of callers that were learnt from these windows) judge it. Seeds are fixed
 
 Conditions: requests come evenly over time, and independently; a fault is there from a step's first
 request on; each step is told by itself; nothing is left out of the evidence. Shadow is told for
-errors alone, as if every request were mirrored. ``outputShift``, ``quality``, ``agreement`` and
-users' statistics are not told.
+errors alone, as if every request were mirrored. ``outputShift``, ``quality``, ``agreement``,
+``scoreAgreement`` and users' statistics are not told.
 """
 
 import math

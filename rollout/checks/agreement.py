@@ -13,7 +13,7 @@ from typing import Self
 import numpy as np
 from msgspec.structs import replace
 
-from contracts.rollout import AgreementCheck, CheckResult, Verdict
+from contracts.rollout import AgreementCheck, CheckResult, ScoreAgreementCheck, Verdict
 from contracts.windows import EvidenceCounts
 from measures.correlation import Floats, IntraclassCorrelation, design_effect
 from measures.state import State
@@ -93,9 +93,29 @@ class Agreement(State, frozen=True, rename={"correlation": "clumps"}):
 
     def result(self, check: AgreementCheck, alpha: float, stage: Stage) -> CheckResult:
         """The result; where shadow is over without a verdict, it is no longer waited for."""
+        return self.told(
+            check,
+            alpha,
+            stage,
+            name=AGREEMENT,
+            what="equal labels",
+            nothing="no labels were compared yet",
+        )
+
+    def told(
+        self,
+        check: AgreementCheck | ScoreAgreementCheck,
+        alpha: float,
+        stage: Stage,
+        *,
+        name: str,
+        what: str,
+        nothing: str,
+    ) -> CheckResult:
+        """The result in words for ``what`` is compared, and for ``nothing`` compared yet."""
         verdict = self.verdict
         equal = self.pairs - self.different
-        start = f"equal labels {words.share_of(equal, self.pairs)}"
+        start = f"{what} {words.share_of(equal, self.pairs)}"
         limit = f"{words.percent(check.at_least)} asked for"
         reason = {
             Verdict.FAIL: (
@@ -107,9 +127,9 @@ class Agreement(State, frozen=True, rename={"correlation": "clumps"}):
             Verdict.UNKNOWN: f"{start}: not yet known whether at least the {limit}",
         }[verdict]
         if self.pairs == 0:
-            reason = "no labels were compared yet"
+            reason = nothing
         return CheckResult(
-            name=AGREEMENT,
+            name=name,
             verdict=verdict,
             reason=reason,
             figures={

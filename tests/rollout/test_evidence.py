@@ -9,6 +9,7 @@ import pytest
 from evidence_windows import NEW, OLD, aggregate, answered, drawn, only
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from contracts.endpoint import Arm
 from contracts.events import StatisticSpec
@@ -24,6 +25,7 @@ from contracts.rollout import (
     Line,
     OutputShiftCheck,
     QualityCheck,
+    ScoreAgreementCheck,
     StatisticCheck,
     Verdict,
 )
@@ -33,6 +35,7 @@ from rollout.evidence import ArmAggregates, Evidence, Stage
 
 EVERYTHING = Checks(
     agreement=AgreementCheck(),
+    score_agreement=ScoreAgreementCheck(gate=True),
     quality=QualityCheck(),
     statistics=(StatisticCheck(name="language"),),
 )
@@ -120,6 +123,7 @@ def test_without_data_everything_is_unknown() -> None:
         "classShare",
         "outputShift",
         "agreement",
+        "scoreAgreement",
         "drift",
         "statistic.language",
     ]
@@ -197,6 +201,7 @@ def test_a_rollout_that_goes_on_over_an_upgrade_finds_the_names_that_it_was_stor
     assert told["agreement"].keys() == {
         "pairs", "different", "log_fail", "log_pass", "clumps", "failed"
     }  # fmt: skip
+    assert told["score_agreement"].keys() == told["agreement"].keys()
     drifts = {"candidate", "stable", "texts", "looks", "seen", "failed", "passed"}
     assert told["drifts"].keys() == drifts
     assert told["rates"]["worse"]["log_a"][0][0] is None  # minus infinity has no JSON
@@ -280,6 +285,29 @@ def test_agreement_keeps_its_verdict_after_shadow_and_is_not_waited_for_then() -
     canary = after(shadow.next_stage(Stage.CANARY), [(bad, EvidenceCounts(requests=400))] * 3)
     assert of(canary, "agreement").verdict is Verdict.PASS
     assert not of(canary, "agreement").required
+
+
+def test_evidence_from_before_there_was_score_agreement_is_read() -> None:
+    told = begun().to_json()
+    del told["score_agreement"]
+    assert Evidence.of_json(told).to_json() == begun().to_json()
+
+
+def test_a_ranker_whose_scores_move_fails_score_agreement_and_nothing_else_sees_it() -> None:
+    same = {9: 200, 10: 200}  # differences up to a tenth, down and up
+    shadow = EvidenceCounts(requests=400, labels={"relevant": 400}, pairs=400, pairs_equal=400)
+    stable = EvidenceCounts(requests=400, labels={"relevant": 400})
+    begins = begun(EVERYTHING, Stage.SHADOW)
+    alike = after(begins, [(structs.replace(shadow, pair_scores=same), stable)] * 3)
+    assert of(alike, "scoreAgreement").verdict is Verdict.PASS
+    moved = {10: 250, 13: 150}
+    apart = after(begins, [(structs.replace(shadow, pair_scores=moved), stable)] * 3)
+    assert of(apart, "scoreAgreement").verdict is Verdict.FAIL
+    others = {name: word for name, word in apart.verdicts.items() if name != "scoreAgreement"}
+    assert Verdict.FAIL not in others.values()
+    assert others["agreement"] is Verdict.PASS
+    later = apart.next_stage(Stage.CANARY)
+    assert later.verdicts["scoreAgreement"] is Verdict.FAIL
 
 
 def test_a_label_that_stable_never_gave_fails_class_shares() -> None:

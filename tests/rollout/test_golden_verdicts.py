@@ -19,6 +19,7 @@ from contracts.rollout import (
     Line,
     OutputShiftCheck,
     QualityCheck,
+    ScoreAgreementCheck,
     Verdict,
 )
 from contracts.windows import EvidenceCounts
@@ -321,6 +322,30 @@ def test_agreement_below_the_limit_fails_and_above_it_passes() -> None:
     found = e_value(5, (0.02, 0.1, 0.25, 0.5, 0.75))
     assert good.verdict is Verdict.PASS
     assert good.figures["evidence_to_pass"] == pytest.approx(found, rel=1e-9)
+
+
+@pytest.mark.parametrize(("within", "different"), [(0.1, 150), (0.15, 120), (0.2, 120), (0.3, 0)])
+def test_scores_that_moved_further_than_allowed_are_counted_by_their_bucket(
+    within: float, different: int
+) -> None:
+    check = ScoreAgreementCheck(at_least=0.9, within=within, gate=True)
+    evidence = begun(only(score_agreement=check), EvidenceCounts(requests=100), stage=Stage.SHADOW)
+    # Buckets of a tenth from -1 on: 9 and 10 are next to 0; 8 is -0.2 to -0.1, 12 is 0.2 to 0.3.
+    scores = {9: 150, 10: 200, 8: 30, 12: 120}
+    result = seen(
+        evidence, EvidenceCounts(requests=500, pair_scores=scores), EvidenceCounts(requests=500)
+    )
+    assert result.figures["pairs"] == 500
+    assert result.figures["equal"] == 500 - different
+    effect = 1 + (500 - 1) * 0.01
+    values = []
+    for ratio in (1.25, 1.5, 2, 4, 10):
+        theta = ratio * 0.1 / (0.9 + ratio * 0.1)
+        log_s = different * log(theta / 0.1) + (500 - different) * log((1 - theta) / 0.9)
+        values.append(exp(log_s / effect))
+    assert result.figures["evidence_to_fail"] == pytest.approx(sum(values) / 5, rel=1e-9)
+    assert result.verdict is (Verdict.FAIL if different == 150 else result.verdict)
+    assert result.reason.startswith(f"scores within {within:g} of the stable version's")
 
 
 def test_outputs_that_moved_far_fail_with_their_distance() -> None:
