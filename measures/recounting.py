@@ -79,7 +79,7 @@ class Copies:
         self._since = since
         self._largest: dict[str, int] = {}
         # Text of a request whose truth was told -> offset of the message that told it last.
-        self.told: dict[tuple[str, float, int], int] = {}
+        self._told: dict[tuple[str, float, int], int] = {}
 
     def is_copy(self, message: RawMessage) -> bool:
         """Whether this message, or a later one of its gateway, was written before; remembers it."""
@@ -96,6 +96,21 @@ class Copies:
         is_copy = head.sequence <= self._largest.get(head.gateway, -1)
         self._remember(head)
         return is_copy
+
+    def first_told(self, message: RawMessage, range_start: int) -> list[Feedback]:
+        """The feedback that tells of a text for the first time, as the range sees it.
+
+        Args:
+            message: in the order of the log.
+            range_start: of the range that it lies in.
+        """
+        since, first = range_start - LOOKBACK_MESSAGES, []
+        for each in feedback_of(message.value):
+            text = (each.request_id, each.answered_at, each.text)
+            if each.text < 0 or self._told.get(text, since - 1) < since:
+                first.append(each)
+            self._told[text] = message.offset
+        return first
 
     def _remember(self, head: _Head) -> None:
         self._largest[head.gateway] = max(self._largest.get(head.gateway, -1), head.sequence)
@@ -192,29 +207,24 @@ def recounted(
         sent: is told of every message that counts.
     """
     copies, fold, found = copies or Copies(), Fold(record.window_seconds), _empty(record)
-    told = copies.told
     for message in messages:
         if message.offset >= record.end:
             break
         is_inside = message.offset >= record.start
         found.through = max(found.through, message.time) if is_inside else found.through
         is_copy = copies.is_copy(message)
+        first = copies.first_told(message, record.start)
         if not is_inside or is_copy:
             found.copies += is_inside
-            told |= {_text_of(each): message.offset for each in feedback_of(message.value)}
             continue
         try:
             batch = decode(message.value)
         except (UnknownSchemaError, msgspec.DecodeError):
             found.skipped += 1
             continue
-        since, first = max(0, record.start - LOOKBACK_MESSAGES), []
-        for each in batch.feedback:
-            if each.text < 0 or told.get(_text_of(each), -1) < since:
-                first.append(each)
-            told[_text_of(each)] = message.offset
-        found.feedback_repeated += len(batch.feedback) - len(first)
-        batch = msgspec.structs.replace(batch, feedback=first)
+        if batch.feedback:
+            found.feedback_repeated += len(batch.feedback) - len(first)
+            batch = msgspec.structs.replace(batch, feedback=first)
         fold.add(batch)
         sent_by(found.senders, batch)
         if sent is not None:
@@ -224,10 +234,6 @@ def recounted(
     found.newest, found.events = fold.newest, fold.events
     found.aggregates, found.refusals = fold.aggregates(), fold.refusals
     return found
-
-
-def _text_of(told: Feedback) -> tuple[str, float, int]:
-    return told.request_id, told.answered_at, told.text
 
 
 def _empty(record: WindowRecord) -> WindowRecord:

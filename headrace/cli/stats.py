@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from headrace.cli.options import HOME, Home, Json, Kafka, absolute, moment
+from headrace.cli.options import HOME, Home, Json, Kafka, absolute, moment, where
 
 app = typer.Typer(
     no_args_is_help=True, help="Statistics of your own, and the words that became UNK."
@@ -101,9 +101,22 @@ def recount(
         str | None,
         typer.Option(help="URL of the statistics' exporter; by default that of the same stack."),
     ] = None,
+    rollout: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Derive the verdict of this endpoint's rollout, or of its last one, in place of"
+            " all that. It takes the time of the rollout.",
+        ),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Counts raw events again, and shows that the windows and the exporter agree."""
+    if rollout is not None:
+        from headrace.commands import recount_rollout
+
+        recount_rollout.run(where(home), kafka, rollout, as_json=json)
+        return
     from headrace.commands import recount as command
     from stats.recounting.recount import Asked
 

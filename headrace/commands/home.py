@@ -98,3 +98,16 @@ def gateway_url(root: Path, given: str | None) -> str:
 def kafka_bootstrap(root: Path, given: str | None) -> str:
     """``host:port`` of the brokers: as given, else those of the stack that runs on a home."""
     return given or running(root, ", or name a Kafka with --kafka").kafka_bootstrap
+
+
+def kafka_of(where: Where, kafka: str | None) -> str:
+    """``host:port`` of Kafka's brokers: those named, or those of the running stack.
+
+    Raises:
+        NotRunningError: nobody knows where it is.
+    """
+    if kafka:
+        return kafka
+    if isinstance(where, Cluster):
+        raise NotRunningError("Name the Kafka of the cluster with --kafka: it is read.")
+    return kafka_bootstrap(where, None)

@@ -30,7 +30,7 @@ def show(where: Where, kafka: str | None, name: str, begin: float, *, as_json: b
     if stable is None:
         raise RefusedError(f"{name} has no version yet, so a first one is compared with nothing.")
     try:
-        windows = windows_since(_bootstrap(where, kafka), name, begin)
+        windows = windows_since(homes.kafka_of(where, kafka), name, begin)
     except StreamError as error:
         raise NotRunningError(f"No windows can be read: {error}.") from error
     counted = of_version(windows, stable, begin)
@@ -42,14 +42,6 @@ def show(where: Where, kafka: str | None, name: str, begin: float, *, as_json: b
         print_json(document(name, stable, told, seconds))
     else:
         console.print(picture(name, stable, told, seconds))
-
-
-def _bootstrap(where: Where, kafka: str | None) -> str:
-    if kafka:
-        return kafka
-    if isinstance(where, homes.Cluster):
-        raise NotRunningError("Name the Kafka of the cluster with --kafka: its windows are read.")
-    return homes.kafka_bootstrap(where, None)
 
 
 def of_version(

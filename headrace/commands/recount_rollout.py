@@ -1,0 +1,137 @@
+"""``headrace recount --rollout``: a rollout's verdict derived again from the raw events."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+
+from contracts.endpoint import ModelEndpoint
+from contracts.rollout import RolloutState
+from headrace.commands import home as homes
+from headrace.commands.home import Where
+from headrace.commands.output import console, print_json, table_of
+from headrace.endpoints import edits
+from headrace.errors import NotRunningError, RefusedError
+from service.kafka import StreamError
+from stats.recounting.verdict import VerdictRecount, recount_verdict_kafka
+
+_NONE = "-"
+
+
+def run(where: Where, kafka: str | None, name: str, *, as_json: bool) -> None:
+    """Derives the verdict of the endpoint's rollout, or of its last one, and compares.
+
+    Raises:
+        NotRunningError: Kafka is away, or nobody knows where it is.
+        RefusedError: there was no rollout, or see ``tell``.
+    """
+    endpoint = edits.existing(homes.site(where).store, name)
+    state = rollout_of(endpoint)
+    progress = Console(stderr=True)
+    with progress.status("") as status:
+        try:
+            found = recount_verdict_kafka(
+                homes.kafka_of(where, kafka), endpoint, state, progress=status.update
+            )
+        except StreamError as error:
+            raise NotRunningError(f"Nothing can be counted: {error}.") from error
+    tell(name, found, as_json=as_json)
+
+
+def rollout_of(endpoint: ModelEndpoint) -> RolloutState:
+    """The rollout that goes on, or the last one.
+
+    Raises:
+        RefusedError: there was none.
+    """
+    state = endpoint.status.rollout or endpoint.status.last_rollout
+    if state is None:
+        raise RefusedError(f"{endpoint.name} has had no rollout yet.")
+    return state
+
+
+def tell(name: str, found: VerdictRecount, *, as_json: bool) -> None:
+    """Shows what was recorded and what was derived, both.
+
+    Raises:
+        RefusedError: they differ, or not all could be derived.
+    """
+    if as_json:
+        print_json(document(name, found))
+    else:
+        _show(name, found)
+    if found.missing:
+        raise RefusedError(f"The verdict can't be derived whole: {'; '.join(found.missing)}.")
+    if not found.agrees:
+        raise RefusedError("Other checks fail on the raw events than were recorded.")
+
+
+def _show(name: str, found: VerdictRecount) -> None:
+    ended = found.outcome or "goes on"
+    console.print(
+        f"{name}, version {found.version} ({ended}): {found.events} attempts were counted again, "
+        f"up to {_time(found.looked_through)}.",
+        highlight=False,
+        markup=False,
+    )
+    table = table_of("step", "began", "windows", "derived", "what followed, as recorded")
+    for step in found.steps:
+        table.add_row(
+            step.name,
+            _time(step.began),
+            str(step.windows),
+            "passed" if step.passed else _NONE,
+            escape(step.reason) or _NONE,
+        )
+    console.print(table)
+    table = table_of("check", "recorded", "derived", "its requests, recorded", "derived")
+    for pair in found.checks:
+        recorded = _NONE if pair.recorded is None else pair.recorded.value
+        requests = (pair.recorded_requests, pair.derived_requests)
+        told = (_NONE if each is None else f"{each:,.0f}" for each in requests)
+        table.add_row(pair.name, recorded, pair.derived.value, *told)
+    console.print(table)
+    if found.failed_at is not None:
+        console.print(
+            f"Derived again, it failed with the window that ended at {_time(found.failed_at)}.",
+            highlight=False,
+        )
+
+
+def _time(unix_seconds: float) -> str:
+    return datetime.fromtimestamp(unix_seconds, UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def document(name: str, found: VerdictRecount) -> dict[str, Any]:
+    """As JSON."""
+    return {
+        "endpoint": name,
+        "version": found.version,
+        "outcome": found.outcome or None,
+        "agrees": found.agrees,
+        "missing": found.missing,
+        "events": found.events,
+        "looked_through": found.looked_through,
+        "failed_at": found.failed_at,
+        "steps": [
+            {
+                "step": step.name,
+                "began": step.began,
+                "windows": step.windows,
+                "passed": step.passed,
+                "reason": step.reason,
+            }
+            for step in found.steps
+        ],
+        "checks": [
+            {
+                "check": pair.name,
+                "recorded": None if pair.recorded is None else pair.recorded.value,
+                "derived": pair.derived.value,
+                "recorded_requests": pair.recorded_requests,
+                "derived_requests": pair.derived_requests,
+            }
+            for pair in found.checks
+        ],
+    }
