@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from controller.settings import ControllerSettings
+from gateway.settings import Settings as GatewaySettings
 from registry.settings import LoaderSettings
 from service.flags import option, parse
 
@@ -56,9 +57,10 @@ def test_a_variable_is_held_to_the_choices_too(capsys: pytest.CaptureFixture[str
     assert "HEADRACE_KIND is 'c', not one of a, b" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("settings", [ControllerSettings, LoaderSettings])
+@pytest.mark.parametrize("settings", [ControllerSettings, GatewaySettings, LoaderSettings])
 def test_help_names_every_setting_with_its_variable(
-    settings: type[ControllerSettings] | type[LoaderSettings], capsys: pytest.CaptureFixture[str]
+    settings: type[ControllerSettings | GatewaySettings | LoaderSettings],
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     with pytest.raises(SystemExit) as ended:
         parse(settings, ["--help"], {}, program="x")

@@ -21,6 +21,7 @@ from gateway.packages import PackageError, ServedModel
 from gateway.state.kept import Keeper
 from gateway.state.reconcile import Reconciler
 from gateway.state.sources import Sources
+from gateway.telemetry.metrics import Metrics
 
 T = TypeVar("T")
 
@@ -70,21 +71,6 @@ class FakePackages:
         return model
 
 
-class NoMeter:
-    """Counts nothing."""
-
-    def batch_finished(
-        self, model: ServedModel, rows: int, tokens: int, padded: int, seconds: float
-    ) -> None:
-        pass
-
-    def batch_split(self, model: ServedModel) -> None:
-        pass
-
-    def texts_failed(self, model: ServedModel, texts: int) -> None:
-        pass
-
-
 class World:
     """A reconciler and all that it is told."""
 
@@ -109,7 +95,7 @@ class World:
             packages=shelf,
             fleet=Fleet(self._connect, ahead=2),
             addresses=("static:1",) if static else (),
-            meter=NoMeter(),
+            meter=Metrics(),
             serve=self._serve,
             clock=lambda: monotonic() + self.ahead,
             now=self.now,

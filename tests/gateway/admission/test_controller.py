@@ -122,12 +122,6 @@ def call_of(*texts: str, seconds: float = 1.0, caller: str | None = None) -> Cal
 # Headers or metadata are there.
 
 
-async def test_whoever_may_ask_is_told_the_endpoint_and_its_own_name() -> None:
-    door = Door(keys=FakeKeys({"ann": {NAME}}))
-    described, caller = await door.admission.enter(arriving("ann"), NAME)
-    assert (described.name, caller) == (NAME, "ann")
-
-
 @pytest.mark.parametrize(
     ("context", "endpoint", "version", "kind"),
     [
@@ -203,13 +197,6 @@ def test_a_caller_over_its_rate_is_told_when_to_come_back() -> None:
 # Its versions are known.
 
 
-def test_the_first_version_with_capacity_is_picked() -> None:
-    admission, call = Door().admission, call_of("a")
-    idle, busy, away = Arm(), Arm(wait=60), Arm(serves=False)
-    for arms, place in (([idle], 0), ([busy, idle], 1), ([None, away, idle], 2)):
-        assert admission.pick_version(call, Limits(), arms, monotonic()) == (place, idle)
-
-
 def test_without_room_on_any_arm_the_last_one_says_why() -> None:
     admission, call = Door().admission, call_of("a")
     with pytest.raises(OverloadedError):
@@ -228,10 +215,6 @@ def test_what_can_not_be_answered_in_time_is_refused_with_the_time_to_wait() -> 
     assert refused.value.retry_after_seconds == pytest.approx(4.4)
     with pytest.raises(DeadlineExceededError):
         admission.pick_version(call, Limits(), [Arm()], call.deadline)
-
-
-def test_an_empty_queue_admits_whatever_the_estimate() -> None:
-    Door().admission.pick_version(call_of("a"), Limits(), [Arm(work=1e6)], monotonic())
 
 
 def test_an_estimate_without_room_is_refused_before_anything_is_tokenised() -> None:

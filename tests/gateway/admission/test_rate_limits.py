@@ -40,15 +40,6 @@ def test_a_refusal_says_when_to_come_back_and_that_is_true() -> None:
     assert allowed(limits, 10.0, rate=0.1)
 
 
-def test_callers_and_endpoints_have_buckets_of_their_own() -> None:
-    limits = RateLimits()
-    for caller in ("a", "b", None):
-        for endpoint in ("x", "y"):
-            limits.check(caller, endpoint, 1.0, 0.0)
-            with pytest.raises(RateLimitedError):
-                limits.check(caller, endpoint, 1.0, 0.0)
-
-
 def test_a_keys_own_limit_goes_before_the_endpoints() -> None:
     limits = RateLimits({"slow": 1.0, "free": None}.get)
     assert allowed(limits, 0.0, caller="slow")

@@ -86,30 +86,11 @@ async def test_a_lone_text_leaves_at_once_and_gets_its_values() -> None:
     assert engine.shapes == [(1, 4)]
 
 
-async def test_what_arrives_in_one_turn_leaves_in_one_batch() -> None:
-    engine = FakeEngine()
-    async with batcher_of(engine) as batcher:
-        texts = [text_of(3, start) for start in range(4)]
-        jobs = [submit(batcher, text) for text in texts]
-        values = await asyncio.gather(*(job.future for job in jobs))
-        assert [each.tolist()[0] for each in values] == expected(batcher, *texts)
-    assert engine.shapes == [(4, 4)]
-
-
 async def test_lengths_do_not_mix_and_pad_to_the_edge() -> None:
     engine = FakeEngine()
     async with batcher_of(engine, instances=2) as batcher:
         await asyncio.gather(*(submit(batcher, text_of(n)).future for n in (2, 3, 9, 14)))
     assert sorted(engine.shapes) == [(2, 4), (2, 16)]
-
-
-async def test_a_call_of_many_texts_is_answered_whole_and_in_order() -> None:
-    engine = FakeEngine()
-    async with batcher_of(engine) as batcher:
-        texts = [text_of(1 + number % 16, number) for number in range(40)]
-        values = await submit(batcher, *texts).future
-        assert values.shape == (40, 2)
-        assert values.tolist() == expected(batcher, *texts)
 
 
 async def test_no_more_than_the_agreed_batches_are_in_flight() -> None:
@@ -213,15 +194,6 @@ async def test_a_model_that_one_triton_does_not_hold_is_asked_for_at_another() -
     async with batcher_of(empty, good) as batcher:
         await asyncio.gather(submit(batcher, text_of(3)).future, submit(batcher, text_of(3)).future)
         assert [replica.serves for replica in batcher.replicas] == [False, True]
-
-
-async def test_a_model_that_fails_is_blamed_and_stays_in_service() -> None:
-    engine = FakeEngine(error=EngineModelError("division by zero"))
-    async with batcher_of(engine) as batcher:
-        with pytest.raises(ModelFailedError, match="division"):
-            await submit(batcher, text_of(3)).future
-        engine.error = None
-        await submit(batcher, text_of(3)).future
 
 
 BAD = "w49"  # no ``text_of(3, start)`` holds it for a start below 47

@@ -45,25 +45,11 @@ def test_an_accelerator_with_a_fixed_cost_gets_full_batches() -> None:
     assert cost.best_rows(64) == 32
 
 
-def test_an_unmeasured_bucket_follows_from_a_measured_one() -> None:
-    cost = CostModel(BUCKETS, 32)
-    before = cost.seconds(256, 8)
-    cost.seed(points(64, 400, 800, 1400, 2600, 6000, 13000))
-    assert cost.seconds(256, 8) > 10 * before
-
-
 def test_points_of_other_shapes_are_passed_over() -> None:
     cost = CostModel(BUCKETS, 8)
     before = cost.seconds(64, 8)
     cost.seed([CostPoint(bucket=48, batch=8, milliseconds=9), *points(64, *[5.0] * 6)[4:]])
     assert cost.seconds(64, 8) == before
-
-
-def test_answers_correct_a_wrong_estimate() -> None:
-    cost = CostModel(BUCKETS, 8)
-    for _ in range(60):
-        cost.observe(64, 8, 0.5)
-    assert cost.seconds(64, 8) == pytest.approx(0.5, rel=0.05)
 
 
 def test_a_single_pause_does_not_move_a_known_cost_far() -> None:

@@ -37,12 +37,6 @@ async def test_labels_are_taken_and_said_to_be() -> None:
     assert again.json() == {"accepted": 0, "repeated": 1, "unknown": 1}
 
 
-async def test_one_label_needs_no_list() -> None:
-    behind = Behind()
-    answer = await tell(behind, {"receipt": receipt_of(behind, "positive"), "label": "positive"})
-    assert answer.json()["accepted"] == 1
-
-
 @pytest.mark.parametrize(
     ("change", "status", "says"),
     [

@@ -53,10 +53,6 @@ async def test_one_text_gives_one_vector_and_many_a_list() -> None:
     assert await ask({"inputs": ["abc", ""]}, "/endpoints/minilm") == [vector("abc"), vector("")]
 
 
-async def test_an_empty_string_is_a_text() -> None:
-    assert await ask({"inputs": ""}) == [top("")]
-
-
 BAD: list[tuple[object, int, str]] = [
     ({}, 400, "inputs"),
     ([], 400, "object"),

@@ -7,10 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 import tritonclient.grpc as triton_grpc
-import tritonclient.grpc.aio as triton_grpc_aio
 import tritonclient.http as triton_http
 import tritonclient.http.aio as triton_http_aio
-from front_fakes import LABELS, scores, vector
+from front_fakes import LABELS, scores
 from front_server import Served
 from tritonclient.utils import InferenceServerException
 
@@ -77,19 +76,6 @@ def test_http_client_gets_the_labels_in_every_encoding(
     assert result.get_response()["model_version"] == "3"
 
 
-def test_http_client_gets_only_the_outputs_it_asks_for(http: Any) -> None:
-    wanted = [triton_http.InferRequestedOutput("SCORE")]
-    result = http.infer("sentiment", [text_input(triton_http, TEXTS)], outputs=wanted)
-    assert [output["name"] for output in result.get_response()["outputs"]] == ["SCORE"]
-
-
-async def test_async_http_client_gets_vectors(fronts: Served) -> None:
-    async with triton_http_aio.InferenceServerClient(fronts.address) as client:
-        result = await client.infer("minilm", [text_input(triton_http, TEXTS)])
-    expected = np.array([vector(text) for text in TEXTS], np.float32)
-    np.testing.assert_array_equal(result.as_numpy("EMBEDDING"), expected)
-
-
 def test_http_client_reads_health_and_metadata(http: Any, fronts: Served) -> None:
     assert http.is_server_live()
     assert http.is_server_ready()
@@ -122,13 +108,6 @@ def test_http_client_raises_the_sentence(http: Any) -> None:
         http.register_system_shared_memory("a", "b", 1)
 
 
-def test_http_client_forces_a_version(http: Any) -> None:
-    result = http.infer("sentiment", [text_input(triton_http, TEXTS)], model_version="2")
-    assert result.get_response()["model_version"] == "2"
-    with pytest.raises(InferenceServerException, match=r"\[404\].*version 9"):
-        http.infer("sentiment", [text_input(triton_http, TEXTS)], model_version="9")
-
-
 def test_extensions_that_are_not_offered_say_so(http: Any, rpc: Any) -> None:
     for client, module in ((http, triton_http), (rpc, triton_grpc)):
         wanted = [module.InferRequestedOutput("SCORES", class_count=2)]
@@ -155,15 +134,6 @@ def test_pairs_go_together(http: Any, rpc: Any) -> None:
         result = client.infer("sentiment", inputs)
         expected = np.array([scores("q", "answer")], np.float32)
         np.testing.assert_array_equal(result.as_numpy("SCORES"), expected)
-
-
-async def test_async_grpc_client_gets_vectors_and_the_version_in_its_metadata(
-    fronts: Served,
-) -> None:
-    async with triton_grpc_aio.InferenceServerClient(fronts.grpc_address) as client:
-        result = await client.infer("minilm", [text_input(triton_grpc, TEXTS)])
-    expected = np.array([vector(text) for text in TEXTS], np.float32)
-    np.testing.assert_array_equal(result.as_numpy("EMBEDDING"), expected)
 
 
 def test_grpc_client_reads_health_and_metadata(rpc: Any) -> None:

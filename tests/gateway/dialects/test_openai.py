@@ -1,12 +1,11 @@
 """The unmodified OpenAI client, and what it never sends."""
 
-import base64
 from collections.abc import AsyncIterator
 
 import numpy as np
 import openai
 import pytest
-from front_fakes import Behind, asked, client_of, vector
+from front_fakes import Behind, client_of, vector
 from front_server import Served
 
 TEXTS = ["a", "", "naïve 🎬"]
@@ -62,13 +61,6 @@ async def test_a_key_is_the_clients_api_key(keyed_fronts: Served) -> None:
     async with openai.AsyncOpenAI(base_url=url, api_key="good", max_retries=0) as client:
         with pytest.raises(openai.PermissionDeniedError):
             await client.embeddings.create(model="minilm", input="a")
-
-
-async def test_base64_is_of_little_endian_float32() -> None:
-    body = {"model": "minilm", "input": "abc", "encoding_format": "base64"}
-    answer = (await asked(Behind(), "POST", "/v1/embeddings", json=body)).json()
-    found = np.frombuffer(base64.b64decode(answer["data"][0]["embedding"]), "<f4")
-    np.testing.assert_array_equal(found, np.array(vector("abc"), np.float32))
 
 
 async def test_a_refusal_is_recorded_for_the_endpoint_that_the_body_names() -> None:

@@ -9,7 +9,6 @@ from front_fakes import Behind, asked, logit
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.app import create_app
 from gateway.errors import (
     GatewayError,
     InvalidInputError,
@@ -67,12 +66,6 @@ async def test_top_n_and_documents_are_given_where_they_are_asked_for(behind: Be
     assert [(each["index"], each["document"]) for each in found] == [(1, {"text": DOCUMENTS[1]})]
     many = (await reranked(behind, top_n=9)).json()["results"]
     assert len(many) == len(DOCUMENTS)
-
-
-async def test_every_document_is_a_pair_with_the_query(behind: Behind) -> None:
-    await reranked(behind)
-    (call,) = behind.predictor.calls
-    assert (call.texts, call.pairs) == ([QUERY] * len(DOCUMENTS), DOCUMENTS)
 
 
 async def test_the_form_of_text_embeddings_inference_gives_the_same_order(behind: Behind) -> None:
@@ -190,8 +183,3 @@ async def test_every_dialect_answers_a_pair_with_the_same_score(behind: Behind) 
     oip = await asked(behind, "POST", "/v2/models/reranker/infer", json={"inputs": tensors})
     found = {each["name"]: (each["shape"], each["data"]) for each in oip.json()["outputs"]}
     assert found == {"SCORE": ([1], [expected]), "LOGIT": ([1], [score])}
-
-
-def test_the_document_names_both_routes(behind: Behind) -> None:
-    paths = create_app(behind.front).openapi()["paths"]
-    assert {"/v1/rerank", "/endpoints/{endpoint}/rerank"} <= set(paths)

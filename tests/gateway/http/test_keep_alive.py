@@ -13,14 +13,6 @@ async def connected() -> Connected:
     return Connected(LIMITS)
 
 
-async def test_a_connection_that_is_used_lives_on(connected: Connected) -> None:
-    for _ in range(5):
-        connected.ask()
-        assert connected.transport.written.startswith(b"HTTP/1.1 200 OK\r\n")
-        connected.loop.advance(9)
-        assert not connected.transport.closed
-
-
 async def test_it_ends_when_it_was_idle_for_its_time(connected: Connected) -> None:
     connected.ask()
     connected.loop.advance(6)

@@ -61,12 +61,6 @@ def test_other_paths_are_unknown(path: str) -> None:
         ROUTER.find("GET", path)
 
 
-def test_a_wrong_method_is_told_the_right_ones() -> None:
-    with pytest.raises(MethodNotAllowedError) as refusal:
-        ROUTER.find("DELETE", "/v1/models")
-    assert refusal.value.allowed == ("GET", "HEAD")
-
-
 def test_two_handlers_for_one_route_are_a_mistake() -> None:
     with pytest.raises(ValueError, match="two routes"):
         routes(("GET", "/a/{x}"), ("GET", "/a/{y}"))

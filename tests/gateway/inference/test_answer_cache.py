@@ -204,14 +204,6 @@ def with_cache(endpoint: ModelEndpoint) -> ModelEndpoint:
     return endpoint.model_copy(update={"spec": spec})
 
 
-async def test_an_endpoint_without_a_cache_infers_each_text() -> None:
-    engine = FakeEngine()
-    async with world_of(endpoint_of(ONE.ref), engine) as world:
-        for _ in range(2):
-            await world.pipeline.predict(call_of(text_of(3)))
-    assert len(engine.works) == 2
-
-
 async def test_a_request_that_was_answered_from_the_cache_is_an_event_that_says_so() -> None:
     engine = FakeEngine()
     async with world_of(with_cache(endpoint_of(ONE.ref)), engine) as world:

@@ -17,15 +17,12 @@ from pipeline_world import ONE, TWO, World, world_of
 from contracts.endpoint import Arm, Limits
 from contracts.model import ModelRef
 from gateway.calls import Answer, Call
-from gateway.engine.protocol import EngineModelError
 from gateway.errors import (
     DeadlineExceededError,
     GatewayError,
     InvalidInputError,
-    ModelFailedError,
     ModelUnavailableError,
     OverloadedError,
-    RateLimitedError,
     ShuttingDownError,
     TooLargeError,
     UnknownEndpointError,
@@ -60,13 +57,6 @@ async def test_an_answer_and_its_event_agree() -> None:
     assert [text.unk for text in event.texts] == [0, 1]
     assert [text.score for text in event.texts] == pytest.approx(answer.values.max(axis=1))
     assert event.latency.total >= event.latency.infer > 0
-
-
-async def test_a_truncated_text_is_said_to_be() -> None:
-    async with world_of(endpoint_of(ONE.ref)) as world:
-        answer = await world.pipeline.predict(call_of(text_of(40), text_of(2)))
-    assert answer.truncated == [True, False]
-    assert answer.tokens == [16, 2]
 
 
 async def test_a_text_that_is_too_long_is_refused_where_it_must_not_be_cut() -> None:
@@ -107,102 +97,11 @@ async def test_what_is_refused_before_an_attempt_is_counted_with_its_reason() ->
     assert world.recorder.events == []
 
 
-async def test_a_caller_over_its_rate_is_refused() -> None:
-    limits = Limits(requests_per_second_per_key=1)
-    async with world_of(endpoint_of(ONE.ref, limits=limits)) as world:
-        await world.pipeline.predict(call_of("a", caller="ann"))
-        await refused(world, call_of("a", caller="ann"), RateLimitedError)
-        await world.pipeline.predict(call_of("a", caller="bob"))
-    assert world.recorder.refusals == [("sentiment", 429, "rate_limited")]
-
-
-async def test_more_tokens_than_may_be_in_flight_are_refused_at_once() -> None:
-    engine = FakeEngine(held=asyncio.Event())
-    limits = Limits(max_tokens_in_flight=10)
-    async with world_of(endpoint_of(ONE.ref, limits=limits), engine) as world:
-        first = asyncio.create_task(world.pipeline.predict(call_of(text_of(8))))
-        await loop_turns()
-        error = await refused(world, call_of(text_of(8)), OverloadedError)
-        assert error.retry_after_seconds
-        engine.release()
-        await first
-    assert sorted(world.statuses) == [200, 503]
-
-
-async def test_a_request_that_its_queue_would_make_too_late_is_refused_at_once() -> None:
-    engine = FakeEngine(held=asyncio.Event())
-    async with world_of(endpoint_of(ONE.ref), engine) as world:
-        batcher = world.endpoints.serving.batchers[ONE.ref.package]
-        for _ in range(60):
-            batcher.cost.observe("t:1", 4, 1, 0.5)
-        first = [asyncio.create_task(world.pipeline.predict(call_of("w1"))) for _ in range(3)]
-        await loop_turns()
-        error = await refused(world, call_of("w1", timeout=0.4), OverloadedError)
-        assert error.retry_after_seconds is not None
-        engine.release()
-        await asyncio.gather(*first)
-
-
-async def test_a_slow_engine_ends_in_504_at_the_deadline() -> None:
-    engine = FakeEngine(held=asyncio.Event())
-    async with world_of(endpoint_of(ONE.ref), engine) as world:
-        await refused(world, call_of("w1", timeout=0.05), DeadlineExceededError)
-    (event,) = world.recorder.events
-    assert (event.status, event.answered) == (504, True)
-    assert [text.tokens for text in event.texts] == [1]
-    assert event.texts[0].label is None
-
-
-async def test_a_call_that_arrives_past_its_deadline_is_not_begun() -> None:
-    async with world_of(endpoint_of(ONE.ref)) as world:
-        await refused(world, call_of("w1", timeout=-1), DeadlineExceededError)
-        assert world.engine.works == []
-
-
 async def test_an_endpoint_without_a_version_is_unavailable_and_recorded() -> None:
     async with world_of(endpoint_of(None)) as world:
         error = await refused(world, call_of("w1"), ModelUnavailableError)
         assert error.retry_after_seconds
     assert world.recorder.refusals == [("sentiment", 503, "model_unavailable")]
-
-
-async def test_no_triton_is_503_at_once_with_the_time_to_come_back() -> None:
-    async with world_of(endpoint_of(ONE.ref), FakeEngine(here=False)) as world:
-        error = await refused(world, call_of("w1"), ModelUnavailableError)
-        assert error.retry_after_seconds
-    assert world.recorder.refusals == [("sentiment", 503, "model_unavailable")]
-
-
-async def test_a_triton_that_dies_under_a_request_is_an_attempt_with_503() -> None:
-    async with world_of(endpoint_of(ONE.ref)) as world:
-        world.engine.here = False
-        await refused(world, call_of("w1"), ModelUnavailableError)
-    (event,) = world.recorder.events
-    assert (event.status, event.answered) == (503, True)
-
-
-async def test_a_model_that_fails_is_502() -> None:
-    engine = FakeEngine(error=EngineModelError("broken"))
-    async with world_of(endpoint_of(ONE.ref), engine) as world:
-        await refused(world, call_of("w1"), ModelFailedError)
-    assert [(e.status, e.answered) for e in world.recorder.events] == [(502, True)]
-
-
-async def test_a_candidate_that_is_lost_costs_its_caller_nothing() -> None:
-    endpoint = endpoint_of(ONE.ref, canary=TWO.ref, weight=100)
-    async with world_of(endpoint) as world:
-        world.engine.holds = {ONE.name}
-        answer = await world.pipeline.predict(call_of("w1"))
-        assert (answer.ref, answer.arm) == (ONE.ref, Arm.STABLE)
-        events = [(e.version, e.arm, e.status, e.answered) for e in world.recorder.events]
-        assert events == [
-            ("2", Arm.CANARY, 503, False),
-            ("1", Arm.STABLE, 200, True),
-        ]
-        # From now on the candidate is not even tried.
-        await world.pipeline.predict(call_of("w1"))
-        assert world.recorder.events[-1].version == "1"
-        assert len(world.recorder.events) == 3
 
 
 async def test_a_forced_version_answers_or_fails_alone() -> None:
@@ -213,17 +112,6 @@ async def test_a_forced_version_answers_or_fails_alone() -> None:
         world.engine.holds = {ONE.name}
         await refused(world, call_of("w1", forced_version="2"), ModelUnavailableError)
     assert [e.arm for e in world.recorder.events] == [Arm.FORCED, Arm.FORCED]
-
-
-async def test_a_caller_that_hangs_up_is_recorded_and_leaves_the_queue() -> None:
-    engine = FakeEngine(held=asyncio.Event())
-    async with world_of(endpoint_of(ONE.ref), engine) as world:
-        request = asyncio.create_task(world.pipeline.predict(call_of("w1")))
-        await loop_turns()
-        request.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await request
-        assert [(e.status, e.answered) for e in world.recorder.events] == [(499, True)]
 
 
 async def test_a_new_version_answers_without_a_failed_request() -> None:

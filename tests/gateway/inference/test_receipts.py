@@ -49,11 +49,6 @@ def test_what_was_issued_is_read(answers: list[tuple[str, float]], arm: Arm) -> 
     assert [score for _, score in found] == pytest.approx([score for _, score in answers], abs=1e-5)
 
 
-def test_vectors_leave_nothing_to_correct() -> None:
-    event = attempt(TextRecord(3, 2, 0, False, norm=1.0))
-    assert receipts.read(receipts.issue(event), 1000.0).answered() == []
-
-
 def test_a_receipt_of_usual_size_is_a_small_header() -> None:
     one = receipts.issue(attempt(answered_text("positive", 0.9)))
     many = receipts.issue(attempt(*[answered_text("positive", 0.9)] * 256))

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from contracts.endpoint import Arm, ModelEndpoint
 from contracts.model import ModelRef
-from gateway.errors import ModelUnavailableError, UnknownEndpointError, UnknownVersionError
 from gateway.packages import ServedModel
 from gateway.routing.routes import RoutingTable, Split, build_table, position
 
@@ -29,45 +28,9 @@ def table_of(
     return build_table(endpoints, by_package, previous or RoutingTable(), served, held)
 
 
-def test_stable_answers_everybody() -> None:
-    routes = table_of(endpoint_of(ONE.ref))["sentiment"]
-    targets = {routes.choose(f"caller-{number}").model.ref for number in range(100)}
-    assert targets == {ONE.ref}
-    assert routes.choose("anybody").arm is Arm.STABLE
-
-
-def test_an_unknown_endpoint_is_told_so() -> None:
-    with pytest.raises(UnknownEndpointError, match="other"):
-        table_of(endpoint_of(ONE.ref))["other"]
-
-
-def test_a_caller_stays_on_its_arm() -> None:
-    endpoint = endpoint_of(ONE.ref, canary=TWO.ref, weight=30)
-    routes = table_of(endpoint)["sentiment"]
-    again = table_of(endpoint)["sentiment"]
-    arms = [routes.choose(f"caller-{number}").arm for number in range(500)]
-    assert arms == [again.choose(f"caller-{number}").arm for number in range(500)]
-    assert 100 < arms.count(Arm.CANARY) < 200
-
-
 def test_a_canary_whose_package_is_not_at_hand_gets_nobody() -> None:
     routes = table_of(endpoint_of(ONE.ref, canary=TWO.ref, weight=90), opened=[ONE])["sentiment"]
     assert {routes.choose(str(number)).model.ref for number in range(50)} == {ONE.ref}
-
-
-def test_a_forced_version_is_one_that_the_endpoint_holds() -> None:
-    routes = table_of(endpoint_of(ONE.ref, packages=[ONE.ref, TWO.ref]))["sentiment"]
-    target = routes.choose("caller", "2")
-    assert (target.arm, target.model.ref) == (Arm.FORCED, TWO.ref)
-    with pytest.raises(UnknownVersionError, match="'9'"):
-        routes.choose("caller", "9")
-
-
-def test_an_endpoint_without_a_version_says_come_back() -> None:
-    routes = table_of(endpoint_of(None))["sentiment"]
-    with pytest.raises(ModelUnavailableError) as refused:
-        routes.choose("caller")
-    assert refused.value.retry_after_seconds
 
 
 def test_the_old_version_answers_until_the_new_one_can() -> None:
