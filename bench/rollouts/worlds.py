@@ -11,7 +11,6 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import binom
 
 from bench.findings import Finding
 from bench.rollouts import whole
@@ -316,6 +315,8 @@ def _texts(
     """
     if texts == 1:
         return rng.binomial(requests, p), np.zeros((2, *requests.shape), dtype=np.int64)
+    from scipy.stats import binom  # noqa: PLC0415 - takes a second, which few worlds need
+
     count = np.arange(texts + 1)
     drawn = rng.multinomial(requests, binom.pmf(count, texts, p[..., None]))
     others = texts - count
