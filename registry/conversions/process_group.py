@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 _PROC = Path("/proc")
-_NICENESS = 5  # a third of what others get, where all are busy
+_NICENESS = 5  # more than our own: a third of what others get, where all are busy
 _GROUP, _START, _RESIDENT = 2, 19, 21  # fields of /proc/<pid>/stat after the name, from 0
 
 
@@ -36,10 +36,11 @@ def give_way(group: int) -> None:
     For a group whose leader began a session. Where Linux shares processors between sessions, it is
     the session's niceness that counts (sched(7), "The autogroup feature"), else each process's own.
     """
+    niceness = min(19, os.getpriority(os.PRIO_PROCESS, 0) + _NICENESS)
     with suppress(ProcessLookupError, PermissionError):
-        os.setpriority(os.PRIO_PGRP, group, _NICENESS)
+        os.setpriority(os.PRIO_PGRP, group, niceness)
     with suppress(OSError):
-        (_PROC / str(group) / "autogroup").write_text(f"{_NICENESS}\n", encoding="utf-8")
+        (_PROC / str(group) / "autogroup").write_text(f"{niceness}\n", encoding="utf-8")
 
 
 def record(pid: int) -> str:

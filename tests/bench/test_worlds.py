@@ -112,6 +112,7 @@ def test_what_fails_was_sent_several_times() -> None:
         assert arm.errors.sum() > 0
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_rollouts_and_bursts_pass_shadow() -> None:
     one, two = (worlds.walks(WORLDS[0], 3, (8, 0)) for _ in range(2))
     assert one == two
