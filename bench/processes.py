@@ -34,8 +34,7 @@ def running(
 ) -> Iterator[int]:
     """A process on ``cores``, once ``ready_url`` answers 200.
 
-    Yields:
-        Its process id.
+    Gives its process id.
     """
     with log.open("wb") as output:
         process = subprocess.Popen(

@@ -13,13 +13,7 @@ _LENGTH = b"content-length:"
 
 
 class Connection(asyncio.Protocol):
-    """A kept-alive connection.
-
-    Args:
-        answered: called with the connection and the status of each answer; 0 stands for a
-            connection that was lost with a request on its way.
-        lost: called once when the connection is gone.
-    """
+    """A kept-alive connection."""
 
     def __init__(
         self, answered: Callable[["Connection", int], None], lost: Callable[["Connection"], None]

@@ -181,13 +181,7 @@ def applied(status: EndpointStatus, event: Event) -> EndpointStatus:
 
 
 def rejection_of(status: EndpointStatus, version: str, options: str) -> Rejection | None:
-    """The record of a version's rejection under these options, if there is one.
-
-    Args:
-        status: of the endpoint.
-        version: its number.
-        options: digest of the serving options.
-    """
+    """The record of a version's rejection under these options, if there is one."""
     wanted = (version, options)
     return next((item for item in status.rejected if (item.version, item.options) == wanted), None)
 

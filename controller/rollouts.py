@@ -135,10 +135,7 @@ def _read_command(key: str, text: str) -> Command | None:
 class PackageProfiles:
     """Reference profiles out of the packages' manifests, each read once.
 
-    Args:
-        store: the packages.
-        clock: seconds; after a failure the store is not asked for a minute, for one that hangs
-            holds up the pass.
+    After a failure the store is not asked for a minute: one that hangs holds up the pass.
     """
 
     def __init__(self, store: PackageStore, clock: Callable[[], float] = time.monotonic) -> None:

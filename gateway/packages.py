@@ -100,10 +100,6 @@ class ServedModel:
 
         Of labels of tokens, ``[tokens of the row, width]``.
 
-        Args:
-            output: as the engine gave it.
-            tokens: of each row, without padding.
-
         Raises:
             preprocess.errors.EngineOutputError: another shape, NaN or infinity.
         """

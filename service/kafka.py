@@ -152,12 +152,8 @@ def producer(
 ) -> KafkaProducer:
     """A producer whose messages count as sent when all in-sync replicas have them.
 
-    Args:
-        address: where Kafka is.
-        compression: codec of each batch.
-        max_request_bytes: a larger message is refused before it is sent, uncompressed.
-        delivery_seconds: deadline of one message, the client's own repetitions included.
-        options: further options of ``KafkaProducer``.
+    A message above ``max_request_bytes`` is refused before it is sent, uncompressed.
+    ``delivery_seconds`` bounds one message with the client's own repetitions.
 
     Raises:
         KafkaAwayError: Kafka can't be reached.

@@ -14,10 +14,8 @@ EVERY_SECONDS = 1.0
 class LoopHeartbeat:
     """The heartbeat of one loop.
 
-    Args:
-        silence_seconds: a loop without a beat for so long is stuck: far above the longest piece
-            of work that is done on it at once.
-        clock: seconds.
+    A loop without a beat for ``silence_seconds`` is stuck: far above the longest piece of work that
+    is done on it at once.
     """
 
     def __init__(

@@ -25,16 +25,7 @@ def started(
     ready: str,
     seconds: float = 300.0,
 ) -> Iterator[int]:
-    """A peer in a folder of its own, once ``ready`` answers 200; its process id.
-
-    Args:
-        command: program and arguments.
-        environment: all that the peer sees, but for paths, and one thread for each library.
-        folder: made, and current for the peer; its log is ``log.txt`` there.
-        cores: the only ones that the peer and whatever it starts may use.
-        ready: URL.
-        seconds: how long the start may take.
-    """
+    """A peer in a folder of its own, once ``ready`` answers 200; its process id."""
     folder.mkdir(parents=True, exist_ok=True)
     told = {
         "PATH": os.environ.get("PATH", os.defpath),

@@ -140,11 +140,8 @@ class BatchedEvidence:
     def after(self, candidate: Arm, stable: Arm, share: Floats, bake: Yes) -> Self:
         """With a window of both arms.
 
-        Args:
-            candidate: its counts.
-            stable: likewise.
-            share: ``[rollouts]``, of callers on the candidate; 0 where it got copies.
-            bake: ``[rollouts]``, where stable is what holds back the old version.
+        ``share`` is that of the candidate's callers, 0 where it got copies; in ``bake`` stable is
+        what holds back the old version.
         """
         shadow = share == 0
         e_c, n_c = self._counts(candidate)

@@ -127,11 +127,6 @@ class Endpoints(Protocol):
 
         A version that no Triton serves now is left out.
 
-        Args:
-            endpoint: its name.
-            key: the sticky key, or the request id without one.
-            forced_version: the version that the caller insists on.
-
         Raises:
             UnknownEndpointError: no such endpoint.
             UnknownVersionError: the endpoint does not hold the forced version.
@@ -257,12 +252,8 @@ class AdmissionController:
     ) -> tuple[EndpointView, str | None]:
         """Refuses, before the body is read, a request that would be refused whatever its body is.
 
-        Args:
-            context: the request.
-            endpoint: the name in its path or message.
-            version: the version in its path or message.
-            ahead: requests of the endpoint that wait before this one.
-            wait_seconds: the estimated wait in the request scheduler.
+        ``ahead`` requests of the endpoint wait before this one, ``wait_seconds`` is the estimated
+        wait in the request scheduler.
         """
         view, caller = self.identify(context, endpoint)
         if version:
@@ -286,11 +277,6 @@ class AdmissionController:
 
     def check_body(self, call: Call, limits: Limits, now: float) -> None:
         """Refuses a request over its caller's rate limit, or with too many texts.
-
-        Args:
-            call: the request.
-            limits: of its endpoint.
-            now: the event loop's clock, seconds.
 
         Raises:
             GatewayError: see the second row of the table.

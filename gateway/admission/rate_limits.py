@@ -63,12 +63,6 @@ class RateLimits:
     ) -> None:
         """Counts a request, or refuses it; a refused one is not counted.
 
-        Args:
-            caller: name of the API key, None without keys.
-            endpoint: the endpoint's name.
-            per_second: the endpoint's limit for each key, None for no limit.
-            now: seconds of any clock that only goes forward.
-
         Raises:
             RateLimitedError: with the time until this gateway admits the next request.
         """

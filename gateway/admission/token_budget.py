@@ -21,11 +21,7 @@ _TYPICAL_RATE = 0.05  # weight of a new request in the moving average of their l
 
 
 class TokenBudget:
-    """Tokens in flight, of all endpoints together and of each.
-
-    Args:
-        total: tokens that this process holds at most.
-    """
+    """Tokens in flight, of all endpoints together and of each."""
 
     def __init__(self, total: int) -> None:
         self._total = total
@@ -69,10 +65,7 @@ class TokenBudget:
     def check_arrival(self, endpoint: str, ahead: int, limit: int) -> None:
         """Refuses a request of unknown length that ``reserve`` would probably refuse.
 
-        Args:
-            endpoint: its name.
-            ahead: requests of the endpoint that were admitted and have no tokens reserved yet.
-            limit: tokens that the endpoint holds at most.
+        ``ahead`` requests of the endpoint were admitted and have no tokens reserved yet.
 
         Raises:
             OverloadedError: those ahead and this one, all of the usual length, have no room.

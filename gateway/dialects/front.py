@@ -47,12 +47,6 @@ class Front:
 
         Its deadline is the caller's, and at most the endpoint's time limit away.
 
-        Args:
-            context: the request, admitted by ``AdmissionController.enter``.
-            view: the endpoint, as ``enter`` has returned it.
-            caller: the caller's name, as ``enter`` has returned it.
-            query: the texts.
-
         Raises:
             InvalidInputError: no text at all, or no second texts for a task that reads pairs.
             GatewayError: whatever the pipeline refuses or fails with.
@@ -117,11 +111,7 @@ def truncated_texts(answer: Answer) -> str:
 def require_task(view: EndpointView, task: Task, place: str, what: str) -> None:
     """Refuses a request on a route that is for one task, at an endpoint of another.
 
-    Args:
-        view: the endpoint.
-        task: what the route is for.
-        place: the field that names the endpoint.
-        what: what needs the task, with its verb: ``embeddings need``.
+    ``place`` is the field that names the endpoint, ``what`` what needs the task, with its verb.
 
     Raises:
         InvalidInputError: the endpoint does something else.

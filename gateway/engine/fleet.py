@@ -62,9 +62,7 @@ class Breaker:
     def fail(self, now: float, at_least: float = 0.0) -> None:
         """A probe or a batch had no answer: opens, with a longer pause than the last time.
 
-        Args:
-            now: seconds.
-            at_least: the least pause, for a fault that a probe does not find.
+        The pause is ``at_least`` so long, for a fault that a probe does not find.
         """
         pause = min(self.longest_pause, self.first_pause * 2 ** min(self.failures, 16))
         pause = max(pause, at_least)
@@ -189,8 +187,7 @@ class Replica:
     def batch_ended(self, flight: Flight, now: float) -> float:
         """Records that a batch has ended, answered or not.
 
-        Returns:
-            Seconds that an instance ran it, without its wait behind other batches.
+        Gives the seconds that an instance ran it, without its wait behind other batches.
         """
         self._flights.remove(flight)
         self._expected = self._expected - flight.expected if self._flights else 0.0

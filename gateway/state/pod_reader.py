@@ -37,10 +37,6 @@ _KEEPALIVE = (
 def connected(environment: Mapping[str, str], *, account: Path = access.ACCOUNT) -> "PodReader":
     """The reader of a pod's own API server.
 
-    Args:
-        environment: of the process.
-        account: where the kubelet mounts the service account.
-
     Raises:
         AccessError: no service account is mounted.
     """

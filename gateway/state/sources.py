@@ -46,10 +46,7 @@ class _Seen(Generic[M]):
 class FolderSource(Generic[M]):
     """Objects of one type, from the ``*.json`` files of one folder.
 
-    Args:
-        folder: need not exist yet.
-        kind: the pydantic model of one file.
-        poll_seconds: time between two polls.
+    ``folder`` need not exist yet.
     """
 
     def __init__(self, folder: Path, kind: type[M], poll_seconds: float = POLL_SECONDS) -> None:
@@ -141,11 +138,7 @@ def open_namespace(
 
 
 class ClusterSource(Generic[T]):
-    """The objects of a cluster, as a mirror holds them, for one event loop.
-
-    Args:
-        mirror: not started yet; the source starts and closes it.
-    """
+    """The objects of a cluster, as a mirror holds them, for one event loop."""
 
     def __init__(self, mirror: Mirror[T]) -> None:
         self._mirror = mirror

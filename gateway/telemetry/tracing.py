@@ -21,10 +21,7 @@ class TracingUnavailableError(Exception):
 class SpanTracer:
     """Makes spans of finished attempts.
 
-    Args:
-        provider: OpenTelemetry's tracer provider.
-        share: of requests without a ``traceparent`` that get spans.
-        draw: a number in [0, 1) for each of those.
+    ``share`` of the requests without a ``traceparent`` get spans.
     """
 
     def __init__(self, provider: Any, share: float, draw: Callable[[], float]) -> None:  # noqa: ANN401
@@ -85,10 +82,6 @@ def trace_id(trace_parent: str | None) -> str:
 
 def open_tracer(endpoint: str, share: float) -> SpanTracer | None:
     """The tracer for a collector, or None where no address is given.
-
-    Args:
-        endpoint: ``http://host:4317`` of the collector's gRPC service.
-        share: see ``SpanTracer``.
 
     Raises:
         TracingUnavailableError: OpenTelemetry is not installed.

@@ -86,10 +86,6 @@ def moment(text: str, option: str) -> float:
 
     A date without a zone is of UTC, as everything that the services write.
 
-    Args:
-        text: what was written.
-        option: where, for the message.
-
     Raises:
         typer.BadParameter: it is none of these.
     """

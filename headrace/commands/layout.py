@@ -30,9 +30,6 @@ def wrapped(text: str, width: int, *, first: int = 0, rest: int = 0) -> list[str
         width: of a line in cells, indentation included.
         first: indentation of the first line.
         rest: indentation of the others.
-
-    Returns:
-        At least one line. A word that is longer than a line goes on in the next one.
     """
     lines: list[str] = []
     line, used = " " * first, first

@@ -82,11 +82,8 @@ def _time_left(seen: View, now: float) -> list[str]:
 def picture(seen: View, now: float, *, details: bool = False) -> Group:
     """A rollout for people: its stages, who gets what, its checks.
 
-    Args:
-        seen: the rollout.
-        now: unix time, seconds.
-        details: with the sentence of every check, and all figures. Without, a check that passes or
-            whose sentence is the reason that is told already is its verdict alone.
+    Without ``details``, a check that passes or whose sentence is the reason that is told already is
+    its verdict alone.
     """
     parts: list[RenderableType] = [*_headline(seen, now)]
     if seen.stages:

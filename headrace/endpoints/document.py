@@ -40,10 +40,6 @@ def read(text: str, source: str) -> tuple[ModelEndpoint, ...]:
 
     A ``status`` in a document is left aside: Headrace alone writes it.
 
-    Args:
-        text: one or more YAML documents; empty ones are skipped.
-        source: what to call the text in sentences.
-
     Raises:
         BadDocumentError: the text is no YAML, or a document is no endpoint; says which and where.
     """

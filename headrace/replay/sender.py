@@ -72,11 +72,7 @@ class Replay:
         self._callers = random.Random(plan.seed)  # noqa: S311 - repeatable, not secret
 
     async def run(self, stop: asyncio.Event) -> float:
-        """Sends until the plan is done or ``stop`` is set, then waits a little for what is out.
-
-        Returns:
-            Seconds for which requests were sent.
-        """
+        """Sends until the plan is done or ``stop`` is set, then waits a little for what is out."""
         loop = asyncio.get_running_loop()
         self.began = loop.time()
         self._fault = loop.create_future()

@@ -63,8 +63,7 @@ async def wait(
 ) -> dict[str, str]:
     """Waits until every endpoint of ``names`` answers a prediction at every gateway.
 
-    Returns:
-        Why not, for each endpoint that did not answer in time.
+    Gives the reason for each that did not in time.
     """
     left = dict.fromkeys(sorted(names), Phase.WAITING.value)
     silent = {name: list(gateway_urls) for name in names}

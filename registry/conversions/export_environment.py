@@ -81,9 +81,7 @@ class CommandExportEnvironment:
 class ExportingLauncher:
     """A launcher that has the export environment installed at the first version that needs it.
 
-    Args:
-        launcher: runs a conversion.
-        environment: None where nothing can install torch and transformers here.
+    ``environment`` is None where nothing can install torch and transformers here.
     """
 
     def __init__(self, launcher: ConversionLauncher, environment: ExportEnvironment | None) -> None:

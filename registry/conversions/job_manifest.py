@@ -52,11 +52,7 @@ def job(
 ) -> Object:
     """The Job of one conversion.
 
-    Args:
-        base: the template.
-        request: what to convert.
-        owner: the controller's pod, with which what it started is collected.
-        timeout_seconds: of the conversion, from the moment that its pod is on a node.
+    It is collected with its ``owner``, the controller's pod.
     """
     made = copy.deepcopy(base)
     name = name_of(request)

@@ -23,10 +23,8 @@ State = Progress | Published | Failed
 class ConversionJobs:
     """Conversions by their options' digest.
 
-    Args:
-        launcher: runs one.
-        most: how many run at a time; a start beyond it is refused.
-        changed: set whenever a conversion says something.
+    At most ``most`` run at a time: a start beyond that is refused. ``changed`` is set whenever one
+    says something.
     """
 
     def __init__(self, launcher: ConversionLauncher, *, most: int, changed: asyncio.Event) -> None:

@@ -86,13 +86,7 @@ def _read(content: bytes, *, prompt: str = "", lowercase: bool = False) -> Token
 
 
 def _spec(tokenizer: Tokenizer, original: Original, *, requested_tokens: int) -> TokenizerSpec:
-    """Ids and limits for the manifest.
-
-    Args:
-        tokenizer: as it will be published.
-        original: whose files name the special tokens and the model's own limit.
-        requested_tokens: the endpoint's limit.
-    """
+    """Ids and limits for the manifest."""
     definition = json.loads(tokenizer.to_str())
     named = {
         **read_json(original.tokenizer / "special_tokens_map.json"),

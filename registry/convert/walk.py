@@ -48,12 +48,6 @@ def convert(
 ) -> ModelRef:
     """Makes and publishes the package of one version.
 
-    Args:
-        request: which version, and how it is to be served.
-        tracking: where it is registered.
-        store: where the package goes.
-        report: told of each step as it begins.
-
     Raises:
         ConversionError: there will be no package, and whose fault that is.
         registry.packages.store.StoreError: the store can't be written.

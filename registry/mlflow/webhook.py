@@ -40,12 +40,6 @@ def sign(secret: str, delivery_id: str, timestamp: str, body: bytes) -> str:
 def verify(headers: Mapping[str, str], body: bytes, secret: str, now: float) -> HTTPStatus:
     """What to answer to a webhook.
 
-    Args:
-        headers: names in lower case.
-        body: as received.
-        secret: shared with MLflow.
-        now: unix time, seconds.
-
     Returns:
         204 for a valid one, 401 for one that is not signed as it must be or too old.
     """

@@ -50,8 +50,7 @@ class WriteBack:
     async def write(self, snapshot: MlflowSnapshot, wanted: Projection) -> MlflowSnapshot:
         """Writes what the snapshot lacks.
 
-        Returns:
-            The snapshot as it is now, so that nothing is written again before the next look.
+        Gives the snapshot as it is now, so that nothing is written again before the next look.
 
         Raises:
             SourceUnavailableError: MLflow went away; the rest is written next time.

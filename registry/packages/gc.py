@@ -37,9 +37,6 @@ def collect(
         endpoints: all of them; every package that a status names stays.
         keep: of each model, packages of so many of the newest versions stay too.
 
-    Returns:
-        The packages that were removed.
-
     Raises:
         ValueError: ``keep`` is below 1.
         registry.packages.store.StoreUnavailableError: the store can't be read or written.

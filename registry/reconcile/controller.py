@@ -83,13 +83,7 @@ class Controller:
         *,
         after_pass: Callable[[], None] = lambda: None,
     ) -> None:
-        """Passes until told to stop; nothing that is away ends it.
-
-        Args:
-            stop: ends it.
-            heartbeat: hears of each pass that was whole.
-            after_pass: is called after each pass, whole or cut short.
-        """
+        """Passes until told to stop; nothing that is away ends it."""
         async with asyncio.TaskGroup() as tasks:
             beside = [
                 tasks.create_task(self._source.run(), name="source"),

@@ -39,11 +39,8 @@ class HeartbeatTracker:
     ) -> tuple[LoaderReport, ...]:
         """Those of the reports whose loaders are not silent.
 
-        Args:
-            reports: all that are there.
-            now: unix time, seconds.
-            disconnected: no report can reach us now. None of this time counts as silence, now or
-                later.
+        While ``disconnected``, no report can reach us, and none of this time counts as silence, now
+        or later.
         """
         told = tuple(reports)
         if disconnected:

@@ -103,12 +103,7 @@ def plan(
 ) -> Decision:
     """The next step of one endpoint.
 
-    Args:
-        spec: what the user asks for.
-        status: as it was read.
-        seen: what is.
-        now: unix time, seconds.
-        keep_seconds: how long the previous stable version stays loaded.
+    The previous stable version stays loaded for ``keep_seconds``.
     """
     status = _without_expired(status, now, keep_seconds)
     if seen.versions is None or _is_rolling_out(status):

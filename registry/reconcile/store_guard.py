@@ -14,13 +14,7 @@ Answer = TypeVar("Answer")
 
 
 class StoreTimeoutGuard:
-    """Asks in threads, from one loop.
-
-    Args:
-        now: seconds, of the pause after a failure.
-        seconds: how long an answer is waited for.
-        pause_seconds: how long nothing is asked after a failure.
-    """
+    """Asks in threads, from one loop."""
 
     def __init__(
         self, now: Callable[[], float], *, seconds: float = 2.0, pause_seconds: float = 15.0
@@ -40,9 +34,7 @@ class StoreTimeoutGuard:
     async def ask(self, key: str, question: Callable[[], Answer]) -> Answer:
         """The answer.
 
-        Args:
-            key: the same for the same question.
-            question: blocks; raises what the store raises.
+        ``key`` is the same for the same question.
 
         Raises:
             StoreUnavailableError: it failed, or there is no answer yet.

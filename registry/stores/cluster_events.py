@@ -29,13 +29,7 @@ class Events:
         self._namespace = namespace
 
     def create(self, item: Object, before: EndpointStatus, after: EndpointStatus) -> None:
-        """Creates those of the transitions that ``after`` has beyond ``before``.
-
-        Args:
-            item: the endpoint's resource, as it was stored.
-            before: its status as it was read.
-            after: its status as it was written.
-        """
+        """Creates those of the transitions that ``after`` has beyond ``before``."""
         for transition in new(before, after):
             try:
                 create = self._client.core.create_namespaced_event

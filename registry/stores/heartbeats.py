@@ -57,12 +57,7 @@ class FileHeartbeats:
 
 
 class KubernetesHeartbeats:
-    """The heartbeat in one namespace.
-
-    Args:
-        client: the API server.
-        namespace: of the endpoints that the controller looks after.
-    """
+    """The heartbeat in one namespace."""
 
     def __init__(self, client: ClusterClient, namespace: str) -> None:
         self._client = client

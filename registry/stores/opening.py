@@ -17,10 +17,7 @@ from service.cluster import access
 def endpoints(flag: str, environment: Mapping[str, str], *, watch: bool = True) -> EndpointStore:
     """The endpoints.
 
-    Args:
-        flag: a folder, or ``kubernetes://NAMESPACE``.
-        environment: of the process.
-        watch: in a cluster, for whoever asks again and again.
+    With ``watch``, a cluster's are watched, for whoever asks again and again.
 
     Raises:
         AccessError: no API server is known, or how to sign in.

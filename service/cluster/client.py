@@ -46,10 +46,7 @@ def official() -> ModuleType:
 class ClusterClient:
     """One API server. Threads may share it.
 
-    Args:
-        configuration: the official client's; where the server is and how to sign in.
-        namespace: this process's own.
-        timeout_seconds: deadline of connecting, and of each answer's next bytes.
+    ``timeout_seconds`` is the deadline of connecting, and of each answer's next bytes.
     """
 
     def __init__(

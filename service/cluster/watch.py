@@ -32,12 +32,8 @@ class WatchPace:
 class Watch:
     """A copy of a collection.
 
-    Args:
-        reader: of the API server.
-        collection: what to copy.
-        changed: called, in the watch's thread, with all objects after the first list and after
-            every change.
-        pace: how long things take.
+    ``changed`` is called, in the watch's thread, with all objects after the first list and every
+    change.
     """
 
     def __init__(

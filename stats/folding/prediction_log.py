@@ -262,11 +262,7 @@ class KafkaPredictionLog:
 
 
 class _Rebalances(ConsumerRebalanceListener):
-    """Follows what happens to the assignment; runs in the client's own thread.
-
-    Args:
-        keep_rejoining: has the client take part in the rebalance until it is over for us.
-    """
+    """Follows what happens to the assignment; runs in the client's own thread."""
 
     def __init__(self, keep_rejoining: Callable[[], None]) -> None:
         self._keep_rejoining = keep_rejoining

@@ -78,12 +78,6 @@ class KafkaRecordLog:
     ) -> None:
         """Connects, and goes to the first records that were written at ``since`` or later.
 
-        Args:
-            address: where Kafka is.
-            since: unix seconds.
-            topic: name of the topic.
-            stall_seconds: for so long records of a partition may wait without any being read.
-
         Raises:
             TopicMissingError: nothing was ever folded.
             KafkaAwayError: Kafka can't be reached.

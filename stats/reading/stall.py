@@ -77,14 +77,7 @@ class Stall:
 def membership_fault(
     group: Group, member: str, held: Collection[int], topic: Collection[int]
 ) -> str:
-    """What is wrong with a member's place in its consumer group; empty where nothing is.
-
-    Args:
-        group: as its coordinator describes it.
-        member: the id that the member has by its own account.
-        held: the partitions that it reads.
-        topic: all partitions of the topic.
-    """
+    """What is wrong with a member's place in its consumer group; empty where nothing is."""
     if member not in group.members:
         return f"the group does not hold this worker as a member (its state: {group.state})"
     if group.state != _STABLE:

@@ -55,12 +55,6 @@ def per_second(
 
     None before the first count, behind what is known, and, unless it is ``ongoing``, behind the
     last count: an arm that has come or gone is not one that nobody asks.
-
-    Args:
-        counts: ``[columns]``.
-        over: their columns.
-        until: time up to which events are counted, unix seconds.
-        ongoing: whether more can come.
     """
     used = np.flatnonzero(counts)
     first = int(used[0]) if used.size else over.count

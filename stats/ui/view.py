@@ -72,16 +72,7 @@ class Asked:
 def view(
     endpoints: Sequence[ModelEndpoint], board: Board, links: Links, asked: Asked, now: float
 ) -> View:
-    """The document.
-
-    Args:
-        endpoints: every endpoint as stored; shown in the order of their names.
-        board: the statistics at one instant.
-        links: addresses for people.
-        asked: which endpoint, which span; what is unknown falls back to the first and to
-            ``DEFAULT_SPAN``.
-        now: unix time, seconds.
-    """
+    """The document."""
     name = asked.span if asked.span in SPANS else DEFAULT_SPAN
     ordered = sorted(endpoints, key=lambda endpoint: endpoint.name)
     chosen = next((e for e in ordered if e.name == asked.endpoint), ordered[0] if ordered else None)

@@ -43,12 +43,6 @@ def task_of(
     A classifier of one label may be a cross-encoder. It is taken for one where the endpoint asks
     for it, or where sentence-transformers has written it as one and ``usual`` says nothing else.
 
-    Args:
-        config: of the model.
-        requested: what the endpoint asks for.
-        usual: what the endpoint's stable version does.
-        cross_encoder: see ``is_cross_encoder``.
-
     Raises:
         VersionError: the architecture is for something else.
     """

@@ -18,10 +18,7 @@ def read_hints(path: Path, requested: Task | None) -> tuple[Task, tuple[str, ...
     """The task by the graph's output, and the labels by its metadata, if there are any.
 
     Labels are ``id2label`` (a JSON object) or ``labels`` (a JSON list) in the metadata.
-
-    Args:
-        path: the graph.
-        requested: the endpoint's task, which decides where the output's name does not.
+    ``requested``, the endpoint's task, decides where the output's name does not.
 
     Raises:
         VersionError: not a graph, or nothing says what it does.

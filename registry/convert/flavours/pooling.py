@@ -28,9 +28,6 @@ _ACTIVATIONS = {"Identity": "", "Tanh": "Tanh", "ReLU": "Relu", "Sigmoid": "Sigm
 def read_pooling(folder: Path) -> tuple[Path, Pooling]:
     """The transformer's own folder, and what follows it.
 
-    Args:
-        folder: holds ``modules.json``.
-
     Raises:
         VersionError: a module or a mode that can't be part of the graph.
     """

@@ -200,13 +200,6 @@ def originals(
 
     Of labels of tokens they are those of the tokens of all texts, ``[tokens, n]``.
 
-    Args:
-        loaded: the original.
-        task: what it does.
-        texts: what it answers.
-        pairs: the second text of each, if they are pairs.
-        max_tokens: longer rows are cut.
-
     Raises:
         VersionError: the original fails on a text.
     """

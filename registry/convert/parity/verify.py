@@ -120,13 +120,6 @@ def batch_invariance(
     In every bucket, a few texts are run alone and then together, the shortest and the longest that
     the bucket can hold among them: both neighbours and padding differ as much as they can. A bucket
     that no text falls in gets the longest texts, cut to its length.
-
-    Args:
-        engine: the graph.
-        texts: real ones of many lengths.
-        task: what it answers.
-        multi_label: see ``preprocess.tasks``.
-        size: what vectors are divided by.
     """
     order = sorted(range(len(texts)), key=lambda index: texts.encoded.tokens[index])
     worst = 0.0
