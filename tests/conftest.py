@@ -13,10 +13,11 @@ from selected_modules import leaves_out
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
-from headrace.stack import provision
 from headrace.stack.kafka import KafkaFiles, KafkaNode, KafkaProcess
+from headrace.stack.kafka import prepare as prepare_kafka
 from headrace.stack.mlflow import MlflowProcess, MlflowServer
 from headrace.stack.triton import TritonFiles, TritonProcess, TritonServer
+from headrace.stack.triton import prepare as prepare_triton
 
 # How long an example takes says more about the machine's other work than about our code.
 hypothesis.settings.register_profile("untimed", deadline=None)
@@ -82,12 +83,12 @@ def cache() -> Path:
 @pytest.fixture(scope="session")
 def kafka_files(cache: Path) -> KafkaFiles:
     """Apache Kafka itself."""
-    return provision.kafka_files(cache)
+    return prepare_kafka(cache)
 
 
 @pytest.fixture(scope="session")
 def triton_files(cache: Path) -> TritonFiles:
-    return provision.triton_files(cache, lambda _: None)
+    return prepare_triton(cache, lambda _: None)
 
 
 @pytest.fixture(scope="session")

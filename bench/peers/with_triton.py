@@ -32,7 +32,7 @@ from contracts.loading import CostPoint, LoadedModel, LoaderReport
 from contracts.manifest import CONFIG_PYTHON, MODEL_ONNX
 from contracts.rollout import RolloutSpec
 from gateway.inference.receipts import make_key_file
-from headrace.stack import kafka, provision, triton
+from headrace.stack import kafka, triton
 from registry.loading.placement import python_model
 from registry.stores.endpoints import FileEndpointStore
 from registry.stores.reports import FileReports
@@ -59,7 +59,7 @@ def headrace(site: Site) -> Iterator[Running]:
     _put(store, site.model, site.deadline_seconds)
     simulated = site.engine is Engine.SIMULATED
     node = kafka.KafkaNode(home / "kafka", port=free_port(), controller_port=free_port())
-    broker = kafka.KafkaProcess(provision.kafka_files(site.cache), node)
+    broker = kafka.KafkaProcess(kafka.prepare(site.cache), node)
     flags = {
         "home": home, "store-url": site.model.store.as_uri(), "grpc-port": -1,
         "tokens-in-flight": _MOST_TOKENS, "kafka-bootstrap": broker.bootstrap,
@@ -309,7 +309,7 @@ def _triton(
     flags: Sequence[str] = (),
 ) -> Iterator[triton.TritonServer]:
     """A Triton that has loaded what lies in the repository."""
-    files = provision.triton_files(site.cache, lambda _: None)
+    files = triton.prepare(site.cache, lambda _: None)
     server = triton.TritonServer(
         repository, http_port=free_port(), grpc_port=free_port(), metrics_port=free_port()
     )

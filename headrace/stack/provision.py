@@ -23,22 +23,8 @@ from pathlib import Path
 from headrace.errors import DownloadError, HeadraceError
 from headrace.stack import install, kafka, triton
 
-TIMEOUT_SECONDS = 900.0
 EXPORT_TIMEOUT_SECONDS = 1800.0
 PARTS = ("triton", "kafka", "export")
-
-
-def kafka_files(cache: Path) -> kafka.KafkaFiles:
-    """Kafka's jars and its Java runtime, downloaded if need be."""
-    try:
-        return kafka.prepare(cache, timeout_seconds=TIMEOUT_SECONDS)
-    except kafka.KafkaError as error:
-        raise DownloadError(f"{error}.") from error
-
-
-def triton_files(cache: Path, progress: install.Progress) -> triton.TritonFiles:
-    """Triton and its backends, downloaded if need be."""
-    return triton.prepare(cache, progress, timeout_seconds=TIMEOUT_SECONDS)
 
 
 def export_environment(cache: Path, progress: install.Progress) -> Path:
@@ -112,10 +98,10 @@ def main() -> int:
 
 def _get(part: str, cache: Path, progress: install.Progress) -> Path:
     if part == "triton":
-        return triton_files(cache, progress).folder
+        return triton.prepare(cache, progress).folder
     if part == "export":
         return export_environment(cache, progress)
-    return kafka_files(cache).jars[0].parent
+    return kafka.prepare(cache).jars[0].parent
 
 
 def _say_json(kind: str, **values: str) -> None:

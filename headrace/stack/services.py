@@ -11,8 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from gateway.inference.receipts import make_key_file
-from headrace.errors import ServiceFailedError
-from headrace.stack import kafka, mlflow, probes, provision, triton
+from headrace.stack import kafka, mlflow, probes, triton
 from headrace.stack.settings import (
     LOOPBACK,
     GatewayReplica,
@@ -104,7 +103,7 @@ def _mlflow(settings: StackSettings, home: Home, env: Mapping[str, str]) -> Serv
 
 
 def _kafka(settings: StackSettings, home: Home, env: Mapping[str, str]) -> Service:
-    files = provision.kafka_files(settings.cache)
+    files = kafka.prepare(settings.cache)
     ports = settings.ports
     node = kafka.KafkaNode(home.kafka, port=ports.kafka, controller_port=ports.kafka_controller)
     kafka.lay_out(node)
@@ -114,15 +113,8 @@ def _kafka(settings: StackSettings, home: Home, env: Mapping[str, str]) -> Servi
         env=env,
         cwd=home.kafka,
         ready=probes.accepts(LOOPBACK, ports.kafka),
-        before_start=lambda: _format_storage(files, node),
+        before_start=lambda: kafka.format_storage(files, node),
     )
-
-
-def _format_storage(files: kafka.KafkaFiles, node: kafka.KafkaNode) -> None:
-    try:
-        kafka.format_storage(files, node)
-    except kafka.KafkaError as error:
-        raise ServiceFailedError(f"{error}.") from error
 
 
 def _triton(
@@ -132,7 +124,7 @@ def _triton(
     replica: TritonReplica,
     loader: LoaderReplica,
 ) -> Service:
-    files = provision.triton_files(settings.cache, lambda _: None)
+    files = triton.prepare(settings.cache, lambda _: None)
     server = triton.TritonServer(
         home.repository_of(replica.name),
         http_port=replica.http_port,

@@ -118,7 +118,7 @@ def libpython_folder() -> str | None:
 
 
 def prepare(
-    cache: Path, progress: install.Progress, *, timeout_seconds: float = 600.0
+    cache: Path, progress: install.Progress, *, timeout_seconds: float = 900.0
 ) -> TritonFiles:
     """Finds the program in the download cache, fetching it (about 60 MB) at the first call.
 
