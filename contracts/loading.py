@@ -18,7 +18,7 @@ class CostPoint(BaseModel):
 class LoadedModel(BaseModel):
     """A package that Triton holds ready, with its measured cost table.
 
-    The costs are those of a batch while ``instances`` copies run.
+    The costs are those of a batch while ``instances`` copies run, each by so many threads.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -26,6 +26,7 @@ class LoadedModel(BaseModel):
     ref: ModelRef
     costs: tuple[CostPoint, ...] = ()
     instances: int = Field(0, ge=0, description="batches that it runs at once; 0: not told")
+    threads: int = Field(0, ge=0, description="CPU threads of one batch; 0: not told")
 
 
 class LoadFailure(BaseModel):

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from contracts.manifest import MANIFEST, Manifest
 from contracts.model import ModelRef
-from registry.loading import cores
+from registry.loading import machine
 from registry.loading.loader import Loader, LoaderOptions
 from registry.loading.placement import Placement, SharedRepository, UploadedFiles
 from registry.loading.prober import Prober
@@ -91,7 +91,9 @@ def build(
         heartbeat_seconds=settings.heartbeat_seconds,
         unload_after_seconds=settings.unload_after_seconds,
         warmup_seconds=settings.warmup_seconds,
-        auto_instances=settings.auto_instances or cores.copies(),
+        auto_instances=settings.auto_instances,
+        cores=settings.cores or machine.cores(),
+        memory_bytes=settings.memory_megabytes * 1024 * 1024 or machine.memory_bytes(),
     )
     placement: Placement = UploadedFiles()
     if settings.model_repository:

@@ -42,8 +42,12 @@ class LoaderSettings:
     warmup_seconds: float = option(1.5, "Time to measure a model's batches after its load.")
     auto_instances: int = option(
         0,
-        "Copies of a model on CPUs whose endpoint names no number; 0: one for each CPU that this "
-        "process may use, at most 4.",
+        "Copies of a model on CPUs whose endpoint names no number; 0: as many as do most work by "
+        "measurement, each by as many threads as the cores allow.",
+    )
+    cores: int = option(0, "CPUs that Triton may use; 0: those that this process may use.")
+    memory_megabytes: int = option(
+        0, "Memory that Triton may use, which bounds copies; 0: what this process may use."
     )
     metrics_host: str = option("127.0.0.1", "Address that /metrics listens on.")
     metrics_port: int = option(

@@ -17,6 +17,7 @@ from headrace.errors import RequestFailedError
 from headrace.stack import answers, health, state
 from headrace.stack.state import Home, StackRecord
 from registry.stores.heartbeats import FileHeartbeats
+from registry.stores.reports import FileReports
 
 
 def run(
@@ -24,7 +25,8 @@ def run(
 ) -> None:
     """Shows the status once, or until Ctrl-C.
 
-    ``details`` adds packages and why versions were rejected; JSON always has them.
+    ``details`` adds packages, how Tritons run them, and why versions were rejected; JSON always has
+    that.
     """
     home = homes.opened(root)
     if as_json:
@@ -44,6 +46,7 @@ def document(home: Home, endpoint: str | None) -> dict[str, Any]:
         "unwell": {} if record is None else _unwell(record),
         "statistics": None if record is None else health.ask_counting(record.stats_url).document(),
         "uncared": {} if record is None else _silence_warnings(home, chosen, time.time()),
+        "models": _models(home, chosen),
         "endpoints": [item.model_dump(mode="json", by_alias=True) for item in chosen],
     }
 
@@ -81,7 +84,38 @@ def _shown(home: Home, endpoint: str | None, *, details: bool) -> Group:
     drawn_warnings = [
         Sentence(f"{name}: {sentence}", style="yellow") for name, sentence in warnings.items()
     ]
-    return Group(drawn, *drawn_warnings)
+    ways = map(_way, _models(home, chosen)) if details else ()
+    return Group(drawn, *ways, *drawn_warnings)
+
+
+def _models(home: Home, endpoints: list[ModelEndpoint]) -> list[dict[str, Any]]:
+    """How each Triton runs the packages of these endpoints, as its loader reported it last."""
+    known = [(endpoint.name, ref) for endpoint in endpoints for ref in endpoint.status.packages]
+    reports = FileReports(home.reports).list() if home.reports.is_dir() else ()
+    return [
+        {
+            "endpoint": name,
+            "version": ref.version,
+            "package": ref.package,
+            "loader": report.loader,
+            "instances": model.instances,
+            "threads": model.threads,
+        }
+        for name, ref in known
+        for report in reports
+        for model in report.loaded
+        if model.ref == ref
+    ]
+
+
+def _way(model: dict[str, Any]) -> Sentence:
+    copies, threads = model["instances"], model["threads"]
+    runs = "1 copy" if copies == 1 else f"{copies} copies"
+    if threads:
+        runs += " of 1 thread" if threads == 1 else f" of {threads} threads"
+        runs += " each" if copies > 1 else ""
+    name, version, loader = model["endpoint"], model["version"], model["loader"]
+    return Sentence(f"{name}: version {version} runs as {runs} on the Triton of loader {loader}.")
 
 
 def _silence_warnings(home: Home, endpoints: list[ModelEndpoint], now: float) -> dict[str, str]:

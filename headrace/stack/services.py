@@ -4,7 +4,6 @@
 MLflow's folders) and starts nothing. All but Triton and Java run on this program's own interpreter.
 """
 
-import os
 import shlex
 import sys
 from collections.abc import Mapping
@@ -21,7 +20,7 @@ from headrace.stack.settings import (
 )
 from headrace.stack.state import Home
 from headrace.stack.supervisor import Service
-from registry.loading.cores import MOST_COPIES
+from registry.loading import machine
 
 # What the services and their libraries must not take from the shell that ``up`` runs in.
 # Compiled modules are kept: without them every start takes twice as long.
@@ -143,13 +142,13 @@ def _triton(
     )
 
 
-def auto_instances(cores: int, tritons: int) -> int:
-    """Copies of a model where its endpoint names no number: all else needs half of the cores.
+def triton_cores(cores: int, tritons: int) -> int:
+    """Cores for each Triton: all else on the machine needs half of them.
 
-    >>> auto_instances(2, 1), auto_instances(6, 1), auto_instances(16, 2), auto_instances(64, 1)
-    (1, 3, 4, 4)
+    >>> triton_cores(2, 1), triton_cores(6, 1), triton_cores(16, 2), triton_cores(64, 1)
+    (1, 3, 4, 32)
     """
-    return max(1, min(MOST_COPIES, cores // (2 * tritons)))
+    return max(1, cores // (2 * tritons))
 
 
 def _loader(
@@ -169,9 +168,8 @@ def _loader(
             model_repository=repository,
             loader_name=replica.report,
             metrics_port=replica.metrics_port,
-            auto_instances=auto_instances(
-                len(os.sched_getaffinity(0)), len(settings.loader_replicas)
-            ),
+            cores=triton_cores(machine.cores(), len(settings.loader_replicas)),
+            memory_megabytes=machine.memory_bytes() // len(settings.loader_replicas) // 1024**2,
         ),
         env=env,
         cwd=home.root,

@@ -10,7 +10,6 @@ import logging
 import time
 from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -25,10 +24,12 @@ from registry.errors import (
     TritonRefusedError,
     TritonUnavailableError,
 )
-from registry.loading import desired, warmup
+from registry.loading import desired
 from registry.loading.desired import Failure, Ledger, Role, Want
 from registry.loading.placement import Placement
 from registry.loading.reporter import Reporter
+from registry.loading.sizing import Sizing
+from registry.loading.splits import Split
 from registry.loading.triton_client import Running, Triton
 from registry.packages.triton_config import BACKEND_ONNXRUNTIME, BACKEND_PYTHON
 from registry.stores.endpoints import EndpointStore
@@ -60,7 +61,8 @@ class PackageCache(Protocol):
 class LoaderOptions:
     """How one loader works. ``backends`` are tried in their order.
 
-    ``auto_instances``: copies of a model on CPUs whose endpoint names no number; on GPUs one each.
+    ``auto_instances``: copies of a model on CPUs whose endpoint names no number, 0 to choose them
+    by measurement; on GPUs one each. ``cores`` and ``memory_bytes`` are what Triton may use.
     """
 
     name: str
@@ -71,7 +73,9 @@ class LoaderOptions:
     heartbeat_seconds: float = 2.0
     unload_after_seconds: float = 600.0
     warmup_seconds: float = 1.5
-    auto_instances: int = 1
+    auto_instances: int = 0
+    cores: int = 1
+    memory_bytes: int = 1 << 40
 
 
 class Loader:
@@ -93,6 +97,14 @@ class Loader:
         self._packages = packages
         self._triton = triton
         self._placement = placement
+        self._sizing = Sizing(
+            triton,
+            placement,
+            cores=options.cores,
+            memory_bytes=options.memory_bytes,
+            auto_instances=options.auto_instances,
+            measure_seconds=options.warmup_seconds,
+        )
         self._reporter = Reporter(reports, options.name, options.heartbeat_seconds, now)
         self._now = now
         self._known: tuple[ModelEndpoint, ...] = ()
@@ -298,17 +310,7 @@ class Loader:
         running, loaded = held.get(name), self._loaded.get(name)
         if running is None or loaded is None:
             return False
-        return (running.copies, running.instances) != (self._copies(want), loaded.instances)
-
-    def _copies(self, want: Want) -> int:
-        """How many should run, on each GPU where there is one.
-
-        One until Triton has said what it runs models on, by the first that it holds: a GPU must
-        not be filled for a moment.
-        """
-        if want.instances is not None:
-            return want.instances
-        return self._options.auto_instances if self._on_gpu is False else 1
+        return self._sizing.differs(want, running, loaded)
 
     async def _load(self, want: Want, running: Running | None) -> None:
         """Brings a package in, or takes up one that Triton runs already."""
@@ -318,8 +320,12 @@ class Loader:
             package = await asyncio.to_thread(self._packages.fetch, want.ref)
             manifest = Manifest.model_validate_json((package / MANIFEST).read_bytes())
             if running is None:
-                running = await self._place_and_load(want, package)
-            costs = await self._warm(name, manifest, running.instances)
+                first = self._sizing.first(
+                    want, manifest, self._measured.get(name), on_gpu=self._on_gpu
+                )
+                running = await self._place_and_load(want, package, first)
+            known = self._measured.get(name)
+            running, costs = await self._sizing.settle(want, running, package, manifest, known)
         except TritonUnavailableError as error:
             self._triton_is_away(str(error))
             self._fail(want, str(error), by_version=False)
@@ -339,7 +345,9 @@ class Loader:
         name = want.ref.triton_model
         self._failures.pop(name, None)
         self._write_ledger(self._ledger.loaded(want.ref))
-        model = LoadedModel(ref=want.ref, costs=costs, instances=running.instances)
+        model = LoadedModel(
+            ref=want.ref, costs=costs, instances=running.instances, threads=running.threads
+        )
         self._loaded[name] = self._measured[name] = model
 
     async def _resize(self, want: Want, running: Running) -> None:
@@ -348,43 +356,29 @@ class Loader:
         Costs are measured again, because a batch takes longer while others run beside it. A failure
         is never the version's fault: it goes on with the copies that it has.
         """
-        name, copies = want.ref.triton_model, self._copies(want)
+        known = self._measured.get(want.ref.triton_model)
         try:
             package = await asyncio.to_thread(self._packages.fetch, want.ref)
             manifest = Manifest.model_validate_json((package / MANIFEST).read_bytes())
-            if running.copies != copies:
-                running = await self._reloaded_with(copies, name, package, running.backend)
-            costs = await self._measure(name, manifest, running.instances)
+            settled, costs = await self._sizing.settle(want, running, package, manifest, known)
         except TritonUnavailableError as error:
             self._triton_is_away(str(error))
             self._fail(want, str(error), by_version=False)
         except (RegistryError, OSError, ValueError) as error:
-            reason = f"it goes on with {running.copies} copies in place of {copies}: {error}"
+            wished = "" if want.instances is None else f" in place of {want.instances}"
+            reason = f"it goes on with {running.copies} copies{wished}: {error}"
             self._fail(want, reason, by_version=False)
         else:
-            self._record_loaded(want, running, costs)
-            log.info("%s runs %d at once", name, running.instances)
+            self._record_loaded(want, settled, costs)
 
-    async def _reloaded_with(self, copies: int, name: str, package: Path, backend: str) -> Running:
-        resize = self._placement.resize
-        overrides = await asyncio.to_thread(resize, name, package, backend, copies)
-        await self._triton.load(name, overrides)
-        return await self._running(name)
-
-    async def _running(self, name: str) -> Running:
-        held = await self._triton.held((name,))
-        if name not in held:
-            raise TritonUnavailableError(f"Triton lost {name} while it was loaded")
-        return held[name]
-
-    async def _place_and_load(self, want: Want, package: Path) -> Running:
+    async def _place_and_load(self, want: Want, package: Path, split: Split) -> Running:
         """Loads by the first backend that this Triton has; returns how it is run."""
         name = want.ref.triton_model
         self._write_ledger(self._ledger.placed(want.ref))
         backends = (self._backend,) if self._backend else self._options.backends
         for position, backend in enumerate(backends, start=1):
-            place, copies = self._placement.place, self._copies(want)
-            overrides = await asyncio.to_thread(place, name, package, backend, copies)
+            place = self._placement.place
+            overrides = await asyncio.to_thread(place, name, package, backend, split)
             try:
                 await self._triton.load(name, overrides)
             except BackendMissingError:
@@ -393,23 +387,9 @@ class Loader:
             else:
                 self._backend = backend
                 break
-        running = await self._running(name)
+        running = await self._sizing.running(name)
         self._learn((running,))
         return running
-
-    async def _warm(self, name: str, manifest: Manifest, instances: int) -> tuple[CostPoint, ...]:
-        known = self._measured.get(name)
-        if known is None or known.instances != instances:
-            return await self._measure(name, manifest, instances)
-        await warmup.warm_up(partial(self._triton.infer, name), manifest, instances)
-        return known.costs
-
-    async def _measure(
-        self, name: str, manifest: Manifest, instances: int
-    ) -> tuple[CostPoint, ...]:
-        infer = partial(self._triton.infer, name)
-        budget = self._options.warmup_seconds
-        return await warmup.measure(infer, manifest, copies=instances, budget_seconds=budget)
 
     async def _unload_expired(self) -> None:
         expired = self._ledger.expired(self._now(), self._options.unload_after_seconds)

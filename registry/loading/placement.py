@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from contracts.manifest import CONFIG_ONNXRUNTIME, CONFIG_PYTHON, MODEL_ONNX
+from registry.loading.splits import Split
 from registry.loading.triton_client import Overrides
 from registry.packages import triton_config
 
@@ -24,22 +25,22 @@ _HERE = Path(__file__).resolve().parent
 class Placement(Protocol):
     """A way to bring models to one Triton."""
 
-    def place(self, name: str, package: Path, backend: str, instances: int) -> Overrides:
+    def place(self, name: str, package: Path, backend: str, split: Split) -> Overrides:
         """Brings the files; returns what the load call must carry.
 
         Args:
             name: Triton's name of the model.
             package: folder of a verified package.
             backend: ``python`` or ``onnxruntime``.
-            instances: copies that run at once, on each GPU where there is one.
+            split: how many copies run at once, and by how many threads.
 
         Raises:
             OSError: no space, no right to write.
         """
         ...
 
-    def resize(self, name: str, package: Path, backend: str, instances: int) -> Overrides:
-        """Changes only how many copies of a placed model run.
+    def resize(self, name: str, package: Path, backend: str, split: Split) -> Overrides:
+        """Changes only how many copies of a placed model run, and by how many threads.
 
         The arguments, what is returned and what is raised are those of ``place``. Triton answers
         meanwhile, by the copies that it has.
@@ -60,13 +61,13 @@ class SharedRepository:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def place(self, name: str, package: Path, backend: str, instances: int) -> Overrides:
+    def place(self, name: str, package: Path, backend: str, split: Split) -> Overrides:
         """Lays the model out; the load call carries nothing."""
         aside = self._folder / f".{name}"
         shutil.rmtree(aside, ignore_errors=True)
         version = aside / triton_config.VERSION_FOLDER
         version.mkdir(parents=True)
-        (aside / _CONFIG).write_text(_config(package, backend, instances), encoding="utf-8")
+        (aside / _CONFIG).write_text(_config(package, backend, split), encoding="utf-8")
         _link(package / MODEL_ONNX, version / MODEL_ONNX)
         if backend == triton_config.BACKEND_PYTHON:
             shutil.copyfile(python_model(), version / triton_config.MODEL_PY)
@@ -74,10 +75,10 @@ class SharedRepository:
         aside.rename(self._folder / name)
         return {}
 
-    def resize(self, name: str, package: Path, backend: str, instances: int) -> Overrides:
+    def resize(self, name: str, package: Path, backend: str, split: Split) -> Overrides:
         """Replaces the configuration alone: files that stay need not be read again."""
         aside = self._folder / name / f".{_CONFIG}"
-        aside.write_text(_config(package, backend, instances), encoding="utf-8")
+        aside.write_text(_config(package, backend, split), encoding="utf-8")
         aside.replace(self._folder / name / _CONFIG)
         return {}
 
@@ -89,10 +90,10 @@ class SharedRepository:
 class UploadedFiles:
     """A Triton with no folder in common: the load call carries the configuration and the files."""
 
-    def place(self, name: str, package: Path, backend: str, instances: int) -> Overrides:
+    def place(self, name: str, package: Path, backend: str, split: Split) -> Overrides:
         """Reads the files into the load call's parameters."""
         del name
-        config = _config(package, backend, instances)
+        config = _config(package, backend, split)
         folder = f"file:{triton_config.VERSION_FOLDER}"
         overrides: dict[str, str | bytes] = {
             "config": triton_config.as_json(config),
@@ -103,9 +104,9 @@ class UploadedFiles:
             overrides[f"{folder}/{triton_config.MODEL_PY}"] = model
         return overrides
 
-    def resize(self, name: str, package: Path, backend: str, instances: int) -> Overrides:
+    def resize(self, name: str, package: Path, backend: str, split: Split) -> Overrides:
         """The same as ``place``: Triton compares what it is sent with what it has."""
-        return self.place(name, package, backend, instances)
+        return self.place(name, package, backend, split)
 
     def remove(self, name: str) -> None:
         """Nothing was left: Triton removes what it was sent."""
@@ -123,9 +124,9 @@ def python_model() -> Path:
     raise FileNotFoundError("Triton's model.py is missing here; install headrace again")
 
 
-def _config(package: Path, backend: str, instances: int) -> str:
+def _config(package: Path, backend: str, split: Split) -> str:
     text = (package / _CONFIGS[backend]).read_text(encoding="utf-8")
-    return triton_config.with_instances(text, instances)
+    return triton_config.with_split(text, copies=split.copies, threads=split.threads)
 
 
 def _link(source: Path, target: Path) -> None:

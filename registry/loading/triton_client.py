@@ -21,6 +21,7 @@ from registry.errors import (
     TritonRefusedError,
     TritonUnavailableError,
 )
+from registry.packages.triton_config import THREADS
 
 _AWAY = {
     grpc.StatusCode.UNAVAILABLE,
@@ -44,11 +45,15 @@ Overrides = Mapping[str, str | bytes]
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """How Triton runs a model: ``copies`` on each GPU where it is on GPUs, ``instances`` in all."""
+    """How Triton runs a model: ``copies`` on each GPU where it is on GPUs, ``instances`` in all.
+
+    ``threads``: of a CPU, for one execution; 0 where Triton is not told.
+    """
 
     backend: str
     copies: int
     instances: int
+    threads: int
     on_gpu: bool = False
 
 
@@ -188,9 +193,11 @@ class GrpcTriton:
 def _running(config: model_config_pb2.ModelConfig) -> Running:
     groups = config.instance_group
     gpu = model_config_pb2.ModelInstanceGroup.KIND_GPU
+    threads = config.parameters[THREADS].string_value  # empty where there is none
     return Running(
         backend=config.backend,
         copies=sum(group.count for group in groups),
         instances=sum(group.count * max(1, len(group.gpus)) for group in groups),
+        threads=int(threads) if threads.isdecimal() else 0,
         on_gpu=any(group.kind == gpu for group in groups),
     )

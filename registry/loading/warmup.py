@@ -24,6 +24,10 @@ Answered = Awaitable[tuple[int, int]]  # rows and bytes
 Infer = Callable[[Tensors], Answered]
 
 _RUNS = 3  # measured, after one that is not
+_USUAL_TOKENS = 64  # of a text: divisions of the cores are compared by rows of this length
+_LONG_BATCH_SECONDS = 0.01  # so long that sending it does not count
+_ROUND_BATCHES = 2  # for each copy
+_ENOUGH_SECONDS = 0.5  # of one comparison
 _FIRST_SIZES = (1, 8)  # what a batcher needs most, before the budget ends
 
 
@@ -55,7 +59,7 @@ async def warm_up(infer: Infer, manifest: Manifest, copies: int = 1) -> None:
         TritonUnavailableError: Triton went away.
     """
     for bucket in manifest.length_buckets:
-        await _on_each(infer, batch(manifest, bucket, 1), copies)
+        await _on_each(infer, batch(manifest, bucket, 1), 1, copies)
 
 
 async def measure(
@@ -91,6 +95,56 @@ async def measure(
     return tuple(sorted(costs, key=lambda cost: (cost.bucket, cost.batch)))
 
 
+async def usual_rows(
+    infer: Infer, manifest: Manifest, clock: Callable[[], float] = time.monotonic
+) -> int:
+    """Rows of ordinary length that take an engine so long that all else does not count.
+
+    Raises:
+        TritonRefusedError, TritonUnavailableError: as ``measure``.
+    """
+    rows = 1
+    while True:
+        tensors = batch(manifest, _usual_bucket(manifest), rows)
+        await _run(infer, tensors, rows)
+        before = clock()
+        await _run(infer, tensors, rows)
+        if clock() - before >= _LONG_BATCH_SECONDS or 2 * rows > manifest.max_batch_size:
+            return rows
+        rows *= 2
+
+
+async def throughput(
+    infer: Infer,
+    manifest: Manifest,
+    *,
+    copies: int,
+    rows: int,
+    clock: Callable[[], float] = time.monotonic,
+) -> float:
+    """Rows a second while every copy is busy with batches of so many rows: the best of some rounds.
+
+    Raises:
+        TritonRefusedError, TritonUnavailableError: as ``measure``.
+    """
+    tensors = batch(manifest, _usual_bucket(manifest), rows)
+    await _on_each(infer, tensors, rows, copies)
+    began, best = clock(), 0.0
+    for _ in range(_RUNS):
+        before = clock()
+        await asyncio.gather(*(_some(infer, tensors, rows, _ROUND_BATCHES) for _ in range(copies)))
+        seconds = max(clock() - before, 1e-9)
+        best = max(best, copies * _ROUND_BATCHES * rows / seconds)
+        if clock() - began > _ENOUGH_SECONDS:
+            break
+    return best
+
+
+def _usual_bucket(manifest: Manifest) -> int:
+    longer = [bucket for bucket in manifest.length_buckets if bucket >= _USUAL_TOKENS]
+    return min(longer, default=max(manifest.length_buckets))
+
+
 def batch(manifest: Manifest, bucket: int, rows: int) -> dict[str, NDArray[np.integer]]:
     """Full rows of ordinary tokens: ``[rows, bucket]`` for each of the graph's inputs."""
     tensors: dict[str, NDArray[np.integer]] = {}
@@ -123,9 +177,14 @@ async def _median(
     return statistics.median(taken[1:] or taken)
 
 
-async def _on_each(infer: Infer, tensors: Tensors, copies: int) -> None:
-    """One row at the same time for each copy: Triton gives each to one that is free."""
-    await asyncio.gather(*(_run(infer, tensors, 1) for _ in range(copies)))
+async def _on_each(infer: Infer, tensors: Tensors, rows: int, copies: int) -> None:
+    """A batch at the same time for each copy: Triton gives each to one that is free."""
+    await asyncio.gather(*(_run(infer, tensors, rows) for _ in range(copies)))
+
+
+async def _some(infer: Infer, tensors: Tensors, rows: int, batches: int) -> None:
+    for _ in range(batches):
+        await _run(infer, tensors, rows)
 
 
 async def _run(infer: Infer, tensors: Tensors, rows: int) -> None:

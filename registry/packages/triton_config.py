@@ -43,7 +43,8 @@ def render(
 ) -> tuple[str, str]:
     """The configuration of one engine, for each of Triton's backends that can run it.
 
-    How many copies run is not the package's to say: ``with_instances`` does where it is placed.
+    How many copies run, and by how many threads, is in the end not the package's to say:
+    ``with_split`` does where it is placed.
 
     Args:
         inputs: the graph's inputs; the first dimension of each shape is the batch.
@@ -70,8 +71,10 @@ def render(
     return python, _text(base, backend=BACKEND_ONNXRUNTIME, filename=MODEL_ONNX)
 
 
-def with_instances(text: str, instances: int) -> str:
+def with_split(text: str, *, copies: int, threads: int) -> str:
     """The configuration with so many copies, on each GPU where there is one, else on the CPU.
+
+    Each execution uses so many CPU threads.
 
     Raises:
         google.protobuf.text_format.ParseError: not a model configuration.
@@ -79,7 +82,8 @@ def with_instances(text: str, instances: int) -> str:
     config = text_format.Parse(text, model_config_pb2.ModelConfig())
     del config.instance_group[:]
     kind = model_config_pb2.ModelInstanceGroup.KIND_AUTO
-    config.instance_group.add(kind=kind, count=instances)
+    config.instance_group.add(kind=kind, count=copies)
+    config.parameters[THREADS].string_value = str(threads)
     return str(text_format.MessageToString(config))
 
 

@@ -336,30 +336,49 @@ def test_shared_memory_holds_a_batch_of_every_instance_in_and_out(sizes: dict[st
 
 
 @pytest.mark.parametrize(
-    ("settings", "copies"),
+    ("settings", "cores"),
     [
         ((), 1),
         (("triton.resources.requests.cpu=2",), 2),
         (("triton.resources.limits.cpu=3", "triton.resources.requests.cpu=1"), 3),
         (('triton.resources.limits.cpu="3999m"',), 3),
         (("triton.resources.limits.cpu=0.5",), 1),
-        (("triton.resources.requests.cpu=16",), 4),
-        (("triton.resources.requests.cpu=4", "triton.gpus=1"), 1),
+        (("triton.resources.requests.cpu=16",), 16),
+        (("triton.resources.requests.cpu=4", "triton.gpus=1"), 4),
         (("triton.resources.requests.cpu=4", 'triton.addresses=["a:1"]'), 1),
     ],
 )
-def test_a_model_gets_a_copy_for_each_core_that_triton_has(
-    settings: tuple[str, ...], copies: int
+def test_a_loader_is_told_the_cores_that_triton_has(settings: tuple[str, ...], cores: int) -> None:
+    assert f"--cores={cores}" in loader_flags(*settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "megabytes"),
+    [
+        ((), 4096),
+        (("triton.resources.limits=null",), 1024),
+        (('triton.resources.limits.memory="2000M"',), 1907),
+        (('triton.addresses=["a:1"]',), 0),
+    ],
+)
+def test_a_loader_is_told_the_memory_that_triton_has(
+    settings: tuple[str, ...], megabytes: int
 ) -> None:
+    assert f"--memory-megabytes={megabytes}" in loader_flags(*settings)
+
+
+def loader_flags(*settings: str) -> list[str]:
     made = [item for item in manifests("", *LIGHT, *settings) if item["kind"] == "Deployment"]
     containers = [each for item in made for each in item["spec"]["template"]["spec"]["containers"]]
     (loader,) = [each for each in containers if each["name"] == "loader"]
-    assert f"--auto-instances={copies}" in loader["args"]
+    return list(loader["args"])
 
 
 def test_shared_memory_holds_a_copy_for_each_core_that_triton_has() -> None:
     three = triton("triton.sharedMemory.instances=3")[0]
     assert triton("triton.resources.requests.cpu=3")[0] == three > triton()[0]
+    sixteen = triton("triton.sharedMemory.instances=16")[0]
+    assert triton("triton.resources.requests.cpu=64")[0] == sixteen
 
 
 def test_gpus_are_asked_for_where_values_say_so() -> None:

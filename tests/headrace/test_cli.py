@@ -7,11 +7,14 @@ import pytest
 from own_ports import own_ports
 from typer.testing import CliRunner, Result
 
-from contracts.endpoint import EndpointSpec, Metadata, ModelEndpoint
+from contracts.endpoint import EndpointSpec, EndpointStatus, Metadata, ModelEndpoint
+from contracts.loading import LoadedModel, LoaderReport
+from contracts.model import ModelRef
 from headrace.cli import app
 from headrace.stack.settings import StackSettings
 from headrace.stack.state import claimed, write_record
 from headrace.stack.up import record_of
+from registry.stores.reports import FileReports
 
 
 def run(*words: str) -> Result:
@@ -113,6 +116,39 @@ def test_status_shows_endpoints_of_a_stack_that_is_down(tmp_path: Path) -> None:
     document = json.loads(run("status", "--json", "--home", str(root)).output)
     assert document["running"] is False
     assert document["endpoints"][0]["spec"]["model"] == "tone-model"
+
+
+@pytest.mark.parametrize(
+    ("instances", "threads", "said"),
+    [
+        (1, 1, "runs as 1 copy of 1 thread on"),
+        (2, 1, "runs as 2 copies of 1 thread each on"),
+        (4, 4, "runs as 4 copies of 4 threads each on"),
+        (1, 8, "runs as 1 copy of 8 threads on"),
+        (3, 0, "runs as 3 copies on"),
+    ],
+)
+def test_the_status_tells_how_tritons_run_a_model(
+    tmp_path: Path, instances: int, threads: int, said: str
+) -> None:
+    root = home_with_an_endpoint(tmp_path / "h")
+    ref = ModelRef(model="tone-model", version="7", package="a" * 64)
+    other = ref.model_copy(update={"package": "b" * 64})
+    file = root / "endpoints" / "tone.json"
+    endpoint = ModelEndpoint.model_validate_json(file.read_bytes())
+    named = endpoint.model_copy(update={"status": EndpointStatus(packages=(ref,))})
+    file.write_text(named.model_dump_json(by_alias=True))
+    loaded = tuple(
+        LoadedModel(ref=each, instances=instances, threads=threads) for each in (ref, other)
+    )
+    report = LoaderReport(loader="local", triton_grpc="t:1", at=1.0, ready=True, loaded=loaded)
+    FileReports(root / "reports").put(report)
+    (told,) = json.loads(run("status", "--json", "--home", str(root)).output)["models"]
+    assert (told["version"], told["loader"]) == ("7", "local")
+    assert (told["instances"], told["threads"]) == (instances, threads)
+    shown = " ".join(run("status", "--details", "--home", str(root)).output.split())
+    assert f"tone: version 7 {said} the Triton of loader local." in shown
+    assert "runs as" not in run("status", "--home", str(root)).output
 
 
 def test_status_of_an_unknown_endpoint_names_those_there_are(tmp_path: Path) -> None:

@@ -1,7 +1,9 @@
 """The loader, Triton's Python-backend models and a real Triton."""
 
 import asyncio
+import logging
 import os
+import re
 import signal
 import time
 from collections.abc import AsyncIterator
@@ -37,6 +39,7 @@ from registry.loading.placement import (
     UploadedFiles,
     python_model,
 )
+from registry.loading.splits import Split
 from registry.loading.triton_client import GrpcTriton
 from registry.packages.cache import LocalPackages
 from registry.packages.store import PackageStore
@@ -49,6 +52,8 @@ INPUTS = tuple(
     TensorSpec(name=name, datatype=Datatype.INT64, shape=(-1, -1))
     for name in ("input_ids", "attention_mask")
 )
+SPLIT_TOLD = re.compile(r"(\S+) runs as \d+ copies of \d+ threads; rows a second: (.*)")
+RATE_TOLD = re.compile(r"(\d+) x (\d+): (\d+)")
 CALL_SECONDS = 30.0
 LOAD_SECONDS = 60.0
 OUTPUTS = (TensorSpec(name="logits", datatype=Datatype.FP32, shape=(-1, 2)),)
@@ -84,7 +89,9 @@ def publish(
 class TritonHarness:
     """A loader with real files, a real store and a real Triton."""
 
-    def __init__(self, folder: Path, triton: TritonProcess, placement: Placement) -> None:
+    def __init__(
+        self, folder: Path, triton: TritonProcess, placement: Placement, *, cores: int = 1
+    ) -> None:
         self.folder = folder
         self.process = triton
         self.store = PackageStore((folder / "store").as_uri())
@@ -98,6 +105,7 @@ class TritonHarness:
             folder / "ledger.json",
             unload_after_seconds=0.0,
             warmup_seconds=0.1,
+            cores=cores,
         )
         self.loader = Loader(
             options,
@@ -223,6 +231,42 @@ async def test_other_copies_are_run_without_a_request_that_fails(harness: Triton
                         await asyncio.sleep(0.05)  # old copies answer what they have begun
             stop.set()
     assert all(caller.result() for caller in callers)
+
+
+async def test_two_cores_are_divided_as_a_few_batches_of_each_way_say(
+    triton: TritonProcess, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "registry.loading.sizing")
+    placement = SharedRepository(triton.server.model_repository)
+    harness = TritonHarness(tmp_path, triton, placement, cores=2)
+    refs = harness.publish("1"), harness.publish("2")
+    harness.show(*refs)
+    report = await harness.settle()
+    told = dict(SPLIT_TOLD.findall(caplog.text))
+    for model in report.loaded:
+        name = model.ref.triton_model
+        found = {
+            (int(copies), int(threads)): float(rows)
+            for copies, threads, rows in RATE_TOLD.findall(told[name])
+        }
+        assert set(found) == {(2, 1), (1, 2)}
+        least = 0.95 * max(found.values()) - 1  # the log has whole rows
+        chosen = model.instances, model.threads
+        assert found[chosen] >= least
+        assert chosen == (1, 2) or found[1, 2] <= least + 2
+        assert model.costs
+        answered = await harness.client.held([name])
+        assert (answered[name].copies, answered[name].threads) == chosen
+        assert await harness.client.infer(name, batch(3, 8)) == (3, 24)
+    assert len(told) == len(refs)
+    caplog.clear()
+    assert (await harness.settle()).loaded == report.loaded
+    assert caplog.text == ""
+    async with asyncio.timeout(LOAD_SECONDS):
+        running = sum(model.instances for model in report.loaded)
+        while len(model_processes(harness.process)) != running:  # noqa: ASYNC110 - Triton's
+            await asyncio.sleep(0.05)
+    await harness.client.close()
 
 
 async def test_copies_that_can_not_be_loaded_leave_those_that_answer(
@@ -392,7 +436,7 @@ async def test_tritons_refusals_are_told_apart(triton: TritonProcess, tmp_path: 
             await client.load("no-such-model", {})
         store = PackageStore((tmp_path / "store").as_uri())
         publish(store, tmp_path / "source", "1")
-        overrides = UploadedFiles().place("native", tmp_path / "source", "onnxruntime", 1)
+        overrides = UploadedFiles().place("native", tmp_path / "source", "onnxruntime", Split(1, 1))
         with pytest.raises(BackendMissingError):
             await client.load("native", overrides)
         await client.unload("no-such-model")
@@ -425,7 +469,7 @@ async def test_the_simulated_accelerator_answers_zeros_after_its_time(
 ) -> None:
     store = PackageStore((tmp_path / "store").as_uri())
     publish(store, tmp_path / "source", "1")
-    overrides = dict(UploadedFiles().place("sim", tmp_path / "source", "python", 1))
+    overrides = dict(UploadedFiles().place("sim", tmp_path / "source", "python", Split(1, 1)))
     model = python_model().parents[1] / "simulated_accelerator" / "model.py"
     overrides["file:1/model.py"] = model.read_bytes()
     client = GrpcTriton(triton.grpc, call_seconds=CALL_SECONDS, load_seconds=LOAD_SECONDS)

@@ -23,6 +23,7 @@ from gateway.telemetry.metrics import Metrics
 from headrace.stack.triton import TritonFiles, TritonProcess, TritonServer
 from registry.convert import package
 from registry.loading.placement import UploadedFiles
+from registry.loading.splits import Split
 from registry.loading.triton_client import GrpcTriton
 
 pytestmark = pytest.mark.real
@@ -65,7 +66,7 @@ def files(tmp_path: Path) -> Path:
 async def load(triton: TritonProcess, files: Path) -> None:
     name = model_of().name
     client = GrpcTriton(triton.grpc, call_seconds=30.0, load_seconds=60.0)
-    await client.load(name, UploadedFiles().place(name, files, "python", 1))
+    await client.load(name, UploadedFiles().place(name, files, "python", Split(1, 1)))
     await client.close()
 
 

@@ -38,7 +38,7 @@ from registry.reconcile.rollouts import Surroundings
 
 Progressing = Callable[[Progress], None]
 
-COPIES = "copies"  # of a model, in what ``NoPlacement`` gives to ``FakeTriton``
+COPIES, THREADS = "copies", "threads"  # of a model, in what a placement gives to ``FakeTriton``
 
 
 def ref(version: str = "1", package: str = "a", model: str = "m") -> ModelRef:
@@ -196,6 +196,7 @@ class FakeTriton:
     gpus: int = 0
     most_copies: int = 64
     copies: dict[str, int] = field(default_factory=dict)
+    threads: dict[str, int] = field(default_factory=dict)
     calls: list[tuple[str, str]] = field(default_factory=list)
     shapes: list[tuple[str, tuple[int, ...]]] = field(default_factory=list)
 
@@ -212,7 +213,8 @@ class FakeTriton:
     def running(self, name: str) -> Running:
         """How a model is run."""
         copies = self.copies.get(name, 1)
-        return Running("onnxruntime", copies, copies * max(1, self.gpus), on_gpu=self.gpus > 0)
+        instances, threads = copies * max(1, self.gpus), self.threads.get(name, 1)
+        return Running("onnxruntime", copies, instances, threads, on_gpu=self.gpus > 0)
 
     async def load(self, name: str, overrides: Overrides) -> None:
         self._reach()
@@ -227,6 +229,7 @@ class FakeTriton:
             raise self.refuses[name]
         self.models.add(name)
         self.copies[name] = copies
+        self.threads[name] = int(overrides.get(THREADS, "1"))
 
     async def unload(self, name: str) -> None:
         self._reach()

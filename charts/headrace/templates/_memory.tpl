@@ -10,16 +10,35 @@
 {{- int64 (ceil $number) -}}
 {{- end -}}
 
-{{/* Copies of a model whose endpoint names no number: one for each core that Triton's container may
-     use or, without a limit, is promised, at most 4. One on each GPU, and on Tritons of the user's
-     own, whose cores are not known here. */}}
-{{- define "headrace.autoInstances" -}}
+{{/* Whole cores that Triton's container may use or, without a limit, is promised. One for Tritons of
+     the user's own, whose cores are not known here. */}}
+{{- define "headrace.tritonCores" -}}
 {{- $triton := .Values.triton -}}
 {{- $limits := $triton.resources.limits | default dict -}}
 {{- $requests := $triton.resources.requests | default dict -}}
 {{- $cores := $limits.cpu | default $requests.cpu | default 1 | toString -}}
 {{- $whole := ternary (div (trimSuffix "m" $cores | int64) 1000) (floor (float64 $cores) | int64) (hasSuffix "m" $cores) -}}
-{{- if or $triton.gpus $triton.addresses -}}1{{- else -}}{{- max 1 (min 4 $whole) -}}{{- end -}}
+{{- if $triton.addresses -}}1{{- else -}}{{- max 1 $whole -}}{{- end -}}
+{{- end -}}
+
+{{/* Memory of Triton's container for models, in MiB: the limit, else the request; 0 for Tritons of
+     the user's own. */}}
+{{- define "headrace.tritonMegabytes" -}}
+{{- $triton := .Values.triton -}}
+{{- $limits := $triton.resources.limits | default dict -}}
+{{- $requests := $triton.resources.requests | default dict -}}
+{{- $memory := $limits.memory | default $requests.memory -}}
+{{- if or (not $memory) $triton.addresses -}}0{{- else -}}
+{{- div (include "headrace.bytes" $memory | int64) 1048576 -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Most copies of a model whose endpoint names no number: one for each core, at most 16, and one on
+     each GPU. */}}
+{{- define "headrace.autoInstances" -}}
+{{- if .Values.triton.gpus -}}1{{- else -}}
+{{- min 16 (include "headrace.tritonCores" . | int64) -}}
+{{- end -}}
 {{- end -}}
 
 {{/* Bytes of shared memory. An instance of a Python-backed model holds one batch's tensors at a time,

@@ -120,9 +120,7 @@ def test_gateways_are_as_many_before_an_existing_triton() -> None:
 
 
 @pytest.mark.parametrize(
-    ("cores", "tritons", "copies"), [(1, 1, 1), (2, 1, 1), (2, 2, 1), (8, 1, 4), (8, 2, 2)]
+    ("cores", "tritons", "each"), [(1, 1, 1), (2, 1, 1), (2, 2, 1), (8, 1, 4), (32, 2, 8)]
 )
-def test_copies_that_nobody_names_leave_half_of_the_cores_to_all_else(
-    cores: int, tritons: int, copies: int
-) -> None:
-    assert services.auto_instances(cores, tritons) == copies
+def test_tritons_leave_half_of_the_cores_to_all_else(cores: int, tritons: int, each: int) -> None:
+    assert services.triton_cores(cores, tritons) == each

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from registry_fakes import (
     COPIES,
+    THREADS,
     FakeTriton,
     MemoryEndpoints,
     MemoryReports,
@@ -26,6 +27,7 @@ from registry.errors import (
     TritonRefusedError,
 )
 from registry.loading.loader import Loader, LoaderOptions
+from registry.loading.splits import Split
 from registry.loading.triton_client import Overrides
 from registry.stores.endpoints import EndpointStore, FileEndpointStore
 
@@ -72,18 +74,18 @@ class NoPlacement:
 
     def __init__(self) -> None:
         self.placed: list[tuple[str, str]] = []
-        self.resized: list[tuple[str, str, int]] = []
+        self.resized: list[tuple[str, str, Split]] = []
         self.removed: list[str] = []
 
-    def place(self, name: str, package: Path, backend: str, instances: int) -> Overrides:
+    def place(self, name: str, package: Path, backend: str, split: Split) -> Overrides:
         del package
         self.placed.append((name, backend))
-        return {COPIES: str(instances)}
+        return {COPIES: str(split.copies), THREADS: str(split.threads)}
 
-    def resize(self, name: str, package: Path, backend: str, instances: int) -> Overrides:
+    def resize(self, name: str, package: Path, backend: str, split: Split) -> Overrides:
         del package
-        self.resized.append((name, backend, instances))
-        return {COPIES: str(instances)}
+        self.resized.append((name, backend, split))
+        return {COPIES: str(split.copies), THREADS: str(split.threads)}
 
     def remove(self, name: str) -> None:
         self.removed.append(name)

@@ -9,6 +9,7 @@ import pytest
 from contracts.manifest import CONFIG_ONNXRUNTIME, CONFIG_PYTHON, MODEL_ONNX
 from contracts.tensors import Datatype, TensorSpec
 from registry.loading.placement import Placement, SharedRepository, UploadedFiles, python_model
+from registry.loading.splits import Split
 from registry.packages import triton_config
 
 NAME = "m-v1-aaaaaaaaaaaa"
@@ -38,7 +39,7 @@ def repository(tmp_path: Path) -> Path:
 def test_the_python_backend_gets_its_model_beside_the_graph(
     package: Path, repository: Path
 ) -> None:
-    assert SharedRepository(repository).place(NAME, package, "python", 1) == {}
+    assert SharedRepository(repository).place(NAME, package, "python", Split(1, 1)) == {}
     model = repository / NAME
     assert 'backend: "python"' in (model / "config.pbtxt").read_text()
     assert (model / "1" / "model.onnx").read_bytes() == b"graph"
@@ -46,7 +47,7 @@ def test_the_python_backend_gets_its_model_beside_the_graph(
 
 
 def test_the_native_backend_gets_the_graph_alone(package: Path, repository: Path) -> None:
-    SharedRepository(repository).place(NAME, package, "onnxruntime", 1)
+    SharedRepository(repository).place(NAME, package, "onnxruntime", Split(1, 1))
     model = repository / NAME
     assert 'backend: "onnxruntime"' in (model / "config.pbtxt").read_text()
     assert [item.name for item in (model / "1").iterdir()] == ["model.onnx"]
@@ -56,29 +57,33 @@ def test_the_native_backend_gets_the_graph_alone(package: Path, repository: Path
 def test_a_model_is_placed_with_as_many_copies_as_are_asked_for(
     package: Path, repository: Path, backend: str
 ) -> None:
-    SharedRepository(repository).place(NAME, package, backend, 3)
-    assert "count: 3" in (repository / NAME / "config.pbtxt").read_text()
-    sent = json.loads(UploadedFiles().place(NAME, package, backend, 3)["config"])
+    SharedRepository(repository).place(NAME, package, backend, Split(3, 2))
+    text = (repository / NAME / "config.pbtxt").read_text()
+    assert "count: 3" in text
+    assert 'string_value: "2"' in text
+    sent = json.loads(UploadedFiles().place(NAME, package, backend, Split(3, 1))["config"])
     assert [group["count"] for group in sent["instance_group"]] == [3]
 
 
 def test_other_copies_change_the_configuration_alone(package: Path, repository: Path) -> None:
     shared = SharedRepository(repository)
-    shared.place(NAME, package, "python", 1)
+    shared.place(NAME, package, "python", Split(1, 1))
     files = {path: path.stat() for path in (repository / NAME / "1").iterdir()}
-    assert shared.resize(NAME, package, "python", 4) == {}
+    assert shared.resize(NAME, package, "python", Split(4, 1)) == {}
     assert "count: 4" in (repository / NAME / "config.pbtxt").read_text()
     assert {path: path.stat() for path in (repository / NAME / "1").iterdir()} == files
     assert {path.name for path in (repository / NAME).iterdir()} == {"1", "config.pbtxt"}
     uploaded = UploadedFiles()
-    assert uploaded.resize(NAME, package, "python", 4) == uploaded.place(NAME, package, "python", 4)
+    assert uploaded.resize(NAME, package, "python", Split(4, 1)) == uploaded.place(
+        NAME, package, "python", Split(4, 1)
+    )
 
 
 def test_placing_again_replaces_everything(package: Path, repository: Path) -> None:
     shared = SharedRepository(repository)
-    shared.place(NAME, package, "python", 1)
+    shared.place(NAME, package, "python", Split(1, 1))
     (repository / f".{NAME}").mkdir()  # as one that was killed leaves it
-    shared.place(NAME, package, "onnxruntime", 1)
+    shared.place(NAME, package, "onnxruntime", Split(1, 1))
     assert not (repository / NAME / "1" / "model.py").exists()
     assert [item.name for item in repository.iterdir()] == [NAME]
 
@@ -86,18 +91,18 @@ def test_placing_again_replaces_everything(package: Path, repository: Path) -> N
 @pytest.mark.parametrize("kind", [SharedRepository, UploadedFiles])
 def test_removing_twice_is_no_error(kind: type[Placement], repository: Path, package: Path) -> None:
     placement = SharedRepository(repository) if kind is SharedRepository else UploadedFiles()
-    placement.place(NAME, package, "python", 1)
+    placement.place(NAME, package, "python", Split(1, 1))
     placement.remove(NAME)
     placement.remove(NAME)
     assert not (repository / NAME).exists()
 
 
 def test_an_upload_carries_the_configuration_as_json_and_every_file(package: Path) -> None:
-    overrides = UploadedFiles().place(NAME, package, "python", 1)
+    overrides = UploadedFiles().place(NAME, package, "python", Split(1, 1))
     assert json.loads(overrides["config"])["backend"] == "python"
     assert overrides["file:1/model.onnx"] == b"graph"
     assert overrides["file:1/model.py"] == python_model().read_bytes()
-    assert "file:1/model.py" not in UploadedFiles().place(NAME, package, "onnxruntime", 1)
+    assert "file:1/model.py" not in UploadedFiles().place(NAME, package, "onnxruntime", Split(1, 1))
 
 
 def test_the_folder_of_the_python_model_is_no_importable_package() -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tritonclient.grpc import model_config_pb2
 
 from contracts.tensors import Datatype, TensorSpec
-from registry.packages.triton_config import THREADS, as_json, render, with_instances
+from registry.packages.triton_config import THREADS, as_json, render, with_split
 
 IDS = TensorSpec(name="input_ids", datatype=Datatype.INT64, shape=(-1, -1))
 LOGITS = TensorSpec(name="logits", datatype=Datatype.FP32, shape=(-1, 3))
@@ -17,8 +17,8 @@ LOGITS = TensorSpec(name="logits", datatype=Datatype.FP32, shape=(-1, 3))
 
 @given(st.integers(1, 1024), st.integers(1, 64), st.integers(1, 64))
 def test_both_backends_get_the_same_model(largest: int, instances: int, threads: int) -> None:
-    made = render(inputs=[IDS], outputs=[LOGITS], max_batch_size=largest, threads=threads)
-    texts = [with_instances(text, instances) for text in made]
+    made = render(inputs=[IDS], outputs=[LOGITS], max_batch_size=largest, threads=1)
+    texts = [with_split(text, copies=instances, threads=threads) for text in made]
     python, native = (text_format.Parse(text, model_config_pb2.ModelConfig()) for text in texts)
     assert (python.backend, python.default_model_filename) == ("python", "model.py")
     assert (native.backend, native.default_model_filename) == ("onnxruntime", "model.onnx")
@@ -37,8 +37,8 @@ def test_both_backends_get_the_same_model(largest: int, instances: int, threads:
 
 def test_a_package_of_an_earlier_release_says_nothing_about_the_copies() -> None:
     text, _ = render(inputs=[IDS], outputs=[LOGITS], max_batch_size=4, threads=1)
-    earlier = with_instances(text, 7)
-    assert with_instances(earlier, 2) == with_instances(text, 2)
+    earlier = with_split(text, copies=7, threads=3)
+    assert with_split(earlier, copies=2, threads=1) == with_split(text, copies=2, threads=1)
 
 
 def test_a_tensor_without_a_batch_dimension_is_refused() -> None:
@@ -49,7 +49,7 @@ def test_a_tensor_without_a_batch_dimension_is_refused() -> None:
 
 def test_the_load_api_gets_the_same_as_json() -> None:
     text, _ = render(inputs=[IDS], outputs=[LOGITS], max_batch_size=4, threads=1)
-    told = json.loads(as_json(with_instances(text, 2)))
+    told = json.loads(as_json(with_split(text, copies=2, threads=1)))
     assert told["max_batch_size"] == 4
     assert told["instance_group"][0]["count"] == 2
     assert told["input"][0]["data_type"] == "TYPE_INT64"

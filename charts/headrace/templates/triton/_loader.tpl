@@ -14,7 +14,8 @@
   "backend" $triton.backend
   "heartbeat-seconds" $triton.loader.heartbeatSeconds
   "load-timeout-seconds" $triton.loadTimeoutSeconds
-  "auto-instances" (include "headrace.autoInstances" $root | int64)
+  "cores" (include "headrace.tritonCores" $root | int64)
+  "memory-megabytes" (include "headrace.tritonMegabytes" $root | int64)
   "unload-after-seconds" $triton.unloadAfterSeconds
   "metrics-host" "0.0.0.0"
   "metrics-port" 9303
