@@ -104,6 +104,12 @@ class Manifest(_Part):
     lineage: Lineage
     created_by: str = Field(description="program and version")
 
+    @property
+    def counted_labels(self) -> tuple[str, ...]:
+        """What answers are counted under: the labels, or the types of entities, by the profile."""
+        counted = () if self.profile is None else tuple(self.profile.labels)
+        return counted if counted and set(counted) != set(self.labels) else self.labels
+
     def canonical(self) -> bytes:
         """The bytes that are stored and hashed: JSON with sorted keys and no spaces, UTF-8."""
         data = self.model_dump(mode="json")

@@ -169,7 +169,7 @@ class Evaluation:
             for route in endpoint.status.routes:
                 known = self._references.of(route.ref.package)
                 manifest = None if known is None else known.manifest
-                labels = () if manifest is None else manifest.labels
+                labels = () if manifest is None else manifest.counted_labels
                 key = ArmKey(endpoint.name, route.ref.version, route.arm)
                 self.totals.declare(key, labels, now)
                 self._packages[endpoint.name, route.ref.version, route.ref.package] = now
@@ -210,7 +210,7 @@ class Evaluation:
                 slot.package,
                 None if manifest is None else manifest.profile,
                 self._drift,
-                () if manifest is None else manifest.labels,
+                () if manifest is None else manifest.counted_labels,
                 usual=self._usual_of(
                     slot.endpoint, "texts", preprocessing_of(manifest, slot.package)
                 ),

@@ -270,6 +270,7 @@ def test_a_cross_encoder_becomes_a_package_that_ranks(harness: ConversionHarness
     assert manifest.parity.equal_labels is None
     assert manifest.profile is not None
     assert manifest.profile.labels == {"LABEL_0": manifest.profile.texts}
+    assert manifest.counted_labels == manifest.labels
     assert Statistic.SCORE in manifest.profile.histograms
 
 
@@ -287,7 +288,7 @@ def test_a_model_that_labels_tokens_becomes_a_package_that_does(harness: Convers
     assert manifest.parity.equal_labels >= 0.98
     profile = manifest.profile
     assert profile is not None
-    assert set(profile.labels) == {"O", "FOOD"}
+    assert set(profile.labels) == set(manifest.counted_labels) == {"O", "FOOD"}
     assert profile.labels["FOOD"] > profile.texts - profile.labels["O"] > 0
     assert sum(profile.histograms[Statistic.SCORE]) == profile.labels["FOOD"]
     folder = harness.folder / "store" / manifest.package_id()

@@ -1,0 +1,142 @@
+"""Ranks documents and finds entities, each by an endpoint of its own task.
+
+    headrace up                               # in one terminal
+    python examples/tasks/ask.py              # in another; a minute
+
+It writes two small models (``word_models.py``), registers them in the stack's MLflow with the
+standard client, waits until they serve, and asks them: a query with documents by Jina's and
+Cohere's route, and texts in the form of Hugging Face.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+import mlflow
+from mlflow.tracking import MlflowClient
+from rich.console import Console
+from word_models import write_finder, write_ranker
+
+HEADRACE = str(Path(sys.executable).with_name("headrace"))
+RANKER, FINDER = "words-ranker", "words-finder"
+MODELS: Final[dict[str, Callable[[Path], Path]]] = {RANKER: write_ranker, FINDER: write_finder}
+QUERY: Final = "Who wrote the first programme?"
+DOCUMENTS: Final = (
+    "The Thames is a river in London.",
+    "Ada Lovelace wrote the first programme of a computer.",
+    "Jane Austen wrote the novel Emma in Bath.",
+    "The machine of Turing.",
+)
+TEXTS: Final = (
+    "Jane Austen lived in Bath, and wrote about Emma.",
+    "The train from London to New York is a novel.",
+    "What is the name of it?",
+)
+WAIT_SECONDS = 300.0
+POLL_SECONDS = 1.0
+
+console = Console()
+
+
+def main() -> int:
+    """Registers both models, waits until they serve, asks them and prints what they answer."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--home", help="the stack's home, as in headrace up")
+    arguments = parser.parse_args()
+    home = [] if arguments.home is None else ["--home", arguments.home]
+    running = json.loads(command("status", "--json", *home))["stack"]
+    if running is None:
+        raise SystemExit("No stack is running. Start one with: headrace up")
+    mlflow.set_tracking_uri(running["mlflow_url"])
+    with tempfile.TemporaryDirectory() as folder:
+        for name, write in MODELS.items():
+            register(name, write(Path(folder) / name))
+            serve(name, Path(folder), home)
+    for name in MODELS:
+        wait_for(name, home)
+    with httpx.Client(base_url=running["gateway_url"], timeout=30) as client:
+        ranked = client.post("/v1/rerank", json=rerank_request()).raise_for_status().json()
+        found = client.post(f"/endpoints/{FINDER}", json=entities_request())
+    show_ranking(ranked)
+    show_entities(found.raise_for_status().json())
+    return 0
+
+
+def rerank_request() -> dict[str, Any]:
+    """A query with its documents, as Jina's and Cohere's clients send it."""
+    return {"model": RANKER, "query": QUERY, "documents": list(DOCUMENTS), "return_documents": True}
+
+
+def entities_request() -> dict[str, Any]:
+    """Texts, in the form of Hugging Face."""
+    return {"inputs": list(TEXTS), "parameters": {"aggregation_strategy": "simple"}}
+
+
+def register(name: str, folder: Path) -> None:
+    """Logs a model's folder into a run and registers it as a version."""
+    with mlflow.start_run(run_name=name) as run:
+        mlflow.log_artifacts(str(folder), "model")
+    client = MlflowClient()
+    if not client.search_registered_models(f"name = '{name}'"):
+        client.create_registered_model(name)
+    client.create_model_version(name, f"{run.info.artifact_uri}/model", run.info.run_id)
+
+
+def serve(name: str, folder: Path, home: list[str]) -> None:
+    """Makes an endpoint of a registered model; its task is told from the model's own files."""
+    file = folder / f"{name}.yaml"
+    file.write_text(
+        "apiVersion: headrace.dev/v1alpha1\nkind: ModelEndpoint\n"
+        f"metadata:\n  name: {name}\nspec:\n  model: {name}\n",
+        encoding="utf-8",
+    )
+    command("apply", "-f", str(file), *home)
+
+
+def wait_for(name: str, home: list[str]) -> None:
+    """Waits until an endpoint has a version that serves."""
+    began = time.monotonic()
+    while True:
+        (endpoint,) = json.loads(command("status", name, "--json", *home))["endpoints"]
+        if endpoint["status"]["routes"]:
+            return
+        if time.monotonic() - began > WAIT_SECONDS:
+            raise SystemExit(f"{name} serves no version yet: headrace status {name} says why.")
+        time.sleep(POLL_SECONDS)
+
+
+def show_ranking(answer: dict[str, Any]) -> None:
+    """The documents, best first, with their scores."""
+    console.print(f"[bold]{QUERY}[/bold]")
+    for result in answer["results"]:
+        console.print(f"{result['relevance_score']:8.3f}  {result['document']['text']}")
+
+
+def show_entities(answer: list[list[dict[str, Any]]]) -> None:
+    """Each text, and below it what was found in it."""
+    for text, entities in zip(TEXTS, answer, strict=True):
+        console.print(f"[bold]{text}[/bold]")
+        for each in entities:
+            place = f"{each['start']}-{each['end']}"
+            console.print(
+                f"{each['score']:8.3f}  {each['entity_group']:4} {place:6} {each['word']}"
+            )
+
+
+def command(*words: str) -> str:
+    """What a command of Headrace's prints; ends this program where it fails."""
+    done = subprocess.run([HEADRACE, *words], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"headrace {' '.join(words)}: {done.stderr or done.stdout}")
+    return done.stdout
+
+
+if __name__ == "__main__":
+    sys.exit(main())

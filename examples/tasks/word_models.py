@@ -1,0 +1,151 @@
+"""Two models that were written down and not trained: a ranker and a finder of entities.
+
+A word's row in a table is all that they know. They answer sensibly about the few words below, take
+kilobytes, and need no torch: enough to see two tasks at work. Real ones are registered alike.
+"""
+
+import json
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+
+LABELS: Final = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC")
+PEOPLE: Final = {"jane": 1, "austen": 2, "emma": 1, "ada": 1, "lovelace": 2, "alan": 1, "turing": 2}
+PLACES: Final = {"london": 3, "bath": 3, "new": 3, "york": 4, "paris": 3, "river": 3, "thames": 4}
+OTHERS: Final = (
+    *("a", "about", "and", "at", "born", "book", "bridge", "by", "city", "computer", "england"),
+    *("first", "from", "he", "house", "in", "is", "it", "live", "lived", "machine", "method"),
+    *("museum", "name", "novel", "of", "on", "programme", "she", "the", "to", "train", "was"),
+    *("were", "what", "when", "where", "which", "who", "with", "worked", "wrote", "year"),
+)
+SPECIAL: Final = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
+SIGNS: Final = (".", ",", "?", "!")
+WORDS: Final = (*SPECIAL, *SIGNS, *PEOPLE, *PLACES, *OTHERS)
+# Words that say nothing of what a text is about.
+DULL: Final = {
+    *SPECIAL,
+    *SIGNS,
+    *("a", "about", "and", "at", "by", "from", "he", "in", "is", "it", "of", "on", "she", "the"),
+    *("to", "was", "were", "what", "when", "where", "which", "who", "with"),
+}
+_SURE = 5.0
+_OPSET = 17
+
+
+def write_ranker(folder: Path) -> Path:
+    """A cross-encoder: the words that both texts have, less a little for each of the second."""
+    table = np.eye(len(WORDS), dtype=np.float32)
+    table[[WORDS.index(word) for word in DULL]] = 0
+    constants = {
+        "table": table,
+        "one": np.array(1.0, np.float32),
+        "words": np.array([2], np.int64),
+        "tokens": np.array([1], np.int64),
+        "slope": np.array(3.0, np.float32),
+        "less": np.array(-0.05, np.float32),
+        "start": np.array(-2.0, np.float32),
+    }
+    nodes = [
+        helper.make_node("Gather", ["table", "input_ids"], ["rows"]),
+        helper.make_node("Cast", ["attention_mask"], ["mask"], to=TensorProto.FLOAT),
+        helper.make_node("Cast", ["token_type_ids"], ["types"], to=TensorProto.FLOAT),
+        helper.make_node("Mul", ["mask", "types"], ["second"]),
+        helper.make_node("Sub", ["mask", "second"], ["first"]),
+        *_bag("first", "query"),
+        *_bag("second", "document"),
+        helper.make_node("Min", ["query", "document"], ["shared"]),
+        helper.make_node("ReduceSum", ["shared", "tokens"], ["count"], keepdims=1),
+        helper.make_node("ReduceSum", ["second", "tokens"], ["length"], keepdims=1),
+        helper.make_node("Mul", ["count", "slope"], ["gain"]),
+        helper.make_node("Mul", ["length", "less"], ["loss"]),
+        helper.make_node("Add", ["gain", "loss"], ["sum"]),
+        helper.make_node("Add", ["sum", "start"], ["logits"]),
+    ]
+    config = {
+        "architectures": ["WordsForSequenceClassification"],
+        "id2label": {"0": "relevant"},
+        "sentence_transformers": {"activation_fn": "torch.nn.modules.activation.Sigmoid"},
+    }
+    return _write(folder, nodes, constants, ("batch", 1), config)
+
+
+def write_finder(folder: Path) -> Path:
+    """A model that labels tokens: each word by its row."""
+    table = np.zeros((len(WORDS), len(LABELS)), np.float32)
+    named = PEOPLE | PLACES
+    for row, word in enumerate(WORDS):
+        table[row, named.get(word, 0)] = _SURE
+    nodes = [
+        helper.make_node("Gather", ["table", "input_ids"], ["known"]),
+        helper.make_node("Cast", ["attention_mask"], ["mask"], to=TensorProto.FLOAT),
+        helper.make_node("Unsqueeze", ["mask", "last"], ["wide"]),
+        helper.make_node("Mul", ["known", "wide"], ["logits"]),
+    ]
+    config = {
+        "architectures": ["WordsForTokenClassification"],
+        "id2label": {str(place): label for place, label in enumerate(LABELS)},
+    }
+    constants = {"table": table, "last": np.array([2], np.int64)}
+    shape = ("batch", "length", len(LABELS))
+    return _write(folder, nodes, constants, shape, config, types=False)
+
+
+def tokenizer() -> Tokenizer:
+    """Whole words, in lower case, with BERT's special tokens."""
+    made = Tokenizer(
+        models.WordPiece({word: at for at, word in enumerate(WORDS)}, unk_token="[UNK]")
+    )
+    made.normalizer = normalizers.BertNormalizer(lowercase=True)
+    made.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    made.decoder = decoders.WordPiece()
+    made.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+        special_tokens=[("[CLS]", 2), ("[SEP]", 3)],
+    )
+    return made
+
+
+def _bag(mask: str, name: str) -> list[Any]:
+    """Whether each word is in one of the texts, ``[batch, words]``."""
+    return [
+        helper.make_node("Unsqueeze", [mask, "words"], [f"{name}-mask"]),
+        helper.make_node("Mul", ["rows", f"{name}-mask"], [f"{name}-rows"]),
+        helper.make_node("ReduceSum", [f"{name}-rows", "tokens"], [f"{name}-counts"], keepdims=0),
+        helper.make_node("Min", [f"{name}-counts", "one"], [name]),
+    ]
+
+
+def _write(
+    folder: Path,
+    nodes: list[Any],
+    constants: dict[str, Any],
+    shape: tuple[str | int, ...],
+    config: dict[str, Any],
+    *,
+    types: bool = True,
+) -> Path:
+    """The model as a folder in Hugging Face's layout."""
+    folder.mkdir(parents=True, exist_ok=True)
+    names = ["input_ids", "attention_mask", *(["token_type_ids"] if types else [])]
+    graph = helper.make_graph(
+        nodes,
+        folder.name,
+        [
+            helper.make_tensor_value_info(name, TensorProto.INT64, ["batch", "length"])
+            for name in names
+        ],
+        [helper.make_tensor_value_info("logits", TensorProto.FLOAT, list(shape))],
+        [numpy_helper.from_array(value, name) for name, value in constants.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", _OPSET)], ir_version=8)
+    onnx.checker.check_model(model)
+    onnx.save(model, str(folder / "model.onnx"))
+    tokenizer().save(str(folder / "tokenizer.json"))
+    config = {**config, "max_position_embeddings": 128}
+    (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+    return folder
