@@ -29,7 +29,7 @@ CALLER_CAP = 20  # attempts of one caller in one aggregate of one range that cou
 CALLER_GROUPS = 32  # that callers are put into by their hash; a constant of the topic
 
 # Of what fold counts. A record says which revision wrote it, and lacks what came later.
-REVISION = 4
+REVISION = 5
 # ``WindowRecord.senders`` and ``feedback_repeated``, and copies that are told by number.
 SENDERS_SINCE = 3
 TOPICS_SINCE = 4  # ``WindowAggregate.topics``
@@ -39,6 +39,9 @@ COUNTED_SINCE = {  # fields of ``EvidenceCounts``
     "pair_latency": 1,
     "label_neighbours": 2,
     "label_like_neighbours": 2,
+    "cached_labels": 5,
+    "cached_norms": 5,
+    "group_cached_labels": 5,
 }
 
 # Bucket -> count, of the edges in contracts.statistics; buckets without a count are left out.
@@ -47,6 +50,10 @@ Sparse = dict[int, int]
 
 class EvidenceCounts(msgspec.Struct, omit_defaults=True):
     """What checks rest on: attempts that count as evidence, each caller's at most ``CALLER_CAP``.
+
+    What the cache answered says nothing of errors and latency, and is told apart for the answers:
+    ``labels`` and ``cached_labels`` together are all of an arm's answers, of each caller the first
+    ``CALLER_CAP``, whether a text was inferred for them or not.
 
     Left out: forced attempts, second attempts (``repeated``), requests of whose texts none was
     inferred (``cached``), callers who hung up (499), and what is above a caller's cap, the first
@@ -66,6 +73,11 @@ class EvidenceCounts(msgspec.Struct, omit_defaults=True):
     label_neighbours: dict[str, int] = {}
     label_like_neighbours: dict[str, int] = {}
     norms: Sparse = {}  # of answered texts, buckets of Statistic.VECTOR_NORM
+    # What requests of whose texts none was inferred add to ``labels`` and ``norms``, under one cap
+    # with the others: below 0 where they come before others of their caller, which are then beyond
+    # the cap.
+    cached_labels: dict[str, int] = {}
+    cached_norms: Sparse = {}
     pairs: int = 0  # texts, or entities in them, that were compared, of a shadow
     pairs_equal: int = 0
     # Of a shadow, texts whose original's label is known (events of older gateways lack it): label
@@ -84,6 +96,7 @@ class EvidenceCounts(msgspec.Struct, omit_defaults=True):
     group_requests: Sparse = {}
     group_errors: Sparse = {}
     group_labels: dict[str, Sparse] = {}
+    group_cached_labels: dict[str, Sparse] = {}
     group_feedback: Sparse = {}
     group_wrong: Sparse = {}
 

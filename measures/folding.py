@@ -101,12 +101,13 @@ class Fold:
 class _OpenAggregate:
     """An aggregate, and what must be remembered while its range is open."""
 
-    __slots__ = ("_aggregate", "_callers", "_told", "_topics", "own")
+    __slots__ = ("_aggregate", "_answered", "_callers", "_told", "_topics", "own")
 
     def __init__(self, aggregate: WindowAggregate) -> None:
         self.own = OwnFold()
         self._aggregate = aggregate
         self._callers: dict[int, int] = {}  # attempts that count as evidence
+        self._answered: dict[int, int] = {}  # the same with those that the cache answered
         self._told: dict[int, int] = {}  # the same of feedback
         self._topics = bytearray()  # that are not counted yet
 
@@ -136,14 +137,16 @@ class _OpenAggregate:
             for distance in event.pairing.distance:
                 _count(aggregate.pair_distance, bisect_left(_SCORE_UPPER, distance))
                 aggregate.pair_distance_sum += micro(distance)
-        if (
-            event.repeated
-            or (event.cached and event.cached == len(event.texts))
-            or event.status == _HUNG_UP
-            or event.arm is Arm.FORCED
-            or _capped(self._callers, event.caller)
-        ):
+        if event.repeated or event.status == _HUNG_UP or event.arm is Arm.FORCED:
             return
+        is_kept = event.cached > 0 and event.cached == len(event.texts)
+        is_within = not _capped(self._answered, event.caller)
+        if is_kept and is_within:
+            _count_kept(aggregate.evidence, event, 1)
+        if is_kept or _capped(self._callers, event.caller):
+            return
+        if not is_within:  # it counts below, and kept answers have taken its place
+            _count_kept(aggregate.evidence, event, -1)
         _count_evidence(aggregate.evidence, event)
         if event.caller:
             _count_group(aggregate.evidence, event, event.caller % CALLER_GROUPS)
@@ -287,6 +290,17 @@ def _count_pairs(evidence: EvidenceCounts, event: PredictionEvent, pairing: Pair
     if pairing.labels and seconds > 0 and pairing.seconds > 0:
         bucket = bisect_left(_LATENCY_UPPER, seconds) - bisect_left(_LATENCY_UPPER, pairing.seconds)
         _count(evidence.pair_latency, bucket)
+
+
+def _count_kept(evidence: EvidenceCounts, event: PredictionEvent, more: int) -> None:
+    for text in event.texts:
+        if text.norm is not None:
+            _count(evidence.cached_norms, bisect_left(_NORM_UPPER, text.norm), more)
+        for label in _labels(text):
+            _count(evidence.cached_labels, label, more)
+            if event.caller:
+                groups = evidence.group_cached_labels.setdefault(label, {})
+                _count(groups, event.caller % CALLER_GROUPS, more)
 
 
 def _count_group(evidence: EvidenceCounts, event: PredictionEvent, group: int) -> None:

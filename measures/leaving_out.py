@@ -12,8 +12,8 @@ alarm is no more likely than without the caller. The same holds for one bad wind
 
 The least mixture over all ways to leave out one window a block is computed exactly, window by
 window: a mixture of restarts grows with each of its factors, so that the least one at a window
-follows from the least ones at the window before. Each alternative is minimised by itself: the mean
-of the least values is at most the least mean.
+follows from the least ones at the window before. Of windows, each alternative is minimised by
+itself: the mean of the least values is at most the least mean.
 
 Leading axes are independent, as in ``measures.proportions``. Pure.
 """
@@ -32,7 +32,8 @@ GROUPS = CALLER_GROUPS  # each is left out by itself
 BLOCK = 30  # windows, of which one may be left out
 STALLING = 2  # so many tests, the first ones, are those in which a stall shows
 _LEAST, _NONE = 0, 1  # rows of evidence, before those without a group
-_ROWS = GROUPS + 2
+GROUPS_FROM = 2
+_ROWS = GROUPS_FROM + GROUPS
 _MOST = 690.0  # the largest logarithm that is told
 
 
@@ -94,11 +95,11 @@ class LeftOut:
 
         ``is_alone``, ``[...]``: where no callers are left out, for one group is all of an arm.
         """
-        nobody = np.asarray(is_alone)[..., None, None]
-        by_windows = self.log_a[..., _LEAST, :, :]
-        least = np.where(nobody, by_windows, self.log_a.min(axis=-3))
-        e: Floats = np.exp(np.minimum(least, _MOST)).mean(axis=-1) + unspent(windows)
-        return e
+        of_each = np.exp(np.minimum(self.log_a, _MOST)).mean(axis=-1)
+        by_windows, by_groups = of_each[..., _LEAST, :], of_each[..., GROUPS_FROM:, :].min(axis=-2)
+        nobody = np.asarray(is_alone)[..., None]
+        least: Floats = np.where(nobody, by_windows, np.minimum(by_windows, by_groups))
+        return least + unspent(windows)
 
     def to_json(self) -> str:
         """Its numbers in single precision, as base64."""

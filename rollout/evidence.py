@@ -143,6 +143,8 @@ class Evidence:
             return known.after(candidate, stable, seconds, arms)
         checks, alpha = self.checks, self.alpha
         pairs = rows_of.paired(candidate, self.rates.labels) if is_shadow else None
+        if is_shadow and pairs is None:
+            stable = rows_of.inferred_alone(stable)
         of_rates = self.rates.after(
             candidate, stable, self.stage, self.lines, alpha, share=self.share, pairs=pairs
         )

@@ -288,9 +288,9 @@ class BatchedEvidence:
             row = LATENCY_ROWS.start + slowness.LENGTHS.index(length)
             e[:, row] = np.where(known[:, index], slow[:, index], 0)
             n[:, row] = np.where(known[:, index], arm.times[:, index].sum(axis=-1), 0)
-        labelled = arm.labels.sum(axis=1)
-        e[:, CLASSES : CLASSES + len(LABELS)] = arm.labels
-        n[:, CLASSES:] = labelled[:, None]
+        labels = _answers(arm)
+        e[:, CLASSES : CLASSES + len(LABELS)] = labels
+        n[:, CLASSES:] = labels.sum(axis=1)[:, None]
         return e, n
 
     def _rho(self) -> Floats:
@@ -338,7 +338,7 @@ def _texts_after(texts: RequestTexts, stable: Arm) -> RequestTexts:
         else np.pad(counts, ((0, 0), (0, 1))).astype(np.float64)
         for counts in (stable.neighbours, stable.like)
     )
-    return texts.after(_classes(stable), neighbours, like)
+    return texts.after(np.pad(stable.labels, ((0, 0), (0, 1))).astype(np.float64), neighbours, like)
 
 
 def _of_classes(effect: Floats) -> Floats:
@@ -352,13 +352,14 @@ def _grouped(arm: Arm) -> Grouped:
     """Both classes and all others, of which there are none, behind errors and no feedback."""
     requests, errors, positive = (arm.groups[:, part].astype(np.float64) for part in range(3))
     answered, nothing = requests - errors, np.zeros(requests.shape)
-    labelled = arm.labels.sum(axis=1)
+    labels = _answers(arm)
+    labelled = labels.sum(axis=1)
     every = (labelled, labelled, labelled)
     empty = np.zeros(len(labelled))
     return Grouped(
         np.stack([errors, nothing, answered - positive, positive, nothing], axis=1),
         np.stack([requests, nothing, answered, answered, answered], axis=1),
-        np.stack([arm.errors, empty, *arm.labels.T, empty], axis=1).astype(np.float64),
+        np.stack([arm.errors, empty, *labels.T, empty], axis=1).astype(np.float64),
         np.stack([arm.requests, empty, *every], axis=1).astype(np.float64),
     )
 
@@ -378,7 +379,12 @@ def _pairs(arm: Arm) -> Floats:
 
 def _classes(arm: Arm) -> Floats:
     """Labels and, behind them, all others, of which there are none."""
-    return np.pad(arm.labels, ((0, 0), (0, 1))).astype(np.float64)
+    return np.pad(_answers(arm), ((0, 0), (0, 1))).astype(np.float64)
+
+
+def _answers(arm: Arm) -> NDArray[np.int64]:
+    """``[rollouts, labels]``: those of a cache included."""
+    return arm.labels if arm.cached is None else arm.labels + arm.cached
 
 
 def _added(times: NDArray[np.int64], stable: Arm) -> NDArray[np.int64]:

@@ -82,6 +82,7 @@ class Arm:
         neighbours: ``[rollouts, labels]``, other texts of the requests of the texts of each label.
             None where each request has one text.
         like: ``[rollouts, labels]``, those of them that have the same label.
+        cached: ``[rollouts, labels]``, further answers, of a cache, to requests of nobody.
     """
 
     requests: Counts
@@ -93,6 +94,7 @@ class Arm:
     pairs: Floats | None = None
     neighbours: Counts | None = None
     like: Counts | None = None
+    cached: Counts | None = None
 
     def evidence(self, row: int) -> EvidenceCounts:
         """One rollout's arm as production counts it."""
@@ -111,6 +113,7 @@ class Arm:
             labels={label: int(self.labels[row, at]) for at, label in enumerate(LABELS)},
             label_neighbours=_by_label(self.neighbours, row),
             label_like_neighbours=_by_label(self.like, row),
+            cached_labels=_by_label(self.cached, row),
             group_requests=_sparse(requests),
             group_errors=_sparse(errors),
             group_labels={

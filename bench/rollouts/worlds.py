@@ -51,7 +51,8 @@ class Stream:
         begins_late: it begins between ``_BEGINS`` windows after the rollout.
         before: share of the second label until it begins; None: no requests until then.
         tries: a request that fails was sent so many times, and failed each time.
-        kept: windows for which a cache keeps an answer, which is then judged once; 0: no cache.
+        kept: windows for which a cache keeps an answer, which is inferred once; 0: no cache. The
+            requests are nobody's then.
         different: texts that there are, where a cache keeps them.
     """
 
@@ -254,8 +255,12 @@ def _drawn(
         counts = np.where(has_begun[:, None], counts, 0)
     positive = np.where(has_begun, stream.positive, stream.before or 0.0)
     mine = rng.binomial(counts, part)
-    candidate = _answered(stream, callers, _missed(stream, mine, rng), positive, rng)
-    stable = _answered(stream, callers, _missed(stream, counts - mine, rng), positive, rng)
+    arms = []
+    for every in (mine, counts - mine):
+        missed = _missed(stream, every, rng)
+        arm = _answered(stream, callers, missed, positive, rng)
+        arms.append(replace(arm, cached=_kept(every - missed, positive, rng)))
+    candidate, stable = arms
     return _chosen(copied, _copies(stream, stable, rng), candidate), stable
 
 
@@ -265,6 +270,12 @@ def _missed(stream: Stream, counts: Counts, rng: np.random.Generator) -> Counts:
         return counts
     asked = counts.sum(axis=1, keepdims=True) / stream.different  # of a text, in a window
     return rng.binomial(counts, 1 / (1 + asked * stream.kept))
+
+
+def _kept(counts: Counts, positive: Floats, rng: np.random.Generator) -> Counts:
+    """``[rollouts, labels]`` of so many answers of a cache, one text each."""
+    second = rng.binomial(counts, positive[:, None]).sum(axis=1)
+    return np.stack([counts.sum(axis=1) - second, second], axis=1)
 
 
 def _answered(
@@ -340,6 +351,7 @@ def _copies(stream: Stream, stable: Arm, rng: np.random.Generator) -> Arm:
         pairs=told,
         neighbours=np.zeros_like(labels),
         like=np.zeros_like(labels),
+        cached=np.zeros_like(labels),
     )
 
 

@@ -22,7 +22,7 @@ from contracts.windows import CALLER_GROUPS, EvidenceCounts, Sparse
 from measures.correlation import Floats
 from measures.histograms import dense
 from measures.state import State
-from rollout.checks.rows import CLASSES, ERRORS, QUALITY, Rows, by_label
+from rollout.checks.rows import CLASSES, ERRORS, QUALITY, Rows, answered, by_label
 
 # Standard deviations that arms of one version may be apart. Of 100 splits about one is further, in
 # either direction, the deviation being an estimate.
@@ -55,10 +55,13 @@ class Grouped:
     def of(cls, evidence: EvidenceCounts, labels: tuple[str, ...]) -> Self:
         """As production counted them; ``labels`` are the classes compared one by one."""
         of_labels = {name: _dense(groups) for name, groups in evidence.group_labels.items()}
+        for name, groups in evidence.group_cached_labels.items():
+            of_labels[name] = of_labels.get(name, np.zeros(CALLER_GROUPS)) + _dense(groups)
+        answers = answered(evidence)
         labelled = sum(of_labels.values(), np.zeros(CALLER_GROUPS))
         known = [of_labels.get(label, np.zeros(CALLER_GROUPS)) for label in labels]
         classes = [*known, labelled - sum(known, np.zeros(CALLER_GROUPS))] if labels else []
-        shares = by_label(evidence.labels, labels) if labels else []
+        shares = by_label(answers, labels) if labels else []
         return cls(
             np.array([_dense(evidence.group_errors), _dense(evidence.group_wrong), *classes]),
             np.array(
@@ -73,7 +76,7 @@ class Grouped:
                 [
                     evidence.requests,
                     evidence.feedback,
-                    *([sum(evidence.labels.values())] * len(shares)),
+                    *([sum(answers.values())] * len(shares)),
                 ],
                 dtype=np.float64,
             ),

@@ -18,7 +18,7 @@ from rollout.checks import shift
 from rollout.checks.callers import MOST_CALLER_SPREAD, Grouped
 from rollout.checks.left_out import classes_by_group
 from rollout.checks.rates import LEAST_TO_PASS
-from rollout.checks.rows import by_label
+from rollout.checks.rows import answered, by_label
 from rollout.checks.shift import ShiftTest
 
 OUTPUT_SHIFT = "outputShift"
@@ -133,5 +133,6 @@ class Outputs(State, frozen=True):
 
     def _counts(self, evidence: EvidenceCounts) -> Floats:
         if self.labels:
-            return np.array(by_label(evidence.labels, self.labels), dtype=np.float64)
-        return dense(evidence.norms, _NORM_BINS).astype(np.float64)
+            return np.array(by_label(answered(evidence), self.labels), dtype=np.float64)
+        norms = dense(evidence.norms, _NORM_BINS) + dense(evidence.cached_norms, _NORM_BINS)
+        return norms.astype(np.float64)

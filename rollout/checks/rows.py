@@ -11,11 +11,13 @@ from functools import cached_property, lru_cache
 from typing import Self
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from contracts.rollout import Checks, ClassShareCheck, ErrorRateCheck, LatencyCheck, QualityCheck
 from contracts.windows import MICRO, EvidenceCounts
 from measures.correlation import Floats
+from measures.histograms import add_counts
 from measures.proportions import Tolerance
 from rollout.checks.slowness import LENGTHS, Slowness
 
@@ -83,13 +85,35 @@ class Rows:
         events = [evidence.errors, *slow, evidence.feedback_wrong]
         requests = [evidence.requests, *timed, evidence.feedback]
         if self.labels:
-            labelled = sum(evidence.labels.values())
-            shares = by_label(evidence.labels, self.labels)
+            answers = answered(evidence)
+            labelled = sum(answers.values())
+            shares = by_label(answers, self.labels)
             falls = [labelled - count for count in shares]
             events += shares
             events += falls[: len(self.directions) - len(shares)]
             requests += [labelled] * len(self.directions)
         return np.array(events, dtype=np.float64), np.array(requests, dtype=np.float64)
+
+
+def answered(evidence: EvidenceCounts) -> dict[str, int]:
+    """All of an arm's answers by label, those that a cache kept included.
+
+    Each version has a cache of its own. In an arm of few requests it finds fewer of the texts that
+    come often, so that what is left to be inferred differs between the arms, and the answers that
+    callers get do not.
+    """
+    if not evidence.cached_labels:
+        return evidence.labels
+    found = dict(evidence.labels)
+    add_counts(found, evidence.cached_labels)
+    return found
+
+
+def inferred_alone(evidence: EvidenceCounts) -> EvidenceCounts:
+    """Without what a cache answered: of that no copies are made."""
+    if not evidence.cached_labels and not evidence.cached_norms:
+        return evidence
+    return replace(evidence, cached_labels={}, cached_norms={}, group_cached_labels={})
 
 
 def by_label(counts: dict[str, int], labels: Sequence[str]) -> list[int]:

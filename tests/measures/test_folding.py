@@ -211,6 +211,40 @@ def test_a_request_of_whose_texts_some_were_inferred_is_evidence_but_not_of_late
     assert evidence.latency == {}
 
 
+answer = st.tuples(st.sampled_from([0, 5, 37]), st.sampled_from("ab"), st.booleans())
+
+
+@given(st.lists(answer, max_size=3 * CALLER_CAP))
+def test_labels_with_those_of_the_cache_are_each_callers_first_answers(
+    told: list[tuple[int, str, bool]],
+) -> None:
+    events, first, seen = [], Counter[str](), Counter[int]()
+    of_group = Counter[tuple[str, int]]()
+    for caller, label, is_kept in told:
+        texts = [replace(ONE_TEXT[0], label=label)]
+        events.append(event(caller=caller, texts=texts, cached=int(is_kept)))
+        if caller == 0 or seen[caller] < CALLER_CAP:
+            first[label] += 1
+            of_group[label, caller % CALLER_GROUPS] += caller != 0
+        seen[caller] += 1
+    for aggregate in folded(batch(*events)):
+        evidence = aggregate.evidence
+        all_of_them = Counter(evidence.labels)
+        all_of_them.update(evidence.cached_labels)
+        assert all_of_them == first
+        for label in "ab":
+            groups = Counter(evidence.group_labels.get(label, {}))
+            groups.update(evidence.group_cached_labels.get(label, {}))
+            assert groups[5] == of_group[label, 5]  # two callers are in it
+
+
+def test_norms_of_the_cache_are_told_apart() -> None:
+    vector = [replace(ONE_TEXT[0], label=None, score=None, norm=1.0)]
+    evidence = only(batch(event(texts=vector), event(texts=vector, cached=1))).evidence
+    assert evidence.norms == evidence.cached_norms
+    assert sum(evidence.norms.values()) == 1
+
+
 def test_what_is_left_out_uses_up_nobodys_cap() -> None:
     hung_up = [event(status=499) for _ in range(CALLER_CAP)]
     assert only(batch(*hung_up, event())).evidence.requests == 1

@@ -88,6 +88,7 @@ def event_of(
         pairing=pairing,
         unk_words=rng.choices(UNK_WORDS, k=rng.choice((0, 0, 0, 1, 3))),
         topics=bytes(text.tokens for text in texts),  # draws nothing
+        cached=min(len(texts), rng.choice((0, 0, 0, 1, 9))),
     )
 
 
