@@ -295,12 +295,21 @@ def _count_pairs(evidence: EvidenceCounts, event: PredictionEvent, pairing: Pair
 def _count_kept(evidence: EvidenceCounts, event: PredictionEvent, more: int) -> None:
     for text in event.texts:
         if text.norm is not None:
-            _count(evidence.cached_norms, bisect_left(_NORM_UPPER, text.norm), more)
+            _gain(evidence.cached_norms, bisect_left(_NORM_UPPER, text.norm), more)
         for label in _labels(text):
-            _count(evidence.cached_labels, label, more)
+            _gain(evidence.cached_labels, label, more)
             if event.caller:
                 groups = evidence.group_cached_labels.setdefault(label, {})
-                _count(groups, event.caller % CALLER_GROUPS, more)
+                _gain(groups, event.caller % CALLER_GROUPS, more)
+                if not groups:
+                    del evidence.group_cached_labels[label]
+
+
+def _gain(counts: dict[_Counted, int], key: _Counted, more: int) -> None:
+    """Counts what may be below 0; what is 0 is left out."""
+    _count(counts, key, more)
+    if not counts[key]:
+        del counts[key]
 
 
 def _count_group(evidence: EvidenceCounts, event: PredictionEvent, group: int) -> None:

@@ -109,6 +109,7 @@ def counts_of(attempts: Iterable[PredictionEvent], told: Iterable[Feedback]) -> 
     Returns:
         The fields of ``EvidenceCounts`` that are not 0.
     """
+    attempts = list(attempts)
     evidence = list(_within_cap(event for event in attempts if _counts(event)))
     truths = list(_within_cap(each for each in told if each.arm is not Arm.FORCED))
     texts = [text for event in evidence for text in event.texts]
@@ -137,13 +138,40 @@ def counts_of(attempts: Iterable[PredictionEvent], told: Iterable[Feedback]) -> 
         ),
         **_neighbours(evidence),
         **_pairs(evidence),
+        **_kept(attempts, evidence),
     }
     return {name: dict(of) if isinstance(of, Counter) else of for name, of in counts.items() if of}
 
 
 def _counts(event: PredictionEvent) -> bool:
-    is_kept = event.cached > 0 and event.cached == len(event.texts)
-    return not (event.repeated or is_kept or event.status == 499 or event.arm is Arm.FORCED)
+    return _is_answer(event) and not 0 < event.cached == len(event.texts)
+
+
+def _is_answer(event: PredictionEvent) -> bool:
+    return not (event.repeated or event.status == 499 or event.arm is Arm.FORCED)
+
+
+def _kept(attempts: list[PredictionEvent], evidence: list[PredictionEvent]) -> dict[str, Any]:
+    """What answers of the cache change, where a caller's first answers count of either kind."""
+    first = list(_within_cap(event for event in attempts if _is_answer(event)))
+    labels: Counter[str] = Counter()
+    norms: Counter[int] = Counter()
+    groups: Counter[tuple[str, int]] = Counter()
+    for events, sign in ((first, 1), (evidence, -1)):
+        for event in events:
+            told = [text.label for text in event.texts if text.label is not None]
+            vectors = [text.norm for text in event.texts if text.norm is not None]
+            labels.update({label: sign * told.count(label) for label in set(told)})
+            for bucket, count in _buckets(_NORMS, vectors).items():
+                norms[bucket] += sign * count
+            for label in told if event.caller else ():
+                groups[label, _group(event)] += sign
+    of_groups = ((label, group, count) for (label, group), count in groups.items() if count)
+    return {
+        "cached_labels": {label: count for label, count in labels.items() if count},
+        "cached_norms": {bucket: count for bucket, count in norms.items() if count},
+        "group_cached_labels": _nested(of_groups),
+    }
 
 
 def _within_cap(what: Iterable[Any]) -> Iterator[Any]:
