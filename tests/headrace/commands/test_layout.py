@@ -2,7 +2,6 @@
 
 import re
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
@@ -48,16 +47,6 @@ def test_no_figure_is_broken_and_every_line_takes_what_it_can(
         if following is not None:
             assert cell_len(f"{line} {left[0]}") > width
     assert not left
-
-
-@pytest.mark.parametrize(
-    "figure",
-    ["191 of 192", "(99.5 %)", "1,860 of 37,196", "1.25 times", "2 points", "version 12", "60 s"],
-)
-def test_what_is_one_figure_to_its_reader_stays_on_one_line(figure: str) -> None:
-    for before in range(60):
-        lines = wrapped(f"{'x' * before} {figure} against the other", 40)
-        assert sum(figure in line for line in lines) == 1
 
 
 def test_words_that_fit_in_no_line_are_cut_and_not_lost() -> None:

@@ -112,51 +112,6 @@ def test_every_reason_is_told_at_full_width_and_none_of_its_figures_is_broken() 
             assert any(figure in row for row in rows), figure
 
 
-@pytest.mark.parametrize("width", WIDTHS)
-def test_an_event_is_one_line_with_when_which_version_what_and_who(width: int) -> None:
-    shown = text(pictures(details=False)["rollout-history"], width).splitlines()
-    events = [line for line in shown if line.startswith("2026-")]
-    assert len(events) == len(HISTORY) + len(REFUSED)
-    assert [line.split()[2] for line in events if "refused" not in line] == [
-        line.version for line in HISTORY
-    ]
-    assert "2026-11-18 10:26:40  10       Canary 25 %" in events
-    assert "2026-11-18 10:46:40  10       Canary, by anna@example.com" in events
-    assert "2026-11-18 10:48:20           promote was refused, by ben" in events
-
-
-def test_figures_are_told_where_they_are_asked_for() -> None:
-    brief = text(pictures(details=False)["rollout-history"], 120)
-    assert "candidate events" not in brief
-    assert "The figures behind each decision: --details" in brief
-    whole = text(pictures(details=True)["rollout-history"], 120)
-    assert "classShare: candidate events 191, candidate requests 192" in whole
-    assert "--details" not in whole
-
-
-def test_a_check_that_passes_is_its_verdict_until_more_is_asked_for() -> None:
-    brief = text(pictures(details=False)["rollout-status-sentiment"], 80)
-    assert re.search(r"^errorRate +pass$", brief, re.MULTILINE)
-    assert "12,371" not in brief
-    assert "about 1,200 more of the candidate's" in brief
-    whole = " ".join(text(pictures(details=True)["rollout-status-sentiment"], 80).split())
-    assert "errors 1 of 12,371 (0.0 %) against 4 of 37,200 (0.0 %)" in whole
-    assert "stable requests 37,200" in whole
-
-
-def test_a_sentence_that_is_the_rollouts_reason_is_not_told_twice() -> None:
-    brief = text(pictures(details=False)["rollout-status-tone"], 80)
-    assert brief.count("label 'positive'") == 1
-    assert re.search(r"^classShare +fail$", brief, re.MULTILINE)
-
-
-def test_a_process_is_not_said_to_do_its_work() -> None:
-    shown = text(pictures(details=False)["status"], 80)
-    assert re.search(r"^  fold +process 4724$", shown, re.MULTILINE)
-    assert re.search(r"^  controller +down, starts again$", shown, re.MULTILINE)
-    assert not re.search(r"\bup\b|\bhealthy\b", shown)
-
-
 def test_a_home_without_a_stack_says_so_and_shows_its_endpoints() -> None:
     for is_starting, said in (
         (False, "No stack runs on /h."),
@@ -167,13 +122,6 @@ def test_a_home_without_a_stack_says_so_and_shows_its_endpoints() -> None:
         assert shown.startswith(f"{said}\n")
         assert "version 10 Canary" in shown
         assert "No endpoint yet." in text(status_picture.picture(running, (), NOW), 80)
-
-
-def test_why_versions_were_rejected_is_told_where_it_is_asked_for() -> None:
-    assert "    rejected: 2, 3\n" in text(pictures(details=False)["status"], 80)
-    whole = " ".join(text(pictures(details=True)["status"], 80).split())
-    assert "rejected: version 2: ONNX Runtime can't load the graph" in whole
-    assert f"version 1 is package {'1' * 64}" in whole
 
 
 @pytest.mark.parametrize("details", [False, True])

@@ -113,21 +113,6 @@ def test_the_same_version_and_options_make_the_same_package(harness: ConversionH
     assert len(harness.store.packages()) == 1
 
 
-def test_other_options_make_another_package(harness: ConversionHarness) -> None:
-    write_onnx_version(harness.version)
-    fp32 = harness.convert(serving=SMALL.model_copy(update={"precision": Precision.FP32}))
-    int8 = harness.convert(serving=SMALL.model_copy(update={"precision": Precision.INT8}))
-    assert (fp32.precision, int8.precision) == (Precision.FP32, Precision.INT8)
-    assert fp32.package_id() != int8.package_id()
-
-
-def test_auto_says_why_int8_was_given_up(harness: ConversionHarness) -> None:
-    write_onnx_version(harness.version)
-    manifest = harness.convert()
-    assert manifest.parity is not None
-    assert (manifest.precision is Precision.INT8) == (manifest.parity.fallback == "")
-
-
 def test_the_profile_is_over_the_texts_that_the_run_logged(harness: ConversionHarness) -> None:
     write_onnx_version(harness.version)
     path = harness.run / "evaluation" / "held_out.jsonl"

@@ -20,7 +20,6 @@ from contracts.endpoint import Arm, Candidate, EndpointStatus, Phase, Route
 from contracts.loading import LoaderReport
 from contracts.manifest import MANIFEST
 from contracts.model import ModelRef
-from contracts.rollout import RolloutState
 from registry.errors import (
     BackendMissingError,
     SourceUnavailableError,
@@ -150,13 +149,6 @@ async def test_a_named_package_is_placed_loaded_and_measured(harness: LoaderHarn
     assert all(cost.milliseconds > 0 for cost in report.loaded[0].costs)
 
 
-async def test_every_row_length_is_warm_before_the_model_is_reported(
-    harness: LoaderHarness,
-) -> None:
-    await harness.serve(STABLE, stable=STABLE)
-    assert {(1, 4), (1, 8)} <= {shape for _, shape in harness.triton.shapes}
-
-
 async def test_stable_packages_are_loaded_first(harness: LoaderHarness) -> None:
     await harness.serve(CANDIDATE, OLD, STABLE, stable=STABLE)
     assert harness.triton.loads()[0] == STABLE.triton_model
@@ -192,15 +184,6 @@ async def test_a_fault_of_the_machine_is_tried_again(harness: LoaderHarness) -> 
     assert report.failed == ()
 
 
-async def test_a_store_that_is_away_is_waited_for(harness: LoaderHarness) -> None:
-    harness.packages.away = True
-    report = await harness.serve(CANDIDATE)
-    assert (report.failed[0].by_version, names(report)) == (False, [])
-    harness.packages.away = False
-    harness.time += 1.0
-    assert names(await harness.settle()) == ["3"]
-
-
 async def test_a_restarted_triton_gets_all_its_models_again(harness: LoaderHarness) -> None:
     before = await harness.serve(STABLE, OLD, stable=STABLE)
     harness.triton.down = True
@@ -211,16 +194,6 @@ async def test_a_restarted_triton_gets_all_its_models_again(harness: LoaderHarne
     assert after.ready
     assert sorted(names(after)) == sorted(names(before))
     assert after.loaded[0].costs == before.loaded[0].costs
-
-
-async def test_a_second_restart_under_a_candidate_fails_the_candidate(
-    harness: LoaderHarness,
-) -> None:
-    await harness.serve(STABLE, CANDIDATE, stable=STABLE)
-    assert sorted(names(await harness.restart_triton())) == ["2", "3"]
-    report = await harness.restart_triton()
-    assert names(report) == ["2"]
-    assert report.failed[0].by_version
 
 
 async def test_deaths_under_a_candidate_are_counted_across_a_killed_loader(
@@ -285,27 +258,6 @@ async def test_a_triton_that_is_started_anew_in_order_blames_nobody(harness: Loa
     assert (await harness.restart_triton()).failed[0].by_version
 
 
-async def test_a_version_in_its_bake_is_blamed_and_the_one_to_go_back_to_is_not(
-    harness: LoaderHarness,
-) -> None:
-    baking = EndpointStatus(
-        routes=(
-            Route(arm=Arm.STABLE, ref=CANDIDATE, weight=95),
-            Route(arm=Arm.CONTROL, ref=STABLE, weight=5),
-        ),
-        packages=(CANDIDATE, STABLE),
-        rollout=RolloutState(
-            id="r", candidate=CANDIDATE, stable=STABLE, began=1.0, step_began=1.0, promoted_at=2.0
-        ),
-    )
-    harness.endpoints.show(baking)
-    await harness.settle()
-    for _ in range(2):
-        report = await harness.restart_triton()
-    assert [item.ref for item in report.failed] == [CANDIDATE]
-    assert names(report) == ["2"]
-
-
 async def test_a_candidate_that_kills_triton_twice_is_not_loaded_a_third_time(
     harness: LoaderHarness,
 ) -> None:
@@ -332,25 +284,6 @@ async def test_what_nobody_names_is_unloaded_after_ten_minutes_and_not_sooner(
     assert names(report) == ["2"]
     assert harness.placement.removed == [OLD.triton_model]
     assert harness.packages.forgotten == [OLD]
-
-
-async def test_what_is_named_again_stays(harness: LoaderHarness) -> None:
-    await harness.serve(STABLE, OLD, stable=STABLE)
-    await harness.serve(STABLE, stable=STABLE)
-    harness.time += 599.0
-    await harness.serve(STABLE, OLD, stable=STABLE)
-    harness.time += 599.0
-    await harness.serve(STABLE, stable=STABLE)
-    assert OLD.triton_model in harness.triton.models
-
-
-async def test_the_time_to_unload_survives_a_restart_of_the_loader(harness: LoaderHarness) -> None:
-    await harness.serve(STABLE, OLD, stable=STABLE)
-    await harness.serve(STABLE, stable=STABLE)
-    harness.time += 600.0
-    harness.loader = harness.new_loader()
-    await harness.settle()
-    assert harness.triton.models == {STABLE.triton_model}
 
 
 async def test_models_of_others_are_never_unloaded(harness: LoaderHarness) -> None:
@@ -393,14 +326,6 @@ async def test_a_restarted_loader_neither_reloads_nor_measures_what_triton_holds
     assert harness.reports.left == ["l"]
     assert harness.triton.loads() == []
     assert harness.reports.stored["l"].loaded == before.loaded
-
-
-async def test_endpoints_that_can_not_be_read_stay_as_they_were(harness: LoaderHarness) -> None:
-    await harness.serve(STABLE, stable=STABLE)
-    harness.endpoints.broken = True
-    harness.time += 1e6
-    assert names(await harness.settle()) == ["2"]
-    assert STABLE.triton_model in harness.triton.models
 
 
 async def test_nothing_is_unloaded_while_an_endpoint_can_not_be_read(
@@ -588,19 +513,6 @@ async def test_a_store_that_is_away_is_waited_for_longer_than_a_version_that_is_
     assert harness.loader.unready() == ""
 
 
-async def test_a_version_that_is_late_is_loaded_when_it_can_be(harness: LoaderHarness) -> None:
-    harness.triton.refuses[OTHER.triton_model] = TritonRefusedError("no such operator")
-    await serve_stable(harness, FIRST, OTHER)
-    harness.time += 60.0
-    await harness.settle()
-    assert harness.loader.unready() == ""
-    harness.triton.refuses.clear()
-    harness.time += 60.0
-    report = await harness.settle()
-    assert (report.failed, harness.loader.unready()) == ((), "")
-    assert {model.ref for model in report.loaded} == {FIRST, OTHER}
-
-
 async def test_a_version_that_was_not_tried_yet_is_waited_for(harness: LoaderHarness) -> None:
     harness.triton.refuses[OTHER.triton_model] = TritonRefusedError("no such operator")
     await serve_stable(harness, FIRST, OTHER, THIRD)
@@ -705,16 +617,6 @@ async def test_copies_that_nobody_names_suit_the_machine(
     assert instances(report) == {"2": running, "1": running}
     harness.endpoints.ask_for(3)
     assert instances(await harness.settle()) == dict.fromkeys(("2", "1"), 3 * max(1, gpus))
-
-
-async def test_a_restarted_triton_gets_as_many_copies_as_before_and_costs_stay(
-    harness: LoaderHarness,
-) -> None:
-    harness.endpoints.ask_for(2)
-    before = await harness.serve(STABLE, stable=STABLE)
-    after = await harness.restart_triton()
-    assert after.loaded == before.loaded
-    assert harness.triton.copies == {STABLE.triton_model: 2}
 
 
 async def test_a_triton_that_dies_while_copies_are_added_gets_them_after_its_return(

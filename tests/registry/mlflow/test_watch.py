@@ -91,23 +91,6 @@ async def test_only_a_new_picture_wakes_the_controller(harness: SourceWatchHarne
     assert not harness.changed.is_set()
 
 
-async def test_a_verdict_is_told_once(harness: SourceWatchHarness) -> None:
-    harness.watch.follow({"m"}, REJECTED)
-    await harness.watch.round()
-    await harness.watch.round()
-    assert harness.registry.told == [("1", "verdict", "Rejected"), ("1", "reason", "pickle")]
-
-
-async def test_a_verdict_that_could_not_be_told_is_told_later(harness: SourceWatchHarness) -> None:
-    await harness.watch.round()
-    harness.registry.down = True
-    harness.watch.follow({"m"}, REJECTED)
-    await harness.failing_round()
-    harness.registry.down = False
-    await harness.watch.round()
-    assert len(harness.registry.told) == 2
-
-
 async def test_a_wake_asks_at_once_and_an_outage_ends_nothing(harness: SourceWatchHarness) -> None:
     running = asyncio.create_task(harness.watch.run())
     await harness.changed.wait()

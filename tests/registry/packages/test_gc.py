@@ -12,13 +12,6 @@ from registry.packages.gc import collect
 VERSIONS = [manifest(str(number)) for number in range(1, 13)]
 
 
-def test_the_newest_packages_of_a_model_stay_by_number_and_not_by_name() -> None:
-    store = MemoryPackages(*VERSIONS)
-    removed = collect(store, [], keep=3)
-    assert {item.version for item in store.held.values()} == {"10", "11", "12"}
-    assert len(removed) == 9
-
-
 def test_what_an_endpoint_names_stays() -> None:
     store = MemoryPackages(*VERSIONS)
     one, two, three = (item.ref() for item in VERSIONS[:3])

@@ -30,18 +30,6 @@ async def test_a_registered_version_is_converted_loaded_and_served(
     assert ref in status.packages
 
 
-async def test_the_second_conversion_is_told_what_callers_rely_on(
-    harness: ControllerHarness,
-) -> None:
-    await harness.serve("1")
-    harness.registry.register("m", "2")
-    await harness.settle()
-    request = harness.launcher.requests[-1]
-    assert request.version == "2"
-    assert request.stable is not None
-    assert request.stable.labels == ("no", "yes")
-
-
 async def test_a_version_at_fault_says_why_in_mlflow_and_is_not_retried(
     harness: ControllerHarness,
 ) -> None:
@@ -104,16 +92,6 @@ async def test_a_restart_in_the_middle_of_a_conversion_converts_again(
     assert len(harness.launcher.requests) == 1
 
 
-async def test_an_endpoint_made_anew_takes_the_package_that_is_there(
-    harness: ControllerHarness,
-) -> None:
-    ref = await harness.serve("1")
-    harness.endpoints.delete("e")
-    harness.endpoints.put(endpoint())
-    assert (await harness.settle()).stable == ref
-    assert len(harness.launcher.requests) == 1
-
-
 async def test_mlflow_away_changes_nothing_and_its_verdicts_are_made_up_later(
     harness: ControllerHarness,
 ) -> None:
@@ -128,13 +106,6 @@ async def test_mlflow_away_changes_nothing_and_its_verdicts_are_made_up_later(
     await harness.settle()
     assert harness.registry.listed["m"][0].tags["headrace.e.verdict"] == "Promoted"
     assert harness.registry.aliases == {"m": {"champion": "1"}}
-
-
-async def test_a_restart_with_mlflow_away_leaves_what_serves(harness: ControllerHarness) -> None:
-    ref = await harness.serve("1")
-    harness.registry.down = True
-    await harness.restart()
-    assert (await harness.settle()).stable == ref
 
 
 async def test_a_silent_loader_is_not_waited_for_and_not_believed(
@@ -158,14 +129,6 @@ async def test_loaders_that_can_not_reach_us_are_not_taken_for_silent(
     harness.time += 100.0
     status = await harness.settle()
     assert "no loader has given a sign of life" not in candidate_of(status).reason
-
-
-async def test_a_loader_whose_clock_is_behind_is_believed(harness: ControllerHarness) -> None:
-    ref = await harness.converted("1")
-    harness.load(ref)
-    (report,) = harness.reports.list()
-    harness.reports.put(report.model_copy(update={"at": report.at - 30.0}))
-    assert (await harness.settle()).stable == ref
 
 
 async def test_a_newer_version_ends_the_conversion_of_the_older(harness: ControllerHarness) -> None:

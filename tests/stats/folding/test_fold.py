@@ -123,17 +123,6 @@ def test_nothing_is_committed_before_it_is_written() -> None:
         assert kafka.committed == {}
 
 
-def test_a_late_writer_does_no_harm() -> None:
-    kafka = MemoryKafka(partitions=1)
-    fill(kafka, 20)
-    late, new = worker_of(kafka, 0), worker_of(kafka, 0)
-    late.folder.step()
-    late.folder.step()
-    new.until_all()
-    late.folder.step()
-    agree(kafka)
-
-
 def test_a_topic_made_anew_is_noticed_before_anything_is_written() -> None:
     kafka = MemoryKafka(partitions=1)
     fill(kafka, 10)

@@ -30,13 +30,6 @@ def test_every_metric_that_rules_ask_for_is_shown_from_0_on() -> None:
     assert f'{m.FOLD_LAG.name}{{partition="3"}} 0.0' in lines
 
 
-def test_lag_is_told_for_each_partition() -> None:
-    lines = shown(FoldCounts(lag={0: 7, 5: 12}, connected=True))
-    assert f'{m.FOLD_LAG.name}{{partition="0"}} 7.0' in lines
-    assert f'{m.FOLD_LAG.name}{{partition="5"}} 12.0' in lines
-    assert f"{m.FOLD_CONNECTED.name} 1.0" in lines
-
-
 def test_what_is_wrong_with_messages_is_told_apart() -> None:
     lines = shown(FoldCounts(skipped=1, copies=2, mistimed=3, missing=4))
     for name, value in {"skipped": 1, "copies": 2, "mistimed": 3, "missing": 4}.items():
@@ -45,12 +38,20 @@ def test_what_is_wrong_with_messages_is_told_apart() -> None:
 
 def test_where_each_partition_stands_and_since_when_nothing_was_read_is_told() -> None:
     counts = FoldCounts(
-        ends={0: 40, 3: 9}, positions={0: 33, 3: 9}, last_read=1e9, checked=2e9, well=NOW - 7
+        ends={0: 40, 3: 9},
+        positions={0: 33, 3: 9},
+        lag={0: 7, 3: 0},
+        connected=True,
+        last_read=1e9,
+        checked=2e9,
+        well=NOW - 7,
     )
     lines = shown(counts)
     for partition, end, position in ((0, 40, 33), (3, 9, 9)):
         assert f'{m.FOLD_END.name}{{partition="{partition}"}} {end}.0' in lines
         assert f'{m.FOLD_POSITION.name}{{partition="{partition}"}} {position}.0' in lines
+        assert f'{m.FOLD_LAG.name}{{partition="{partition}"}} {end - position}.0' in lines
+    assert f"{m.FOLD_CONNECTED.name} 1.0" in lines
     assert f"{m.FOLD_STALLED.name} 7.0" in lines
     assert f"{m.FOLD_LAST_READ.name} 1e+09" in lines
     assert f"{m.FOLD_CHECKED.name} 2e+09" in lines

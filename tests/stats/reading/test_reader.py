@@ -153,15 +153,6 @@ def test_an_endpoint_whose_requests_take_long_waits_longer(world: World) -> None
     assert world.reader.windows("e", 0.0, lateness_seconds=11.0) == ()
 
 
-def test_a_grown_record_replaces_the_smaller_one(world: World) -> None:
-    world.reader.start()
-    world.read(record(0, (9_980, 3), end=5))
-    world.read(record(0, (9_980, 7), end=9), record(0, (9_980, 5), end=7))
-    world.until(lambda: world.counts() == [(9_980, 7)])
-    world.read(record(0, (9_980, 4), end=6))
-    assert world.counts() == [(9_980, 7)]
-
-
 def test_nothing_is_known_before_all_was_read(world: World) -> None:
     assert world.counts() is None
     world.log.complete = False
@@ -220,17 +211,6 @@ def test_after_a_fault_of_ours_nothing_is_known_until_all_was_read_anew(
     world.read(record(0, (9_980, 7)))
     world.until(lambda: world.counts() == [(9_980, 7)])
     assert "it begins anew" in caplog.text
-
-
-def test_a_kafka_that_is_away_is_tried_again(world: World) -> None:
-    world.refusing = True
-    world.reader.start()
-    for _ in range(2):
-        assert world.tried.acquire(timeout=60)
-    assert world.counts() is None
-    world.refusing = False
-    world.read(record(0, (9_980, 3)))
-    world.until(lambda: world.counts() == [(9_980, 3)])
 
 
 def test_what_is_no_record_is_passed(world: World) -> None:
