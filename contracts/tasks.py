@@ -4,18 +4,65 @@ The gateway builds its Open Inference Protocol metadata from these, the registry
 graph against them. Engine tensors are what Triton sees; public tensors are what callers see.
 """
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import StrEnum
+from importlib.metadata import entry_points
+from types import MappingProxyType
+from typing import Any
 
 from contracts.tensors import Datatype, TensorSpec
 
+# Entry points by which an installed package adds a task, each under the task's name: its
+# ``TaskTensors``, its head (``preprocess.tasks.Head``) and its form (``registry.convert.forms``).
+TENSORS_GROUP = "headrace.tasks"
+HEADS_GROUP = "headrace.task_heads"
+FORMS_GROUP = "headrace.task_forms"
+
 
 class Task(StrEnum):
-    """A task, by the name the field uses for it."""
+    """A task, by the name the field uses for it. Installed packages may add members."""
+
+    _ignore_ = "point"
 
     TEXT_CLASSIFICATION = "text-classification"
     TEXT_EMBEDDING = "text-embedding"
     TEXT_RANKING = "text-ranking"
     TOKEN_CLASSIFICATION = "token-classification"
+    for point in entry_points(group=TENSORS_GROUP):
+        vars()[point.name.upper().replace("-", "_")] = point.name
+
+
+@dataclass(frozen=True)
+class TaskTensors:
+    """The tensors of a task.
+
+    Attributes:
+        engine: what the engine's graph gives, float32; the batch comes first, and the last
+            dimension is the number of values.
+        public: what callers of the Open Inference Protocol get.
+    """
+
+    engine: TensorSpec
+    public: tuple[TensorSpec, ...]
+
+
+def installed(group: str) -> dict[Task, Any]:
+    """What installed packages add to a table, by task.
+
+    Raises:
+        ValueError: a task is in this group alone, or not in it.
+        Exception: whatever importing a package raises: nothing starts without a part that was
+            installed on purpose.
+    """
+    points = entry_points(group=group)
+    odd = points.names ^ entry_points(group=TENSORS_GROUP).names
+    if odd:
+        raise ValueError(
+            f"{', '.join(sorted(odd))}: a task needs an entry point in each of {TENSORS_GROUP}, "
+            f"{HEADS_GROUP} and {FORMS_GROUP}"
+        )
+    return {Task(point.name): point.load() for point in points}
 
 
 # What the engine's graph takes, all [batch, length]. A graph may lack token_type_ids.
@@ -24,34 +71,44 @@ ATTENTION_MASK = "attention_mask"
 TOKEN_TYPE_IDS = "token_type_ids"
 ENGINE_INPUTS = (INPUT_IDS, ATTENTION_MASK, TOKEN_TYPE_IDS)
 
-# What the engine's graph gives: pooling and normalisation are part of the graph. The last dimension
-# is the number of values: classes, or an embedding's dimension.
-_LOGITS = TensorSpec(name="logits", datatype=Datatype.FP32, shape=(-1, -1))
-ENGINE_OUTPUT: dict[Task, TensorSpec] = {
-    Task.TEXT_CLASSIFICATION: _LOGITS,
-    Task.TEXT_EMBEDDING: TensorSpec(name="embedding", datatype=Datatype.FP32, shape=(-1, -1)),
-    Task.TEXT_RANKING: _LOGITS,
-    # [batch, length, classes]
-    Task.TOKEN_CLASSIFICATION: TensorSpec(
-        name="logits", datatype=Datatype.FP32, shape=(-1, -1, -1)
-    ),
-}
-
 # What a caller of the Open Inference Protocol sends: BYTES of UTF-8, [N] or [N, 1].
 TEXT = "TEXT"
 TEXT_PAIR = "TEXT_PAIR"
 
-PUBLIC_OUTPUTS: dict[Task, tuple[TensorSpec, ...]] = {
-    Task.TEXT_CLASSIFICATION: (
-        TensorSpec(name="LABEL", datatype=Datatype.BYTES, shape=(-1,)),
-        TensorSpec(name="SCORE", datatype=Datatype.FP32, shape=(-1,)),
-        TensorSpec(name="SCORES", datatype=Datatype.FP32, shape=(-1, -1)),
+# Pooling and normalisation are part of the engine's graph.
+_LOGITS = TensorSpec(name="logits", datatype=Datatype.FP32, shape=(-1, -1))
+_TENSORS: dict[Task, TaskTensors] = {
+    Task.TEXT_CLASSIFICATION: TaskTensors(
+        _LOGITS,
+        (
+            TensorSpec(name="LABEL", datatype=Datatype.BYTES, shape=(-1,)),
+            TensorSpec(name="SCORE", datatype=Datatype.FP32, shape=(-1,)),
+            TensorSpec(name="SCORES", datatype=Datatype.FP32, shape=(-1, -1)),
+        ),
     ),
-    Task.TEXT_EMBEDDING: (TensorSpec(name="EMBEDDING", datatype=Datatype.FP32, shape=(-1, -1)),),
-    Task.TEXT_RANKING: (
-        TensorSpec(name="SCORE", datatype=Datatype.FP32, shape=(-1,)),
-        TensorSpec(name="LOGIT", datatype=Datatype.FP32, shape=(-1,)),
+    Task.TEXT_EMBEDDING: TaskTensors(
+        TensorSpec(name="embedding", datatype=Datatype.FP32, shape=(-1, -1)),
+        (TensorSpec(name="EMBEDDING", datatype=Datatype.FP32, shape=(-1, -1)),),
     ),
-    # JSON: the entities of each text.
-    Task.TOKEN_CLASSIFICATION: (TensorSpec(name="ENTITIES", datatype=Datatype.BYTES, shape=(-1,)),),
+    Task.TEXT_RANKING: TaskTensors(
+        _LOGITS,
+        (
+            TensorSpec(name="SCORE", datatype=Datatype.FP32, shape=(-1,)),
+            TensorSpec(name="LOGIT", datatype=Datatype.FP32, shape=(-1,)),
+        ),
+    ),
+    Task.TOKEN_CLASSIFICATION: TaskTensors(
+        # [batch, length, classes]
+        TensorSpec(name="logits", datatype=Datatype.FP32, shape=(-1, -1, -1)),
+        # JSON: the entities of each text.
+        (TensorSpec(name="ENTITIES", datatype=Datatype.BYTES, shape=(-1,)),),
+    ),
+    **installed(TENSORS_GROUP),
 }
+
+ENGINE_OUTPUT: Mapping[Task, TensorSpec] = MappingProxyType(
+    {task: tensors.engine for task, tensors in _TENSORS.items()}
+)
+PUBLIC_OUTPUTS: Mapping[Task, tuple[TensorSpec, ...]] = MappingProxyType(
+    {task: tensors.public for task, tensors in _TENSORS.items()}
+)

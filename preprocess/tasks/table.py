@@ -6,7 +6,7 @@ Whoever needs what depends on a task asks the task's head here, and never compar
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from contracts.tasks import Task
+from contracts.tasks import HEADS_GROUP, Task, installed
 from preprocess.tasks.classification import TextClassification
 from preprocess.tasks.embedding import TextEmbedding
 from preprocess.tasks.head import Head
@@ -15,7 +15,15 @@ from preprocess.tasks.token_classification import TokenClassification
 
 HEADS: Mapping[Task, Head] = MappingProxyType(
     {
-        head.task: head
-        for head in (TextClassification(), TextEmbedding(), TextRanking(), TokenClassification())
+        **{
+            head.task: head
+            for head in (
+                TextClassification(),
+                TextEmbedding(),
+                TextRanking(),
+                TokenClassification(),
+            )
+        },
+        **{task: kind() for task, kind in installed(HEADS_GROUP).items()},
     }
 )

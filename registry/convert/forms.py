@@ -10,7 +10,7 @@ from enum import Enum
 from types import MappingProxyType
 
 from contracts.endpoint import Precision
-from contracts.tasks import Task
+from contracts.tasks import FORMS_GROUP, Task, installed
 
 STATES = "last_hidden_state"
 STATE_OUTPUTS = (STATES, "token_embeddings", "hidden_states")
@@ -135,5 +135,6 @@ FORMS: Mapping[Task, Form] = MappingProxyType(
             agreement=Agreement.EQUAL_LABELS,
             pairs=False,
         ),
+        **installed(FORMS_GROUP),
     }
 )  # fmt: skip

@@ -1,0 +1,1 @@
+"""A task that lives outside Headrace: one number a text, as a grade."""

@@ -1,0 +1,80 @@
+"""A model on its whole way in this process: registered, converted, and asked over HTTP."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import onnx
+from fake_mlflow import FakeMlflow, serve
+from front_fakes import FakeMetrics
+from gateway_world import FakeEngine, endpoint_of
+from numpy.typing import NDArray
+from pipeline_world import world_of
+
+from contracts.endpoint import Precision, Serving
+from contracts.manifest import MODEL_ONNX, TOKENIZER
+from gateway.app import create_app
+from gateway.dialects.front import Front
+from gateway.engine.protocol import Work
+from gateway.packages import ServedModel, open_package
+from registry.conversions.messages import ConversionRequest
+from registry.convert.parity.engine import Engine
+from registry.convert.tracking import Tracking
+from registry.convert.walk import convert
+from registry.packages.store import PackageStore
+
+
+class Graph(FakeEngine):
+    """Runs the graph in this process."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self._engine = Engine(onnx.load(str(path)), threads=1)
+
+    async def infer(self, work: Work, timeout_seconds: float) -> NDArray[np.float32]:
+        return self._engine.run(work.tensors)[0]
+
+
+def converted(name: str, write: Callable[[Path], Path], folder: Path) -> tuple[ServedModel, Path]:
+    """The package of a model that is registered as a folder, and its graph.
+
+    Args:
+        name: of the registered model.
+        write: writes the folder.
+        folder: scratch.
+    """
+    (folder / "artifacts").mkdir()
+    write(folder / "artifacts" / "version")
+    with serve(FakeMlflow(folder / "artifacts")) as fake:
+        fake.register(name, "mlflow-artifacts:/version")
+        (folder / "work").mkdir()
+        request = ConversionRequest(
+            tracking_uri=fake.uri,
+            model=name,
+            version="1",
+            store_url="unused",
+            serving=Serving(precision=Precision.FP32),
+            work_dir=str(folder / "work"),
+        )
+        store = PackageStore((folder / "store").as_uri())
+        ref = convert(request, Tracking(fake.uri), store, lambda _phase, _words: None)
+    package = folder / "store" / ref.package
+    manifest = store.manifest(ref.package)
+    model = open_package(ref, manifest.canonical(), (package / TOKENIZER).read_bytes())
+    return model, package / MODEL_ONNX
+
+
+async def asked(model: ServedModel, graph: Path, name: str, path: str, body: Any) -> Any:
+    """What a gateway that serves the model as endpoint ``name`` answers to a POST."""
+    async with world_of(endpoint_of(model.ref, name=name), Graph(graph), more=(model,)) as world:
+        serving = world.endpoints.serving
+        (view,) = serving.views.values()
+        own = replace(view, task=model.task, labels=model.manifest.labels)
+        world.endpoints.serve(replace(serving, views={name: own}))
+        front = Front(world.endpoints, world.admission, world.pipeline, FakeMetrics())
+        transport = httpx.ASGITransport(create_app(front))
+        async with httpx.AsyncClient(transport=transport, base_url="http://gateway") as client:
+            return (await client.post(path, json=body)).raise_for_status().json()
