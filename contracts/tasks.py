@@ -13,15 +13,16 @@ from typing import Any
 
 from contracts.tensors import Datatype, TensorSpec
 
-# Entry points by which an installed package adds a task, each under the task's name: its
-# ``TaskTensors``, its head (``preprocess.tasks.Head``) and its form (``registry.convert.forms``).
+# Entry points by which an installed package adds a task, and a member of ``Task``, each under the
+# task's name: its ``TaskTensors``, its head (``preprocess.tasks.Head``) and its form
+# (``registry.convert.forms``).
 TENSORS_GROUP = "headrace.tasks"
 HEADS_GROUP = "headrace.task_heads"
 FORMS_GROUP = "headrace.task_forms"
 
 
 class Task(StrEnum):
-    """A task, by the name the field uses for it. Installed packages may add members."""
+    """A task, by the name the field uses for it."""
 
     _ignore_ = "point"
 
