@@ -195,7 +195,9 @@ class BatchedEvidence:
             answers=_chosen(wide, _answers_after(self.answers, stable), self.answers),
             texts=_chosen(wide, _texts_after(self.texts, stable), self.texts),
             harm=self.harm.grown(log_s, window),
-            left_out=self.left_out.after(log_s, of_groups, self.harm.windows + 1),
+            left_out=self.left_out.after(
+                log_s, of_groups, self.harm.windows + 1, believed.expected(window, ROWS)
+            ),
             groups=_chosen(shadow, self.groups, self.groups.after(*both)),
             non_inferiority=self.non_inferiority.after(
                 window, history, LINES.pass_, rho_of_rows, ROWS.tests, within=within, paired=to_pass
@@ -254,7 +256,7 @@ class BatchedEvidence:
             times=self.times[rows],
             failed=self.failed[rows],
             paired=self.paired[rows],
-            left_out=LeftOut(self.left_out.log_a[rows]),
+            left_out=LeftOut(self.left_out.log_a[rows], self.left_out.block[rows]),
             **{
                 name: _of_rows(getattr(self, name), rows)
                 for name in (

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from measures.correlation import Floats
 from measures.evalue import Tolerance, Window
-from measures.leaving_out import GROUPS
+from measures.leaving_out import GROUPS, expected_events
 from measures.proportions import log_evidence
 from measures.state import State
 from rollout.checks.callers import Grouped
@@ -77,6 +77,10 @@ class Believed:
         return log_evidence(
             window, self.theta_s, self.line, self.rho, rows.tests, within=self.within
         )
+
+    def expected(self, window: Window, rows: Rows) -> Floats:
+        """``[..., tests]``: events of the candidate in a window, at stable's rate."""
+        return expected_events(window.n_c, self.theta_s, rows.tests)
 
     def of(self, rows: list[int]) -> Self:
         """Of some rows, with one more axis before them."""

@@ -229,7 +229,9 @@ class Rates(
             sums=self.sums + seen,
             windows=self.windows + 1,
             feedback=waiting,
-            left_out=self._left_out.after(log_s, of_groups, harm.windows),
+            left_out=self._left_out.after(
+                log_s, of_groups, harm.windows, believed.expected(window, self.rows)
+            ),
             groups=groups,
         )
         if after.e_values.max() * alpha < 1.0:  # no mean is more than that

@@ -9,7 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from measures.correlation import Floats
-from measures.leaving_out import BLOCK, GROUPS, STALLING, LeftOut
+from measures.leaving_out import (
+    BLOCK,
+    BLOCK_EVENTS,
+    GROUPS,
+    LEAST_RATE,
+    STALLING,
+    LeftOut,
+    expected_events,
+)
 from measures.proportions import (
     ALTERNATIVES,
     HarmTest,
@@ -21,6 +29,7 @@ from measures.proportions import (
 )
 
 TESTS = 3  # the last one does not stall
+ENOUGH = np.full(TESTS, 1.01 * BLOCK_EVENTS / BLOCK)  # events a window, so that blocks are short
 NOT_ALONE = np.array(False)
 
 
@@ -33,7 +42,7 @@ def after(values: list[float], of_groups: list[list[float]] | None = None) -> Le
     left = LeftOut.begin(TESTS)
     for at, value in enumerate(values):
         groups = of_groups[at] if of_groups else [value] * GROUPS
-        left = left.after(said(value), np.stack([said(each) for each in groups]), at + 1)
+        left = left.after(said(value), np.stack([said(each) for each in groups]), at + 1, ENOUGH)
     return left
 
 
@@ -64,6 +73,21 @@ def test_each_block_of_windows_may_lose_one(first: list[float], second: list[flo
     ways = itertools.product((None, *range(BLOCK)), (None, *range(BLOCK, len(values))))
     least = min(mixture(values, tuple(at for at in way if at is not None)) for way in ways)
     assert e[0] == pytest.approx(least, rel=1e-4)
+
+
+def test_a_block_goes_on_until_it_has_enough_of_the_canarys_requests() -> None:
+    left, few = LeftOut.begin(TESTS), ENOUGH / 2
+    values = [2.0, *[0.0] * (BLOCK + 5), 2.0, *[0.0] * BLOCK, 2.0]
+    for at, value in enumerate(values):
+        left = left.after(said(value), np.stack([said(value)] * GROUPS), at + 1, few)
+    # Two of the three lie in the first block of twice as many windows.
+    e = left.e_value(len(values), NOT_ALONE)
+    ways = [mixture(values, (first, len(values) - 1)) for first in (0, BLOCK + 6)]
+    assert e[0] == pytest.approx(min(ways), rel=1e-4)
+    assert expected_events(np.array([100.0, 100.0]), np.array([0.0, 0.02])).tolist() == [
+        100 * LEAST_RATE,
+        2,
+    ]
 
 
 @given(st.lists(st.lists(logs, min_size=GROUPS, max_size=GROUPS), min_size=1, max_size=5))
@@ -97,8 +121,8 @@ def test_it_survives_being_stored_bit_by_bit(values: list[float]) -> None:
     left = after(values)
     again = LeftOut.of_json(json.loads(json.dumps(left.to_json())))
     assert (again.log_a == left.log_a).all()
-    one = left.after(said(0.1), np.zeros((GROUPS, TESTS, ALTERNATIVES)), len(values) + 1)
-    other = again.after(said(0.1), np.zeros((GROUPS, TESTS, ALTERNATIVES)), len(values) + 1)
+    one = left.after(said(0.1), np.zeros((GROUPS, TESTS, ALTERNATIVES)), len(values) + 1, ENOUGH)
+    other = again.after(said(0.1), np.zeros((GROUPS, TESTS, ALTERNATIVES)), len(values) + 1, ENOUGH)
     assert (one.log_a == other.log_a).all()
 
 
