@@ -170,7 +170,8 @@ OWN_UNDECLARED: Final = counter(
 
 # Drift, by the evaluate role. Statistics are those of contracts.statistics, ``truncated``,
 # ``labels``, and ``own:NAME``; with ``week:`` before it, against what the endpoint usually gets at
-# this time of the week. Lambda 1 is the last window alone, 0.01 about the last hundred.
+# this time of the week; ``topics`` is against that too. Lambda 1 is the last window alone, and 0.01
+# about the last hundred.
 DRIFT: Final = (ENDPOINT, VERSION, "statistic")
 DRIFT_PSI: Final = gauge(
     "drift_psi",
@@ -225,8 +226,25 @@ DRIFT_FALSE_ALARM_SECONDS: Final = gauge(
 # Accuracy over the last hour, by the evaluate role
 ACCURACY_ESTIMATED: Final = gauge(
     "accuracy_estimated_ratio",
-    "Mean score of the predicted labels, which is the accuracy if scores are calibrated.",
+    "Mean score of the predicted labels, where the feedback of the last day does not contradict the"
+    " scores; no series elsewhere.",
     *SLOT,
+)
+ACCURACY_INTERVAL: Final = gauge(
+    "accuracy_estimated_interval_ratio",
+    "Ends of the estimate's 95 % interval, if texts with feedback are like all others.",
+    *SLOT,
+    "end",
+)
+MEAN_SCORE: Final = gauge(
+    "mean_score_ratio", "Mean score of the predicted labels, which need not be an accuracy.", *SLOT
+)
+SCORES_TRUST: Final = gauge(
+    "scores_trust",
+    "1 for what the feedback of the last day says of scores as probabilities: held (it does not"
+    " contradict them), off, or unknown (fewer than 100 texts).",
+    *SLOT,
+    "state",
 )
 ACCURACY_MEASURED: Final = gauge(
     "accuracy_measured_ratio", "Share of right answers among those with feedback.", *SLOT
@@ -312,7 +330,8 @@ EVALUATE: Final[tuple[Metric, ...]] = (
     OWN_HISTOGRAM, OWN_CATEGORY, OWN_COUNTER, OWN_UNFIT, OWN_UNDECLARED,
     DRIFT_PSI, DRIFT_SIGNIFICANCE, DRIFT_LEVEL, DRIFT_ALARM, DRIFT_CALIBRATED, DRIFT_CALIBRATION,
     DRIFT_REFERENCE, DRIFT_REFERENCE_TEXTS, DRIFT_TIME_KNOWN, DRIFT_FALSE_ALARM_SECONDS,
-    ACCURACY_ESTIMATED, ACCURACY_MEASURED, ACCURACY_FEEDBACK, VERSION_INFO,
+    ACCURACY_ESTIMATED, ACCURACY_INTERVAL, MEAN_SCORE, SCORES_TRUST, ACCURACY_MEASURED,
+    ACCURACY_FEEDBACK, VERSION_INFO,
     EVALUATE_CONNECTED, EVALUATE_LAG, EVALUATE_SINCE, EVALUATE_THROUGH, EVALUATE_RECORDS,
     EVALUATE_SKIPPED, EVALUATE_FAILURES, EVALUATE_OVERFLOW, EVENTS_SKIPPED, EVENTS_COPIED,
     EVENTS_MISTIMED, MESSAGES_MISSING, EVENTS_REPORTED_LOST, GATEWAYS_SILENT, UNCOUNTED_MESSAGES,

@@ -32,7 +32,8 @@ CALLER_GROUPS = 32  # that callers are put into by their hash; a constant of the
 REVISION = 5
 # ``WindowRecord.senders`` and ``feedback_repeated``, and copies that are told by number.
 SENDERS_SINCE = 3
-TOPICS_SINCE = 4  # ``WindowAggregate.topics``
+LATER_COUNTS_SINCE = 4
+LATER_COUNTS = ("topics", "feedback_scores", "feedback_right", "feedback_score_sums")
 COUNTED_SINCE = {  # fields of ``EvidenceCounts``
     "pair_labels": 1,
     "pair_scores": 1,
@@ -146,6 +147,11 @@ class WindowAggregate(msgspec.Struct, omit_defaults=True):
     pair_distance: Sparse = {}  # of shadows, buckets of Statistic.SCORE
     pair_distance_sum: int = 0  # millionths
     feedback: dict[str, dict[str, int]] = {}  # answered label -> true label -> texts
+    # Of texts with feedback whose score is known, by bucket of Statistic.SCORE: how many, how many
+    # of them were right, and the sum of their scores in millionths.
+    feedback_scores: Sparse = {}
+    feedback_right: Sparse = {}
+    feedback_score_sums: Sparse = {}
     own: list[OwnCounts] = []
     undeclared: dict[str, int] = {}  # observations of names that nobody declared
     unk_words: UnkWordCounts = msgspec.field(default_factory=UnkWordCounts)

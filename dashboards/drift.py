@@ -192,11 +192,13 @@ def _answers() -> Row:
         ),
         lines(
             "Accuracy: estimated and measured",
-            "Over the last hour. Estimated: mean score, right if scores are calibrated. Measured:"
-            " from callers' feedback.",
-            "Both fall: the version is out of date. Estimated high, measured low: the model is"
-            " sure and wrong; calibrate or retrain.",
+            "Over the last hour. Measured: from callers' feedback. Estimated, with a 95 % interval:"
+            " the mean score, while at least 100 texts of feedback of the last day do not"
+            " contradict scores as probabilities; if texts with feedback are like all others.",
+            "Both fall: the version is out of date. No estimate, but feedback: the model is surer"
+            " than right, or feedback is too rare; calibrate it, or ask for labels.",
             q.ACCURACY_ESTIMATED,
+            q.ACCURACY_INTERVAL,
             q.ACCURACY_MEASURED,
             unit="percentunit",
             top=1,

@@ -228,6 +228,9 @@ NORM_HEATMAP: Final = _buckets(_NORM.bucket, _OF)
 ACCURACY_ESTIMATED: Final = Query(
     _most("version, arm", m.ACCURACY_ESTIMATED, _OF), f"estimated {_ARMS}"
 )
+ACCURACY_INTERVAL: Final = Query(
+    _most("version, arm, end", m.ACCURACY_INTERVAL, _OF), f"estimated, {{{{end}}}} {_ARMS}"
+)
 ACCURACY_MEASURED: Final = Query(
     _most("version, arm", m.ACCURACY_MEASURED, _OF), f"measured {_ARMS}"
 )

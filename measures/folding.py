@@ -154,6 +154,12 @@ class _OpenAggregate:
     def feedback(self, told: Feedback) -> None:
         aggregate = self._aggregate
         _count(aggregate.feedback.setdefault(told.answered, {}), told.truth)
+        if told.score is not None and 0 <= told.score <= 1:
+            bucket = bisect_left(_SCORE_UPPER, told.score)
+            _count(aggregate.feedback_scores, bucket)
+            _count(aggregate.feedback_score_sums, bucket, micro(told.score))
+            if told.answered == told.truth:
+                _count(aggregate.feedback_right, bucket)
         if told.arm is Arm.FORCED or _capped(self._told, told.caller):
             return
         evidence = aggregate.evidence

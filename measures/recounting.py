@@ -13,10 +13,11 @@ import msgspec
 from contracts.events import EventBatch, Feedback, UnknownSchemaError, decode, decoded
 from contracts.windows import (
     COUNTED_SINCE,
+    LATER_COUNTS,
+    LATER_COUNTS_SINCE,
     LOOKBACK_MESSAGES,
     MISTIMED_SECONDS,
     SENDERS_SINCE,
-    TOPICS_SINCE,
     OwnCounts,
     WindowAggregate,
     WindowRecord,
@@ -292,8 +293,8 @@ def _of_aggregate(aggregate: WindowAggregate, revision: int) -> Iterator[tuple[s
     told = msgspec.structs.asdict(aggregate)
     for name in ("endpoint", "version", "package", "arm", "start", "own", "evidence", "unk_words"):
         del told[name]
-    if revision < TOPICS_SINCE:
-        del told["topics"]
+    for name in LATER_COUNTS if revision < LATER_COUNTS_SINCE else ():
+        del told[name]
     yield from nested(path, told)
     judged = {
         name: counts

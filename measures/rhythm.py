@@ -149,6 +149,15 @@ class Rhythm:
         found: Floats = (part[at][:, None] * shares).sum(axis=-2)
         return found, part
 
+    def shares(self, mix: Mix) -> Floats:
+        """The same ``[..., buckets]``, bucket by bucket."""
+        at = [slot for slot in mix if self.days[slot] > 0]
+        part = np.array([mix[slot] for slot in at])
+        counts = self.totals[..., at, :]
+        shares = counts / np.maximum(counts.sum(axis=-1, keepdims=True), 1e-300)
+        found: Floats = ((part / part.sum())[:, None] * shares).sum(axis=-2)
+        return found
+
     def texts_a_day(self) -> Floats:
         """``[..., slots]``: mean of the days that are in it."""
         found: Floats = self.totals.sum(axis=-1) / np.maximum(self.days, 1)

@@ -11,13 +11,13 @@ from functools import partial
 from pathlib import Path
 
 from bench import studies
-from bench.drift import false_alarms, rivals, shifts, weeks
+from bench.drift import false_alarms, rivals, shifts, topic_shifts, weeks
 from bench.drift.traffic import Stock
 from bench.findings import Finding, table
 
 # Streams of each study.
-FULL = {"steady": 48, "rhythm": 48, "shifts": 40, "weeks": 26, "rivals": 12}
-SMALL = {"steady": 2, "rhythm": 2, "shifts": 4, "weeks": 2, "rivals": 2}
+FULL = {"steady": 48, "rhythm": 48, "shifts": 40, "weeks": 26, "topics": 26, "rivals": 12}
+SMALL = {"steady": 2, "rhythm": 2, "shifts": 4, "weeks": 2, "topics": 2, "rivals": 2}
 
 
 def simulate(name: str, streams: int, peers: Path | None) -> list[Finding]:
@@ -30,6 +30,7 @@ def simulate(name: str, streams: int, peers: Path | None) -> list[Finding]:
         "rhythm": false_alarms.rhythmically,
         "shifts": shifts.study,
         "weeks": weeks.study,
+        "topics": topic_shifts.study,
     }[name]
     return study(stock, streams)
 
@@ -59,10 +60,10 @@ def _found(name: str, streams: int, peers: Path | None) -> studies.Found:
 
 def tables_of(study: str, rows: Sequence[Finding]) -> dict[str, str]:
     """Every table of a study, by the name of its place in the document."""
-    if study == "weeks":  # rates and windows have other columns
+    if study in {"weeks", "topics"}:  # rates and windows have other columns
         needed = [row for row in rows if row.unit == "windows"]
         rates = [row for row in rows if row.unit != "windows"]
-        return {"drift-weeks": table(rates), "drift-weeks-shifts": table(needed, turned=True)}
+        return {f"drift-{study}": table(rates), f"drift-{study}-shifts": table(needed, turned=True)}
     return {f"drift-{study}": table_of(study, rows)}
 
 

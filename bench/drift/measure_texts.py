@@ -1,5 +1,7 @@
 """Measures real texts once: what the gateway would record of each, into ``texts.npz``.
 
+The buckets of a few tokens of the English ones go into ``topics.npz``.
+
 Run by a person; its output is committed, so that the simulation needs no download and no text is
 passed on. It tokenises and answers with the gateway's own code and the example's model.
 
@@ -28,8 +30,10 @@ from numpy.typing import NDArray
 
 from bench import corpus as example
 from bench.drift.population import GERMAN, Texts, write
+from bench.drift.topic_shifts import FILE as BUCKETS
 from contracts.manifest import TokenizerSpec
 from contracts.tasks import Task
+from gateway.inference.attempt import TOPICS_A_TEXT, topics_of
 from preprocess.encoder import TextEncoder
 from preprocess.observe import answered
 from preprocess.tasks import HEADS
@@ -47,6 +51,7 @@ def main() -> None:
     arguments = parser.parse_args()
     parts = [*rated(arguments.archive), german(arguments.german)]
     write(parts)
+    np.savez_compressed(BUCKETS, allow_pickle=False, **buckets(arguments.archive))
     for part in parts:
         print(f"{part.domain}: {len(part)} texts, {part.unk.sum() / part.tokens.sum():.1%} unknown")
 
@@ -71,6 +76,31 @@ def rated(archive: Path) -> list[Texts]:
     ]
 
 
+def buckets(archive: Path) -> dict[str, NDArray[np.uint8]]:
+    """Of each domain ``[texts, 4]`` buckets of tokens, as the gateway takes them, and their count.
+
+    The texts are those of ``rated``, in their order.
+    """
+    import corpus  # noqa: PLC0415 - as above
+
+    encoder = _encoder()
+    found: dict[str, NDArray[np.uint8]] = {}
+    for domain in corpus.Domain:
+        texts = [
+            text.text
+            for text in corpus.read(archive)
+            if text.domain is domain
+            and (text.domain not in corpus.SEEN or text.split is not corpus.Split.TRAIN)
+        ]
+        rows = np.zeros((len(texts), TOPICS_A_TEXT), np.uint8)
+        count = np.zeros(len(texts), np.uint8)
+        for at, ids in enumerate(encoder.encode(texts).ids):
+            taken = topics_of([ids])
+            rows[at, : len(taken)], count[at] = list(taken), len(taken)
+        found |= {f"{domain.value}/buckets": rows, f"{domain.value}/count": count}
+    return found
+
+
 def german(sentences: Path) -> Texts:
     """The other language; nobody rated its sentences.
 
@@ -87,18 +117,7 @@ def german(sentences: Path) -> Texts:
 
 def measured(domain: str, texts: Sequence[str], ratings: Sequence[float]) -> Texts:
     """What the gateway would record of each text, with people's rating of it."""
-    model = example.folder() / "model"
-    definition = (model / "tokenizer.json").read_bytes()
-    vocabulary: dict[str, int] = json.loads(definition)["model"]["vocab"]
-    encoder = TextEncoder(
-        definition,
-        TokenizerSpec(
-            max_tokens=_MOST_TOKENS,
-            pad_id=vocabulary["[PAD]"],
-            unk_id=vocabulary["[UNK]"],
-            vocabulary=len(vocabulary),
-        ),
-    )
+    model, encoder = example.folder() / "model", _encoder()
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     session = onnxruntime.InferenceSession(
@@ -116,6 +135,20 @@ def measured(domain: str, texts: Sequence[str], ratings: Sequence[float]) -> Tex
         positive=np.array([record.label == "positive" for record in records]),
         score=np.array([record.score for record in records], dtype=np.float32),
         rating=np.array(ratings, dtype=np.float32),
+    )
+
+
+def _encoder() -> TextEncoder:
+    definition = (example.folder() / "model" / "tokenizer.json").read_bytes()
+    vocabulary: dict[str, int] = json.loads(definition)["model"]["vocab"]
+    return TextEncoder(
+        definition,
+        TokenizerSpec(
+            max_tokens=_MOST_TOKENS,
+            pad_id=vocabulary["[PAD]"],
+            unk_id=vocabulary["[UNK]"],
+            vocabulary=len(vocabulary),
+        ),
     )
 
 

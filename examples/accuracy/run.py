@@ -45,7 +45,7 @@ console = Console()
 class Accuracy:
     """What the metrics say of one endpoint."""
 
-    estimated: float
+    mean_score: float
     measured: float
     feedback: int
 
@@ -126,8 +126,8 @@ def counted(url: str, endpoint: str, texts: int) -> Accuracy:
 
 
 def read(exposition: str, endpoint: str) -> Accuracy | None:
-    """Both accuracies of an endpoint's stable arm; None while either is missing."""
-    wanted = (metrics.ACCURACY_ESTIMATED, metrics.ACCURACY_MEASURED, metrics.ACCURACY_FEEDBACK)
+    """Mean score and accuracy of an endpoint's stable arm; None while either is missing."""
+    wanted = (metrics.MEAN_SCORE, metrics.ACCURACY_MEASURED, metrics.ACCURACY_FEEDBACK)
     found = {
         sample.name: sample.value
         for family in text_string_to_metric_families(exposition)
@@ -137,17 +137,17 @@ def read(exposition: str, endpoint: str) -> Accuracy | None:
     }
     if any(metric.name not in found for metric in wanted):
         return None
-    estimated, measured, feedback = (found[metric.name] for metric in wanted)
-    return Accuracy(estimated, measured, int(feedback))
+    mean_score, measured, feedback = (found[metric.name] for metric in wanted)
+    return Accuracy(mean_score, measured, int(feedback))
 
 
 def show(found: dict[str, Accuracy]) -> None:
     """One line an endpoint."""
     table = Table(box=None, pad_edge=False)
-    for heading in ("endpoint", "texts", "estimated", "measured"):
+    for heading in ("endpoint", "texts", "mean score", "measured"):
         table.add_column(heading, justify="left" if heading == "endpoint" else "right")
     for name, each in found.items():
-        table.add_row(name, f"{each.feedback}", f"{each.estimated:.1%}", f"{each.measured:.1%}")
+        table.add_row(name, f"{each.feedback}", f"{each.mean_score:.1%}", f"{each.measured:.1%}")
     console.print(table)
 
 

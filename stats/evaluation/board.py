@@ -16,6 +16,7 @@ from contracts.endpoint import Arm
 from contracts.windows import WindowAggregate
 from measures.counting import Counting
 from measures.monitoring import ALARMS
+from measures.trust import Trust
 
 WINDOWS_SECONDS = 3600  # windows as they are in Kafka (10 s) are kept so long
 MINUTE_SECONDS = 60
@@ -109,7 +110,9 @@ class StatisticDrift:
 
     Attributes:
         statistic: of contracts.statistics, ``truncated``, ``labels``, or ``own:NAME``; with
-            ``week:`` before it against what is usual at this time of the week.
+            ``week:`` before it against what is usual at this time of the week. ``topics`` is as
+            well: its one monitor's chi-square is the evidence, and its bins the buckets of tokens
+            that tell most.
         monitors: one a weight, from 1 downwards.
         level: 0 quiet, 1 significant with PSI above 0.1, 2 above 0.2.
         bins: names of the compared bins, such as ``<= 16`` or a label.
@@ -207,7 +210,12 @@ class Accuracy:
     Attributes:
         version: of the registered model.
         arm: the role.
-        estimated: mean score of the predicted labels; None without scores.
+        mean_score: of the predicted labels; None without scores.
+        trust: what the feedback of the last day says of the scores.
+        estimated: the mean score where feedback does not contradict it, which is an estimate then;
+            None elsewhere.
+        low: lower end of its 95 % interval, and
+        high: upper end.
         texts: that the estimate rests on.
         measured: share of right answers among those with feedback; None without feedback.
         feedback: texts with feedback.
@@ -219,6 +227,10 @@ class Accuracy:
     texts: int
     measured: float | None
     feedback: int
+    mean_score: float | None = None
+    trust: Trust = Trust.UNKNOWN
+    low: float | None = None
+    high: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

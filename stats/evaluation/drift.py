@@ -23,7 +23,14 @@ from measures.histograms import add_counts, dense
 from measures.monitoring import QUESTIONS, WEIGHTS, Bins, Calibration, Monitors, levels, spend
 from measures.rhythm import Week
 from stats.evaluation.board import DriftPoint, Monitor, Reference, StatisticDrift, VersionDrift
-from stats.evaluation.drift_counts import Layout, counts_of, layouts_of, reference_counts
+from stats.evaluation.drift_counts import (
+    TOPICS,
+    TOPICS_LAYOUT,
+    Layout,
+    counts_of,
+    layouts_of,
+    reference_counts,
+)
 from stats.evaluation.usual import Usual, UsualWatch
 
 DAY_SECONDS = 86_400.0
@@ -159,6 +166,9 @@ class DriftWatch:
                 self._watch(name, layout, None)
             add_counts(pending.counts.setdefault(name, {}), counts)
             self._usual.see(aggregate.start, seconds, name, layout, counts)
+        if aggregate.topics:
+            add_counts(pending.counts.setdefault(TOPICS, {}), aggregate.topics)
+            self._usual.see(aggregate.start, seconds, TOPICS, TOPICS_LAYOUT, aggregate.topics)
 
     def flush(self, through: float) -> None:
         """Ends the drift window that is complete, where nothing that belongs to it may come."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from contracts.events import StatisticSpec
+from contracts.events import TOPIC_BUCKETS, StatisticSpec
 from contracts.profile import ReferenceProfile
 from contracts.statistics import EDGES, Statistic
 from contracts.windows import OwnCounts, Sparse, WindowAggregate
@@ -17,6 +17,7 @@ from measures.correlation import Floats
 
 LABELS = "labels"
 TRUNCATED = "truncated"
+TOPICS = "topics"
 OTHERS = "others"  # labels that the profile does not know
 _NAMED = 3  # labels of a bin that are named one by one
 _LABEL_LIMIT = 50  # of a version without a profile
@@ -52,6 +53,7 @@ class Layout:
         return f"<= {self.names[members[-1]]}"
 
 
+TOPICS_LAYOUT = Layout(tuple(f"bucket {at}" for at in range(TOPIC_BUCKETS)), ordered=False)
 _EDGED: Mapping[str, Layout] = {
     statistic.value: Layout.of_edges(edges.upper) for statistic, edges in EDGES.items()
 }

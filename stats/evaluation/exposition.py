@@ -17,6 +17,7 @@ from contracts.windows import MICRO, OwnCounts, Sparse
 from measures.counting import Counting, CountingState
 from measures.histograms import dense
 from measures.losses import Lost
+from measures.trust import Trust
 from service.families import Labels, histograms, numbers
 from stats.evaluation.board import Board, EndpointBoard, StatisticDrift, VersionDrift
 from stats.evaluation.totals import MOST_ENDPOINTS, ArmKey, ArmTotals, Totals
@@ -312,6 +313,28 @@ def _accuracy(endpoints: Iterable[EndpointBoard]) -> Iterator[Family]:
     yield numbers(
         metrics.ACCURACY_ESTIMATED,
         ((labels, one.estimated) for labels, one in found if one.estimated is not None),
+    )
+    yield numbers(
+        metrics.ACCURACY_INTERVAL,
+        (
+            ((*labels, end), value)
+            for labels, one in found
+            for end, value in (("low", one.low), ("high", one.high))
+            if value is not None
+        ),
+    )
+    yield numbers(
+        metrics.MEAN_SCORE,
+        ((labels, one.mean_score) for labels, one in found if one.mean_score is not None),
+    )
+    yield numbers(
+        metrics.SCORES_TRUST,
+        (
+            ((*labels, trust.value), float(one.trust is trust))
+            for labels, one in found
+            if one.mean_score is not None
+            for trust in Trust
+        ),
     )
     yield numbers(
         metrics.ACCURACY_MEASURED,

@@ -16,6 +16,7 @@ from contracts.endpoint import Arm
 from contracts.statistics import Statistic
 from contracts.windows import MICRO, UnkWordCounts, WindowAggregate
 from measures.merging import add, merged
+from measures.trust import ScoredFeedback, Trust, interval
 from stats.evaluation.board import (
     MINUTE_SECONDS,
     MINUTES_SECONDS,
@@ -63,6 +64,7 @@ class _Answers:
     scores: int = 0
     right: int = 0
     feedback: int = 0
+    scored: ScoredFeedback = field(default_factory=ScoredFeedback)
 
 
 @dataclass(slots=True)
@@ -133,15 +135,16 @@ class History:
     def accuracy(self, now: float) -> Iterator[tuple[Slot, Accuracy]]:
         """Every arm's accuracy over the last hour, where anything is known of it."""
         for slot in sorted(self._kept):
-            total = _Answers()
+            total, day = _Answers(), ScoredFeedback()
             for start, answers in self._kept[slot].answers.items():
+                day.add(answers.scored.texts, answers.scored.right, answers.scored.sums)
                 if start >= now - WINDOWS_SECONDS:
                     total.score_micro += answers.score_micro
                     total.scores += answers.scores
                     total.right += answers.right
                     total.feedback += answers.feedback
             if total.scores or total.feedback:
-                yield slot, _accuracy(slot, total)
+                yield slot, _accuracy(slot, total, day)
 
     def _shown(self, windows: dict[int, Window]) -> tuple[Window, ...]:
         return tuple(
@@ -174,12 +177,30 @@ def _drop(windows: dict[int, Window], before: float) -> None:
 def _answer(answers: _Answers, aggregate: WindowAggregate) -> None:
     answers.score_micro += aggregate.sums.get(Statistic.SCORE, 0)
     answers.scores += sum(aggregate.histograms.get(Statistic.SCORE, {}).values())
+    answers.scored.add(
+        aggregate.feedback_scores, aggregate.feedback_right, aggregate.feedback_score_sums
+    )
     for answered, truths in aggregate.feedback.items():
         answers.right += truths.get(answered, 0)
         answers.feedback += sum(truths.values())
 
 
-def _accuracy(slot: Slot, total: _Answers) -> Accuracy:
-    estimated = total.score_micro / MICRO / total.scores if total.scores else None
-    measured = total.right / total.feedback if total.feedback else None
-    return Accuracy(slot.version, slot.arm, estimated, total.scores, measured, total.feedback)
+def _accuracy(slot: Slot, total: _Answers, day: ScoredFeedback) -> Accuracy:
+    mean = total.score_micro / MICRO / total.scores if total.scores else None
+    trust = day.trust()
+    estimated = mean if trust is Trust.HELD else None
+    low, high = (
+        (None, None) if estimated is None else interval(estimated, total.scores, day.doubt())
+    )
+    return Accuracy(
+        slot.version,
+        slot.arm,
+        estimated,
+        total.scores,
+        total.right / total.feedback if total.feedback else None,
+        total.feedback,
+        mean_score=mean,
+        trust=trust,
+        low=low,
+        high=high,
+    )

@@ -11,21 +11,24 @@ began: what drifts must not become usual at once. What lasts for a week is usual
 
 import hashlib
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
+from contracts.events import TOPIC_BUCKETS
 from contracts.manifest import TOKENIZER, Manifest
 from contracts.statistics import Statistic
 from contracts.windows import Sparse
 from measures.correlation import Floats
 from measures.histograms import dense
-from measures.monitoring import WEIGHTS, Bins, Calibration, levels, spend
+from measures.monitoring import ALARMS, WEIGHTS, Bins, Calibration, levels, spend
 from measures.rhythm import SLOT_SECONDS, Rhythm, Week, WeekMonitors, grouped, kind_of, sure
+from measures.topics import MEMORIES, ScoreNull, Topics
 from stats.evaluation.board import DriftPoint, Monitor, StatisticDrift
-from stats.evaluation.drift_counts import LABELS, Layout
+from stats.evaluation.drift_counts import LABELS, TOPICS, TOPICS_LAYOUT, Layout
 
 PREFIX = "week:"  # of the statistics' names
 WARNS = 0.005  # PSI from which a significant difference from the usual is told
@@ -36,6 +39,7 @@ _QUIET_SECONDS = 86_400.0  # without a find for so long, the next one begins ano
 _ACCEPTED_SECONDS = 7 * 86_400.0
 _LEARNING_DAYS = 28
 _QUIET_WINDOWS = 100
+_TOLD_BUCKETS = 8  # of topics, those that tell most
 _OF_ANSWERS = {Statistic.SCORE.value, Statistic.VECTOR_NORM.value, LABELS}
 
 
@@ -140,6 +144,7 @@ class Usual:
         self.calibrated_through = 0.0
         self.calibrating_from = 0.0  # earlier windows were learnt from before this process
         self.statistics: dict[str, Learnt] = {}
+        self.topic_nulls = [ScoreNull.begin() for _ in range(week.kinds)]
         self._window_texts = window_texts
 
     def of(self, name: str, layout: Layout) -> Learnt | None:
@@ -186,10 +191,22 @@ class Usual:
             self._calibrate(one, when.kind, found, when.seconds)
         elif not quiet:
             one.unlearnt.clear()
-        elif seen < _LEARNING_DAYS * self.day_seconds:
+        elif seen < self.most_seconds:
             one.unlearnt.append((when.kind, found, when.seconds))
             if len(one.unlearnt) > _QUIET_WINDOWS:
                 self._calibrate(one, *one.unlearnt.popleft())
+
+    def learn_scores(self, scores: Floats, when: When, *, quiet: bool) -> None:
+        """The same of the scores of classifiers of topics."""
+        null = self.topic_nulls[when.kind]
+        if when.end > self.calibrating_from and quiet and null.seconds < self.most_seconds:
+            self.calibrated_through = max(self.calibrated_through, when.end)
+            self.topic_nulls[when.kind] = null.after(scores, when.seconds)
+
+    @property
+    def most_seconds(self) -> float:
+        """Of traffic that a null is learnt from."""
+        return _LEARNING_DAYS * self.day_seconds
 
     @staticmethod
     def _calibrate(one: Learnt, kind: int, found: Floats, seconds: float) -> None:
@@ -203,10 +220,11 @@ class Usual:
             "zone": str(self.week.zone),
             "apart": list(self.week.apart),
             "statistics": {name: _plain(one) for name, one in self.statistics.items()},
+            "topics": [null.to_json() for null in self.topic_nulls],
         }
 
     def restore(self, data: Mapping[str, Any]) -> None:
-        """Goes on from what ``to_json`` told.
+        """Goes on from what ``to_json`` told; before topics were watched, it told none.
 
         Raises:
             KeyError, TypeError, ValueError: it told nothing of the kind, or of another week.
@@ -216,6 +234,10 @@ class Usual:
         statistics = {
             str(name): _read(item, self.week) for name, item in data["statistics"].items()
         }
+        nulls = [ScoreNull.of_json(each) for each in data.get("topics", [])]
+        if nulls and len(nulls) != self.week.kinds:
+            raise ValueError(f"{len(nulls)} nulls of topics are not one a kind of day")
+        self.topic_nulls = nulls or self.topic_nulls
         self.through = float(data["through"])
         self.calibrating_from = self.calibrated_through = float(data["calibrated_through"])
         self.statistics = statistics
@@ -282,6 +304,52 @@ class _Compared:
 _Known = tuple[Usual, Learnt, Bins]
 
 
+class _TopicWatch:
+    """Topics of one version's texts, as buckets of their tokens."""
+
+    def __init__(self) -> None:
+        self._topics = Topics.begin(TOPIC_BUCKETS)
+        self._points: deque[DriftPoint] = deque(maxlen=_MOST_POINTS)
+        self._shown: Monitor | None = None
+
+    def look(self, usual: Usual, window: NDArray[np.int64], when: When) -> None:
+        """Looks at a drift window, of which enough must be known."""
+        one = usual.statistics.get(TOPICS)
+        if one is None or one.group is None or not window.any() or not one.rhythm.covered(when.mix):
+            return
+        null = usual.topic_nulls[when.kind]
+        part = when.seconds / usual.seconds_per_alarm
+        expected = one.rhythm.shares(when.mix)
+        self._topics = self._topics.after(
+            window.astype(np.float64), expected, null, part, usual.day_seconds
+        )
+        found, psi = float(self._topics.found()), float(self._topics.psi())
+        ready = bool(null.ready(usual.day_seconds))
+        self._shown = Monitor(MEMORIES[0], psi, found, 1.0, ready)
+        self._points.append(DriftPoint(when.end, psi, found))
+        if found >= 1:
+            one.found(when.end)
+        usual.learn_scores(self._topics.scores, when, quiet=found < 1)
+
+    def result(self) -> Iterator[StatisticDrift]:
+        """What is known now; nothing before the first window that was compared."""
+        if self._shown is None:
+            return
+        level: Literal[0, 1, 2] = 0
+        if self._shown.ratio >= 1:
+            level = 2 if self._shown.psi >= ALARMS else 1
+        told = self._topics.most(_TOLD_BUCKETS).tolist()
+        yield StatisticDrift(
+            statistic=TOPICS,
+            monitors=(self._shown,),
+            level=level,
+            bins=tuple(TOPICS_LAYOUT.names[bucket] for bucket in told),
+            reference=tuple(self._topics.usual[told].tolist()),
+            now=tuple(self._topics.seen[told].tolist()),
+            history=tuple(self._points),
+        )
+
+
 class UsualWatch:
     """Compares one version's drift windows with what is usual; learns from them as well."""
 
@@ -290,6 +358,7 @@ class UsualWatch:
         self._texts = texts
         self._answers = answers
         self._compared: dict[str, _Compared] = {}
+        self._topics = _TopicWatch()
         self._mix: dict[int, float] = {}
         self._learning = True  # the last window lay where too little is known
 
@@ -310,7 +379,7 @@ class UsualWatch:
         mix, self._mix = self._mix, {}
         self._learning = True
         ready: dict[str, _Known] = {}
-        for name in counts:
+        for name in counts.keys() - {TOPICS}:
             usual = self._usual(name)
             one = usual.statistics.get(name)
             bins = None if one is None else one.bins()
@@ -324,12 +393,14 @@ class UsualWatch:
             if window.sum() > 0 and one.rhythm.covered(mix):
                 self._learning = False
                 self._look(name, known, window, when)
+        self._topics.look(self._texts, dense(counts.get(TOPICS, {}), TOPIC_BUCKETS), when)
         for usual in (self._texts, self._answers):
             usual.learn(end)
 
     def result(self) -> tuple[StatisticDrift, ...]:
         """What is known now, sorted by name."""
-        return tuple(self._drift_of(name) for name in sorted(self._compared))
+        found = (self._drift_of(name) for name in sorted(self._compared))
+        return (*found, *self._topics.result())
 
     def learning(self) -> bool:
         """Whether the last window came at a time of the week of which too little is known."""

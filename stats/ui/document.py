@@ -256,6 +256,9 @@ class Accuracy(msgspec.Struct, frozen=True):
     texts: int
     measured: float | None
     feedback: int
+    trust: str  # in scores: held, off or unknown
+    low: float | None
+    high: float | None
 
 
 class Preparing(msgspec.Struct, frozen=True):

@@ -68,4 +68,7 @@ def accuracy(found: board.Accuracy) -> Accuracy:
         texts=found.texts,
         measured=None if found.measured is None else rounded(found.measured),
         feedback=found.feedback,
+        trust=found.trust.value,
+        low=None if found.low is None else rounded(found.low),
+        high=None if found.high is None else rounded(found.high),
     )

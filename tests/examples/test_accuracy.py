@@ -21,7 +21,7 @@ def example() -> ModuleType:
 def exposition(values: dict[str, float], arm: str = "stable") -> str:
     registry = CollectorRegistry()
     for metric in (
-        metrics.ACCURACY_ESTIMATED,
+        metrics.MEAN_SCORE,
         metrics.ACCURACY_MEASURED,
         metrics.ACCURACY_FEEDBACK,
     ):
@@ -33,7 +33,7 @@ def exposition(values: dict[str, float], arm: str = "stable") -> str:
 
 
 FOUND = {
-    metrics.ACCURACY_ESTIMATED.name: 0.8153,
+    metrics.MEAN_SCORE.name: 0.8153,
     metrics.ACCURACY_MEASURED.name: 0.7418,
     metrics.ACCURACY_FEEDBACK.name: 300.0,
 }
@@ -41,13 +41,13 @@ FOUND = {
 
 def test_both_accuracies_are_read_of_the_endpoints_stable_version(example: ModuleType) -> None:
     found = example.read(exposition(FOUND), "accuracy-tweets")
-    assert found == example.Accuracy(estimated=0.8153, measured=0.7418, feedback=300)
+    assert found == example.Accuracy(mean_score=0.8153, measured=0.7418, feedback=300)
     assert example.read(exposition(FOUND), "accuracy-reviews") is None
     assert example.read(exposition(FOUND, arm="canary"), "accuracy-tweets") is None
 
 
 def test_nothing_is_told_before_labels_are_counted(example: ModuleType) -> None:
-    only = {metrics.ACCURACY_ESTIMATED.name: 0.8}
+    only = {metrics.MEAN_SCORE.name: 0.8}
     assert example.read(exposition(only), "accuracy-tweets") is None
 
 

@@ -7,7 +7,14 @@ import pytest
 from prediction_batches import batch_of
 
 from contracts.events import encode
-from contracts.windows import COUNTED_SINCE, REVISION, TOPICS_SINCE, WindowRecord, decode
+from contracts.windows import (
+    COUNTED_SINCE,
+    LATER_COUNTS,
+    LATER_COUNTS_SINCE,
+    REVISION,
+    WindowRecord,
+    decode,
+)
 from contracts.windows import encode as encode_record
 from measures.ranges import PartitionFold
 from measures.recounting import Difference, RawMessage, differences, numbers, recounted
@@ -87,8 +94,8 @@ def of_older_fold(record: WindowRecord, revision: int) -> WindowRecord:
     else:
         told["revision"] = revision
     for aggregate in told["cells"]:
-        if revision < TOPICS_SINCE:
-            aggregate.pop("topics", None)
+        for name in LATER_COUNTS if revision < LATER_COUNTS_SINCE else ():
+            aggregate.pop(name, None)
         for name, since in COUNTED_SINCE.items():
             if since > revision:
                 aggregate.get("judged", {}).pop(name, None)

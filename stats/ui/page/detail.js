@@ -6,7 +6,7 @@ import { command } from "./frame.js";
 import { rollout, preparing } from "./rollout.js";
 import { drift } from "./drift.js";
 import { arms, history, stageKey, versions } from "./tables.js";
-import { clock, colour, duration, number, percent, phase, rate, version } from "./words.js";
+import { clock, colour, duration, number, percent, phase, rate, version, estimate } from "./words.js";
 
 const ARMS_OF_CALLERS = new Set(["stable", "canary", "control", "forced"]);
 
@@ -83,7 +83,8 @@ function figures(view, it) {
     ["UNK", percent(main.totals.unk)],
   ];
   const accuracy = it.accuracy.find((one) => one.arm === "stable");
-  if (accuracy?.estimated != null) shown.push(["accuracy, estimated", percent(accuracy.estimated)]);
+  if (accuracy?.estimated != null) shown.push(["accuracy, estimated", estimate(accuracy)]);
+  else if (accuracy?.trust === "off") shown.push(["accuracy, estimated", "not: scores contradict feedback"]);
   if (accuracy?.measured != null) shown.push(["accuracy, measured", percent(accuracy.measured)]);
   const refused = Object.values(it.refusals).reduce((a, b) => a + b, 0);
   const since = `refused since ${clock(it.counted_since, view.now, false)}`;

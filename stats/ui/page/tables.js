@@ -1,7 +1,7 @@
 // The tables of an endpoint: arms side by side, versions, history.
 
 import { h } from "./dom.js";
-import { NONE, clock, colour, duration, number, percent, phase, version } from "./words.js";
+import { NONE, clock, colour, duration, number, percent, phase, version, estimate } from "./words.js";
 
 const STAGES = ["queue", "tokenise", "wait", "infer"];
 
@@ -42,7 +42,7 @@ function accuracy(one, known) {
   const found = known.find((item) => item.version === one.version && item.arm === one.arm);
   const words = [];
   if (measured !== null) words.push(`${percent(measured)} of ${number(judged)}`);
-  if (found?.estimated != null) words.push(`est. ${percent(found.estimated)}`);
+  if (found?.estimated != null) words.push(`est. ${estimate(found)}`);
   return words.join(", ") || NONE;
 }
 

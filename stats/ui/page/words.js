@@ -80,3 +80,8 @@ export function colour(name) {
   for (const letter of name) sum = (sum * 31 + letter.codePointAt(0)) % 997;
   return sum % 6;
 }
+
+/** An estimated accuracy with its 95 % interval. */
+export function estimate(one) {
+  return `${percent(one.estimated)} (${percent(one.low)} to ${percent(one.high)})`;
+}

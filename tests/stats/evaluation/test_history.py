@@ -10,7 +10,8 @@ from contracts.endpoint import Arm
 from contracts.windows import UnkWordCounts, WindowAggregate
 from measures.folding import Fold
 from measures.merging import merged
-from stats.evaluation.board import MINUTES_SECONDS, WINDOWS_SECONDS
+from measures.trust import Trust
+from stats.evaluation.board import MINUTES_SECONDS, WINDOWS_SECONDS, Accuracy
 from stats.evaluation.history import MOST_SLOTS, Closed, History, slot_of
 
 NOW = 1_000_100.0
@@ -130,7 +131,31 @@ def test_arms_past_the_bound_are_refused() -> None:
     assert history.add(aggregate_of(1_000_010, version="0"), 10, NOW)
 
 
-def test_accuracy_is_estimated_from_scores_and_measured_by_feedback() -> None:
+def test_an_estimate_needs_feedback_that_does_not_contradict_the_scores() -> None:
+    def told(texts: int, right: int) -> Accuracy:
+        history = History()
+        aggregate = aggregate_of(1_000_000, 4)
+        aggregate.histograms = {"score": {17: 2000}}
+        aggregate.sums = {"score": 1_700_000_000}
+        aggregate.feedback = {"good": {"good": right, "bad": texts - right}}
+        aggregate.feedback_scores = {17: texts}
+        aggregate.feedback_right = {17: right}
+        aggregate.feedback_score_sums = {17: texts * 850_000}
+        history.add(aggregate, 10, NOW)
+        ((_, accuracy),) = history.accuracy(NOW)
+        return accuracy
+
+    few, held, off = told(99, 84), told(400, 336), told(400, 290)
+    assert (few.trust, few.estimated, few.low) == (Trust.UNKNOWN, None, None)
+    assert (off.trust, off.estimated, off.mean_score) == (Trust.OFF, None, 0.85)
+    assert (held.trust, held.estimated) == (Trust.HELD, 0.85)
+    assert held.low is not None
+    assert held.high is not None
+    assert held.low < 0.84 < held.high  # 84 % were right
+    assert 0.06 < held.high - held.low < 0.1
+
+
+def test_a_mean_score_is_told_and_accuracy_is_measured_by_feedback() -> None:
     history = History()
     aggregate = aggregate_of(1_000_000, 4)
     aggregate.histograms, aggregate.sums = {"score": {17: 3, 19: 1}}, {"score": 3_600_000}
@@ -138,6 +163,7 @@ def test_accuracy_is_estimated_from_scores_and_measured_by_feedback() -> None:
     history.add(aggregate, 10, NOW)
     ((slot, accuracy),) = history.accuracy(NOW)
     assert slot.version == "1"
-    assert (accuracy.estimated, accuracy.texts) == (0.9, 4)
+    assert (accuracy.mean_score, accuracy.texts) == (0.9, 4)
+    assert accuracy.estimated is None
     assert (accuracy.measured, accuracy.feedback) == (0.8, 5)
     assert list(history.accuracy(NOW + WINDOWS_SECONDS)) == []

@@ -171,3 +171,43 @@ def test_preprocessing_is_the_tokeniser_and_what_it_is_told() -> None:
         one.model_copy(update={"tokenizer": longer}), "p"
     )
     assert preprocessing_of(None, "p") == "p"
+
+
+def test_another_topic_at_equal_lengths_is_found_and_told_by_its_buckets() -> None:
+    shared, traffic = usual(), Texts()
+    one = watch(shared)
+    usual_topics = np.full(256, 1 / 256)
+    other = np.zeros(256)
+    other[[3, 77, 200]] = 1 / 3
+
+    def hours(count: float, part: float) -> None:
+        for _ in range(round(count * 3600 / STEP)):
+            window = traffic.window(0.0)
+            counts = traffic.rng.multinomial(4000, (1 - part) * usual_topics + part * other)
+            window.topics = {at: int(n) for at, n in enumerate(counts) if n}
+            one.see(window, STEP)
+            traffic.at += STEP
+            one.flush(traffic.at)
+
+    hours(80, 0.0)
+    (quiet,) = (each for each in one.result().statistics if each.statistic == "topics")
+    assert quiet.calibrated
+    assert max(point.ratio for point in quiet.history) < 1
+    hours(1, 0.05)
+    (found,) = (each for each in one.result().statistics if each.statistic == "topics")
+    assert found.level >= 1
+    assert set(found.bins[:3]) == {"bucket 3", "bucket 77", "bucket 200"}
+    assert all(now > known for now, known in zip(found.now[:3], found.reference[:3], strict=True))
+    week = {each.statistic: each.level for each in one.result().statistics}
+    assert week["week:tokens"] == 0
+    again = usual()
+    again.restore(json.loads(json.dumps(shared.to_json())))
+    assert again.to_json() == shared.to_json()
+
+
+def test_what_was_learnt_before_topics_were_watched_is_read() -> None:
+    told = usual().to_json()
+    del told["topics"]
+    again = usual()
+    again.restore(told)
+    assert len(again.topic_nulls) == SETTINGS.week.kinds

@@ -1,0 +1,211 @@
+"""Topics that change while lengths stay: weeks of quiet traffic, and other texts of equal lengths.
+
+The weeks are those of ``weeks``. Of each text ``topics.npz`` holds the buckets of at most four
+tokens, as the gateway takes them; no text. The others are editorials, drawn such that their numbers
+of tokens are distributed as those of movie reviews are.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bench.drift.monitored import beginnings
+from bench.drift.population import EDITORIALS, MOVIES, PRODUCTS, TWEETS, read
+from bench.drift.shifts import TEXTS, WITHIN, first
+from bench.drift.traffic import DAY, Stock
+from bench.drift.weeks import JUDGED_DAYS, LEARNT_DAYS, MONDAY, VARIES, quiet_day
+from bench.findings import Finding, needed, rate
+from contracts.events import TOPIC_BUCKETS
+from measures.correlation import Floats
+from measures.monitoring import QUESTIONS
+from measures.rhythm import SLOT_SECONDS, SLOTS_A_DAY, Rhythm, Week
+from measures.topics import ScoreNull, Topics
+
+FILE: Final = Path(__file__).with_name("topics.npz")
+DOMAINS: Final = (MOVIES, PRODUCTS, EDITORIALS, TWEETS)
+SHARES: Final = (0.2, 0.1, 0.05, 0.02)  # of editorials
+ASKED_WINDOWS: Final = 15
+_RATES: Final = {"one a day": DAY, "one in 30 days": 30 * DAY}
+_SLOT: Final = SLOT_SECONDS // 60  # windows
+_WEEK: Final = Week()
+_DAY_SECONDS: Final = 86_400.0
+
+
+class Buckets:
+    """The measured tokens of all domains.
+
+    Attributes:
+        bins: float32 ``[texts, buckets]`` of each domain.
+        chances: ``[texts]`` of each, with which a text is drawn: alike, but for editorials.
+    """
+
+    def __init__(self, file: Path = FILE) -> None:
+        """Reads the committed measurements."""
+        self.bins: dict[str, NDArray[np.float32]] = {}
+        self.chances: dict[str, Floats] = {}
+        with np.load(file) as held:
+            for domain in DOMAINS:
+                buckets, count = held[f"{domain}/buckets"], held[f"{domain}/count"]
+                found = np.zeros((len(count), TOPIC_BUCKETS), np.float32)
+                for place in range(buckets.shape[1]):
+                    rows = np.flatnonzero(count > place)
+                    np.add.at(found, (rows, buckets[rows, place]), 1)
+                self.bins[domain] = found
+                self.chances[domain] = np.full(len(count), 1 / len(count))
+        self.chances[EDITORIALS] = _alike(read()[EDITORIALS].tokens, read()[MOVIES].tokens)
+
+    def counts(
+        self, rng: np.random.Generator, shares: Mapping[str, Floats], texts: NDArray[np.int64]
+    ) -> Floats:
+        """``[windows, buckets]`` of texts drawn anew; ``shares`` of each domain a window."""
+        mixed = np.stack([shares[domain] for domain in DOMAINS], axis=1)
+        drawn = rng.multinomial(texts, mixed)
+        found = np.zeros((len(texts), TOPIC_BUCKETS), np.float32)
+        for at, domain in enumerate(DOMAINS):
+            if drawn[:, at].any():
+                of_text = rng.choice(
+                    len(self.chances[domain]), size=int(drawn[:, at].sum()), p=self.chances[domain]
+                )
+                window = np.repeat(np.arange(len(texts)), drawn[:, at])
+                stock = len(self.chances[domain])
+                times = np.bincount(window * stock + of_text, minlength=len(texts) * stock)
+                found += times.reshape(len(texts), stock).astype(np.float32) @ self.bins[domain]
+        return found.astype(np.float64)
+
+
+def _alike(tokens: NDArray[np.int16], wanted: NDArray[np.int16]) -> Floats:
+    """Chances of texts such that their numbers of tokens are distributed as ``wanted``."""
+    most = int(max(tokens.max(), wanted.max())) + 1
+    have, want = np.bincount(tokens, minlength=most), np.bincount(wanted, minlength=most)
+    chances = (want / np.maximum(have, 1))[tokens]
+    found: Floats = chances / chances.sum()
+    return found
+
+
+@dataclass
+class Endpoint:
+    """Topics of some streams, as ``stats.evaluation.usual`` holds one.
+
+    Attributes:
+        noons: ``[streams, days]``; see ``weeks.quiet_day``.
+        rhythm: what is usual.
+        nulls: what scores did in quiet windows, of each kind of day.
+        watching: how many windows to a false alarm -> the evidence.
+    """
+
+    noons: Floats
+    rhythm: Rhythm
+    nulls: list[ScoreNull]
+    watching: dict[int, Topics] = field(default_factory=dict)
+
+    @classmethod
+    def begin(cls, rng: np.random.Generator, streams: int, days: int) -> Self:
+        """Nothing learnt yet."""
+        noons = np.maximum(0.0, rng.normal(1.0, VARIES, (streams, days + 2)))
+        rhythm = Rhythm(_WEEK.slots, TOPIC_BUCKETS, (streams,))
+        watching = {each: Topics.begin(TOPIC_BUCKETS, (streams,)) for each in _RATES.values()}
+        return cls(noons, rhythm, [ScoreNull.begin((streams,))] * _WEEK.kinds, watching)
+
+    def walk(self, counts: Floats, day: int, *, learn: bool) -> dict[int, Floats]:
+        """Evidence after each window of a day, ``[streams, windows]``, at each rate."""
+        kind = _WEEK.slot(_time(day, 0)) // SLOTS_A_DAY
+        found = {each: np.zeros(counts.shape[:2]) for each in self.watching}
+        null = self.nulls[kind]
+        for window in range(counts.shape[1]):
+            mix = _WEEK.mix(_time(day, window) + 30)
+            if not self.rhythm.covered(mix):
+                continue
+            usual = self.rhythm.shares(mix)
+            for each, topics in self.watching.items():
+                after = topics.after(
+                    counts[:, window], usual, null, 1 / (QUESTIONS * each), _DAY_SECONDS
+                )
+                found[each][:, window] = after.found()
+                self.watching[each] = after
+            strict = found[max(found)][:, window]
+            if learn:
+                scores = next(iter(self.watching.values())).scores
+                self.nulls[kind] = self.nulls[kind].after(scores, 60.0, learn=strict < 1)
+        return found
+
+    def learn(self, counts: Floats, day: int) -> None:
+        """Learns a day once it is over."""
+        for quarter in range(SLOTS_A_DAY):
+            seen = counts[:, quarter * _SLOT : (quarter + 1) * _SLOT].sum(axis=1)
+            self.rhythm.learn(_WEEK.slot(_time(day, quarter * _SLOT)), seen)
+
+
+def study(
+    stock: Stock, streams: int, learnt: int = LEARNT_DAYS, judged: int = JUDGED_DAYS
+) -> list[Finding]:
+    """False alarms of quiet weeks, and windows until other topics are found."""
+    rng = np.random.default_rng(19)
+    buckets = Buckets()
+    endpoint = Endpoint.begin(rng, streams, learnt + judged)
+    began = dict.fromkeys(_RATES, 0)
+    rows: list[Finding] = []
+    for day in range(learnt + judged):
+        if day == learnt:
+            rows += _found(stock, buckets, rng, endpoint, day)
+        counts = _drawn(stock, buckets, rng, endpoint.noons, day)
+        seen = endpoint.walk(counts, day, learn=True)
+        if day >= learnt:
+            for said, windows in _RATES.items():
+                began[said] += int(beginnings(seen[windows] >= 1).sum())
+        endpoint.learn(counts, day)
+    alarms = [
+        rate(f"topics, set to {said}", TEXTS, count, streams * judged * DAY, _RATES[said])
+        for said, count in began.items()
+    ]
+    return [*(replace(row, target=1.0) for row in alarms), *rows]
+
+
+def _found(
+    stock: Stock, buckets: Buckets, rng: np.random.Generator, endpoint: Endpoint, day: int
+) -> list[Finding]:
+    rows = []
+    streams = len(endpoint.noons)
+    begins = rng.integers(0, DAY - WITHIN, size=streams)
+    behind = begins[:, None] + np.arange(WITHIN)
+    for part in SHARES:
+        counts = _drawn(stock, buckets, rng, endpoint.noons, day, begins, part)
+        seen = replace(endpoint, watching=dict(endpoint.watching)).walk(counts, day, learn=False)
+        for said, windows in _RATES.items():
+            after = np.take_along_axis(seen[windows] >= 1, behind, axis=1)
+            asked = ASKED_WINDOWS if (part, said) == (SHARES[0], "one a day") else None
+            what = f"{part:.0%} editorials of equal lengths"
+            rows.append(needed(what, f"topics, {said}", first(after), asked, "windows"))
+    return rows
+
+
+def _drawn(  # noqa: PLR0917 - whose texts, when, and what is among them
+    stock: Stock,
+    buckets: Buckets,
+    rng: np.random.Generator,
+    noons: Floats,
+    day: int,
+    begins: NDArray[np.int64] | None = None,
+    part: float = 0.0,
+) -> Floats:
+    """``[streams, windows, buckets]`` of a day; editorials from a window of each stream on."""
+    found = []
+    for stream, of_days in enumerate(noons):
+        scenario = quiet_day(stock, rng, day, of_days[day : day + 3])
+        shares = {
+            domain: scenario.shares[:, stock.domains.index(domain)].copy() for domain in DOMAINS
+        }
+        if begins is not None:
+            others = np.where(np.arange(DAY) >= begins[stream], part, 0.0)
+            shares = {domain: (1 - others) * share for domain, share in shares.items()}
+            shares[EDITORIALS] += others
+        found.append(buckets.counts(rng, shares, scenario.texts))
+    return np.stack(found)
+
+
+def _time(day: int, window: int) -> float:
+    """Unix seconds."""
+    return float(MONDAY + 86_400 * day + 60 * window)

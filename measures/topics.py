@@ -1,0 +1,173 @@
+"""A change of topics: a classifier two-sample test on buckets of tokens, as a betting e-process.
+
+A classifier that was trained on the windows so far, to tell them from what is usual, is tried on
+the next one. Its score is a weighted sum over buckets, standardised by what such scores did in
+quiet traffic. Each window bets on the next score being large; without a change no bet gains on
+average, so that a large gain is evidence. Gains are added up as in Shiryaev and Roberts' sum, which
+reaches 1 after the stated time at the soonest, on average, if scores have at most a standard
+normal's exponential moments. That is an assumption about traffic, and is held by simulation only.
+
+As in ``measures.rhythm``, how today differed from the usual over the last two hours or so is
+expected as well: it is what begins that is found. Leading axes are independent streams. Pure.
+
+Sources: Shin, Ramdas and Rinaldo, E-detectors (2023), for sums of e-processes and their mean time
+to a false alarm; Lopez-Paz and Oquab, Revisiting classifier two-sample tests (2017).
+"""
+
+from typing import Self
+
+import numpy as np
+from msgspec.structs import replace
+from numpy.typing import ArrayLike, NDArray
+
+from measures.correlation import Floats
+from measures.histograms import stability_index
+from measures.state import State
+
+MEMORIES = (0.2, 0.05)  # of the classifiers: weight of the last window
+_BETS = (0.25, 0.5, 1.0)
+_MEMORY, _BET = np.array(MEMORIES), np.array(_BETS)
+_TODAY = 0.007
+_LARGEST_SCORE = 4.0  # no single window decides: what is above counts as this
+_LARGEST = 10.0  # of the sum: a change that has ended is forgotten
+_LEAST_FRESH = 100.0  # windows, before scores are standardised
+_WIDER = 1.1  # standard deviation of scores, in bets, over what was seen
+
+
+class ScoreNull(State, frozen=True):
+    """What classifiers' scores did without a change.
+
+    Attributes:
+        windows: ``[...]``.
+        seconds: ``[...]``.
+        total: ``[..., memories]``, sum of scores.
+        squares: ``[..., memories]``, sum of their squares.
+    """
+
+    windows: Floats
+    seconds: Floats
+    total: Floats
+    squares: Floats
+
+    @classmethod
+    def begin(cls, shape: tuple[int, ...] = ()) -> Self:
+        """Nothing seen yet."""
+        wide = np.zeros((*shape, len(MEMORIES)))
+        return cls(np.zeros(shape), np.zeros(shape), wide, wide)
+
+    def after(self, scores: Floats, seconds: ArrayLike, *, learn: ArrayLike = True) -> Self:
+        """With one more window's ``[..., memories]`` of scores, where ``learn`` says so."""
+        more = np.asarray(learn, dtype=np.float64)
+        found = more[..., None] * scores
+        return type(self)(
+            self.windows + more,
+            self.seconds + more * np.asarray(seconds, dtype=np.float64),
+            self.total + found,
+            self.squares + found * scores,
+        )
+
+    def ready(self, seconds: float) -> NDArray[np.bool_]:
+        """``[...]``: whether so long was seen."""
+        found: NDArray[np.bool_] = (self.seconds >= seconds) & (self.windows >= _LEAST_FRESH)
+        return found
+
+    def standardised(self, scores: Floats) -> Floats:
+        """``[..., memories]``; a mean below 0 is not believed."""
+        many = np.maximum(self.windows, 1.0)[..., None]
+        mean = self.total / many
+        spread = np.sqrt(np.maximum(self.squares / many - mean**2, 1e-12))
+        return (scores - np.maximum(mean, 0.0)) / (_WIDER * spread)
+
+
+class Topics(State, frozen=True):
+    """The classifiers and the evidence of some streams.
+
+    Attributes:
+        today: ``[..., buckets]``, weighted shares seen less the usual ones.
+        today_w: ``[...]``, sum of the weights.
+        learnt: ``[..., memories, buckets]``, the classifiers: mean standardised difference.
+        seen: ``[..., buckets]``, weighted shares of the last windows; ``usual`` those expected.
+        usual: ``[..., buckets]``.
+        tokens: ``[...]``, weighted number of tokens of a window.
+        evidence: ``[..., memories, bets]``; of all, the mean counts.
+        scores: ``[..., memories]``, of the last window.
+    """
+
+    today: Floats
+    today_w: Floats
+    learnt: Floats
+    seen: Floats
+    usual: Floats
+    tokens: Floats
+    evidence: Floats
+    scores: Floats
+
+    @classmethod
+    def begin(cls, buckets: int, shape: tuple[int, ...] = ()) -> Self:
+        """Nothing seen yet."""
+        wide, zero = np.zeros((*shape, buckets)), np.zeros(shape)
+        return cls(
+            today=wide,
+            today_w=zero,
+            learnt=np.zeros((*shape, len(MEMORIES), buckets)),
+            seen=wide,
+            usual=wide,
+            tokens=zero,
+            evidence=np.zeros((*shape, len(MEMORIES), len(_BETS))),
+            scores=np.zeros((*shape, len(MEMORIES))),
+        )
+
+    def after(
+        self, counts: Floats, expected: Floats, null: ScoreNull, part: float, day_seconds: float
+    ) -> Self:
+        """With one more window, which holds a token in each stream.
+
+        Args:
+            counts: ``[..., buckets]``.
+            expected: ``[..., buckets]`` shares that are usual at this time.
+            null: what scores did before.
+            part: of the time to a false alarm that the window takes.
+            day_seconds: of traffic that must have been seen before any bet.
+        """
+        tokens = np.maximum(counts.sum(axis=-1), 1.0)
+        shares = counts / tokens[..., None]
+        apart = self.today / np.maximum(self.today_w, 1e-300)[..., None]
+        base = np.maximum(expected + apart, 0.1 * expected) + 1e-6
+        base = base / base.sum(axis=-1, keepdims=True)
+        mean = tokens[..., None] * base
+        differs = (counts - mean) / np.sqrt(mean + 1.0)
+        length = np.sqrt((self.learnt**2).sum(axis=-1))
+        scores = (self.learnt * differs[..., None, :]).sum(axis=-1) / np.maximum(length, 1e-9)
+        bets = np.minimum(null.standardised(scores), _LARGEST_SCORE)[..., None]
+        gain = np.exp(_BET * bets - _BET**2 / 2)
+        ready = null.ready(day_seconds)[..., None, None] & (length > 0)[..., None]
+        evidence = np.where(ready, np.minimum((self.evidence + part) * gain, _LARGEST), 0.0)
+        kept, fast = 1 - _MEMORY[:, None], _MEMORY[0]
+        return replace(
+            self,
+            today=(1 - _TODAY) * self.today + _TODAY * (shares - expected),
+            today_w=(1 - _TODAY) * self.today_w + _TODAY,
+            learnt=kept * self.learnt + _MEMORY[:, None] * differs[..., None, :],
+            seen=(1 - fast) * self.seen + fast * shares,
+            usual=(1 - fast) * self.usual + fast * base,
+            tokens=(1 - fast) * self.tokens + fast * tokens,
+            evidence=evidence,
+            scores=scores,
+        )
+
+    def found(self) -> Floats:
+        """``[...]``: from 1 on, topics have changed."""
+        told: Floats = self.evidence.mean(axis=(-2, -1))
+        return told
+
+    def psi(self) -> Floats:
+        """``[...]``: PSI of the last windows beyond what equal samples would show, at least 0."""
+        known = np.maximum(self.tokens * (2 - _MEMORY[0]) / _MEMORY[0], 1.0)
+        index = stability_index(self.seen * known[..., None], self.usual * known[..., None])
+        found: Floats = np.maximum(0.0, index - 2 * (self.seen.shape[-1] - 1) / known)
+        return found
+
+    def most(self, count: int) -> NDArray[np.intp]:
+        """``[..., count]`` buckets that tell most, the first one most of all."""
+        slow = np.abs(self.learnt).max(axis=-2)
+        return np.argsort(-slow, axis=-1)[..., :count]
