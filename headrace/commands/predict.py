@@ -46,11 +46,13 @@ def run(
 
 
 def show(result: Any) -> str:  # noqa: ANN401 - one item of an answer, by task
-    """One text's answer, for people: label and score, or the start of a vector."""
+    """One text's answer, for people: label and score, entities, or the start of a vector."""
     if isinstance(result, dict) and "label" in result:
         return f"{result['label']} {result.get('score', 0.0):.3f}"
-    if isinstance(result, list) and result and isinstance(result[0], dict):
-        return ", ".join(show(item) for item in result)
+    if isinstance(result, dict) and "entity_group" in result:
+        return f"{result['entity_group']} {result['word']} {result['score']:.3f}"
+    if isinstance(result, list) and all(isinstance(item, dict) for item in result):
+        return ", ".join(show(item) for item in result) or "nothing found"
     if isinstance(result, list):
         start = ", ".join(f"{number:.4f}" for number in result[:_NUMBERS_SHOWN])
         return f"[{start}, ...] ({len(result)} numbers)"

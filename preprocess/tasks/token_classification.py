@@ -12,6 +12,7 @@ from itertools import accumulate
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from contracts.events import NO_ENTITY, TextRecord
 from contracts.tasks import Task
@@ -255,13 +256,10 @@ class _Row:
     def _words(self, strategy: str) -> list[_Unit]:
         firsts = [at for at in range(len(self._offsets)) if at == 0 or not self._continues(at)]
         lasts = [*(first - 1 for first in firsts[1:]), len(self._offsets) - 1]
-        merged = _MERGED[strategy]
-        units = []
-        for first, last in zip(firsts, lasts, strict=True):
-            scores = merged(self._scores[first : last + 1])
-            column = int(scores.argmax())
-            units.append(_Unit(column, float(scores[column]), first, last))
-        return units
+        scores = _MERGED[strategy](self._scores, np.array(firsts))
+        columns: list[int] = scores.argmax(axis=1).tolist()
+        highest: list[float] = scores.max(axis=1).tolist()
+        return [_Unit(*unit) for unit in zip(columns, highest, firsts, lasts, strict=True)]
 
     def _continues(self, at: int) -> bool:
         """Whether a token goes on with the word of the one before it."""
@@ -286,22 +284,32 @@ class _Row:
         return self._reader.token(self._ids[at])
 
 
-def _first(scores: Values) -> Values:
-    row: Values = scores[0]
-    return row
+# Scores of words ``[words, labels]``, of those of their tokens and the first token of each.
 
 
-def _average(scores: Values) -> Values:
-    mean: Values = scores.mean(axis=0)
+def _first(scores: Values, firsts: NDArray[np.int64]) -> Values:
+    return scores[firsts]
+
+
+def _average(scores: Values, firsts: NDArray[np.int64]) -> Values:
+    counts = np.diff(firsts, append=len(scores))[:, None]
+    mean: Values = (np.add.reduceat(scores, firsts, axis=0) / counts).astype(np.float32)
     return mean
 
 
-def _surest(scores: Values) -> Values:
-    row: Values = scores[scores.max(axis=1).argmax()]
-    return row
+def _surest(scores: Values, firsts: NDArray[np.int64]) -> Values:
+    """Those of the first token whose highest score is the highest of its word."""
+    highest = scores.max(axis=1)
+    counts = np.diff(firsts, append=len(scores))
+    of_word = np.repeat(np.maximum.reduceat(highest, firsts), counts)
+    word = np.repeat(np.arange(len(firsts)), counts)
+    surest = np.flatnonzero(highest == of_word)
+    _, places = np.unique(word[surest], return_index=True)
+    rows: Values = scores[surest[places]]
+    return rows
 
 
-_MERGED: Mapping[str, Callable[[Values], Values]] = {
+_MERGED: Mapping[str, Callable[[Values, NDArray[np.int64]], Values]] = {
     "first": _first,
     "average": _average,
     "max": _surest,

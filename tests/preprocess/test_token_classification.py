@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 from tiny_models import VOCABULARY, tokenizer
 
@@ -18,7 +19,7 @@ from contracts.tasks import Task
 from preprocess.encoder import Encoded
 from preprocess.errors import EngineOutputError
 from preprocess.observe import answered
-from preprocess.tasks import HEADS
+from preprocess.tasks import HEADS, token_classification
 from preprocess.tasks.head import Side
 from preprocess.tasks.token_classification import Entity, entities
 from preprocess.windows import WindowEncoder
@@ -86,6 +87,27 @@ def test_entities_lie_in_order_and_apart(texts: list[str]) -> None:
                 assert one.end <= other.start
             covered = {word for e in each for word in text[e.start : e.end].split()}
             assert covered == WORDS.keys() & set(text.split())
+
+
+@given(
+    scores=hnp.arrays(
+        np.float32, st.tuples(st.integers(1, 12), st.just(3)), elements=st.sampled_from([0, 0.5, 1])
+    ),
+    cuts=st.sets(st.integers(1, 11)),
+)
+def test_words_are_scored_as_their_tokens_by_hand(
+    scores: NDArray[np.float32], cuts: set[int]
+) -> None:
+    firsts = [0, *sorted(cut for cut in cuts if cut < len(scores))]
+    words = np.split(scores, firsts[1:])
+    by_hand = {
+        "first": [word[0] for word in words],
+        "average": [word.mean(axis=0) for word in words],
+        "max": [max(word, key=lambda token: token.max()) for word in words],
+    }
+    for strategy, expected in by_hand.items():
+        merged = token_classification._MERGED[strategy](scores, np.array(firsts))
+        np.testing.assert_allclose(merged, expected, atol=1e-6)
 
 
 def test_a_record_has_type_and_score_of_each_entity_and_says_where_there_is_none() -> None:
