@@ -117,6 +117,25 @@ class QualityCheck(_Check):
     pass_: Line = Field(Line(absolute=0.05, relative=1), alias="pass")
 
 
+class HungUpCheck(_Check):
+    """Share of requests whose callers gave up before the answer (499), canary against stable."""
+
+    gate: bool = False
+    required: bool = False
+    fail: Line = Line(absolute=0.01, relative=1.25)
+    pass_: Line = Field(Line(absolute=0.02, relative=1.25), alias="pass")
+
+
+class ArmShareCheck(_Check):
+    """Requests without a caller's name that reach the candidate, against the split's share."""
+
+    gate: bool = False
+    required: bool = False
+    tolerance: float = Field(
+        0.1, gt=0, lt=1, description="of the smaller arm's share, that may be missing or too much"
+    )
+
+
 class StatisticCheck(_Check):
     """A declared statistic of the users' own: its distribution, canary against stable."""
 
@@ -135,6 +154,8 @@ class Checks(_Part):
     agreement: AgreementCheck | None = None
     score_agreement: ScoreAgreementCheck | None = Field(None, alias="scoreAgreement")
     quality: QualityCheck | None = None
+    hung_up: HungUpCheck | None = Field(None, alias="hungUp")
+    arm_share: ArmShareCheck | None = Field(None, alias="armShare")
     statistics: Annotated[tuple[StatisticCheck, ...], Field(max_length=50)] = ()
 
 

@@ -29,7 +29,7 @@ CALLER_CAP = 20  # attempts of one caller in one aggregate of one range that cou
 CALLER_GROUPS = 32  # that callers are put into by their hash; a constant of the topic
 
 # Of what fold counts. A record says which revision wrote it, and lacks what came later.
-REVISION = 5
+REVISION = 6
 # ``WindowRecord.senders`` and ``feedback_repeated``, and copies that are told by number.
 SENDERS_SINCE = 3
 LATER_COUNTS_SINCE = 4
@@ -43,6 +43,8 @@ COUNTED_SINCE = {  # fields of ``EvidenceCounts``
     "cached_labels": 5,
     "cached_norms": 5,
     "group_cached_labels": 5,
+    "hung_up": 6,
+    "unnamed": 6,
 }
 
 # Bucket -> count, of the edges in contracts.statistics; buckets without a count are left out.
@@ -90,6 +92,8 @@ class EvidenceCounts(msgspec.Struct, omit_defaults=True):
     pair_scores: Sparse = {}
     # Buckets of LATENCY_EDGES that the shadow's time is above the original's; below 0: faster.
     pair_latency: Sparse = {}
+    hung_up: int = 0  # attempts whose callers gave up, each caller's first ``CALLER_CAP``
+    unnamed: int = 0  # attempts of nobody, with kept answers and hung-up ones: spread one by one
     feedback: int = 0  # texts with a truth
     feedback_wrong: int = 0
     # The same by group of callers (their hash modulo CALLER_GROUPS): group -> count. They tell how

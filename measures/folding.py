@@ -101,13 +101,14 @@ class Fold:
 class _OpenAggregate:
     """An aggregate, and what must be remembered while its range is open."""
 
-    __slots__ = ("_aggregate", "_answered", "_callers", "_told", "_topics", "own")
+    __slots__ = ("_aggregate", "_answered", "_callers", "_hung_up", "_told", "_topics", "own")
 
     def __init__(self, aggregate: WindowAggregate) -> None:
         self.own = OwnFold()
         self._aggregate = aggregate
         self._callers: dict[int, int] = {}  # attempts that count as evidence
         self._answered: dict[int, int] = {}  # the same with those that the cache answered
+        self._hung_up: dict[int, int] = {}  # the same of those that hung up
         self._told: dict[int, int] = {}  # the same of feedback
         self._topics = bytearray()  # that are not counted yet
 
@@ -137,9 +138,18 @@ class _OpenAggregate:
             for distance in event.pairing.distance:
                 _count(aggregate.pair_distance, bisect_left(_SCORE_UPPER, distance))
                 aggregate.pair_distance_sum += micro(distance)
-        if event.repeated or event.status == _HUNG_UP or event.arm is Arm.FORCED:
-            return
+        if not event.repeated and event.arm is not Arm.FORCED:
+            self._evidence(event)
+
+    def _evidence(self, event: PredictionEvent) -> None:
+        """Counts an attempt that the split gave to its arm."""
+        aggregate = self._aggregate
+        aggregate.evidence.unnamed += not event.caller
         is_kept = event.cached > 0 and event.cached == len(event.texts)
+        if event.status == _HUNG_UP:
+            if not is_kept:
+                aggregate.evidence.hung_up += not _capped(self._hung_up, event.caller)
+            return
         is_within = not _capped(self._answered, event.caller)
         if is_kept and is_within:
             _count_kept(aggregate.evidence, event, 1)

@@ -19,6 +19,7 @@ from rollout.checks import rate_results, rates, shift
 from rollout.checks import rows as rows_of
 from rollout.checks.agreement import AGREEMENT, Agreement
 from rollout.checks.drift import DRIFT, ArmAggregates, Drifts
+from rollout.checks.missing import ARM_SHARE, HUNG_UP, ArmShares, HungUps
 from rollout.checks.outputs import OUTPUT_SHIFT, Outputs
 from rollout.checks.own import OwnStatistics
 from rollout.checks.rates import Rates
@@ -50,6 +51,8 @@ class Evidence:
         agreement: of labels, in shadow.
         score_agreement: of scores, in shadow.
         drifts: against the reference profiles.
+        hung_ups: callers who gave up.
+        arm_shares: the arms' sizes against the split.
     """
 
     checks: Checks
@@ -65,6 +68,8 @@ class Evidence:
     agreement: Agreement
     score_agreement: ScoreAgreement
     drifts: Drifts
+    hung_ups: HungUps
+    arm_shares: ArmShares
 
     @classmethod
     def begin(
@@ -99,6 +104,8 @@ class Evidence:
             agreement=Agreement.begin(),
             score_agreement=ScoreAgreement.begin(),
             drifts=Drifts(),
+            hung_ups=HungUps.begin(),
+            arm_shares=ArmShares(),
         )
 
     def with_history(self, stable: EvidenceCounts, whole: WindowAggregate | None = None) -> Self:
@@ -112,6 +119,7 @@ class Evidence:
             history_windows=self.history_windows + 1,
             rates=self.rates.with_history(stable),
             outputs=self.outputs.with_history(stable),
+            hung_ups=self.hung_ups.with_history(stable),
             own=self.own.with_history(whole, self.checks.statistics) if whole else self.own,
         )
 
@@ -133,6 +141,25 @@ class Evidence:
             seconds: length of the window.
             arms: the whole aggregates and profiles, for users' statistics and drift.
         """
+        judged = self.after_answers(candidate, stable, seconds, arms)
+        if self.stage is Stage.SHADOW:
+            return judged
+        hung_ups, arm_shares, checks = self.hung_ups, self.arm_shares, self.checks
+        if checks.hung_up:
+            hung_ups = hung_ups.after(candidate, stable, checks.hung_up, self.alpha)
+        if checks.arm_share:
+            share, alpha = self.share, self.alpha
+            arm_shares = arm_shares.after(candidate, stable, share, checks.arm_share, alpha)
+        return replace(judged, hung_ups=hung_ups, arm_shares=arm_shares)
+
+    def after_answers(
+        self,
+        candidate: EvidenceCounts,
+        stable: EvidenceCounts,
+        seconds: float,
+        arms: ArmAggregates | None,
+    ) -> Self:
+        """``after``, but for what is missing from the answers."""
         is_shadow = self.stage is Stage.SHADOW
         if candidate.requests == 0 or stable.requests == 0:
             aggregate = arms.stable if arms else None
@@ -140,7 +167,7 @@ class Evidence:
                 return self.with_history(stable, aggregate)
             return self.with_feedback(candidate, stable)
         if (known := self._knowing(stable)) is not self:
-            return known.after(candidate, stable, seconds, arms)
+            return known.after_answers(candidate, stable, seconds, arms)
         checks, alpha = self.checks, self.alpha
         pairs = rows_of.paired(candidate, self.rates.labels) if is_shadow else None
         if is_shadow and pairs is None:
@@ -153,6 +180,7 @@ class Evidence:
             history_windows=self.history_windows + is_shadow,
             seconds=self.seconds + seconds,
             rates=of_rates,
+            hung_ups=self.hung_ups.with_history(stable) if is_shadow else self.hung_ups,
             outputs=self.outputs.after(
                 candidate,
                 stable,
@@ -197,6 +225,7 @@ class Evidence:
             rates=self.rates.next_stage(is_end_of_shadow=is_end),
             outputs=self.outputs.next_stage(is_end_of_shadow=is_end),
             own=self.own.next_stage(),
+            hung_ups=self.hung_ups.next_stage(),
         )
 
     def with_share(self, share: float) -> Self:
@@ -225,6 +254,8 @@ class Evidence:
             agreement=self.agreement if has_same_agreement else Agreement.begin(),
             score_agreement=self.score_agreement if has_same_scores else ScoreAgreement.begin(),
             drifts=self.drifts if was.drift == checks.drift else Drifts(),
+            hung_ups=self.hung_ups if was.hung_up == checks.hung_up else HungUps.begin(),
+            arm_shares=self.arm_shares if was.arm_share == checks.arm_share else ArmShares(),
         )
 
     def slow(self, evidence: EvidenceCounts) -> int:
@@ -249,6 +280,10 @@ class Evidence:
             verdicts[SCORE_AGREEMENT] = self.score_agreement.verdict
         if checks.drift:
             verdicts[DRIFT] = self.drifts.verdict
+        if checks.hung_up:
+            verdicts[HUNG_UP] = self.hung_ups.verdict
+        if checks.arm_share:
+            verdicts[ARM_SHARE] = self.arm_shares.verdict(checks.arm_share)
         return verdicts | self.own.verdicts(checks.statistics)
 
     def results(self) -> tuple[CheckResult, ...]:
@@ -276,6 +311,8 @@ class Evidence:
             "agreement": self.agreement.to_json(),
             "score_agreement": self.score_agreement.to_json(),
             "drifts": self.drifts.to_json(),
+            "hung_ups": self.hung_ups.to_json(),
+            "arm_shares": self.arm_shares.to_json(),
         }
 
     @classmethod
@@ -289,7 +326,8 @@ class Evidence:
         if data["schema_version"] != SCHEMA_VERSION:
             raise ValueError(f"evidence of schema {data['schema_version']} is not known")
         checks, of_rates = Checks.model_validate(data["checks"]), Rates.of_json(data["rates"])
-        scores = data.get("score_agreement")  # none of a rollout from before there was the check
+        # None of a rollout from before there were these checks.
+        scores, hung_ups = data.get("score_agreement"), data.get("hung_ups")
         return cls(
             checks=checks,
             false_rollback=float(data["false_rollback"]),
@@ -306,6 +344,8 @@ class Evidence:
                 ScoreAgreement.begin() if scores is None else ScoreAgreement.of_json(scores)
             ),
             drifts=Drifts.of_json(data["drifts"]),
+            hung_ups=HungUps.begin() if hung_ups is None else HungUps.of_json(hung_ups),
+            arm_shares=ArmShares.of_json(data.get("arm_shares", {})),
         )
 
     def _knowing(self, stable: EvidenceCounts) -> Self:
@@ -339,6 +379,10 @@ class Evidence:
             found.append(of_scores)
         if checks.drift:
             found.append(self.drifts.result(checks.drift))
+        if checks.hung_up:
+            found.append(self.hung_ups.result(checks.hung_up, alpha))
+        if checks.arm_share:
+            found.append(self.arm_shares.result(checks.arm_share, alpha))
         return (*found, *self.own.results(checks.statistics, alpha))
 
 

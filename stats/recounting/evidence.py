@@ -15,7 +15,13 @@ import msgspec
 import numpy as np
 
 from contracts.endpoint import Arm
-from contracts.events import Feedback, PredictionEvent, UnknownSchemaError, decode
+from contracts.events import (
+    Feedback,
+    PredictionEvent,
+    TextRecord,
+    UnknownSchemaError,
+    decode,
+)
 from contracts.statistics import EDGES, LATENCY_EDGES, Statistic
 from contracts.windows import (
     CALLER_CAP,
@@ -109,8 +115,9 @@ def counts_of(attempts: Iterable[PredictionEvent], told: Iterable[Feedback]) -> 
     Returns:
         The fields of ``EvidenceCounts`` that are not 0.
     """
-    attempts = list(attempts)
+    attempts = [event for event in attempts if _is_arms(event)]
     evidence = list(_within_cap(event for event in attempts if _counts(event)))
+    gave_up = (event for event in attempts if event.status == 499 and not _is_kept(event))
     truths = list(_within_cap(each for each in told if each.arm is not Arm.FORCED))
     texts = [text for event in evidence for text in event.texts]
     paired = [(event, event.pairing) for event in evidence if event.pairing is not None]
@@ -120,10 +127,12 @@ def counts_of(attempts: Iterable[PredictionEvent], told: Iterable[Feedback]) -> 
         "requests": len(evidence),
         "errors": sum(event.status > 499 for event in evidence),
         "latency": _latency(evidence),
-        "labels": Counter(text.label for text in texts if text.label is not None),
+        "labels": Counter(label for text in texts for label in _labels(text)),
         "norms": _buckets(_NORMS, [text.norm for text in texts if text.norm is not None]),
         "pairs": sum(len(pairing.equal) for _, pairing in paired),
         "pairs_equal": sum(pairing.equal.count(True) for _, pairing in paired),
+        "hung_up": len(list(_within_cap(gave_up))),
+        "unnamed": sum(event.caller == 0 for event in attempts),
         "feedback": len(truths),
         "feedback_wrong": len(wrong),
         "group_requests": Counter(map(_group, named)),
@@ -131,10 +140,10 @@ def counts_of(attempts: Iterable[PredictionEvent], told: Iterable[Feedback]) -> 
         "group_feedback": Counter(_group(each) for each in truths if each.caller),
         "group_wrong": Counter(_group(each) for each in wrong if each.caller),
         "group_labels": _nested(
-            (text.label, _group(event), 1)
+            (label, _group(event), 1)
             for event in named
             for text in event.texts
-            if text.label is not None
+            for label in _labels(text)
         ),
         **_neighbours(evidence),
         **_pairs(evidence),
@@ -143,12 +152,21 @@ def counts_of(attempts: Iterable[PredictionEvent], told: Iterable[Feedback]) -> 
     return {name: dict(of) if isinstance(of, Counter) else of for name, of in counts.items() if of}
 
 
+def _is_arms(event: PredictionEvent) -> bool:
+    """Whether it is one that the split gave to an arm."""
+    return not event.repeated and event.arm is not Arm.FORCED
+
+
+def _is_kept(event: PredictionEvent) -> bool:
+    return event.cached > 0 and event.cached == len(event.texts)
+
+
 def _counts(event: PredictionEvent) -> bool:
-    return _is_answer(event) and not 0 < event.cached == len(event.texts)
+    return _is_answer(event) and not _is_kept(event)
 
 
 def _is_answer(event: PredictionEvent) -> bool:
-    return not (event.repeated or event.status == 499 or event.arm is Arm.FORCED)
+    return _is_arms(event) and event.status != 499
 
 
 def _kept(attempts: list[PredictionEvent], evidence: list[PredictionEvent]) -> dict[str, Any]:
@@ -159,7 +177,7 @@ def _kept(attempts: list[PredictionEvent], evidence: list[PredictionEvent]) -> d
     groups: Counter[tuple[str, int]] = Counter()
     for events, sign in ((first, 1), (evidence, -1)):
         for event in events:
-            told = [text.label for text in event.texts if text.label is not None]
+            told = [label for text in event.texts for label in _labels(text)]
             vectors = [text.norm for text in event.texts if text.norm is not None]
             labels.update({label: sign * told.count(label) for label in set(told)})
             for bucket, count in _buckets(_NORMS, vectors).items():
@@ -181,6 +199,13 @@ def _within_cap(what: Iterable[Any]) -> Iterator[Any]:
         taken[each.caller] += 1
         if not each.caller or taken[each.caller] <= CALLER_CAP:
             yield each
+
+
+def _labels(text: TextRecord) -> list[str]:
+    """What a text counts as: the types of the entities in it, or its label."""
+    if text.entities:
+        return [kind for kind, _ in text.entities]
+    return [] if text.label is None else [text.label]
 
 
 def _group(of: PredictionEvent | Feedback) -> int:
@@ -223,7 +248,7 @@ def _neighbours(evidence: list[PredictionEvent]) -> dict[str, dict[str, int]]:
     near: Counter[str] = Counter()
     alike: Counter[str] = Counter()
     for event in evidence:
-        labels = [text.label for text in event.texts if text.label is not None]
+        labels = [label for text in event.texts for label in _labels(text)]
         for place, label in enumerate(labels):
             others = labels[:place] + labels[place + 1 :]
             near[label] += len(others)

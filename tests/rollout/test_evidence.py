@@ -16,11 +16,13 @@ from contracts.events import StatisticSpec
 from contracts.profile import ReferenceProfile
 from contracts.rollout import (
     AgreementCheck,
+    ArmShareCheck,
     CheckResult,
     Checks,
     ClassShareCheck,
     DriftCheck,
     ErrorRateCheck,
+    HungUpCheck,
     LatencyCheck,
     Line,
     OutputShiftCheck,
@@ -37,6 +39,8 @@ EVERYTHING = Checks(
     agreement=AgreementCheck(),
     score_agreement=ScoreAgreementCheck(gate=True),
     quality=QualityCheck(),
+    hung_up=HungUpCheck(gate=True),
+    arm_share=ArmShareCheck(gate=True),
     statistics=(StatisticCheck(name="language"),),
 )
 LABELS = ("negative", "positive")
@@ -46,6 +50,8 @@ SPEC = StatisticSpec("language", "category", values=["de", "en"])
 windows = st.builds(
     EvidenceCounts,
     requests=st.integers(0, 2000),
+    hung_up=st.integers(0, 50),
+    unnamed=st.integers(0, 2000),
     errors=st.integers(0, 20),
     latency=st.dictionaries(
         st.sampled_from([8, 64, 4096]),
@@ -125,6 +131,8 @@ def test_without_data_everything_is_unknown() -> None:
         "agreement",
         "scoreAgreement",
         "drift",
+        "hungUp",
+        "armShare",
         "statistic.language",
     ]
     assert {result.verdict for result in results} == {Verdict.UNKNOWN}

@@ -38,7 +38,15 @@ def test_evidence_is_that_of_the_fold_role_by_other_code(seed: int) -> None:
     rng = random.Random(seed)
     batches = [batch_of(rng, sequence=number, events=20) for number in range(20)]
     events = [
-        msgspec.structs.replace(event, endpoint="e", version="1", package="p", arm=Arm.SHADOW)
+        msgspec.structs.replace(
+            event,
+            endpoint="e",
+            version="1",
+            package="p",
+            arm=Arm.SHADOW,
+            cached=rng.choice((0, 0, 0, 1)),
+            texts=[*event.texts, *entities(rng)],
+        )
         for batch in batches
         for event in batch.events
     ]
@@ -51,6 +59,12 @@ def test_evidence_is_that_of_the_fold_role_by_other_code(seed: int) -> None:
     fold.add(EventBatch("g", 0, events, feedback=told))
     (folded,) = fold.aggregates()
     assert msgspec.convert(counts_of(events, told), EvidenceCounts) == folded.evidence
+
+
+def entities(rng: random.Random) -> list[TextRecord]:
+    """Texts with entities, or none."""
+    found = [(rng.choice(("PER", "LOC")), rng.random()) for _ in range(rng.randint(1, 3))]
+    return [TextRecord(9, 8, 0, False, entities=found)] if rng.random() < 0.2 else []
 
 
 @dataclass
