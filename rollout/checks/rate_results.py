@@ -122,6 +122,8 @@ def _result(
         )
     else:
         ending = f"not yet known, {words.still_needed(missing)}"
+    if is_open and rates.rests_on_few(name, alpha):
+        ending = f"{ending}; {words.RESTS_ON_FEW}"
     return CheckResult(
         name=name,
         verdict=outcome,

@@ -290,6 +290,11 @@ class Rates(
         values = self.e_values[TESTS[name]]
         return float(values.mean()) if len(values) else 1.0
 
+    def rests_on_few(self, name: str, alpha: float) -> bool:
+        """Whether a check would fail, were no group of callers and no window left out."""
+        values = np.minimum(self.harm.e_value()[TESTS[name]], 1e300)
+        return bool(len(values) and values.mean() * alpha >= 1.0 and name not in self.failed)
+
     def evidence_to_pass(self, name: str) -> float:
         """The least e-value of a check's tests, which must all pass; 1 without any."""
         log_e = self.non_inferiority.log_e[TESTS[name]]

@@ -250,6 +250,8 @@ def result(
             f"{words.still_needed(missing)}"
         ),
     }[outcome]
+    if outcome is Verdict.UNKNOWN and bool(test.fails.failed):
+        ending = f"{ending}; {words.RESTS_ON_FEW}"
     return CheckResult(
         name=name,
         verdict=outcome,

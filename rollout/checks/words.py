@@ -40,6 +40,10 @@ def by_more_than(line: Line) -> str:
     return f" by more than {' and '.join(parts)}" if parts else ""
 
 
+# Of evidence that would be enough, but not without some callers or windows.
+RESTS_ON_FEW = "what speaks against it comes from one group of callers, or one window, alone"
+
+
 def evidence(found: float, needed: float) -> str:
     """``evidence 143 against 80 needed``."""
     return f"evidence {_short(found)} against {_short(needed)} needed"
