@@ -94,17 +94,22 @@ class ServedModel:
         return HEADS[self.manifest.task]
 
     def decode(
-        self, output: NDArray[np.float32], tokens: Sequence[int]
+        self, output: NDArray[np.float32], tokens: Sequence[int], counts: Sequence[int]
     ) -> list[NDArray[np.float32]]:
-        """A model's output -> the task's values of each row, float32 ``[1, width]``.
+        """A model's output -> the task's values of successive rows, float32 ``[rows, width]``.
 
-        Of labels of tokens, ``[tokens of the row, width]``.
+        Of labels of tokens, ``[tokens of the rows, width]``.
+
+        Args:
+            output: of a batch.
+            tokens: of each row.
+            counts: how many rows each array of the result is for, in the order of the rows.
 
         Raises:
             preprocess.errors.EngineOutputError: another shape, NaN or infinity.
         """
         values = self.head.values(output, width=self.width, multi_label=self.manifest.multi_label)
-        return self.head.rows(values, tokens)
+        return self.head.parts(values, tokens, counts)
 
 
 def open_package(ref: ModelRef, manifest_json: bytes, tokenizer_json: bytes) -> ServedModel:

@@ -259,9 +259,18 @@ class TextEncoder:
         return found
 
     def _row(self, index: int, text: str) -> _Row:
-        content = self._content(index, text)
         frame = self._single
         room = self._spec.max_tokens - frame.size
+        # Nearly every text has known words and room for them all: its row is made at once.
+        if self._table is not None and len(text) <= self._head_characters:
+            seen = split(text)
+            found = None if seen is None else self._table.ids(seen)
+            if seen and found is not None:
+                row = [*frame.before, *chain.from_iterable(found), *frame.after]
+                if len(row) <= self._spec.max_tokens:
+                    types = frame.type_ids(len(row) - frame.size) if frame.typed else None
+                    return _Row(row, types, len(seen), False)
+        content = self._content(index, text)
         ids, words = content.ids, content.words
         truncated = len(ids) > room
         if truncated:

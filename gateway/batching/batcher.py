@@ -26,10 +26,16 @@ from collections.abc import Iterable
 from time import monotonic
 from typing import Protocol
 
-import numpy as np
-
 from gateway.batching.cost_model import JointCosts
-from gateway.batching.jobs import Deadlines, Job, TextRow, Values
+from gateway.batching.jobs import (
+    Deadlines,
+    Job,
+    TextRow,
+    Values,
+    mark_ended,
+    mark_sent,
+    parts,
+)
 from gateway.batching.lag import LoopLag
 from gateway.batching.schedule import Batch, Schedule, Slots
 from gateway.engine.fleet import Fleet, Flight, Replica
@@ -183,10 +189,8 @@ class Batcher:
             if type_ids is not None:
                 row.type_ids = type_ids[index]
             job.rows.append(row)
-            self._schedule.push(row)
         job.unanswered = len(job.rows)
-        if job.unanswered > 1:
-            job.values = [_NO_VALUES] * job.unanswered
+        self._schedule.push(job.rows)
         self._deadlines.watch(job)
         self.wake()
         return job
@@ -273,8 +277,7 @@ class Batcher:
     def _record_sent(self, batch: Batch[TextRow], replica: Replica, now: float) -> Flight:
         expected = self.cost.seconds_on(replica.address, batch.bucket, len(batch.rows))
         flight = replica.batch_sent(now, expected, batch.bucket * len(batch.rows))
-        for row in batch.rows:
-            row.mark_sent(flight.sent)
+        mark_sent(batch.rows, flight.sent)
         return flight
 
     async def _run(self, batch: Batch[TextRow], replica: Replica, flight: Flight) -> None:
@@ -331,10 +334,12 @@ class Batcher:
         rows = batch.rows
         sent = monotonic()
         # Until the last deadline: ``Deadlines`` fails those jobs whose deadline is earlier.
-        left = max(_LEAST_TIMEOUT_SECONDS, max(row.deadline for row in rows) - sent)
+        left = max(_LEAST_TIMEOUT_SECONDS, max([row.deadline for row in rows]) - sent)
         timeout = min(left, self._retry_seconds(rows, replica, sent))
+        tokens = [row.tokens for row in rows]
+        counts = parts(rows)
         try:
-            values = await self._infer(batch, replica, timeout)
+            values = await self._infer(batch, tokens, counts, replica, timeout)
         except (EngineUnavailableError, EngineMissingModelError) as error:
             self._stop_sending(replica, error)
             self._record_end(rows, replica, flight)
@@ -357,12 +362,13 @@ class Batcher:
             seconds = self._record_end(rows, replica, flight)
             if self._lag.seconds() < _MOST_LAG * seconds:
                 self.cost.observe(replica.address, batch.bucket, len(rows), seconds)
-            tokens = sum(row.tokens for row in rows)
             self._meter.batch_finished(
-                self.model, len(rows), tokens, batch.bucket * len(rows), seconds
+                self.model, len(rows), sum(tokens), batch.bucket * len(rows), seconds
             )
-            for row, found in zip(rows, values, strict=True):
-                row.job.fill(row.index, found)
+            at = 0
+            for count, found in zip(counts, values, strict=True):
+                rows[at].job.fill(rows[at].index, count, found)
+                at += count
         return None
 
     def _halves(self, batch: Batch[TextRow], failure: Exception) -> list[Batch[TextRow]]:
@@ -398,9 +404,14 @@ class Batcher:
         return max(share, _RETRY_SLOWDOWN * replica.expected_seconds, _LEAST_TIMEOUT_SECONDS)
 
     async def _infer(
-        self, batch: Batch[TextRow], replica: Replica, timeout_seconds: float
+        self,
+        batch: Batch[TextRow],
+        tokens: list[int],
+        counts: list[int],
+        replica: Replica,
+        timeout_seconds: float,
     ) -> list[Values]:
-        """The values of each row of a batch."""
+        """The values of a batch, an array for each of its parts (see ``jobs.parts``)."""
         rows, model = batch.rows, self.model
         paired = any(row.type_ids is not None for row in rows)
         types = [row.type_ids or [0] * len(row.ids) for row in rows] if paired else None
@@ -412,13 +423,12 @@ class Batcher:
         output = await replica.engine.infer(work, timeout_seconds)
         if len(output) != len(rows):
             raise EngineModelError(f"{len(output)} rows of answers for {len(rows)} texts")
-        return model.decode(output, [row.tokens for row in rows])
+        return model.decode(output, tokens, counts)
 
     def _record_end(self, rows: list[TextRow], replica: Replica, flight: Flight) -> float:
         now = monotonic()
         seconds = replica.batch_ended(flight, now)
-        for row in rows:
-            row.mark_ended(flight.sent, now)
+        mark_ended(rows, flight.sent, now)
         return seconds
 
     def _stop_sending(self, replica: Replica, error: Exception) -> None:
@@ -449,7 +459,7 @@ class Batcher:
             if row.job.future.done():
                 continue
             if self.serves and row.tries < _MOST_TRIES:
-                self._schedule.push(row)
+                self._schedule.push((row,))
             else:
                 self.abandon(row.job, no_triton())
 
@@ -464,6 +474,3 @@ class Batcher:
 
 def _still_waiting(rows: list[TextRow]) -> list[TextRow]:
     return [row for row in rows if not row.job.future.done()]
-
-
-_NO_VALUES: Values = np.empty((0, 0), np.float32)

@@ -40,14 +40,19 @@ class TextRow(Row):
         self.infer = 0.0
         self.since = enqueued  # when it last came into the batcher
 
-    def mark_sent(self, at: float) -> None:
-        """Records that its batch was sent, at a time of the event loop's clock in seconds."""
-        self.wait += at - self.since
 
-    def mark_ended(self, sent: float, now: float) -> None:
-        """Records that its batch has ended, answered or not."""
-        self.infer += now - sent
-        self.since = now
+def mark_sent(rows: Sequence[TextRow], at: float) -> None:
+    """Records that the rows' batch was sent, at a time of the event loop's clock in seconds."""
+    for row in rows:
+        row.wait += at - row.since
+
+
+def mark_ended(rows: Sequence[TextRow], sent: float, now: float) -> None:
+    """Records that the rows' batch has ended, answered or not."""
+    seconds = now - sent
+    for row in rows:
+        row.infer += seconds
+        row.since = now
 
 
 class Job:
@@ -71,15 +76,26 @@ class Job:
     def slowest(self) -> TextRow:
         """The text that has taken longest: its times never exceed the time that has passed."""
         rows = self.rows
-        return rows[0] if len(rows) == 1 else max(rows, key=lambda row: row.wait + row.infer)
+        if len(rows) == 1:
+            return rows[0]
+        times = [row.wait + row.infer for row in rows]
+        return rows[times.index(max(times))]
 
-    def fill(self, index: int, values: Values) -> None:
-        """Sets the values of one row; the last one completes the job."""
-        self.unanswered -= 1
-        if len(self.rows) == 1:
+    def fill(self, index: int, rows: int, values: Values) -> None:
+        """Sets the values of one row, or of all rows in their order; the last completes the job.
+
+        Args:
+            index: of the first row.
+            rows: 1, or as many as the job has.
+            values: of these rows.
+        """
+        self.unanswered -= rows
+        if rows == len(self.rows):
             if not self.future.done():
                 self.future.set_result(values)
             return
+        if not self.values:
+            self.values = [_NO_VALUES] * len(self.rows)
         self.values[index] = values
         if self.unanswered == 0 and not self.future.done():
             self.future.set_result(np.concatenate(self.values))
@@ -88,6 +104,31 @@ class Job:
         """Ends the job with an error, unless it has ended."""
         if not self.future.done():
             self.future.set_exception(error)
+
+
+def parts(rows: Sequence[TextRow]) -> list[int]:
+    """Numbers of successive rows of a batch that are answered together.
+
+    The rows of a job that all lie in the batch in their order, else one row.
+    """
+    counts: list[int] = []
+    at, end = 0, len(rows)
+    while at < end:
+        job = rows[at].job
+        size = len(job.rows)
+        count = 1
+        if size > 1 and at + size <= end:
+            count = 0
+            while count < size and rows[at + count] is job.rows[count]:
+                count += 1
+            if count < size:
+                count = 1
+        counts.append(count)
+        at += count
+    return counts
+
+
+_NO_VALUES: Values = np.empty((0, 0), np.float32)
 
 
 class Deadlines:

@@ -123,25 +123,27 @@ class Schedule(Generic[R]):
         self._number = 0
         self.rows = 0
 
-    def push(self, row: R) -> None:
-        """Queues a row."""
-        flow = self._flows.get(row.endpoint)
+    def push(self, rows: Sequence[R]) -> None:
+        """Queues rows of one endpoint, at least one."""
+        endpoint = rows[0].endpoint
+        flow = self._flows.get(endpoint)
         if flow is None:
-            flow = self._flows[row.endpoint] = _Flow()
+            flow = self._flows[endpoint] = _Flow()
         if flow.rows == 0:
             # An endpoint that was idle has not saved up engine time for later.
             flow.virtual_time = max(flow.virtual_time, self._virtual_time)
             flow.backlog = 0.0
-        queue = flow.queues.get(row.bucket)
-        if queue is None:
-            queue = flow.queues[row.bucket] = _Queue(row.bucket)
-        row.number = self._number
-        self._number += 1
-        row.cost = self._cost.row_seconds(row.bucket)
-        queue.push(row)
-        flow.rows += 1
-        flow.backlog += row.cost
-        self.rows += 1
+        for row in rows:
+            queue = flow.queues.get(row.bucket)
+            if queue is None:
+                queue = flow.queues[row.bucket] = _Queue(row.bucket)
+            row.number = self._number
+            self._number += 1
+            row.cost = self._cost.row_seconds(row.bucket)
+            queue.push(row)
+            flow.backlog += row.cost
+        flow.rows += len(rows)
+        self.rows += len(rows)
 
     def remove(self, row: R) -> None:
         """Takes out a row whose job has ended; does nothing if it is in no queue."""
@@ -218,13 +220,18 @@ class Schedule(Generic[R]):
         slack = first.rows[0][0] - now
         while rows > 1 and cost.seconds(longest, rows) > slack:
             rows //= 2
-        queued = merge(*(entries for _, entries in together))
-        taken = [entry[2] for entry in islice(queued, rows)]
-        # Of each queue they are the first ones.
-        for own, count in Counter(row.bucket for row in taken).items():
-            del flow.queues[own].rows[:count]
+        if len(together) == 1:
+            bucket = longest
+            taken = [entry[2] for entry in together[0][1][:rows]]
+            del flow.queues[bucket].rows[:rows]
+        else:
+            queued = merge(*(entries for _, entries in together))
+            taken = [entry[2] for entry in islice(queued, rows)]
+            # Of each queue they are the first ones.
+            for own, count in Counter(row.bucket for row in taken).items():
+                del flow.queues[own].rows[:count]
+            bucket = max(row.bucket for row in taken)
         self._count_out(flow, taken)
-        bucket = max(row.bucket for row in taken)
         self._virtual_time = flow.virtual_time
         flow.virtual_time += cost.seconds(bucket, len(taken))
         return Batch(bucket, taken, expired)

@@ -124,16 +124,27 @@ class Head(ABC):
     def _values(self, output: Values, *, multi_label: bool) -> Values:  # noqa: ARG002 - of heads
         return output
 
-    def rows(self, values: Values, tokens: Sequence[int]) -> list[Values]:
-        """The values of each row of a batch, 2-dimensional, without those of padding.
+    def parts(self, values: Values, tokens: Sequence[int], counts: Sequence[int]) -> list[Values]:
+        """The values of successive rows of a batch, 2-dimensional, without those of padding.
 
         Args:
             values: as ``values`` gave them.
             tokens: of each row.
+            counts: how many rows each part has, in the order of the rows.
         """
-        if self.rank == 2:
-            return [values[at : at + 1] for at in range(len(values))]
-        return [values[at, :count] for at, count in enumerate(tokens)]
+        flat = self.rank == 2
+        found: list[Values] = []
+        start = 0
+        for count in counts:
+            end = start + count
+            if flat:
+                found.append(values[start:end])
+            elif count == 1:
+                found.append(values[start, : tokens[start]])
+            else:
+                found.append(np.concatenate([values[at, : tokens[at]] for at in range(start, end)]))
+            start = end
+        return found
 
     def sizes(self, tokens: Sequence[int]) -> Sequence[int]:
         """How many rows of values each row of tokens has, where they are joined to one array."""

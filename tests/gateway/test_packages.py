@@ -104,8 +104,10 @@ def test_a_manifest_that_can_not_be_served_is_refused() -> None:
 
 def test_logits_become_probabilities() -> None:
     model = model_of()
-    values = np.concatenate(model.decode(np.array([[0.0, 0.0], [3.0, 1.0]], np.float32), [4, 4]))
+    values = np.concatenate(
+        model.decode(np.array([[0.0, 0.0], [3.0, 1.0]], np.float32), [4, 4], [1, 1])
+    )
     assert values.sum(axis=1) == pytest.approx([1, 1])
     assert values[0] == pytest.approx([0.5, 0.5])
     with pytest.raises(EngineOutputError):
-        model.decode(np.zeros((2, 3), np.float32), [4, 4])
+        model.decode(np.zeros((2, 3), np.float32), [4, 4], [2])

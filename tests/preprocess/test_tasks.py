@@ -47,7 +47,7 @@ def test_every_task_has_a_head_and_gives_the_outputs_that_it_declares(task: Task
     tokens = encoded.tokens
     shape = (2, max(tokens), 1) if head.rank > 2 else (2, 1)
     values = head.values(np.ones(shape, np.float32), width=1)
-    answer = Values(np.concatenate(head.rows(values, tokens)), encoded)
+    answer = Values(np.concatenate(head.parts(values, tokens, [1] * len(tokens))), encoded)
     assert len(answer.values) == sum(head.sizes(tokens))
     made = head.outputs(answer)
     assert list(made) == [spec.name for spec in PUBLIC_OUTPUTS[task]]

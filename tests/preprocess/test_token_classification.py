@@ -140,7 +140,9 @@ def test_the_engines_output_is_cut_to_the_tokens_of_each_row() -> None:
     output = np.zeros((2, 5, 3), np.float32)
     values = HEAD.values(output, width=3)
     np.testing.assert_allclose(values, 1 / 3)
-    assert [each.shape for each in HEAD.rows(values, [5, 2])] == [(5, 3), (2, 3)]
+    assert [each.shape for each in HEAD.parts(values, [5, 2], [1, 1])] == [(5, 3), (2, 3)]
+    (both,) = HEAD.parts(values, [5, 2], [2])
+    assert both.shape == (7, 3)
     for broken in (output[0], output[:, :, :2], np.where(output == 0, np.nan, output)):
         with pytest.raises(EngineOutputError):
             HEAD.values(broken.astype(np.float32), width=3)

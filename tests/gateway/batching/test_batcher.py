@@ -75,7 +75,7 @@ def submit(batcher: Batcher, *texts: str, timeout: float = 5.0, endpoint: str = 
 def expected(batcher: Batcher, *texts: str) -> list[list[float]]:
     """What each text gets alone."""
     rows = [np.array([ids]) for ids in batcher.model.encoder.encode(texts).ids]
-    return [batcher.model.decode(logits_of(row), [row.size])[0][0].tolist() for row in rows]
+    return [batcher.model.decode(logits_of(row), [row.size], [1])[0][0].tolist() for row in rows]
 
 
 async def test_a_lone_text_leaves_at_once_and_gets_its_values() -> None:
@@ -475,7 +475,7 @@ def test_pairs_of_any_callers_are_answered_in_order_and_each_by_its_own_values(
             answers = await asyncio.gather(*(job.future for job in jobs))
             for each, values in zip(encoded, answers, strict=True):
                 alone = [
-                    batcher.model.decode(logits_of(np.array([ids])), [len(ids)])[0][0]
+                    batcher.model.decode(logits_of(np.array([ids])), [len(ids)], [1])[0][0]
                     for ids in each.ids
                 ]
                 np.testing.assert_array_equal(values, alone)

@@ -59,7 +59,7 @@ def row(
 def schedule_of(*rows: Row, cost: CostModel | None = None) -> Schedule[Row]:
     schedule: Schedule[Row] = Schedule(cost or cpu_costs())
     for each in rows:
-        schedule.push(each)
+        schedule.push([each])
     return schedule
 
 
@@ -215,7 +215,7 @@ def test_a_busy_endpoint_and_a_quiet_one_share_the_engine() -> None:
     for _ in range(10):
         taken(schedule)
     for _ in range(400):
-        schedule.push(row(endpoint="quiet"))
+        schedule.push([row(endpoint="quiet")])
     given = {"busy": 0.0, "quiet": 0.0}
     while sum(given.values()) < 1.0:
         batch = taken(schedule)
@@ -227,11 +227,11 @@ def test_a_quiet_endpoint_saves_up_no_claim() -> None:
     schedule = schedule_of(row(endpoint="quiet"))
     taken(schedule)
     for _ in range(400):
-        schedule.push(row(endpoint="busy"))
+        schedule.push([row(endpoint="busy")])
     for _ in range(20):
         taken(schedule)
     for _ in range(400):
-        schedule.push(row(endpoint="quiet"))
+        schedule.push([row(endpoint="quiet")])
     order = [taken(schedule).rows[0].endpoint for _ in range(10)]
     assert 4 <= order.count("quiet") <= 6
 
@@ -240,7 +240,7 @@ def test_the_predicted_wait_of_an_endpoint_counts_others_up_to_its_own_share() -
     schedule = schedule_of(*(row(endpoint="busy") for _ in range(100)))
     assert schedule.wait_seconds("busy") == pytest.approx(100 * cpu_costs().row_seconds(64))
     assert schedule.wait_seconds("quiet") == 0.0
-    schedule.push(row(endpoint="quiet"))
+    schedule.push([row(endpoint="quiet")])
     assert schedule.wait_seconds("quiet") == pytest.approx(2 * cpu_costs().row_seconds(64))
 
 
@@ -303,7 +303,7 @@ class Engine:
         upcoming = next(arrivals)
         while self.now < until:
             while upcoming.enqueued <= self.now:
-                self.schedule.push(upcoming)
+                self.schedule.push([upcoming])
                 upcoming = next(arrivals)
             if self.schedule.rows == 0:
                 self.now = upcoming.enqueued
