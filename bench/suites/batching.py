@@ -9,7 +9,7 @@ seed.
 
 import random
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import count
@@ -46,8 +46,8 @@ class Caller(Row):
 class Queue(Protocol):
     """What decides; ``Schedule`` is one."""
 
-    def push(self, row: Caller) -> None:
-        """Queues a row."""
+    def push(self, rows: Sequence[Caller]) -> None:
+        """Queues rows."""
         ...
 
     def take(self, now: float, slots: Slots) -> Batch[Caller] | float | None:
@@ -62,9 +62,9 @@ class InOrder:
         self._most = most
         self._waiting: deque[Caller] = deque()
 
-    def push(self, row: Caller) -> None:
+    def push(self, rows: Sequence[Caller]) -> None:
         """See ``Queue``."""
-        self._waiting.append(row)
+        self._waiting.extend(rows)
 
     def take(self, now: float, slots: Slots) -> Batch[Caller] | float | None:
         """See ``Queue``."""
@@ -153,7 +153,7 @@ class Simulation:
         lengths = (bucket_of(tokens, BUCKETS), tokens)
         row = Caller("e", lengths, enqueued=self._now, deadline=self._now + TIMEOUT_SECONDS)
         row.caller = caller
-        self._queue.push(row)
+        self._queue.push((row,))
 
     def _decide(self) -> None:
         """Sends what the rule sends, up to one batch ahead of each engine, as a gateway does."""

@@ -94,8 +94,8 @@ def test_logits_become_probabilities() -> None:
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("task", list(Task))
 def test_what_is_no_number_is_the_engines_error(task: Task, bad: float) -> None:
-    output = np.zeros((3, 2), np.float32)
-    output[1, 0] = bad
+    output = np.zeros((3, *[4] * (HEADS[task].rank - 2), 2), np.float32)
+    output[1, ..., 0] = bad
     with pytest.raises(EngineOutputError, match="for 1 texts"):
         HEADS[task].values(output, width=2)
 
