@@ -19,13 +19,14 @@ REPORT_LABEL = "loader"
 REPORT_PREFIX = "headrace-loader-"
 # Beside the report, whose readers of earlier releases refuse it with a field that they don't know:
 # in an upgrade old gateways and new loaders run together.
-INSTANCES = "headrace.dev/instances"
+INSTANCES, THREADS = "headrace.dev/instances", "headrace.dev/threads"
+_BESIDE = {INSTANCES: "instances", THREADS: "threads"}
 
 BEAT = "headrace.dev/beat"  # a label of the Lease, and the annotation that holds the sign
 BEAT_LABEL = "controller"
 BEAT_NAME = "headrace-controller"
 
-_INSTANCES: TypeAdapter[dict[str, int]] = TypeAdapter(dict[str, int])  # by package
+_NUMBERS: TypeAdapter[dict[str, int]] = TypeAdapter(dict[str, int])  # by package
 
 
 def reports(namespace: str) -> Collection:
@@ -64,20 +65,32 @@ def written(
 
 def written_report(report: LoaderReport) -> dict[str, str]:
     """The annotations that hold a report."""
-    instances = {model.ref.package: model.instances for model in report.loaded}
-    return {
-        REPORT: report.model_dump_json(exclude={"loaded": {"__all__": {"instances"}}}),
-        INSTANCES: json.dumps(instances),
+    beside = {
+        annotation: json.dumps(
+            {model.ref.package: getattr(model, field) for model in report.loaded}
+        )
+        for annotation, field in _BESIDE.items()
     }
+    left_out = {"loaded": {"__all__": set(_BESIDE.values())}}
+    return {REPORT: report.model_dump_json(exclude=left_out), **beside}
 
 
 def read_report(item: Object) -> LoaderReport:
     """The report that a Lease holds; raises ``ValueError``."""
     annotations = item["metadata"].get("annotations") or {}
     report = LoaderReport.model_validate_json(annotations.get(REPORT, ""))
-    instances = _INSTANCES.validate_json(annotations.get(INSTANCES, "{}"))
+    beside = {
+        field: _NUMBERS.validate_json(annotations.get(annotation, "{}"))
+        for annotation, field in _BESIDE.items()
+    }
     loaded = tuple(
-        model.model_copy(update={"instances": instances.get(model.ref.package, model.instances)})
+        model.model_copy(
+            update={
+                field: numbers[model.ref.package]
+                for field, numbers in beside.items()
+                if model.ref.package in numbers
+            }
+        )
         for model in report.loaded
     )
     return report.model_copy(update={"loaded": loaded})

@@ -40,11 +40,13 @@ def test_a_new_pod_of_the_same_name_takes_the_lease_over(fake: Fake) -> None:
     assert [owner["uid"] for owner in found["metadata"]["ownerReferences"]] == ["u2"]
 
 
-def test_copies_lie_beside_the_report_which_readers_of_earlier_releases_still_read(
+def test_copies_and_threads_lie_beside_the_report_which_readers_of_earlier_releases_still_read(
     fake: Fake,
 ) -> None:
     refs = [ModelRef(model="m", version=str(n), package=f"{n}" * 64) for n in (1, 2)]
-    loaded = tuple(LoadedModel(ref=ref, instances=n) for n, ref in enumerate(refs, start=3))
+    loaded = tuple(
+        LoadedModel(ref=ref, instances=n, threads=8 - n) for n, ref in enumerate(refs, start=3)
+    )
     report = REPORT.model_copy(update={"loaded": loaded})
     reports = of_pod(fake, "u1")
     reports.put(report)
@@ -52,8 +54,9 @@ def test_copies_lie_beside_the_report_which_readers_of_earlier_releases_still_re
     (found,) = fake.all("leases")
     told = json.loads(found["metadata"]["annotations"][leases.REPORT])
     assert [set(model) for model in told["loaded"]] == [{"ref", "costs"}] * 2
-    del found["metadata"]["annotations"][leases.INSTANCES]  # as a loader of an earlier release
-    assert [model.instances for model in leases.read_report(found).loaded] == [0, 0]
+    for beside in (leases.INSTANCES, leases.THREADS):  # as a loader of an earlier release
+        del found["metadata"]["annotations"][beside]
+    assert all(model.instances == model.threads == 0 for model in leases.read_report(found).loaded)
 
 
 def test_a_lease_that_was_collected_meanwhile_is_made_anew(fake: Fake) -> None:
