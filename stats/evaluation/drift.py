@@ -121,6 +121,7 @@ class DriftWatch:
         *,
         usual: Usual | None = None,
         answers: Usual | None = None,
+        words: Sequence[str] = (),
     ) -> None:
         """Begins without traffic.
 
@@ -132,6 +133,7 @@ class DriftWatch:
             labels: of the model, where there is no profile.
             usual: what is usual of the endpoint's texts; it is learnt from this version's as well.
             answers: likewise of this package's answers.
+            words: examples of what each bucket of tokens stands for.
         """
         self.through = 0.0
         self.learning_from = 0.0
@@ -143,7 +145,7 @@ class DriftWatch:
         self._texts = 0
         self._pending: _Pending | None = None
         self._watched: dict[str, _Watched] = {}
-        self._usual = UsualWatch(usual or settings.usual(), answers or settings.usual())
+        self._usual = UsualWatch(usual or settings.usual(), answers or settings.usual(), words)
         for name, layout in layouts_of(profile).items():
             counts = None if profile is None else reference_counts(profile, name, layout)
             self._watch(name, layout, counts)

@@ -215,6 +215,7 @@ class Evaluation:
                     slot.endpoint, "texts", preprocessing_of(manifest, slot.package)
                 ),
                 answers=self._usual_of(slot.endpoint, "answers", slot.package),
+                words=known.words,
             )
             self._restore(key, watch)
             self._watches[key] = watch

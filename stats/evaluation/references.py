@@ -6,6 +6,7 @@ writes to the store.
 """
 
 import hashlib
+import json
 import logging
 import threading
 import time
@@ -16,19 +17,27 @@ from typing import Protocol
 import fsspec
 from pydantic import ValidationError
 
-from contracts.manifest import MANIFEST, Manifest
+from contracts.events import TOPIC_BUCKETS
+from contracts.manifest import MANIFEST, TOKENIZER, Manifest
 
 log = logging.getLogger(__name__)
 
 _AGAIN_SECONDS = 30.0
+_LARGEST_TOKENISER = 64 * 1024 * 1024  # bytes
+_WORD_MARKS = ("\u0120", "\u2581")  # of byte-level and of sentence-piece vocabularies
+_WORDS, _SHORTEST_WORD = 3, 3  # a bucket; letters
 _MOST = 1000  # packages that are remembered; the one that was not asked for longest is forgotten
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What the store says of a package; ``manifest`` None: it has no such package (any more)."""
+    """What the store says of a package; ``manifest`` None: it has no such package (any more).
+
+    ``words`` are examples of what each of ``TOPIC_BUCKETS`` stands for, where the tokeniser tells.
+    """
 
     manifest: Manifest | None
+    words: tuple[str, ...] = ()
 
 
 class References(Protocol):
@@ -108,7 +117,8 @@ class StoredReferences:
     def _read(self, package: str) -> Known | None:
         """What the store says; None where it can't be asked now."""
         try:
-            return Known(manifest(self._url, package))
+            found = manifest(self._url, package)
+            return Known(found, self._words(package, found))
         except FileNotFoundError:
             log.warning("the store has no such package", extra={"package": package})
             return Known(None)
@@ -120,11 +130,61 @@ class StoredReferences:
             )
             return None
 
+    def _words(self, package: str, known: Manifest) -> tuple[str, ...]:
+        """Examples of what buckets stand for; none where the tokeniser can't be read.
+
+        They are for people alone: without them, buckets are told by number.
+        """
+        file = known.files.get(TOKENIZER)
+        if file is None or file.bytes > _LARGEST_TOKENISER:
+            return ()
+        try:
+            files, root = fsspec.core.url_to_fs(self._url)
+            data: bytes = files.cat_file(f"{root.rstrip('/')}/{package}/{TOKENIZER}")
+            if hashlib.sha256(data).hexdigest() != file.sha256:
+                raise ValueError("it is not what its manifest says")
+            return bucket_words(data)
+        # As above; and a tokeniser may have any form.
+        except Exception as error:  # noqa: BLE001
+            log.warning(
+                "no words are known of a package's topics",
+                extra={"package": package, "reason": f"{type(error).__name__}: {error}"},
+            )
+            return ()
+
     def _run(self) -> None:
         while not self._stop.is_set():
             self._wake.clear()
             self.read()
             self._wake.wait(_AGAIN_SECONDS)
+
+
+def bucket_words(tokeniser: bytes) -> tuple[str, ...]:
+    """Of each of ``TOPIC_BUCKETS`` the words with the smallest ids, as "the, film"; "" for none.
+
+    Vocabularies are mostly sorted by how frequent their tokens are. Parts of words are left out.
+
+    Args:
+        tokeniser: the content of ``tokenizer.json``.
+
+    Raises:
+        ValueError, KeyError, TypeError: it is none.
+    """
+    vocabulary = json.loads(tokeniser)["model"]["vocab"]
+    if isinstance(vocabulary, dict):
+        by_id = {int(number): str(token) for token, number in vocabulary.items()}
+    else:
+        by_id = {number: str(token) for number, (token, _) in enumerate(vocabulary)}
+    marked = any(token.startswith(_WORD_MARKS) for token in by_id.values())
+    found: list[list[str]] = [[] for _ in range(TOPIC_BUCKETS)]
+    for number in sorted(by_id):
+        token, words = by_id[number], found[number % TOPIC_BUCKETS]
+        if marked and not token.startswith(_WORD_MARKS):
+            continue
+        word = token[1:] if marked else token
+        if len(words) < _WORDS and len(word) >= _SHORTEST_WORD and word.isalpha():
+            words.append(word)
+    return tuple(", ".join(words) for words in found)
 
 
 def manifest(url: str, package: str) -> Manifest:

@@ -11,7 +11,7 @@ began: what drifts must not become usual at once. What lasts for a week is usual
 
 import hashlib
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
@@ -307,7 +307,8 @@ _Known = tuple[Usual, Learnt, Bins]
 class _TopicWatch:
     """Topics of one version's texts, as buckets of their tokens."""
 
-    def __init__(self) -> None:
+    def __init__(self, words: Sequence[str]) -> None:
+        self._words = words
         self._topics = Topics.begin(TOPIC_BUCKETS)
         self._points: deque[DriftPoint] = deque(maxlen=_MOST_POINTS)
         self._shown: Monitor | None = None
@@ -343,22 +344,33 @@ class _TopicWatch:
             statistic=TOPICS,
             monitors=(self._shown,),
             level=level,
-            bins=tuple(TOPICS_LAYOUT.names[bucket] for bucket in told),
+            bins=tuple(self._name(bucket) for bucket in told),
             reference=tuple(self._topics.usual[told].tolist()),
             now=tuple(self._topics.seen[told].tolist()),
             history=tuple(self._points),
         )
 
+    def _name(self, bucket: int) -> str:
+        words = self._words[bucket] if bucket < len(self._words) else ""
+        name = TOPICS_LAYOUT.names[bucket]
+        return f"{name} (such as {words})" if words else name
+
 
 class UsualWatch:
     """Compares one version's drift windows with what is usual; learns from them as well."""
 
-    def __init__(self, texts: Usual, answers: Usual) -> None:
-        """Takes what is usual of texts, shared with other versions, and of this one's answers."""
+    def __init__(self, texts: Usual, answers: Usual, words: Sequence[str] = ()) -> None:
+        """Begins without windows.
+
+        Args:
+            texts: what is usual of texts, shared with other versions.
+            answers: what is usual of this version's answers.
+            words: examples of what each bucket of tokens stands for.
+        """
         self._texts = texts
         self._answers = answers
         self._compared: dict[str, _Compared] = {}
-        self._topics = _TopicWatch()
+        self._topics = _TopicWatch(words)
         self._mix: dict[int, float] = {}
         self._learning = True  # the last window lay where too little is known
 

@@ -1,12 +1,15 @@
 """Manifests out of a package store: proved, read aside, asked for again after a failure."""
 
+import hashlib
+import json
 from pathlib import Path
 
 import pytest
 from registry_fakes import manifest
 
-from contracts.manifest import MANIFEST
-from stats.evaluation.references import Known, StoredReferences
+from contracts.events import TOPIC_BUCKETS
+from contracts.manifest import MANIFEST, TOKENIZER, PackageFile
+from stats.evaluation.references import Known, StoredReferences, bucket_words
 from stats.evaluation.references import manifest as read_manifest
 
 
@@ -92,3 +95,33 @@ def test_it_reads_in_its_own_thread(store: Store) -> None:
     store.references.close()
     store.references.read()
     assert store.references.of("a" * 64) == Known(None)
+
+
+def tokeniser(vocabulary: object) -> bytes:
+    return json.dumps({"model": {"vocab": vocabulary}}).encode()
+
+
+def test_words_of_buckets_are_read_with_the_manifest_and_are_not_needed(store: Store) -> None:
+    data = tokeniser({"[PAD]": 0, "film": 7, "##s": 8, "war": 7 + TOPIC_BUCKETS})
+    files = {TOKENIZER: PackageFile(sha256=hashlib.sha256(data).hexdigest(), bytes=len(data))}
+    made = manifest().model_copy(update={"files": files})
+    package = made.package_id()
+    store.put(package, made.canonical())
+    store.references.of(package)
+    store.references.read()
+    assert store.references.of(package) == Known(made)
+    other = Store(store.root)
+    (store.root / package / TOKENIZER).write_bytes(data)
+    other.references.of(package)
+    other.references.read()
+    found = other.references.of(package)
+    assert found is not None
+    assert (found.words[7], found.words[8], len(found.words)) == ("film, war", "", TOPIC_BUCKETS)
+
+
+def test_words_are_told_of_every_kind_of_vocabulary() -> None:
+    assert bucket_words(tokeniser({"\u0120the": 5, "ing": 6, "\u0120x": 7}))[5:8] == ("the", "", "")
+    pieces = [["<unk>", 0.0], ["\u2581und", -3.1], ["en", -3.2]]
+    assert bucket_words(tokeniser(pieces))[:3] == ("", "und", "")
+    with pytest.raises(KeyError):
+        bucket_words(b"{}")
