@@ -99,8 +99,9 @@ class History:
             kept = self._kept[slot] = _Kept()
         _count(kept.windows, aggregate, aggregate.start, seconds)
         minute = aggregate.start - aggregate.start % MINUTE_SECONDS
-        # Words that became UNK stay with the last hour: their sums have no bound of their own.
-        wordless = msgspec.structs.replace(aggregate, unk_words=UnkWordCounts())
+        # Words that became UNK stay with the last hour: their sums have no bound of their own. So
+        # do buckets of tokens, which drift alone looks at, window by window.
+        wordless = msgspec.structs.replace(aggregate, unk_words=UnkWordCounts(), topics={})
         _count(kept.minutes, wordless, minute, max(seconds, MINUTE_SECONDS))
         _answer(kept.answers[minute], aggregate)
         return True

@@ -256,11 +256,7 @@ def _plain(one: Learnt) -> dict[str, Any]:
         "days": {str(slot): one.rhythm.days[slot].item() for slot in known.tolist()},
         # Rounded: a reference need not be exact to more than a hundredth of a text.
         "counts": {
-            str(slot): {
-                str(at): round(one.rhythm.totals[slot, at].item(), 2)
-                for at in np.flatnonzero(one.rhythm.totals[slot]).tolist()
-            }
-            for slot in known.tolist()
+            str(slot): np.round(one.rhythm.totals[slot], 2).tolist() for slot in known.tolist()
         },
     }
 
@@ -270,8 +266,7 @@ def _read(item: Mapping[str, Any], week: Week) -> Learnt:
     rhythm = Rhythm(week.slots, len(layout.names))
     for slot, days in item["days"].items():
         rhythm.days[int(slot)] = float(days)
-        for at, count in item["counts"][slot].items():
-            rhythm.totals[int(slot), int(at)] = float(count)
+        rhythm.totals[int(slot)] = np.array(item["counts"][slot], dtype=np.float64)
     group = None if item["group"] is None else tuple(int(at) for at in item["group"])
     if group is not None and len(group) != len(layout.names):
         raise ValueError(f"{len(group)} buckets are in bins, of {len(layout.names)}")

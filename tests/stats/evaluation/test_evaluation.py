@@ -8,7 +8,7 @@ from prediction_batches import batches_of, record_of
 from registry_fakes import endpoint, manifest, ref
 
 from contracts.endpoint import Arm, EndpointStatus, ModelEndpoint, Route
-from contracts.manifest import DataSet, Lineage, Manifest
+from contracts.manifest import TOKENIZER, DataSet, Lineage, Manifest, PackageFile
 from contracts.profile import ReferenceProfile
 from contracts.statistics import EDGES, Statistic
 from contracts.windows import RANGE_MESSAGES, WindowAggregate, WindowRecord
@@ -211,6 +211,27 @@ def test_what_drift_learnt_outlives_the_process() -> None:
     drift = after.look([ON], NOW, connected=True).drift("e", "1")
     assert drift is not None
     assert drift.calibration == 0.05
+
+
+def test_versions_of_one_tokeniser_share_what_is_usual_of_texts_and_not_of_answers() -> None:
+    files = {TOKENIZER: PackageFile(sha256="f" * 64, bytes=1)}
+    same = manifest_of().model_copy(update={"files": files})
+    other = same.model_copy(update={"files": {TOKENIZER: PackageFile(sha256="0" * 64, bytes=1)}})
+    shelf = Shelf(**{"a" * 64: Known(same), "b" * 64: Known(same), "c" * 64: Known(other)})
+    one = evaluation(shelf)
+    one.begin(NOW)
+    told = [aggregate(1_000_000, 200, "1", "a"), aggregate(1_000_000, 200, "2", "b")]
+    one.take([record(told)], NOW)
+    one.look([ON], NOW, connected=True)
+    usual = [key for key in one.to_json() if key.startswith("usual:")]
+    assert len([key for key in usual if "/texts/" in key]) == 1
+    assert len([key for key in usual if "/answers/" in key]) == 2
+    later = record([aggregate(1_000_110, 200, "3", "c")], start=64, through=NOW + 60)
+    one.take([later], NOW + 60)
+    one.look([ON], NOW + 60, connected=True)
+    assert len([key for key in one.to_json() if "/texts/" in key]) == 2
+    again = Evaluation(shelf, DRIFT, Pace(), one.to_json())
+    assert again.to_json() == one.to_json()
 
 
 def test_what_can_not_be_used_of_what_was_learnt_is_learnt_again() -> None:
