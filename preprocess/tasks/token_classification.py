@@ -30,6 +30,7 @@ from preprocess.tasks.head import (
 from preprocess.windows import WindowEncoder
 
 SIMPLE = "simple"
+MOST_RECORDED = 4096  # entities in one event, as of values that users observe
 _IGNORED = (NO_ENTITY,)
 
 
@@ -88,16 +89,18 @@ class TokenClassification(Head):
     def records(
         self, encoded: Encoded, values: Values, labels: tuple[str, ...]
     ) -> list[TextRecord]:
-        """The entities by the strategy ``simple``, whatever the caller asked for."""
+        """The entities by the strategy ``simple``, whatever the caller asked for.
+
+        Of one request at most ``MOST_RECORDED``, the first ones.
+        """
+        records: list[TextRecord] = []
+        left = MOST_RECORDED
         found = entities(encoded, values, labels)
-        return [
-            TextRecord(
-                *known,
-                label=None if each else NO_ENTITY,
-                entities=[(entity.label, entity.score) for entity in each],
-            )
-            for known, each in zip(encoded.statistics(), found, strict=True)
-        ]
+        for known, each in zip(encoded.statistics(), found, strict=True):
+            kept = [(entity.label, entity.score) for entity in each[:left]]
+            left -= len(kept)
+            records.append(TextRecord(*known, label=None if each else NO_ENTITY, entities=kept))
+        return records
 
     def difference(self, ours: Side, theirs: Side) -> Difference:
         """1 - F1 of the entities of each text; whether each that either has found is in both.

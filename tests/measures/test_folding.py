@@ -86,7 +86,9 @@ def test_every_count_is_that_of_a_naive_count(seed: int, messages: int) -> None:
             len(texts),
             sum(t.truncated for t in texts),
         )
-        assert aggregate.labels == Counter(t.label for t in texts if t.label is not None)
+        told = [(t.label, t.score) for t in texts if t.label is not None]
+        told += [entity for t in texts for entity in t.entities or ()]
+        assert aggregate.labels == Counter(label for label, _ in told)
         assert aggregate.topics == Counter(bucket for e in mine for bucket in e.topics)
         for statistic, values in observed(texts).items():
             dense = histogram(EDGES[statistic], values)
@@ -94,7 +96,7 @@ def test_every_count_is_that_of_a_naive_count(seed: int, messages: int) -> None:
             assert counts == {bucket: n for bucket, n in enumerate(dense) if n}
             assert aggregate.sums.get(statistic, 0) == sum(round(value * 1e6) for value in values)
         for label, scores in aggregate.label_scores.items():
-            found = [t.score for t in texts if t.label == label]
+            found = [score for one, score in told if one == label]
             assert sum(scores.values()) == len(found) == aggregate.labels[label]
             wanted = sum(round(score * 1e6) for score in found if score is not None)
             assert aggregate.label_score_sums[label] == wanted

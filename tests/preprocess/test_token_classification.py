@@ -122,6 +122,16 @@ def test_a_record_has_type_and_score_of_each_entity_and_says_where_there_is_none
         answered(encoded, Task.TOKEN_CLASSIFICATION, scored(encoded)[:-1], LABELS)
 
 
+def test_a_request_of_very_many_entities_records_the_first_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(token_classification, "MOST_RECORDED", 3)
+    encoded = ENCODER.encode(["soup and soup", "soup and soup", "soup", "no"])
+    records = answered(encoded, Task.TOKEN_CLASSIFICATION, scored(encoded), LABELS)
+    assert [len(record.entities or ()) for record in records] == [2, 1, 0, 0]
+    assert [record.label for record in records] == [None, None, None, "O"]
+
+
 def test_two_versions_differ_by_the_entities_that_only_one_has_found() -> None:
     encoded = ENCODER.encode(["soup the rain", "the", "sun"])
     ours = scored(encoded)

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 
 from contracts.endpoint import Arm
 from contracts.events import (
+    NO_ENTITY,
     EventBatch,
     Feedback,
     Latency,
@@ -29,7 +30,7 @@ _STATUSES = (200, 200, 200, 200, 400, 499, 500, 503, 504)
 
 
 def text_of(rng: random.Random, *, answered: bool = True) -> TextRecord:
-    """One text; a classifier's answer, a vector's, or none."""
+    """One text; a classifier's answer, a vector's, entities, or none."""
     words = rng.randint(0, 60)
     tokens = words + rng.randint(0, 20)
     unk = rng.randint(0, min(3, tokens))
@@ -37,6 +38,10 @@ def text_of(rng: random.Random, *, answered: bool = True) -> TextRecord:
         return TextRecord(tokens, words, unk, rng.random() < 0.1)
     if rng.random() < 0.2:
         return TextRecord(tokens, words, unk, rng.random() < 0.1, norm=rng.lognormvariate(0, 1))
+    if rng.random() < 0.2:
+        found = [(rng.choice(LABELS), rng.random()) for _ in range(rng.randint(0, 3))]
+        label = None if found else NO_ENTITY
+        return TextRecord(tokens, words, unk, rng.random() < 0.1, label=label, entities=found)
     return TextRecord(
         tokens, words, unk, rng.random() < 0.1, label=rng.choice(LABELS), score=rng.random()
     )
