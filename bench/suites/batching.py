@@ -30,6 +30,7 @@ CALLERS = (2, 16, 64, 128)
 PAUSE_SECONDS = 0.0005  # of a caller between an answer and its next text
 TIMEOUT_SECONDS = 60.0
 TEXTS = 10_000  # of a round
+MANY = 64  # callers beside other work
 JITTER = 0.05  # of a batch's time, either way
 
 Cost = Callable[[int, int], float]
@@ -112,12 +113,46 @@ RULES: dict[str, Callable[[Kind], Queue]] = {
 }
 
 
+Slowdown = Callable[[float], float]  # by what all batches take longer, at a time in seconds
+
+
+def steady(now: float) -> float:
+    """Nothing else is at work."""
+    del now
+    return 1.0
+
+
+def beside_other_work(now: float) -> float:
+    """Something takes three eighths of the engines' time every other ten seconds."""
+    return 1.0 if int(now / 10) % 2 else 1.6
+
+
 class Simulation:
-    """A closed loop of callers before engines that share one queue of batches, as Triton has it."""
+    """A closed loop of callers before engines that share one queue of batches, as Triton has it.
+
+    Args:
+        kind: of the engines.
+        queue: decides.
+        callers: each asks anew when it is answered.
+        lengths: of texts, in tokens.
+        seed: of chance.
+        slowdown: of the engines by other work.
+        costs: those that the queue decides by, which are corrected by each batch; None: they stay.
+    """
 
     def __init__(
-        self, kind: Kind, queue: Queue, callers: int, lengths: list[int], seed: int
+        self,
+        kind: Kind,
+        queue: Queue,
+        callers: int,
+        lengths: list[int],
+        seed: int,
+        *,
+        slowdown: Slowdown = steady,
+        costs: CostModel | None = None,
     ) -> None:
+        self._slowdown = slowdown
+        self._costs = costs
         self._kind = kind
         self._queue = queue
         self._lengths = lengths
@@ -125,7 +160,8 @@ class Simulation:
         self._now = 0.0
         self._events: list[tuple[float, int, Batch[Caller] | int | None]] = []
         self._numbers = count()
-        self._running: list[tuple[float, float]] = []  # (end, seconds) of each batch that runs
+        # Of each batch that runs: its end, and its seconds as they were expected and as they are.
+        self._running: list[tuple[float, float, float]] = []
         self._sent: deque[Batch[Caller]] = deque()  # batches that wait for an engine
         for caller in range(callers):
             self._at(0.01 * self._random.random(), caller)
@@ -135,7 +171,9 @@ class Simulation:
         while True:
             self._now, _, event = heappop(self._events)
             if isinstance(event, Batch):
-                heappop(self._running)
+                _, _, took = heappop(self._running)
+                if self._costs is not None:
+                    self._costs.observe(event.bucket, len(event.rows), took)
                 if self._sent:
                     self._run(self._sent.popleft())
                 yield self._now, event
@@ -160,7 +198,7 @@ class Simulation:
         while True:
             in_flight = len(self._running) + len(self._sent)
             engines = self._kind.engines
-            free_at, seconds = min(self._running, default=(0.0, 0.0))
+            free_at, seconds, _ = min(self._running, default=(0.0, 0.0, 0.0))
             idle = max(0, engines - in_flight)
             spare = 2 * engines - max(in_flight, engines)
             choice = self._queue.take(self._now, Slots(idle, spare, free_at, seconds))
@@ -174,9 +212,9 @@ class Simulation:
             self._at(max(choice, self._now + 1e-6), None)
 
     def _run(self, batch: Batch[Caller]) -> None:
-        seconds = self._kind.seconds(batch.bucket, len(batch.rows))
+        seconds = self._kind.seconds(batch.bucket, len(batch.rows)) * self._slowdown(self._now)
         took = seconds * self._random.uniform(1 - JITTER, 1 + JITTER)
-        heappush(self._running, (self._now + took, seconds))
+        heappush(self._running, (self._now + took, seconds, took))
         self._at(self._now + took, batch)
 
 
@@ -230,10 +268,27 @@ def run(plan: Plan) -> Report:
                     outcome(Simulation(kind, queue(kind), callers, lengths, plan.seed + at), TEXTS)
                     for at in range(plan.rounds)
                 ]
-                name = f"{kind.name}, {callers} callers, {rule}"
-                report.add(f"{name}: answered", "texts/s", [each.per_second for each in rounds])
-                report.add(f"{name}: p50", "ms", [each.p50 for each in rounds])
-                report.add(f"{name}: p99", "ms", [each.p99 for each in rounds])
-                report.add(f"{name}: padding", "share", [each.padding for each in rounds])
-                report.add(f"{name}: rows", "a batch", [each.rows for each in rounds])
+                _tell(report, f"{kind.name}, {callers} callers, {rule}", rounds)
+    for kind in KINDS:
+        for rule in ("one by one", "headrace"):
+            rounds = [slowed(kind, rule, lengths, plan.seed + at) for at in range(plan.rounds)]
+            _tell(report, f"{kind.name}, {MANY} callers, beside other work, {rule}", rounds)
     return report
+
+
+def slowed(kind: Kind, rule: str, lengths: list[int], seed: int, texts: int = TEXTS) -> Outcome:
+    """A round beside other work; the costs that Headrace decides by are learned meanwhile."""
+    costs = kind.costs()
+    queue: Queue = Schedule(costs) if rule == "headrace" else RULES[rule](kind)
+    simulation = Simulation(
+        kind, queue, MANY, lengths, seed, slowdown=beside_other_work, costs=costs
+    )
+    return outcome(simulation, texts)
+
+
+def _tell(report: Report, name: str, rounds: list[Outcome]) -> None:
+    report.add(f"{name}: answered", "texts/s", [each.per_second for each in rounds])
+    report.add(f"{name}: p50", "ms", [each.p50 for each in rounds])
+    report.add(f"{name}: p99", "ms", [each.p99 for each in rounds])
+    report.add(f"{name}: padding", "share", [each.padding for each in rounds])
+    report.add(f"{name}: rows", "a batch", [each.rows for each in rounds])

@@ -6,8 +6,9 @@ the cost models of all Tritons that serve the package. The schedule uses the cos
 size of batches, and admission to estimate how long the queue is. Pure: no clock and no I/O.
 
 Until something is measured, a prior is assumed: a fixed cost and a cost for each padded token. What
-was not measured is estimated from what was, in proportion to the prior. So no estimate, as a
-multiple of the prior, lies outside the range of the multiples that were measured, and 1.
+was not measured is estimated from what was, in proportion to the prior. Most of what a batch
+teaches is taken for the engine's pace, which other work on its machine changes: it moves the costs
+of all shapes alike. So the sizes that are in use do not look dear beside those that are not.
 """
 
 import math
@@ -24,6 +25,9 @@ _PRIOR_FIXED_SECONDS = 0.001
 _PRIOR_SECONDS_A_TOKEN = 20e-6
 
 _LEARNING_RATE = 0.15  # of a known point, on a logarithmic scale
+# The share of what is learned at one point that goes for all points: other work makes every shape
+# take longer. Without it, sizes that are not used look cheaper, and are tried.
+_COMMON_SHARE = 0.9
 _LARGEST_STEP = 8.0  # by which one observation may change an estimate, as it may be a pause
 _GOOD_ENOUGH = 0.95  # a smaller batch with this share of the best throughput is preferred
 # The cost of a batch besides engine time: this process and the network. It makes larger batches
@@ -123,6 +127,7 @@ class CostModel(Costs):
         self._points: dict[int, list[float | None]] = {
             bucket: [None] * len(self._sizes) for bucket in buckets
         }
+        self._pace = 1.0  # by which all points are multiplied
         self._scale = 1.0  # of the prior, for points that were not measured
         self._seen = 0
 
@@ -138,7 +143,7 @@ class CostModel(Costs):
             row = self._points.get(point.bucket)
             if row is not None and point.batch in self._sizes:
                 measured = point.milliseconds / 1000
-                row[self._sizes.index(point.batch)] = measured
+                row[self._sizes.index(point.batch)] = measured / self._pace
                 scales.append(measured / _prior(point.bucket, point.batch))
         if scales:
             self._scale = median(scales)
@@ -170,15 +175,16 @@ class CostModel(Costs):
         touched = (at,) if self._sizes[at] == rows else (at - 1, at)
         before = [self._point(bucket, index) for index in touched]
         points = self._points[bucket]
+        if any(points[index] is not None for index in touched):
+            self._pace *= step ** (_LEARNING_RATE * _COMMON_SHARE)
         for index, point in zip(touched, before, strict=True):
             rate = 1.0 if points[index] is None else _LEARNING_RATE
             # A batch between two sizes corrects both of them, and could move one beyond all that
             # was measured. The limit is what this batch would have cost at that size.
             limit = scale * _prior(bucket, self._sizes[index])
             moved = point * step**rate
-            points[index] = (
-                min(moved, max(point, limit)) if step > 1 else max(moved, min(point, limit))
-            )
+            moved = min(moved, max(point, limit)) if step > 1 else max(moved, min(point, limit))
+            points[index] = moved / self._pace
         self._seen += 1
         # The scale is corrected by its own error. With a point's error, a change of speed would be
         # counted once for each point.
@@ -190,13 +196,13 @@ class CostModel(Costs):
         points = self._points[bucket]
         known = points[index]
         if known is not None:
-            return known
+            return known * self._pace
         size = self._sizes[index]
         near = [at for at, point in enumerate(points) if point is not None]
         if not near:
             return self._scale * _prior(bucket, size)
         at = min(near, key=lambda other: abs(other - index))
-        nearest = points[at] or 0.0
+        nearest = self._point(bucket, at)
         return nearest * _prior(bucket, size) / _prior(bucket, self._sizes[at])
 
 

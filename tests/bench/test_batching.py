@@ -3,7 +3,16 @@
 import pytest
 
 from bench import corpus
-from bench.suites.batching import KINDS, MAX_TOKENS, RULES, Kind, Outcome, Simulation, outcome
+from bench.suites.batching import (
+    KINDS,
+    MAX_TOKENS,
+    RULES,
+    Kind,
+    Outcome,
+    Simulation,
+    outcome,
+    slowed,
+)
 
 TEXTS = 2_000
 CALLERS = 64
@@ -33,3 +42,15 @@ def test_knowing_lengths_beats_padding_whatever_waits(kind: Kind, lengths: list[
     padded, batched = of("in order", kind, lengths), of("headrace", kind, lengths)
     assert batched.per_second > 1.5 * padded.per_second
     assert batched.p99 < padded.p99
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_other_work_that_slows_an_engine_makes_no_larger_batches(
+    kind: Kind, lengths: list[int]
+) -> None:
+    alone, batched = (
+        slowed(kind, rule, lengths, seed=1, texts=2 * TEXTS) for rule in ("one by one", "headrace")
+    )
+    assert batched.per_second > 0.98 * alone.per_second
+    assert batched.p99 < 1.05 * alone.p99
+    assert batched.rows < 1.2 * of("headrace", kind, lengths).rows
