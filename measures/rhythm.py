@@ -12,7 +12,7 @@ few days were known stays valid, and is only ever too wide, as more days come.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, tzinfo
 from typing import Self
 
@@ -242,6 +242,12 @@ class WeekMonitors:
             today_v=kept**2 * self.today_v + _TODAY**2 / texts[..., 0],
             today_noise=self.today_v / np.maximum(self.today_w**2, 1e-300),
         )
+
+    def of_day(self, other: Self | None) -> Self:
+        """With what another one saw of how today differs, where it has the same bins."""
+        if other is None or other.today.shape != self.today.shape:
+            return self
+        return replace(self, today=other.today, today_w=other.today_w, today_v=other.today_v)
 
     def _of_today(self, expected: Floats) -> Floats:
         """What is usual, and how today differed from it before this window."""

@@ -155,6 +155,12 @@ class Topics(State, frozen=True):
             scores=scores,
         )
 
+    def of_day(self, other: Self | None) -> Self:
+        """With what another one saw of how today differs."""
+        if other is None:
+            return self
+        return replace(self, today=other.today, today_w=other.today_w)
+
     def found(self) -> Floats:
         """``[...]``: from 1 on, topics have changed."""
         told: Floats = self.evidence.mean(axis=(-2, -1))

@@ -86,6 +86,8 @@ class Learnt:
             learnt.
         found_at: end of the last window that was significant, unix seconds.
         found_since: when that drift began.
+        today: monitors of the version that was looked at last: how today differs is no version's
+            own. It is not stored, since the windows of a day are read again.
     """
 
     layout: Layout
@@ -98,6 +100,7 @@ class Learnt:
     unlearnt: deque[tuple[int, Floats, float]] = field(default_factory=deque)
     found_at: float = 0.0
     found_since: float = 0.0
+    today: WeekMonitors | None = None
 
     def bins(self) -> Bins | None:
         """What is compared; None while a first day is learnt."""
@@ -145,6 +148,7 @@ class Usual:
         self.calibrating_from = 0.0  # earlier windows were learnt from before this process
         self.statistics: dict[str, Learnt] = {}
         self.topic_nulls = [ScoreNull.begin() for _ in range(week.kinds)]
+        self.topics_today: Topics | None = None  # of the version that was looked at last
         self._window_texts = window_texts
 
     def of(self, name: str, layout: Layout) -> Learnt | None:
@@ -315,10 +319,13 @@ class _TopicWatch:
             return
         null = usual.topic_nulls[when.kind]
         part = when.seconds / usual.seconds_per_alarm
+        if self._shown is None:
+            self._topics = self._topics.of_day(usual.topics_today)
         expected = one.rhythm.shares(when.mix)
         self._topics = self._topics.after(
             window.astype(np.float64), expected, null, part, usual.day_seconds
         )
+        usual.topics_today = self._topics
         found, psi = float(self._topics.found()), float(self._topics.psi())
         ready = bool(null.ready(usual.day_seconds))
         self._shown = Monitor(MEMORIES[0], psi, found, 1.0, ready)
@@ -421,9 +428,10 @@ class UsualWatch:
         texts_a_day = one.rhythm.texts_a_day()
         compared = self._compared.get(name)
         if compared is None or compared.monitors.bins.count != bins.count:
-            begun = WeekMonitors.begin(bins, usual.week.slots)
+            begun = WeekMonitors.begin(bins, usual.week.slots).of_day(one.today)
             compared = self._compared[name] = _Compared(begun)
         compared.monitors = compared.monitors.after(window, *one.rhythm.expected(when.mix, bins))
+        one.today = compared.monitors
         found = compared.monitors.chi_square(texts_a_day)
         psi = compared.monitors.psi(texts_a_day)
         calibration = one.calibrations[when.kind]

@@ -211,3 +211,19 @@ def test_what_was_learnt_before_topics_were_watched_is_read() -> None:
     again = usual()
     again.restore(told)
     assert len(again.topic_nulls) == SETTINGS.week.kinds
+
+
+def test_a_release_on_a_day_that_differs_begins_with_how_it_differs() -> None:
+    shared, traffic = usual(), Texts()
+    one = watch(shared)
+    traffic.days(one, 3.1)
+    traffic.days(one, 0.6, others=0.15)  # long enough to be expected of this day
+    before = tokens(one)
+    released = watch(shared, "2")
+    traffic.days(released, STEP / 86_400, others=0.15)
+    after = tokens(released)
+    assert before is not None
+    assert after is not None
+    assert [one.weight for one in after.monitors[:2]] == [1.0, 0.2]
+    assert max(one.ratio for one in before.monitors[:2]) < 1
+    assert max(one.ratio for one in after.monitors[:2]) < 1
