@@ -19,6 +19,7 @@ from contracts.tensors import Datatype, TensorSpec
 TENSORS_GROUP = "headrace.tasks"
 HEADS_GROUP = "headrace.task_heads"
 FORMS_GROUP = "headrace.task_forms"
+_POINTS = entry_points()  # looked up once: it reads a file of each installed package
 
 
 class Task(StrEnum):
@@ -30,7 +31,7 @@ class Task(StrEnum):
     TEXT_EMBEDDING = "text-embedding"
     TEXT_RANKING = "text-ranking"
     TOKEN_CLASSIFICATION = "token-classification"
-    for point in entry_points(group=TENSORS_GROUP):
+    for point in _POINTS.select(group=TENSORS_GROUP):
         vars()[point.name.upper().replace("-", "_")] = point.name
 
 
@@ -56,8 +57,8 @@ def installed(group: str) -> dict[Task, Any]:
         Exception: whatever importing a package raises: nothing starts without a part that was
             installed on purpose.
     """
-    points = entry_points(group=group)
-    odd = points.names ^ entry_points(group=TENSORS_GROUP).names
+    points = _POINTS.select(group=group)
+    odd = points.names ^ _POINTS.select(group=TENSORS_GROUP).names
     if odd:
         raise ValueError(
             f"{', '.join(sorted(odd))}: a task needs an entry point in each of {TENSORS_GROUP}, "
