@@ -40,15 +40,8 @@ from gateway.errors import (
     internal_error,
 )
 from gateway.http.body import BodyReader, HttpLimits
-from gateway.http.messages import (
-    ErrorForm,
-    Message,
-    Reply,
-    Request,
-    encode,
-    error_reply,
-    headers_of,
-)
+from gateway.http.error_replies import ErrorForm, error_reply
+from gateway.http.messages import Message, Reply, Request, encode, headers_of
 from gateway.http.openapi import Described, document, page
 from gateway.http.plain_post import PlainPost
 from gateway.http.router import Route, Router

@@ -4,7 +4,7 @@ A name, a help text and its labels stand in one place, ``contracts.metrics``. It
 itself.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate
 
 from prometheus_client.core import (
@@ -13,10 +13,22 @@ from prometheus_client.core import (
     HistogramMetricFamily,
 )
 from prometheus_client.core import Metric as Family
+from prometheus_client.registry import Collector
 
 from contracts.metrics import Kind, Metric
 
 Labels = tuple[str, ...]
+
+
+class FamilyCollector(Collector):
+    """A collector that calls a function for its families."""
+
+    def __init__(self, families: Callable[[], Iterable[Family]]) -> None:
+        self._families = families
+
+    def collect(self) -> Iterable[Family]:
+        """See ``Collector``."""
+        return self._families()
 
 
 def numbers(metric: Metric, values: Iterable[tuple[Labels, float]]) -> Family:

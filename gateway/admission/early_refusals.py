@@ -13,7 +13,8 @@ from typing import Protocol
 
 from gateway.admission.controller import AdmissionController
 from gateway.errors import GatewayError, OverloadedError
-from gateway.http.messages import error_reply, rendered
+from gateway.http.error_replies import error_reply
+from gateway.http.messages import rendered
 from gateway.http.router import Route, Router
 from gateway.request_context import RequestContext, new_request_id
 

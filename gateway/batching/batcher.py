@@ -340,20 +340,20 @@ class Batcher:
         counts = parts(rows)
         try:
             values = await self._infer(batch, tokens, counts, replica, timeout)
-        except (EngineUnavailableError, EngineMissingModelError) as error:
-            self._stop_sending(replica, error)
+        except (EngineUnavailableError, EngineMissingModelError) as lost:
+            self._stop_sending(replica, lost)
             self._record_end(rows, replica, flight)
             self._repeat(rows)
-        except EngineTimeoutError as error:
+        except EngineTimeoutError as slow:
             self._record_end(rows, replica, flight)
             if timeout < left:
-                self._suspend(replica, error)
+                self._suspend(replica, slow)
                 self._repeat(rows)
             else:
                 self._fail(rows, too_late())
-        except (EngineModelError, EngineOutputError) as error:
+        except (EngineModelError, EngineOutputError) as failure:
             self._record_end(rows, replica, flight)
-            return error
+            return failure
         except BaseException:
             self._record_end(rows, replica, flight)
             raise

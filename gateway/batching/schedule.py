@@ -71,13 +71,15 @@ class Slots:
     running: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
 class Batch(Generic[R]):
     """Rows to send now, padded to ``bucket``; ``expired`` rows can't be answered in time."""
 
-    bucket: int
-    rows: list[R]
-    expired: list[R]
+    __slots__ = ("bucket", "expired", "rows")
+
+    def __init__(self, bucket: int, rows: list[R], expired: list[R]) -> None:
+        self.bucket = bucket
+        self.rows = rows
+        self.expired = expired
 
 
 class _Queue(Generic[R]):

@@ -25,7 +25,8 @@ from gateway.dialects.front import Front, answer_headers, truncated_texts
 from gateway.dialects.operations import Live
 from gateway.errors import BadRequestError, InvalidInputError, UnsupportedError
 from gateway.http.body import BodyReader
-from gateway.http.messages import BINARY, ErrorForm, Handler, Reply, Request, decode, encode
+from gateway.http.error_replies import ErrorForm
+from gateway.http.messages import BINARY, Handler, Reply, Request, decode, encode
 from gateway.http.openapi import Operation
 from gateway.http.router import Route
 

@@ -20,7 +20,8 @@ from gateway.dialects.described import prediction_operation
 from gateway.dialects.front import Front, answer_headers, endpoint_in, endpoint_of, require_task
 from gateway.errors import InvalidInputError
 from gateway.http.body import BodyReader
-from gateway.http.messages import ErrorForm, Reply, Request, decode, encode
+from gateway.http.error_replies import ErrorForm
+from gateway.http.messages import Reply, Request, decode, encode
 from gateway.http.router import Route
 from preprocess.tasks.ranking import ranked
 

@@ -62,8 +62,8 @@ class TritonEngine:
             response = await self._stub.ModelInfer(infer_request(work), timeout=timeout_seconds)
         except grpc.aio.AioRpcError as error:
             raise engine_error(error.code(), error.details() or "", self._address) from error
-        except grpc.aio.UsageError as error:  # the channel was closed under the call
-            raise EngineUnavailableError(f"{self._address}: {error}") from error
+        except grpc.aio.UsageError as closed:  # the channel was closed under the call
+            raise EngineUnavailableError(f"{self._address}: {closed}") from closed
         return result(response, work.output)
 
     async def ready(self, model: str, timeout_seconds: float) -> bool:

@@ -1,4 +1,4 @@
-"""What a route's handler takes and returns: requests, replies, their JSON, and errors as replies.
+"""What a route's handler takes and returns: requests, replies, their JSON.
 
 Bodies are decoded by msgspec into the dialects' structs. A body that does not fit its struct is
 refused with a 400 that names the field. Only a body that is no JSON at all is read a second time,
@@ -7,33 +7,22 @@ by a slower parser that finds the place of the error. Nothing here reads a socke
 """
 
 import json
-import math
+import re
 from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from http import HTTPStatus
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
-from pydantic import Field
-from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
-from gateway.errors import (
-    BadRequestError,
-    GatewayError,
-    InvalidInputError,
-    MethodNotAllowedError,
-    OverloadedError,
-    RateLimitedError,
-    RequestTimeoutError,
-    UnauthenticatedError,
-)
+from gateway.errors import BadRequestError, GatewayError, InvalidInputError
 from gateway.request_context import RequestContext
 
 T = TypeVar("T")
 
 _encoder = msgspec.json.Encoder()
+_LONE_SURROGATE = re.compile(r"[\ud800-\udfff]")
 _DIAGNOSIS_LIMIT = 256 * 1024  # bytes; of a larger body, what is wrong is body without the place
 
 
@@ -51,8 +40,8 @@ def decode(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
     """
     try:
         return decoder.decode(body)
-    except msgspec.ValidationError as error:
-        raise BadRequestError(_field_first(str(error))) from None
+    except msgspec.ValidationError as misfit:
+        raise BadRequestError(_field_first(str(misfit))) from None
     except RecursionError:
         raise BadRequestError("The body is nested too deeply.") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -78,9 +67,9 @@ def _diagnose(body: bytes, message: str) -> GatewayError:
         return BadRequestError("The body is empty: expected a JSON object.")
     try:
         text = body.decode()
-    except UnicodeDecodeError as error:
-        byte = body[error.start]
-        return BadRequestError(f"The body is not UTF-8: byte {error.start} is {byte:#04x}.")
+    except UnicodeDecodeError as wrong:
+        byte = body[wrong.start]
+        return BadRequestError(f"The body is not UTF-8: byte {wrong.start} is {byte:#04x}.")
     place = None
     if len(body) <= _DIAGNOSIS_LIMIT:
         try:
@@ -99,7 +88,7 @@ def _lone_surrogate(value: object, place: str) -> str | None:
     """Where a string that is no text is first found, as ``.inputs[0]``; None if nowhere."""
     match value:
         case str():
-            return place if any("\ud800" <= c <= "\udfff" for c in value) else None
+            return None if _LONE_SURROGATE.search(value) is None else place
         case list():
             children = ((item, f"{place}[{i}]") for i, item in enumerate(value))
         case dict():
@@ -154,61 +143,6 @@ Handler = Callable[[Request], Awaitable[Reply]]
 Headers = list[tuple[bytes, bytes]]
 
 
-class ErrorForm(StrEnum):
-    """How a route writes its errors.
-
-    ``OBJECT`` is ``{"error": {"code", "message", "request_id"}}``. ``SENTENCE`` is the Open
-    Inference Protocol's ``{"error": "<sentence>"}`` with ``code`` and ``request_id`` beside it:
-    clients of that protocol, tritonclient among them, join the value of ``error`` to a string, so
-    an object there turns every refusal into a ``TypeError`` on the caller's side. ``TEI`` is Text
-    Embeddings Inference's ``{"error", "error_type"}``, with the same two beside it.
-    """
-
-    OBJECT = "object"
-    SENTENCE = "sentence"
-    TEI = "tei"
-
-
-_Code = Annotated[str, Field(description="stable, for programs")]
-_Message = Annotated[str, Field(description="a sentence for people")]
-_RequestId = Annotated[str, Field(description="as in x-request-id and in the log")]
-
-
-class ErrorDetail(TypedDict):
-    """What went wrong."""
-
-    code: _Code
-    message: _Message
-    request_id: _RequestId
-
-
-class Error(TypedDict):
-    """An error of the form ``OBJECT``."""
-
-    error: ErrorDetail
-
-
-class OpenInferenceError(TypedDict):
-    """An error of the form ``SENTENCE``."""
-
-    error: _Message
-    code: _Code
-    request_id: _RequestId
-
-
-class TeiError(OpenInferenceError):
-    """An error of the form ``TEI``."""
-
-    error_type: Literal["Unhealthy", "Backend", "Overloaded", "Validation"]
-
-
-ERRORS = {
-    ErrorForm.OBJECT: Error,
-    ErrorForm.SENTENCE: OpenInferenceError,
-    ErrorForm.TEI: TeiError,
-}
-
-
 def headers_of(reply: Reply, request_id: str) -> Headers:
     """All headers of a reply."""
     return [
@@ -238,35 +172,3 @@ def head_of(status: int, headers: Headers) -> bytes:
 def rendered(reply: Reply, request_id: str) -> bytes:
     """The complete answer in bytes, for a connection that stays open."""
     return head_of(reply.status, headers_of(reply, request_id)) + reply.body
-
-
-def error_reply(error: GatewayError, request_id: str, form: ErrorForm) -> Reply:
-    """The error as its caller gets it."""
-    headers: Headers = []
-    if error.retry_after_seconds is not None:
-        headers.append((b"retry-after", str(max(1, math.ceil(error.retry_after_seconds))).encode()))
-    if isinstance(error, MethodNotAllowedError):
-        headers.append((b"allow", ", ".join(error.allowed).encode()))
-    if isinstance(error, UnauthenticatedError):
-        headers.append((b"www-authenticate", b"Bearer"))
-    if isinstance(error, RequestTimeoutError) or (
-        isinstance(error, RateLimitedError) and error.elsewhere
-    ):
-        headers.append((b"connection", b"close"))
-    body: Error | OpenInferenceError | TeiError
-    if form is ErrorForm.OBJECT:
-        body = {"error": {"code": error.code, "message": error.message, "request_id": request_id}}
-    else:
-        body = {"error": error.message, "code": error.code, "request_id": request_id}
-        if form is ErrorForm.TEI:
-            body = {**body, "error_type": _tei_type(error)}
-    return Reply(encode(body), status=error.status, headers=headers)
-
-
-def _tei_type(error: GatewayError) -> Literal["Unhealthy", "Backend", "Overloaded", "Validation"]:
-    """The type that Text Embeddings Inference would give an error of this status."""
-    if isinstance(error, RateLimitedError | OverloadedError):
-        return "Overloaded"
-    if error.status == HTTPStatus.SERVICE_UNAVAILABLE:
-        return "Unhealthy"
-    return "Backend" if error.status >= HTTPStatus.INTERNAL_SERVER_ERROR else "Validation"

@@ -18,7 +18,7 @@ from fastapi.openapi.utils import get_openapi
 from fastapi.responses import JSONResponse, Response
 from fastapi.routing import APIRoute
 
-from gateway.http.messages import ERRORS, ErrorForm
+from gateway.http.error_replies import ERRORS, ErrorForm
 
 Schema = dict[str, Any]
 _REF = "#/components/schemas/{name}"

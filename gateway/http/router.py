@@ -8,7 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from gateway.errors import MethodNotAllowedError, UnknownRouteError
-from gateway.http.messages import ErrorForm, Handler
+from gateway.http.error_replies import ErrorForm
+from gateway.http.messages import Handler
 from gateway.http.openapi import Operation
 
 

@@ -1,7 +1,5 @@
 """One attempt at a call on one version, and the event that tells of it. No I/O."""
 
-import sys
-from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -23,7 +21,6 @@ MOST_CHARACTERS = 8_192  # in all texts that are searched: those with an unknown
 # And on the hashed tokens of one event.
 MOST_TOPICS = 64
 TOPICS_A_TEXT = 4
-_LOW_BYTE = slice(None if sys.byteorder == "little" else 3, None, array("I").itemsize)
 LONGEST_WORD = 40  # characters; the rest of a word is cut off
 
 
@@ -120,7 +117,7 @@ def topics_of(ids: Sequence[Sequence[int]]) -> bytes:
         if inner > 0:
             step = -(-inner // most)
             found += row[1 + (step - 1) // 2 : 1 + inner : step]
-    return bytes(sorted(array("I", found).tobytes()[_LOW_BYTE]))
+    return bytes(sorted([token & 0xFF for token in found]))
 
 
 def caller_hash(endpoint: str, sticky_key: str | None) -> int:

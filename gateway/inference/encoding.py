@@ -73,8 +73,8 @@ class Encoding:
         try:
             async with asyncio.timeout(max(0.0, call.deadline - start)):
                 encoded = await asyncio.wrap_future(work)
-        except TimeoutError as error:
-            raise too_late() from error
+        except TimeoutError as late:
+            raise too_late() from late
         except InvalidTextError as error:
             raise InvalidInputError(f"{error}.") from error
         return encoded, monotonic() - start

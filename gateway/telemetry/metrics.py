@@ -17,7 +17,6 @@ from http import HTTPStatus
 from prometheus_client import GC_COLLECTOR, PLATFORM_COLLECTOR, PROCESS_COLLECTOR, generate_latest
 from prometheus_client.core import CollectorRegistry
 from prometheus_client.core import Metric as Family
-from prometheus_client.registry import Collector
 
 from contracts import gateway_metrics as m
 from contracts.endpoint import Arm
@@ -33,7 +32,7 @@ from gateway.errors import (
     TooLargeError,
 )
 from gateway.packages import ServedModel
-from service.families import Labels, histograms, numbers
+from service.families import FamilyCollector, Labels, histograms, numbers
 
 
 class CounterChild:
@@ -153,7 +152,7 @@ class Read(Enum):
 Source = Callable[[], Iterable[Reading]]
 
 
-class Metrics(Collector):
+class Metrics:
     """The gateway's counters and histograms."""
 
     def __init__(self) -> None:
@@ -177,7 +176,7 @@ class Metrics(Collector):
         self._begun: set[tuple[str, str, Arm]] = set()
         self._sources: list[Source] = []
         self._registry = CollectorRegistry()
-        self._registry.register(self)
+        self._registry.register(FamilyCollector(self.collect))
         for collector in (PROCESS_COLLECTOR, PLATFORM_COLLECTOR, GC_COLLECTOR):
             self._registry.register(collector)
 
