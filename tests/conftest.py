@@ -1,7 +1,8 @@
 """Fixtures that several packages' tests share: the real components."""
 
+import gc
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import hypothesis
@@ -66,6 +67,20 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     if not expression or not collection_path.match("test_*.py"):
         return None
     return leaves_out(expression, collection_path.read_text(encoding="utf-8")) or None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collects tests without collecting garbage, which halves the time that it takes.
+
+    What is imported and collected by then stays to the end, and no collection looks at it again.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
