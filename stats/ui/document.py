@@ -9,6 +9,7 @@ from enum import StrEnum
 import msgspec
 
 from rollout.view import Stage
+from stats.ui.columns import Span
 
 SCHEMA_VERSION = 1
 
@@ -65,14 +66,6 @@ class Summary(msgspec.Struct, frozen=True):
     rate: float | None
     errors: float | None
     spark: Values
-
-
-class Columns(msgspec.Struct, frozen=True):
-    """The columns of time that every series has."""
-
-    start: int
-    seconds: int
-    count: int
 
 
 class Version(msgspec.Struct, frozen=True):
@@ -359,7 +352,7 @@ class Detail(msgspec.Struct, frozen=True):
     tone: Tone
     said: str
     notes: list[str]
-    columns: Columns
+    columns: Span
     routes: list[Route]
     versions: list[Version]
     series: list[Series]

@@ -15,7 +15,6 @@ from stats.evaluation.board import Board, EndpointBoard, Origin, VersionDrift
 from stats.ui import drifts, rollout_view, series
 from stats.ui.columns import per_second, rounded, span
 from stats.ui.document import (
-    Columns,
     Detail,
     Health,
     Route,
@@ -182,7 +181,7 @@ def _detail(endpoint: ModelEndpoint, board: Board, links: Links, zoom: Zoom, now
         tone=tone,
         said=said,
         notes=list(status.notes),
-        columns=Columns(over.start, over.seconds, over.count),
+        columns=over,
         routes=_routes(status),
         versions=_versions(endpoint, known, by_version, links),
         series=[
