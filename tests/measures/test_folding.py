@@ -240,6 +240,15 @@ def test_labels_with_those_of_the_cache_are_each_callers_first_answers(
             assert groups[5] == of_group[label, 5]  # two callers are in it
 
 
+def test_answers_of_the_cache_take_the_place_of_later_ones_of_their_caller() -> None:
+    kept = [event(cached=1, texts=[replace(ONE_TEXT[0], label="b")])] * 5
+    inferred = [event(texts=ONE_TEXT)] * CALLER_CAP
+    evidence = only(batch(*kept, *inferred)).evidence
+    assert (evidence.requests, evidence.labels) == (CALLER_CAP, {"a": CALLER_CAP})
+    assert evidence.cached_labels == {"b": 5, "a": -5}
+    assert evidence.group_cached_labels == {"b": {1: 5}, "a": {1: -5}}
+
+
 def test_norms_of_the_cache_are_told_apart() -> None:
     vector = [replace(ONE_TEXT[0], label=None, score=None, norm=1.0)]
     evidence = only(batch(event(texts=vector), event(texts=vector, cached=1))).evidence
