@@ -147,9 +147,9 @@ drift: $(VENV)/.dev $(VENV)/.peers  ## the drift tables of docs/statistics.md, i
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -P -m bench.drift $(DRIFT) --peers $(VENV)/peers/bin/python \
 	  --json bench/results/drift.json --document docs/statistics.md
 
-simulate: $(VENV)/.dev  ## whole rollouts simulated: the tables of docs/rollout.md and docs/simulations.md; STUDY=NAME for one of them
+simulate: $(VENV)/.dev  ## whole rollouts simulated: the tables of docs/rollout.md, docs/simulations.md and docs/labels.md; STUDY=NAME for one
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -P -m bench.rollouts $(STUDY) --json bench/results/rollouts.json \
-	  --document docs/rollout.md --worlds docs/simulations.md
+	  --document docs/rollout.md --worlds docs/simulations.md --labels docs/labels.md
 
 simulate-small: $(VENV)/.dev  ## a little of each simulation, written nowhere
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -P -m bench.rollouts $(STUDY) --small

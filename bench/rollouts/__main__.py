@@ -12,19 +12,19 @@ from pathlib import Path
 
 from bench import studies
 from bench.findings import Finding, table
-from bench.rollouts import faults, shifts, whole, worlds
+from bench.rollouts import faults, labels, shifts, whole, worlds
 
 FULL = {"caught": 1000, "late": 1000, "passed": 1000, "wrongly-passed": 2000,
         "output-shift": 2000, "drift": 1000, "identical": 2016,
-        "harmful": 900, "worlds": 60}  # fmt: skip
+        "harmful": 900, "labels": 500, "worlds": 60}  # fmt: skip
 SMALL = {"caught": 50, "late": 20, "passed": 50, "wrongly-passed": 100,
          "output-shift": 100, "drift": 50, "identical": 18,
-         "harmful": 90, "worlds": 6}  # fmt: skip
+         "harmful": 90, "labels": 50, "worlds": 6}  # fmt: skip
 
 # First number of each seed; the others are of the setting, by its place in the study.
 SEEDS = {"caught": 1, "late": 11, "passed": 2, "wrongly-passed": 3,
          "output-shift": 4, "drift": 5, "identical": 6, "harmful": 7,
-         "worlds": worlds.SEED}  # fmt: skip
+         "labels": labels.SEED, "worlds": worlds.SEED}  # fmt: skip
 _WHOLE = {"identical": whole.identical, "harmful": whole.harmful}
 
 
@@ -39,6 +39,7 @@ def simulate(name: str, rollouts: int, processes: int) -> list[Finding]:
         "wrongly-passed": faults.wrongly_passed,
         "output-shift": shifts.output_shift,
         "drift": shifts.drifts,
+        "labels": labels.labels,
         "worlds": worlds.wrongly_back,
     }[name]
     return study(rollouts)
@@ -49,12 +50,13 @@ def main(words: Sequence[str] | None = None) -> int:
     options = studies.Options("bench.rollouts", __doc__, FULL, SMALL)
     options.parser.add_argument("--processes", type=int, default=len(os.sched_getaffinity(0)))
     options.parser.add_argument("--worlds", type=Path, help="markdown that has the worlds' table")
+    options.parser.add_argument("--labels", type=Path, help="markdown that has the labels' table")
     read = options.read(words)
     found = partial(_found, processes=read.processes)
-    worlds_alone = {name: size for name, size in read.sizes.items() if name == "worlds"}
-    others = {name: size for name, size in read.sizes.items() if name != "worlds"}
-    studies.run(others, found, results=read.json, document=read.document)
-    studies.run(worlds_alone, found, results=read.json, document=read.worlds)
+    documents = {"worlds": read.worlds, "labels": read.labels}
+    for name, size in read.sizes.items():
+        document = documents.get(name, read.document)
+        studies.run({name: size}, found, results=read.json, document=document)
     return 0
 
 

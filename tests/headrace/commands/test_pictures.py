@@ -5,6 +5,7 @@
 
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -122,6 +123,13 @@ def test_a_home_without_a_stack_says_so_and_shows_its_endpoints() -> None:
         assert shown.startswith(f"{said}\n")
         assert "version 10 Canary" in shown
         assert "No endpoint yet." in text(status_picture.picture(running, (), NOW), 80)
+
+
+def test_what_was_lost_is_told_below_what_is_counted() -> None:
+    told = CountingHealth("counted", "all traffic is counted", lost="gateways lost 6 events")
+    shown = text(status_picture.picture(replace(RUNNING, counting=told), (), NOW), 80)
+    assert "Statistics: all traffic is counted.\nLost: gateways lost 6 events." in shown
+    assert "Lost" not in text(status_picture.picture(RUNNING, (), NOW), 80)
 
 
 @pytest.mark.parametrize("details", [False, True])
