@@ -26,7 +26,7 @@ def numbers(row: dict[str, Any]) -> dict[str, Any]:
 
 def test_the_tables_on_rollouts_are_those_of_the_results() -> None:
     for name, study in kept("rollouts.json").items():
-        page = "simulations.md" if name == "worlds" else "rollout.md"
+        page = {"worlds": "simulations.md", "labels": "labels.md"}.get(name, "rollout.md")
         document = (ROOT / "docs" / page).read_text(encoding="utf-8")
         made = table([Finding(**numbers(row)) for row in study["findings"]])
         assert studies.written(document, {name: made}) == document
