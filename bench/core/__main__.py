@@ -3,7 +3,8 @@
 With ``--document`` it writes the table of ``docs/performance.md``. With ``--beside FOLDER`` it
 measures checkouts or builds beside each other, this one first: a process each, which finds its
 modules in that folder first. They take turns every tenth of a second, so that all get their share
-of what else the machine does. Use it before and after a change.
+of what else the machine does. Use it before and after a change. With ``--compiled`` it builds
+what the images hold, which needs a C compiler, and measures that beside the source.
 """
 
 import argparse
@@ -22,7 +23,7 @@ from statistics import median, quantiles
 import msgspec
 import uvloop
 
-from bench import machine, studies
+from bench import compiled, machine, studies
 from bench.core.parts import PARTS, REST, Sampler
 from bench.core.subject import LOADS, WIDTH, Callers, Subject, warm_up
 
@@ -247,17 +248,22 @@ def main() -> int:
     add("--seconds", type=float, default=0.1, help="of processor time, of a load in a chunk")
     add("--echo", action="store_true", help="an echo in the process in place of gRPC")
     add("--beside", type=Path, action="append", default=[], help="a checkout or build to compare")
+    add("--compiled", action="store_true", help="compare with the compiled modules of the images")
     add("--document", type=Path, help="markdown whose table is written")
     add("--json", type=Path, help="file of all rounds")
     add("--worker", action="store_true", help=argparse.SUPPRESS)
     add("--sampled", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.worker:
-        _worker(options)
-    elif options.beside:
-        _compare(options)
-    else:
-        _by_part(options)
+    with ExitStack() as stack:
+        if options.compiled:
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-core-"))
+            options.beside.append(compiled.build(Path(folder) / "compiled"))
+        if options.worker:
+            _worker(options)
+        elif options.beside:
+            _compare(options)
+        else:
+            _by_part(options)
     return 0
 
 

@@ -18,11 +18,11 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench import machine, studies
+from bench import compiled, machine, studies
 from bench.peers import model, plots
-from bench.peers.entrants import SUBJECTS, entrants
+from bench.peers.entrants import HEADRACE, SUBJECTS, entrants
 from bench.peers.findings import Results
-from bench.peers.plan import Engine, Timing, expected_seconds, rounds
+from bench.peers.plan import Engine, Entrant, Timing, expected_seconds, rounds
 from bench.peers.race import Race
 from bench.peers.tables import tables
 from bench.plan import Plan
@@ -61,8 +61,8 @@ def main(words: Sequence[str] | None = None) -> int:
     # So that whatever was started is ended when this process is.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     began = time.monotonic()
-    race = Race(plan, model.prepare(cache, say), say)
     try:
+        race = Race(plan, model.prepare(cache, say), say, _compiled(options, chosen, plan))
         results = race.run(rounds(chosen, options.rounds, options.seed))
     finally:
         if options.keep is None:
@@ -73,12 +73,23 @@ def main(words: Sequence[str] | None = None) -> int:
         "seconds": options.seconds,
         "warm_up_seconds": options.warm_up_seconds,
         "seed": options.seed,
+        "compiled": race.compiled is not None,
         "took_minutes": round((time.monotonic() - began) / 60, 1),
         "versions": versions(),
         "results": results.plain(),
     }
     _write(options, results, kept)
     return 0
+
+
+def _compiled(options: argparse.Namespace, chosen: Sequence[Entrant], plan: Plan) -> Path | None:
+    """Headrace as its images hold it; None for the source, or where it does not take part."""
+    if options.source or all(each.subject != HEADRACE for each in chosen):
+        return None
+    say("Compiling Headrace's hot modules")
+    folder = plan.folder / "compiled"
+    shutil.rmtree(folder, ignore_errors=True)
+    return compiled.build(folder)
 
 
 def versions() -> dict[str, str]:
@@ -112,6 +123,9 @@ def _options(words: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--engine", choices=[each.value for each in Engine], help="only this one")
     parser.add_argument(
         "--small", action="store_true", help="a few loads of each, to see that it runs"
+    )
+    parser.add_argument(
+        "--source", action="store_true", help="Headrace as its source, without compiled modules"
     )
     parser.add_argument("--rounds", type=int, default=3, help="rounds of each, interleaved")
     parser.add_argument("--seconds", type=float, default=1.8, help="least measured time of a load")

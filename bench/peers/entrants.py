@@ -14,9 +14,9 @@ ALONE = "engine alone"  # no server: ONNX Runtime over the same texts, bench/raw
 SUBJECTS = (
     Subject(
         HEADRACE,
-        "gateway, loader and Triton as `headrace up` runs them, events to Kafka; receipts "
-        "signed; one instance; room for as many tokens as the loads bring; the endpoint's "
-        "`timeoutSeconds` is the deadline",
+        "gateway with the compiled modules of its image, loader and Triton as `headrace up` runs "
+        "them, events to Kafka; receipts signed; one instance; room for as many tokens as the "
+        "loads bring; the endpoint's `timeoutSeconds` is the deadline",
         with_triton.headrace,
         start_seconds=12.0,
         engines=_BOTH,

@@ -56,6 +56,7 @@ class Race:
     plan: Plan
     prepared: model.Prepared
     say: Callable[[str], None]
+    compiled: Path | None = None  # Headrace with compiled modules; None for the source
     results: Results = field(default_factory=Results)
     _bodies: dict[tuple[str, int], list[str]] = field(default_factory=dict)
     _barred: set[tuple[str, Engine]] = field(default_factory=set)
@@ -138,6 +139,7 @@ class Race:
             else environments.ensure(who.lock, cache, self.say),
             path=environments.importable(self.plan.folder / "path"),
             answer_bytes=len(msgspec.json.encode([[0.0] * width])),
+            compiled=self.compiled,
         )
 
     def _measure(

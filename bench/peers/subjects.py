@@ -40,6 +40,8 @@ class Site:
         answer_bytes: size of an answer, for the server that only answers.
         gateways: the cores of each gateway, where there are several or they have their own.
         gpu: whether the engine is on a GPU; else none is shown to it.
+        compiled: folder of Headrace with compiled modules, which its gateways run; None for the
+            source.
     """
 
     folder: Path
@@ -54,6 +56,7 @@ class Site:
     answer_bytes: int = 0
     gateways: Sequence[Sequence[int]] = ()
     gpu: bool = False
+    compiled: Path | None = None
 
     def program(self, name: str) -> str:
         """A program of the peer's own environment."""

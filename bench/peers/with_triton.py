@@ -66,6 +66,7 @@ def headrace(site: Site) -> Iterator[Running]:
         "receipt-key-file": home / "receipt-keys",
     }  # fmt: skip
     make_key_file(home / "receipt-keys")
+    path = {} if site.compiled is None else {"PYTHONPATH": str(site.compiled)}
     try:
         broker.start(timeout_seconds=_LOADED_SECONDS)
         repository = _packaged(site) if simulated else home / "models"
@@ -78,7 +79,7 @@ def headrace(site: Site) -> Iterator[Running]:
             for port, cores in zip(ports, pinned, strict=True):
                 gateway = started(
                     python("gateway.main", *words, f"--http-port={port}"),
-                    environment={},
+                    environment=path,
                     folder=home / f"gateway-{port}",
                     cores=cores,
                     ready=f"http://127.0.0.1:{port}/readyz",

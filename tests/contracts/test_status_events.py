@@ -199,6 +199,10 @@ def test_a_note_is_kept_on_the_last_phase_of_its_version() -> None:
     assert told(status)[1:] == [("4", Phase.CANARY), ("1", Phase.SERVING)]
 
 
+def test_an_event_that_is_told_twice_is_noted_once() -> None:
+    assert len(after(noted(4), noted(4)).history) == 1
+
+
 def test_preparation_is_noted_where_it_is_news() -> None:
     status = after(
         preparing(Phase.LOADING),

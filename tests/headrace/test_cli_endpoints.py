@@ -41,6 +41,10 @@ SERVING = EndpointStatus(
     generation=4,
     routes=(Route(arm=Arm.STABLE, ref=STABLE, weight=100),),
     packages=(STABLE,),
+    history=(
+        Transition(at=1e9, version="3", phase=Phase.PROMOTED, reason="all checks pass", by=""),
+        Transition(at=1e9 + 60, version="3", phase=Phase.PROMOTED, reason="why not", by="ann"),
+    ),
 )
 
 
@@ -118,6 +122,11 @@ def test_an_invalid_document_is_refused_and_all_that_runs_stays(
     assert "document 2 was refused" in result.stderr
     assert "spec.rollout.steps[1].weight: must be less than 100, not 100." in result.stderr
     assert store.list() == (tone,)
+
+
+def test_apply_keeps_the_status(root: Path, store: FileEndpointStore, tone: ModelEndpoint) -> None:
+    assert run(root, "apply", "-f", "-", text=TONE).exit_code == 0
+    assert stored(store).status == tone.status
 
 
 def test_apply_of_a_file_that_is_not_there_is_a_sentence(root: Path) -> None:
@@ -244,18 +253,30 @@ def test_a_pin_that_makes_no_sense_is_refused_at_once(
     assert store.list() == (tone,)
 
 
-def test_history_tells_who_and_where_details_are_asked_for_its_figures(
+def test_history_tells_when_what_why_and_who(root: Path, tone: ModelEndpoint) -> None:
+    shown = run(root, "rollout", "history", "tone").output
+    assert "2001-09-09 01:46:40" in shown
+    assert "all checks pass" in shown
+    assert "ann" in shown
+    assert [
+        line["by"] for line in json.loads(run(root, "rollout", "history", "tone", "--json").output)
+    ] == ["", "ann"]
+
+
+def test_history_tells_a_steps_weight_beside_its_phase_and_with_details_figures_by_check(
     root: Path, store: FileEndpointStore, tone: ModelEndpoint
 ) -> None:
-    figures = {"errorRate.evidence": 0.5}
-    line = Transition(at=1e9, version="4", phase=Phase.CANARY, by="ann", figures=figures)
-    status = tone.status.model_copy(update={"history": (line,)})
-    store.put(tone.model_copy(update={"status": status}))
-    assert "evidence 0.5" not in run(root, "rollout", "history", "tone").output
+    figures = {"percent": 20.0, "errorRate.candidate_requests": 1234.0, "errorRate.evidence": 0.5}
+    line = Transition(at=1e9, version="4", phase=Phase.CANARY, reason="go", figures=figures)
+    status = SERVING.model_copy(update={"history": (line,)})
+    store.put(stored(store).model_copy(update={"status": status}))
+    brief = run(root, "rollout", "history", "tone").output
+    assert "Canary 20 %" in brief
+    assert "1,234" not in brief
     for flag in ("--details", "-v"):
-        assert "evidence 0.5" in run(root, "rollout", "history", "tone", flag).output
-    (told,) = json.loads(run(root, "rollout", "history", "tone", "--json").output)
-    assert (told["by"], told["figures"]) == ("ann", figures)
+        shown = run(root, "rollout", "history", "tone", flag).output
+        assert "errorRate: candidate requests 1,234, evidence 0.5" in shown
+        assert "percent" not in shown
 
 
 @pytest.mark.parametrize("columns", [80, 100, 120])

@@ -72,6 +72,15 @@ def test_a_decision_is_noted_and_the_controllers_answer_shown(
     assert [command.by for command in controller.commands] == ["ann"]
 
 
+def test_an_unknown_endpoint_names_those_there_are(
+    config: Path, store: KubernetesEndpointStore
+) -> None:
+    store.put(ModelEndpoint(metadata=Metadata(name="tone"), spec=EndpointSpec(model="m")))
+    result = run(config, "rollout", "status", "other")
+    assert result.exit_code == 10
+    assert "the endpoints are: tone" in result.output
+
+
 @pytest.mark.parametrize("words", [("get",), ("get", "tone"), ("rollout", "history", "tone")])
 def test_a_cluster_that_does_not_answer_is_a_sentence(
     config: Path, fake: Fake, words: tuple[str, ...]

@@ -48,7 +48,6 @@ def told(spec: RolloutSpec, requests: int, **of_callers: int) -> Forecast:
     return forecast(spec, OLD, traffic(requests, **of_callers), SECONDS)
 
 
-@pytest.mark.slow
 def test_a_larger_fault_is_found_no_later_and_more_traffic_finds_each_sooner() -> None:
     (few,), (many,) = told(HALF, 20).steps, told(HALF, 400).steps
     for step in (few, many):
@@ -62,7 +61,6 @@ def test_a_larger_fault_is_found_no_later_and_more_traffic_finds_each_sooner() -
     assert few.requests == pytest.approx(20 * 360 / 2)
 
 
-@pytest.mark.slow
 def test_the_hours_are_those_that_the_checks_take_in_such_traffic() -> None:
     (step,) = told(HALF, 100).steps
     fault, taken = "errors, 10 points more", []

@@ -41,6 +41,11 @@ def refusal(text: str) -> str:
     return caught.value.message
 
 
+def test_a_name_and_a_model_are_enough() -> None:
+    (endpoint,) = read(HEAD, "tone.yaml")
+    assert endpoint.spec == EndpointSpec(model="tone-model")
+
+
 def test_several_documents_are_read_in_their_order() -> None:
     found = read(HEAD + "---\n---\n" + HEAD.replace("tone}", "mood}"), "two.yaml")
     assert [endpoint.name for endpoint in found] == ["tone", "mood"]
@@ -121,6 +126,13 @@ def test_a_command_can_not_be_smuggled_in_as_a_note() -> None:
     assert "written by headrace rollout alone" in refusal(
         HEAD.replace("metadata: {name: tone}", notes)
     )
+
+
+def test_what_is_at_its_default_is_left_out_unless_asked_for() -> None:
+    spec = EndpointSpec(model="m", rollout=RolloutSpec(deadline=5400.0))
+    endpoint = ModelEndpoint(metadata=Metadata(name="tone"), spec=spec)
+    assert as_written(endpoint)["spec"] == {"model": "m", "rollout": {"deadline": "1h30m"}}
+    assert as_written(endpoint, defaults=True)["spec"]["rollout"]["bake"] == "1h"
 
 
 def test_waiting_commands_are_not_shown_as_notes() -> None:

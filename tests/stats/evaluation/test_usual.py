@@ -76,7 +76,6 @@ def test_nothing_is_compared_in_the_first_day_and_nothing_is_sure_in_the_second(
     assert (found.level, found.alarm) == (0, False)
 
 
-@pytest.mark.slow
 def test_the_rhythm_is_no_drift_and_a_few_other_texts_are_found_in_it() -> None:
     shared, traffic = usual(), Texts()
     one = watch(shared)
@@ -104,7 +103,6 @@ def test_a_new_version_of_the_same_tokeniser_goes_on_with_what_is_usual() -> Non
     assert "week:labels" not in answers  # what a model answers is its own
 
 
-@pytest.mark.slow
 def test_the_first_weekend_is_learnt_and_not_compared_with_weekdays() -> None:
     shared, traffic = usual(), Texts()
     one = watch(shared)
@@ -114,7 +112,6 @@ def test_the_first_weekend_is_learnt_and_not_compared_with_weekdays() -> None:
     assert not one.result().learns_time
 
 
-@pytest.mark.slow
 def test_a_day_that_nobody_counted_is_left_out() -> None:
     shared, traffic = usual(), Texts()
     one = watch(shared)
@@ -128,7 +125,6 @@ def test_a_day_that_nobody_counted_is_left_out() -> None:
     assert not learnt.days[96:].any()
 
 
-@pytest.mark.slow
 def test_drift_is_not_learnt_until_it_lasted_for_a_week() -> None:
     shared, traffic = usual(), Texts()
     one = watch(shared)
@@ -141,7 +137,6 @@ def test_drift_is_not_learnt_until_it_lasted_for_a_week() -> None:
     assert shared.statistics["tokens"].rhythm.totals.sum() > 1.5 * before.sum()
 
 
-@pytest.mark.slow
 def test_what_was_learnt_outlives_the_process_and_is_not_learnt_twice() -> None:
     shared, traffic = usual(), Texts()
     traffic.days(watch(shared), 3.5)
