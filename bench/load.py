@@ -18,8 +18,9 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     """One run of load.
 
     With ``rate`` the load is open: requests are due at fixed times whatever the answers do, and
-    latency counts from the due time, so that a stall is not omitted by those it holds up. Without
-    it, ``callers`` each send their next request when the last is answered. Over HTTP a body is
+    latency counts from the due time, so that a stall is not omitted by those it holds up. With a
+    deadline, a request that finds all connections taken is given up at once (status 0). Without a
+    rate, ``callers`` each send their next request when the last is answered. Over HTTP a body is
     JSON that is posted to ``path``; over gRPC it is a JSON list of texts for the endpoint ``path``.
     """
 

@@ -88,9 +88,13 @@ class Generator:
             if connection.open:
                 connection.send(self._payloads[index % len(self._payloads)], due, index)
                 return
-        self._waiting.append((due, index))
-        if self._connections < self._load.connections and self._opening < len(self._waiting):
+        if self._connections < self._load.connections and self._opening <= len(self._waiting):
             self._open()
+        if self._opening <= len(self._waiting) and self._load.deadline_seconds is not None:
+            # Queued here, it and all behind it would come late, whatever the server does.
+            self._count(0, due, index)
+            return
+        self._waiting.append((due, index))
 
     def _open(self) -> None:
         self._connections += 1

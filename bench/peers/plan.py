@@ -55,7 +55,8 @@ class Pace:
 
     Attributes:
         slowest: what the slowest peer may be expected to do.
-        connections: of open loads; what is in a server when a load ends has to be waited for.
+        connections: of open loads. More than a server can answer within the deadline, so that
+            they don't bound what it lets in; what is in it when a load ends has to be waited for.
         callers_of_many: closed loads with many texts a request.
     """
 
@@ -67,8 +68,8 @@ class Pace:
 CALLERS = (1, 2, 16, 64, 128)
 # Sixty-four requests of 16 texts are fifteen seconds' work of the real engine on one core.
 PACES = {
-    Engine.REAL: Pace(60.0, 128, (1, 2, 16)),
-    Engine.SIMULATED: Pace(1000.0, 1024, CALLERS),
+    Engine.REAL: Pace(60.0, 320, (1, 2, 16)),
+    Engine.SIMULATED: Pace(1000.0, 4000, CALLERS),
 }
 
 

@@ -50,12 +50,13 @@ def _draw(results: Results, engine: Engine, path: Path) -> Path:
         axes.set_title(title)
         axes.set_xlabel(below)
         axes.set_xscale("log", base=2)
-        axes.set_ylim(bottom=0)
         axes.grid(alpha=0.3)
-    late.set_yscale("log")
+    late.set_yscale("log")  # which has no 0 to begin at
+    for axes in (rate, good):
+        axes.set_ylim(bottom=0)
     for axes, ticks in ((rate, CALLERS), (late, CALLERS), (good, TIMES)):
         axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
-    rate.legend(fontsize="small")
+    figure.legend(*rate.get_legend_handles_labels(), loc="outside lower center", ncols=5)
     figure.savefig(path, metadata={"Date": None})
     plt.close(figure)
     return path

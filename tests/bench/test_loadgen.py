@@ -5,6 +5,7 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
+import msgspec
 import pytest
 from front_server import Served, serving
 
@@ -111,6 +112,24 @@ async def test_an_open_load_sends_all_that_is_due_though_no_answer_comes_back() 
     assert result.offered in {60, 61}  # 0.3 s at 200 a second
     # The first measured requests were due long before the answers were let go.
     assert result.of(200).latency.max >= 200
+
+
+async def test_with_a_deadline_who_finds_no_connection_gives_up_and_holds_nobody_up() -> None:
+    held = asyncio.Event()
+
+    async def answer(index: int, body: str) -> int:
+        if index < 2:  # both connections are taken until many others were due
+            await held.wait()
+        return 200
+
+    async with server(answer) as port:
+        asked = msgspec.structs.replace(load(port, rate=100), connections=2, deadline_seconds=60.0)
+        running = asyncio.create_task(Generator(asked).run())
+        asyncio.get_running_loop().call_later(0.25, held.set)
+        result = await running
+    assert result.of(0).count > 0
+    assert result.of(200).count > 0
+    assert result.of(200).count + result.of(0).count == result.offered
 
 
 async def test_statuses_are_counted_apart_and_a_hang_up_is_status_0() -> None:
