@@ -99,12 +99,13 @@ class AnswerCache:
                 self._flights[key] = None
                 own.append(at)
         if len(own) == len(keys):
-            return np.concatenate(await self._infer(keys, encoded, infer, sizes)), 0
+            return await self._infer(keys, encoded, infer, sizes), 0
         self.hits += len(keys) - len(own) - len(joined)
         flights = [self._flights[keys[at]] for at in joined]
         if own:
-            values = await self._infer([keys[at] for at in own], encoded.part(own), infer, sizes)
-            for at, found in zip(own, values, strict=True):
+            part = encoded.part(own)
+            values = await self._infer([keys[at] for at in own], part, infer, sizes)
+            for at, found in zip(own, _split(values, sizes(part.tokens)), strict=True):
                 rows[at] = found
         for at, flight in zip(joined, flights, strict=True):
             rows[at] = None if flight is None else await _landed(flight, deadline)
@@ -113,8 +114,8 @@ class AnswerCache:
         if failed:
             self.misses += len(failed)
             part = encoded.part(failed)
-            values = _split(await infer(part), sizes(part.tokens))
-            for at, found in zip(failed, values, strict=True):
+            values = await infer(part)
+            for at, found in zip(failed, _split(values, sizes(part.tokens)), strict=True):
                 rows[at] = found
         cached = len(keys) - len(own) - len(failed)
         return np.concatenate([row for row in rows if row is not None]), cached
@@ -125,14 +126,14 @@ class AnswerCache:
         encoded: Encoded,
         infer: Callable[[Encoded], Awaitable[Values]],
         sizes: Callable[[Sequence[int]], Sequence[int]],
-    ) -> list[Values]:
+    ) -> Values:
         """Infers rows, keeps their answers, and tells those who wait for them."""
         self.misses += len(keys)
         rows: list[Values | None] = [None] * len(keys)
         try:
-            values = _split(await infer(encoded), sizes(encoded.tokens))
+            values = await infer(encoded)
             # Copies: a row of a batch's array would keep all of it in memory.
-            rows = [each.copy() for each in values]
+            rows = [each.copy() for each in _split(values, sizes(encoded.tokens))]
         finally:
             for key, row in zip(keys, rows, strict=True):
                 flight = self._flights.pop(key)

@@ -95,8 +95,16 @@ def event_of(
         observations=call.observed or {},
         unk_words=_unknown_words(call, model, attempt.encoded),
         cached=attempt.cached,
-        topics=topics_of(attempt.encoded.ids),
+        topics=topics_of(_beginnings(attempt.encoded)),
     )
+
+
+def _beginnings(encoded: Encoded) -> Sequence[Sequence[int]]:
+    """The ids of each text's only or first row: so a long text counts as much as another."""
+    windows = encoded.windows
+    if windows is None:
+        return encoded.ids
+    return [row for row, start in zip(encoded.ids, windows.starts, strict=True) if start == 0]
 
 
 def topics_of(ids: Sequence[Sequence[int]]) -> bytes:

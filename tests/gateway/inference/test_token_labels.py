@@ -22,6 +22,7 @@ from contracts.tasks import Task
 from gateway.calls import Answer
 from gateway.errors import ModelFailedError
 from gateway.inference.answer_cache import AnswerCache
+from gateway.inference.attempt import TOPICS_A_TEXT
 from gateway.packages import ServedModel, open_package
 from preprocess.tasks import HEADS
 
@@ -86,6 +87,7 @@ async def test_a_long_text_is_one_record_whatever_its_windows() -> None:
     assert long.entities is not None
     assert [label for label, _ in long.entities] == ["WEATHER"]
     assert (short.label, short.entities) == ("O", [])
+    assert len(event.topics) <= 2 * TOPICS_A_TEXT  # of a long text as many as of another
 
 
 async def test_windows_are_kept_in_the_answer_cache_one_by_one() -> None:
