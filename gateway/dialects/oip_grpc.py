@@ -51,8 +51,11 @@ _PENDING_SECONDS = 1
 
 # A call that reaches gRPC's core after it was told to stop ends as CANCELLED, which clients do not
 # retry. Therefore, before the server stops, calls are refused with a status that clients retry,
-# until none has arrived for ``_QUIET_SECONDS``, and for ``_REFUSED_SECONDS`` at most.
-_QUIET_SECONDS = 0.25  # a machine that is busy may take some tenths to hand a call over
+# until none has arrived in ``_QUIET_TURNS`` waits one after the other, and for ``_REFUSED_SECONDS``
+# at most. A process that stands still for a second, as on a busy machine, has waited once: calls that
+# came meanwhile are seen before it counts as quiet.
+_QUIET_TURNS = 10
+_TURN_SECONDS = 0.025
 _REFUSED_SECONDS = 3.0
 
 _CODES = {
@@ -119,23 +122,22 @@ class OpenInferenceGrpc(service_pb2_grpc.GRPCInferenceServiceServicer):
         self._front = front
         self._version = version
         self._draining = False
-        self._called = asyncio.Event()
+        self._called = False
         for name, what in _UNSUPPORTED.items():
             setattr(self, name, self._refusal(what))
 
     async def drain(self) -> None:
         """Refuses every call from now on, with a status that clients try again elsewhere.
 
-        Returns when no call has arrived for ``_QUIET_SECONDS``, so that the server can be stopped.
+        Returns when calls have ceased to arrive, so that the server can be stopped.
         """
         self._draining = True
-        try:
-            async with asyncio.timeout(_REFUSED_SECONDS):
-                while True:
-                    self._called.clear()
-                    await asyncio.wait_for(self._called.wait(), _QUIET_SECONDS)
-        except TimeoutError:
-            return
+        quiet = 0
+        until = time.monotonic() + _REFUSED_SECONDS
+        while quiet < _QUIET_TURNS and time.monotonic() < until:
+            self._called = False
+            await asyncio.sleep(_TURN_SECONDS)
+            quiet = 0 if self._called else quiet + 1
 
     async def ServerLive(
         self, request: pb.ServerLiveRequest, context: grpc.aio.ServicerContext
@@ -252,7 +254,7 @@ class OpenInferenceGrpc(service_pb2_grpc.GRPCInferenceServiceServicer):
     ) -> T:
         """Runs one call; whatever goes wrong becomes a status with a sentence."""
         call = RequestContext(new_request_id(), time.time(), time.monotonic())
-        self._called.set()
+        self._called = True
         failure: GatewayError
         try:
             if self._draining:

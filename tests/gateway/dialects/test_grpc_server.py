@@ -46,19 +46,13 @@ async def test_a_client_over_grpc_opens_a_new_connection_in_time_and_no_call_fai
     await server.stop(None)
 
 
-async def _codes_until_gone(stub: service_pb2_grpc.GRPCInferenceServiceStub) -> set[str]:
-    """How calls end, made without a pause until one can't connect."""
-    codes: set[str] = set()
-    pause = 0.1
+async def _code_when_refused(stub: service_pb2_grpc.GRPCInferenceServiceStub) -> str:
+    """How the first call ends that fails, of calls made without a pause: the caller goes elsewhere."""
     while True:
         try:
             await stub.ModelReady(pb.ModelReadyRequest(name=ENDPOINT))
         except grpc.aio.AioRpcError as error:
-            codes.add(error.code().name)
-            if "failed to connect" in (error.details() or "") or error.code().name == "CANCELLED":
-                return codes
-            await asyncio.sleep(pause)  # as clients do, who are told to try again
-            pause *= 2
+            return error.code().name
 
 
 async def test_calls_over_grpc_while_a_gateway_ends_are_told_to_try_again() -> None:
@@ -70,9 +64,9 @@ async def test_calls_over_grpc_while_a_gateway_ends_are_told_to_try_again() -> N
         async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel, asyncio.timeout(60):
             stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
             await stub.ServerLive(pb.ServerLiveRequest())
-            callers = [asyncio.create_task(_codes_until_gone(stub)) for _ in range(8)]
+            callers = [asyncio.create_task(_code_when_refused(stub)) for _ in range(8)]
             await asyncio.sleep(0)
             await stub.ServerLive(pb.ServerLiveRequest())  # all are at work by now
             await service.drain()
             await server.stop(5)
-            assert set().union(*await asyncio.gather(*callers)) == {"UNAVAILABLE"}
+            assert set(await asyncio.gather(*callers)) == {"UNAVAILABLE"}
