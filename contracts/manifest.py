@@ -8,9 +8,15 @@ options make the same package.
 
 import hashlib
 import json
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+)
 
 from contracts.endpoint import Precision
 from contracts.model import ModelRef
@@ -26,7 +32,22 @@ CONFIG_ONNXRUNTIME = "config.onnxruntime.pbtxt"  # for Triton's native ONNX Runt
 
 
 class _Part(BaseModel):
+    """A part of the manifest.
+
+    Fields of ``later`` are left out while they are empty: a manifest without them has the bytes,
+    and so the id, that earlier releases gave it, and those can read it.
+    """
+
     model_config = ConfigDict(frozen=True, extra="forbid")
+    later: ClassVar[tuple[str, ...]] = ()
+
+    @model_serializer(mode="wrap")
+    def _as_before(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        data: dict[str, Any] = handler(self)
+        for name in self.later:
+            if not data[name] and data[name] != 0:
+                del data[name]
+        return data
 
 
 class PackageFile(_Part):
@@ -49,12 +70,16 @@ class TokenizerSpec(_Part):
 class Parity(_Part):
     """The engine against the original, over real texts of many lengths."""
 
+    later: ClassVar[tuple[str, ...]] = ("neighbours",)
     texts: int
     reference: str = Field(description="what it was compared with: onnx-fp32, transformers, ...")
     max_abs_difference: float
     mean_abs_difference: float
     equal_labels: float | None = Field(None, description="share, for classifiers")
     min_cosine: float | None = Field(None, description="of any vector to the original's")
+    neighbours: float | None = Field(
+        None, description="share of each text's ten nearest that the original has, mean"
+    )
     batch_max_abs_difference: float = Field(
         description="a text alone against the same text among others, in every bucket"
     )

@@ -26,6 +26,18 @@ _PROBABILITIES: Limits = {
     Precision.FP16: {"max_abs_difference": 0.02, "mean_abs_difference": 2e-3},
     Precision.INT8: {"max_abs_difference": 0.25, "mean_abs_difference": 0.02},
 }
+# The share of each text's ten nearest that stay (docs/decisions/0039-nearest-neighbours.md): what
+# cosine and differences let through, searches may not.
+_NEIGHBOURS = {Precision.FP32: 0.995, Precision.FP16: 0.98, Precision.INT8: 0.9}
+_VECTORS_APART: Limits = {
+    Precision.FP32: {**_EXACT, "min_cosine": 0.9999},
+    Precision.FP16: {
+        "max_abs_difference": 0.02, "mean_abs_difference": 2e-3, "min_cosine": 0.999
+    },
+    Precision.INT8: {
+        "max_abs_difference": 0.15, "mean_abs_difference": 0.02, "min_cosine": 0.95
+    },
+}  # fmt: skip
 _EQUAL_LABELS = {Precision.FP32: 0.995, Precision.FP16: 0.99, Precision.INT8: 0.98}
 
 
@@ -97,13 +109,8 @@ FORMS: Mapping[Task, Form] = MappingProxyType(
             architecture=("Model", "ForMaskedLM", "ForPreTraining"),
             outputs=(*_VECTORS, *STATE_OUTPUTS),
             limits={
-                Precision.FP32: {**_EXACT, "min_cosine": 0.9999},
-                Precision.FP16: {
-                    "max_abs_difference": 0.02, "mean_abs_difference": 2e-3, "min_cosine": 0.999
-                },
-                Precision.INT8: {
-                    "max_abs_difference": 0.15, "mean_abs_difference": 0.02, "min_cosine": 0.95
-                },
+                precision: {"min_neighbours": _NEIGHBOURS[precision], **limits}
+                for precision, limits in _VECTORS_APART.items()
             },
             agreement=Agreement.COSINE,
             telling=frozenset(

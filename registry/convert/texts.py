@@ -58,6 +58,12 @@ class EvaluationTexts:
             self, texts=tuple(text for text, _ in both), pairs=tuple(pair for _, pair in both)
         )
 
+    def filled(self, count: int) -> "EvaluationTexts":
+        """With neutral texts of Headrace behind them, where they are fewer than ``count``."""
+        if len(self.texts) >= count or self.pairs is not None:
+            return self
+        return replace(self, texts=(*self.texts, *_bundled())[:count])
+
     def paired(self) -> "EvaluationTexts":
         """As pairs. Where the texts are none, each is paired with the next one."""
         if self.pairs is not None:
@@ -89,8 +95,12 @@ def find(folders: Sequence[Path]) -> EvaluationTexts:
             name = path.relative_to(folder)
             if path.is_file() and is_evaluation_file(str(name)) and (rows := _read(path)):
                 return _evaluation(rows, f"{name} of the version")
-    bundled = files("registry.convert").joinpath("texts.txt").read_text(encoding="utf-8")
-    return EvaluationTexts(tuple(bundled.splitlines()), "neutral texts of Headrace", own=False)
+    return EvaluationTexts(_bundled(), "neutral texts of Headrace", own=False)
+
+
+def _bundled() -> tuple[str, ...]:
+    text = files("registry.convert").joinpath("texts.txt").read_text(encoding="utf-8")
+    return tuple(text.splitlines())
 
 
 def _evaluation(rows: Sequence[_Row], source: str) -> EvaluationTexts:

@@ -25,13 +25,13 @@ from registry.convert import texts, tokeniser
 from registry.convert.download import Downloaded, download
 from registry.convert.errors import VersionError
 from registry.convert.flavours import Original
-from registry.convert.forms import FORMS
+from registry.convert.forms import FORMS, Agreement
 from registry.convert.graph import engine_form
 from registry.convert.package import created_by, proofs, write_configs
 from registry.convert.parity.choose import Chosen, Trial, choose
 from registry.convert.parity.engine import Engine, Texts, encode
 from registry.convert.parity.profiling import profile_of
-from registry.convert.parity.verify import values_of
+from registry.convert.parity.verify import FEWEST_FOR_NEIGHBOURS, values_of
 from registry.convert.tracking import Run, Tracking, Version
 from registry.packages.store import PackageStore
 
@@ -60,7 +60,10 @@ def convert(
     model, built, answers = _prepare(request, original, work)
     inputs = engine_form.inputs_of(model)
     evaluation = _evaluation(downloaded)
-    compared = evaluation.thinned(_PARITY_TEXTS).with_long_ones()
+    compared = evaluation.thinned(_PARITY_TEXTS)
+    if FORMS[original.task].agreement is Agreement.COSINE:
+        compared = compared.filled(FEWEST_FOR_NEIGHBOURS)
+    compared = compared.with_long_ones()
     report(Phase.VERIFYING, f"comparing with the original over {len(compared.texts)} texts")
     reference, reference_name = answers(compared)
     width = reference.shape[1]

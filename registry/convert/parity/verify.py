@@ -22,6 +22,10 @@ from registry.convert.parity.engine import Engine, Texts
 Floats = NDArray[np.float32]
 
 BATCH_LIMIT = 1e-3
+NEAREST = 10
+# With fewer texts ten are so large a part of all that any vectors would share some.
+FEWEST_FOR_NEIGHBOURS = 50
+_EQUALLY_NEAR = 1e-6  # of cosines: which of two equal texts is nearer is chance
 _LONGEST_BATCH_TOKENS = 1024
 _ROWS = 3
 
@@ -73,14 +77,14 @@ def compare(
     size = scale_of(task, original)
     equal: float | None = None
     cosine: float | None = None
+    shared: float | None = None
     original, values = HEADS[task].measured(original), HEADS[task].measured(values)
     agreement = FORMS[task].agreement
     if agreement is Agreement.EQUAL_LABELS:
         equal = float((original.argmax(axis=1) == values.argmax(axis=1)).mean())
     elif agreement is Agreement.COSINE:
-        lengths = np.linalg.norm(original, axis=1)
-        both = np.maximum(lengths * np.linalg.norm(values, axis=1), 1e-12)
-        cosine = float(((original * values).sum(axis=1) / both).min())
+        cosine = float((_unit(original) * _unit(values)).sum(axis=1).min())
+        shared = shared_neighbours(original, values)
     difference = np.abs(original - values) / size
     return Parity(
         texts=len(original) if texts is None else texts,
@@ -89,6 +93,7 @@ def compare(
         mean_abs_difference=_short(difference.mean()),
         equal_labels=None if equal is None else _short(equal),
         min_cosine=None if cosine is None else _short(cosine),
+        neighbours=None if shared is None else _short(shared),
         batch_max_abs_difference=_short(batch_difference),
         limits=limits_for(task, precision),
     )
@@ -102,14 +107,51 @@ def broken_limit(parity: Parity) -> str:
         "batch_max_abs_difference": parity.batch_max_abs_difference,
         "min_equal_labels": parity.equal_labels,
         "min_cosine": parity.min_cosine,
+        "min_neighbours": parity.neighbours,
     }
     for name, limit in parity.limits.items():
         figure = figures[name]
         within = figure is None or (figure >= limit if name.startswith("min_") else figure <= limit)
+        if not within and name == "min_neighbours":
+            return (
+                f"of the {NEAREST} texts nearest to a text, {figure:.1%} are the original's on "
+                f"average, and at least {limit:.1%} must be: searches would find other texts"
+            )
         if not within:
             words = name.removeprefix("min_").replace("_", " ")
             return f"{words} is {figure:.3g}, the limit is {limit:g}"
     return ""
+
+
+def shared_neighbours(original: Floats, values: Floats) -> float | None:
+    """Of the ten texts that are nearest to a text, by cosine, the share that the original has too.
+
+    The mean over all texts. None for fewer than 50 texts, where it would say too little.
+
+    Args:
+        original: float32 ``[texts, n]``, the original's vectors.
+        values: the same of the graph.
+    """
+    if len(original) < FEWEST_FOR_NEIGHBOURS:
+        return None
+    ours, theirs = (_cosines(vectors) for vectors in (values, original))
+    nearest = np.argpartition(-ours, NEAREST - 1, axis=1)[:, :NEAREST]
+    farthest = -np.partition(-theirs, NEAREST - 1, axis=1)[:, NEAREST - 1 : NEAREST]
+    near = np.take_along_axis(theirs, nearest, axis=1) >= farthest - _EQUALLY_NEAR
+    return float(near.mean())
+
+
+def _cosines(vectors: Floats) -> Floats:
+    """Of each pair of texts, float32 ``[texts, texts]``; no text is near to itself."""
+    unit = _unit(vectors)
+    cosines: Floats = unit @ unit.T
+    np.fill_diagonal(cosines, -np.inf)
+    return cosines
+
+
+def _unit(vectors: Floats) -> Floats:
+    lengths: Floats = np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+    return vectors / lengths
 
 
 def batch_invariance(

@@ -101,3 +101,10 @@ def test_texts_without_pairs_are_paired_with_the_next_one() -> None:
     assert longer.pairs is not None
     assert len(longer.texts) == len(longer.pairs) > 3
     assert found.thinned(1).pairs == ("b",)
+
+
+def test_few_texts_are_filled_with_neutral_ones() -> None:
+    own = texts.EvaluationTexts(("a", "b"), "here", own=True)
+    filled = own.filled(50)
+    assert (filled.texts[:2], len(filled.texts), filled.source) == (("a", "b"), 50, "here")
+    assert filled.filled(50) == filled

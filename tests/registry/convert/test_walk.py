@@ -161,7 +161,12 @@ def test_token_vectors_are_pooled_as_modules_json_says(harness: ConversionHarnes
     ]
     write_json(harness.version / "modules.json", modules)
     write_json(harness.version / "1_Pooling" / "config.json", {"pooling_mode_mean_tokens": True})
+    (harness.version / "evaluation_texts.txt").write_text("the soup\na good film\nrain and sun\n")
     manifest = harness.convert()
+    assert manifest.parity is not None
+    # Of three texts all are the nearest: neutral ones are added, to compare on.
+    assert manifest.parity.neighbours is not None
+    assert manifest.parity.texts >= 50
     assert manifest.task is Task.TEXT_EMBEDDING
     assert manifest.dimension == 16
     assert manifest.profile is not None

@@ -151,6 +151,8 @@ def test_minilm_in_int8_points_where_sentence_transformers_points(
     assert manifest.parity.reference == "sentence-transformers"
     assert manifest.parity.min_cosine is not None
     assert manifest.parity.min_cosine > 0.95
+    assert manifest.parity.neighbours is not None
+    assert 0.9 < manifest.parity.neighbours < 1
     assert manifest.parity.batch_max_abs_difference <= 1e-3
 
 

@@ -3,10 +3,13 @@ from dataclasses import replace
 import numpy as np
 import onnx
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
 from tiny_models import TEXTS, classifier, tokenizer
 
 from contracts.endpoint import Precision
-from contracts.manifest import TokenizerSpec
+from contracts.manifest import Parity, TokenizerSpec
 from contracts.tasks import Task
 from preprocess.buckets import automatic_buckets
 from preprocess.encoder import TextEncoder
@@ -19,8 +22,11 @@ from registry.convert.parity.verify import (
     broken_limit,
     compare,
     limits_for,
+    shared_neighbours,
     values_of,
 )
+
+Floats = NDArray[np.float32]
 
 
 def trial(model: onnx.ModelProto, requested: Precision = Precision.AUTO) -> Trial:
@@ -138,3 +144,67 @@ def test_a_batch_difference_beyond_its_limit_is_broken() -> None:
         batch_difference=0.01,
     )
     assert "batch max abs difference is 0.01" in broken_limit(parity)
+
+
+def vectors_parity(original: Floats, values: Floats, precision: Precision) -> Parity:
+    return compare(
+        Task.TEXT_EMBEDDING,
+        original,
+        values,
+        precision=precision,
+        reference="x",
+        batch_difference=0.0,
+    )
+
+
+def directions(texts: int, *, seed: int = 0) -> Floats:
+    """Vectors around ten topics, as texts have them: several are near to each."""
+    random = np.random.default_rng(seed)
+    topics = random.normal(size=(10, 32))
+    made = topics[np.arange(texts) % 10] + 0.7 * random.normal(size=(texts, 32))
+    unit: Floats = (made / np.linalg.norm(made, axis=1, keepdims=True)).astype(np.float32)
+    return unit
+
+
+def test_vectors_that_keep_their_cosine_and_not_their_neighbours_are_refused() -> None:
+    original = directions(200)
+    noise = np.random.default_rng(1).normal(size=original.shape)
+    noise *= 0.25 / np.linalg.norm(noise, axis=1, keepdims=True)
+    parity = vectors_parity(original, (original + noise).astype(np.float32), Precision.INT8)
+    assert parity.min_cosine is not None
+    assert parity.min_cosine > parity.limits["min_cosine"]
+    assert parity.neighbours is not None
+    assert 0.5 < parity.neighbours < parity.limits["min_neighbours"]
+    assert broken_limit(parity) == (
+        f"of the 10 texts nearest to a text, {parity.neighbours:.1%} are the original's on "
+        "average, and at least 90.0% must be: searches would find other texts"
+    )
+
+
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    texts=st.integers(50, 80),
+    scale=st.floats(0.01, 100, allow_nan=False),
+    copies=st.integers(1, 4),
+)
+def test_neighbours_are_those_of_a_plain_search(
+    seed: int, texts: int, scale: float, copies: int
+) -> None:
+    original = directions(texts, seed=seed)
+    original[: copies * 2] = original[0]  # equal texts, of which any may come first
+    other = directions(texts, seed=seed + 1)
+    assert shared_neighbours(original, original * np.float32(scale)) == 1.0
+    found = shared_neighbours(original, other)
+    shared = 0
+    for place in range(texts):
+        near, theirs = other @ other[place], original @ original[place]
+        near[place] = theirs[place] = -np.inf
+        least = np.sort(theirs)[-10]
+        shared += sum(theirs[at] >= least - 1e-5 for at in np.argsort(-near)[:10])
+    assert found == pytest.approx(shared / (10 * texts))
+
+
+def test_too_few_texts_tell_nothing_of_neighbours() -> None:
+    original = directions(49)
+    assert shared_neighbours(original, original[::-1].copy()) is None
+    assert shared_neighbours(directions(50), directions(50)) == 1.0
