@@ -1,89 +1,11 @@
-"""Whether a schema is structural, as the API server decides before it takes a definition.
+"""What an API server makes of an object by a definition's schema: its defaults, its refusals.
 
-By "Specifying a structural schema" and "Defaulting" in Kubernetes' documentation of custom
-resources, for the keywords that ours may use.
+By "Defaulting" in Kubernetes' documentation of custom resources. Whether the schema is one that it
+takes at all, ``kubernetes_validate`` says in part, and a real one in ``tests/cluster``.
 """
 
 from collections.abc import Iterator, Mapping
 from typing import Any
-
-_UNKNOWN = "x-kubernetes-preserve-unknown-fields"
-_KNOWN = frozenset(
-    {
-        "type",
-        "description",
-        "default",
-        "enum",
-        "format",
-        "nullable",
-        "properties",
-        "additionalProperties",
-        "required",
-        "items",
-        "minimum",
-        "maximum",
-        "exclusiveMinimum",
-        "exclusiveMaximum",
-        "minLength",
-        "maxLength",
-        "minItems",
-        "maxItems",
-        "pattern",
-        _UNKNOWN,
-        "x-kubernetes-validations",
-        "x-kubernetes-list-type",
-        "x-kubernetes-list-map-keys",
-    }
-)
-_TYPES = frozenset({"object", "array", "string", "number", "integer", "boolean"})
-_BY_TYPE = {
-    "object": {"properties", "additionalProperties", "required", _UNKNOWN},
-    "array": {"items", "minItems", "maxItems", "x-kubernetes-list-type"},
-    "string": {"minLength", "maxLength", "pattern"},
-    "number": {"minimum", "maximum"},
-}
-
-
-def faults(node: Mapping[str, Any], where: str = "") -> Iterator[str]:
-    """What the API server would refuse, one sentence each."""
-    for fault in (*_of_type(node), *_of_parts(node)):
-        yield f"{where}: {fault}"
-    for name, below in node.get("properties", {}).items():
-        yield from faults(below, f"{where}.{name}")
-    for keyword in ("items", "additionalProperties"):
-        if isinstance(node.get(keyword), dict):
-            yield from faults(node[keyword], f"{where}[{keyword}]")
-
-
-def _of_type(node: Mapping[str, Any]) -> Iterator[str]:
-    kind = node.get("type")
-    if kind not in _TYPES and not (kind is None and node.get(_UNKNOWN)):
-        yield "no type"
-    for owner, words in _BY_TYPE.items():
-        fits = kind in {None, owner} or (owner == "number" and kind == "integer")
-        if not fits and (wrong := words & node.keys()):
-            yield f"{sorted(wrong)} at a {kind}"
-    for bound in ("exclusiveMinimum", "exclusiveMaximum"):
-        if not isinstance(node.get(bound, False), bool):
-            yield f"{bound} is not true or false"
-
-
-def _of_parts(node: Mapping[str, Any]) -> Iterator[str]:
-    if unknown := node.keys() - _KNOWN:
-        yield f"unknown keywords {sorted(unknown)}"
-    if "properties" in node and "additionalProperties" in node:
-        yield "properties and additionalProperties"
-    if node.get("type") == "array" and "items" not in node:
-        yield "no items"
-    if missing := set(node.get("required", ())) - node.get("properties", {}).keys():
-        yield f"requires unknown {sorted(missing)}"
-    if node.get("default", ...) is None:
-        yield "a default of null"
-    if node.get("nullable") and "enum" in node:
-        yield "an enum that no null is in"
-    for key in node.get("x-kubernetes-list-map-keys", ()):
-        if key not in node["items"].get("required", ()):
-            yield f"the list's key {key} is not required"
 
 
 def defaulted(node: Mapping[str, Any], value: Any) -> Any:
