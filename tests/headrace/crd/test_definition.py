@@ -1,14 +1,14 @@
 """The definition says what the models say, in words that an API server takes."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import jsonschema_rs
 import kubernetes_validate
 import pytest
 import yaml
 from registry_fakes import endpoint, ref
-from structural_schema import defaulted, refusals
 
 from contracts.endpoint import (
     Arm,
@@ -189,3 +189,47 @@ def test_it_is_written_where_it_is_told_to(tmp_path: Path) -> None:
     assert crd.main([str(path)]) == 0
     assert path.read_text(encoding="utf-8") == crd.as_yaml()
     assert crd.main(["one", "two"]) == 2
+
+
+# What an API server makes of an object, by "Defaulting" in Kubernetes' documentation
+
+
+def defaulted(node: Mapping[str, Any], value: Any) -> Any:
+    """The value with defaults filled in and unknown fields pruned, as the API server stores it."""
+    if isinstance(value, list) and "items" in node:
+        return [defaulted(node["items"], item) for item in value]
+    if not isinstance(value, dict) or "properties" not in node:
+        return value
+    kept = {}
+    for name, below in node["properties"].items():
+        given = value.get(name, ...)
+        if given is None and not below.get("nullable"):
+            given = ...
+        if given is ...:
+            given = below.get("default", ...)
+        if given is not ...:
+            kept[name] = defaulted(below, given)
+    return kept
+
+
+def refusals(node: Mapping[str, Any], value: Any, where: str = "") -> Iterator[str]:
+    """What the schema has against a value, validations in CEL left aside."""
+    schema = _draft4(node)
+    for error in jsonschema_rs.Draft4Validator(schema).iter_errors(value):
+        yield f"{where}{'.'.join(map(str, error.instance_path))}: {error.message}"
+
+
+def _draft4(node: Any) -> Any:
+    """OpenAPI 3.0's words in JSON schema's draft 4, which knows no ``nullable``."""
+    if isinstance(node, list):
+        return [_draft4(item) for item in node]
+    if not isinstance(node, dict):
+        return node
+    made = {
+        key: {name: _draft4(item) for name, item in value.items()}
+        if key == "properties"
+        else _draft4(value)
+        for key, value in node.items()
+        if not key.startswith("x-") and key not in {"default", "nullable", "description", "format"}
+    }
+    return {"anyOf": [made, {"type": "null"}]} if node.get("nullable") else made
