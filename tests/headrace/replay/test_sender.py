@@ -3,7 +3,6 @@
 import asyncio
 from typing import Any
 
-import pytest
 from scripted_server import Headers, Raw, Server, answer, positive, serving
 
 from headrace.replay.sender import Plan, Replay
@@ -130,40 +129,8 @@ async def test_stopping_waits_for_what_is_on_its_way() -> None:
 async def test_a_connection_that_the_server_closed_meanwhile_is_replaced() -> None:
     async with serving(positive) as server:
         server.keeps = False
-        replay = await replayed(server, [Text("a")], requests=3, concurrency=1)
+        under = {"url": f"{server.url}/under/"}
+        replay = await replayed(server, [Text("a")], requests=3, concurrency=1, **under)
     assert replay.tally.statuses == {"200": 3}
     assert server.connections == 3
-
-
-async def test_a_chunked_answer_is_read_whole_under_the_urls_path_and_the_connection_kept() -> None:
-    async def chunked(path: str, body: Any, headers: Headers) -> Raw:
-        return (
-            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
-            b'D;x=y\r\n[{"label": "a\r\n3\r\n"}]\r\n0\r\n\r\n'
-        )
-
-    async with serving(chunked) as server:
-        plan = {"url": f"{server.url}/under/", "requests": 2, "concurrency": 1}
-        replay = await replayed(server, [Text("x", label="a")], **plan)
-    assert (replay.tally.right, replay.tally.statuses) == (2, {"200": 2})
-    assert (server.connections, server.asked[0][0]) == (1, "/under/endpoints/tone")
-
-
-@pytest.mark.parametrize(
-    "said",
-    [
-        b"SSH-2.0-OpenSSH\r\n\r\n",
-        b"HTTP/1.1 200 OK\r\ncontent-length: 99999999999\r\n\r\n",
-        b"HTTP/1.1 200 OK\r\ncontent-length: x\r\n\r\n",
-        b"HTTP/1.1 200 OK\r\n" + b"x: " + b"y" * 2**17 + b"\r\n\r\n",
-        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
-    ],
-)
-async def test_what_is_no_answer_is_a_failed_connection(said: bytes) -> None:
-    async def says(path: str, body: Any, headers: Headers) -> Raw:
-        return said
-
-    async with serving(says) as server:
-        server.keeps = False
-        replay = await replayed(server, [Text("a")], requests=1)
-    assert replay.tally.statuses == {"none": 1}
+    assert server.asked[0][0] == "/under/endpoints/tone"

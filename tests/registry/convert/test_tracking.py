@@ -54,13 +54,6 @@ def test_a_logged_model_leads_to_its_files(fake: FakeMlflow) -> None:
     assert Tracking(fake.uri).version("m", "1").artifacts == "mlflow-artifacts:/0/models/m-1"
 
 
-def test_the_servers_own_artifact_urls_are_understood(fake: FakeMlflow, tmp_path: Path) -> None:
-    write(fake.root / "v" / "a.json")
-    url = f"{fake.uri}/api/2.0/mlflow-artifacts/artifacts/v"
-    Tracking(fake.uri).download(url, tmp_path / "got", skip=keep_all)
-    assert (tmp_path / "got" / "a.json").is_file()
-
-
 def test_an_unknown_version_is_the_versions_fault(fake: FakeMlflow) -> None:
     with pytest.raises(VersionError, match="does not know nobody"):
         Tracking(fake.uri).version("nobody", "1")
@@ -71,17 +64,6 @@ def test_a_server_in_trouble_is_not_the_versions_fault(fake: FakeMlflow) -> None
     fake.broken = True
     with pytest.raises(EnvironmentFaultError, match="503"):
         Tracking(fake.uri).version("m", "1")
-
-
-def test_a_server_that_dies_in_the_middle_is_not_the_versions_fault(
-    fake: FakeMlflow, tmp_path: Path
-) -> None:
-    write(fake.root / "v" / "a.json")
-    fake.register("m", "mlflow-artifacts:/v")
-    tracking = Tracking(fake.uri)
-    fake.missing = 1
-    with pytest.raises(EnvironmentFaultError, match="does not answer"):
-        tracking.version("m", "1")
 
 
 def test_a_file_that_breaks_off_is_not_the_versions_fault(fake: FakeMlflow, tmp_path: Path) -> None:
@@ -104,11 +86,6 @@ def test_a_file_that_mlflow_will_not_hand_out_is_not_the_versions_fault(
         Tracking(fake.uri).download("mlflow-artifacts:/v", tmp_path / "got", skip=keep_all)
 
 
-def test_no_server_is_not_the_versions_fault() -> None:
-    with pytest.raises(EnvironmentFaultError, match="does not answer"):
-        Tracking("http://127.0.0.1:1").version("m", "1")
-
-
 def test_a_store_that_is_away_is_not_the_versions_fault(fake: FakeMlflow, tmp_path: Path) -> None:
     with pytest.raises(EnvironmentFaultError, match=r"can't download .*carrier-pigeon"):
         Tracking(fake.uri).download("carrier-pigeon://x", tmp_path / "got", skip=keep_all)
@@ -117,17 +94,6 @@ def test_a_store_that_is_away_is_not_the_versions_fault(fake: FakeMlflow, tmp_pa
 def test_the_deadline_ends_everything(fake: FakeMlflow) -> None:
     with pytest.raises(EnvironmentFaultError, match="too long"):
         Tracking(fake.uri, deadline_seconds=0.0).version("m", "1")
-
-
-def test_credentials_go_with_every_request(
-    fake: FakeMlflow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", "t")
-    write(fake.root / "v" / "a.json")
-    fake.register("m", "mlflow-artifacts:/v")
-    tracking = Tracking(fake.uri)
-    tracking.download(tracking.version("m", "1").artifacts, tmp_path / "got", skip=keep_all)
-    assert {headers.get("Authorization") for headers in fake.headers} == {"Bearer t"}
 
 
 def test_only_http_addresses_are_taken() -> None:

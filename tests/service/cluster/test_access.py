@@ -1,7 +1,6 @@
 """A process finds its API server by what it was given, or says what is missing."""
 
 import base64
-import json
 import subprocess
 import sys
 import threading
@@ -195,21 +194,6 @@ def test_what_is_no_kubeconfig_is_said_to_be_none(tmp_path: Path, said: str) -> 
         access.connected({"KUBECONFIG": str(path)})
     with pytest.raises(AccessError, match="can't be used"):
         access.connected({"KUBECONFIG": str(tmp_path / "none")})
-
-
-def test_a_program_may_give_the_credentials(fake: Fake, tmp_path: Path) -> None:
-    version = "client.authentication.k8s.io/v1"
-    credentials = {"apiVersion": version, "kind": "ExecCredential", "status": {"token": "made"}}
-    program = tmp_path / "program.py"
-    program.write_text(f"print({json.dumps(json.dumps(credentials))})")
-    user = {
-        "exec": {"apiVersion": version, "command": sys.executable, "args": [str(program)]},
-    }
-    environment = config(
-        tmp_path, clusters=trusted(fake, tmp_path), users=[{"name": "u", "user": user}]
-    )
-    access.connected(environment).list(LEASES)
-    assert fake.world.signed_in == ["Bearer made"]
 
 
 def test_a_flag_names_a_namespace_or_a_folder(tmp_path: Path) -> None:
