@@ -52,8 +52,8 @@ _PENDING_SECONDS = 1
 # A call that reaches gRPC's core after it was told to stop ends as CANCELLED, which clients do not
 # retry. Therefore, before the server stops, calls are refused with a status that clients retry,
 # until none has arrived in ``_QUIET_TURNS`` waits one after the other, and for ``_REFUSED_SECONDS``
-# at most. A process that stands still for a second, as on a busy machine, has waited once: calls that
-# came meanwhile are seen before it counts as quiet.
+# at most. A process that stands still for a second, as on a busy machine, has waited once: calls
+# that came meanwhile are seen before it counts as quiet.
 _QUIET_TURNS = 10
 _TURN_SECONDS = 0.025
 _REFUSED_SECONDS = 3.0

@@ -47,7 +47,7 @@ async def test_a_client_over_grpc_opens_a_new_connection_in_time_and_no_call_fai
 
 
 async def _code_when_refused(stub: service_pb2_grpc.GRPCInferenceServiceStub) -> str:
-    """How the first call ends that fails, of calls made without a pause: the caller goes elsewhere."""
+    """How the first failing call ends, of calls without a pause: the caller goes elsewhere."""
     while True:
         try:
             await stub.ModelReady(pb.ModelReadyRequest(name=ENDPOINT))
