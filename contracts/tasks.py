@@ -31,6 +31,7 @@ class Task(StrEnum):
     TEXT_EMBEDDING = "text-embedding"
     TEXT_RANKING = "text-ranking"
     TOKEN_CLASSIFICATION = "token-classification"
+    ZERO_SHOT_CLASSIFICATION = "zero-shot-classification"
     for point in _POINTS.select(group=TENSORS_GROUP):
         vars()[point.name.upper().replace("-", "_")] = point.name
 
@@ -79,15 +80,13 @@ TEXT_PAIR = "TEXT_PAIR"
 
 # Pooling and normalisation are part of the engine's graph.
 _LOGITS = TensorSpec(name="logits", datatype=Datatype.FP32, shape=(-1, -1))
+_LABELS = (
+    TensorSpec(name="LABEL", datatype=Datatype.BYTES, shape=(-1,)),
+    TensorSpec(name="SCORE", datatype=Datatype.FP32, shape=(-1,)),
+    TensorSpec(name="SCORES", datatype=Datatype.FP32, shape=(-1, -1)),
+)
 _TENSORS: dict[Task, TaskTensors] = {
-    Task.TEXT_CLASSIFICATION: TaskTensors(
-        _LOGITS,
-        (
-            TensorSpec(name="LABEL", datatype=Datatype.BYTES, shape=(-1,)),
-            TensorSpec(name="SCORE", datatype=Datatype.FP32, shape=(-1,)),
-            TensorSpec(name="SCORES", datatype=Datatype.FP32, shape=(-1, -1)),
-        ),
-    ),
+    Task.TEXT_CLASSIFICATION: TaskTensors(_LOGITS, _LABELS),
     Task.TEXT_EMBEDDING: TaskTensors(
         TensorSpec(name="embedding", datatype=Datatype.FP32, shape=(-1, -1)),
         (TensorSpec(name="EMBEDDING", datatype=Datatype.FP32, shape=(-1, -1)),),
@@ -105,6 +104,8 @@ _TENSORS: dict[Task, TaskTensors] = {
         # JSON: the entities of each text.
         (TensorSpec(name="ENTITIES", datatype=Datatype.BYTES, shape=(-1,)),),
     ),
+    # Of the caller's candidate labels, in the order in which they were sent.
+    Task.ZERO_SHOT_CLASSIFICATION: TaskTensors(_LOGITS, _LABELS),
     **installed(TENSORS_GROUP),
 }
 

@@ -5,8 +5,9 @@ the pipeline, which works on a ``Call``. No transport type appears here. What is
 request is a ``msgspec.Struct``: a frozen dataclass takes ten times as long to fill.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 import numpy as np
@@ -23,11 +24,13 @@ class Query:
     """What a dialect has read from a body. ``pairs`` is as long as ``texts`` where it is set.
 
     ``truncate``: texts that are longer than the model takes are cut; otherwise the call is refused.
+    ``parameters``: what the caller has set of those that the task's head takes.
     """
 
     texts: list[str]
     pairs: list[str] | None = None
     truncate: bool = True
+    parameters: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Call(msgspec.Struct, frozen=True, eq=False):
@@ -67,7 +70,8 @@ class Answer(msgspec.Struct, frozen=True, eq=False):
 
     ``values``: float32 ``[texts, width]``, as the task's head in ``preprocess.tasks`` made them;
     ``[tokens of all rows, width]`` of labels of tokens. ``tokens`` are of each row, ``truncated``
-    of each text. ``receipt``: what feedback refers to, empty where it is off.
+    of each text. ``receipt``: what feedback refers to, empty where it is off. ``parameters``: as in
+    ``Query``.
     """
 
     task: Task
@@ -80,6 +84,7 @@ class Answer(msgspec.Struct, frozen=True, eq=False):
     multi_label: bool = False
     receipt: str = ""
     encoded: Encoded | None = None
+    parameters: Mapping[str, Any] = msgspec.field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """What can be wrong with a text, a tokeniser file or an engine's answer, each with a sentence.
 
-The gateway turns ``InvalidTextError`` into 422 and ``EngineOutputError`` into 502; the registry
-turns ``TokenizerFileError`` into the reason of a rejection.
+The gateway turns ``InvalidTextError`` and ``ParameterError`` into 422, and ``EngineOutputError``
+into 502; the registry turns ``TokenizerFileError`` into the reason of a rejection.
 """
 
 
@@ -21,6 +21,13 @@ class InvalidTextError(PreprocessError):
         super().__init__(f"{'pair' if pair else 'text'} {index} {reason}")
         self.index = index
         self.pair = pair
+
+
+class ParameterError(PreprocessError):
+    """A parameter of a request that its task can't be done with, by its place in the request."""
+
+    def __init__(self, place: str, reason: str) -> None:
+        super().__init__(f"{place}: {reason}")
 
 
 class TokenizerFileError(PreprocessError):

@@ -1,11 +1,11 @@
-"""Ranks documents and finds entities, each by an endpoint of its own task.
+"""Ranks documents, finds entities, and sorts texts by labels of the caller's own.
 
     headrace up                               # in one terminal
     python examples/tasks/ask.py              # in another; a minute
 
-It writes two small models (``word_models.py``), registers them in the stack's MLflow with the
-standard client, waits until they serve, and asks them: a query with documents by Jina's and
-Cohere's route, and texts in the form of Hugging Face.
+It writes small models (``word_models.py``), registers them in the stack's MLflow with the standard
+client, makes an endpoint of each, waits until they serve, and asks them: a query with documents by
+Jina's and Cohere's route, and texts in the form of Hugging Face.
 """
 
 import argparse
@@ -22,11 +22,17 @@ import httpx
 import mlflow
 from mlflow.tracking import MlflowClient
 from rich.console import Console
-from word_models import write_finder, write_ranker
+from word_models import TOPICS, write_finder, write_ranker, write_sorter
 
 HEADRACE = str(Path(sys.executable).with_name("headrace"))
-RANKER, FINDER = "words-ranker", "words-finder"
-MODELS: Final[dict[str, Callable[[Path], Path]]] = {RANKER: write_ranker, FINDER: write_finder}
+RANKER, FINDER, SORTER = "words-ranker", "words-finder", "words-sorter"
+MODELS: Final[dict[str, Callable[[Path], Path]]] = {
+    RANKER: write_ranker,
+    FINDER: write_finder,
+    SORTER: write_sorter,
+}
+# The tasks of models that could have another one: a model of entailment is a classifier, too.
+TASKS: Final = {SORTER: "zero-shot-classification"}
 QUERY: Final = "Who wrote the first programme?"
 DOCUMENTS: Final = (
     "The Thames is a river in London.",
@@ -46,7 +52,7 @@ console = Console()
 
 
 def main() -> int:
-    """Registers both models, waits until they serve, asks them and prints what they answer."""
+    """Registers the models, waits until they serve, asks them and prints what they answer."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--home", help="the stack's home, as in headrace up")
     arguments = parser.parse_args()
@@ -64,8 +70,10 @@ def main() -> int:
     with httpx.Client(base_url=running["gateway_url"], timeout=30) as client:
         ranked = client.post("/v1/rerank", json=rerank_request()).raise_for_status().json()
         found = client.post(f"/endpoints/{FINDER}", json=entities_request())
+        sorted_texts = client.post(f"/endpoints/{SORTER}", json=labels_request())
     show_ranking(ranked)
     show_entities(found.raise_for_status().json())
+    show_labels(sorted_texts.raise_for_status().json())
     return 0
 
 
@@ -79,6 +87,12 @@ def entities_request() -> dict[str, Any]:
     return {"inputs": list(TEXTS), "parameters": {"aggregation_strategy": "simple"}}
 
 
+def labels_request() -> dict[str, Any]:
+    """Texts with labels that the model was not made for, in the form of Hugging Face."""
+    labels = [words[0] for words in TOPICS]
+    return {"inputs": list(TEXTS), "parameters": {"candidate_labels": labels, "multi_label": True}}
+
+
 def register(name: str, folder: Path) -> None:
     """Logs a model's folder into a run and registers it as a version."""
     with mlflow.start_run(run_name=name) as run:
@@ -90,11 +104,12 @@ def register(name: str, folder: Path) -> None:
 
 
 def serve(name: str, folder: Path, home: list[str]) -> None:
-    """Makes an endpoint of a registered model; its task is told from the model's own files."""
+    """Makes an endpoint of a registered model; its files tell its task, if ``TASKS`` does not."""
     file = folder / f"{name}.yaml"
     file.write_text(
         "apiVersion: headrace.dev/v1alpha1\nkind: ModelEndpoint\n"
-        f"metadata:\n  name: {name}\nspec:\n  model: {name}\n",
+        f"metadata:\n  name: {name}\nspec:\n  model: {name}\n"
+        + (f"  task: {TASKS[name]}\n" if name in TASKS else ""),
         encoding="utf-8",
     )
     command("apply", "-f", str(file), *home)
@@ -128,6 +143,14 @@ def show_entities(answer: list[list[dict[str, Any]]]) -> None:
             console.print(
                 f"{each['score']:8.3f}  {each['entity_group']:4} {place:6} {each['word']}"
             )
+
+
+def show_labels(answer: list[list[dict[str, Any]]]) -> None:
+    """Each text, and below it how well each label fits."""
+    for text, labels in zip(TEXTS, answer, strict=True):
+        console.print(f"[bold]{text}[/bold]")
+        for each in labels:
+            console.print(f"{each['score']:8.3f}  {each['label']}")
 
 
 def command(*words: str) -> str:

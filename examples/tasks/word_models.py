@@ -1,7 +1,7 @@
-"""Two models that were written down and not trained: a ranker and a finder of entities.
+"""Models that were written down and not trained: a ranker, a finder of entities, and a sorter.
 
 A word's row in a table is all that they know. They answer sensibly about the few words below, take
-kilobytes, and need no torch: enough to see two tasks at work. Real ones are registered alike.
+kilobytes, and need no torch: enough to see each task at work. Real ones are registered alike.
 """
 
 import json
@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 import onnx
+from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
@@ -21,6 +22,13 @@ OTHERS: Final = (
     *("first", "from", "he", "house", "in", "is", "it", "live", "lived", "machine", "method"),
     *("museum", "name", "novel", "of", "on", "programme", "she", "the", "to", "train", "was"),
     *("were", "what", "when", "where", "which", "who", "with", "worked", "wrote", "year"),
+    *("books", "computers", "example", "this", "travel"),
+)
+# What a text may be about, and words that tell: the first one is the topic's name.
+TOPICS: Final = (
+    ("travel", "bridge", "city", "london", "museum", "paris", "river", "thames", "train", "york"),
+    ("books", "austen", "book", "emma", "novel", "wrote"),
+    ("computers", "computer", "lovelace", "machine", "programme", "turing"),
 )
 SPECIAL: Final = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
 SIGNS: Final = (".", ",", "?", "!")
@@ -41,24 +49,13 @@ def write_ranker(folder: Path) -> Path:
     table = np.eye(len(WORDS), dtype=np.float32)
     table[[WORDS.index(word) for word in DULL]] = 0
     constants = {
-        "table": table,
-        "one": np.array(1.0, np.float32),
-        "words": np.array([2], np.int64),
-        "tokens": np.array([1], np.int64),
+        **_shared_constants(table),
         "slope": np.array(3.0, np.float32),
         "less": np.array(-0.05, np.float32),
         "start": np.array(-2.0, np.float32),
     }
     nodes = [
-        helper.make_node("Gather", ["table", "input_ids"], ["rows"]),
-        helper.make_node("Cast", ["attention_mask"], ["mask"], to=TensorProto.FLOAT),
-        helper.make_node("Cast", ["token_type_ids"], ["types"], to=TensorProto.FLOAT),
-        helper.make_node("Mul", ["mask", "types"], ["second"]),
-        helper.make_node("Sub", ["mask", "second"], ["first"]),
-        *_bag("first", "query"),
-        *_bag("second", "document"),
-        helper.make_node("Min", ["query", "document"], ["shared"]),
-        helper.make_node("ReduceSum", ["shared", "tokens"], ["count"], keepdims=1),
+        *_shared(),
         helper.make_node("ReduceSum", ["second", "tokens"], ["length"], keepdims=1),
         helper.make_node("Mul", ["count", "slope"], ["gain"]),
         helper.make_node("Mul", ["length", "less"], ["loss"]),
@@ -71,6 +68,28 @@ def write_ranker(folder: Path) -> Path:
         "sentence_transformers": {"activation_fn": "torch.nn.modules.activation.Sigmoid"},
     }
     return _write(folder, nodes, constants, ("batch", 1), config)
+
+
+def write_sorter(folder: Path) -> Path:
+    """A model of entailment: a text entails what is said of the topic of one of its words."""
+    table = np.zeros((len(WORDS), len(TOPICS)), np.float32)
+    for topic, words in enumerate(TOPICS):
+        table[[WORDS.index(word) for word in words], topic] = 1
+    constants = {
+        **_shared_constants(table),
+        "slope": np.array([[-4.0, 0.0, 4.0]], np.float32),
+        "start": np.array([[2.0, 0.0, -2.0]], np.float32),
+    }
+    nodes = [
+        *_shared(),
+        helper.make_node("Mul", ["count", "slope"], ["gain"]),
+        helper.make_node("Add", ["gain", "start"], ["logits"]),
+    ]
+    config = {
+        "architectures": ["WordsForSequenceClassification"],
+        "id2label": {"0": "contradiction", "1": "neutral", "2": "entailment"},
+    }
+    return _write(folder, nodes, constants, ("batch", 3), config)
 
 
 def write_finder(folder: Path) -> Path:
@@ -110,8 +129,32 @@ def tokenizer() -> Tokenizer:
     return made
 
 
+def _shared_constants(table: NDArray[np.float32]) -> dict[str, Any]:
+    return {
+        "table": table,
+        "one": np.array(1.0, np.float32),
+        "words": np.array([2], np.int64),
+        "tokens": np.array([1], np.int64),
+    }
+
+
+def _shared() -> list[Any]:
+    """How many columns of the table are in words of both texts, ``count`` ``[batch, 1]``."""
+    return [
+        helper.make_node("Gather", ["table", "input_ids"], ["rows"]),
+        helper.make_node("Cast", ["attention_mask"], ["mask"], to=TensorProto.FLOAT),
+        helper.make_node("Cast", ["token_type_ids"], ["types"], to=TensorProto.FLOAT),
+        helper.make_node("Mul", ["mask", "types"], ["second"]),
+        helper.make_node("Sub", ["mask", "second"], ["first"]),
+        *_bag("first", "query"),
+        *_bag("second", "document"),
+        helper.make_node("Min", ["query", "document"], ["shared"]),
+        helper.make_node("ReduceSum", ["shared", "tokens"], ["count"], keepdims=1),
+    ]
+
+
 def _bag(mask: str, name: str) -> list[Any]:
-    """Whether each word is in one of the texts, ``[batch, words]``."""
+    """Whether one of the texts has each column of the table, ``[batch, columns]``."""
     return [
         helper.make_node("Unsqueeze", [mask, "words"], [f"{name}-mask"]),
         helper.make_node("Mul", ["rows", f"{name}-mask"], [f"{name}-rows"]),

@@ -13,9 +13,10 @@ import msgspec
 from contracts.tasks import Task
 from gateway.admission.controller import AdmissionController
 from gateway.calls import Answer, Call, Catalogue, EndpointView, Predictor, Query
-from gateway.errors import InvalidInputError
+from gateway.errors import InvalidInputError, TooLargeError
 from gateway.http.messages import decode
 from gateway.request_context import RequestContext
+from preprocess.errors import ParameterError
 from preprocess.tasks import HEADS, SecondText
 
 
@@ -48,27 +49,36 @@ class Front:
         Its deadline is the caller's, and at most the endpoint's time limit away.
 
         Raises:
-            InvalidInputError: no text at all, or no second texts for a task that reads pairs.
+            InvalidInputError: no text at all, no second texts for a task that reads pairs, or a
+                parameter that the task can't be done with.
             GatewayError: whatever the pipeline refuses or fails with.
         """
         if not query.texts:
             raise InvalidInputError(
                 "No text was sent: an empty string is a text, an empty list none."
             )
-        second_text = HEADS[view.task].second_text
+        head = HEADS[view.task]
+        second_text = head.second_text
         if query.pairs is not None and second_text is SecondText.NONE:
             raise InvalidInputError(
                 f"text_pair: {view.name} does {view.task}, which reads one text at a time."
             )
-        if query.pairs is None and second_text is SecondText.REQUIRED:
+        try:
+            times = head.rows_of_text(query.parameters)
+            if times > 1:
+                _check_rows(len(query.texts), times, view.max_texts)
+            texts, pairs = head.rows(query.texts, query.pairs, query.parameters)
+        except ParameterError as error:
+            raise InvalidInputError(f"{error}.") from error
+        if pairs is None and second_text is SecondText.REQUIRED:
             raise InvalidInputError(
                 f"text_pair: {view.name} does {view.task}, which reads two texts: send a second "
                 "one with each."
             )
         call = Call(
             endpoint=view.name,
-            texts=query.texts,
-            pairs=query.pairs,
+            texts=texts,
+            pairs=pairs,
             request_id=context.request_id,
             received=context.received,
             started=context.started,
@@ -80,7 +90,24 @@ class Front:
             truncate=query.truncate,
         )
         context.handed_over = True
-        return await self.pipeline.predict(call)
+        answer = await self.pipeline.predict(call)
+        if not query.parameters:
+            return answer
+        truncated = answer.truncated
+        if times > 1:
+            truncated = [
+                any(truncated[start : start + times]) for start in range(0, len(texts), times)
+            ]
+        return msgspec.structs.replace(answer, parameters=query.parameters, truncated=truncated)
+
+
+def _check_rows(texts: int, times: int, most: int) -> None:
+    """Refuses a request before its rows are made, if they are more than the endpoint takes."""
+    if texts * times > most:
+        raise TooLargeError(
+            f"The request has {texts} texts that become {times} each, {texts * times} together; "
+            f"this endpoint takes {most} at once."
+        )
 
 
 _LISTED_TEXTS = 100  # indices in x-headrace-truncated, before it breaks off with "..."

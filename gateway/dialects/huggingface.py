@@ -10,42 +10,33 @@ For text ranking a pair is answered like a text of one label; with ``parameters.
 ``none``, its score is the logit. For text embedding: one text ``[0.1, ...]``, many a list of
 vectors. For token classification: one text a list of entities, many a list of such lists;
 ``parameters.aggregation_strategy`` and ``ignore_labels`` are those of the pipeline, ``simple`` and
-``["O"]`` where they are not set. A text is a string, or ``{"text", "text_pair"}``; a list of one
+``["O"]`` where they are not set. For zero-shot classification, with
+``parameters.candidate_labels``: one text a list of ``{"label", "score"}``, best first, many a list
+of such lists. A text is a string, or ``{"text", "text_pair"}``; a list of one
 text counts as many.
 """
 
 from dataclasses import replace
-from typing import Annotated, Any, Literal, NotRequired
+from typing import Annotated, Any, NotRequired
 
 import msgspec
 from pydantic import Field
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
-from gateway.calls import EndpointView
 from gateway.dialects.described import prediction_operation
 from gateway.dialects.front import Front, TextOrPair, Texts, answer_headers, query_of
-from gateway.errors import InvalidInputError
+from gateway.dialects.parameters import PipelineParameters, checked
 from gateway.http.body import BodyReader
 from gateway.http.messages import Reply, Request, decode, encode
 from gateway.http.router import Route
 from preprocess.tasks import HEADS
 
 
-class HuggingFaceParameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The parameters of ``transformers`` pipelines that are supported."""
-
-    top_k: Annotated[int, msgspec.Meta(ge=1)] | msgspec.UnsetType | None = msgspec.UNSET
-    function_to_apply: Literal["softmax", "sigmoid", "none"] | None = None
-    aggregation_strategy: Literal["none", "simple", "first", "average", "max"] | None = None
-    ignore_labels: list[str] | None = None
-    truncation: bool | None = None  # False: texts that are too long are refused, and not cut
-
-
 class HuggingFaceRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The request. ``options`` is accepted, because the hub's clients send it, and ignored."""
 
     inputs: TextOrPair | Texts
-    parameters: HuggingFaceParameters = HuggingFaceParameters()
+    parameters: PipelineParameters = PipelineParameters()
     options: dict[str, Any] = {}
 
 
@@ -110,39 +101,14 @@ class HuggingFace:
         context, name = request.context, request.params["endpoint"]
         view, caller = await self._front.admission.enter(context, name)
         body = decode(_decoder, await self._bodies.read(request))
-        check_parameters(body.parameters, view)
+        parameters = checked(body.parameters, view)
         inputs = body.inputs
         one = not isinstance(inputs, list)
-        query = query_of("inputs", inputs if isinstance(inputs, list) else [inputs])
-        if body.parameters.truncation is False:
-            query = replace(query, truncate=False)
-        answer = await self._front.predict(context, view, caller, query)
-        result = HEADS[view.task].pipeline(answer, _set(body.parameters), one=one)
-        return Reply(encode(result), headers=answer_headers(answer))
-
-
-def check_parameters(parameters: HuggingFaceParameters, view: EndpointView) -> None:
-    """Refuses parameters that this endpoint can't satisfy; raises ``InvalidInputError``."""
-    head = HEADS[view.task]
-    for name in parameters.__struct_fields__:
-        known = name == "truncation" or name in head.parameters
-        if not known and getattr(parameters, name) not in (None, msgspec.UNSET):
-            raise InvalidInputError(f"parameters.{name}: {view.name} does {view.task}.")
-    functions = head.functions(len(view.labels), multi_label=view.multi_label)
-    if parameters.function_to_apply not in (None, *functions):
-        raise InvalidInputError(
-            f"parameters.function_to_apply: the scores of {view.name} are made by "
-            f"{' or '.join(functions)}."
+        query = replace(
+            query_of("inputs", inputs if isinstance(inputs, list) else [inputs]),
+            truncate=body.parameters.truncation is not False,
+            parameters=parameters,
         )
-
-
-def _set(parameters: HuggingFaceParameters) -> dict[str, Any]:
-    """The parameters that the caller has set, null among them for all labels."""
-    found: dict[str, Any] = {}
-    if parameters.top_k is not msgspec.UNSET:
-        found["top_k"] = parameters.top_k
-    for name in ("function_to_apply", "aggregation_strategy", "ignore_labels"):
-        value = getattr(parameters, name)
-        if value is not None:
-            found[name] = value
-    return found
+        answer = await self._front.predict(context, view, caller, query)
+        result = HEADS[view.task].pipeline(answer, parameters, one=one)
+        return Reply(encode(result), headers=answer_headers(answer))

@@ -1,13 +1,17 @@
 """KServe's first protocol: ``POST /v1/models/{endpoint}:predict`` with ``{"instances": [...]}``.
 
+Beside ``instances``, ``parameters`` has what a task can't be asked without (candidate labels).
+
 An instance is a string or ``{"text", "text_pair"}``. The prediction of each is ``{"label", "score",
 "scores"}`` (``scores`` by label) for text classification, a vector for text embedding, and
-``{"score", "logit"}`` for text ranking. For token classification it is a list of entities.
+``{"score", "logit"}`` for text ranking. For token classification it is a list of entities, for
+zero-shot classification ``{"labels", "scores"}``, best first.
 ``GET /v1/models`` and ``/v1/models/{endpoint}`` belong to OpenAI's dialect too, so their answers
 hold the fields of both.
 """
 
-from typing import Literal
+from dataclasses import replace
+from typing import Any, Literal
 
 import msgspec
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
@@ -17,6 +21,7 @@ from gateway.dialects.described import prediction_operation, reading
 from gateway.dialects.front import Front, Texts, answer_headers, query_of
 from gateway.dialects.huggingface import FoundEntity
 from gateway.dialects.operations import allowed_views
+from gateway.dialects.parameters import of_any_dialect
 from gateway.http.body import BodyReader
 from gateway.http.messages import Reply, Request, decode, encode
 from gateway.http.router import Route
@@ -24,9 +29,10 @@ from preprocess.tasks import HEADS
 
 
 class KServeRequest(msgspec.Struct, frozen=True):
-    """The request; other fields than ``instances`` have no meaning here."""
+    """The request; other fields have no meaning here."""
 
     instances: Texts
+    parameters: dict[str, Any] | None = None
 
 
 class LabelScores(TypedDict):
@@ -44,10 +50,17 @@ class PairScore(TypedDict):
     logit: float
 
 
+class RankedLabels(TypedDict):
+    """The caller's labels, best first, and the probability of each."""
+
+    labels: list[str]
+    scores: list[float]
+
+
 class KServeResponse(TypedDict):
     """One prediction a text, by the endpoint's task."""
 
-    predictions: list[LabelScores | list[float] | PairScore | list[FoundEntity]]
+    predictions: list[LabelScores | list[float] | PairScore | list[FoundEntity] | RankedLabels]
 
 
 class OpenAIModel(TypedDict):
@@ -104,8 +117,10 @@ class KServeV1:
         context, name = request.context, request.params["endpoint"]
         view, caller = await self._front.admission.enter(context, name)
         body = decode(_decoder, await self._bodies.read(request))
-        texts = query_of("instances", body.instances)
-        answer = await self._front.predict(context, view, caller, texts)
+        query = query_of("instances", body.instances)
+        if body.parameters:
+            query = replace(query, parameters=of_any_dialect(body.parameters, view))
+        answer = await self._front.predict(context, view, caller, query)
         result: KServeResponse = {"predictions": HEADS[answer.task].predictions(answer)}
         return Reply(encode(result), headers=answer_headers(answer))
 

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from contracts.tasks import PUBLIC_OUTPUTS, TEXT, TEXT_PAIR
 from contracts.tensors import Datatype
 from gateway.calls import Answer, EndpointView, Query
+from gateway.dialects.parameters import of_any_dialect
 from gateway.errors import BadRequestError, InvalidInputError, UnknownVersionError, UnsupportedError
 from gateway.request_context import RequestContext
 from preprocess.tasks import HEADS
@@ -100,14 +101,15 @@ def read_options(
     wanted: list[tuple[str, dict[str, object]]],
     view: EndpointView,
     context: RequestContext,
-) -> None:
+) -> dict[str, object]:
     """Reads Triton's ``timeout`` (microseconds) and checks the outputs asked for.
 
-    Other request parameters (priority, sequences) have no meaning here, as for a model that is not
-    configured for them.
+    Returns:
+        The parameters that the task takes. Others (priority, sequences) have no meaning here, as
+        for a model that is not configured for them.
 
     Raises:
-        BadRequestError: a timeout that is no such number.
+        BadRequestError: a timeout that is no such number, or a parameter of another type.
         InvalidInputError: no such output of the task.
         UnsupportedError: an extension that is not offered.
     """
@@ -127,6 +129,7 @@ def read_options(
                 f"outputs: there is no output {name[:80]!r}; {view.task} has {', '.join(known)}."
             )
         refuse_extensions(own, name)
+    return of_any_dialect(parameters, view) if parameters else {}
 
 
 def check_version(view: EndpointView, version: str | None) -> None:
@@ -229,7 +232,8 @@ def config(view: EndpointView) -> dict[str, object]:
 
 
 def _shape(shape: tuple[int, ...], view: EndpointView) -> list[int]:
-    last = view.dimension or len(view.labels)
+    # Where callers say what is asked, they say how many values there are, too.
+    last = 0 if HEADS[view.task].everywhere else view.dimension or len(view.labels)
     return list(shape) if len(shape) < 2 or not last else [*shape[:-1], last]
 
 

@@ -13,6 +13,7 @@ import logging
 import math
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import replace
 from http import HTTPStatus
 from typing import NoReturn, TypeVar
 
@@ -213,8 +214,9 @@ class OpenInferenceGrpc(service_pb2_grpc.GRPCInferenceServiceServicer):
                 call, request.model_name, version, serial_arrivals=True
             )
             wanted = [(one.name, _parameters(one.parameters)) for one in request.outputs]
-            oip.read_options(_parameters(request.parameters), wanted, view, call)
-            result = await self._front.predict(call, view, caller, _query(request))
+            parameters = oip.read_options(_parameters(request.parameters), wanted, view, call)
+            query = replace(_query(request), parameters=parameters)
+            result = await self._front.predict(call, view, caller, query)
             metadata = [(b"x-request-id", call.request_id.encode()), *answer_headers(result)]
             await context.send_initial_metadata(
                 [(key.decode(), value.decode()) for key, value in metadata]

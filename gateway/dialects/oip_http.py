@@ -6,6 +6,7 @@ offer (shared memory, model control, statistics, tracing, logging) are refused w
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import (
     Annotated,
     Any,
@@ -226,7 +227,9 @@ class OpenInferenceHttp:
             query = _query(parsed.inputs, blob)
         binary = _BinaryOutputs(parsed)
         wanted = [(output.name, output.parameters) for output in parsed.outputs]
-        oip.read_options(parsed.parameters, wanted, view, context)
+        query = replace(
+            query, parameters=oip.read_options(parsed.parameters, wanted, view, context)
+        )
         answer = await self._front.predict(context, view, caller, query)
         return _render(answer, view, parsed, binary)
 

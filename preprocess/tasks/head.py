@@ -53,6 +53,11 @@ class Answered(Protocol):
         """Each class on its own."""
         ...
 
+    @property
+    def parameters(self) -> Mapping[str, Any]:
+        """What the request asked for: those of ``Head.parameters`` that it has set."""
+        ...
+
 
 class Side(NamedTuple):
     """One version's values for the texts of a mirrored request."""
@@ -86,18 +91,46 @@ class Head(ABC):
         task: its name.
         second_text: whether it reads pairs of texts.
         parameters: of ``transformers`` pipelines, those that it takes.
+        everywhere: of these, those that every dialect takes, as ``Answered.parameters``.
         encoder: what makes rows of texts.
     """
 
     task: ClassVar[Task]
     second_text: ClassVar[SecondText] = SecondText.OPTIONAL
     parameters: ClassVar[frozenset[str]] = frozenset()
+    everywhere: ClassVar[frozenset[str]] = frozenset()
     encoder: ClassVar[type[TextEncoder]] = TextEncoder
 
     @property
     def rank(self) -> int:
         """Dimensions of the engine's output: 2, or 3 where it has values for each token."""
         return len(ENGINE_OUTPUT[self.task].shape)
+
+    def rows_of_text(self, parameters: Mapping[str, Any]) -> int:  # noqa: ARG002 - of heads
+        """How many texts for the model each text of a request becomes.
+
+        Raises:
+            ParameterError: a parameter that the task can't be done with.
+        """
+        return 1
+
+    def rows(
+        self,
+        texts: list[str],
+        pairs: list[str] | None,
+        parameters: Mapping[str, Any],  # noqa: ARG002 - of heads
+    ) -> tuple[list[str], list[str] | None]:
+        """The texts for the model, and their second texts: ``rows_of_text`` of each, in order.
+
+        Args:
+            texts: of the request.
+            pairs: the second text of each, or None.
+            parameters: that ``rows_of_text`` has taken.
+
+        Raises:
+            ParameterError: the texts do not go with the task.
+        """
+        return texts, pairs
 
     def values(self, output: Values, *, width: int, multi_label: bool = False) -> Values:
         """The values of an answer, from the engine's output.

@@ -12,6 +12,7 @@ from preprocess.tasks.embedding import TextEmbedding
 from preprocess.tasks.head import Head
 from preprocess.tasks.ranking import TextRanking
 from preprocess.tasks.token_classification import TokenClassification
+from preprocess.tasks.zero_shot import ZeroShotClassification
 
 HEADS: Mapping[Task, Head] = MappingProxyType(
     {
@@ -22,6 +23,7 @@ HEADS: Mapping[Task, Head] = MappingProxyType(
                 TextEmbedding(),
                 TextRanking(),
                 TokenClassification(),
+                ZeroShotClassification(),
             )
         },
         **{task: kind() for task, kind in installed(HEADS_GROUP).items()},

@@ -11,6 +11,7 @@ from types import MappingProxyType
 
 from contracts.endpoint import Precision
 from contracts.tasks import FORMS_GROUP, Task, installed
+from preprocess.tasks.zero_shot import ENTAILED
 
 STATES = "last_hidden_state"
 STATE_OUTPUTS = (STATES, "token_embeddings", "hidden_states")
@@ -62,6 +63,7 @@ class Form:
         pooled: whether the graph may end in token vectors, which are then pooled.
         has_labels: whether there is a name for each value; otherwise the manifest has a dimension.
         one_label: whether there is just one.
+        named: how one of the labels must begin, in any case; empty where any will do.
         pairs: whether evaluation texts may be pairs.
         agreement: what is counted beside differences.
         scaled: whether differences are divided by the mean length of the original's vectors.
@@ -78,6 +80,7 @@ class Form:
     pooled: bool = False
     has_labels: bool = True
     one_label: bool = False
+    named: str = ""
     pairs: bool = True
     scaled: bool = False
 
@@ -89,6 +92,10 @@ _TOKENS: Limits = {
     Precision.FP16: {"max_abs_difference": 0.1, "mean_abs_difference": 2e-3},
     Precision.INT8: {"max_abs_difference": 0.75, "mean_abs_difference": 0.02},
 }
+_CLASSIFIED: Limits = {
+    precision: {**limits, "min_equal_labels": _EQUAL_LABELS[precision]}
+    for precision, limits in _PROBABILITIES.items()
+}
 _CLASSIFIER = "AutoModelForSequenceClassification"
 FORMS: Mapping[Task, Form] = MappingProxyType(
     {
@@ -97,10 +104,7 @@ FORMS: Mapping[Task, Form] = MappingProxyType(
             exported="logits",
             architecture=("ForSequenceClassification",),
             outputs=_LOGITS,
-            limits={
-                precision: {**limits, "min_equal_labels": _EQUAL_LABELS[precision]}
-                for precision, limits in _PROBABILITIES.items()
-            },
+            limits=_CLASSIFIED,
             agreement=Agreement.EQUAL_LABELS,
         ),
         Task.TEXT_EMBEDDING: Form(
@@ -141,6 +145,15 @@ FORMS: Mapping[Task, Form] = MappingProxyType(
             },
             agreement=Agreement.EQUAL_LABELS,
             pairs=False,
+        ),
+        Task.ZERO_SHOT_CLASSIFICATION: Form(
+            loader=_CLASSIFIER,
+            exported="logits",
+            architecture=("ForSequenceClassification",),
+            outputs=_LOGITS,
+            limits=_CLASSIFIED,
+            agreement=Agreement.EQUAL_LABELS,
+            named=ENTAILED,
         ),
         **installed(FORMS_GROUP),
     }

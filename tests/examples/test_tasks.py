@@ -55,7 +55,23 @@ async def test_entities_are_those_that_the_readme_shows(
     example.show_entities(answer)
 
 
+async def test_labels_of_the_callers_own_fit_as_the_readme_shows(
+    example: ModuleType, tmp_path: Path
+) -> None:
+    name = example.SORTER
+    model, graph = converted(name, example.MODELS[name], tmp_path, task=example.TASKS[name])
+    assert model.task is Task.ZERO_SHOT_CLASSIFICATION
+    answer = await asked(model, graph, name, f"/endpoints/{name}", example.labels_request())
+    assert [labels[0]["label"] for labels in answer] == ["books", "travel", "travel"]
+    shown = (EXAMPLE / "README.md").read_text(encoding="utf-8")
+    for labels in answer:
+        lines = [f"{each['score']:8.3f}  {each['label']}" for each in labels]
+        assert "\n".join(lines) in shown
+    example.show_labels(answer)
+
+
 def test_the_tables_know_every_word_of_the_texts(example: ModuleType) -> None:
     tokenizer = sys.modules["word_models"].tokenizer()
-    for text in (example.QUERY, *example.DOCUMENTS, *example.TEXTS):
+    labels = example.labels_request()["parameters"]["candidate_labels"]
+    for text in (example.QUERY, *example.DOCUMENTS, *example.TEXTS, "This example is", *labels):
         assert "[UNK]" not in tokenizer.encode(text).tokens, text

@@ -7,7 +7,7 @@ encoder, buckets, padding and heads. Its rival is the library's own pipeline on 
 import json
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from contracts.endpoint import Serving
 from contracts.tasks import Task
 from contracts.tensors import TensorSpec
+from preprocess.encoder import Encoded
 from preprocess.padding import RowPadder
 from preprocess.scores import sigmoid, top_k
 from preprocess.tasks import HEADS
@@ -79,6 +80,17 @@ class Served:
         return HEADS[self.task].values(
             outputs, width=outputs.shape[1], multi_label=self.multi_label
         )
+
+
+@dataclass(frozen=True)
+class Answered:
+    """What a head is asked to show."""
+
+    values: NDArray[np.float32]
+    labels: tuple[str, ...]
+    parameters: Mapping[str, Any]
+    encoded: Encoded | None = None
+    multi_label: bool = False
 
 
 def served(folder: Path, scratch: Path, task: Task | None = None) -> Served:
@@ -276,6 +288,51 @@ def test_a_ranker_answers_as_a_cross_encoder_of_sentence_transformers_does(
     raw = encoder.predict(pairs, activation_fn=torch.nn.Identity(), **ask)
     np.testing.assert_allclose(logits[:, 0], raw, atol=10 * TOLERANCE)
     assert np.std(scores) > 10 * TOLERANCE
+
+
+CANDIDATES = ("travel", "food and drink", "politics", "the sea")
+ENTAILMENT = {
+    "bert": ("contradiction", "neutral", "entailment"),
+    "roberta": ("Entailment", "neutral", "Contradiction"),
+    "distilbert": ("entailment", "not_entailment"),
+}
+
+
+@pytest.mark.parametrize("multi_label", [False, True])
+@pytest.mark.parametrize("family", sorted(ENTAILMENT))
+def test_callers_labels_score_as_in_the_transformers_pipeline(
+    family: str,
+    multi_label: bool,
+    texts: list[str],
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+) -> None:
+    _, transformers, _ = libraries()
+    folder = tmp_path / "saved"
+    tokenizer_json = request.getfixturevalue("roberta" if family == "roberta" else "bert")
+    names = ENTAILMENT[family]
+    save_classifier(folder, family, tokenizer_json, multi_label=False, names=names)
+    ours = served(folder, tmp_path, task=Task.ZERO_SHOT_CLASSIFICATION)
+    asked = [text for text in texts if text][:240]
+    parameters: dict[str, Any] = {
+        "candidate_labels": list(CANDIDATES if multi_label else CANDIDATES[:3]),
+        "hypothesis_template": "This text is about {}.",
+        "multi_label": multi_label,
+    }
+    head = HEADS[ours.task]
+    assert head.rows_of_text(parameters) == len(parameters["candidate_labels"])
+    values = ours.answer(*head.rows(asked, None, parameters))
+    answer = Answered(values, names, parameters)
+    found = head.pipeline(answer, parameters, one=False)
+
+    assert len(asked) >= 200
+    pipeline = transformers.pipeline("zero-shot-classification", str(folder), device="cpu")
+    for text, each in zip(asked, found, strict=True):
+        expected = pipeline(text, **parameters)
+        theirs = dict(zip(expected["labels"], expected["scores"], strict=True))
+        assert each[0]["score"] == pytest.approx(expected["scores"][0], abs=TOLERANCE)
+        assert {one["label"]: one["score"] for one in each} == pytest.approx(theirs, abs=TOLERANCE)
+    assert len({round(each[0]["score"], 2) for each in found}) > 10
 
 
 @pytest.mark.parametrize("pooling", ["mean", "cls", "max"])

@@ -1,7 +1,9 @@
 """Each task has one head, whose outputs are those that callers are told of."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -29,8 +31,9 @@ class Values:
 
     values: NDArray[np.float32]
     encoded: Encoded | None = None
-    labels: tuple[str, ...] = ("yes",)
+    labels: tuple[str, ...] = ("entailment",)
     multi_label: bool = False
+    parameters: Mapping[str, Any] = field(default_factory=lambda: {"candidate_labels": ["yes"]})
 
 
 def tiny() -> tuple[bytes, TokenizerSpec]:

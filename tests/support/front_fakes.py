@@ -37,6 +37,7 @@ from preprocess.encoder import Encoded
 from preprocess.windows import WindowEncoder
 
 LABELS = ("negative", "neutral", "positive")
+ENTAILMENT = ("contradiction", "neutral", "entailment")
 TAGS = ("O", "B-FOOD", "I-FOOD", "WEATHER")
 WINDOWS = WindowEncoder(
     tokenizer().to_str().encode(),
@@ -57,6 +58,7 @@ def view(name: str, task: Task, versions: tuple[str, ...] = ("3", "2")) -> Endpo
         Task.TEXT_EMBEDDING: (),
         Task.TEXT_RANKING: LABELS[-1:],
         Task.TOKEN_CLASSIFICATION: TAGS,
+        Task.ZERO_SHOT_CLASSIFICATION: ENTAILMENT,
     }.get(task, LABELS)
     return EndpointView(
         name=name,
@@ -81,6 +83,12 @@ def scores(text: str, pair: str = "") -> list[float]:
 def logit(text: str, pair: str) -> float:
     """How well a pair's texts go together: the words that both have, less the second's length."""
     return float(len(set(text.split()) & set(pair.split())) - len(pair.split()) / 8)
+
+
+def entailment(text: str, pair: str) -> list[float]:
+    """Logits of entailment: the more, the more words of the second text are in the first."""
+    shared = len(set(text.split()) & set(pair.strip(".").split()))
+    return [1.0 - shared, 0.5, shared + len(pair) / 64]
 
 
 def vector(text: str) -> list[float]:
@@ -171,6 +179,8 @@ class FakePredictor:
         elif endpoint.task is Task.TOKEN_CLASSIFICATION:
             encoded = WINDOWS.encode(call.texts)
             values = tag_scores(encoded)
+        elif endpoint.task is Task.ZERO_SHOT_CLASSIFICATION:
+            values = [entailment(text, pair) for text, pair in both]
         else:
             values = [scores(text, pair) for text, pair in both]
         return Answer(

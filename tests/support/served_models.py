@@ -16,6 +16,7 @@ from pipeline_world import world_of
 
 from contracts.endpoint import Precision, Serving
 from contracts.manifest import MODEL_ONNX, TOKENIZER
+from contracts.tasks import Task
 from gateway.app import create_app
 from gateway.dialects.front import Front
 from gateway.engine.protocol import Work
@@ -38,13 +39,16 @@ class Graph(FakeEngine):
         return self._engine.run(work.tensors)[0]
 
 
-def converted(name: str, write: Callable[[Path], Path], folder: Path) -> tuple[ServedModel, Path]:
+def converted(
+    name: str, write: Callable[[Path], Path], folder: Path, *, task: str | None = None
+) -> tuple[ServedModel, Path]:
     """The package of a model that is registered as a folder, and its graph.
 
     Args:
         name: of the registered model.
         write: writes the folder.
         folder: scratch.
+        task: what the endpoint asks for.
     """
     (folder / "artifacts").mkdir()
     write(folder / "artifacts" / "version")
@@ -56,6 +60,7 @@ def converted(name: str, write: Callable[[Path], Path], folder: Path) -> tuple[S
             model=name,
             version="1",
             store_url="unused",
+            task=None if task is None else Task(task),
             serving=Serving(precision=Precision.FP32),
             work_dir=str(folder / "work"),
         )

@@ -41,7 +41,8 @@ def task_of(
     """The task by the model's architecture, or the one that the endpoint asks for.
 
     A classifier of one label may be a cross-encoder. It is taken for one where the endpoint asks
-    for it, or where sentence-transformers has written it as one and ``usual`` says nothing else.
+    for it, or where sentence-transformers has written it as one and ``usual`` says nothing else. A
+    model of entailment is a classifier, unless the endpoint asks for zero-shot classification.
 
     Raises:
         VersionError: the architecture is for something else.
@@ -61,8 +62,10 @@ def task_of(
     else:
         found = fitting[0]
     if requested is not None and requested is not found:
+        named = FORMS[requested].named
+        why = f": no label begins with {named!r}" if named and not _has_label(config, named) else ""
         raise VersionError(
-            f"the endpoint asks for {requested}, but {', '.join(names)} does {found}"
+            f"the endpoint asks for {requested}, but {', '.join(names)} does {found}{why}"
         )
     return found
 
@@ -71,7 +74,17 @@ def _fits(form: Form, names: Sequence[str], config: Json) -> bool:
     ends = [name.endswith(form.architecture) for name in names]
     if not form.has_labels:
         return all(ends)
-    return any(ends) and (not form.one_label or len(labels_of(config)) == 1)
+    return (
+        any(ends)
+        and (not form.one_label or len(labels_of(config)) == 1)
+        and (not form.named or _has_label(config, form.named))
+    )
+
+
+def _has_label(config: Json, beginning: str) -> bool:
+    """Whether there are several labels, and one begins so."""
+    labels = labels_of(config)
+    return len(labels) > 1 and any(label.lower().startswith(beginning) for label in labels)
 
 
 def is_cross_encoder(folder: Path) -> bool:

@@ -300,3 +300,28 @@ def test_a_graph_of_two_logits_can_not_rank(harness: ConversionHarness) -> None:
     write_onnx_version(harness.version)
     with pytest.raises(VersionError, match="text-ranking"):
         harness.convert(task="text-ranking")
+
+
+def test_a_model_of_entailment_becomes_a_package_that_takes_callers_labels(
+    harness: ConversionHarness,
+) -> None:
+    labels = ("contradiction", "entailment")
+    write_onnx_version(harness.version, labels=labels)
+    manifest = harness.convert(task="zero-shot-classification")
+    assert manifest.task is Task.ZERO_SHOT_CLASSIFICATION
+    assert manifest.labels == labels
+    assert manifest.parity is not None
+    assert manifest.parity.equal_labels == 1
+    assert manifest.profile is not None
+    # Of the model's labels: callers' own are in no profile and no event.
+    assert set(manifest.profile.labels) <= set(labels)
+
+
+def test_a_bare_graph_without_entailment_can_not_take_callers_labels(
+    harness: ConversionHarness,
+) -> None:
+    harness.version.mkdir()
+    onnx.save(classifier(), str(harness.version / "model.onnx"))
+    tokenizer().save(str(harness.version / "tokenizer.json"))
+    with pytest.raises(VersionError, match="begins with 'entail'"):
+        harness.convert(task="zero-shot-classification")

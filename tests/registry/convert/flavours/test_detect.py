@@ -285,3 +285,32 @@ def test_a_classifier_of_two_labels_can_not_rank_texts(tmp_path: Path) -> None:
     folder = hf_folder(tmp_path, id2label={"0": "no", "1": "yes"})
     with pytest.raises(VersionError, match="asks for text-ranking"):
         detect(folder, task=Task.TEXT_RANKING)
+
+
+NLI = {"0": "contradiction", "1": "neutral", "2": "ENTAILMENT"}
+
+
+def test_a_model_of_entailment_takes_callers_labels_only_where_it_is_asked_to(
+    tmp_path: Path,
+) -> None:
+    folder = hf_folder(tmp_path, id2label=NLI)
+    assert detect(folder).task is Task.TEXT_CLASSIFICATION
+    asked = Task.ZERO_SHOT_CLASSIFICATION
+    assert detect(folder, task=asked).task is asked
+    assert detect(folder, usual=asked).task is asked
+
+
+@pytest.mark.parametrize("labels", [{"0": "bad", "1": "good"}, {"0": "entailment"}, {}])
+def test_a_model_without_entailment_can_not_take_callers_labels(
+    tmp_path: Path, labels: dict[str, str]
+) -> None:
+    folder = hf_folder(tmp_path, id2label=labels)
+    with pytest.raises(VersionError, match="no label begins with 'entail'"):
+        detect(folder, task=Task.ZERO_SHOT_CLASSIFICATION)
+
+
+def test_a_bare_graph_takes_callers_labels_where_it_names_entailment(tmp_path: Path) -> None:
+    labels = ["entailment", "not_entailment"]
+    folder = bare_graph(tmp_path, classifier(), labels=labels)
+    found = detect(folder, task=Task.ZERO_SHOT_CLASSIFICATION)
+    assert found.labels == ("entailment", "not_entailment")

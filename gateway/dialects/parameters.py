@@ -1,0 +1,84 @@
+"""What callers set beside their texts: the parameters of ``transformers``' pipelines.
+
+The Hugging Face dialect takes all that the task's head takes. The others take those without which
+some tasks can't be asked (``Head.everywhere``), and ignore the rest, as their protocols do.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from gateway.calls import EndpointView
+from gateway.errors import BadRequestError, InvalidInputError
+from preprocess.tasks import HEADS
+
+
+class PipelineParameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The parameters of ``transformers`` pipelines that are supported."""
+
+    top_k: Annotated[int, msgspec.Meta(ge=1)] | msgspec.UnsetType | None = msgspec.UNSET
+    function_to_apply: Literal["softmax", "sigmoid", "none"] | None = None
+    aggregation_strategy: Literal["none", "simple", "first", "average", "max"] | None = None
+    ignore_labels: list[str] | None = None
+    candidate_labels: list[str] | None = None
+    hypothesis_template: str | None = None
+    multi_label: bool | None = None
+    truncation: bool | None = None  # False: texts that are too long are refused, and not cut
+
+
+_NULLABLE = "top_k"  # null says something: all labels
+_LISTS = ("candidate_labels",)
+
+
+def checked(parameters: PipelineParameters, view: EndpointView) -> dict[str, Any]:
+    """The parameters that the caller has set, ``truncation`` left out.
+
+    Raises:
+        InvalidInputError: this endpoint can't satisfy one of them.
+    """
+    head = HEADS[view.task]
+    found: dict[str, Any] = {}
+    for name in parameters.__struct_fields__:
+        value = getattr(parameters, name)
+        if value is msgspec.UNSET or name == "truncation":
+            continue
+        if value is None and name != _NULLABLE:
+            continue
+        if name in head.parameters:
+            found[name] = value
+        elif value is not None:
+            raise InvalidInputError(f"parameters.{name}: {view.name} does {view.task}.")
+    functions = head.functions(len(view.labels), multi_label=view.multi_label)
+    if found.get("function_to_apply") not in (None, *functions):
+        raise InvalidInputError(
+            f"parameters.function_to_apply: the scores of {view.name} are made by "
+            f"{' or '.join(functions)}."
+        )
+    return found
+
+
+def of_any_dialect(given: Mapping[str, object], view: EndpointView) -> dict[str, Any]:
+    """Of a request's parameters, those that the task takes in every dialect.
+
+    A list may come as JSON in a string: the Open Inference Protocol has no parameters of lists.
+
+    Raises:
+        BadRequestError: a value of another type.
+    """
+    taken = {name: given[name] for name in HEADS[view.task].everywhere if name in given}
+    if not taken:
+        return {}
+    for name in _LISTS:
+        value = taken.get(name)
+        if isinstance(value, str):
+            try:
+                taken[name] = msgspec.json.decode(value)
+            except msgspec.DecodeError as error:
+                raise BadRequestError(
+                    f"parameters.{name}: expected a list, or one as JSON: {error}."
+                ) from error
+    try:
+        return checked(msgspec.convert(taken, PipelineParameters), view)
+    except msgspec.ValidationError as error:
+        raise BadRequestError(f"parameters: {error}.") from error

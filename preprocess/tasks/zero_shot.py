@@ -1,0 +1,146 @@
+"""Zero-shot classification: which of the caller's own labels fit a text, by a model of entailment.
+
+A text with N candidate labels is N pairs: the text, and a sentence made of each label. The scores
+are those of ``transformers``' pipeline: by softmax over the logits of entailment of all labels or,
+where each label is judged on its own, of entailment against contradiction.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from contracts.events import TextRecord
+from contracts.tasks import Task
+from preprocess.encoder import Encoded
+from preprocess.errors import ParameterError
+from preprocess.scores import best_labels, class_scores, top_k
+from preprocess.tasks.classification import TextClassification
+from preprocess.tasks.head import Answered, Difference, Output, SecondText, Side, Values
+
+ENTAILED = "entail"  # how the label of entailment begins, in any case
+_CONTRADICTED = ("contra", "not_entail", "not entail")
+_TEMPLATE = "This example is {}."
+_PLACE = "{}"
+_SHOWN = 80  # characters of what is repeated in a refusal
+
+
+class ZeroShotClassification(TextClassification):
+    """Values are float32 ``[texts * candidate labels, the model's labels]`` logits.
+
+    What is recorded and compared is of each pair, by the model's own labels: candidate labels are
+    the callers' words, which no event holds.
+    """
+
+    task: ClassVar[Task] = Task.ZERO_SHOT_CLASSIFICATION
+    second_text: ClassVar[SecondText] = SecondText.REQUIRED
+    parameters: ClassVar[frozenset[str]] = frozenset(
+        {"candidate_labels", "hypothesis_template", "multi_label"}
+    )
+    everywhere: ClassVar[frozenset[str]] = parameters
+
+    def rows_of_text(self, parameters: Mapping[str, Any]) -> int:
+        """One for each candidate label."""
+        labels: Sequence[str] = parameters.get("candidate_labels", ())
+        place = "parameters.candidate_labels"
+        if not labels:
+            raise ParameterError(place, "no label was sent, so that there is none to choose")
+        seen: set[str] = set()
+        for index, label in enumerate(labels):
+            if not label.strip():
+                raise ParameterError(f"{place}[{index}]", "the label is empty")
+            if label in seen:
+                raise ParameterError(f"{place}[{index}]", f"{label[:_SHOWN]!r} is there twice")
+            seen.add(label)
+        template: str = parameters.get("hypothesis_template", _TEMPLATE)
+        if template.count(_PLACE) != 1:
+            raise ParameterError(
+                "parameters.hypothesis_template",
+                f"it needs {_PLACE} once, where the label goes; got {template[:_SHOWN]!r}",
+            )
+        return len(labels)
+
+    def rows(
+        self, texts: list[str], pairs: list[str] | None, parameters: Mapping[str, Any]
+    ) -> tuple[list[str], list[str] | None]:
+        """Each text with the sentence of each label; raises ``ParameterError`` for pairs."""
+        if pairs is not None:
+            raise ParameterError(
+                "text_pair", f"{self.task} makes the second texts of candidate_labels"
+            )
+        template: str = parameters.get("hypothesis_template", _TEMPLATE)
+        sentences = [template.replace(_PLACE, label) for label in parameters["candidate_labels"]]
+        # A text is the same object in all its rows, by which the encoder knows it again.
+        return [text for text in texts for _ in sentences], sentences * len(texts)
+
+    def _values(self, output: Values, *, multi_label: bool) -> Values:  # noqa: ARG002 - logits
+        return output
+
+    def measured(self, values: Values) -> Values:
+        """Probabilities of the model's own labels."""
+        return class_scores(values, multi_label=False)
+
+    def records(
+        self, encoded: Encoded, values: Values, labels: tuple[str, ...]
+    ) -> list[TextRecord]:
+        """The model's best label of each pair, and its score."""
+        return super().records(encoded, self.measured(values), labels)
+
+    def difference(self, ours: Side, theirs: Side) -> Difference:
+        """Of each pair: equal best labels of the model, and the total variation of its scores."""
+        sides = (
+            side._replace(values=self.measured(side.values), multi_label=False)
+            for side in (ours, theirs)
+        )
+        return super().difference(*sides)
+
+    def functions(self, classes: int, *, multi_label: bool) -> tuple[str, ...]:  # noqa: ARG002
+        """None."""
+        return ()
+
+    def pipeline(self, answer: Answered, parameters: Mapping[str, Any], *, one: bool) -> Any:  # noqa: ANN401, ARG002
+        """``{"label", "score"}`` of each candidate label, best first, as the Hub's clients read it.
+
+        The parameters are the answer's.
+        """
+        found = [
+            [{"label": label, "score": score} for label, score in ranked]
+            for ranked in top_k(_scores(answer), answer.parameters["candidate_labels"])
+        ]
+        return found[0] if one else found
+
+    def predictions(self, answer: Answered) -> list[Any]:
+        """``{"labels", "scores"}``, best first."""
+        return [
+            {"labels": [label for label, _ in ranked], "scores": [score for _, score in ranked]}
+            for ranked in top_k(_scores(answer), answer.parameters["candidate_labels"])
+        ]
+
+    def outputs(self, answer: Answered) -> dict[str, Output]:
+        """The best candidate label, its score, and the scores of all in the order they came in."""
+        scores = _scores(answer)
+        labels, highest = best_labels(scores, answer.parameters["candidate_labels"])
+        return {"LABEL": labels, "SCORE": np.array(highest, np.float32), "SCORES": scores}
+
+
+def _scores(answer: Answered) -> Values:
+    """Float32 ``[texts, candidate labels]`` probabilities."""
+    count = len(answer.parameters["candidate_labels"])
+    entailed, contradicted = _columns(answer.labels)
+    alone = answer.parameters.get("multi_label", False) or count == 1
+    if alone:
+        both = answer.values[:, [contradicted, entailed]]
+        return class_scores(both, multi_label=False)[:, 1].reshape(-1, count)
+    return class_scores(answer.values[:, entailed].reshape(-1, count), multi_label=False)
+
+
+def _columns(labels: Sequence[str]) -> tuple[int, int]:
+    """The columns of entailment and of contradiction.
+
+    Contradiction is the label that is called so. Where none is, it is the first one, or the last
+    one if the first is entailment, as in the pipeline.
+    """
+    names = [label.lower() for label in labels]
+    entailed = next(at for at, name in enumerate(names) if name.startswith(ENTAILED))
+    contradicted = (at for at, name in enumerate(names) if name.startswith(_CONTRADICTED))
+    return entailed, next(contradicted, len(names) - 1 if entailed == 0 else 0)
