@@ -52,7 +52,7 @@ async def _code_when_refused(stub: service_pb2_grpc.GRPCInferenceServiceStub) ->
         try:
             await stub.ModelReady(pb.ModelReadyRequest(name=ENDPOINT))
         except grpc.aio.AioRpcError as error:
-            return error.code().name
+            return str(error.code().name)
 
 
 async def test_calls_over_grpc_while_a_gateway_ends_are_told_to_try_again() -> None:
