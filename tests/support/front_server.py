@@ -3,9 +3,10 @@
 import asyncio
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import uvicorn
 from front_fakes import Behind
@@ -14,12 +15,26 @@ from gateway.dialects.oip_grpc import OpenInferenceGrpc, create_server
 from gateway.http.server import uvicorn_options
 
 
+class ShiftedLoop(asyncio.SelectorEventLoop):
+    """An event loop whose clock can be put forward."""
+
+    shift_seconds = 0.0
+
+    def time(self) -> float:
+        """Seconds by the loop's clock, which its timers follow."""
+        return super().time() + self.shift_seconds
+
+
 @dataclass
 class Served(Behind):
-    """What is behind the fronts, and where they listen."""
+    """What is behind the fronts, where they listen, and what has arrived over HTTP."""
 
     port: int = 0
     grpc_port: int = 0
+    loop: ShiftedLoop = field(init=False)
+    connections: int = 0  # that the server has accepted
+    received_bytes: int = 0
+    arrived: threading.Condition = field(default_factory=threading.Condition)
 
     @property
     def address(self) -> str:
@@ -36,13 +51,49 @@ class Served(Behind):
         """Host and port of the gRPC front."""
         return f"127.0.0.1:{self.grpc_port}"
 
+    def wait_for(self, condition: Callable[[], bool]) -> None:
+        """Returns when a condition on what has arrived holds."""
+        with self.arrived:
+            assert self.arrived.wait_for(condition, 60)
+
+    def pass_time(self, seconds: float) -> None:
+        """Puts the clock of the server's connections forward, after what it handles now."""
+        done = threading.Event()
+
+        def shift() -> None:
+            self.loop.shift_seconds += seconds
+            done.set()
+
+        self.loop.call_soon_threadsafe(shift)
+        assert done.wait(60)
+
+
+def _noting(served: Served, connection: type[asyncio.Protocol]) -> type[asyncio.Protocol]:
+    """The class of the server's connections, made to tell ``served`` what has arrived."""
+
+    class Noting(connection):  # type: ignore[misc, valid-type]
+        def connection_made(self, transport: asyncio.Transport) -> None:
+            with served.arrived:
+                served.connections += 1
+                served.arrived.notify_all()
+            super().connection_made(transport)
+
+        def data_received(self, data: bytes) -> None:
+            with served.arrived:
+                served.received_bytes += len(data)
+                served.arrived.notify_all()
+            super().data_received(data)
+
+    return Noting
+
 
 @contextmanager
 def serving(served: Served) -> Iterator[Served]:
     """Starts both fronts and stops them."""
     listener = socket.create_server(("127.0.0.1", 0))
     served.port = listener.getsockname()[1]
-    options = uvicorn_options(served.limits, served.app.early_refusals, served.app)
+    options: dict[str, Any] = uvicorn_options(served.limits, served.app.early_refusals, served.app)
+    options["http"] = _noting(served, options["http"])
     server = uvicorn.Server(uvicorn.Config(served.app, **options))
     ready = threading.Event()
 
@@ -54,7 +105,12 @@ def serving(served: Served) -> Iterator[Served]:
         await server.serve(sockets=[listener])
         await rpc.stop(grace=None)
 
-    thread = threading.Thread(target=lambda: asyncio.run(run()), name="fronts")
+    def work() -> None:
+        with asyncio.Runner(loop_factory=ShiftedLoop) as runner:
+            served.loop = runner.get_loop()  # type: ignore[assignment]
+            runner.run(run())
+
+    thread = threading.Thread(target=work, name="fronts")
     thread.start()
     if not ready.wait(60):
         raise TimeoutError("the fronts did not start")
@@ -63,5 +119,5 @@ def serving(served: Served) -> Iterator[Served]:
     finally:
         server.should_exit = True
         server.force_exit = True
-        thread.join(20)
+        thread.join()
         listener.close()

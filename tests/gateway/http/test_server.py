@@ -6,7 +6,6 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
-from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -26,10 +25,10 @@ LIMITS = HttpLimits(
     body_seconds=60,
     header_seconds=60,
     max_header_bytes=8_000,
+    keep_alive_seconds=60,
     max_connections=20,
 )
-# So short that waiting them out takes no time, and no busy machine's own slowness.
-SHORT = replace(LIMITS, body_seconds=1, header_seconds=1, keep_alive_seconds=1)
+LIMIT_SECONDS = 60
 POST = b"POST /endpoints/sentiment HTTP/1.1\r\nhost: x\r\n"
 BODY = b'{"inputs": "a good film"}'
 WHOLE = POST + b"content-length: %d\r\n\r\n" % len(BODY) + BODY
@@ -38,12 +37,6 @@ WHOLE = POST + b"content-length: %d\r\n\r\n" % len(BODY) + BODY
 @pytest.fixture(scope="module")
 def fronts() -> Iterator[Served]:
     with serving(Served(limits=LIMITS)) as served:
-        yield served
-
-
-@pytest.fixture(scope="module")
-def impatient() -> Iterator[Served]:
-    with serving(Served(limits=SHORT)) as served:
         yield served
 
 
@@ -136,22 +129,43 @@ def test_an_escaped_path_is_read(fronts: Served) -> None:
         assert client.get("/endpoints/%ff%00").status_code == 404
 
 
-def test_a_silent_connection_is_closed(impatient: Served) -> None:
-    with connected(impatient) as connection:
+@contextmanager
+def accepted(served: Served) -> Iterator[socket.socket]:
+    """A connection that the server has seen: its time runs."""
+    before = served.connections
+    with connected(served) as connection:
+        served.wait_for(lambda: served.connections > before)
+        yield connection
+
+
+def send_and_wait(served: Served, connection: socket.socket, data: bytes) -> None:
+    """Returns when the server has read the data."""
+    end = served.received_bytes + len(data)
+    connection.sendall(data)
+    served.wait_for(lambda: served.received_bytes >= end)
+
+
+def test_a_silent_connection_is_closed(fronts: Served) -> None:
+    with accepted(fronts) as connection:
+        fronts.pass_time(LIMIT_SECONDS)
         assert read_all(connection) == b""
 
 
-def test_an_idle_connection_is_closed_after_its_time(impatient: Served) -> None:
-    with connected(impatient) as connection:
-        connection.sendall(WHOLE)
-        assert read_answer(connection)[0] == 200
+def test_an_idle_connection_is_closed_after_its_time(fronts: Served) -> None:
+    with connected(fronts) as connection:
+        for _ in range(2):
+            connection.sendall(WHOLE)
+            assert read_answer(connection)[0] == 200
+            fronts.pass_time(0.7 * LIMIT_SECONDS)
+        fronts.pass_time(0.7 * LIMIT_SECONDS)
         assert read_all(connection) == b""
 
 
 @pytest.mark.parametrize("begin", [b"POST /endp", POST, b"G"])
-def test_headers_that_do_not_come_are_a_timeout(impatient: Served, begin: bytes) -> None:
-    with connected(impatient) as connection:
-        connection.sendall(begin)
+def test_headers_that_do_not_come_are_a_timeout(fronts: Served, begin: bytes) -> None:
+    with accepted(fronts) as connection:
+        send_and_wait(fronts, connection, begin)
+        fronts.pass_time(LIMIT_SECONDS)
         status, headers, body = read_answer(connection)
         assert status == 408
         assert headers["connection"] == "close"
@@ -159,9 +173,11 @@ def test_headers_that_do_not_come_are_a_timeout(impatient: Served, begin: bytes)
         assert read_all(connection) == b""
 
 
-def test_a_body_that_does_not_come_is_a_timeout(impatient: Served) -> None:
-    with connected(impatient) as connection:
-        connection.sendall(POST + b"content-length: 100\r\n\r\n{")
+def test_a_body_that_does_not_come_is_a_timeout(fronts: Served) -> None:
+    with accepted(fronts) as connection:
+        send_and_wait(fronts, connection, POST + b"content-length: 100\r\n\r\n{")
+        fronts.pass_time(LIMITS.held_seconds)  # from then on its bytes are handled as they come
+        fronts.pass_time(LIMIT_SECONDS)
         status, headers, body = read_answer(connection)
         assert status == 408
         assert body["error"]["code"] == "request_timeout"
@@ -169,38 +185,26 @@ def test_a_body_that_does_not_come_is_a_timeout(impatient: Served) -> None:
         assert read_all(connection) == b""
 
 
-@contextmanager
-def dripping(connection: socket.socket, drop: bytes) -> Iterator[None]:
-    """Sends a drop again and again."""
-    stop = threading.Event()
-
-    def drip() -> None:
-        with suppress(OSError):
-            while not stop.wait(0.02):
-                connection.sendall(drop)
-
-    thread = threading.Thread(target=drip)
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join()
+def drip(served: Served, connection: socket.socket, drop: bytes) -> None:
+    """Sends drops for longer than the server waits, each long before that time is over."""
+    for _ in range(4):
+        send_and_wait(served, connection, drop)
+        served.pass_time(0.3 * LIMIT_SECONDS)
 
 
-def test_a_body_that_drips_is_a_timeout(impatient: Served) -> None:
-    with connected(impatient) as connection:
-        connection.sendall(POST + b"transfer-encoding: chunked\r\n\r\n")
-        with dripping(connection, b"1\r\nx\r\n"):
-            assert read_answer(connection)[0] == 408
+def test_a_body_that_drips_is_a_timeout(fronts: Served) -> None:
+    with accepted(fronts) as connection:
+        send_and_wait(fronts, connection, POST + b"transfer-encoding: chunked\r\n\r\n")
+        drip(fronts, connection, b"1\r\nx\r\n")
+        assert read_answer(connection)[0] == 408
 
 
-def test_line_breaks_alone_hold_no_connection(impatient: Served) -> None:
-    with connected(impatient) as connection:
+def test_line_breaks_alone_hold_no_connection(fronts: Served) -> None:
+    with connected(fronts) as connection:
         connection.sendall(WHOLE)
         assert read_answer(connection)[0] == 200
-        with dripping(connection, b"\r\n"):
-            assert read_all(connection) == b""
+        drip(fronts, connection, b"\r\n")
+        assert read_all(connection) == b""
 
 
 def test_headers_without_end_are_refused(fronts: Served) -> None:
