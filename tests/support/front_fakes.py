@@ -69,7 +69,7 @@ def view(name: str, task: Task, versions: tuple[str, ...] = ("3", "2")) -> Endpo
         max_tokens=128,
         max_texts=64,
         max_tokens_in_flight=10_000,
-        timeout_seconds=2.0,
+        timeout_seconds=60.0,
         ready=True,
     )
 

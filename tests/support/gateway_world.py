@@ -148,7 +148,7 @@ def endpoint_of(
 def call_of(
     *texts: str,
     endpoint: str = "sentiment",
-    timeout: float = 2.0,
+    timeout: float = 60.0,
     request_id: str = "r1",
     forced_version: str | None = None,
     sticky_key: str | None = None,
@@ -211,6 +211,7 @@ class FakeEngine:
     answer: Callable[[NDArray[np.int64]], NDArray[np.float32]] | None = None  # None: ``logits_of``
     others: dict[str, "FakeEngine"] = field(default_factory=dict)  # for some models
     works: list[Work] = field(default_factory=list)
+    timeouts: list[float] = field(default_factory=list)  # seconds that each batch was given
     closed: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def infer(self, work: Work, timeout_seconds: float) -> NDArray[np.float32]:
@@ -218,6 +219,7 @@ class FakeEngine:
         if work.model in self.others:
             return await self.others[work.model].infer(work, timeout_seconds)
         self.works.append(work)
+        self.timeouts.append(timeout_seconds)
         if self.held is not None:
             try:
                 async with asyncio.timeout(timeout_seconds):

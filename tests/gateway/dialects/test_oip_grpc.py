@@ -74,9 +74,9 @@ async def test_headers_are_metadata(stub: Any, fronts: Served) -> None:
 
 
 async def test_the_clients_deadline_is_the_calls(stub: Any, fronts: Served) -> None:
-    await stub.ModelInfer(request("a"), timeout=1.5)
+    await stub.ModelInfer(request("a"), timeout=45.5)
     call = fronts.predictor.calls[-1]
-    assert 0 < call.deadline - call.started < 2  # gRPC rounds 1.5 s up a little
+    assert 0 < call.deadline - call.started < 50  # gRPC rounds 45.5 s up a little
 
 
 def both() -> Any:

@@ -82,7 +82,7 @@ async def test_tritons_timeout_parameter_shortens_the_deadline() -> None:
         await client.post(PATH, json={"inputs": [tensor()], "parameters": {"timeout": 0}})
     first, second = behind.predictor.calls
     assert first.deadline == first.started + 0.25
-    assert second.deadline == second.started + 2.0
+    assert second.deadline == second.started + 60.0
 
 
 async def test_outputs_are_binary_only_where_asked() -> None:

@@ -14,9 +14,9 @@ from stats.evaluation.board import StatisticDrift
 from stats.evaluation.drift import DriftSettings, DriftWatch
 from stats.evaluation.usual import Usual, preprocessing_of
 
-SETTINGS = DriftSettings(window_seconds=300, window_texts=1000)
+SETTINGS = DriftSettings(window_seconds=900, window_texts=1000)
 MONDAY = 4 * 86_400
-STEP = 300  # seconds of a window; few, so that weeks are quick
+STEP = 900  # seconds of a window; few, so that weeks are quick
 BY_NIGHT = np.array([0.1, 0.2, 0.3, 0.3, 0.1])
 BY_DAY = np.array([0.2, 0.3, 0.3, 0.15, 0.05])
 OTHERS = np.array([0.0, 0.0, 0.1, 0.3, 0.6])
@@ -217,7 +217,7 @@ def test_a_release_on_a_day_that_differs_begins_with_how_it_differs() -> None:
     shared, traffic = usual(), Texts()
     one = watch(shared)
     traffic.days(one, 3.1)
-    traffic.days(one, 0.6, others=0.15)  # long enough to be expected of this day
+    traffic.days(one, 0.85, others=0.15)  # long enough to be expected of this day
     before = tokens(one)
     released = watch(shared, "2")
     traffic.days(released, STEP / 86_400, others=0.15)
