@@ -52,12 +52,12 @@ _PENDING_SECONDS = 1
 
 # A call that reaches gRPC's core after it was told to stop ends as CANCELLED, which clients do not
 # retry. Therefore, before the server stops, calls are refused with a status that clients retry,
-# until none has arrived in ``_QUIET_TURNS`` waits one after the other, and for ``_REFUSED_SECONDS``
-# at most. A process that stands still for a second, as on a busy machine, has waited once: calls
-# that came meanwhile are seen before it counts as quiet.
+# until none has arrived in ``_QUIET_TURNS`` waits one after the other, or after ``_MOST_TURNS``
+# waits. A process that stands still for seconds, as on a busy machine, has waited once: calls that
+# came meanwhile are seen before it counts as quiet.
 _QUIET_TURNS = 10
+_MOST_TURNS = 120
 _TURN_SECONDS = 0.025
-_REFUSED_SECONDS = 3.0
 
 _CODES = {
     HTTPStatus.BAD_REQUEST: grpc.StatusCode.INVALID_ARGUMENT,
@@ -88,7 +88,10 @@ _UNSUPPORTED = {
 
 
 def create_server(
-    service: "OpenInferenceGrpc", limits: HttpLimits, connection_seconds: float = math.inf
+    service: "OpenInferenceGrpc",
+    limits: HttpLimits,
+    connection_seconds: float = math.inf,
+    pending_seconds: int = _PENDING_SECONDS,
 ) -> grpc.aio.Server:
     """A server with the service, on the running event loop, not started and without a port.
 
@@ -100,6 +103,7 @@ def create_server(
         limits: of messages, metadata and calls.
         connection_seconds: the age at which a connection's client is told to open another one, 10
             percent sooner or later. No call fails because of it.
+        pending_seconds: how long a call may wait in gRPC's core before the core cancels it.
     """
     options = [
         ("grpc.max_receive_message_length", limits.max_body_bytes),
@@ -107,7 +111,7 @@ def create_server(
         ("grpc.so_reuseport", 0),
         ("grpc.server.max_pending_requests", _PENDING),
         ("grpc.server.max_pending_requests_hard_limit", 2 * _PENDING),
-        ("grpc.server_max_unrequested_time_in_server", _PENDING_SECONDS),
+        ("grpc.server_max_unrequested_time_in_server", pending_seconds),
     ]
     if math.isfinite(connection_seconds):
         options.append(("grpc.max_connection_age_ms", math.ceil(connection_seconds * 1000)))
@@ -134,11 +138,12 @@ class OpenInferenceGrpc(service_pb2_grpc.GRPCInferenceServiceServicer):
         """
         self._draining = True
         quiet = 0
-        until = time.monotonic() + _REFUSED_SECONDS
-        while quiet < _QUIET_TURNS and time.monotonic() < until:
+        for _ in range(_MOST_TURNS):
             self._called = False
             await asyncio.sleep(_TURN_SECONDS)
             quiet = 0 if self._called else quiet + 1
+            if quiet == _QUIET_TURNS:
+                break
 
     async def ServerLive(
         self, request: pb.ServerLiveRequest, context: grpc.aio.ServicerContext

@@ -58,7 +58,8 @@ async def _code_when_refused(stub: service_pb2_grpc.GRPCInferenceServiceStub) ->
 async def test_calls_over_grpc_while_a_gateway_ends_are_told_to_try_again() -> None:
     for _ in range(5):
         service = OpenInferenceGrpc(front(), "0")
-        server = create_server(service, HttpLimits())
+        # A busy machine may need more than the second that calls have to reach the event loop.
+        server = create_server(service, HttpLimits(), pending_seconds=60)
         port = server.add_insecure_port("127.0.0.1:0")
         await server.start()
         async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel, asyncio.timeout(60):
