@@ -58,13 +58,30 @@ class PackageFile(_Part):
 
 
 class TokenizerSpec(_Part):
-    """What the gateway needs beside ``tokenizer.json`` to make the model's tensors."""
+    """What the gateway needs beside ``tokenizer.json`` to make the model's tensors.
 
+    ``prompts``: what goes before a text, by the names that the model's own files give them. Those
+    of packages that earlier releases made put the usual one into ``tokenizer.json``.
+    """
+
+    later: ClassVar[tuple[str, ...]] = ("prompts", "default_prompt")
     max_tokens: int = Field(ge=1, description="longest row, special tokens included")
     pad_id: int
     pad_type_id: int = 0
     unk_id: int | None = Field(None, description="none for byte-level vocabularies")
     vocabulary: int
+    prompts: dict[str, str] = {}
+    default_prompt: str | None = Field(None, description="name of the usual one, if there is one")
+
+
+class VectorRanges(_Part):
+    """Which values each dimension of a model's vectors had, over the texts of the parity report.
+
+    A vector in int8 is made by them.
+    """
+
+    low: tuple[float, ...]
+    high: tuple[float, ...]
 
 
 class Parity(_Part):
@@ -109,6 +126,7 @@ class Lineage(_Part):
 class Manifest(_Part):
     """All that is known of a package."""
 
+    later: ClassVar[tuple[str, ...]] = ("ranges",)
     schema_version: Literal[1] = 1
     model: str
     version: str
@@ -126,6 +144,7 @@ class Manifest(_Part):
     files: dict[str, PackageFile]
     profile: ReferenceProfile | None = None
     parity: Parity | None = None
+    ranges: VectorRanges | None = None
     lineage: Lineage
     created_by: str = Field(description="program and version")
 

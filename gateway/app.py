@@ -31,6 +31,7 @@ from gateway.dialects.oip_http import OpenInferenceHttp
 from gateway.dialects.openai import OpenAI
 from gateway.dialects.operations import Listing, Operations
 from gateway.dialects.rerank import Rerank
+from gateway.dialects.tei import TextEmbeddingsInference
 from gateway.errors import (
     CLIENT_GONE_STATUS,
     ClientGoneError,
@@ -205,6 +206,7 @@ def create_app(
         KServeV1(front, bodies),
         OpenAI(front, bodies),
         Rerank(front, bodies),
+        TextEmbeddingsInference(front, bodies),
         FeedbackRoute(front, bodies, feedback),
         Listing(front),
         operations,

@@ -23,6 +23,7 @@ from preprocess.encoder import Encoded
 class Query:
     """What a dialect has read from a body. ``pairs`` is as long as ``texts`` where it is set.
 
+    ``prompt_name``: which of the model's prompts goes before each text; None for the usual one.
     ``truncate``: texts that are longer than the model takes are cut; otherwise the call is refused.
     ``parameters``: what the caller has set of those that the task's head takes.
     """
@@ -31,6 +32,7 @@ class Query:
     pairs: list[str] | None = None
     truncate: bool = True
     parameters: Mapping[str, Any] = field(default_factory=dict)
+    prompt_name: str | None = None
 
 
 class Call(msgspec.Struct, frozen=True, eq=False):
@@ -41,7 +43,7 @@ class Call(msgspec.Struct, frozen=True, eq=False):
     the key itself. ``sticky_key``, from ``x-headrace-key``, keeps a caller on one arm; without it,
     the request id is used.
     ``observed`` holds the values of users' own statistics, by name. ``unk_words``: its event lists
-    words that are unknown to the tokeniser. ``truncate``: as in ``Query``.
+    words that are unknown to the tokeniser. ``truncate`` and ``prompt_name``: as in ``Query``.
     """
 
     endpoint: str
@@ -58,6 +60,7 @@ class Call(msgspec.Struct, frozen=True, eq=False):
     observed: dict[str, list[float | str]] | None = None
     unk_words: bool = False
     truncate: bool = True
+    prompt_name: str | None = None
 
     def characters(self) -> int:
         """Characters of all texts, second ones included."""
@@ -85,11 +88,15 @@ class Answer(msgspec.Struct, frozen=True, eq=False):
     receipt: str = ""
     encoded: Encoded | None = None
     parameters: Mapping[str, Any] = msgspec.field(default_factory=dict)
+    ranges: NDArray[np.float32] | None = None  # see ``preprocess.tasks.head.Answered``
 
 
 @dataclass(frozen=True, slots=True)
 class EndpointView:
-    """What the metadata routes say about an endpoint. ``refs`` lists the stable version first."""
+    """What the metadata routes say about an endpoint. ``refs`` lists the stable version first.
+
+    ``prompts`` are names; ``has_ranges``: see ``preprocess.tasks.head.Described``.
+    """
 
     name: str
     task: Task
@@ -102,6 +109,8 @@ class EndpointView:
     timeout_seconds: float
     ready: bool
     multi_label: bool = False
+    prompts: tuple[str, ...] = ()
+    has_ranges: bool = False
     metadata: dict[str, str] = field(default_factory=dict)
 
 

@@ -78,6 +78,12 @@ class ServedModel:
         """
         return len(self.manifest.labels) or self.manifest.dimension or 0
 
+    @cached_property
+    def ranges(self) -> NDArray[np.float32] | None:
+        """The usual values of each dimension of its vectors, ``[2, dimension]``."""
+        kept = self.manifest.ranges
+        return None if kept is None else np.array([kept.low, kept.high], np.float32)
+
     def bucket_of(self, tokens: int) -> int:
         """The row length that so many tokens are padded to."""
         return bucket_of(tokens, self.buckets)

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, Protocol
 from tokenizers import Tokenizer
 
 from contracts.manifest import TokenizerSpec
-from preprocess.errors import InvalidTextError, TokenizerFileError
+from preprocess.errors import InvalidTextError, TokenizerFileError, UnknownPromptError
 from preprocess.frame import Frame, frame_of, longest_first
 from preprocess.words import Tokens, WordTable, split, words_are_independent
 
@@ -222,6 +222,25 @@ class TextEncoder:
             unk=[0] * len(ids) if unk_id is None else [row.count(unk_id) for row in ids],
             truncated=[row.truncated for row in rows],
         )
+
+    def prompted(self, texts: Sequence[str], name: str | None = None) -> Sequence[str]:
+        """The texts with a prompt of the model's before each: what ``encode`` is then given.
+
+        Args:
+            texts: any strings.
+            name: of the prompt, as the model's own files have it; None for the usual one, if any.
+
+        Raises:
+            UnknownPromptError: the model has none of this name.
+        """
+        prompts = self._spec.prompts
+        used = self._spec.default_prompt if name is None else name
+        if used is None:
+            return texts
+        prompt = prompts.get(used)
+        if prompt is None:
+            raise UnknownPromptError(used, tuple(prompts))
+        return [prompt + text for text in texts] if prompt else texts
 
     def unknown_words(self, text: str, pair: str | None = None) -> list[str]:
         """What of a text, or of a pair, became the unknown token: as it was written, in order.

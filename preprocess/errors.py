@@ -1,7 +1,7 @@
 """What can be wrong with a text, a tokeniser file or an engine's answer, each with a sentence.
 
-The gateway turns ``InvalidTextError`` and ``ParameterError`` into 422, and ``EngineOutputError``
-into 502; the registry turns ``TokenizerFileError`` into the reason of a rejection.
+The gateway turns ``EngineOutputError`` into 502 and what a caller can ask wrongly into 422; the
+registry turns ``TokenizerFileError`` into the reason of a rejection.
 """
 
 
@@ -28,6 +28,18 @@ class ParameterError(PreprocessError):
 
     def __init__(self, place: str, reason: str) -> None:
         super().__init__(f"{place}: {reason}")
+
+
+class UnknownPromptError(PreprocessError):
+    """The model's files have no prompt of this name."""
+
+    def __init__(self, name: str, known: tuple[str, ...]) -> None:
+        held = f"there are {', '.join(known)}" if known else "its files name none"
+        super().__init__(f"the model has no prompt {name[:80]!r}: {held}")
+
+
+class MissingRangesError(PreprocessError):
+    """Vectors are asked for in a precision that the package has no ranges for."""
 
 
 class TokenizerFileError(PreprocessError):

@@ -50,7 +50,7 @@ class Front:
 
         Raises:
             InvalidInputError: no text at all, no second texts for a task that reads pairs, or a
-                parameter that the task can't be done with.
+                parameter or prompt that the task can't be done with.
             GatewayError: whatever the pipeline refuses or fails with.
         """
         if not query.texts:
@@ -75,6 +75,7 @@ class Front:
                 f"text_pair: {view.name} does {view.task}, which reads two texts: send a second "
                 "one with each."
             )
+        _check_prompt(view, query.prompt_name)
         call = Call(
             endpoint=view.name,
             texts=texts,
@@ -88,6 +89,7 @@ class Front:
             caller=caller,
             trace_parent=context.trace_parent,
             truncate=query.truncate,
+            prompt_name=query.prompt_name,
         )
         context.handed_over = True
         answer = await self.pipeline.predict(call)
@@ -108,6 +110,13 @@ def _check_rows(texts: int, times: int, most: int) -> None:
             f"The request has {texts} texts that become {times} each, {texts * times} together; "
             f"this endpoint takes {most} at once."
         )
+
+
+def _check_prompt(view: EndpointView, name: str | None) -> None:
+    if name is None or name in view.prompts:
+        return
+    held = f"it has {', '.join(view.prompts)}" if view.prompts else "its model's files name none"
+    raise InvalidInputError(f"prompt_name: {view.name} has no prompt {name[:80]!r}; {held}.")
 
 
 _LISTED_TEXTS = 100  # indices in x-headrace-truncated, before it breaks off with "..."

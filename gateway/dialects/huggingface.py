@@ -8,16 +8,17 @@ Answers have the shapes of the ``transformers`` pipelines. For text classificati
 
 For text ranking a pair is answered like a text of one label; with ``parameters.function_to_apply``
 ``none``, its score is the logit. For text embedding: one text ``[0.1, ...]``, many a list of
-vectors. For token classification: one text a list of entities, many a list of such lists;
-``parameters.aggregation_strategy`` and ``ignore_labels`` are those of the pipeline, ``simple`` and
-``["O"]`` where they are not set. For zero-shot classification, with
-``parameters.candidate_labels``: one text a list of ``{"label", "score"}``, best first, many a list
-of such lists. A text is a string, or ``{"text", "text_pair"}``; a list of one
-text counts as many.
+vectors; ``parameters.dimensions``, ``normalize`` and ``precision`` say in which form, and
+``prompt_name`` which of the model's prompts goes before each text. For token classification: one
+text a list of entities, many a list of such lists; ``parameters.aggregation_strategy`` and
+``ignore_labels`` are those of the pipeline, ``simple`` and ``["O"]`` where they are not set. For
+zero-shot classification, with ``parameters.candidate_labels``: one text a list of ``{"label",
+"score"}``, best first, many a list of such lists. A text is a string, or ``{"text", "text_pair"}``;
+a list of one text counts as many.
 """
 
 from dataclasses import replace
-from typing import Annotated, Any, NotRequired
+from typing import Annotated, Any, Literal, NotRequired
 
 import msgspec
 from pydantic import Field
@@ -25,7 +26,8 @@ from typing_extensions import TypedDict  # pydantic reads no other before Python
 
 from gateway.dialects.described import prediction_operation
 from gateway.dialects.front import Front, TextOrPair, Texts, answer_headers, query_of
-from gateway.dialects.parameters import PipelineParameters, checked
+from gateway.dialects.parameters import PipelineParameters, checked, forms_refused
+from gateway.errors import InvalidInputError
 from gateway.http.body import BodyReader
 from gateway.http.messages import Reply, Request, decode, encode
 from gateway.http.router import Route
@@ -33,11 +35,19 @@ from preprocess.tasks import HEADS
 
 
 class HuggingFaceRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The request. ``options`` is accepted, because the hub's clients send it, and ignored."""
+    """The request. ``options`` is accepted, because the hub's clients send it, and ignored.
+
+    What follows it are parameters of vectors: the hub's client sends them here.
+    """
 
     inputs: TextOrPair | Texts
     parameters: PipelineParameters = PipelineParameters()
     options: dict[str, Any] = {}
+    prompt_name: str | None = None
+    normalize: bool | None = None
+    dimensions: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    truncate: bool | None = None
+    truncation_direction: Literal["right", "Right"] | None = None
 
 
 class LabelScore(TypedDict):
@@ -83,6 +93,13 @@ _PREDICT = prediction_operation(
 )
 
 _decoder = msgspec.json.Decoder(HuggingFaceRequest)
+# Fields beside the parameters, each with the parameter that it stands for.
+_BESIDE = {
+    "prompt_name": "prompt_name",
+    "normalize": "normalize",
+    "dimensions": "dimensions",
+    "truncate": "truncation",
+}
 
 
 class HuggingFace:
@@ -101,14 +118,34 @@ class HuggingFace:
         context, name = request.context, request.params["endpoint"]
         view, caller = await self._front.admission.enter(context, name)
         body = decode(_decoder, await self._bodies.read(request))
-        parameters = checked(body.parameters, view)
+        given = _parameters(body)
+        parameters = checked(given, view)
         inputs = body.inputs
         one = not isinstance(inputs, list)
         query = replace(
             query_of("inputs", inputs if isinstance(inputs, list) else [inputs]),
-            truncate=body.parameters.truncation is not False,
+            truncate=given.truncation is not False,
             parameters=parameters,
+            prompt_name=given.prompt_name,
         )
         answer = await self._front.predict(context, view, caller, query)
-        result = HEADS[view.task].pipeline(answer, parameters, one=one)
+        with forms_refused():
+            result = HEADS[view.task].pipeline(answer, parameters, one=one)
         return Reply(encode(result), headers=answer_headers(answer))
+
+
+def _parameters(body: HuggingFaceRequest) -> PipelineParameters:
+    """The parameters, those that the hub's client sends beside them included.
+
+    Raises:
+        InvalidInputError: one is in both places.
+    """
+    beside: dict[str, Any] = {}
+    for name, known in _BESIDE.items():
+        value = getattr(body, name)
+        if value is None:
+            continue
+        if getattr(body.parameters, known) is not None:
+            raise InvalidInputError(f"{name}: parameters.{known} is there too; send one of them.")
+        beside[known] = value
+    return msgspec.structs.replace(body.parameters, **beside) if beside else body.parameters

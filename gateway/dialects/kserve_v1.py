@@ -21,7 +21,7 @@ from gateway.dialects.described import prediction_operation, reading
 from gateway.dialects.front import Front, Texts, answer_headers, query_of
 from gateway.dialects.huggingface import FoundEntity
 from gateway.dialects.operations import allowed_views
-from gateway.dialects.parameters import of_any_dialect
+from gateway.dialects.parameters import forms_refused, of_any_dialect, prompt_name_in
 from gateway.http.body import BodyReader
 from gateway.http.messages import Reply, Request, decode, encode
 from gateway.http.router import Route
@@ -119,9 +119,14 @@ class KServeV1:
         body = decode(_decoder, await self._bodies.read(request))
         query = query_of("instances", body.instances)
         if body.parameters:
-            query = replace(query, parameters=of_any_dialect(body.parameters, view))
+            query = replace(
+                query,
+                parameters=of_any_dialect(body.parameters, view),
+                prompt_name=prompt_name_in(body.parameters),
+            )
         answer = await self._front.predict(context, view, caller, query)
-        result: KServeResponse = {"predictions": HEADS[answer.task].predictions(answer)}
+        with forms_refused():
+            result: KServeResponse = {"predictions": HEADS[answer.task].predictions(answer)}
         return Reply(encode(result), headers=answer_headers(answer))
 
     async def models(self, request: Request) -> Reply:

@@ -10,6 +10,7 @@ with the bytes that are there.
 """
 
 import struct
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 from contracts.tasks import PUBLIC_OUTPUTS, TEXT, TEXT_PAIR
 from contracts.tensors import Datatype
 from gateway.calls import Answer, EndpointView, Query
-from gateway.dialects.parameters import of_any_dialect
+from gateway.dialects.parameters import of_any_dialect, prompt_name_in
 from gateway.errors import BadRequestError, InvalidInputError, UnknownVersionError, UnsupportedError
 from gateway.request_context import RequestContext
 from preprocess.tasks import HEADS
@@ -81,8 +82,13 @@ def utf8(name: str, index: int, element: bytes) -> str:
         ) from None
 
 
-def query(tensors: list[TextTensor]) -> Query:
-    """The texts of a request's inputs; raises ``InvalidInputError``."""
+def query(tensors: list[TextTensor], parameters: Mapping[str, object]) -> Query:
+    """The texts of a request's inputs, with the prompt that ``prompt_name`` names.
+
+    Raises:
+        BadRequestError: ``prompt_name`` is no string.
+        InvalidInputError: an input is missing, twice there, or not as long as the other.
+    """
     by_name = {tensor.name: tensor.texts for tensor in tensors}
     if len(by_name) != len(tensors):
         raise InvalidInputError("inputs: the same input is there twice.")
@@ -93,7 +99,7 @@ def query(tensors: list[TextTensor]) -> Query:
         raise InvalidInputError(
             f"{TEXT_PAIR}: expected {len(texts)} elements, as many as {TEXT}; got {len(pairs)}."
         )
-    return Query(texts, pairs)
+    return Query(texts, pairs, prompt_name=prompt_name_in(parameters))
 
 
 def read_options(
@@ -105,8 +111,8 @@ def read_options(
     """Reads Triton's ``timeout`` (microseconds) and checks the outputs asked for.
 
     Returns:
-        The parameters that the task takes. Others (priority, sequences) have no meaning here, as
-        for a model that is not configured for them.
+        The parameters that the task takes; ``prompt_name`` is read with the texts. Others
+        (priority, sequences) have no meaning here, as for a model that is not configured for them.
 
     Raises:
         BadRequestError: a timeout that is no such number, or a parameter of another type.
@@ -201,6 +207,7 @@ def metadata(view: EndpointView, version: str | None) -> dict[str, object]:
             "max_tokens": view.max_tokens,
             "max_texts": view.max_texts,
             "timeout_seconds": view.timeout_seconds,
+            **({"prompts": list(view.prompts)} if view.prompts else {}),
             **view.metadata,
         },
     }

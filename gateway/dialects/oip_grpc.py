@@ -339,7 +339,7 @@ def _query(request: pb.ModelInferRequest) -> Query:
         texts = oip.unpack_texts(name, raw[index]) if raw else _contents(tensor)
         oip.check_count(name, count, len(texts))
         tensors.append(oip.TextTensor(name, texts))
-    return oip.query(tensors)
+    return oip.query(tensors, _parameters(request.parameters))
 
 
 def _contents(tensor: pb.ModelInferRequest.InferInputTensor) -> list[str]:

@@ -224,7 +224,7 @@ class OpenInferenceHttp:
             parsed, query = InferRequest([]), Query(_raw_text(blob))
         else:
             parsed = decode(_decoder, header)
-            query = _query(parsed.inputs, blob)
+            query = _query(parsed, blob)
         binary = _BinaryOutputs(parsed)
         wanted = [(output.name, output.parameters) for output in parsed.outputs]
         query = replace(
@@ -291,11 +291,11 @@ def _raw_text(blob: bytes) -> list[str]:
     return [oip.utf8(TEXT, 0, blob)]
 
 
-def _query(inputs: list[InputTensor], blob: bytes) -> Query:
+def _query(parsed: InferRequest, blob: bytes) -> Query:
     """The texts of all inputs, each from the JSON or from its part of the bytes after it."""
     tensors: list[oip.TextTensor] = []
     position = 0
-    for tensor in inputs:
+    for tensor in parsed.inputs:
         count = oip.element_count(tensor.name, tensor.datatype, tensor.shape)
         oip.refuse_extensions(tensor.parameters, tensor.name)
         size = tensor.parameters.get("binary_data_size")
@@ -309,7 +309,7 @@ def _query(inputs: list[InputTensor], blob: bytes) -> Query:
         tensors.append(oip.TextTensor(tensor.name, texts))
     if position != len(blob):
         raise InvalidInputError(f"{len(blob) - position} bytes follow the last input's data.")
-    return oip.query(tensors)
+    return oip.query(tensors, parsed.parameters)
 
 
 def _binary_size(tensor: InputTensor, size: object, left: int) -> int:

@@ -1,25 +1,29 @@
 """OpenAI's embeddings: ``POST /v1/embeddings``, with the endpoint's name as ``model``.
 
 The unmodified ``openai`` client works; it asks for base64 by default. Arrays of tokens are refused,
-for their numbers come from another model's vocabulary; ``dimensions`` is taken where it is the
-model's own. ``GET /v1/models`` is in ``kserve_v1``.
+for their numbers come from another model's vocabulary. ``dimensions`` takes the first ones of any
+model's vectors, and only of those that were trained for it they say much. Two fields are not
+OpenAI's (``extra_body`` of its client): ``prompt_name``, and ``precision`` with the names of
+sentence-transformers. ``GET /v1/models`` is in ``kserve_v1``.
 """
 
 import base64
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
-import numpy as np
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
 from contracts.tasks import Task
 from gateway.calls import Answer, EndpointView, Query
 from gateway.dialects.described import prediction_operation
 from gateway.dialects.front import Front, answer_headers, endpoint_in, endpoint_of, require_task
+from gateway.dialects.parameters import check_form, forms_refused
 from gateway.errors import InvalidInputError
 from gateway.http.body import BodyReader
 from gateway.http.messages import Reply, Request, decode, encode
 from gateway.http.router import Route
+from preprocess.tasks.embedding import formed
+from preprocess.vectors import VectorPrecision
 
 # Tokens are read only to be refused with a sentence, so the document names texts alone.
 _TextOrTokens = Annotated[str | int | list[int], msgspec.Meta(extra_json_schema={"type": "string"})]
@@ -32,14 +36,21 @@ class EmbeddingsRequest(msgspec.Struct, frozen=True):
     input: str | Annotated[list[_TextOrTokens], msgspec.Meta(min_length=1)]
     encoding_format: Literal["float", "base64"] | None = None
     dimensions: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    precision: VectorPrecision | None = None
+    prompt_name: str | None = None
+
+    def form(self) -> dict[str, Any]:
+        """What the head of embeddings takes."""
+        wanted = {"dimensions": self.dimensions, "precision": self.precision}
+        return {name: value for name, value in wanted.items() if value is not None}
 
 
 class Embedding(TypedDict):
-    """The vector of one text; base64 of little-endian float32 where that was asked for."""
+    """The vector of one text; base64 of its little-endian numbers where that was asked for."""
 
     object: Literal["embedding"]
     index: int
-    embedding: list[float] | str
+    embedding: list[float] | list[int] | str
 
 
 class Usage(TypedDict):
@@ -101,7 +112,7 @@ class OpenAI:
         body = decode(_decoder, encoded)
         check(body, view)
         answer = await self._front.predict(request.context, view, caller, query(body))
-        result = render(answer, view.name, base64_vectors=body.encoding_format == "base64")
+        result = render(answer, view.name, body)
         return Reply(encode(result), headers=answer_headers(answer))
 
 
@@ -114,25 +125,29 @@ def query(body: EmbeddingsRequest) -> Query:
             "input: arrays of tokens are not taken, for they hold another model's vocabulary; "
             "send the text."
         )
-    return Query(texts)
+    return Query(texts, prompt_name=body.prompt_name)
 
 
 def check(body: EmbeddingsRequest, view: EndpointView) -> None:
     """Refuses what this endpoint can't do; raises ``InvalidInputError``."""
     require_task(view, Task.TEXT_EMBEDDING, "model", "embeddings need")
-    if body.dimensions not in (None, view.dimension):
-        raise InvalidInputError(
-            f"dimensions: {view.name} gives {view.dimension} and no other number."
-        )
+    check_form(view, body.form())
 
 
-def render(answer: Answer, model: str, *, base64_vectors: bool) -> EmbeddingsResponse:
-    """The list of embeddings, ready for JSON; base64 is of little-endian float32."""
-    vectors: list[list[float] | str] = (
-        [base64.b64encode(row.astype("<f4").tobytes()).decode() for row in answer.values]
-        if base64_vectors
-        else answer.values.astype(np.float64).tolist()
-    )
+def render(answer: Answer, model: str, body: EmbeddingsRequest) -> EmbeddingsResponse:
+    """The list of embeddings, ready for JSON; base64 is of little-endian numbers.
+
+    Raises:
+        InvalidInputError: the version that answered has not what the precision needs.
+    """
+    with forms_refused():
+        found = formed(answer, body.form())
+    vectors: list[list[float] | list[int] | str]
+    if body.encoding_format == "base64":
+        little = found.astype(found.dtype.newbyteorder("<"), copy=False)
+        vectors = [base64.b64encode(row.tobytes()).decode() for row in little]
+    else:
+        vectors = found.tolist()
     tokens = sum(answer.tokens)
     return {
         "object": "list",

@@ -4,14 +4,17 @@ The Hugging Face dialect takes all that the task's head takes. The others take t
 some tasks can't be asked (``Head.everywhere``), and ignore the rest, as their protocols do.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Annotated, Any, Literal
 
 import msgspec
 
 from gateway.calls import EndpointView
 from gateway.errors import BadRequestError, InvalidInputError
+from preprocess.errors import MissingRangesError
 from preprocess.tasks import HEADS
+from preprocess.vectors import VectorPrecision
 
 
 class PipelineParameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -24,15 +27,22 @@ class PipelineParameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     candidate_labels: list[str] | None = None
     hypothesis_template: str | None = None
     multi_label: bool | None = None
+    dimensions: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    normalize: bool | None = None
+    precision: VectorPrecision | None = None
+    prompt_name: str | None = None
     truncation: bool | None = None  # False: texts that are too long are refused, and not cut
 
 
 _NULLABLE = "top_k"  # null says something: all labels
 _LISTS = ("candidate_labels",)
+_OF_ALL_TASKS = frozenset({"truncation", "prompt_name"})
 
 
 def checked(parameters: PipelineParameters, view: EndpointView) -> dict[str, Any]:
-    """The parameters that the caller has set, ``truncation`` left out.
+    """The parameters that the caller has set and the task's head takes.
+
+    ``truncation`` and ``prompt_name`` are not among them: they are of all tasks.
 
     Raises:
         InvalidInputError: this endpoint can't satisfy one of them.
@@ -41,7 +51,7 @@ def checked(parameters: PipelineParameters, view: EndpointView) -> dict[str, Any
     found: dict[str, Any] = {}
     for name in parameters.__struct_fields__:
         value = getattr(parameters, name)
-        if value is msgspec.UNSET or name == "truncation":
+        if value is msgspec.UNSET or name in _OF_ALL_TASKS:
             continue
         if value is None and name != _NULLABLE:
             continue
@@ -55,7 +65,38 @@ def checked(parameters: PipelineParameters, view: EndpointView) -> dict[str, Any
             f"parameters.function_to_apply: the scores of {view.name} are made by "
             f"{' or '.join(functions)}."
         )
+    check_form(view, found, "parameters.")
     return found
+
+
+def check_form(view: EndpointView, parameters: Mapping[str, Any], place: str = "") -> None:
+    """Refuses parameters of a task that this endpoint can't meet, before anything is inferred.
+
+    ``place`` is what comes before the field's name. Raises ``InvalidInputError``.
+    """
+    if reason := HEADS[view.task].refusal(parameters, view):
+        raise InvalidInputError(place + reason)
+
+
+@contextmanager
+def forms_refused() -> Iterator[None]:
+    """Refuses a form that the version which answered can't give; stable could.
+
+    Raises:
+        InvalidInputError: says which field asked for it.
+    """
+    try:
+        yield
+    except MissingRangesError as error:
+        raise InvalidInputError(f"precision: {error}.") from error
+
+
+def prompt_name_in(given: Mapping[str, object]) -> str | None:
+    """Which of the model's prompts a request's parameters name; raises ``BadRequestError``."""
+    name = given.get("prompt_name")
+    if name is not None and not isinstance(name, str):
+        raise BadRequestError(f"parameters.prompt_name: expected a string, got {str(name)[:40]!r}.")
+    return name
 
 
 def of_any_dialect(given: Mapping[str, object], view: EndpointView) -> dict[str, Any]:

@@ -10,13 +10,25 @@ from time import monotonic
 from gateway.calls import Call
 from gateway.errors import RETRY_AFTER_SECONDS, InvalidInputError, OverloadedError, too_late
 from gateway.packages import ServedModel
-from preprocess.encoder import Encoded
-from preprocess.errors import InvalidTextError
+from preprocess.encoder import Encoded, TextEncoder
+from preprocess.errors import InvalidTextError, UnknownPromptError
 
 # A call with more characters than this, in all its texts, is tokenised in the thread. For fewer,
 # switching threads costs more time than it saves the other calls.
 INLINE_CHARACTERS = 8_192
 _MOST_THREADED_CHARACTERS = 32 * 1024 * 1024  # in the thread or in its queue
+
+
+def encode(encoder: TextEncoder, call: Call) -> Encoded:
+    """A call's texts, with the prompt that it names before each.
+
+    Raises:
+        InvalidInputError: a text that no tokeniser can read, or a prompt that the version lacks.
+    """
+    try:
+        return encoder.encode(encoder.prompted(call.texts, call.prompt_name), call.pairs)
+    except (InvalidTextError, UnknownPromptError) as error:
+        raise InvalidInputError(f"{error}.") from error
 
 
 class Encoding:
@@ -37,16 +49,13 @@ class Encoding:
             The call's tokens, and the seconds that this took.
 
         Raises:
-            InvalidInputError: a text that no tokeniser can read.
+            InvalidInputError: a text that no tokeniser can read, or a prompt that this version
+                lacks.
         """
         if call.characters() > INLINE_CHARACTERS:
             return None
         start = monotonic()
-        try:
-            encoded = model.encoder.encode(call.texts, call.pairs)
-        except InvalidTextError as error:
-            raise InvalidInputError(f"{error}.") from error
-        return encoded, monotonic() - start
+        return encode(model.encoder, call), monotonic() - start
 
     async def encode_in_thread(self, model: ServedModel, call: Call) -> tuple[Encoded, float]:
         """Encodes in the thread, so that other requests' tasks can run meanwhile.
@@ -55,7 +64,8 @@ class Encoding:
             The call's tokens, and the seconds that this took, waiting for the thread included.
 
         Raises:
-            InvalidInputError: a text that no tokeniser can read.
+            InvalidInputError: a text that no tokeniser can read, or a prompt that this version
+                lacks.
             OverloadedError: too many characters wait for the thread already.
             DeadlineExceededError: the call's deadline passed first.
         """
@@ -66,7 +76,7 @@ class Encoding:
             )
         start = monotonic()
         self._characters += characters
-        work = self._threads.submit(model.encoder.encode, call.texts, call.pairs)
+        work = self._threads.submit(encode, model.encoder, call)
         # Counted until the thread is done with it, even if the caller does not wait so long.
         loop = asyncio.get_running_loop()
         work.add_done_callback(lambda _: loop.call_soon_threadsafe(self._thread_done, characters))
@@ -75,8 +85,6 @@ class Encoding:
                 encoded = await asyncio.wrap_future(work)
         except TimeoutError as late:
             raise too_late() from late
-        except InvalidTextError as error:
-            raise InvalidInputError(f"{error}.") from error
         return encoded, monotonic() - start
 
     def _thread_done(self, characters: int) -> None:

@@ -248,6 +248,7 @@ class Pipeline:
             multi_label=manifest.multi_label,
             receipt="" if self._receipts is None else self._receipts.issue(event),
             encoded=encoded,
+            ranges=model.ranges,
         )
 
     def _record(

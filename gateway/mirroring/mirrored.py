@@ -19,6 +19,7 @@ from gateway.batching.batcher import Batcher
 from gateway.errors import GatewayError
 from gateway.events.buffer import Recorder
 from gateway.inference.attempt import AnsweredRequest, Attempt, event_of
+from gateway.inference.encoding import encode
 from gateway.packages import ServedModel
 from gateway.routing.routes import RouteTarget
 from gateway.telemetry.metrics import Metrics
@@ -90,7 +91,7 @@ class MirroredRequests:
         call, encoder = attempt.call, attempt.target.model.encoder
         start = monotonic()
         attempt.encoded = await asyncio.get_running_loop().run_in_executor(
-            self._threads, encoder.encode, call.texts, call.pairs
+            self._threads, encode, encoder, call
         )
         attempt.tokenise = monotonic() - start
 

@@ -427,6 +427,8 @@ def _view(routes: EndpointRoutes) -> EndpointView:
         timeout_seconds=limits.timeout_seconds,
         ready=True,  # as ``ServedEndpoints`` finds it when asked
         multi_label=manifest.multi_label,
+        prompts=tuple(manifest.tokenizer.prompts),
+        has_ranges=manifest.ranges is not None,
         metadata={"model": endpoint.spec.model, "precision": manifest.precision.value},
     )
 

@@ -9,14 +9,18 @@ from numpy.typing import NDArray
 from contracts.events import TextRecord
 from contracts.tasks import Task
 from preprocess.encoder import Encoded
+from preprocess.errors import MissingRangesError
 from preprocess.scores import norms
-from preprocess.tasks.head import Answered, Difference, Head, Output, Side, Values
+from preprocess.tasks.head import Answered, Described, Difference, Head, Output, Side, Values
+from preprocess.vectors import VectorPrecision, quantised, ranges_of, unit
 
 
 class TextEmbedding(Head):
     """Values are float32 ``[texts, dimension]`` vectors."""
 
     task: ClassVar[Task] = Task.TEXT_EMBEDDING
+    parameters: ClassVar[frozenset[str]] = frozenset({"dimensions", "normalize", "precision"})
+    everywhere: ClassVar[frozenset[str]] = frozenset({"dimensions", "normalize"})
 
     def records(
         self,
@@ -46,19 +50,64 @@ class TextEmbedding(Head):
         cosine[both_none] = 1.0
         return _of_vectors((1 - cosine) / 2)
 
-    def pipeline(self, answer: Answered, parameters: Mapping[str, Any], *, one: bool) -> Any:  # noqa: ANN401, ARG002
-        """The vector of one text, or a list of vectors."""
-        vectors = answer.values.tolist()
+    def ranges(self, values: Values) -> Values:
+        """The least and the largest value of each dimension."""
+        return ranges_of(values)
+
+    def refusal(self, parameters: Mapping[str, Any], model: Described) -> str:
+        """More dimensions than there are, or bytes without ranges."""
+        dimensions, most = parameters.get("dimensions"), model.dimension
+        if dimensions is not None and most is not None and dimensions > most:
+            return f"dimensions: {model.name} gives {most}, and {dimensions} is more."
+        precision = parameters.get("precision")
+        if precision and VectorPrecision(precision).by_ranges and not model.has_ranges:
+            return f"precision: {_no_ranges(precision)}."
+        return ""
+
+    def pipeline(self, answer: Answered, parameters: Mapping[str, Any], *, one: bool) -> Any:  # noqa: ANN401
+        """The vector of one text, or a list of vectors, in the form of ``formed``."""
+        vectors = formed(answer, parameters).tolist()
         return vectors[0] if one else vectors
 
     def predictions(self, answer: Answered) -> list[Any]:
         """A vector for each text."""
-        vectors: list[list[float]] = answer.values.tolist()
+        vectors: list[list[float]] = formed(answer, answer.parameters).tolist()
         return list(vectors)
 
     def outputs(self, answer: Answered) -> dict[str, Output]:
         """The vectors."""
-        return {"EMBEDDING": answer.values}
+        return {"EMBEDDING": formed(answer, answer.parameters).astype(np.float32, copy=False)}
+
+
+def formed(answer: Answered, parameters: Mapping[str, Any]) -> NDArray[np.generic]:
+    """The vectors in the form that is asked for, ``[texts, dimensions]``.
+
+    - ``dimensions``: the first ones alone, at length 1, as OpenAI has it; all are left as they are.
+    - ``normalize``: at length 1 whatever the model gives.
+    - ``precision``: see ``VectorPrecision``. Bytes are made of the model's own values, by the
+      ranges of its package, whatever the length: so those of fewer dimensions are the first of
+      those of all, and can be compared with them.
+
+    Raises:
+        MissingRangesError: the package has no ranges, and bytes need them.
+    """
+    precision = VectorPrecision(parameters.get("precision", VectorPrecision.FLOAT32))
+    dimensions = parameters.get("dimensions") or answer.values.shape[1]
+    values = answer.values[:, :dimensions]
+    if precision.by_ranges:
+        if answer.ranges is None:
+            raise MissingRangesError(_no_ranges(precision))
+        return quantised(values, precision, answer.ranges[:, :dimensions])
+    if dimensions < answer.values.shape[1] or parameters.get("normalize"):
+        values = unit(values)
+    return quantised(values, precision)
+
+
+def _no_ranges(precision: str) -> str:
+    return (
+        f"the version was converted before packages had what {precision} needs; convert it anew, "
+        "or ask for ubinary or float32"
+    )
 
 
 def _of_vectors(distance: NDArray[np.floating]) -> Difference:

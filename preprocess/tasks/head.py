@@ -58,6 +58,30 @@ class Answered(Protocol):
         """What the request asked for: those of ``Head.parameters`` that it has set."""
         ...
 
+    @property
+    def ranges(self) -> Values | None:
+        """Of vectors, the usual values of each dimension, float32 ``[2, dimension]``."""
+        ...
+
+
+class Described(Protocol):
+    """What is known of a model before it is asked."""
+
+    @property
+    def name(self) -> str:
+        """The endpoint's."""
+        ...
+
+    @property
+    def dimension(self) -> int | None:
+        """Of its vectors."""
+        ...
+
+    @property
+    def has_ranges(self) -> bool:
+        """Whether the usual values of each dimension are known."""
+        ...
+
 
 class Side(NamedTuple):
     """One version's values for the texts of a mirrored request."""
@@ -215,6 +239,19 @@ class Head(ABC):
     def functions(self, classes: int, *, multi_label: bool) -> tuple[str, ...]:  # noqa: ARG002
         """The values of ``function_to_apply`` that it takes, the usual one first."""
         return ()
+
+    def refusal(self, parameters: Mapping[str, Any], model: Described) -> str:  # noqa: ARG002
+        """Why parameters can't be met by a model: the field, a colon and the reason, or nothing.
+
+        Args:
+            parameters: those that the caller has set, by the names in ``parameters``.
+            model: that would answer.
+        """
+        return ""
+
+    def ranges(self, values: Values) -> Values | None:  # noqa: ARG002 - of heads
+        """What a package keeps of its vectors, float32 ``[2, width]``; None for nothing."""
+        return None
 
     @abstractmethod
     def pipeline(self, answer: Answered, parameters: Mapping[str, Any], *, one: bool) -> Any:  # noqa: ANN401

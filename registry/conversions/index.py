@@ -65,7 +65,12 @@ def options_digest(
 
 def signature(manifest: Manifest) -> Signature:
     """What callers of a package rely on."""
-    return Signature(task=manifest.task, labels=manifest.labels, dimension=manifest.dimension)
+    return Signature(
+        task=manifest.task,
+        labels=manifest.labels,
+        dimension=manifest.dimension,
+        prompts=tuple(sorted(manifest.tokenizer.prompts)),
+    )
 
 
 class ConversionIndex:

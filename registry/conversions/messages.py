@@ -27,6 +27,7 @@ class Signature(_Message):
     task: Task
     labels: tuple[str, ...] = ()
     dimension: int | None = None
+    prompts: tuple[str, ...] = Field((), description="names, sorted")
 
     def broken_by(self, new: "Signature") -> str:
         """Why callers of this version could not go on with a new one; empty where they can."""
@@ -43,6 +44,9 @@ class Signature(_Message):
             )
         if self.dimension != new.dimension:
             return f"its dimension is {new.dimension}, the stable version's is {self.dimension}"
+        if gone_prompts := set(self.prompts) - set(new.prompts):
+            names = ", ".join(sorted(gone_prompts))
+            return f"it has no prompt {names}, which callers of the stable version may name"
         return ""
 
 

@@ -51,7 +51,7 @@ def build(original: Original, serving: Serving, fast: str | None = None) -> Toke
             "the version has a tokeniser but no tokenizer.json; save it with a fast tokeniser"
         )
     content = path.read_bytes() if fast is None else fast.encode()
-    tokenizer = _read(content, prompt=original.prompt, lowercase=original.lowercase)
+    tokenizer = _read(content, lowercase=original.lowercase)
     spec = _spec(tokenizer, original, requested_tokens=serving.max_tokens)
     data = str(tokenizer.to_str()).encode()
     requested = serving.length_buckets
@@ -66,7 +66,7 @@ def build(original: Original, serving: Serving, fast: str | None = None) -> Toke
         raise VersionError(f"the tokeniser can't be used: {error}") from error
 
 
-def _read(content: bytes, *, prompt: str = "", lowercase: bool = False) -> Tokenizer:
+def _read(content: bytes, *, lowercase: bool = False) -> Tokenizer:
     """The tokeniser, with what the model's own files do to texts before it."""
     try:
         tokenizer = Tokenizer.from_buffer(content)
@@ -74,14 +74,9 @@ def _read(content: bytes, *, prompt: str = "", lowercase: bool = False) -> Token
         raise VersionError(f"{TOKENIZER} is not a tokeniser that can be read: {error}") from error
     tokenizer.no_padding()
     tokenizer.no_truncation()
-    before: list[normalizers.Normalizer] = []
-    if prompt:
-        before.append(normalizers.Prepend(prompt))
     if lowercase:
-        before.append(normalizers.Lowercase())
-    if before:
         own = [] if tokenizer.normalizer is None else [tokenizer.normalizer]
-        tokenizer.normalizer = normalizers.Sequence([*before, *own])
+        tokenizer.normalizer = normalizers.Sequence([normalizers.Lowercase(), *own])
     return tokenizer
 
 
@@ -109,6 +104,8 @@ def _spec(tokenizer: Tokenizer, original: Original, *, requested_tokens: int) ->
         pad_type_id=0,
         unk_id=unk_id,
         vocabulary=tokenizer.get_vocab_size(with_added_tokens=True),
+        prompts=dict(original.prompts),
+        default_prompt=original.default_prompt,
     )
 
 

@@ -68,7 +68,10 @@ def convert(
     reference, reference_name = answers(compared)
     width = reference.shape[1]
     signature = Signature(
-        task=original.task, labels=_labels(original, width), dimension=_dimension(original, width)
+        task=original.task,
+        labels=_labels(original, width),
+        dimension=_dimension(original, width),
+        prompts=tuple(sorted(built.spec.prompts)),
     )
     if request.stable is not None and (broken := request.stable.broken_by(signature)):
         raise VersionError(broken)
@@ -136,6 +139,7 @@ def _package(
         files=proofs(folder),
         profile=profile,
         parity=chosen.parity,
+        ranges=chosen.ranges,
         lineage=_lineage(request, downloaded.version, downloaded.run),
         created_by=created_by(),
     )

@@ -24,6 +24,7 @@ from preprocess.padding import RowPadder
 from preprocess.scores import sigmoid, top_k
 from preprocess.tasks import HEADS
 from preprocess.tasks.token_classification import entities
+from preprocess.vectors import VectorPrecision, quantised, ranges_of, unit
 from preprocess.windows import WindowEncoder
 from registry.convert import tokeniser
 from registry.convert.flavours.detect import detect
@@ -91,6 +92,7 @@ class Answered:
     parameters: Mapping[str, Any]
     encoded: Encoded | None = None
     multi_label: bool = False
+    ranges: NDArray[np.float32] | None = None
 
 
 def served(folder: Path, scratch: Path, task: Task | None = None) -> Served:
@@ -385,6 +387,47 @@ def test_a_real_embedding_model_answers_as_sentence_transformers_does(
     folder = Path(package.__file__).parent / "model"
     model = sentences.SentenceTransformer(str(folder), device="cpu")
     assert_embeds_alike(model, folder, texts, tmp_path)
+
+
+def test_prompts_and_forms_of_vectors_are_those_of_sentence_transformers(
+    bert: bytes, texts: list[str], tmp_path: Path
+) -> None:
+    _, _, sentences = libraries()
+    from sentence_transformers.util.quantization import quantize_embeddings
+
+    folder = tmp_path / "saved"
+    save_classifier(folder, "bert", bert, multi_label=False)
+    prompts = {"query": "Find what answers this: ", "passage": ""}
+    write(
+        folder / "config_sentence_transformers.json",
+        {"prompts": prompts, "default_prompt_name": "query"},
+    )
+    write(folder / "1_Pooling" / "config.json", {
+        "word_embedding_dimension": SIZE["hidden_size"], "pooling_mode_mean_tokens": True
+    })  # fmt: skip
+    kinds = {"": "Transformer", "1_Pooling": "Pooling"}
+    write(folder / "modules.json", [
+        {"idx": at, "name": f"{at}", "path": path, "type": f"sentence_transformers.models.{kind}"}
+        for at, (path, kind) in enumerate(kinds.items())
+    ])  # fmt: skip
+    model = sentences.SentenceTransformer(str(folder), device="cpu")
+    ours = served(folder, tmp_path)
+    for name in (None, "query", "passage"):
+        found = ours.answer(list(ours.tokeniser.encoder.prompted(texts, name)))
+        expected = model.encode(texts, prompt_name=name, batch_size=1, show_progress_bar=False)
+        np.testing.assert_allclose(found, expected, atol=TOLERANCE, rtol=TOLERANCE)
+    short = model.encode(
+        texts, prompt_name="passage", truncate_dim=8, normalize_embeddings=True, batch_size=1
+    )
+    np.testing.assert_allclose(unit(found[:, :8]), short, atol=TOLERANCE, rtol=TOLERANCE)
+    half = len(found) // 2
+    for precision in VectorPrecision:
+        made = quantised(found[half:], precision, ranges_of(found[:half]))
+        theirs = quantize_embeddings(
+            found[half:], precision.value, calibration_embeddings=found[:half]
+        )
+        assert made.dtype == theirs.dtype
+        np.testing.assert_array_equal(made, theirs)
 
 
 def assert_embeds_alike(model: Any, folder: Path, texts: list[str], scratch: Path) -> None:

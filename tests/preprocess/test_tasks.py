@@ -34,6 +34,7 @@ class Values:
     labels: tuple[str, ...] = ("entailment",)
     multi_label: bool = False
     parameters: Mapping[str, Any] = field(default_factory=lambda: {"candidate_labels": ["yes"]})
+    ranges: NDArray[np.float32] | None = None
 
 
 def tiny() -> tuple[bytes, TokenizerSpec]:

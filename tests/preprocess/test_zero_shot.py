@@ -29,6 +29,7 @@ class Answer:
     labels: tuple[str, ...] = MODEL
     encoded: Encoded | None = None
     multi_label: bool = False
+    ranges: NDArray[np.float32] | None = None
 
 
 @given(labels, st.lists(st.text(), min_size=1, max_size=4))

@@ -45,6 +45,8 @@ WINDOWS = WindowEncoder(
 )
 MAX_CHARACTERS = 1000
 RECEIPT = "AZmp"
+PROMPTS = {"query": "query: ", "none": ""}  # of the embedder, which uses none of them by itself
+RANGES = np.array([[0, 0, 0, 0], [1, 0.5, 0.5, 0.5]], np.float32)  # of its four dimensions
 
 
 def ref(name: str, version: str = "3") -> ModelRef:
@@ -71,6 +73,8 @@ def view(name: str, task: Task, versions: tuple[str, ...] = ("3", "2")) -> Endpo
         max_tokens_in_flight=10_000,
         timeout_seconds=60.0,
         ready=True,
+        prompts=tuple(PROMPTS) if embeds else (),
+        has_ranges=embeds,
     )
 
 
@@ -134,6 +138,7 @@ class FakePredictor:
     draining: bool = False
     notes: tuple[str, ...] = ()
     keep_calls: bool = True
+    has_ranges: bool = True  # of the package that answers
 
     @classmethod
     def with_endpoints(cls) -> "FakePredictor":
@@ -173,7 +178,8 @@ class FakePredictor:
         both = list(zip(call.texts, pairs, strict=True))
         encoded = None
         if endpoint.task is Task.TEXT_EMBEDDING:
-            values = [vector(text) for text in call.texts]
+            prompt = PROMPTS.get(call.prompt_name or "", "")
+            values = [vector(prompt + text) for text in call.texts]
         elif endpoint.task is Task.TEXT_RANKING:
             values = [[logit(text, pair)] for text, pair in both]
         elif endpoint.task is Task.TOKEN_CLASSIFICATION:
@@ -193,6 +199,7 @@ class FakePredictor:
             labels=endpoint.labels,
             receipt=RECEIPT,
             encoded=encoded,
+            ranges=RANGES if endpoint.task is Task.TEXT_EMBEDDING and self.has_ranges else None,
         )
 
     def describe(self, endpoint: str) -> EndpointView:

@@ -86,6 +86,7 @@ def detect(
         pooling = None
     elif pooling is None:
         pooling = Pooling()  # what sentence-transformers does with a plain folder: the mean
+    prompts, usual_prompt = _prompts(model_folder) if sentences is not None else ({}, None)
     sentence_config = read_json(transformer / "sentence_bert_config.json")
     return Original(
         flavour=_flavour(folder, graph, sentences),
@@ -97,7 +98,8 @@ def detect(
         multi_label=multi_label,
         pooling=pooling,
         max_tokens=_longest(transformer, tokenizer_folder, sentence_config),
-        prompt=_prompt(model_folder) if sentences is not None else "",
+        prompts=prompts,
+        default_prompt=usual_prompt,
         lowercase=bool(sentence_config.get("do_lower_case")),
         sentence_transformers=sentences is not None,
     )
@@ -182,10 +184,21 @@ class TokenizerNotFoundError(VersionError):
     """The version is a model without a tokeniser, perhaps because that is still on its way."""
 
 
-def _prompt(model_folder: Path) -> str:
+def _prompts(model_folder: Path) -> tuple[dict[str, str], str | None]:
+    """The prompts by name, and the name of the usual one.
+
+    Raises:
+        VersionError: they are no texts by name, or the usual one is not among them.
+    """
     config = read_json(model_folder / SENTENCES_CONFIG)
-    name = config.get("default_prompt_name")
-    return str((config.get("prompts") or {}).get(name) or "") if name else ""
+    prompts, usual = config.get("prompts") or {}, config.get("default_prompt_name")
+    if not isinstance(prompts, dict) or not all(isinstance(each, str) for each in prompts.values()):
+        raise VersionError(f"the prompts in {SENTENCES_CONFIG} are not texts by name")
+    if usual is not None and usual not in prompts:
+        raise VersionError(
+            f"{SENTENCES_CONFIG} says that the usual prompt is {usual}, and has no such prompt"
+        )
+    return prompts, usual
 
 
 def _flavour(folder: Path, graph: Path | None, sentences: Path | None) -> str:

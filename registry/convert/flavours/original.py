@@ -1,6 +1,7 @@
 """What a flavour finds in a downloaded version: everything that conversion has to know of it."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
@@ -49,7 +50,8 @@ class Original:
         multi_label: each label on its own.
         pooling: for embeddings, what follows the token vectors; None where a graph ends in vectors.
         max_tokens: longest row that the model takes, special tokens included; None if no file says.
-        prompt: what the model's files put before every text.
+        prompts: what the model's files put before texts, by name.
+        default_prompt: the name of the one before texts for which none is named.
         lowercase: whether the model's files lower-case every text.
         sentence_transformers: whether ``folder`` is read by that library.
     """
@@ -63,6 +65,7 @@ class Original:
     multi_label: bool = False
     pooling: Pooling | None = None
     max_tokens: int | None = None
-    prompt: str = ""
+    prompts: Mapping[str, str] = field(default_factory=dict)
+    default_prompt: str | None = None
     lowercase: bool = False
     sentence_transformers: bool = False

@@ -12,8 +12,9 @@ import onnx
 from numpy.typing import NDArray
 
 from contracts.endpoint import Precision
-from contracts.manifest import Parity
+from contracts.manifest import Parity, VectorRanges
 from contracts.tasks import Task
+from preprocess.tasks import HEADS
 from registry.convert.errors import VersionError
 from registry.convert.parity import precision
 from registry.convert.parity.engine import Engine, Texts
@@ -56,13 +57,17 @@ class Trial:
 
 @dataclass(frozen=True)
 class Chosen:
-    """The graph to publish, and its proof. ``width`` is the number of values a text."""
+    """The graph to publish, and its proof. ``width`` is the number of values a text.
+
+    ``ranges``: of its vectors over the texts that it was compared on; None for other tasks.
+    """
 
     width: int
     precision: Precision
     model: onnx.ModelProto
     engine: Engine
     parity: Parity
+    ranges: VectorRanges | None = None
 
 
 def choose(trial: Trial) -> Chosen:
@@ -75,7 +80,7 @@ def choose(trial: Trial) -> Chosen:
         VersionError: the precision that was asked for, or float32 itself, breaks a limit.
     """
     standard = Built(Precision.FP32, trial.model, Engine(trial.model, threads=trial.threads))
-    _parity(trial, standard)
+    _parity(trial, standard, _values(trial, standard))
     if trial.requested is Precision.AUTO:
         return _fastest(trial, standard)
     built: Built | None = standard
@@ -104,15 +109,36 @@ def _fastest(trial: Trial, standard: Built) -> Chosen:
 
 def _proved(trial: Trial, built: Built, *, fallback: str = "") -> Chosen:
     """The graph with its whole proof; ``fallback`` says why nothing faster was taken."""
-    parity = _parity(trial, built, neighbours=True).model_copy(update={"fallback": fallback})
-    width = trial.reference.shape[1]
-    return Chosen(width, built.precision, built.model, built.engine, parity)
+    values = _values(trial, built)
+    parity = _parity(trial, built, values, neighbours=True)
+    return Chosen(
+        width=trial.reference.shape[1],
+        precision=built.precision,
+        model=built.model,
+        engine=built.engine,
+        parity=parity.model_copy(update={"fallback": fallback}),
+        ranges=_ranges(trial.task, values),
+    )
 
 
-def _parity(trial: Trial, built: Built, *, neighbours: bool = False) -> Parity:
-    """The parity report of a graph that keeps to its limits."""
+def _ranges(task: Task, values: NDArray[np.float32]) -> VectorRanges | None:
+    """What the package keeps of its vectors, to six digits."""
+    kept = HEADS[task].ranges(values)
+    if kept is None:
+        return None
+    low, high = ([float(f"{value:.6g}") for value in row] for row in kept.tolist())
+    return VectorRanges(low=tuple(low), high=tuple(high))
+
+
+def _values(trial: Trial, built: Built) -> NDArray[np.float32]:
     outputs = built.engine.outputs(trial.texts)
-    values = values_of(trial.task, outputs, multi_label=trial.multi_label)
+    return values_of(trial.task, outputs, multi_label=trial.multi_label)
+
+
+def _parity(
+    trial: Trial, built: Built, values: NDArray[np.float32], *, neighbours: bool = False
+) -> Parity:
+    """The parity report of a graph that keeps to its limits."""
     if values.shape != trial.reference.shape:
         raise VersionError(
             f"the graph gives {values.shape[1]} values a text, "

@@ -61,8 +61,13 @@ def encode(
     *,
     pairs: Sequence[str] | None = None,
 ) -> Texts:
-    """The texts, or pairs of them, tokenised once for all that follows."""
-    return Texts(encoder.encode(texts, pairs), RowPadder(inputs, tokenizer), buckets)
+    """The texts, or pairs of them, tokenised once for all that follows.
+
+    With the usual prompt before them, where the model has one.
+    """
+    return Texts(
+        encoder.encode(encoder.prompted(texts), pairs), RowPadder(inputs, tokenizer), buckets
+    )
 
 
 class Engine:

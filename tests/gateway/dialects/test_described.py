@@ -12,6 +12,7 @@ from gateway_world import answered_text, event_of
 from gateway.http.openapi import Described
 
 BEHIND = Behind()
+ENDPOINTS = {"rerank": "reranker", "embed": "minilm"}  # of routes that are for one task
 
 
 async def test_every_route_is_described_but_those_that_are_always_refused() -> None:
@@ -43,7 +44,7 @@ def receipt() -> str:
 )
 async def test_every_example_is_answered(described: Described) -> None:
     operation = described.operation
-    endpoint = "reranker" if described.path.endswith("/rerank") else "sentiment"
+    endpoint = ENDPOINTS.get(described.path.rsplit("/", 1)[-1], "sentiment")
     path = described.path.replace("{endpoint}", endpoint).replace("{version}", "2")
     assert operation.examples
     async with client_of(BEHIND) as client:

@@ -49,8 +49,8 @@ async def test_the_client_raises_its_own_errors(client: "openai.AsyncOpenAI") ->
 
     with pytest.raises(openai.NotFoundError, match="no endpoint 'nobody'"):
         await client.embeddings.create(model="nobody", input="a")
-    with pytest.raises(openai.UnprocessableEntityError, match="dimensions") as refusal:
-        await client.embeddings.create(model="minilm", input="a", dimensions=3)
+    with pytest.raises(openai.UnprocessableEntityError, match="minilm gives 4") as refusal:
+        await client.embeddings.create(model="minilm", input="a", dimensions=5)
     assert refusal.value.code == "invalid_input"
     with pytest.raises(openai.UnprocessableEntityError, match="text-classification"):
         await client.embeddings.create(model="sentiment", input="a")

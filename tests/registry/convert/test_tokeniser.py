@@ -71,13 +71,22 @@ def test_its_own_padding_and_truncation_are_not_published(tmp_path: Path) -> Non
     assert published.truncation is None
 
 
-def test_prompt_and_lowercasing_become_part_of_the_tokeniser(tmp_path: Path) -> None:
+def test_lowercasing_becomes_part_of_the_tokeniser_and_prompts_of_the_manifest(
+    tmp_path: Path,
+) -> None:
     words = tokenizer()
     plain = words.encode("the good film").ids
     words.normalizer = None
     words.save(str(tmp_path / "tokenizer.json"))
-    made = tokeniser.build(original(tmp_path, prompt="THE ", lowercase=True), Serving())
-    assert made.encoder.encode(["GOOD Film"]).ids == [plain]
+    prompts = {"article": "THE ", "none": ""}
+    version = original(tmp_path, prompts=prompts, default_prompt="article", lowercase=True)
+    made = tokeniser.build(version, Serving())
+    assert (made.spec.prompts, made.spec.default_prompt) == (prompts, "article")
+    for texts in (
+        made.encoder.prompted(["GOOD Film"]),
+        made.encoder.prompted(["THE GOOD Film"], "none"),
+    ):
+        assert made.encoder.encode(texts).ids == [plain]
 
 
 def test_a_file_that_is_no_tokeniser_is_refused(tmp_path: Path) -> None:

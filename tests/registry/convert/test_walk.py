@@ -194,6 +194,10 @@ def test_of_a_run_nothing_else_is_downloaded(harness: ConversionHarness) -> None
     [
         (Signature(task=Task.TEXT_CLASSIFICATION, labels=("bad", "fine")), "gone fine; new good"),
         (Signature(task=Task.TEXT_EMBEDDING, dimension=2), "text-embedding"),
+        (
+            Signature(task=Task.TEXT_CLASSIFICATION, labels=("bad", "good"), prompts=("query",)),
+            "no prompt query",
+        ),
     ],
 )
 def test_a_version_that_would_break_callers_is_refused(

@@ -163,7 +163,25 @@ def test_a_prompt_lowercasing_and_a_shorter_limit_are_read(tmp_path: Path) -> No
         {"default_prompt_name": "query", "prompts": {"query": "query: "}},
     )
     found = detect(tmp_path)
-    assert (found.prompt, found.lowercase, found.max_tokens) == ("query: ", True, 17)
+    assert (found.prompts, found.default_prompt) == ({"query": "query: "}, "query")
+    assert (found.lowercase, found.max_tokens) == (True, 17)
+
+
+@pytest.mark.parametrize(
+    ("written", "words"),
+    [
+        ({"prompts": {"query": 1}}, "not texts by name"),
+        ({"prompts": ["query: "]}, "not texts by name"),
+        ({"prompts": {"query": "q"}, "default_prompt_name": "answer"}, "usual prompt is answer"),
+    ],
+)
+def test_prompts_that_can_not_be_used_are_refused(
+    tmp_path: Path, written: dict[str, Any], words: str
+) -> None:
+    sentences(tmp_path, MODULES, {"pooling_mode": "mean"})
+    write_json(tmp_path / "config_sentence_transformers.json", written)
+    with pytest.raises(VersionError, match=words):
+        detect(tmp_path)
 
 
 @pytest.mark.parametrize(
