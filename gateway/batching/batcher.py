@@ -202,10 +202,7 @@ class Batcher:
         """
         for row in job.rows:
             self._schedule.remove(row)
-        if error is not None:
-            job.fail(error)
-        elif not job.future.done():
-            job.future.cancel()
+        job.end(error)
 
     def wake(self) -> None:
         """Has what to send decided in the event loop's next iteration, once."""

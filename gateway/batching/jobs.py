@@ -59,10 +59,11 @@ class Job:
     """The rows of one call on one package; await ``future`` for their values.
 
     These are float32 ``[rows, width]``, or ``[tokens of all rows, width]`` of labels of tokens.
-    The batcher fails it at its deadline.
+    The batcher fails it at its deadline. A job that has ended has no ``rows``: rows refer to their
+    job, and a circle would stay until the garbage collector stops all requests to look for it.
     """
 
-    __slots__ = ("deadline", "endpoint", "future", "rows", "unanswered", "values")
+    __slots__ = ("_times", "deadline", "endpoint", "future", "rows", "unanswered", "values")
 
     def __init__(self, endpoint: str, deadline: float, future: "asyncio.Future[Values]") -> None:
         self.endpoint = endpoint
@@ -71,39 +72,59 @@ class Job:
         self.rows: list[TextRow] = []
         self.values: list[Values] = []
         self.unanswered = 0
+        self._times = (0.0, 0.0)
 
     @property
-    def slowest(self) -> TextRow:
-        """The text that has taken longest: its times never exceed the time that has passed."""
+    def times(self) -> tuple[float, float]:
+        """Seconds in the queue and at Tritons of the text that has taken longest.
+
+        Their sum never exceeds the time that has passed.
+        """
         rows = self.rows
         if len(rows) == 1:
-            return rows[0]
-        times = [row.wait + row.infer for row in rows]
-        return rows[times.index(max(times))]
+            return rows[0].wait, rows[0].infer
+        if not rows:
+            return self._times
+        totals = [row.wait + row.infer for row in rows]
+        slowest = rows[totals.index(max(totals))]
+        return slowest.wait, slowest.infer
 
     def fill(self, index: int, rows: int, values: Values) -> None:
         """Sets the values of one row, or of all rows in their order; the last completes the job.
+
+        Does nothing if the job has ended.
 
         Args:
             index: of the first row.
             rows: 1, or as many as the job has.
             values: of these rows.
         """
-        self.unanswered -= rows
-        if rows == len(self.rows):
-            if not self.future.done():
-                self.future.set_result(values)
+        if self.future.done():
             return
-        if not self.values:
-            self.values = [_NO_VALUES] * len(self.rows)
-        self.values[index] = values
-        if self.unanswered == 0 and not self.future.done():
-            self.future.set_result(np.concatenate(self.values))
+        self.unanswered -= rows
+        if rows < len(self.rows):
+            if not self.values:
+                self.values = [_NO_VALUES] * len(self.rows)
+            self.values[index] = values
+            if self.unanswered > 0:
+                return
+            values = np.concatenate(self.values)
+        self._let_go()
+        self.future.set_result(values)
 
-    def fail(self, error: Exception) -> None:
-        """Ends the job with an error, unless it has ended."""
-        if not self.future.done():
+    def end(self, error: Exception | None = None) -> None:
+        """Ends the job with an error, or cancels it, unless it has ended."""
+        self._let_go()
+        if self.future.done():
+            return
+        if error is None:
+            self.future.cancel()
+        else:
             self.future.set_exception(error)
+
+    def _let_go(self) -> None:
+        self._times = self.times
+        self.rows.clear()
 
 
 def parts(rows: Sequence[TextRow]) -> list[int]:

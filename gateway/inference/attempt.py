@@ -73,8 +73,7 @@ def event_of(
     call, job, model = attempt.call, attempt.job, attempt.target.model
     wait = infer = 0.0
     if job is not None:
-        slowest = job.slowest
-        wait, infer = slowest.wait, slowest.infer
+        wait, infer = job.times
     if total is None:
         total = attempt.tokenise + wait + infer
     return PredictionEvent(

@@ -279,8 +279,8 @@ class Pipeline:
             return
         if attempt.cached:  # its time can't be compared with the shadow's
             return
-        model, slowest = attempt.target.model, job.slowest
-        seconds = attempt.tokenise + slowest.wait + slowest.infer
+        model = attempt.target.model
+        seconds = attempt.tokenise + sum(job.times)
         answered = AnsweredRequest(
             attempt.call, model, attempt.encoded, values, attempt.tokenise, seconds
         )

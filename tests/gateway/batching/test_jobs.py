@@ -30,15 +30,15 @@ def answered(rows: list[TextRow]) -> list[int]:
 
 @given(st.data())
 async def test_every_row_gets_its_own_values_however_batches_are_made(data: st.DataObject) -> None:
-    jobs = [job_of(size) for size in data.draw(st.lists(st.integers(1, 5), min_size=1, max_size=4))]
+    sizes = data.draw(st.lists(st.integers(1, 5), min_size=1, max_size=4))
+    jobs = [job_of(size) for size in sizes]
     rows = [row for job in jobs for row in job.rows]
     if data.draw(st.booleans()):
         rows = data.draw(st.permutations(rows))
     cuts = sorted(data.draw(st.lists(st.integers(0, len(rows)), max_size=3)))
     for start, end in zip([0, *cuts], [*cuts, len(rows)], strict=True):
         answered(rows[start:end])
-    for job in jobs:
-        size = len(job.rows)
+    for job, size in zip(jobs, sizes, strict=True):
         values = await job.future
         assert values.tolist() == [[at, size] for at in range(size)]
         assert job.unanswered == 0
@@ -55,11 +55,26 @@ async def test_a_job_whose_rows_are_out_of_order_is_answered_row_by_row() -> Non
     assert (await job.future)[:, 0].tolist() == [0, 1, 2, 3]
 
 
-async def test_the_slowest_row_is_the_one_that_took_longest() -> None:
+async def test_a_jobs_times_are_those_of_the_row_that_took_longest() -> None:
     job = job_of(3)
     mark_sent(job.rows[:2], 2.0)
     mark_ended(job.rows[:2], 2.0, 3.0)
     mark_sent(job.rows[2:], 5.0)
     mark_ended(job.rows[2:], 5.0, 5.5)
-    assert job.slowest is job.rows[2]
-    assert (job.slowest.wait, job.slowest.infer) == (4.0, 0.5)
+    assert job.times == (4.0, 0.5)
+    job.end()
+    assert job.times == (4.0, 0.5)
+
+
+async def test_a_job_that_has_ended_refers_to_no_row_and_ignores_answers_to_them() -> None:
+    answered_job, failed, cancelled = job_of(3), job_of(3), job_of(3)
+    rows = [*failed.rows, *cancelled.rows]
+    answered(list(answered_job.rows))
+    failed.end(ValueError())
+    cancelled.end()
+    assert answered_job.rows == failed.rows == cancelled.rows == []
+    assert answered(rows) == [1] * 6
+    answered_job.end(ValueError())
+    assert (await answered_job.future).tolist() == [[at, 3] for at in range(3)]
+    assert isinstance(failed.future.exception(), ValueError)
+    assert cancelled.future.cancelled()
