@@ -38,6 +38,7 @@ from gateway.errors import (
     GatewayError,
     RequestTimeoutError,
     ShuttingDownError,
+    forget_frames,
     internal_error,
 )
 from gateway.http.body import BodyReader, HttpLimits
@@ -147,6 +148,7 @@ class Application(fastapi.FastAPI):
             log.exception("a bug: unexpected error", extra={"request_id": context.request_id})
             known = internal_error()
         self._admission.refused(context, known)
+        forget_frames(known)
         return route, error_reply(known, context.request_id, _error_form(route, path))
 
     def _count_finished(self, route: Route | None, status: int, context: RequestContext) -> None:

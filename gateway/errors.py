@@ -182,3 +182,12 @@ def internal_error() -> GatewayError:
     return GatewayError(
         "The gateway failed on this request; its log has the reason under the request id."
     )
+
+
+def forget_frames(error: BaseException) -> None:
+    """Drops the traceback of an error that was handled.
+
+    Variables in its frames refer to the error again, by way of a future that holds it, say. Only
+    the garbage collector ends such a circle, and while it looks for it every request waits.
+    """
+    error.__traceback__ = None

@@ -34,6 +34,7 @@ from gateway.errors import (
     UnknownEndpointError,
     UnknownVersionError,
     UnsupportedError,
+    forget_frames,
     internal_error,
 )
 from gateway.http.body import HttpLimits
@@ -284,6 +285,7 @@ class OpenInferenceGrpc(service_pb2_grpc.GRPCInferenceServiceServicer):
             return result
         self._front.admission.refused(call, failure)
         self._finished(call, failure.status)
+        forget_frames(failure)
         return await _abort(context, call, failure)
 
     def _finished(self, call: RequestContext, status: int) -> None:

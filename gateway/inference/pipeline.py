@@ -24,7 +24,7 @@ from contracts.events import PredictionEvent, TextRecord
 from gateway.admission.controller import AdmissionController
 from gateway.batching.batcher import Batcher
 from gateway.calls import Answer, Call
-from gateway.errors import CLIENT_GONE_STATUS, GatewayError, TooLargeError
+from gateway.errors import CLIENT_GONE_STATUS, GatewayError, TooLargeError, forget_frames
 from gateway.events.buffer import Recorder
 from gateway.inference.attempt import AnsweredRequest, Attempt, event_of
 from gateway.inference.encoding import Encoding
@@ -192,6 +192,7 @@ class Pipeline:
                 raise
             target, batcher = fallback
             second = await self._second_attempt(attempt, target, error)
+            forget_frames(error)
         else:
             answer = self._record_answer(attempt, values)
             if routes.shadow is not None:
