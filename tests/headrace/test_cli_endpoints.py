@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 from fake_controller import FakeController
-from shown_endpoints import COLLAPSED, collapsed, sentiment, settled
 from typer.testing import CliRunner, Result
 
 from contracts.controller import ControllerBeat
@@ -73,8 +72,8 @@ def running(root: Path) -> Iterator[None]:
         yield
 
 
-def run(root: Path, *words: str, text: str | None = None, columns: int = 200) -> Result:
-    env = {"COLUMNS": str(columns), "HEADRACE_HOME": ""}
+def run(root: Path, *words: str, text: str | None = None) -> Result:
+    env = {"COLUMNS": "200", "HEADRACE_HOME": ""}
     return CliRunner().invoke(app, [*words, "--home", str(root)], input=text, env=env)
 
 
@@ -277,30 +276,6 @@ def test_history_tells_a_steps_weight_beside_its_phase_and_with_details_figures_
         shown = run(root, "rollout", "history", "tone", flag).output
         assert "errorRate: candidate requests 1,234, evidence 0.5" in shown
         assert "percent" not in shown
-
-
-@pytest.mark.parametrize("columns", [80, 100, 120])
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("rollout", "history", "sentiment-classifier"),
-        ("rollout", "status", "tone"),
-        ("status",),
-        ("get",),
-    ],
-)
-def test_a_reason_gets_the_terminals_width_and_its_figures_stay_whole(
-    root: Path, store: FileEndpointStore, words: tuple[str, ...], columns: int
-) -> None:
-    for endpoint in (sentiment(), collapsed(), settled()):
-        store.put(endpoint)
-    shown = run(root, *words, columns=columns).output.splitlines()
-    told = COLLAPSED.reason
-    first = min(at for at, line in enumerate(shown) if "label" in line)
-    lines = shown[first : first + 2 + len(told) // (columns - 20)]
-    assert told in " ".join(" ".join(lines).split())
-    for figure in ("191 of 192", "(99.5 %)", "456 of 800", "(57.0 %)", "2 points"):
-        assert any(figure in line for line in shown), figure
 
 
 def test_rollout_status_says_where_nobody_could_take_a_candidate_back(

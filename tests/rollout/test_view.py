@@ -100,6 +100,21 @@ def test_a_first_version_serves_once_it_is_loaded() -> None:
     assert preparing(Phase.LOADED, spec=direct).stages == line
 
 
+@pytest.mark.parametrize(
+    ("phase", "line"),
+    [
+        (Phase.CONVERTING, "converting:now verifying:todo loading:todo"),
+        (Phase.VERIFYING, "converting:done verifying:now loading:todo"),
+        (Phase.LOADING, "converting:done verifying:done loading:now"),
+    ],
+)
+def test_a_version_is_prepared_before_its_rollout(phase: Phase, line: str) -> None:
+    assert (
+        shown(preparing(phase).stages)
+        == f"{line} copies:todo 5:todo 50:todo bake:todo settled:todo"
+    )
+
+
 def test_a_later_version_has_its_rollout_ahead() -> None:
     history = (Transition(at=1.0, version="2", phase=Phase.VERIFYING),)
     line = shown(preparing(Phase.REJECTED, history=history).stages)
