@@ -1,4 +1,4 @@
-"""Processes that spin or grow are found, and ordinary ones are not."""
+"""Processes that grow are found, and ordinary ones are not."""
 
 import subprocess
 import sys
@@ -6,22 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from chaos.processes import Sample, descendants, grown, sample, spinning
-
-
-def at(seconds: float, cpu: float, pid: int = 7) -> Sample:
-    return Sample(seconds, pid, cpu, 100.0)
-
-
-def test_a_process_that_turns_without_work_spins() -> None:
-    before = {"fold": at(0.0, 5.0), "kafka": at(0.0, 90.0)}
-    after = {"fold": at(10.0, 13.0), "kafka": at(10.0, 90.4)}
-    assert spinning(before, after) == {"fold": 0.8}
-
-
-def test_a_process_that_was_started_anew_between_two_looks_is_not_judged() -> None:
-    assert spinning({"fold": at(0.0, 0.0)}, {"fold": at(10.0, 9.0, pid=8)}) == {}
-    assert spinning({}, {"fold": at(10.0, 9.0)}) == {}
+from chaos.processes import descendants, grown, resident_mib
 
 
 def test_a_service_that_grows_from_first_to_last_third_is_told_with_both_sizes() -> None:
@@ -50,13 +35,12 @@ def child(program: str) -> Iterator[int]:
         process.communicate()
 
 
-def test_what_a_real_process_uses_is_read_until_it_is_gone() -> None:
+def test_what_a_real_process_holds_is_read_until_it_is_gone() -> None:
     with child("import sys; sys.stdin.read()") as pid:
-        found = sample(pid, time.monotonic())
-        assert found is not None
-        assert found.pid == pid
-        assert 1 < found.resident_mib < 1000
-    assert sample(pid, time.monotonic()) is None
+        size = resident_mib(pid)
+        assert size is not None
+        assert 1 < size < 1000
+    assert resident_mib(pid) is None
 
 
 def test_children_of_children_are_found_by_their_programs_name() -> None:

@@ -10,12 +10,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from idle_processes import spinning
 from outages import Outage, overdue, unexcused
 from traffic import Reply
 
 from chaos.answers import FirstAnswers, is_right
 from chaos.oracle import Oracle
-from chaos.processes import Sample, grown, sample, spinning
+from chaos.processes import grown, resident_mib
 from chaos.rollouts import Rollouts
 from chaos.world import World
 
@@ -62,7 +63,6 @@ class Invariants:
     slowest_seconds: float = 0.0
     peaks: list[tuple[float, str, float]] = field(default_factory=list)
     largest_log_bytes: int = 0
-    busiest: dict[str, float] = field(default_factory=dict)  # share of a core in the quiet
     _pending: list[Reply] = field(default_factory=list)
     _vectors: FirstAnswers = field(default_factory=FirstAnswers)
 
@@ -110,31 +110,23 @@ class Invariants:
 
     def look(self) -> None:
         """Notes what processes and logs take now."""
-        at = time.monotonic()
         for name, pid in self.world.pids().items():
-            taken = sample(pid, at)
-            if taken is not None:
-                self.peaks.append((self.now, name, taken.resident_mib))
+            size = resident_mib(pid)
+            if size is not None:
+                self.peaks.append((self.now, name, size))
         for path in (self.world.home / "logs").glob("*"):
-            size = path.stat().st_size if path.exists() else 0
-            self.largest_log_bytes = max(self.largest_log_bytes, size)
-            if size > LOG_BYTES:
-                self.violated(f"a log grows without bound: {path.name}", [f"{size} bytes"])
+            written = path.stat().st_size if path.exists() else 0
+            self.largest_log_bytes = max(self.largest_log_bytes, written)
+            if written > LOG_BYTES:
+                self.violated(f"a log grows without bound: {path.name}", [f"{written} bytes"])
 
     def quiet(self) -> None:
         """Measures processes while nobody asks anything of them."""
-        hot: dict[str, float] = {}
-        for count in range(QUIET_LOOKS):
-            before = self._samples()
-            time.sleep(QUIET_SECONDS)
-            after = self._samples()
-            for name, share in spinning(before, after, limit=0.0).items():
-                self.busiest[name] = max(self.busiest.get(name, 0.0), share)
-            found = spinning(before, after)
-            hot = found if count == 0 else {name: found[name] for name in found if name in hot}
-            if not hot:
-                return
-        self.violated("processes spin while nothing is asked of them", [hot])
+        up = self.world.stack.process
+        if up.poll() is not None:
+            return  # that is told already
+        if hot := spinning(up.pid, window_seconds=QUIET_SECONDS, windows=QUIET_LOOKS):
+            self.violated("processes spin while nothing is asked of them", [hot])
 
     def end(self) -> None:
         """What can only be said of a whole run."""
@@ -161,11 +153,6 @@ class Invariants:
     def _expected(self, seen: Reply) -> str:
         variant = self.rollouts.variants.get(seen.version)
         return f"{variant}: {variant and self.oracle.of(variant).get(seen.text)}"
-
-    def _samples(self) -> dict[str, Sample]:
-        at = time.monotonic()
-        samples = {name: sample(pid, at) for name, pid in self.world.pids().items()}
-        return {name: taken for name, taken in samples.items() if taken is not None}
 
     def _told(self, seen: Reply) -> str:
         return (

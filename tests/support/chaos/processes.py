@@ -1,37 +1,20 @@
-"""What the stack's processes use, and whether it is too much.
+"""Which processes the stack has and what they hold, and whether that grows."""
 
-Reading is at the edge; whether a process spins or grows is a function of samples.
-"""
-
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 
 import psutil
 
-SPINS_FROM = 0.35  # of a core, with no request under way
 GROWTH = 1.6
 GROWTH_MIB = 120.0
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """One process at one moment. ``at``: monotonic seconds."""
-
-    at: float
-    pid: int
-    cpu_seconds: float
-    resident_mib: float
-
-
-def sample(pid: int, at: float) -> Sample | None:
-    """What a process uses with all its threads and without its children; None if it is gone."""
+def resident_mib(pid: int) -> float | None:
+    """What a process holds without its children; None if it is gone."""
     try:
-        process = psutil.Process(pid)
-        times, memory = process.cpu_times(), process.memory_info()
+        return float(psutil.Process(pid).memory_info().rss) / 2**20
     except psutil.NoSuchProcess:
         return None
-    return Sample(at, pid, times.user + times.system, memory.rss / 2**20)
 
 
 def descendants(pid: int, name: str = "") -> list[int]:
@@ -42,21 +25,6 @@ def descendants(pid: int, name: str = "") -> list[int]:
             with suppress(psutil.NoSuchProcess):
                 if each.name().startswith(name):
                     found.append(each.pid)
-    return found
-
-
-def spinning(
-    before: Mapping[str, Sample], after: Mapping[str, Sample], limit: float = SPINS_FROM
-) -> dict[str, float]:
-    """Service -> share of a core, of those that used more than the limit between two samples."""
-    found = {}
-    for name, last in after.items():
-        first = before.get(name)
-        if first is None or first.pid != last.pid or last.at <= first.at:
-            continue
-        share = (last.cpu_seconds - first.cpu_seconds) / (last.at - first.at)
-        if share > limit:
-            found[name] = round(share, 2)
     return found
 
 

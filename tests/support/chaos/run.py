@@ -124,7 +124,6 @@ class Run:
             "slowest_answer_seconds": round(seen.slowest_seconds, 2),
             "versions": self._versions(),
             "largest_log_mb": round(seen.largest_log_bytes / 1e6, 1),
-            "busiest_share_of_a_core_when_idle": dict(sorted(seen.busiest.items())),
             "violations": [asdict(each) for each in seen.violations],
             "struck": [_row(each) for each in self.struck],
         }
