@@ -17,12 +17,9 @@ import pytest
 import rolling_stack
 import synthetic_metrics
 from dashboard_panels import (
-    ERRORS_ALONE,
-    OTHER_LANGUAGE,
     RATE_SECONDS,
     STEP_SECONDS,
     TARGETS,
-    TEXTS,
     VARIABLES,
     Seen,
     must_be_in_form,
@@ -33,6 +30,16 @@ from running_stack import EXAMPLE_ENDPOINT, RunningStack, running_stack
 from waiting import until
 
 from dashboards.__main__ import GENERATED
+
+TEXTS = Path(__file__).parents[2] / "examples" / "sentiment" / "texts"
+ERRORS_ALONE = """
+      errorRate: {}
+      latency: null
+      classShare: null
+      outputShift: null
+      drift: null
+"""
+OTHER_LANGUAGE = "Фильм был скучным, но актриса хороша."
 
 pytestmark = [pytest.mark.real, pytest.mark.soak, pytest.mark.timeout(900)]
 

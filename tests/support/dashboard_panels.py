@@ -1,8 +1,7 @@
 """The generated dashboards as Grafana reads them, and what their panels show of a Prometheus.
 
 Tests ask a real Prometheus what each query gives, in the way in which Grafana would, and hold the
-answers to the form that the panel reads. ``examples/sentiment`` has the texts of the scenario that
-is played on the local stack and in a cluster.
+answers to the form that the panel reads.
 """
 
 import json
@@ -10,24 +9,14 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from real_prometheus import RealPrometheus, Series
 
 from dashboards.__main__ import DASHBOARDS, GENERATED
 
-TEXTS = Path(__file__).parents[2] / "examples" / "sentiment" / "texts"
 STEP_SECONDS = 5.0
 RATE_SECONDS = "30s"
-ERRORS_ALONE = """
-      errorRate: {}
-      latency: null
-      classShare: null
-      outputShift: null
-      drift: null
-"""
-OTHER_LANGUAGE = "Фильм был скучным, но актриса хороша."
 LABEL_VALUES = re.compile(r"label_values\((?P<selector>.+), (?P<label>\w+)\)")
 
 
