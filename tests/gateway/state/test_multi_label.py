@@ -1,6 +1,5 @@
 """Classifiers whose labels stand each on its own, from their package to a caller's answer."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -10,20 +9,17 @@ import pytest
 from front_fakes import FakeKeys, FakeMetrics
 from gateway_world import FakeEngine, MemoryRecorder, endpoint_of, manifest_of, tokenizer_json
 from numpy.typing import NDArray
-from reconciler_world import FakePackages, ScriptedSource
+from reconciler_world import FakePackages, world_of
 
 from gateway.admission.controller import AdmissionController
 from gateway.admission.rate_limits import RateLimits
 from gateway.admission.token_budget import TokenBudget
 from gateway.app import create_app
 from gateway.dialects.front import Front
-from gateway.engine.fleet import Fleet
 from gateway.http.body import HttpLimits
 from gateway.inference.pipeline import Pipeline
 from gateway.inference.serving import ServedEndpoints, Serving
 from gateway.packages import ServedModel, open_package
-from gateway.state.reconcile import Reconciler
-from gateway.state.sources import Sources
 from gateway.telemetry.metrics import Metrics
 
 LOGITS = (2.0, -1.0)
@@ -52,9 +48,7 @@ def same_logits(ids: NDArray[np.int64]) -> NDArray[np.float32]:
 async def gateway() -> AsyncIterator[httpx.AsyncClient]:
     """HTTP, pipeline and reconciler as in a gateway, over an engine that obeys."""
     one_label = FakeEngine(answer=lambda ids: same_logits(ids)[:, :1])
-    engine = FakeEngine(answer=same_logits, others={TOXIC.name: one_label})
-    metrics, recorder, served = Metrics(), MemoryRecorder(), asyncio.Event()
-    endpoints = ServedEndpoints()
+    endpoints, recorder, metrics = ServedEndpoints(), MemoryRecorder(), Metrics()
     admission = AdmissionController(
         endpoints=endpoints,
         keys=FakeKeys(),
@@ -64,32 +58,20 @@ async def gateway() -> AsyncIterator[httpx.AsyncClient]:
         metrics=metrics,
     )
     pipeline = Pipeline(endpoints, admission, recorder, metrics)
-
-    def serve(state: Serving) -> None:
-        endpoints.serve(state)
-        batchers = state.batchers.values()
-        if len(batchers) == len(MODELS) and all(batcher.serves for batcher in batchers):
-            served.set()
-
+    app = create_app(Front(endpoints, admission, pipeline, FakeMetrics()), HttpLimits())
     wanted = (endpoint_of(model.ref, name=model.ref.model) for model in MODELS)
-    reconciler = Reconciler(
-        sources=Sources(ScriptedSource(*wanted), ScriptedSource(), ScriptedSource()),
-        packages=FakePackages(*MODELS),
-        fleet=Fleet(lambda _: engine, ahead=2),
-        addresses=("t:1",),
-        meter=metrics,
-        serve=serve,
-    )
-    front = Front(endpoints, admission, pipeline, FakeMetrics())
-    transport = httpx.ASGITransport(create_app(front, HttpLimits()))
-    reconciler.start()
     async with (
-        asyncio.timeout(60),
-        httpx.AsyncClient(transport=transport, base_url="http://gateway") as client,
+        world_of(FakePackages(*MODELS), *wanted) as world,
+        httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://gateway") as client,
     ):
-        await served.wait()
+        world.engines["static:1"] = FakeEngine(answer=same_logits, others={TOXIC.name: one_label})
+        endpoints.serve(await world.until(all_serve))
         yield client
-    await reconciler.close()
+
+
+def all_serve(state: Serving) -> bool:
+    batchers = state.batchers.values()
+    return len(batchers) == len(MODELS) and all(batcher.serves for batcher in batchers)
 
 
 async def ask(client: httpx.AsyncClient, name: str, function: str | None) -> httpx.Response:
