@@ -1,102 +1,58 @@
-"""The clients that people have, unmodified, against the whole stack; all must agree."""
+"""Every dialect of every gateway gives a text the same answer, whatever else is in its batch."""
 
 import itertools
-import json
-import shlex
-import subprocess
+from collections import Counter
+from collections.abc import Sequence
 
 import httpx
 import numpy as np
 import pytest
-import tritonclient.grpc
-import tritonclient.http
 from running_stack import EXAMPLE_ENDPOINT, RunningStack
+from traffic import OIP_GRPC, Reply, Traffic, Way
 
 from headrace.stack.state import GatewayRecord
 
 pytestmark = pytest.mark.real
 
 AGREE = 1e-3  # what rounding to JSON and another batch may change
+DIALECTS = ("huggingface", "kserve_v1", "oip_http", OIP_GRPC)
 
 
-def column(texts: list[str]) -> "np.ndarray[tuple[int], np.dtype[np.object_]]":
-    return np.array([text.encode() for text in texts], dtype=np.object_)
-
-
-def over_http(gateway: GatewayRecord, texts: list[str]) -> tuple[list[str], list[float]]:
-    with tritonclient.http.InferenceServerClient(gateway.url.removeprefix("http://")) as client:
-        tensor = tritonclient.http.InferInput("TEXT", [len(texts)], "BYTES")
-        tensor.set_data_from_numpy(column(texts))
-        result = client.infer(EXAMPLE_ENDPOINT, [tensor])
-        return [label.decode() for label in result.as_numpy("LABEL")], list(
-            result.as_numpy("SCORE")
-        )
-
-
-def over_grpc(gateway: GatewayRecord, texts: list[str]) -> tuple[list[str], list[float]]:
-    with tritonclient.grpc.InferenceServerClient(gateway.grpc) as client:
-        tensor = tritonclient.grpc.InferInput("TEXT", [len(texts)], "BYTES")
-        tensor.set_data_from_numpy(column(texts))
-        result = client.infer(EXAMPLE_ENDPOINT, [tensor])
-        return [label.decode() for label in result.as_numpy("LABEL")], list(
-            result.as_numpy("SCORE")
-        )
-
-
-def hugging_face_style(gateway: GatewayRecord, texts: list[str]) -> tuple[list[str], list[float]]:
-    answer = httpx.post(
-        f"{gateway.url}/endpoints/{EXAMPLE_ENDPOINT}", json={"inputs": texts}, timeout=20
-    )
+def together(gateway: GatewayRecord, texts: list[str]) -> list[tuple[str, float]]:
+    """The best label of each text and its score, of one request."""
+    url = f"{gateway.url}/endpoints/{EXAMPLE_ENDPOINT}"
+    answer = httpx.post(url, json={"inputs": texts}, timeout=20)
     answer.raise_for_status()
     best = [row[0] if isinstance(row, list) else row for row in answer.json()]
-    return [row["label"] for row in best], [row["score"] for row in best]
-
-
-def kserve_v1(gateway: GatewayRecord, texts: list[str]) -> tuple[list[str], list[float]]:
-    answer = httpx.post(
-        f"{gateway.url}/v1/models/{EXAMPLE_ENDPOINT}:predict",
-        json={"instances": texts},
-        timeout=60,
-    )
-    answer.raise_for_status()
-    rows = answer.json()["predictions"]
-    return [row["label"] for row in rows], [row["score"] for row in rows]
+    return [(row["label"], row["score"]) for row in best]
 
 
 def test_all_dialects_give_the_same_labels_and_scores_at_every_gateway(
     stack: RunningStack, texts: list[str]
 ) -> None:
     some = texts[:40]
-    labels, scores = over_http(stack.gateways[0], some)
-    for gateway in stack.gateways:
-        for ask in (over_http, over_grpc, hugging_face_style, kserve_v1):
-            other_labels, other_scores = ask(gateway, some)
-            assert other_labels == labels, (gateway.name, ask.__name__)
-            np.testing.assert_allclose(other_scores, scores, atol=AGREE)
+    expected = dict(zip(some, together(stack.gateways[0], some), strict=True))
+    ways = [Way(gateway, EXAMPLE_ENDPOINT, name, some)
+            for gateway in stack.gateways for name in DIALECTS]  # fmt: skip
+
+    def whole(replies: Sequence[Reply]) -> bool:
+        given = Counter((reply.gateway, reply.dialect) for reply in replies)
+        return all(given[way.gateway.name, way.dialect] >= len(some) for way in ways)
+
+    with Traffic(ways, some, callers=len(ways)) as load:
+        replies = load.until("every way has asked every text", 180, whole)
+    for reply in replies:
+        label, score = expected[reply.text]
+        assert (reply.status, reply.label) == (200, label), reply
+        assert reply.score == pytest.approx(score, abs=AGREE), reply
 
 
 def test_a_texts_answer_does_not_depend_on_what_else_is_in_its_batch(
     stack: RunningStack, texts: list[str]
 ) -> None:
     some = sorted(texts, key=len)[:: len(texts) // 40][:40]
-    _, together = hugging_face_style(stack.gateways[0], some)
     # In turn at each gateway, and so at each Triton.
     gateways = itertools.cycle(stack.gateways)
-    alone = [hugging_face_style(next(gateways), [text])[1][0] for text in some]
-    np.testing.assert_allclose(alone, together, atol=AGREE)
-
-
-def test_the_curl_line_that_up_prints_works_as_printed(stack: RunningStack) -> None:
-    printed = stack.output.read_text(encoding="utf-8")
-    start = printed.index("curl ")
-    lines = printed[start:].splitlines()
-    command = ""
-    for line in lines:
-        command += line.strip().removesuffix("\\") + " "
-        if not line.rstrip().endswith("\\"):
-            break
-    done = subprocess.run(
-        shlex.split(command), capture_output=True, text=True, timeout=30, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    assert "label" in json.dumps(json.loads(done.stdout))
+    alone = [together(next(gateways), [text])[0][1] for text in some]
+    scores = [score for _, score in together(stack.gateways[0], some)]
+    np.testing.assert_allclose(alone, scores, atol=AGREE)
