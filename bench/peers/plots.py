@@ -1,10 +1,14 @@
 """A race as pictures: rate and p99 by callers, and goodput by what is offered; one an engine."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from bench.peers.entrants import HEADRACE, SUBJECTS
 from bench.peers.findings import Results, middle
 from bench.peers.plan import CALLERS, TIMES, Engine, Load
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 _WIDE = 2.4
 
@@ -13,19 +17,24 @@ def draw(results: Results, folder: Path) -> list[Path]:
     """Writes ``peers-<engine>.svg`` for every engine that was raced on."""
     import matplotlib as mpl  # noqa: PLC0415 - slow, and the measuring is over
 
-    mpl.use("svg")
-    mpl.rcParams["svg.hashsalt"] = "headrace"  # the same figures make the same file
-    mpl.rcParams["svg.fonttype"] = "none"
-    raced = [each for each in Engine if any(found.engine is each for found in results.findings)]
-    return [_draw(results, engine, folder / f"peers-{engine}.svg") for engine in raced]
+    paths = []
+    for engine in Engine:
+        if any(found.engine is engine for found in results.findings):
+            paths.append(folder / f"peers-{engine}.svg")
+            # The salt: the same figures make the same file.
+            with mpl.rc_context({"svg.hashsalt": "headrace", "svg.fonttype": "none"}):
+                picture(results, engine).savefig(paths[-1], metadata={"Date": None})
+    return paths
 
 
-def _draw(results: Results, engine: Engine, path: Path) -> Path:
-    from matplotlib import pyplot as plt  # noqa: PLC0415
+def picture(results: Results, engine: Engine) -> "Figure":
+    """Three axes of one engine: rate and p99 in milliseconds by callers, goodput by load."""
+    from matplotlib.figure import Figure  # noqa: PLC0415
 
     one = [Load(1, callers) for callers in CALLERS]
     opened = [Load(times=times) for times in TIMES]
-    figure, (rate, late, good) = plt.subplots(1, 3, figsize=(13, 4.2), layout="constrained")
+    figure = Figure(figsize=(13, 4.2), layout="constrained")
+    rate, late, good = figure.subplots(1, 3)
     for subject in SUBJECTS:
         for axes, loads, name in (
             (rate, one, "per_second"),
@@ -57,6 +66,4 @@ def _draw(results: Results, engine: Engine, path: Path) -> Path:
     for axes, ticks in ((rate, CALLERS), (late, CALLERS), (good, TIMES)):
         axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
     figure.legend(*rate.get_legend_handles_labels(), loc="outside lower center", ncols=5)
-    figure.savefig(path, metadata={"Date": None})
-    plt.close(figure)
-    return path
+    return figure

@@ -28,7 +28,7 @@ from bench.peers.plan import (
     rounds,
     timing,
 )
-from bench.peers.plots import draw
+from bench.peers.plots import draw, picture
 from bench.peers.started import started
 from bench.peers.tables import tables
 from bench.processes import free_port
@@ -228,6 +228,22 @@ def test_a_picture_is_drawn_for_each_engine_that_was_raced_on(tmp_path: Path) ->
     (path,) = draw(results, tmp_path)
     assert path.name == "peers-real.svg"
     assert "Headrace" in path.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("least", [0.3, 4.0, 700.0])
+def test_the_axis_of_p99_holds_all_points_and_little_else(least: float) -> None:
+    late = [least, 3 * least, 40 * least]
+    results = found(
+        *((HEADRACE, Engine.REAL, Load(1, callers), [of(100, p99=p99)])
+          for callers, p99 in zip((1, 2, 16), late, strict=True)),
+        ("mosec", Engine.REAL, Load(1, 64), [of(0, p99=math.nan)]),
+    )  # fmt: skip
+    rate, p99, _ = picture(results, Engine.REAL).axes
+    assert p99.get_yscale() == "log"
+    bottom, top = p99.get_ylim()
+    assert late[0] / 10 < bottom < late[0]
+    assert late[-1] < top < 10 * late[-1]
+    assert rate.get_ylim()[0] == 0
 
 
 def test_every_peer_has_a_lock_and_its_version_is_known() -> None:
