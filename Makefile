@@ -174,11 +174,11 @@ IMAGE_LOCK = $(UV_LOCK) $(LOCK_FLAGS) --constraints $(LOCKS)/dev.txt
 # What of pyproject.toml each image of docker/ holds.
 IMAGE_EXTRAS := gateway:gateway,tracing,s3 controller:controller,s3-artifacts stats:stats,s3 conversion:export,s3-artifacts conversion-onnx:conversion,s3-artifacts
 
-# The servers that Headrace is raced against. What is named here has the version that dev.txt has, if
-# it is there: all compute with one ONNX Runtime.
+# The servers that Headrace is raced against, and HTTP servers for `bench.servers`. What is named here
+# has the version that dev.txt has, if it is there: all compute with one ONNX Runtime.
 RIVALS := 'ensemble:onnxruntime+tokenizers+numpy<2' 'gpu:onnxruntime-gpu[cuda,cudnn]+tokenizers+numpy<2' fastapi:onnxruntime+tokenizers+fastapi+uvicorn+uvloop+httptools \
   bentoml:onnxruntime+tokenizers+bentoml litserve:onnxruntime+tokenizers+litserve+pyzmq mosec:onnxruntime+tokenizers+mosec \
-  'mlserver:onnxruntime+tokenizers+mlserver+uvloop<0.22' 'infinity:onnxruntime+infinity-emb[server,optimum]'
+  'mlserver:onnxruntime+tokenizers+mlserver+uvloop<0.22' 'infinity:onnxruntime+infinity-emb[server,optimum]' servers:granian+hypercorn+click+h11
 
 # uv keeps the versions that a file already holds, so that nothing changes by itself. What two locks
 # share has one version: one interpreter holds them both.

@@ -29,14 +29,14 @@ from gateway.admission.keys import KeyRing
 from gateway.admission.rate_limits import RateLimits
 from gateway.admission.token_budget import TokenBudget
 from gateway.app import create_app
-from gateway.dialects.front import Front
+from gateway.dialects.front import Front, RequestMetrics
 from gateway.engine.echo import EchoEngine
 from gateway.engine.fleet import Fleet
 from gateway.engine.protocol import Engine, Work
 from gateway.engine.triton import TritonEngine
 from gateway.events.buffer import EventBuffer
 from gateway.events.outbox import Outbox
-from gateway.events.publisher import Publisher
+from gateway.events.publisher import EventSink, Publisher
 from gateway.http.body import HttpLimits
 from gateway.http.server import uvicorn_options
 from gateway.inference.feedback import FeedbackReceiver
@@ -95,7 +95,7 @@ class Cost:
     loop_seconds: float
 
 
-class _Nowhere:
+class Nowhere:
     """A sink that compresses messages as Kafka's client does, and drops them."""
 
     def submit(self, sequence: int, message: bytes, lane: int | None = None) -> "Future[None]":
@@ -158,21 +158,26 @@ class _CountingEngine:
         await self._engine.close()
 
 
-class Subject:
-    """The gateway.
+class Core:
+    """A gateway without an HTTP server; ``app`` is its application.
 
-    Without a ``triton`` (``host:port``) an echo in the process answers.
+    ``requests`` are told of each answer; the metrics of ``metrics`` themselves where that is None.
     """
 
-    def __init__(self, home: Path, triton: str | None) -> None:
+    def __init__(
+        self,
+        home: Path,
+        engine: Engine,
+        sink: EventSink,
+        metrics: Metrics,
+        requests: RequestMetrics | None = None,
+    ) -> None:
         world.lay_out(home, Limits(max_tokens_in_flight=_GIGANTIC, timeout_seconds=_LONG_SECONDS))
         (home / "reports").mkdir()
         settings = flags.parse(Settings, ["--home", str(home)], {}, program="bench.core")
-        metrics = Metrics()
-        self._finished = _Finished(metrics)
-        buffer = EventBuffer(capacity_records=200_000, wake_events=250)
-        outbox = Outbox(buffer, gateway="gateway-of-bench-core")
-        self._publisher = Publisher(buffer, outbox, _Nowhere())
+        self.buffer = EventBuffer(capacity_records=200_000, wake_events=250)
+        outbox = Outbox(self.buffer, gateway="gateway-of-bench-core")
+        self.publisher = Publisher(self.buffer, outbox, sink)
         self._endpoints = ServedEndpoints()
         keys = KeyRing("")
         admission = AdmissionController(
@@ -180,25 +185,51 @@ class Subject:
             keys=keys,
             rates=RateLimits(keys.own_limit),
             budget=TokenBudget(_GIGANTIC),
-            recorder=buffer,
+            recorder=self.buffer,
             metrics=metrics,
         )
         receipts = Receipts([b"k" * 32], 86400)
-        pipeline = Pipeline(self._endpoints, admission, buffer, metrics, receipts=receipts)
-        self._engine = _CountingEngine(TritonEngine(triton) if triton else EchoEngine(WIDTH))
+        pipeline = Pipeline(self._endpoints, admission, self.buffer, metrics, receipts=receipts)
         self._reconciler = Reconciler(
             sources=open_sources(settings, {}),
             packages=StorePackages(settings.packages_url, settings.cache_folder),
-            fleet=Fleet(lambda _: self._engine, settings.batches_ahead),
+            fleet=Fleet(lambda _: engine, settings.batches_ahead),
             addresses=("one",),
             meter=metrics,
             serve=self._endpoints.serve,
         )
-        limits = HttpLimits()
-        front = Front(self._endpoints, admission, pipeline, self._finished)
-        app = create_app(front, limits, FeedbackReceiver(receipts, buffer))
-        _ = app.documentation
-        config = uvicorn.Config(app, **uvicorn_options(limits, app.early_refusals, app))
+        self.limits = HttpLimits()
+        front = Front(self._endpoints, admission, pipeline, requests or metrics)
+        self.app = create_app(front, self.limits, FeedbackReceiver(receipts, self.buffer))
+        _ = self.app.documentation
+
+    def start(self) -> None:
+        """Begins to read what is served. Call it in the event loop."""
+        self._reconciler.start()
+
+    @property
+    def answers(self) -> bool:
+        """Whether the endpoint is served."""
+        return self._endpoints.ready and self._endpoints.describe(world.ENDPOINT).ready
+
+    async def close(self) -> None:
+        """Ends it."""
+        await self._reconciler.close()
+
+
+class Subject:
+    """The gateway under its HTTP server.
+
+    Without a ``triton`` (``host:port``) an echo in the process answers.
+    """
+
+    def __init__(self, home: Path, triton: str | None, sink: EventSink | None = None) -> None:
+        metrics = Metrics()
+        self._finished = _Finished(metrics)
+        self._engine = _CountingEngine(TritonEngine(triton) if triton else EchoEngine(WIDTH))
+        self._core = Core(home, self._engine, sink or Nowhere(), metrics, self._finished)
+        app = self._core.app
+        config = uvicorn.Config(app, **uvicorn_options(self._core.limits, app.early_refusals, app))
         self._server = HttpServer(config)
         self._port = 0
         self._serving: asyncio.Task[None] | None = None
@@ -207,26 +238,23 @@ class Subject:
         """Begins to serve."""
         listener = socket.create_server(("127.0.0.1", 0))
         self._port = listener.getsockname()[1]
-        self._reconciler.start()
+        self._core.start()
         self._serving = asyncio.create_task(self._server.serve([listener]))
-        while not (self._server.started and self._answers()):  # noqa: ASYNC110 - three parts of it
+        while not (self._server.started and self._core.answers):  # noqa: ASYNC110 - three parts of it
             await asyncio.sleep(0.05)
         gc.collect()
         gc.freeze()
-
-    def _answers(self) -> bool:
-        return self._endpoints.ready and self._endpoints.describe(world.ENDPOINT).ready
 
     async def stop(self) -> None:
         """Ends it."""
         self._server.should_exit = True
         if self._serving is not None:
             await self._serving
-        await self._reconciler.close()
+        await self._core.close()
 
     def callers(self, load: Load) -> "Callers":
         """Callers with connections of their own."""
-        return Callers(self._port, load, self._finished, self._publisher)
+        return Callers(self._port, load, self._finished, self._core.publisher)
 
     async def blocks_a_request(self, callers: "Callers", load: Load) -> float:
         """Blocks of memory that a request holds while its batch is at the engine."""
@@ -249,7 +277,7 @@ class Callers:
             each.setblocking(False)
         texts = corpus.of_length(TOKENS, _TEXTS)
         bodies = corpus.bodies(texts, load.texts)
-        self._requests = [_request(body) for body in bodies]
+        self._requests = [request(body) for body in bodies]
         self._next = 0
 
     async def turn(self, sampler: Sampler | None = None) -> Cost:
@@ -299,7 +327,8 @@ async def _read(connection: socket.socket) -> bytes:
             await asyncio.sleep(0)
 
 
-def _request(body: str) -> bytes:
+def request(body: str) -> bytes:
+    """A whole POST for the endpoint, with the headers of a Python client."""
     content = body.encode()
     head = f"POST {world.PATH} HTTP/1.1\r\n{_HEADERS}Content-Length: {len(content)}\r\n\r\n"
     return head.encode() + content
