@@ -42,9 +42,10 @@ def class_scores(logits: NDArray[np.float32], *, multi_label: bool) -> Scores:
     if by_sigmoid(logits.shape[1], multi_label=multi_label):
         return sigmoid(logits)
     with np.errstate(over="ignore"):  # a difference beyond float32 is -infinity, whose exp is 0
-        shifted = np.exp(logits - logits.max(axis=1, keepdims=True))
-    scores: Scores = shifted / shifted.sum(axis=1, keepdims=True)
-    return scores
+        shifted: Scores = np.exp(logits - logits.max(axis=1, keepdims=True))
+    # Its type is said, as numpy's releases do not agree on it.
+    sums: Scores = shifted.sum(axis=1, keepdims=True)
+    return shifted / sums
 
 
 def sigmoid(logits: NDArray[np.float32]) -> Scores:

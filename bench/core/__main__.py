@@ -4,7 +4,10 @@ With ``--document`` it writes the table of ``docs/performance.md``. With ``--bes
 measures checkouts or builds beside each other, this one first: a process each, which finds its
 modules in that folder first. They take turns every tenth of a second, so that all get their share
 of what else the machine does. Use it before and after a change. With ``--compiled`` it builds
-what the images hold, which needs a C compiler, and measures that beside the source.
+what the images hold, which needs a C compiler, and measures that beside the source. With ``--python
+INTERPRETER``, of an environment that holds ``locks/dev.txt``, it measures this checkout on that
+Python too, and with ``--compiled`` what that Python compiles. With ``--events`` it measures ways in
+which events may leave (``bench.core.departure``), before a Kafka of its own.
 """
 
 import argparse
@@ -15,17 +18,21 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from statistics import median, quantiles
+from statistics import fmean, median, quantiles
 
 import msgspec
 import uvloop
 
 from bench import compiled, machine, studies
+from bench.core.departure import COMPARED, Way
 from bench.core.parts import PARTS, REST, Sampler
 from bench.core.subject import LOADS, WIDTH, Callers, Subject, warm_up
+from bench.plan import Plan
+from bench.processes import running_kafka
 
 _CHUNKS = 16  # of a round
 _WARM_UP_TURNS = 150
@@ -34,7 +41,8 @@ _WARM_UP_TURNS = 150
 class Chunk(msgspec.Struct):
     """Some turns of one load in one process; seconds are processor time a request.
 
-    ``turns`` has a figure a turn, ``loop`` the mean of the event loop's thread alone. ``parts`` are
+    ``turns`` has a figure a turn, ``loop`` the mean of the event loop's thread alone, ``departure``
+    the mean of letting events go, which happens in few turns. ``parts`` are
     shares of that thread's time; empty where nothing was sampled. ``blocks``: of memory, held by a
     request while its batch is at the engine. ``collections``: of garbage, of the youngest
     generation, for 1,000 requests.
@@ -42,6 +50,7 @@ class Chunk(msgspec.Struct):
 
     turns: list[float]
     loop: float
+    departure: float
     blocks: float
     collections: float
     parts: dict[str, float]
@@ -50,17 +59,39 @@ class Chunk(msgspec.Struct):
 Chunks = dict[str, Chunk]  # by load
 
 
+@dataclass(frozen=True)
+class Candidate:
+    """What a process runs: its modules are found in ``folder`` first."""
+
+    name: str
+    folder: Path | None = None
+    python: Path = Path(sys.executable)
+    way: Way = Way.COMPRESSED
+
+
+THIS = Candidate("this")
+
+
 class Worker:
     """A process that is measured, and measures itself when it is asked."""
 
-    def __init__(self, *, folder: Path | None, seconds: float, echo: bool, sampled: bool) -> None:
-        words = ["--worker", "--seconds", str(seconds)] + ["--echo"] * echo
-        words += ["--sampled"] * sampled
+    def __init__(
+        self,
+        candidate: Candidate,
+        *,
+        seconds: float,
+        echo: bool,
+        sampled: bool,
+        kafka: str | None = None,
+    ) -> None:
+        words = ["--worker", "--seconds", str(seconds), "--way", candidate.way]
+        words += ["--echo"] * echo + ["--sampled"] * sampled
+        words += [] if kafka is None else ["--kafka", kafka]
         environment = dict(os.environ)
-        if folder is not None:
-            environment["PYTHONPATH"] = str(folder.resolve())
+        if candidate.folder is not None:
+            environment["PYTHONPATH"] = str(candidate.folder.resolve())
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "bench.core", *words],
+            [str(candidate.python), "-P", "-m", "bench.core", *words],
             env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
 
@@ -85,10 +116,11 @@ class Worker:
         self._process.wait()
 
 
-async def _work(seconds: float, triton: str | None, *, sampled: bool) -> None:
+async def _work(options: argparse.Namespace, triton: str | None) -> None:
     """Measures a chunk for each line of standard input, and prints it."""
+    seconds, sampled = options.seconds, options.sampled
     with tempfile.TemporaryDirectory(prefix="bench-core-") as home:
-        subject = Subject(Path(home), triton)
+        subject = Subject(Path(home), triton, Way(options.way), options.kafka)
         await subject.start()
         everybody = [subject.callers(load) for load in LOADS]
         await warm_up(everybody, _WARM_UP_TURNS)
@@ -108,13 +140,14 @@ async def _chunk(
     callers: Callers, asked: int, seconds: float, blocks: float, sampler: Sampler | None
 ) -> Chunk:
     turns: list[float] = []
-    spent = loop = 0.0
+    spent = loop = departure = 0.0
     before = gc.get_stats()[0]["collections"]
     while spent < seconds:
         cost = await callers.turn()
         turns.append(cost.seconds / asked)
         spent += cost.seconds
         loop += cost.loop_seconds
+        departure += cost.departure_seconds
     requests = asked * len(turns)
     collections = gc.get_stats()[0]["collections"] - before
     # Turns of their own: the samples' timer makes the kernel count a process's time coarsely.
@@ -123,6 +156,7 @@ async def _chunk(
     return Chunk(
         turns=turns,
         loop=loop / requests,
+        departure=departure / requests,
         blocks=blocks,
         collections=1000 * collections / requests,
         parts={part: taken / whole for part, taken in parts.items()},
@@ -156,7 +190,7 @@ def _worker(options: argparse.Namespace) -> None:
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     with ExitStack() as stack:
         triton = None if options.echo else stack.enter_context(_instant_triton())
-        uvloop.run(_work(options.seconds, triton, sampled=options.sampled))
+        uvloop.run(_work(options, triton))
 
 
 def table(found: Sequence[Chunks]) -> str:
@@ -193,9 +227,7 @@ def table(found: Sequence[Chunks]) -> str:
 def _by_part(options: argparse.Namespace) -> None:
     found: list[Chunks] = []
     for _ in range(options.rounds):
-        with Worker(
-            folder=None, seconds=options.seconds, echo=options.echo, sampled=True
-        ) as worker:
+        with Worker(THIS, seconds=options.seconds, echo=options.echo, sampled=True) as worker:
             found += [worker.chunk() for _ in range(_CHUNKS)]
     made = table(found)
     print(made)
@@ -208,25 +240,31 @@ def _by_part(options: argparse.Namespace) -> None:
         options.document.write_text(written, encoding="utf-8")
 
 
-def _compare(options: argparse.Namespace) -> None:
-    """This checkout and the folders in turns, and their ratios of one moment."""
-    folders: list[Path | None] = [None, *options.beside]
-    found: list[list[Chunks]] = [[] for _ in folders]
+def _compare(options: argparse.Namespace, candidates: Sequence[Candidate]) -> None:
+    """The candidates in turns, and their ratios to the first of one moment."""
+    found: list[list[Chunks]] = [[] for _ in candidates]
     for _ in range(options.rounds):
         with ExitStack() as stack:
             workers = [
                 stack.enter_context(
-                    Worker(folder=each, seconds=options.seconds, echo=options.echo, sampled=False)
+                    Worker(
+                        each,
+                        seconds=options.seconds,
+                        echo=options.echo,
+                        sampled=False,
+                        kafka=options.kafka,
+                    )
                 )
-                for each in folders
+                for each in candidates
             ]
             for number in range(_CHUNKS):
                 order = list(range(len(workers)))
                 for at in order if number % 2 == 0 else reversed(order):
                     found[at].append(workers[at].chunk())
     for load in LOADS:
-        print(f"{load.name}: microseconds a request, median and tenth of turns; ratio to this")
-        for folder, chunks in zip(folders, found, strict=True):
+        first = candidates[0].name
+        print(f"{load.name}: microseconds a request, median and tenth of turns; ratio to {first}")
+        for candidate, chunks in zip(candidates, found, strict=True):
             turns = [1e6 * turn for each in chunks for turn in each[load.name].turns]
             low, middle, high = quantiles(
                 [
@@ -235,9 +273,42 @@ def _compare(options: argparse.Namespace) -> None:
                 ],
                 n=4,
             )
+            departure = 1e6 * fmean(each[load.name].departure for each in chunks)
             tenth = quantiles(turns, n=10)[0]
             ratio = f"{middle:.3f}, quartiles {low:.3f} to {high:.3f}"
-            print(f"  {folder or 'this'}: {median(turns):.1f}, {tenth:.1f}; {ratio}")
+            print(
+                f"  {candidate.name}: {median(turns):.1f}, {tenth:.1f}; {ratio}; "
+                f"of that to let events go, mean: {departure:.1f}"
+            )
+
+
+def candidates(
+    beside: Sequence[Path],
+    pythons: Sequence[Path],
+    build: Callable[[Path], Path] | None = None,
+) -> list[Candidate]:
+    """This checkout, the folders, and this checkout on the other Pythons; with what each compiles.
+
+    ``build`` compiles with an interpreter and gives the folder.
+    """
+    here = Path(sys.executable)
+    made = [THIS, *(Candidate(str(each), each) for each in beside)]
+    if build is not None:
+        made.append(Candidate("compiled", build(here)))
+    for python in pythons:
+        made.append(Candidate(str(python), compiled.ROOT, python))
+        if build is not None:
+            made.append(Candidate(f"compiled, {python}", build(python), python))
+    return made
+
+
+def _events(options: argparse.Namespace) -> None:
+    """The ways in which events may leave, before a Kafka of their own."""
+    with (
+        tempfile.TemporaryDirectory(prefix="bench-core-") as folder,
+        running_kafka(Plan(Path(folder), options.cache.expanduser())) as options.kafka,
+    ):
+        _compare(options, [Candidate(way, way=way) for way in COMPARED])
 
 
 def main() -> int:
@@ -249,21 +320,31 @@ def main() -> int:
     add("--echo", action="store_true", help="an echo in the process in place of gRPC")
     add("--beside", type=Path, action="append", default=[], help="a checkout or build to compare")
     add("--compiled", action="store_true", help="compare with the compiled modules of the images")
+    add("--python", type=Path, action="append", default=[], help="another Python to compare")
+    add("--events", action="store_true", help="compare ways for events to leave")
+    cache = Path(os.environ.get("HEADRACE_CACHE", "~/.cache/headrace"))
+    add("--cache", type=Path, default=cache, help="folder of downloads, for Kafka")
     add("--document", type=Path, help="markdown whose table is written")
     add("--json", type=Path, help="file of all rounds")
     add("--worker", action="store_true", help=argparse.SUPPRESS)
     add("--sampled", action="store_true", help=argparse.SUPPRESS)
+    add("--way", default=Way.COMPRESSED, help=argparse.SUPPRESS)
+    add("--kafka", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    with ExitStack() as stack:
-        if options.compiled:
-            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-core-"))
-            options.beside.append(compiled.build(Path(folder) / "compiled"))
-        if options.worker:
-            _worker(options)
-        elif options.beside:
-            _compare(options)
-        else:
-            _by_part(options)
+    if options.worker:
+        _worker(options)
+    elif options.events:
+        _events(options)
+    elif options.beside or options.python or options.compiled:
+        with tempfile.TemporaryDirectory(prefix="bench-core-") as folder:
+
+            def build(python: Path) -> Path:
+                return compiled.build(Path(tempfile.mkdtemp(dir=folder)) / "compiled", python)
+
+            made = candidates(options.beside, options.python, build if options.compiled else None)
+            _compare(options, made)
+    else:
+        _by_part(options)
     return 0
 
 

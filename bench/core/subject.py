@@ -11,17 +11,16 @@ import gc
 import socket
 import sys
 from collections.abc import Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 from time import process_time, thread_time
 
-import lz4.frame
 import numpy as np
 import uvicorn
 from numpy.typing import NDArray
 
 from bench import corpus, world
+from bench.core.departure import Departure, Way, departure, sink
 from bench.core.parts import Sampler
 from contracts.endpoint import Limits
 from gateway.admission.controller import AdmissionController
@@ -56,6 +55,7 @@ WIDTH = 2  # values a text
 _TEXTS = 256
 _GIGANTIC = 10_000_000
 _LONG_SECONDS = 60.0
+_STOP_SECONDS = 10.0
 _MOST_REFUSED = 1000  # turns, after which something else is wrong than a busy machine
 _ANSWER = 65536  # bytes that are read at once
 # As a Python client sends them.
@@ -88,26 +88,12 @@ class Cost:
     """What one turn cost.
 
     ``seconds`` is processor time of all threads of the process, ``loop_seconds`` that of the event
-    loop's thread.
+    loop's thread, ``departure_seconds`` what of the former was taken to let events go.
     """
 
     seconds: float
     loop_seconds: float
-
-
-class Nowhere:
-    """A sink that compresses messages as Kafka's client does, and drops them."""
-
-    def submit(self, sequence: int, message: bytes, lane: int | None = None) -> "Future[None]":
-        """See ``EventSink``."""
-        del sequence, lane
-        lz4.frame.compress(message)
-        done: Future[None] = Future()
-        done.set_result(None)
-        return done
-
-    def close(self, timeout_seconds: float) -> None:
-        """See ``EventSink``."""
+    departure_seconds: float
 
 
 class _Finished:
@@ -220,14 +206,22 @@ class Core:
 class Subject:
     """The gateway under its HTTP server.
 
-    Without a ``triton`` (``host:port``) an echo in the process answers.
+    Without a ``triton`` (``host:port``) an echo in the process answers. Events leave by ``way``,
+    which may need the address of a ``kafka``.
     """
 
-    def __init__(self, home: Path, triton: str | None, sink: EventSink | None = None) -> None:
+    def __init__(
+        self,
+        home: Path,
+        triton: str | None,
+        way: Way = Way.COMPRESSED,
+        kafka: str | None = None,
+    ) -> None:
         metrics = Metrics()
         self._finished = _Finished(metrics)
         self._engine = _CountingEngine(TritonEngine(triton) if triton else EchoEngine(WIDTH))
-        self._core = Core(home, self._engine, sink or Nowhere(), metrics, self._finished)
+        self._core = Core(home, self._engine, sink(way, kafka), metrics, self._finished)
+        self._departure = departure(way, self._core.publisher, self._core.buffer)
         app = self._core.app
         config = uvicorn.Config(app, **uvicorn_options(self._core.limits, app.early_refusals, app))
         self._server = HttpServer(config)
@@ -251,10 +245,11 @@ class Subject:
         if self._serving is not None:
             await self._serving
         await self._core.close()
+        self._departure.close(_STOP_SECONDS)
 
     def callers(self, load: Load) -> "Callers":
         """Callers with connections of their own."""
-        return Callers(self._port, load, self._finished, self._core.publisher)
+        return Callers(self._port, load, self._finished, self._departure)
 
     async def blocks_a_request(self, callers: "Callers", load: Load) -> float:
         """Blocks of memory that a request holds while its batch is at the engine."""
@@ -268,9 +263,9 @@ class Subject:
 class Callers:
     """Connections to a gateway, each with one request a turn."""
 
-    def __init__(self, port: int, load: Load, finished: _Finished, publisher: Publisher) -> None:
+    def __init__(self, port: int, load: Load, finished: _Finished, departure: Departure) -> None:
         self._finished = finished
-        self._publisher = publisher
+        self._departure = departure
         self._sockets = [socket.create_connection(("127.0.0.1", port)) for _ in range(load.callers)]
         for each in self._sockets:
             each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -305,8 +300,10 @@ class Callers:
         began, loop_began = process_time(), thread_time()
         await finished.all_answered.wait()
         await asyncio.sleep(0)  # the loop writes what is ready between two rounds
-        self._publisher.step()
-        cost = Cost(process_time() - began, thread_time() - loop_began)
+        departed = process_time()
+        self._departure.step()
+        ended = process_time()
+        cost = Cost(ended - began, thread_time() - loop_began, ended - departed)
         if sampler is not None:
             sampler.stop()
         for each in self._sockets:

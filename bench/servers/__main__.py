@@ -34,6 +34,7 @@ CALLERS = 64
 _TEXTS = 256
 _LONGEST_SECONDS = 30.0  # of a turn
 _WARM_UP_TURNS = 5
+_MOST_REFUSED = 50  # turns in a row, after which something else is wrong
 APPLICATIONS = ("ECHO", "GATEWAY")
 OWN = "uvicorn, the gateway's connections"
 SERVERS = (OWN, "uvicorn, ASGI", "granian, ASGI", "granian, RSGI", "hypercorn, ASGI")
@@ -128,11 +129,7 @@ class _Callers:
             self._connections.append(connection)
 
     async def ask(self, seconds: float) -> int:
-        """Asks for so long; gives the requests, all answered with 200.
-
-        Raises:
-            RuntimeError: some were not.
-        """
+        """Asks for so long; gives the requests, or 0 if not all were answered with 200."""
         self._good, self._busy = 0, len(self._connections)
         self._until = time.monotonic() + seconds
         self._finished.clear()
@@ -140,9 +137,7 @@ class _Callers:
         for each in self._connections:
             self._send(each)
         await asyncio.wait_for(self._finished.wait(), _LONGEST_SECONDS)
-        if self._good != self._sent - sent:
-            raise RuntimeError(f"{self._sent - sent - self._good} were not answered with 200")
-        return self._good
+        return self._good if self._good == self._sent - sent else 0
 
     def close(self) -> None:
         """Ends them."""
@@ -164,21 +159,31 @@ class _Callers:
 
 
 def _lost(connection: Connection) -> None:
-    """Nothing: a turn whose connection ends has an answer too few, and fails."""
+    """Nothing: its request counts as not answered, and it is opened anew."""
 
 
 async def _measure(
     ports: Mapping[str, int], pids: Mapping[str, int], turns: int, seconds: float
 ) -> dict[str, list[Turn]]:
-    """The servers in turns; each begins every other time."""
+    """The servers in turns, first to last and then last to first.
+
+    A turn in which the gateway refuses anything, as the machine is too busy, is done again.
+
+    Raises:
+        RuntimeError: that happened too often.
+    """
     payloads = [request(body) for body in corpus.bodies(corpus.of_length(TOKENS, _TEXTS))]
     everybody = {name: _Callers(port, payloads) for name, port in ports.items()}
     found: dict[str, list[Turn]] = {name: [] for name in ports}
     for number in range(-_WARM_UP_TURNS, turns):
         for name in list(ports) if number % 2 == 0 else reversed(list(ports)):
-            await everybody[name].connect()
-            before = seconds_of(pids[name])
-            asked = await everybody[name].ask(seconds)
+            for _ in range(_MOST_REFUSED):
+                await everybody[name].connect()
+                before = seconds_of(pids[name])
+                if asked := await everybody[name].ask(seconds):
+                    break
+            else:
+                raise RuntimeError(f"{name}: requests were not answered with 200")
             if number >= 0:
                 found[name].append(turn(before, seconds_of(pids[name]), asked))
     for callers in everybody.values():

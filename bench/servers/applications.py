@@ -16,7 +16,8 @@ from typing import Any, Protocol
 import uvicorn
 import uvloop
 
-from bench.core.subject import WIDTH, Core, Nowhere
+from bench.core.departure import Nowhere
+from bench.core.subject import WIDTH, Core
 from gateway.engine.echo import EchoEngine
 from gateway.http.body import HttpLimits
 from gateway.http.messages import Reply, headers_of
