@@ -46,6 +46,7 @@ from gateway.inference.observations import find_hooks
 from gateway.inference.pipeline import Pipeline
 from gateway.inference.receipts import ReceiptKeyError, Receipts, read_keys
 from gateway.inference.serving import ServedEndpoints
+from gateway.mirroring.pair_stream import open_pairs
 from gateway.mirroring.shadow import Shadows
 from gateway.packages import StorePackages
 from gateway.settings import Settings
@@ -105,7 +106,13 @@ class Gateway:
         self._rates = RateLimits(self._keys.own_limit)
         self._peers = peer_source(settings, environment, instance)
         receipts = open_receipts(settings)
-        self._shadows = Shadows(self._events.recorder, self._metrics, self._budget)
+        self._pairs = open_pairs(settings, instance)
+        self._shadows = Shadows(
+            self._events.recorder,
+            self._metrics,
+            self._budget,
+            pairs=None if self._pairs is None else self._pairs.pairs,
+        )
         self._endpoints = ServedEndpoints()
         admission = AdmissionController(
             endpoints=self._endpoints,
@@ -176,6 +183,8 @@ class Gateway:
         with self._listen() as listener:
             await self._grpc.start()
             self._events.start()
+            if self._pairs is not None:
+                self._pairs.start()
             self._reconciler.start()
             self._shadows.start()
             renewal = asyncio.create_task(self._renew(), name="certificate")
@@ -237,6 +246,8 @@ class Gateway:
                 await self._pipeline.drained()
         await self._shadows.close()
         await self._events.close(settings.flush_seconds)
+        if self._pairs is not None:
+            await self._pairs.close(settings.flush_seconds)
         await self._reconciler.close()
         if self._tracer is not None:
             await asyncio.to_thread(self._tracer.close)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from contracts.events import TOPIC
+from contracts.pairs import TOPIC as PAIRS
 from service.flags import option
 
 
@@ -85,6 +86,13 @@ class Settings:
     event_records: int = option(
         200_000, "Events, texts and observed values that wait for Kafka at most."
     )
+
+    pair_texts_hours: float = option(
+        0.0,
+        "Hours for which texts that stable and a candidate in shadow label differently stay on a "
+        "topic of Kafka, for `headrace label`; 0: no text is ever kept.",
+    )
+    pairs_topic: str = option(PAIRS, "The topic of such texts, made with that retention.")
 
     feedback_days: float = option(30.0, "Feedback on older answers is refused.")
 

@@ -6,10 +6,10 @@ stable is, and 0 where neither is, and the difference is the share of pairs that
 mean of ``x`` among them. The share is known from many pairs that need no label, within a confidence
 sequence; the mean is tested by betting. Together they bound the difference.
 
-Two assumptions: pairs are independent (of a request of several texts one is taken, by ``rank`` as
-well), and the pairs that are labelled are drawn uniformly from those that disagree. ``rank`` does
-that: whoever labels pairs in the order of their ranks labels a sample without replacement, whatever
-texts are in them and in whatever order they came.
+Two assumptions: pairs are independent (of a request of several texts one is taken, by lot), and the
+pairs that are labelled are drawn uniformly from those that disagree. Whoever labels pairs in the
+order of ``contracts.pairs.place`` labels a sample without replacement, whatever texts are in them
+and in whatever order they came.
 
 Sources: a test martingale by betting on bounded means, Waudby-Smith and Ramdas (JRSS B 86, 2024,
 arXiv 2010.09686); the mixture over a share, Robbins (Annals of Mathematical Statistics 41, 1970).
@@ -17,7 +17,6 @@ Arrays broadcast: labels and pairs of many simulated rollouts at once. Pure.
 """
 
 from dataclasses import dataclass
-from hashlib import blake2b
 
 import numpy as np
 from scipy.special import betaln
@@ -56,18 +55,6 @@ class Bounds:
 
     lower: Floats
     upper: Floats
-
-
-def rank(salt: str, request_id: str, text: int) -> int:
-    """Where a pair stands in the order of labelling: by a hash, so without looking at it.
-
-    Args:
-        salt: of the rollout, so that each has an order of its own.
-        request_id: of the request.
-        text: which of its texts.
-    """
-    key = f"{salt}\n{request_id}\n{text}".encode(errors="replace")
-    return int.from_bytes(blake2b(key, digest_size=8).digest(), "big")
 
 
 def log_evidence(labels: Labels, margin: Floats | float) -> Floats:

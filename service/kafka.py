@@ -91,7 +91,8 @@ class KafkaAddress:
 class Topic:
     """How a topic is made where it is missing; one that exists is left as it is.
 
-    ``max_message_bytes`` is of a message as it is stored; None leaves it to the broker.
+    ``max_message_bytes`` is of a message as it is stored, and ``segment_hours`` how long messages
+    go into one segment, which is deleted as a whole; None leaves them to the broker.
     """
 
     name: str
@@ -99,6 +100,7 @@ class Topic:
     replication: int = 1
     retention_hours: float = 168.0
     max_message_bytes: int | None = None
+    segment_hours: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,6 +230,8 @@ class Topics:
             }
             if topic.max_message_bytes is not None:
                 configs["max.message.bytes"] = str(topic.max_message_bytes)
+            if topic.segment_hours is not None:
+                configs["segment.ms"] = str(int(topic.segment_hours * 3_600_000))
             wanted = {
                 "num_partitions": topic.partitions,
                 "replication_factor": topic.replication,

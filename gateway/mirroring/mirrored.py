@@ -2,7 +2,7 @@
 
 ``shadow.py`` decides which are sent, and when. Each one that is sent ends in one event,
 whatever the candidate does. The candidate's answer is compared with stable's, text by text, and
-dropped.
+dropped. Only where an operator lets texts be kept are some that disagree kept (``kept_pairs.py``).
 """
 
 import asyncio
@@ -14,12 +14,13 @@ from time import monotonic
 import numpy as np
 from numpy.typing import NDArray
 
-from contracts.events import Pairing
+from contracts.events import Pairing, TextRecord
 from gateway.batching.batcher import Batcher
 from gateway.errors import GatewayError
 from gateway.events.buffer import Recorder
 from gateway.inference.attempt import AnsweredRequest, Attempt, event_of
 from gateway.inference.encoding import encode
+from gateway.mirroring.kept_pairs import KeptPairs
 from gateway.packages import ServedModel
 from gateway.routing.routes import RouteTarget
 from gateway.telemetry.metrics import Metrics
@@ -34,8 +35,11 @@ log = logging.getLogger(__name__)
 class MirroredRequests:
     """Runs the mirrored requests of one process."""
 
-    def __init__(self, recorder: Recorder, metrics: Metrics) -> None:
+    def __init__(
+        self, recorder: Recorder, metrics: Metrics, pairs: KeptPairs | None = None
+    ) -> None:
         self._recorder = recorder
+        self._pairs = pairs
         self._metrics = metrics
         self._threads = ThreadPoolExecutor(1, thread_name_prefix="shadow")
 
@@ -85,6 +89,24 @@ class MirroredRequests:
         event = event_of(attempt, status, texts, answered=False, pairing=pairing)
         self._recorder.attempt(event)
         self._metrics.attempt_finished(event, len(texts), sum(attempt.encoded.tokens))
+        if self._pairs is not None and pairing is not None:
+            self._keep(self._pairs, answered, target, pairing, texts)
+
+    def _keep(
+        self,
+        pairs: KeptPairs,
+        answered: AnsweredRequest,
+        target: RouteTarget,
+        pairing: Pairing,
+        texts: list[TextRecord],
+    ) -> None:
+        """Hands on what may be labelled: texts that have one label each."""
+        call, others = answered.call, [text.label for text in texts if text.entities is None]
+        labels = [label for label in others if label is not None]
+        is_one_each = len(call.texts) == len(labels) == len(pairing.labels)
+        if is_one_each and not target.model.manifest.multi_label:
+            versions = call.endpoint, pairing.version, target.model.ref.version
+            pairs.compared(versions, call.texts, call.pairs, (pairing.labels, labels))
 
     async def _encode(self, attempt: Attempt) -> None:
         """Encodes the texts with the candidate's own tokeniser, in a thread."""

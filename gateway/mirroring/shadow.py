@@ -23,6 +23,7 @@ from gateway.batching.batcher import Batcher
 from gateway.batching.lag import LoopLag
 from gateway.events.buffer import Recorder
 from gateway.inference.attempt import AnsweredRequest
+from gateway.mirroring.kept_pairs import KeptPairs
 from gateway.mirroring.mirrored import MirroredRequests
 from gateway.routing.routes import Shadow
 from gateway.telemetry.metrics import Metrics
@@ -139,8 +140,10 @@ class Shadows:
         metrics: Metrics,
         budget: TokenBudget,
         limits: MirrorLimits | None = None,
+        *,
+        pairs: KeptPairs | None = None,
     ) -> None:
-        self._mirrored = MirroredRequests(recorder, metrics)
+        self._mirrored = MirroredRequests(recorder, metrics, pairs)
         self._metrics = metrics
         self._budget = budget
         self._limits = limits = limits or MirrorLimits()

@@ -65,6 +65,14 @@ WindowSeconds = Annotated[
     int, typer.Option(min=1, help="Length of the windows that statistics are kept in.")
 ]
 
+PairTextsHours = Annotated[
+    float,
+    typer.Option(
+        min=0,
+        help="Keep texts that two versions label differently in Kafka for so long, to label them.",
+    ),
+]
+
 
 def up(
     home: Home = HOME,
@@ -91,6 +99,7 @@ def up(
     example: Example = True,
     auto_endpoints: AutoEndpoints = True,
     window_seconds: WindowSeconds = 10,
+    pair_texts_hours: PairTextsHours = 0.0,
 ) -> None:
     """Starts the whole stack on this machine and runs it until Ctrl-C."""
     from headrace.commands import up as command
@@ -127,6 +136,7 @@ def up(
         example=example,
         auto_endpoints=auto_endpoints,
         window_seconds=window_seconds,
+        pair_texts_hours=pair_texts_hours,
         gateways=gateways,
         tritons=tritons,
     )

@@ -1,21 +1,23 @@
 """``headrace label``: which pairs of answers to label, and what their labels show.
 
-Headrace keeps no texts, so pairs are brought in a file: what two versions answered to the same
-texts, all that were compared and not those that disagree alone. Nothing is sent anywhere. Pairs are
-handed out in the order of their ranks (``measures.labelled_pairs``), and labels count in that order
-up to the first pair that has none: whoever picked pairs to label could not move the verdict.
+Pairs come in a file, all that were compared and not those that disagree alone, and then nothing is
+sent anywhere; or they were kept in a rollout's shadow (``label_rollout.py``). They are handed out
+in an order of their ids (``contracts.pairs``), and labels count in that order up to the first pair
+that has none: whoever picked pairs to label could not move the verdict.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Self, TypeVar
 
 import msgspec
 import numpy as np
 
-from headrace.commands.output import console, print_json
+from contracts.pairs import place
+from headrace.commands.output import console, print_json, printable
 from headrace.errors import RefusedError
-from measures.labelled_pairs import Labels, bounds, is_not_worse, rank
+from measures.labelled_pairs import Labels, bounds, is_not_worse
 
 _Line = TypeVar("_Line")
 
@@ -34,6 +36,37 @@ class Answer(msgspec.Struct, frozen=True):
 
     id: str
     label: str | None
+
+
+@dataclass(frozen=True)
+class Kept:
+    """Pairs that were compared, and what people said of them.
+
+    Attributes:
+        compared: texts.
+        disagree: of these.
+        pairs: that disagree, all or a uniform sample, in the order of labelling.
+        answers: labels, in the order in which they came; the last one of a pair counts.
+        gaps: gateways of whose pairs some are missing.
+    """
+
+    compared: int
+    disagree: int
+    pairs: Sequence[Pair]
+    answers: Sequence[Answer]
+    gaps: int = 0
+
+    @classmethod
+    def of(cls, pairs: Sequence[Pair], answers: Sequence[Answer]) -> Self:
+        """Of all pairs that were compared.
+
+        Raises:
+            RefusedError: two pairs have one id.
+        """
+        if len({pair.id for pair in pairs}) < len(pairs):
+            raise RefusedError("Pairs need an id each: some have the same one.")
+        different = ordered(pair for pair in pairs if pair.stable != pair.candidate)
+        return cls(len(pairs), len(different), different, answers)
 
 
 class Shown(msgspec.Struct, frozen=True):
@@ -62,14 +95,24 @@ class Shown(msgspec.Struct, frozen=True):
     margin: float
 
 
-def following(pairs: Path, answers: Path, *, count: int, as_json: bool) -> None:
-    """Shows the next pairs to label, without telling which version said what.
+def of_files(pairs: Path, answers: Path) -> Kept:
+    """Of two files; that of labels need not be there yet.
 
     Raises:
-        RefusedError: a file can't be read.
+        RefusedError: a file can't be read, or two pairs have one id.
     """
-    known = {answer.id for answer in _read(answers, Answer)}
-    found = [pair for pair in ordered(_read(pairs, Pair)) if pair.id not in known][:count]
+    return Kept.of(_read(pairs, Pair), labels_in(answers) if answers.exists() else [])
+
+
+def labels_in(file: Path) -> list[Answer]:
+    """The labels of a file; raises ``RefusedError`` where it can't be read."""
+    return _read(file, Answer)
+
+
+def following(kept: Kept, *, count: int, as_json: bool) -> None:
+    """Shows the next pairs to label, without telling which version said what."""
+    known = {answer.id for answer in kept.answers}
+    found = [pair for pair in kept.pairs if pair.id not in known][:count]
     if as_json:
         print_json(
             [
@@ -80,18 +123,19 @@ def following(pairs: Path, answers: Path, *, count: int, as_json: bool) -> None:
         return
     for one in found:
         said = " or ".join(sorted((one.stable, one.candidate)))
-        console.print(f"{one.id}: {said}\n  {one.text}", markup=False, highlight=False)
+        lines = [f"{one.id}: {said}", *(f"  {line}" for line in one.text.splitlines())]
+        console.print("\n".join(map(printable, lines)), markup=False, highlight=False)
     if not found:
         console.print("All pairs that disagree have a label.")
 
 
-def verdict(pairs: Path, answers: Path, *, margin: float, as_json: bool) -> None:
+def verdict(kept: Kept, *, margin: float, as_json: bool) -> None:
     """Shows what the labels say so far; it may be asked at any time, as often as one likes.
 
     Raises:
-        RefusedError: a file can't be read.
+        RefusedError: some pairs are missing.
     """
-    found = shown(_read(pairs, Pair), _read(answers, Answer), margin)
+    found = shown(kept, margin)
     if as_json:
         print_json(msgspec.to_builtins(found))
         return
@@ -107,22 +151,24 @@ def verdict(pairs: Path, answers: Path, *, margin: float, as_json: bool) -> None
     console.print(f"{said} that it is not worse by {points}.", highlight=False)
 
 
-def ordered(pairs: Sequence[Pair]) -> list[Pair]:
-    """The pairs that disagree, in the order in which they are to be labelled."""
-    different = (pair for pair in pairs if pair.stable != pair.candidate)
-    return sorted(different, key=lambda pair: (rank("", pair.id, 0), pair.id))
+def ordered(pairs: Iterable[Pair]) -> list[Pair]:
+    """Pairs in the order in which they are to be labelled."""
+    return sorted(pairs, key=lambda pair: place(pair.id))
 
 
-def shown(pairs: Sequence[Pair], answers: Sequence[Answer], margin: float) -> Shown:
-    """What the labels show; the last answer of a pair counts.
+def shown(kept: Kept, margin: float) -> Shown:
+    """What the labels show.
 
     Raises:
-        RefusedError: two pairs have one id.
+        RefusedError: some pairs are missing, so that those that are left are no uniform sample.
     """
-    if len({pair.id for pair in pairs}) < len(pairs):
-        raise RefusedError("Pairs need an id each: some have the same one.")
-    told = {answer.id: answer.label for answer in answers}
-    order = ordered(pairs)
+    if kept.gaps:
+        raise RefusedError(
+            "Some pairs of this rollout are gone, for their time is over or Kafka lost them: what "
+            "is left shows nothing for certain. The pairs of the next rollout will."
+        )
+    told = {answer.id: answer.label for answer in kept.answers}
+    order = kept.pairs
     labelled = next((n for n, pair in enumerate(order) if pair.id not in told), len(order))
     counted = order[:labelled]
     candidate = sum(told[pair.id] == pair.candidate for pair in counted)
@@ -130,11 +176,11 @@ def shown(pairs: Sequence[Pair], answers: Sequence[Answer], margin: float) -> Sh
     labels = Labels(
         *(np.array(float(n)) for n in (candidate, stable, labelled - candidate - stable))
     )
-    every, disagree = np.array(float(len(pairs))), np.array(float(len(order)))
+    every, disagree = np.array(float(kept.compared)), np.array(float(kept.disagree))
     found = bounds(labels, every, disagree)
     return Shown(
-        pairs=len(pairs),
-        disagree=len(order),
+        pairs=kept.compared,
+        disagree=kept.disagree,
         labels=labelled,
         candidate_right=candidate,
         stable_right=stable,
@@ -150,9 +196,7 @@ def _points(share: float) -> str:
 
 
 def _read(path: Path, kind: type[_Line]) -> list[_Line]:
-    """JSON lines; none of a file of answers that is not there yet."""
-    if kind is Answer and not path.exists():
-        return []
+    """JSON lines."""
     decoder = msgspec.json.Decoder(kind)
     found = []
     try:

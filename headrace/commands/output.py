@@ -20,6 +20,11 @@ def print_json(value: Any) -> None:  # noqa: ANN401 - any JSON value
     sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 
+def printable(text: str) -> str:
+    """A stranger's line without what could steer a terminal."""
+    return "".join(sign if sign.isprintable() else f"\\u{ord(sign):04x}" for sign in text)
+
+
 def print_line(text: str, style: str = "") -> None:
     """Writes a text as it is: without markup, and never broken at the terminal's width."""
     console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)

@@ -9,7 +9,7 @@ from rich.table import Table
 
 from contracts.windows import EndpointWindow, UnkWordCounts
 from headrace.commands import home as homes
-from headrace.commands.output import console, print_json
+from headrace.commands.output import console, print_json, printable
 from headrace.endpoints import edits
 from headrace.errors import NotRunningError
 from measures.frequent import ranked_words, summed
@@ -72,14 +72,9 @@ def _table(version: str, sketch: UnkWordCounts, top: int) -> Table:
     table.add_column("times", justify="right")
     table.add_column("share", justify="right")
     for word, count in ranked_words(sketch.counts)[:top]:
-        table.add_row(escape(_printable(word)), str(count), f"{count / sketch.seen:.1%}")
+        table.add_row(escape(printable(word)), str(count), f"{count / sketch.seen:.1%}")
     table.add_row("all words", str(sketch.seen), "", style="dim")
     return table
-
-
-def _printable(word: str) -> str:
-    """The word without what could steer a terminal: it is a stranger's."""
-    return "".join(sign if sign.isprintable() else f"\\u{ord(sign):04x}" for sign in word)
 
 
 def _document(endpoint: str, found: Mapping[str, UnkWordCounts], top: int) -> dict[str, Any]:

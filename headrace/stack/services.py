@@ -260,6 +260,7 @@ def _gateway(
             kafka_bootstrap=settings.kafka_address,
             keys_file="" if settings.keys_file is None else settings.keys_file,
             receipt_key_file=home.receipt_keys,
+            pair_texts_hours=str(settings.pair_texts_hours),
             drain_seconds=5,
             log_style="json",
         ),

@@ -151,7 +151,7 @@ class StackSettings:
     ``keys_file`` the gateway asks callers for a key. With ``auto_endpoints`` a registered
     model that has no endpoint gets one with defaults. Statistics are kept in windows of
     ``window_seconds`` of event time. There are so many ``gateways`` and embedded ``tritons``, each
-    Triton with a loader.
+    Triton with a loader. Texts to label are kept in Kafka for ``pair_texts_hours``, 0 for none.
     """
 
     home: Path
@@ -167,6 +167,7 @@ class StackSettings:
     window_seconds: int = 10
     gateways: int = 1
     tritons: int = 1
+    pair_texts_hours: float = 0.0
 
     @property
     def gateway_url(self) -> str:

@@ -66,6 +66,8 @@ def test_what_values_say_is_what_services_read() -> None:
         "gateway.maxBodyBytes=16777216",
         "gateway.tokensInFlight=2000000",
         "gateway.grpc=false",
+        "gateway.pairTextsHours=36",
+        'kafka.topicPrefix="shop"',
         'logLevel="warning"',
         "kafka.partitions=12",
         "controller.tickSeconds=0.5",
@@ -77,6 +79,7 @@ def test_what_values_say_is_what_services_read() -> None:
     gateway, controller = read["gateway.main"], read["controller.main"]
     assert (gateway.max_body_bytes, gateway.tokens_in_flight) == (16_777_216, 2_000_000)
     assert gateway.grpc_port == -1
+    assert (gateway.pair_texts_hours, gateway.pairs_topic) == (36.0, "shop.pairs")
     assert gateway.log_level == "warning"
     assert gateway.topic_partitions == read["stats.fold_main"].windows_partitions == 12
     assert controller.tick_seconds == 0.5
@@ -85,6 +88,11 @@ def test_what_values_say_is_what_services_read() -> None:
     assert read["stats.evaluate_main"].false_alarm_days == 0.5
     assert read["stats.evaluate_main"].days_apart == "saturday,sunday"
     assert read["registry.loader_main"].unload_after_seconds == 1200
+
+
+def test_no_text_is_kept_unless_an_operator_says_so() -> None:
+    found = {module: READ[module](arguments) for module, arguments in services("").items()}
+    assert found["gateway.main"].pair_texts_hours == 0
 
 
 def test_all_parts_have_the_same_store_endpoints_and_kafka() -> None:

@@ -20,6 +20,7 @@ from gateway.inference.observations import Hooks, Preprocessor
 from gateway.inference.pipeline import Pipeline
 from gateway.inference.receipts import Receipts
 from gateway.inference.serving import ServedEndpoints, Serving
+from gateway.mirroring.kept_pairs import KeptPairs
 from gateway.mirroring.shadow import MirrorLimits, Shadows
 from gateway.packages import ServedModel
 from gateway.routing.routes import RoutingTable, build_table
@@ -68,13 +69,14 @@ async def world_of(
     more: tuple[ServedModel, ...] = (),
     receipts: Receipts | None = None,
     hook: Preprocessor | None = None,
+    pairs: KeptPairs | None = None,
 ) -> AsyncIterator[World]:
     """Serves the endpoint from versions 1, 2 and ``more``; lets go at the end of what is held."""
     engine = engine or FakeEngine()
     fleet = Fleet(lambda _: engine, ahead=2)
     fleet.set_addresses(["t:1"])
     recorder, metrics, budget, spans = MemoryRecorder(), Metrics(), TokenBudget(100_000), Spans()
-    shadows = Shadows(recorder, metrics, budget, limits)
+    shadows = Shadows(recorder, metrics, budget, limits, pairs=pairs)
     endpoints = ServedEndpoints()
     admission = AdmissionController(
         endpoints=endpoints,

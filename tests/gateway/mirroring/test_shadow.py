@@ -13,6 +13,7 @@ from contracts.events import PredictionEvent
 from gateway.engine.protocol import EngineModelError
 from gateway.errors import ModelFailedError
 from gateway.inference.attempt import AnsweredRequest
+from gateway.mirroring.kept_pairs import KeptPairs
 from gateway.mirroring.shadow import EngineBuckets, MirrorLimits, TokenBucket
 
 SHADOWED = endpoint_of(ONE.ref, shadow=TWO.ref, rollout="r")
@@ -56,6 +57,37 @@ async def test_a_copy_is_answered_by_the_candidate_compared_and_told() -> None:
     latency = primary.latency
     assert copy.pairing.seconds == latency.tokenise + latency.wait + latency.infer
     assert dropped(world) == {"sent": 1.0}
+
+
+async def test_pairs_that_disagree_are_kept_with_both_answers_where_texts_may_be() -> None:
+    named = {"labels": tuple(reversed(TWO.manifest.labels))}  # so that it says the contrary
+    other = replace(model_of("3"), manifest=model_of("3").manifest.model_copy(update=named))
+    endpoint = endpoint_of(ONE.ref, shadow=other.ref, packages=[ONE.ref, other.ref], rollout="r")
+    pairs = KeptPairs("g", draw=lambda count: count - 1)
+    async with world_of(endpoint, limits=EAGER, more=(other,), pairs=pairs) as world:
+        await world.pipeline.predict(call_of("w1 w2", "w3"))
+        await at_rest(world)
+        (primary, _) = world.recorder.events
+    told = pairs.take()
+    assert told is not None
+    assert (told.endpoint, told.stable, told.candidate) == ("sentiment", "1", "3")
+    assert (told.compared, told.disagree) == (1, 1)
+    (kept,) = told.pairs
+    assert (kept.text, kept.second, kept.stable) == ("w3", None, primary.texts[1].label)
+    assert kept.candidate in TWO.manifest.labels
+    assert kept.candidate != kept.stable
+
+
+async def test_pairs_of_several_labels_a_text_are_not_kept() -> None:
+    manifest = TWO.manifest.model_copy(update={"multi_label": True})
+    other = replace(model_of("3"), manifest=manifest.model_copy(update={"ref": model_of("3").ref}))
+    endpoint = endpoint_of(ONE.ref, shadow=other.ref, packages=[ONE.ref, other.ref], rollout="r")
+    pairs = KeptPairs("g")
+    async with world_of(endpoint, limits=EAGER, more=(other,), pairs=pairs) as world:
+        await world.pipeline.predict(call_of("w1"))
+        await at_rest(world)
+        assert len(shadows_of(world)) == 1
+    assert pairs.take() is None
 
 
 async def test_callers_figures_are_of_callers_alone() -> None:

@@ -7,7 +7,8 @@ import pytest
 from typer.testing import CliRunner
 
 from headrace.cli import app
-from headrace.commands.label import Answer, Pair, ordered, shown
+from headrace.commands.label import Answer, Kept, Pair, Shown, ordered
+from headrace.commands.label import shown as shown_of
 from headrace.errors import RefusedError
 
 PAIRS = [
@@ -15,11 +16,19 @@ PAIRS = [
 ]
 
 
+def shown(pairs: list[Pair], answers: list[Answer], margin: float) -> Shown:
+    return shown_of(Kept.of(pairs, answers), margin)
+
+
+def different(pairs: list[Pair]) -> list[Pair]:
+    return list(Kept.of(pairs, []).pairs)
+
+
 def answered(count: int, *, candidate_right: int = 2) -> list[Answer]:
     """Labels of the first pairs in their order: the candidate is right at one of so many."""
     return [
         Answer(pair.id, pair.stable if n % candidate_right else pair.candidate)
-        for n, pair in enumerate(ordered(PAIRS)[:count])
+        for n, pair in enumerate(different(PAIRS)[:count])
     ]
 
 
@@ -65,7 +74,7 @@ def test_the_commands_walk_through_files(tmp_path: Path) -> None:
     )
     words = [str(pairs), "--answers", str(answers), "--json"]
     first = json.loads(CliRunner().invoke(app, ["label", "next", *words, "--count", "3"]).stdout)
-    assert [one["id"] for one in first] == [pair.id for pair in ordered(PAIRS[:200])[:3]]
+    assert [one["id"] for one in first] == [pair.id for pair in different(PAIRS[:200])[:3]]
     assert first[0]["answers"] == ["bad", "good"]
     answers.write_text(json.dumps({"id": first[0]["id"], "label": "good"}) + "\n")
     second = json.loads(CliRunner().invoke(app, ["label", "next", *words]).stdout)
@@ -74,6 +83,15 @@ def test_the_commands_walk_through_files(tmp_path: Path) -> None:
     assert (told["labels"], told["stable_right"], told["not_worse"]) == (1, 1, False)
     said = CliRunner().invoke(app, ["label", "verdict", *words[:-1]]).stdout
     assert "10 of 200 pairs disagree; of 1 labels" in said
+
+
+def test_texts_of_strangers_can_not_steer_the_terminal(tmp_path: Path) -> None:
+    pairs = tmp_path / "pairs.jsonl"
+    text = "\x1b[31m[red]one\ntwo"
+    pairs.write_text(json.dumps({"id": "a", "stable": "x", "candidate": "y", "text": text}))
+    said = CliRunner().invoke(app, ["label", "next", str(pairs)]).stdout
+    assert "\x1b" not in said
+    assert "  \\u001b[31m[red]one\n  two\n" in said
 
 
 def test_a_line_that_is_no_pair_is_told_with_its_number(tmp_path: Path) -> None:
