@@ -30,6 +30,8 @@ TOPIC_BUCKETS = 256
 class TextRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One text of an attempt. ``label`` and ``score`` for classifiers, ``norm`` for vectors.
 
+    ``non_zeros``: how many weights of a sparse vector are not 0.
+
     ``entities``, type and score of each, for labels of tokens. A text without any has the label
     ``NO_ENTITY``, so that texts in which nothing is found are counted too.
     """
@@ -42,6 +44,7 @@ class TextRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
     score: float | None = None
     norm: float | None = None
     entities: list[tuple[str, float]] | None = None
+    non_zeros: Count | None = None
 
 
 class Latency(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -127,6 +127,7 @@ TEXT_HISTOGRAMS: Final[dict[Statistic, Metric]] = {
         (Statistic.UNK_SHARE, "text_unk_ratio", "Share of a text's tokens that are unknown."),
         (Statistic.TOKENS_PER_WORD, "text_tokens_per_word", "Tokens a word, of a text."),
         (Statistic.VECTOR_NORM, "vector_norm", "Length of an embedding."),
+        (Statistic.NON_ZEROS, "vector_non_zeros", "Weights of a sparse vector that are not 0."),
     )
 }
 SCORES: Final = histogram(

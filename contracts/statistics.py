@@ -19,6 +19,7 @@ class Statistic(StrEnum):
     TOKENS_PER_WORD = "tokens_per_word"
     SCORE = "score"
     VECTOR_NORM = "vector_norm"
+    NON_ZEROS = "non_zeros"
 
 
 class Stage(StrEnum):
@@ -63,6 +64,7 @@ EDGES: dict[Statistic, Edges] = {
     ),
     Statistic.SCORE: Edges(tuple(i / 20 for i in range(1, 21)), "ratio"),
     Statistic.VECTOR_NORM: Edges(_log_edges(0.01, 1000.0, 1.5), "ratio"),
+    Statistic.NON_ZEROS: Edges(_COUNTS, "weights"),
 }
 
 # A ratio of 1.05 between edges keeps any quantile within 5 % of its true value.

@@ -29,6 +29,7 @@ class Task(StrEnum):
 
     TEXT_CLASSIFICATION = "text-classification"
     TEXT_EMBEDDING = "text-embedding"
+    SPARSE_EMBEDDING = "sparse-embedding"
     TEXT_RANKING = "text-ranking"
     TOKEN_CLASSIFICATION = "token-classification"
     ZERO_SHOT_CLASSIFICATION = "zero-shot-classification"
@@ -90,6 +91,12 @@ _TENSORS: dict[Task, TaskTensors] = {
     Task.TEXT_EMBEDDING: TaskTensors(
         TensorSpec(name="embedding", datatype=Datatype.FP32, shape=(-1, -1)),
         (TensorSpec(name="EMBEDDING", datatype=Datatype.FP32, shape=(-1, -1)),),
+    ),
+    Task.SPARSE_EMBEDDING: TaskTensors(
+        # A weight for each token of the vocabulary.
+        TensorSpec(name="sparse_embedding", datatype=Datatype.FP32, shape=(-1, -1)),
+        # JSON: index and value of each weight of a text that is not 0.
+        (TensorSpec(name="SPARSE", datatype=Datatype.BYTES, shape=(-1,)),),
     ),
     Task.TEXT_RANKING: TaskTensors(
         _LOGITS,

@@ -24,7 +24,7 @@ from contracts.windows import (
 from measures import frequent
 from measures.own_statistics import LARGEST, OwnFold, micro
 
-_TOKENS, _WORDS, _UNK, _UNK_SHARE, _TOKENS_PER_WORD, _SCORE, _NORM = (
+_TOKENS, _WORDS, _UNK, _UNK_SHARE, _TOKENS_PER_WORD, _SCORE, _NORM, _NON_ZEROS = (
     statistic.value for statistic in Statistic
 )
 _COUNT_UPPER: Final = EDGES[Statistic.TOKENS].upper  # of words and UNK tokens as well
@@ -209,6 +209,8 @@ def _text(aggregate: WindowAggregate, text: TextRecord) -> None:
     _value(histograms, sums, _TOKENS_PER_WORD, _RATIO_UPPER, tokens / (words or 1))
     if text.norm is not None:
         _value(histograms, sums, _NORM, _NORM_UPPER, text.norm)
+    if text.non_zeros is not None:
+        _value(histograms, sums, _NON_ZEROS, _COUNT_UPPER, text.non_zeros)
     if text.score is not None:
         _value(histograms, sums, _SCORE, _SCORE_UPPER, text.score)
     if text.label is not None:

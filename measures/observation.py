@@ -24,8 +24,9 @@ def observed(records: Sequence[TextRecord]) -> dict[Statistic, NDArray[np.float6
         records: any number of texts, answered or not.
 
     Returns:
-        float64 arrays, one value a record for what is known of the text itself. ``SCORE`` and
-        ``VECTOR_NORM`` have one value for each record that carries them, and may be empty.
+        float64 arrays, one value a record for what is known of the text itself. ``SCORE``,
+        ``VECTOR_NORM`` and ``NON_ZEROS`` have one value for each record that carries them, and may
+        be empty.
     """
     tokens = np.array([record.tokens for record in records], dtype=np.float64)
     words = np.array([record.words for record in records], dtype=np.float64)
@@ -47,6 +48,9 @@ def observed(records: Sequence[TextRecord]) -> dict[Statistic, NDArray[np.float6
         ),
         Statistic.VECTOR_NORM: np.array(
             [r.norm for r in records if r.norm is not None], np.float64
+        ),
+        Statistic.NON_ZEROS: np.array(
+            [r.non_zeros for r in records if r.non_zeros is not None], np.float64
         ),
     }
 

@@ -22,17 +22,26 @@ import httpx
 import mlflow
 from mlflow.tracking import MlflowClient
 from rich.console import Console
-from word_models import TOPICS, write_finder, write_ranker, write_sorter
+from word_models import (
+    TOPICS,
+    WORDS,
+    write_expander,
+    write_finder,
+    write_ranker,
+    write_sorter,
+)
 
 HEADRACE = str(Path(sys.executable).with_name("headrace"))
 RANKER, FINDER, SORTER = "words-ranker", "words-finder", "words-sorter"
+EXPANDER = "words-expander"
 MODELS: Final[dict[str, Callable[[Path], Path]]] = {
     RANKER: write_ranker,
     FINDER: write_finder,
     SORTER: write_sorter,
+    EXPANDER: write_expander,
 }
 # The tasks of models that could have another one: a model of entailment is a classifier, too.
-TASKS: Final = {SORTER: "zero-shot-classification"}
+TASKS: Final = {SORTER: "zero-shot-classification", EXPANDER: "sparse-embedding"}
 QUERY: Final = "Who wrote the first programme?"
 DOCUMENTS: Final = (
     "The Thames is a river in London.",
@@ -71,9 +80,11 @@ def main() -> int:
         ranked = client.post("/v1/rerank", json=rerank_request()).raise_for_status().json()
         found = client.post(f"/endpoints/{FINDER}", json=entities_request())
         sorted_texts = client.post(f"/endpoints/{SORTER}", json=labels_request())
+        weights = client.post(f"/endpoints/{EXPANDER}/embed_sparse", json=weights_request())
     show_ranking(ranked)
     show_entities(found.raise_for_status().json())
     show_labels(sorted_texts.raise_for_status().json())
+    show_weights(weights.raise_for_status().json())
     return 0
 
 
@@ -91,6 +102,11 @@ def labels_request() -> dict[str, Any]:
     """Texts with labels that the model was not made for, in the form of Hugging Face."""
     labels = [words[0] for words in TOPICS]
     return {"inputs": list(TEXTS), "parameters": {"candidate_labels": labels, "multi_label": True}}
+
+
+def weights_request() -> dict[str, Any]:
+    """Texts, in the form of Text Embeddings Inference."""
+    return {"inputs": list(TEXTS)}
 
 
 def register(name: str, folder: Path) -> None:
@@ -151,6 +167,14 @@ def show_labels(answer: list[list[dict[str, Any]]]) -> None:
         console.print(f"[bold]{text}[/bold]")
         for each in labels:
             console.print(f"{each['score']:8.3f}  {each['label']}")
+
+
+def show_weights(answer: list[list[dict[str, Any]]]) -> None:
+    """Each text, and below it the words that it would be found by, the heaviest first."""
+    for text, weights in zip(TEXTS, answer, strict=True):
+        console.print(f"[bold]{text}[/bold]")
+        for each in sorted(weights, key=lambda weight: -weight["value"]):
+            console.print(f"{each['value']:8.3f}  {WORDS[each['index']]}")
 
 
 def command(*words: str) -> str:

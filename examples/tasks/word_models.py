@@ -1,4 +1,4 @@
-"""Models that were written down and not trained: a ranker, a finder of entities, and a sorter.
+"""Models that were written down and not trained: a ranker, a finder of entities, and others.
 
 A word's row in a table is all that they know. They answer sensibly about the few words below, take
 kilobytes, and need no torch: enough to see each task at work. Real ones are registered alike.
@@ -111,6 +111,21 @@ def write_finder(folder: Path) -> Path:
     constants = {"table": table, "last": np.array([2], np.int64)}
     shape = ("batch", "length", len(LABELS))
     return _write(folder, nodes, constants, shape, config, types=False)
+
+
+def write_expander(folder: Path) -> Path:
+    """A masked language model: each word, and at half its weight the topic that it belongs to."""
+    table = np.zeros((len(WORDS), len(WORDS)), np.float32)
+    for row, word in enumerate(WORDS):
+        if word not in DULL:
+            table[row, row] = np.expm1(2.0)
+    for words in TOPICS:
+        for word in words[1:]:
+            table[WORDS.index(word), WORDS.index(words[0])] = np.expm1(1.0)
+    nodes = [helper.make_node("Gather", ["table", "input_ids"], ["logits"])]
+    config = {"architectures": ["WordsForMaskedLM"]}
+    shape = ("batch", "length", len(WORDS))
+    return _write(folder, nodes, {"table": table}, shape, config, types=False)
 
 
 def tokenizer() -> Tokenizer:

@@ -9,7 +9,8 @@ Answers have the shapes of the ``transformers`` pipelines. For text classificati
 For text ranking a pair is answered like a text of one label; with ``parameters.function_to_apply``
 ``none``, its score is the logit. For text embedding: one text ``[0.1, ...]``, many a list of
 vectors; ``parameters.dimensions``, ``normalize`` and ``precision`` say in which form, and
-``prompt_name`` which of the model's prompts goes before each text. For token classification: one
+``prompt_name`` which of the model's prompts goes before each text. For sparse embedding: one text
+a list of ``{"index", "value"}``, many a list of such lists. For token classification: one
 text a list of entities, many a list of such lists; ``parameters.aggregation_strategy`` and
 ``ignore_labels`` are those of the pipeline, ``simple`` and ``["O"]`` where they are not set. For
 zero-shot classification, with ``parameters.candidate_labels``: one text a list of ``{"label",
@@ -57,6 +58,13 @@ class LabelScore(TypedDict):
     score: float
 
 
+class SparseWeight(TypedDict):
+    """The id of a token of the vocabulary, and its weight, which is above 0."""
+
+    index: int
+    value: float
+
+
 class FoundEntity(TypedDict):
     """A run of tokens of one type, or with ``aggregation_strategy`` ``none`` one token.
 
@@ -77,6 +85,8 @@ HuggingFaceResponse = Annotated[
     | list[list[LabelScore]]
     | list[float]
     | list[list[float]]
+    | list[SparseWeight]
+    | list[list[SparseWeight]]
     | list[FoundEntity]
     | list[list[FoundEntity]],
     Field(description="By task, and by whether one text was sent or a list."),

@@ -1,4 +1,4 @@
-"""Text Embeddings Inference's routes of vectors: ``POST /endpoints/{endpoint}/embed``.
+"""Text Embeddings Inference's routes of vectors, ``/embed`` and ``/embed_sparse`` of an endpoint.
 
 Its clients take ``/endpoints/{endpoint}`` as their base URL. Texts that are too long are cut,
 unless ``truncate`` is false. ``/rerank`` is in ``rerank``.
@@ -12,12 +12,14 @@ from contracts.tasks import Task
 from gateway.calls import Query
 from gateway.dialects.described import prediction_operation
 from gateway.dialects.front import Front, answer_headers, require_task
+from gateway.dialects.huggingface import SparseWeight
 from gateway.dialects.parameters import check_form, forms_refused
 from gateway.http.body import BodyReader
 from gateway.http.error_replies import ErrorForm
 from gateway.http.messages import Reply, Request, decode, encode
 from gateway.http.router import Route
 from preprocess.tasks.embedding import formed
+from preprocess.tasks.sparse import weights
 
 
 class TeiTexts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -58,6 +60,20 @@ _EMBED = prediction_operation(
     {"two texts": {"inputs": ["A film.", "A novel."]}},
     summary="Embed texts",
 )
+_SPARSE_PATH = "/endpoints/{endpoint}/embed_sparse"
+
+
+SparseResponse = list[list[SparseWeight]]  # for each text, in their order, by index
+
+_SPARSE = prediction_operation(
+    _SPARSE_PATH,
+    _TAG,
+    TeiTexts,
+    SparseResponse,
+    {"two texts": {"inputs": ["A film.", "A novel."]}},
+    summary="Embed texts sparsely",
+)
+_sparse_decoder = msgspec.json.Decoder(TeiTexts)
 _embed_decoder = msgspec.json.Decoder(EmbedRequest)
 
 
@@ -70,7 +86,22 @@ class TextEmbeddingsInference:
 
     def routes(self) -> list[Route]:
         """What the application serves for this dialect."""
-        return [Route("POST", _EMBED_PATH, self.embed, "tei", _EMBED, ErrorForm.TEI, predicts=True)]
+        return [
+            Route("POST", path, handle, "tei", operation, ErrorForm.TEI, predicts=True)
+            for path, handle, operation in (
+                (_EMBED_PATH, self.embed, _EMBED),
+                (_SPARSE_PATH, self.embed_sparse, _SPARSE),
+            )
+        ]
+
+    async def embed_sparse(self, request: Request) -> Reply:
+        """Weights of tokens."""
+        context, name = request.context, request.params["endpoint"]
+        view, caller = await self._front.admission.enter(context, name)
+        body = decode(_sparse_decoder, await self._bodies.read(request))
+        require_task(view, Task.SPARSE_EMBEDDING, "endpoint", "sparse embeddings need")
+        answer = await self._front.predict(context, view, caller, body.query())
+        return Reply(encode(weights(answer.values)), headers=answer_headers(answer))
 
     async def embed(self, request: Request) -> Reply:
         """Embeds texts."""

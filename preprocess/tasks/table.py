@@ -11,6 +11,7 @@ from preprocess.tasks.classification import TextClassification
 from preprocess.tasks.embedding import TextEmbedding
 from preprocess.tasks.head import Head
 from preprocess.tasks.ranking import TextRanking
+from preprocess.tasks.sparse import SparseEmbedding
 from preprocess.tasks.token_classification import TokenClassification
 from preprocess.tasks.zero_shot import ZeroShotClassification
 
@@ -21,6 +22,7 @@ HEADS: Mapping[Task, Head] = MappingProxyType(
             for head in (
                 TextClassification(),
                 TextEmbedding(),
+                SparseEmbedding(),
                 TextRanking(),
                 TokenClassification(),
                 ZeroShotClassification(),

@@ -13,6 +13,7 @@ from contracts.endpoint import Precision
 from contracts.tasks import FORMS_GROUP, Task, installed
 from preprocess.tasks.zero_shot import ENTAILED
 
+MEAN, SPLADE = "mean", "splade"
 STATES = "last_hidden_state"
 STATE_OUTPUTS = (STATES, "token_embeddings", "hidden_states")
 _LOGITS = ("logits", "output", "scores", "probabilities")
@@ -60,12 +61,14 @@ class Form:
         architecture: how the names of such architectures end.
         outputs: names that the meant output of a registered graph may have, the best first.
         telling: of these, the names that tell the task of a graph without ``config.json``.
-        pooled: whether the graph may end in token vectors, which are then pooled.
+        pooling: how token vectors, in which the graph may end, become one where no file says it
+            (``PoolingMode``); empty where they don't.
         has_labels: whether there is a name for each value; otherwise the manifest has a dimension.
         one_label: whether there is just one.
         named: how one of the labels must begin, in any case; empty where any will do.
         pairs: whether evaluation texts may be pairs.
         agreement: what is counted beside differences.
+        sentence_transformers: whether that library loads its folders with ``modules.json``.
         scaled: whether differences are divided by the mean length of the original's vectors.
         limits: what each figure of a precision is held to.
     """
@@ -77,7 +80,8 @@ class Form:
     limits: Limits
     agreement: Agreement
     telling: frozenset[str] = frozenset({"logits"})
-    pooled: bool = False
+    pooling: str = ""
+    sentence_transformers: bool = False
     has_labels: bool = True
     one_label: bool = False
     named: str = ""
@@ -120,7 +124,25 @@ FORMS: Mapping[Task, Form] = MappingProxyType(
             telling=frozenset(
                 {"embedding", "embeddings", "sentence_embedding", STATES, "token_embeddings"}
             ),
-            pooled=True,
+            pooling=MEAN,
+            sentence_transformers=True,
+            has_labels=False,
+            pairs=False,
+            scaled=True,
+        ),
+        # Limits as of other vectors: chosen, not measured on a trained model.
+        Task.SPARSE_EMBEDDING: Form(
+            loader="AutoModelForMaskedLM",
+            exported="logits",
+            architecture=("ForMaskedLM",),
+            outputs=("sparse_embedding", "logits", "output"),
+            limits={
+                precision: {"min_neighbours": _NEIGHBOURS[precision], **limits}
+                for precision, limits in _VECTORS_APART.items()
+            },
+            agreement=Agreement.COSINE,
+            telling=frozenset({"sparse_embedding"}),
+            pooling=SPLADE,
             has_labels=False,
             pairs=False,
             scaled=True,

@@ -124,6 +124,8 @@ def _texts(arms: Mapping[ArmKey, ArmTotals], statistic: Statistic) -> _Histogram
     for key, arm in arms.items():
         if statistic is Statistic.VECTOR_NORM and arm.labels and statistic not in arm.histograms:
             continue  # a classifier has no vectors
+        if statistic is Statistic.NON_ZEROS and statistic not in arm.histograms:
+            continue  # nothing is sparse
         counts = _spread(arm.histograms.get(statistic, {}), len(edges))
         yield _slot(key), edges, counts, arm.sums.get(statistic, 0) / MICRO
 

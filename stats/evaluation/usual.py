@@ -40,7 +40,10 @@ _ACCEPTED_SECONDS = 7 * 86_400.0
 _LEARNING_DAYS = 28
 _QUIET_WINDOWS = 100
 _TOLD_BUCKETS = 8  # of topics, those that tell most
-_OF_ANSWERS = {Statistic.SCORE.value, Statistic.VECTOR_NORM.value, LABELS}
+_OF_ANSWERS = {
+    *(each.value for each in (Statistic.SCORE, Statistic.VECTOR_NORM, Statistic.NON_ZEROS)),
+    LABELS,
+}
 
 
 def preprocessing_of(manifest: Manifest | None, package: str) -> str:

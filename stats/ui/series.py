@@ -232,14 +232,19 @@ def _outputs(version: str, table: Table) -> list[Heatmap]:
         for label in _frequent(table)
         if label in table.scores
     ]
-    norms = table.histograms.get(Statistic.VECTOR_NORM)
-    if norms is not None and norms.any():
-        upper = EDGES[Statistic.VECTOR_NORM].upper
-        title = "length of the vector"
-        found.append(
-            _trimmed(f"{version}/norm", "outputs", title, version, "", norms, [*upper, upper[-1]])
-        )
+    for statistic, name, title in _OF_VECTORS:
+        counts = table.histograms.get(statistic)
+        if counts is not None and counts.any():
+            upper = EDGES[statistic].upper
+            key = f"{version}/{name}"
+            found.append(_trimmed(key, "outputs", title, version, "", counts, [*upper, upper[-1]]))
     return found
+
+
+_OF_VECTORS = (
+    (Statistic.VECTOR_NORM, "norm", "length of the vector"),
+    (Statistic.NON_ZEROS, "non_zeros", "weights that are not 0"),
+)
 
 
 def _whole(grid: Counts) -> Counts:

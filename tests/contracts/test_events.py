@@ -35,6 +35,7 @@ text_records = st.builds(
     label=st.none() | words,
     score=st.none() | st.floats(0, 1),
     norm=st.none() | st.floats(0, 1e6),
+    non_zeros=st.none() | counts,
 )
 pairings = st.builds(
     Pairing,
@@ -121,7 +122,7 @@ def test_a_message_can_be_read_by_any_json_reader() -> None:
     message = json.loads(encode(EventBatch(gateway="g", sequence=7, events=[event])))
     assert message["sequence"] == 7
     assert message["events"][0]["arm"] == "stable"
-    assert message["events"][0]["texts"] == [[5, 3, 1, False, "positive", 0.75, None, None]]
+    assert message["events"][0]["texts"] == [[5, 3, 1, False, "positive", 0.75, None, None, None]]
 
 
 def test_pairings_of_older_and_of_newer_gateways_are_read() -> None:

@@ -70,6 +70,22 @@ async def test_labels_of_the_callers_own_fit_as_the_readme_shows(
     example.show_labels(answer)
 
 
+async def test_texts_get_the_weights_that_the_readme_shows(
+    example: ModuleType, tmp_path: Path
+) -> None:
+    name = example.EXPANDER
+    model, graph = converted(name, example.MODELS[name], tmp_path, task=example.TASKS[name])
+    assert model.task is Task.SPARSE_EMBEDDING
+    path = f"/endpoints/{name}/embed_sparse"
+    answer = await asked(model, graph, name, path, example.weights_request())
+    shown = (EXAMPLE / "README.md").read_text(encoding="utf-8")
+    for text, weights in zip(example.TEXTS, answer, strict=True):
+        heaviest = sorted(weights, key=lambda weight: -weight["value"])
+        lines = [f"{each['value']:8.3f}  {example.WORDS[each['index']]}" for each in heaviest]
+        assert "\n".join([text, *lines]) in shown
+    example.show_weights(answer)
+
+
 def test_the_tables_know_every_word_of_the_texts(example: ModuleType) -> None:
     tokenizer = sys.modules["word_models"].tokenizer()
     labels = example.labels_request()["parameters"]["candidate_labels"]

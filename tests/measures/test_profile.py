@@ -58,6 +58,7 @@ def test_a_label_that_was_never_predicted_is_a_count_of_0() -> None:
 def test_statistics_that_do_not_belong_to_the_task_are_left_out() -> None:
     vectors = reference_profile([TextRecord(5, 3, 0, False, norm=1.0)], source="texts")
     assert Statistic.VECTOR_NORM in vectors.histograms
+    assert Statistic.NON_ZEROS not in vectors.histograms
     assert Statistic.SCORE not in vectors.histograms
     assert vectors.labels == {}
     assert Statistic.VECTOR_NORM not in profile([classified(5, 3, 0, 0.9)]).histograms

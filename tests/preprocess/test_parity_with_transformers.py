@@ -23,6 +23,7 @@ from preprocess.encoder import Encoded
 from preprocess.padding import RowPadder
 from preprocess.scores import sigmoid, top_k
 from preprocess.tasks import HEADS
+from preprocess.tasks.sparse import weights
 from preprocess.tasks.token_classification import entities
 from preprocess.vectors import VectorPrecision, quantised, ranges_of, unit
 from preprocess.windows import WindowEncoder
@@ -428,6 +429,39 @@ def test_prompts_and_forms_of_vectors_are_those_of_sentence_transformers(
         )
         assert made.dtype == theirs.dtype
         np.testing.assert_array_equal(made, theirs)
+
+
+@pytest.mark.parametrize("by_library", [False, True])
+def test_sparse_weights_are_those_of_the_masked_language_model(
+    by_library: bool, bert: bytes, texts: list[str], tmp_path: Path
+) -> None:
+    torch, transformers, _ = libraries()
+    folder = tmp_path / "saved"
+    save_classifier(folder, "bert", bert, multi_label=False, head="AutoModelForMaskedLM")
+    network = transformers.AutoModelForMaskedLM.from_pretrained(folder).eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    if by_library:  # as sentence-transformers saves it
+        from sentence_transformers import SparseEncoder
+        from sentence_transformers.sparse_encoder.modules import MLMTransformer, SpladePooling
+
+        parts = [MLMTransformer(str(folder)), SpladePooling("max")]
+        folder = tmp_path / "library"
+        SparseEncoder(modules=parts, device="cpu").save_pretrained(str(folder))
+    ours = served(folder, tmp_path, None if by_library else Task.SPARSE_EMBEDDING)
+    assert ours.task is Task.SPARSE_EMBEDDING
+    found = ours.answer(texts)
+    assert len(texts) >= 200
+    rows = []
+    with torch.inference_mode():
+        for text in texts:
+            tensors = tokenizer(text, return_tensors="pt", truncation=True, max_length=POSITIONS)
+            rows.append(torch.log1p(torch.relu(network(**tensors).logits))[0].amax(dim=0).numpy())
+    expected = np.stack(rows)
+    assert found.shape == expected.shape
+    np.testing.assert_allclose(found, expected, atol=TOLERANCE, rtol=TOLERANCE)
+    assert (expected == 0).any()
+    told = weights(found)
+    assert [len(each) for each in told] == np.count_nonzero(found, axis=1).tolist()
 
 
 def assert_embeds_alike(model: Any, folder: Path, texts: list[str], scratch: Path) -> None:

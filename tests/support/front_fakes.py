@@ -58,6 +58,7 @@ def view(name: str, task: Task, versions: tuple[str, ...] = ("3", "2")) -> Endpo
     embeds = task is Task.TEXT_EMBEDDING
     labels = {
         Task.TEXT_EMBEDDING: (),
+        Task.SPARSE_EMBEDDING: (),
         Task.TEXT_RANKING: LABELS[-1:],
         Task.TOKEN_CLASSIFICATION: TAGS,
         Task.ZERO_SHOT_CLASSIFICATION: ENTAILMENT,
@@ -99,6 +100,11 @@ def vector(text: str) -> list[float]:
     """Four numbers of norm 1 that depend on the text alone."""
     raw = np.array([len(text) + 1.0, text.count("a"), text.count("e"), 1.0], np.float32)
     return [float(x) for x in raw / np.linalg.norm(raw)]
+
+
+def sparse(text: str) -> list[float]:
+    """Weights of six tokens, half of them 0 as a rule, that depend on the text alone."""
+    return [float(text.count(letter)) for letter in "aeioux"]
 
 
 def tag_scores(encoded: Encoded) -> list[list[float]]:
@@ -180,6 +186,8 @@ class FakePredictor:
         if endpoint.task is Task.TEXT_EMBEDDING:
             prompt = PROMPTS.get(call.prompt_name or "", "")
             values = [vector(prompt + text) for text in call.texts]
+        elif endpoint.task is Task.SPARSE_EMBEDDING:
+            values = [sparse(text) for text in call.texts]
         elif endpoint.task is Task.TEXT_RANKING:
             values = [[logit(text, pair)] for text, pair in both]
         elif endpoint.task is Task.TOKEN_CLASSIFICATION:

@@ -37,7 +37,10 @@ def text_of(rng: random.Random, *, answered: bool = True) -> TextRecord:
     if not answered:
         return TextRecord(tokens, words, unk, rng.random() < 0.1)
     if rng.random() < 0.2:
-        return TextRecord(tokens, words, unk, rng.random() < 0.1, norm=rng.lognormvariate(0, 1))
+        cut, norm = rng.random() < 0.1, rng.lognormvariate(0, 1)
+        return TextRecord(
+            tokens, words, unk, cut, norm=norm, non_zeros=7 * tokens if tokens % 2 else None
+        )
     if rng.random() < 0.2:
         found = [(rng.choice(LABELS), rng.random()) for _ in range(rng.randint(0, 3))]
         label = None if found else NO_ENTITY

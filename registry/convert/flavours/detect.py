@@ -22,7 +22,7 @@ from registry.convert.flavours.config import (
     task_of,
 )
 from registry.convert.flavours.hints import read_hints
-from registry.convert.flavours.original import Original, Pooling
+from registry.convert.flavours.original import Original, Pooling, PoolingMode
 from registry.convert.flavours.pooling import MODULES, read_pooling
 from registry.convert.forms import FORMS
 
@@ -82,15 +82,18 @@ def detect(
     if not allow_remote_code:
         _refuse_own_code(model_folder, transformer, tokenizer_folder)
     found, labels, multi_label = _meaning(transformer, graph, pooling, task, usual)
-    if not FORMS[found].pooled:
+    form = FORMS[found]
+    if not form.pooling:
         pooling = None
     elif pooling is None:
-        pooling = Pooling()  # what sentence-transformers does with a plain folder: the mean
+        # Of embeddings the mean, which sentence-transformers takes of a plain folder.
+        pooling = Pooling((PoolingMode(form.pooling),))
+    by_sentences = sentences is not None and form.sentence_transformers
     prompts, usual_prompt = _prompts(model_folder) if sentences is not None else ({}, None)
     sentence_config = read_json(transformer / "sentence_bert_config.json")
     return Original(
         flavour=_flavour(folder, graph, sentences),
-        folder=model_folder,
+        folder=model_folder if by_sentences or sentences is None else transformer,
         tokenizer=tokenizer_folder,
         task=found,
         onnx=graph,
@@ -101,7 +104,7 @@ def detect(
         prompts=prompts,
         default_prompt=usual_prompt,
         lowercase=bool(sentence_config.get("do_lower_case")),
-        sentence_transformers=sentences is not None,
+        sentence_transformers=by_sentences,
     )
 
 
@@ -114,7 +117,8 @@ def _meaning(
 ) -> tuple[Task, tuple[str, ...], bool]:
     """Task, labels, and whether each label is judged on its own."""
     if pooling is not None:
-        return Task.TEXT_EMBEDDING, (), False
+        meant = (task for task, form in FORMS.items() if form.pooling in pooling.modes)
+        return next(meant, Task.TEXT_EMBEDDING), (), False
     config = read_json(transformer / CONFIG)
     if graph is not None and not config:
         return (*read_hints(graph, requested), False)

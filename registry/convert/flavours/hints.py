@@ -51,7 +51,7 @@ def _fits(task: Task, form: Form, outputs: Mapping[str, int | None]) -> bool:
     """Whether an output has a telling name, and as many dimensions as the task's, where known."""
     ranks = [outputs[name] for name in form.telling if name in outputs]
     return any(
-        rank is None or form.pooled or rank == len(ENGINE_OUTPUT[task].shape) for rank in ranks
+        rank is None or form.pooling or rank == len(ENGINE_OUTPUT[task].shape) for rank in ranks
     )
 
 

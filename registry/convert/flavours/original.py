@@ -17,6 +17,7 @@ class PoolingMode(StrEnum):
     MEAN_SQRT_LENGTH = "mean_sqrt_len_tokens"
     WEIGHTED_MEAN = "weightedmean"
     LAST_TOKEN = "lasttoken"
+    SPLADE = "splade"  # of logits of the vocabulary: the largest log(1 + relu) of all tokens
 
 
 @dataclass(frozen=True)

@@ -40,8 +40,10 @@ def read_pooling(folder: Path) -> tuple[Path, Pooling]:
         module_folder = folder / str(module.get("path", ""))
         if not module_folder.resolve().is_relative_to(folder.resolve()):
             raise VersionError(f"{MODULES} points outside the model's folder: {module.get('path')}")
-        if kind == "Transformer":
+        if kind in {"Transformer", "MLMTransformer"}:
             transformer = module_folder
+        elif kind == "SpladePooling":
+            modes = (_splade(read_json(module_folder / "config.json")),)
         elif kind == "Pooling":
             modes = _modes(read_json(module_folder / "config.json"))
         elif kind == "Dense" and not normalise:
@@ -51,7 +53,8 @@ def read_pooling(folder: Path) -> tuple[Path, Pooling]:
         else:
             raise VersionError(
                 f"{MODULES} has a module {kind} that can't be part of the graph; "
-                "Transformer, Pooling, Dense and Normalize can, in this order"
+                "Transformer, Pooling, Dense and Normalize can, in this order, or "
+                "MLMTransformer and SpladePooling"
             )
     if not modes:
         raise VersionError(f"{MODULES} has no Pooling: the vectors would be one a token")
@@ -79,6 +82,16 @@ def _modes(config: Mapping[str, Any]) -> tuple[PoolingMode, ...]:
         raise VersionError(f"pooling mode {', '.join(map(str, names))} is not known") from error
     # Older files hold a flag a mode; the library joins the vectors in this order.
     return tuple(modes or [mode for flag, mode in _FLAGS.items() if config.get(flag)])
+
+
+def _splade(config: Mapping[str, Any]) -> PoolingMode:
+    strategy = config.get("pooling_strategy", "max")
+    activation = config.get("activation_function", "relu")
+    if (strategy, activation) != ("max", "relu"):
+        raise VersionError(
+            f"sparse pooling by {strategy} with {activation} is not supported, only max with relu"
+        )
+    return PoolingMode.SPLADE
 
 
 def _dense(module_folder: Path) -> Dense:

@@ -82,7 +82,7 @@ def finish(model: onnx.ModelProto, task: Task, pooling: Pooling | None) -> onnx.
     states = rank == 3 or (rank is None and name in STATE_OUTPUTS)
     wanted = ENGINE_OUTPUT[task]
     dimensions = ["batch", "length", "width"] if len(wanted.shape) == 3 else ["batch", "width"]
-    if not FORMS[task].pooled:
+    if not FORMS[task].pooling:
         if name in STATE_OUTPUTS or rank not in {None, len(dimensions)}:
             raise VersionError(
                 f"output {name} has {rank} dimensions, not [{', '.join(dimensions)}]"

@@ -7,7 +7,7 @@ code of the model's own is run unless the operator allows it.
 
 import logging
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from contracts.tasks import ATTENTION_MASK, INPUT_IDS, TOKEN_TYPE_IDS, Task
 from registry.convert.errors import ExportMissingError, VersionError
 from registry.convert.flavours.original import Original
-from registry.convert.forms import FORMS
+from registry.convert.forms import FORMS, MEAN, SPLADE
 
 log = logging.getLogger(__name__)
 
@@ -234,10 +234,17 @@ def _one(loaded: Loaded, task: Task, tensors: Any) -> NDArray[np.float32]:  # no
     result = loaded.network(**tensors)
     form = FORMS[task]
     values = result[form.exported]
-    if form.pooled:  # a plain folder: the mean of its token vectors, no padding here
-        values = values.mean(dim=1)
+    if form.pooling:  # a plain folder; there is no padding here
+        values = _POOLED[form.pooling](values)
     row: NDArray[np.float32] = values.numpy()
     return row[0] if row.ndim == 3 else row
+
+
+# Vectors of token vectors ``[1, tokens, n]``.
+_POOLED: Mapping[str, Callable[[Any], Any]] = {
+    MEAN: lambda states: states.mean(dim=1),
+    SPLADE: lambda logits: logits.relu().log1p().amax(dim=1),
+}
 
 
 def fast_tokenizer(loaded: Loaded) -> str:

@@ -57,6 +57,12 @@ class Pooler:
     def _pooled(self, states: str, mask: str, mode: PoolingMode) -> str:
         if mode is PoolingMode.CLS:
             return self._node("Gather", [states, self._constant(np.array(0, np.int64))], axis=1)
+        if mode is PoolingMode.SPLADE:
+            # log(1 + relu(x)) grows with x, so that it can be taken of the largest alone: once a
+            # text instead of once a token. A text without tokens has a largest far below 0.
+            largest = self._pooled(states, mask, PoolingMode.MAX)
+            one = self._constant(np.array(1, np.float32))
+            return self._node("Log", [self._node("Add", [self._node("Relu", [largest]), one])])
         if mode is PoolingMode.MAX:
             absent = self._node("Sub", [self._constant(np.array(1, np.float32)), mask])
             low = self._node("Mul", [absent, self._constant(np.array(-1e9, np.float32))])

@@ -83,7 +83,11 @@ def compare(
     if agreement is Agreement.EQUAL_LABELS:
         equal = float((original.argmax(axis=1) == values.argmax(axis=1)).mean())
     elif agreement is Agreement.COSINE:
-        cosine = float((_unit(original) * _unit(values)).sum(axis=1).min())
+        cosines = (_unit(original) * _unit(values)).sum(axis=1)
+        cosines[~original.any(axis=1) & ~values.any(axis=1)] = (
+            1.0  # two sparse ones without weights
+        )
+        cosine = float(cosines.min())
         shared = shared_neighbours(original, values)
     difference = np.abs(original - values) / size
     return Parity(

@@ -6,13 +6,16 @@ from http import HTTPStatus
 
 import pytest
 from fastapi.routing import APIRoute
-from front_fakes import Behind, asked, client_of
+from front_fakes import Behind, asked, client_of, view
 from gateway_world import answered_text, event_of
 
+from contracts.tasks import Task
 from gateway.http.openapi import Described
 
 BEHIND = Behind()
-ENDPOINTS = {"rerank": "reranker", "embed": "minilm"}  # of routes that are for one task
+BEHIND.predictor.views["splade"] = view("splade", Task.SPARSE_EMBEDDING)
+# Of routes that are for one task.
+ENDPOINTS = {"rerank": "reranker", "embed": "minilm", "embed_sparse": "splade"}
 
 
 async def test_every_route_is_described_but_those_that_are_always_refused() -> None:

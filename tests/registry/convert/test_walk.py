@@ -174,6 +174,20 @@ def test_token_vectors_are_pooled_as_modules_json_says(harness: ConversionHarnes
     assert manifest.profile.texts in manifest.profile.histograms[Statistic.VECTOR_NORM]
 
 
+def test_weights_of_the_vocabulary_are_proved_as_vectors_and_counted(
+    harness: ConversionHarness,
+) -> None:
+    write_onnx_version(harness.version, token_vectors(), architecture="TinyForMaskedLM")
+    manifest = harness.convert(task=Task.SPARSE_EMBEDDING)
+    assert (manifest.task, manifest.dimension) == (Task.SPARSE_EMBEDDING, 16)
+    assert [spec.name for spec in manifest.outputs] == ["sparse_embedding"]
+    assert manifest.parity is not None
+    assert manifest.parity.neighbours is not None
+    assert manifest.profile is not None
+    assert sum(manifest.profile.histograms[Statistic.NON_ZEROS]) == manifest.profile.texts
+    assert manifest.ranges is None
+
+
 def test_a_tokeniser_logged_with_the_run_is_found(harness: ConversionHarness) -> None:
     write_onnx_version(harness.version, with_tokenizer=False)
     (harness.run / "tokenizer").mkdir(parents=True)

@@ -22,6 +22,14 @@ MODULES = [
     {"idx": 0, "path": "", "type": "sentence_transformers.models.Transformer"},
     {"idx": 1, "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
 ]
+SPLADE = [
+    {"idx": 0, "path": "", "type": "sentence_transformers.sparse_encoder.models.MLMTransformer"},
+    {
+        "idx": 1,
+        "path": "1_Pooling",
+        "type": "sentence_transformers.sparse_encoder.models.SpladePooling",
+    },
+]
 NORMALIZE = {"idx": 2, "path": "2_Normalize", "type": "sentence_transformers.models.Normalize"}
 
 
@@ -136,6 +144,24 @@ def test_pooling_is_what_the_models_own_files_say(
     assert found.pooling == Pooling(tuple(PoolingMode(mode) for mode in modes), normalise=True)
 
 
+def test_a_sparse_encoder_is_told_by_its_modules_and_loaded_by_transformers(
+    tmp_path: Path,
+) -> None:
+    found = detect(sentences(tmp_path, SPLADE, {"pooling_strategy": "max"}))
+    assert (found.task, found.pooling) == (Task.SPARSE_EMBEDDING, Pooling((PoolingMode.SPLADE,)))
+    assert not found.sentence_transformers
+
+
+def test_a_masked_language_model_is_sparse_where_the_endpoint_says_so(tmp_path: Path) -> None:
+    write_onnx_version(tmp_path, token_vectors(), architecture="TinyForMaskedLM")
+    assert detect(tmp_path).task is Task.TEXT_EMBEDDING
+    found = detect(tmp_path, task=Task.SPARSE_EMBEDDING)
+    assert (found.task, found.labels) == (Task.SPARSE_EMBEDDING, ())
+    assert found.pooling == Pooling((PoolingMode.SPLADE,))
+    again = detect(tmp_path, usual=Task.SPARSE_EMBEDDING)
+    assert again.task is Task.SPARSE_EMBEDDING
+
+
 @pytest.mark.parametrize(
     ("modules", "pooling", "words"),
     [
@@ -144,6 +170,8 @@ def test_pooling_is_what_the_models_own_files_say(
         (MODULES, {"pooling_mode": "mean", "include_prompt": False}, "prompt"),
         (MODULES, {}, "no Pooling"),
         ([{"path": "../..", "type": "x.Transformer"}], {}, "outside"),
+        (SPLADE, {"pooling_strategy": "sum"}, "sparse pooling by sum with relu"),
+        (SPLADE, {"activation_function": "log1p_relu"}, "with log1p_relu"),
     ],
 )
 def test_a_module_that_can_not_be_in_the_graph_is_named(

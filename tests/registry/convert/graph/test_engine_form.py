@@ -41,6 +41,7 @@ def by_hand(mode: PoolingMode) -> NDArray[np.float32]:
                 PoolingMode.MEAN_SQRT_LENGTH: own.sum(axis=0) / np.sqrt(len(own)),
                 PoolingMode.WEIGHTED_MEAN: (own * places).sum(axis=0) / places.sum(),
                 PoolingMode.LAST_TOKEN: own[-1],
+                PoolingMode.SPLADE: np.log1p(np.maximum(own, 0)).max(axis=0),
             }[mode]
         )
     return np.stack(rows)
@@ -53,6 +54,16 @@ def test_every_mode_pools_as_its_formula_says(mode: PoolingMode, opset: int) -> 
     finished = engine_form.finish(model, Task.TEXT_EMBEDDING, Pooling((mode,)))
     assert [value.name for value in finished.graph.output] == ["embedding"]
     np.testing.assert_allclose(run(finished), by_hand(mode), atol=1e-6)
+
+
+def test_logits_of_a_vocabulary_become_the_weights_of_a_text() -> None:
+    finished = engine_form.finish(
+        token_vectors(), Task.SPARSE_EMBEDDING, Pooling((PoolingMode.SPLADE,))
+    )
+    assert [value.name for value in finished.graph.output] == ["sparse_embedding"]
+    weights = run(finished)
+    np.testing.assert_allclose(weights, by_hand(PoolingMode.SPLADE), atol=1e-6)
+    assert (weights == 0).any()
 
 
 def test_several_modes_are_joined_in_their_order() -> None:
