@@ -12,19 +12,19 @@ from pathlib import Path
 
 from bench import studies
 from bench.findings import Finding, table
-from bench.rollouts import faults, labels, shifts, whole, worlds
+from bench.rollouts import faults, labels, rivals, shifts, whole, worlds
 
 FULL = {"caught": 1000, "late": 1000, "passed": 1000, "wrongly-passed": 2000,
         "output-shift": 2000, "drift": 1000, "identical": 2016,
-        "harmful": 900, "labels": 500, "worlds": 60}  # fmt: skip
+        "harmful": 900, "labels": 500, "worlds": 60, "rivals": 60}  # fmt: skip
 SMALL = {"caught": 50, "late": 20, "passed": 50, "wrongly-passed": 100,
          "output-shift": 100, "drift": 50, "identical": 18,
-         "harmful": 90, "labels": 50, "worlds": 6}  # fmt: skip
+         "harmful": 90, "labels": 50, "worlds": 6, "rivals": 2}  # fmt: skip
 
 # First number of each seed; the others are of the setting, by its place in the study.
 SEEDS = {"caught": 1, "late": 11, "passed": 2, "wrongly-passed": 3,
          "output-shift": 4, "drift": 5, "identical": 6, "harmful": 7,
-         "labels": labels.SEED, "worlds": worlds.SEED}  # fmt: skip
+         "labels": labels.SEED, "worlds": worlds.SEED, "rivals": rivals.SEED}  # fmt: skip
 _WHOLE = {"identical": whole.identical, "harmful": whole.harmful}
 
 
@@ -41,6 +41,7 @@ def simulate(name: str, rollouts: int, processes: int) -> list[Finding]:
         "drift": shifts.drifts,
         "labels": labels.labels,
         "worlds": worlds.wrongly_back,
+        "rivals": rivals.judged,
     }[name]
     return study(rollouts)
 
@@ -49,11 +50,11 @@ def main(words: Sequence[str] | None = None) -> int:
     """Reads the command line, simulates, prints, writes."""
     options = studies.Options("bench.rollouts", __doc__, FULL, SMALL)
     options.parser.add_argument("--processes", type=int, default=len(os.sched_getaffinity(0)))
-    options.parser.add_argument("--worlds", type=Path, help="markdown that has the worlds' table")
+    options.parser.add_argument("--worlds", type=Path, help="markdown of the worlds and rivals")
     options.parser.add_argument("--labels", type=Path, help="markdown that has the labels' table")
     read = options.read(words)
     found = partial(_found, processes=read.processes)
-    documents = {"worlds": read.worlds, "labels": read.labels}
+    documents = {"worlds": read.worlds, "rivals": read.worlds, "labels": read.labels}
     for name, size in read.sizes.items():
         document = documents.get(name, read.document)
         studies.run({name: size}, found, results=read.json, document=document)
@@ -62,13 +63,23 @@ def main(words: Sequence[str] | None = None) -> int:
 
 def _found(name: str, rollouts: int, processes: int) -> studies.Found:
     findings = simulate(name, rollouts, processes)
-    made = table(findings)
+    tables = tables_of(name, findings)
+    shown = "\n".join(f"{title}, {rollouts} rollouts\n\n{made}\n" for title, made in tables.items())
     return studies.Found(
         sizes={"rollouts": rollouts, "seed": SEEDS[name]},
         figures={"findings": [found.plain() for found in findings]},
-        tables={name: made},
-        shown=f"{name}, {rollouts} rollouts\n\n{made}\n",
+        tables=tables,
+        shown=shown,
     )
+
+
+def tables_of(name: str, findings: Sequence[Finding]) -> dict[str, str]:
+    """A study's tables, by the names of their places in the document."""
+    if name == "rivals":  # identical versions, and harmful ones
+        harmful = [found for found in findings if found.where in rivals.OF_HARMS]
+        identical = [found for found in findings if found.where not in rivals.OF_HARMS]
+        return {"rivals": table(identical), "rivals-harms": table(harmful)}
+    return {name: table(findings)}
 
 
 if __name__ == "__main__":

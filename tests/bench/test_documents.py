@@ -7,7 +7,8 @@ from typing import Any
 
 from bench import studies
 from bench.drift.__main__ import tables_of
-from bench.findings import Finding, table
+from bench.findings import Finding
+from bench.rollouts.__main__ import tables_of as rollout_tables
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -26,10 +27,10 @@ def numbers(row: dict[str, Any]) -> dict[str, Any]:
 
 def test_the_tables_on_rollouts_are_those_of_the_results() -> None:
     for name, study in kept("rollouts.json").items():
-        page = {"worlds": "simulations.md", "labels": "labels.md"}.get(name, "rollout.md")
-        document = (ROOT / "docs" / page).read_text(encoding="utf-8")
-        made = table([Finding(**numbers(row)) for row in study["findings"]])
-        assert studies.written(document, {name: made}) == document
+        pages = {"worlds": "simulations.md", "rivals": "simulations.md", "labels": "labels.md"}
+        document = (ROOT / "docs" / pages.get(name, "rollout.md")).read_text(encoding="utf-8")
+        made = rollout_tables(name, [Finding(**numbers(row)) for row in study["findings"]])
+        assert studies.written(document, made) == document
 
 
 def test_the_tables_on_drift_are_those_of_the_results() -> None:
