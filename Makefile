@@ -187,8 +187,10 @@ RIVALS := 'ensemble:onnxruntime+tokenizers+numpy<2' 'gpu:onnxruntime-gpu[cuda,cu
   bentoml:onnxruntime+tokenizers+bentoml litserve:onnxruntime+tokenizers+litserve+pyzmq mosec:onnxruntime+tokenizers+mosec \
   'mlserver:onnxruntime+tokenizers+mlserver+uvloop<0.22' 'infinity:onnxruntime+infinity-emb[server,optimum]' servers:granian+hypercorn+click+h11
 
-# The drift libraries that Headrace is compared with. kaleido 0.2.1.post1 has wheels for Arm alone.
-DRIFT_LOCKS := evidently:evidently alibi-detect:alibi-detect 'nannyml:nannyml+kaleido==0.2.1'
+# The drift libraries that Headrace is compared with. Evidently and NannyML import what pandas 3 no
+# longer has, NannyML imports statsmodels without asking for it, and kaleido 0.2.1.post1 has wheels for
+# Arm alone.
+DRIFT_LOCKS := 'evidently:evidently+pandas<3' alibi-detect:alibi-detect 'nannyml:nannyml+kaleido==0.2.1+statsmodels+pandas<3'
 
 # uv keeps the versions that a file already holds, so that nothing changes by itself. What two locks
 # share has one version: one interpreter holds them both.

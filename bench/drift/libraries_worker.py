@@ -4,8 +4,8 @@
 
 ``STREAMS.npz`` holds float32 ``references`` ``[streams, texts, statistics]`` and ``windows``
 ``[streams, windows, texts, statistics]``; the last statistic is a category of two. Out comes JSON:
-the library's version, its own threshold, and for each stream the windows' scores, of which a larger
-one is more drift. It imports nothing of Headrace's, which is not installed there.
+the library's version, its own threshold, and scores ``[streams, windows, statistics]``, of which a
+larger one is more drift. It imports nothing of Headrace's, which is not installed there.
 """
 
 import importlib.metadata
@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-Scored = tuple[list[float], float]
+Scored = tuple[list[list[float]], float]  # [windows, statistics], and the threshold
 
 
 def evidently(reference: Any, windows: Any) -> Scored:  # noqa: ANN401 - mapped
@@ -35,7 +35,7 @@ def evidently(reference: Any, windows: Any) -> Scored:  # noqa: ANN401 - mapped
             one, other = pd.Series(reference[:, at]), pd.Series(window[:, at])
             told = get_stattest(one, other, kind, None)(one, other, kind, None)
             scores.append(float(told.drift_score))
-        found.append(max(scores))
+        found.append(scores)
     return found, 0.1
 
 
@@ -47,9 +47,9 @@ def alibi(reference: Any, windows: Any) -> Scored:  # noqa: ANN401 - mapped
     detector = TabularDrift(reference, p_val=0.05, categories_per_feature={columns - 1: 2})
     found = []
     for window in windows:
-        told = detector.predict(window)["data"]["p_val"]
-        # Its rule is Bonferroni's: drift where the least p-value is below 0.05 / columns.
-        found.append(float(-np.log10(max(float(np.min(told)) * columns, 1e-300))))
+        told = np.asarray(detector.predict(window)["data"]["p_val"], float)
+        # Its rule is Bonferroni's: drift where a p-value is below 0.05 / columns.
+        found.append((-np.log10(np.maximum(told * columns, 1e-300))).tolist())
     return found, float(-np.log10(0.05))
 
 
@@ -80,7 +80,7 @@ def nannyml(reference: Any, windows: Any) -> Scored:  # noqa: ANN401 - mapped
     for column in columns:
         part = told[column, "jensen_shannon"]
         ratios.append(part["value"].to_numpy(float) / part["upper_threshold"].to_numpy(float))
-    return np.nanmax(np.stack(ratios), axis=0).tolist(), 1.0
+    return np.nan_to_num(np.stack(ratios, axis=1)).tolist(), 1.0
 
 
 LIBRARIES: dict[str, tuple[Callable[[Any, Any], Scored], str]] = {

@@ -16,10 +16,11 @@ from typing import Any
 import numpy as np
 from river import drift  # type: ignore[import-not-found,unused-ignore]  # not in our environment
 
-# What is tuned: ADWIN's significance, Page-Hinkley's threshold.
+# What is tuned: ADWIN's significance, Page-Hinkley's threshold, KSWIN's significance of one test.
 DETECTORS: dict[str, Callable[[float], Any]] = {
     "adwin": lambda delta: drift.ADWIN(delta=delta),
     "page-hinkley": lambda threshold: drift.PageHinkley(threshold=threshold),
+    "kswin": lambda alpha: drift.KSWIN(alpha=alpha, seed=1),
 }
 
 

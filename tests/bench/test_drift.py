@@ -2,6 +2,7 @@
 
 import json
 import math
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -179,11 +180,13 @@ def test_the_committed_figures_reach_what_was_asked() -> None:
 
 
 def test_a_library_is_told_as_it_decides_and_with_a_threshold_of_equal_rate() -> None:
-    quiet = np.linspace(0, 1, 2000).reshape(2, 1000)
-    shifted = np.array([[0.5, 0.9, 2.0], [2.0, 0.1, 0.1]])
+    quiet = np.zeros((2, 1000))
+    quiet[:, 1::5] = np.linspace(0.7, 0.9, 400).reshape(2, 200)
+    quiet[:, 2::5] = 0.65  # the alarm before goes on
+    shifted = np.array([[0.5, 0.8, 2.0], [2.0, 0.1, 0.1]])
     rows = libraries.rows_of("L 1.0", {libraries.FALSE: quiet, "tweets": shifted}, 0.6)
     found = {(row.where, row.what): row for row in rows}
-    assert found["L 1.0", libraries.FALSE].figure == pytest.approx(1000 * 0.4, rel=0.01)
+    assert found["L 1.0", libraries.FALSE].figure == pytest.approx(200)
     assert found["L 1.0, tuned", libraries.FALSE].figure == pytest.approx(1)
     assert found["L 1.0", "tweets"].median == 2
     assert found["L 1.0, tuned", "tweets"].figure == 3
@@ -195,10 +198,50 @@ def test_a_library_runs_as_a_process_of_its_own_environment(tmp_path: Path) -> N
         "#!/bin/sh\n"
         'test "$DO_NOT_TRACK$NML_DISABLE_USAGE_LOGGING" = 11 || exit 3\n'
         'echo "something else"\n'
-        'echo \'{"version": "2.1", "threshold": 0.1, "scores": [[0.3, 0.0]]}\'\n'
+        'echo \'{"version": "2.1", "threshold": 0.1, "scores": [[[0.3], [0.0]]]}\'\n'
     )
     python.chmod(0o700)
     told = libraries.scores(
         python, "evidently", np.zeros((1, 5, 2), np.float32), np.zeros((1, 2, 5, 2), np.float32)
     )
-    assert (told.version, told.threshold, told.scores.tolist()) == ("2.1", 0.1, [[0.3, 0.0]])
+    assert (told.version, told.threshold, told.scores.tolist()) == ("2.1", 0.1, [[[0.3], [0.0]]])
+
+
+def test_of_a_library_that_asks_half_of_the_statistics_one_alone_is_no_alarm(
+    tmp_path: Path,
+) -> None:
+    told = {
+        "version": "1",
+        "threshold": 0.1,
+        "scores": [[[0.3] + [0.0] * 6, [0.2] * 4 + [0.0] * 3]],
+    }
+    for library in ("evidently", "alibi-detect", "nannyml"):
+        python = tmp_path / f"peers-{library}" / "bin" / "python"
+        python.parent.mkdir(parents=True)
+        python.write_text(f"#!/bin/sh\necho '{json.dumps(told)}'\n")
+        python.chmod(0o700)
+    windows = np.zeros((1, 1, 5, 7), np.float32)
+    references = {each.reference: windows[:, 0] for each in libraries.METHODS}
+    rows = libraries._of_libraries(tmp_path, references, {libraries.FALSE: windows, "x": windows})
+    found = {row.where: row.figure for row in rows if row.what == libraries.FALSE}
+    assert (found["Evidently 1, any statistic"], found["Evidently 1, half of them"]) == (1000, 0)
+
+
+def test_rivers_detectors_have_seen_the_quiet_windows_before_a_shift(tmp_path: Path) -> None:
+    windows = river.BEFORE["kswin"] + 4
+    python = tmp_path / "python"
+    # An alarm in the last two windows of what it is given, at any setting.
+    python.write_text(
+        f"#!{sys.executable}\n"
+        "import json, sys, numpy\n"
+        "shape = numpy.load(sys.argv[4]).shape\n"
+        "last = [[0, shape[1] - 2], [0, shape[1] - 1]]\n"
+        "print(json.dumps({each: last for each in sys.argv[5:]}))\n"
+    )
+    python.chmod(0o700)
+    drawn = {
+        libraries.FALSE: np.zeros((1, windows, 5, 7), np.float32),
+        "x": np.zeros((1, 9, 5, 7), np.float32),
+    }
+    rows = libraries._of_river(python, "kswin", np.zeros((1, 5, 7), np.float32), drawn)
+    assert [(row.what, row.figure) for row in rows[:2]] == [(libraries.FALSE, 250.0), ("x", 8.0)]
