@@ -1,6 +1,6 @@
 """``python -P -m bench.drift``: simulates drift on real texts, prints tables, writes JSON.
 
-``make drift`` runs all of it, in about twenty minutes on one core, and writes the tables of
+``make drift`` runs all of it, in about an hour on one core, and writes the tables of
 ``docs/statistics.md``. Sizes and seeds are fixed: a machine changes how long it takes, and not what
 is found.
 """
