@@ -171,7 +171,7 @@ class OpenInferenceGrpc(service_pb2_grpc.GRPCInferenceServiceServicer):
 
     async def ModelReady(
         self, request: pb.ModelReadyRequest, context: grpc.aio.ServicerContext
-    ) -> pb.ModelReadyResponse:
+    ) -> pb.ModelReadyResponse | None:
         """Whether the endpoint answers; one that does not exist is not ready, as in Triton."""
 
         async def answer(call: RequestContext) -> pb.ModelReadyResponse:
@@ -185,7 +185,7 @@ class OpenInferenceGrpc(service_pb2_grpc.GRPCInferenceServiceServicer):
 
     async def ModelMetadata(
         self, request: pb.ModelMetadataRequest, context: grpc.aio.ServicerContext
-    ) -> pb.ModelMetadataResponse:
+    ) -> pb.ModelMetadataResponse | None:
         """Inputs, outputs and versions."""
 
         async def answer(call: RequestContext) -> pb.ModelMetadataResponse:
@@ -199,7 +199,7 @@ class OpenInferenceGrpc(service_pb2_grpc.GRPCInferenceServiceServicer):
 
     async def ModelConfig(
         self, request: pb.ModelConfigRequest, context: grpc.aio.ServicerContext
-    ) -> pb.ModelConfigResponse:
+    ) -> pb.ModelConfigResponse | None:
         """The model configuration in Triton's format."""
 
         async def answer(call: RequestContext) -> pb.ModelConfigResponse:
@@ -211,7 +211,7 @@ class OpenInferenceGrpc(service_pb2_grpc.GRPCInferenceServiceServicer):
 
     async def ModelInfer(
         self, request: pb.ModelInferRequest, context: grpc.aio.ServicerContext
-    ) -> pb.ModelInferResponse:
+    ) -> pb.ModelInferResponse | None:
         """Answers texts."""
 
         async def answer(call: RequestContext) -> pb.ModelInferResponse:
@@ -259,8 +259,8 @@ class OpenInferenceGrpc(service_pb2_grpc.GRPCInferenceServiceServicer):
         self,
         context: grpc.aio.ServicerContext,
         answer: Callable[[RequestContext], Awaitable[T]],
-    ) -> T:
-        """Runs one call; whatever goes wrong becomes a status with a sentence."""
+    ) -> T | None:
+        """Runs one call; whatever goes wrong becomes a status with a sentence, and no message."""
         call = RequestContext(new_request_id(), time.time(), time.monotonic())
         self._called = True
         failure: GatewayError
@@ -286,17 +286,20 @@ class OpenInferenceGrpc(service_pb2_grpc.GRPCInferenceServiceServicer):
         self._front.admission.refused(call, failure)
         self._finished(call, failure.status)
         forget_frames(failure)
-        return await _abort(context, call, failure)
+        _refuse(context, call, failure)
+        return None
 
     def _finished(self, call: RequestContext, status: int) -> None:
         seconds = time.monotonic() - call.started
         self._front.metrics.request_finished("oip_grpc", int(status), seconds)
 
 
-async def _abort(
-    context: grpc.aio.ServicerContext, call: RequestContext, error: GatewayError
-) -> NoReturn:
-    """Ends the call with the error's status, and what HTTP says in headers as metadata."""
+def _refuse(context: grpc.aio.ServicerContext, call: RequestContext, error: GatewayError) -> None:
+    """Sets the error's status, and what HTTP says in headers as metadata.
+
+    gRPC sends no message with such a status. Its ``abort`` raises an error that it keeps beside the
+    call, with frames that refer to the call: a circle for the garbage collector.
+    """
     metadata = [("x-request-id", call.request_id), ("x-headrace-error", error.code)]
     if error.retry_after_seconds is not None:
         milliseconds = max(1, math.ceil(error.retry_after_seconds * 1000))
@@ -305,9 +308,9 @@ async def _abort(
             ("retry-after", str(math.ceil(milliseconds / 1000))),
             ("grpc-retry-pushback-ms", str(milliseconds)),
         ]
-    status = _CODES.get(error.status, grpc.StatusCode.INTERNAL)
-    await context.abort(status, error.message, tuple(metadata))
-    raise AssertionError("abort has returned")
+    context.set_code(_CODES.get(error.status, grpc.StatusCode.INTERNAL))
+    context.set_details(error.message)
+    context.set_trailing_metadata(tuple(metadata))
 
 
 def _bytes(value: str | bytes) -> bytes:

@@ -4,19 +4,26 @@ A collection of the circles of 8,000 requests took 25 ms, and every other reques
 """
 
 import gc
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import Any
 
+import grpc
 import numpy as np
 import pytest
 from front_fakes import FakeMetrics
 from gateway_world import FakeEngine, endpoint_of
 from numpy.typing import NDArray
 from pipeline_world import ONE, TWO, World, world_of
+from tritonclient.grpc import service_pb2 as pb
+from tritonclient.grpc import service_pb2_grpc
 
 from contracts.endpoint import Limits
 from gateway.app import Application, create_app
 from gateway.dialects.front import Front
+from gateway.dialects.oip_grpc import OpenInferenceGrpc, create_server
 from gateway.engine.protocol import EngineError, EngineModelError, EngineTimeoutError, Work
+from gateway.http.body import HttpLimits
 from gateway.http.messages import Reply
 from gateway.http.plain_post import PlainPost
 
@@ -26,8 +33,20 @@ GOOD = b'{"inputs": ["w1 w2", "w3"]}'
 PATH = "/endpoints/sentiment"
 
 
-async def circles_of(app: Application, post: PlainPost, status: int) -> int:
+async def circles_of(ask: Callable[[int], Awaitable[None]]) -> int:
     """Objects that so many requests leave to the garbage collector."""
+    await ask(10)  # what is made only once is there then
+    gc.collect()
+    gc.freeze()  # what other tests left behind does not count
+    gc.disable()
+    try:
+        await ask(REQUESTS)
+        return gc.collect()
+    finally:
+        gc.enable()
+
+
+async def circles_of_posts(app: Application, post: PlainPost, status: int) -> int:
     statuses: list[int] = []
 
     def keep(reply: Reply, _: str) -> None:
@@ -37,21 +56,17 @@ async def circles_of(app: Application, post: PlainPost, status: int) -> int:
         for _ in range(times):
             await app.answer_post(post, keep)
 
-    await ask(10)  # what is made only once is there then
-    gc.collect()
-    gc.freeze()  # what other tests left behind does not count
-    gc.disable()
-    try:
-        await ask(REQUESTS)
-        found = gc.collect()
-    finally:
-        gc.enable()
+    found = await circles_of(ask)
     assert set(statuses) == {status}
     return found
 
 
+def front_of(world: World) -> Front:
+    return Front(world.endpoints, world.admission, world.pipeline, FakeMetrics())
+
+
 def app_of(world: World) -> Application:
-    return create_app(Front(world.endpoints, world.admission, world.pipeline, FakeMetrics()))
+    return create_app(front_of(world))
 
 
 @pytest.mark.parametrize(
@@ -68,7 +83,7 @@ async def test_a_request_leaves_nothing_to_the_garbage_collector(
 ) -> None:
     endpoint = endpoint_of(ONE.ref, limits=LIMITS)
     async with world_of(endpoint) as world:
-        assert await circles_of(app_of(world), PlainPost(path, {}, body), status) < REQUESTS
+        assert await circles_of_posts(app_of(world), PlainPost(path, {}, body), status) < REQUESTS
 
 
 @dataclass
@@ -95,4 +110,24 @@ async def test_a_request_that_an_engine_fails_leaves_nothing_either(
 ) -> None:
     endpoint = endpoint_of(ONE.ref, canary=TWO.ref, weight=weight, rollout="r", limits=LIMITS)
     async with world_of(endpoint, engine) as world:
-        assert await circles_of(app_of(world), PlainPost(PATH, {}, GOOD), status) < REQUESTS
+        assert await circles_of_posts(app_of(world), PlainPost(PATH, {}, GOOD), status) < REQUESTS
+
+
+async def test_a_refusal_over_grpc_leaves_no_more_than_grpc_itself() -> None:
+    async with world_of(endpoint_of(ONE.ref, limits=LIMITS)) as world:
+        server = create_server(OpenInferenceGrpc(front_of(world), "1"), HttpLimits())
+        port = server.add_insecure_port("127.0.0.1:0")
+        await server.start()
+        codes: list[grpc.StatusCode] = []
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+            stub: Any = service_pb2_grpc.GRPCInferenceServiceStub(channel)
+
+            async def ask(times: int) -> None:
+                for _ in range(times):
+                    call = stub.ModelInfer(pb.ModelInferRequest(model_name="nobody"))
+                    codes.append(await call.code())
+
+            # gRPC leaves five a call, and left forty more of a call that was aborted.
+            assert await circles_of(ask) < 10 * REQUESTS
+        assert set(codes) == {grpc.StatusCode.NOT_FOUND}
+        await server.stop(None)
