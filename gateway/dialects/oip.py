@@ -239,8 +239,9 @@ def config(view: EndpointView) -> dict[str, object]:
 
 
 def _shape(shape: tuple[int, ...], view: EndpointView) -> list[int]:
-    # Where callers say what is asked, they say how many values there are, too.
-    last = 0 if HEADS[view.task].everywhere else view.dimension or len(view.labels)
+    # Vectors are as long as the model's unless a caller asks for fewer dimensions. Labels of the
+    # callers' own are as many as they send.
+    last = view.dimension or (0 if HEADS[view.task].everywhere else len(view.labels))
     return list(shape) if len(shape) < 2 or not last else [*shape[:-1], last]
 
 
