@@ -30,6 +30,7 @@ class Task(StrEnum):
     TEXT_CLASSIFICATION = "text-classification"
     TEXT_EMBEDDING = "text-embedding"
     SPARSE_EMBEDDING = "sparse-embedding"
+    HYBRID_EMBEDDING = "hybrid-embedding"
     TEXT_RANKING = "text-ranking"
     TOKEN_CLASSIFICATION = "token-classification"
     ZERO_SHOT_CLASSIFICATION = "zero-shot-classification"
@@ -69,6 +70,9 @@ def installed(group: str) -> dict[Task, Any]:
     return {Task(point.name): point.load() for point in points}
 
 
+# Kinds of vectors that a task may give.
+DENSE, SPARSE, TOKENS = "dense", "sparse", "tokens"
+
 # What the engine's graph takes, all [batch, length]. A graph may lack token_type_ids.
 INPUT_IDS = "input_ids"
 ATTENTION_MASK = "attention_mask"
@@ -97,6 +101,15 @@ _TENSORS: dict[Task, TaskTensors] = {
         TensorSpec(name="sparse_embedding", datatype=Datatype.FP32, shape=(-1, -1)),
         # JSON: index and value of each weight of a text that is not 0.
         (TensorSpec(name="SPARSE", datatype=Datatype.BYTES, shape=(-1,)),),
+    ),
+    Task.HYBRID_EMBEDDING: TaskTensors(
+        # [batch, length, dimension + 1]: see preprocess.tasks.hybrid.
+        TensorSpec(name="hybrid_embedding", datatype=Datatype.FP32, shape=(-1, -1, -1)),
+        (
+            TensorSpec(name="EMBEDDING", datatype=Datatype.FP32, shape=(-1, -1)),
+            TensorSpec(name="SPARSE", datatype=Datatype.BYTES, shape=(-1,)),
+            TensorSpec(name="TOKEN_VECTORS", datatype=Datatype.FP32, shape=(-1, -1, -1)),
+        ),
     ),
     Task.TEXT_RANKING: TaskTensors(
         _LOGITS,

@@ -76,7 +76,8 @@ class ServedModel:
 
         0 where the manifest says neither; ``open_package`` refuses that.
         """
-        return len(self.manifest.labels) or self.manifest.dimension or 0
+        named = len(self.manifest.labels) or self.manifest.dimension or 0
+        return named + self.head.further_columns if named else 0
 
     @cached_property
     def ranges(self) -> NDArray[np.float32] | None:

@@ -98,6 +98,7 @@ class Encoded:
         unk: how many of the ids are the unknown token; 0 for vocabularies that have none.
         truncated: whether the model sees less than the whole text.
         windows: of an encoder that makes windows of texts, else None.
+        special: ids of the tokenisers' own tokens and of the unknown one, which are of no word.
     """
 
     ids: list[list[int]]
@@ -107,6 +108,7 @@ class Encoded:
     unk: list[int]
     truncated: list[bool]
     windows: Windows | None = None
+    special: frozenset[int] = frozenset()
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -132,6 +134,7 @@ class Encoded:
             words=[self.words[at] for at in rows],
             unk=[self.unk[at] for at in rows],
             truncated=[self.truncated[at] for at in rows],
+            special=self.special,
         )
 
 
@@ -178,6 +181,10 @@ class TextEncoder:
         self._tokenizer.no_truncation()
         self._single = frame_of(self._tokenizer, pair=False)
         self._pair = frame_of(self._tokenizer, pair=True)
+        pair = self._pair
+        own = (*self._single.before, *self._single.after, *pair.before, *pair.between, *pair.after)
+        unk = () if spec.unk_id is None else (spec.unk_id,)
+        self._special = frozenset((*own, spec.pad_id, *unk))
         special = max(self._single.size, self._pair.size)
         if spec.max_tokens <= special:
             raise TokenizerFileError(
@@ -221,6 +228,7 @@ class TextEncoder:
             words=[row.words for row in rows],
             unk=[0] * len(ids) if unk_id is None else [row.count(unk_id) for row in ids],
             truncated=[row.truncated for row in rows],
+            special=self._special,
         )
 
     def prompted(self, texts: Sequence[str], name: str | None = None) -> Sequence[str]:

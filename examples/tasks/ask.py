@@ -27,21 +27,27 @@ from word_models import (
     WORDS,
     write_expander,
     write_finder,
+    write_hybrid,
     write_ranker,
     write_sorter,
 )
 
 HEADRACE = str(Path(sys.executable).with_name("headrace"))
 RANKER, FINDER, SORTER = "words-ranker", "words-finder", "words-sorter"
-EXPANDER = "words-expander"
+EXPANDER, HYBRID = "words-expander", "words-hybrid"
 MODELS: Final[dict[str, Callable[[Path], Path]]] = {
     RANKER: write_ranker,
     FINDER: write_finder,
     SORTER: write_sorter,
     EXPANDER: write_expander,
+    HYBRID: write_hybrid,
 }
 # The tasks of models that could have another one: a model of entailment is a classifier, too.
-TASKS: Final = {SORTER: "zero-shot-classification", EXPANDER: "sparse-embedding"}
+TASKS: Final = {
+    SORTER: "zero-shot-classification",
+    EXPANDER: "sparse-embedding",
+    HYBRID: "hybrid-embedding",
+}
 QUERY: Final = "Who wrote the first programme?"
 DOCUMENTS: Final = (
     "The Thames is a river in London.",
@@ -81,10 +87,12 @@ def main() -> int:
         found = client.post(f"/endpoints/{FINDER}", json=entities_request())
         sorted_texts = client.post(f"/endpoints/{SORTER}", json=labels_request())
         weights = client.post(f"/endpoints/{EXPANDER}/embed_sparse", json=weights_request())
+        kinds = client.post(f"/endpoints/{HYBRID}", json=kinds_request())
     show_ranking(ranked)
     show_entities(found.raise_for_status().json())
     show_labels(sorted_texts.raise_for_status().json())
     show_weights(weights.raise_for_status().json())
+    show_kinds(kinds.raise_for_status().json())
     return 0
 
 
@@ -107,6 +115,12 @@ def labels_request() -> dict[str, Any]:
 def weights_request() -> dict[str, Any]:
     """Texts, in the form of Text Embeddings Inference."""
     return {"inputs": list(TEXTS)}
+
+
+def kinds_request() -> dict[str, Any]:
+    """A text, and three kinds of vectors that are wanted of it, in the form of Hugging Face."""
+    parameters = {"kinds": ["dense", "sparse", "tokens"], "normalize": True}
+    return {"inputs": TEXTS[1], "parameters": parameters}
 
 
 def register(name: str, folder: Path) -> None:
@@ -175,6 +189,15 @@ def show_weights(answer: list[list[dict[str, Any]]]) -> None:
         console.print(f"[bold]{text}[/bold]")
         for each in sorted(weights, key=lambda weight: -weight["value"]):
             console.print(f"{each['value']:8.3f}  {WORDS[each['index']]}")
+
+
+def show_kinds(answer: dict[str, Any]) -> None:
+    """How near the text is to each topic, the words in it, and how many tokens have vectors."""
+    console.print(f"[bold]{TEXTS[1]}[/bold]")
+    near = (f"{words[0]} {value:.3f}" for words, value in zip(TOPICS, answer["dense"], strict=True))
+    console.print(f"   dense   {', '.join(near)}")
+    console.print(f"   sparse  {' '.join(WORDS[each['index']] for each in answer['sparse'])}")
+    console.print(f"   tokens  {len(answer['tokens'])} vectors")
 
 
 def command(*words: str) -> str:

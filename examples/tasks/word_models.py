@@ -128,6 +128,35 @@ def write_expander(folder: Path) -> Path:
     return _write(folder, nodes, {"table": table}, shape, config, types=False)
 
 
+def write_hybrid(folder: Path) -> Path:
+    """Three kinds of vectors of one run: topics of the text and of each word, and the words."""
+    table = np.full((len(WORDS), len(TOPICS)), 0.05, np.float32)
+    for topic, words in enumerate(TOPICS):
+        table[[WORDS.index(word) for word in words], topic] = 1
+    table[[WORDS.index(word) for word in DULL]] = 0
+    told = np.array([[word not in DULL] for word in WORDS], np.float32)
+    constants = {
+        "table": table,
+        "told": told,
+        "tokens": np.array([1], np.int64),
+        "one": np.array([1], np.int64),
+        "far": np.array([2**31], np.int64),
+    }
+    nodes = [
+        helper.make_node("Gather", ["table", "input_ids"], ["vectors"]),
+        helper.make_node("ReduceSum", ["vectors", "tokens"], ["dense_vecs"], keepdims=0),
+        helper.make_node("Slice", ["vectors", "one", "far", "tokens"], ["colbert_vecs"]),
+        helper.make_node("Gather", ["told", "input_ids"], ["sparse_vecs"]),
+    ]
+    outputs: dict[str, tuple[str | int, ...]] = {
+        "dense_vecs": ("batch", len(TOPICS)),
+        "colbert_vecs": ("batch", "further", len(TOPICS)),
+        "sparse_vecs": ("batch", "length", 1),
+    }
+    config = {"architectures": ["WordsModel"]}
+    return _write(folder, nodes, constants, outputs, config, types=False)
+
+
 def tokenizer() -> Tokenizer:
     """Whole words, in lower case, with BERT's special tokens."""
     made = Tokenizer(
@@ -182,12 +211,13 @@ def _write(
     folder: Path,
     nodes: list[Any],
     constants: dict[str, Any],
-    shape: tuple[str | int, ...],
+    outputs: tuple[str | int, ...] | dict[str, tuple[str | int, ...]],
     config: dict[str, Any],
     *,
     types: bool = True,
 ) -> Path:
-    """The model as a folder in Hugging Face's layout."""
+    """The model as a folder in Hugging Face's layout; shapes are of logits, or by name."""
+    shapes = outputs if isinstance(outputs, dict) else {"logits": outputs}
     folder.mkdir(parents=True, exist_ok=True)
     names = ["input_ids", "attention_mask", *(["token_type_ids"] if types else [])]
     graph = helper.make_graph(
@@ -197,7 +227,10 @@ def _write(
             helper.make_tensor_value_info(name, TensorProto.INT64, ["batch", "length"])
             for name in names
         ],
-        [helper.make_tensor_value_info("logits", TensorProto.FLOAT, list(shape))],
+        [
+            helper.make_tensor_value_info(name, TensorProto.FLOAT, list(shape))
+            for name, shape in shapes.items()
+        ],
         [numpy_helper.from_array(value, name) for name, value in constants.items()],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", _OPSET)], ir_version=8)

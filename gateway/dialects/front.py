@@ -17,7 +17,7 @@ from gateway.errors import InvalidInputError, TooLargeError
 from gateway.http.messages import decode
 from gateway.request_context import RequestContext
 from preprocess.errors import ParameterError
-from preprocess.tasks import HEADS, SecondText
+from preprocess.tasks import HEADS, Head, SecondText
 
 
 class RequestMetrics(Protocol):
@@ -156,6 +156,21 @@ def require_task(view: EndpointView, task: Task, place: str, what: str) -> None:
         raise InvalidInputError(
             f"{place}: {view.name} does {view.task}; {what} an endpoint of {task}."
         )
+
+
+def require_kind(view: EndpointView, kind: str, place: str, what: str) -> Head:
+    """The endpoint's head, which gives vectors of a kind; the rest is as ``require_task`` has it.
+
+    Raises:
+        InvalidInputError: the endpoint does something else.
+    """
+    head = HEADS[view.task]
+    if kind not in head.kinds:
+        able = " or ".join(task for task, other in HEADS.items() if kind in other.kinds)
+        raise InvalidInputError(
+            f"{place}: {view.name} does {view.task}; {what} an endpoint of {able}."
+        )
+    return head
 
 
 class Pair(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -65,6 +65,14 @@ class SparseWeight(TypedDict):
     value: float
 
 
+class KindsOfVectors(TypedDict):
+    """Those of one text that ``parameters.kinds`` names."""
+
+    dense: NotRequired[list[float]]
+    sparse: NotRequired[list[SparseWeight]]
+    tokens: NotRequired[list[list[float]]]
+
+
 class FoundEntity(TypedDict):
     """A run of tokens of one type, or with ``aggregation_strategy`` ``none`` one token.
 
@@ -87,6 +95,8 @@ HuggingFaceResponse = Annotated[
     | list[list[float]]
     | list[SparseWeight]
     | list[list[SparseWeight]]
+    | KindsOfVectors
+    | list[KindsOfVectors]
     | list[FoundEntity]
     | list[list[FoundEntity]],
     Field(description="By task, and by whether one text was sent or a list."),

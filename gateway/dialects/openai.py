@@ -13,15 +13,16 @@ from typing import Annotated, Any, Literal
 import msgspec
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
-from contracts.tasks import Task
+from contracts.tasks import DENSE
 from gateway.calls import Answer, EndpointView, Query
 from gateway.dialects.described import prediction_operation
-from gateway.dialects.front import Front, answer_headers, endpoint_in, endpoint_of, require_task
+from gateway.dialects.front import Front, answer_headers, endpoint_in, endpoint_of, require_kind
 from gateway.dialects.parameters import check_form, forms_refused
 from gateway.errors import InvalidInputError
 from gateway.http.body import BodyReader
 from gateway.http.messages import Reply, Request, decode, encode
 from gateway.http.router import Route
+from preprocess.tasks import HEADS
 from preprocess.tasks.embedding import formed
 from preprocess.vectors import VectorPrecision
 
@@ -130,7 +131,7 @@ def query(body: EmbeddingsRequest) -> Query:
 
 def check(body: EmbeddingsRequest, view: EndpointView) -> None:
     """Refuses what this endpoint can't do; raises ``InvalidInputError``."""
-    require_task(view, Task.TEXT_EMBEDDING, "model", "embeddings need")
+    require_kind(view, DENSE, "model", "embeddings need")
     check_form(view, body.form())
 
 
@@ -141,7 +142,7 @@ def render(answer: Answer, model: str, body: EmbeddingsRequest) -> EmbeddingsRes
         InvalidInputError: the version that answered has not what the precision needs.
     """
     with forms_refused():
-        found = formed(answer, body.form())
+        found = formed(HEADS[answer.task].dense(answer), answer.ranges, body.form())
     vectors: list[list[float] | list[int] | str]
     if body.encoding_format == "base64":
         little = found.astype(found.dtype.newbyteorder("<"), copy=False)

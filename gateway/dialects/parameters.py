@@ -30,12 +30,13 @@ class PipelineParameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     dimensions: Annotated[int, msgspec.Meta(ge=1)] | None = None
     normalize: bool | None = None
     precision: VectorPrecision | None = None
+    kinds: list[Literal["dense", "sparse", "tokens"]] | None = None
     prompt_name: str | None = None
     truncation: bool | None = None  # False: texts that are too long are refused, and not cut
 
 
 _NULLABLE = "top_k"  # null says something: all labels
-_LISTS = ("candidate_labels",)
+_LISTS = ("candidate_labels", "kinds")
 _OF_ALL_TASKS = frozenset({"truncation", "prompt_name"})
 
 

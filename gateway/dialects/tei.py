@@ -1,17 +1,17 @@
-"""Text Embeddings Inference's routes of vectors, ``/embed`` and ``/embed_sparse`` of an endpoint.
+"""Text Embeddings Inference's routes of vectors: ``/embed``, ``/embed_sparse``, ``/embed_all``.
 
-Its clients take ``/endpoints/{endpoint}`` as their base URL. Texts that are too long are cut,
-unless ``truncate`` is false. ``/rerank`` is in ``rerank``.
+They lie below ``/endpoints/{endpoint}``, which its clients take as their base URL. Texts that are
+too long are cut, unless ``truncate`` is false. ``/rerank`` is in ``rerank``.
 """
 
 from typing import Annotated, Any, Literal
 
 import msgspec
 
-from contracts.tasks import Task
+from contracts.tasks import DENSE, SPARSE, TOKENS
 from gateway.calls import Query
 from gateway.dialects.described import prediction_operation
-from gateway.dialects.front import Front, answer_headers, require_task
+from gateway.dialects.front import Front, answer_headers, require_kind
 from gateway.dialects.huggingface import SparseWeight
 from gateway.dialects.parameters import check_form, forms_refused
 from gateway.http.body import BodyReader
@@ -19,7 +19,6 @@ from gateway.http.error_replies import ErrorForm
 from gateway.http.messages import Reply, Request, decode, encode
 from gateway.http.router import Route
 from preprocess.tasks.embedding import formed
-from preprocess.tasks.sparse import weights
 
 
 class TeiTexts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -73,7 +72,17 @@ _SPARSE = prediction_operation(
     {"two texts": {"inputs": ["A film.", "A novel."]}},
     summary="Embed texts sparsely",
 )
-_sparse_decoder = msgspec.json.Decoder(TeiTexts)
+_ALL_PATH = "/endpoints/{endpoint}/embed_all"
+TokensResponse = list[list[list[float]]]  # for each text a vector for each token, in their order
+_TOKENS = prediction_operation(
+    _ALL_PATH,
+    _TAG,
+    TeiTexts,
+    TokensResponse,
+    {"two texts": {"inputs": ["A film.", "A novel."]}},
+    summary="A vector for each token",
+)
+_texts_decoder = msgspec.json.Decoder(TeiTexts)
 _embed_decoder = msgspec.json.Decoder(EmbedRequest)
 
 
@@ -91,6 +100,7 @@ class TextEmbeddingsInference:
             for path, handle, operation in (
                 (_EMBED_PATH, self.embed, _EMBED),
                 (_SPARSE_PATH, self.embed_sparse, _SPARSE),
+                (_ALL_PATH, self.embed_all, _TOKENS),
             )
         ]
 
@@ -98,19 +108,30 @@ class TextEmbeddingsInference:
         """Weights of tokens."""
         context, name = request.context, request.params["endpoint"]
         view, caller = await self._front.admission.enter(context, name)
-        body = decode(_sparse_decoder, await self._bodies.read(request))
-        require_task(view, Task.SPARSE_EMBEDDING, "endpoint", "sparse embeddings need")
+        body = decode(_texts_decoder, await self._bodies.read(request))
+        head = require_kind(view, SPARSE, "endpoint", "sparse embeddings need")
         answer = await self._front.predict(context, view, caller, body.query())
-        return Reply(encode(weights(answer.values)), headers=answer_headers(answer))
+        return Reply(encode(head.sparse(answer)), headers=answer_headers(answer))
+
+    async def embed_all(self, request: Request) -> Reply:
+        """A vector for each token, for late interaction."""
+        context, name = request.context, request.params["endpoint"]
+        view, caller = await self._front.admission.enter(context, name)
+        body = decode(_texts_decoder, await self._bodies.read(request))
+        head = require_kind(view, TOKENS, "endpoint", "token vectors need")
+        answer = await self._front.predict(context, view, caller, body.query())
+        found: TokensResponse = [each.tolist() for each in head.token_vectors(answer)]
+        return Reply(encode(found), headers=answer_headers(answer))
 
     async def embed(self, request: Request) -> Reply:
         """Embeds texts."""
         context, name = request.context, request.params["endpoint"]
         view, caller = await self._front.admission.enter(context, name)
         body = decode(_embed_decoder, await self._bodies.read(request))
-        require_task(view, Task.TEXT_EMBEDDING, "endpoint", "embeddings need")
+        head = require_kind(view, DENSE, "endpoint", "embeddings need")
         check_form(view, body.form())
         answer = await self._front.predict(context, view, caller, body.query())
         with forms_refused():
-            found: EmbedResponse = formed(answer, body.form()).tolist()
+            made = formed(head.dense(answer), answer.ranges, body.form())
+        found: EmbedResponse = made.tolist()
         return Reply(encode(found), headers=answer_headers(answer))

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contracts.events import TextRecord
-from contracts.tasks import Task
+from contracts.tasks import DENSE, Task
 from preprocess.encoder import Encoded
 from preprocess.errors import MissingRangesError
 from preprocess.scores import norms
@@ -19,6 +19,7 @@ class TextEmbedding(Head):
     """Values are float32 ``[texts, dimension]`` vectors."""
 
     task: ClassVar[Task] = Task.TEXT_EMBEDDING
+    kinds: ClassVar[frozenset[str]] = frozenset({DENSE})
     parameters: ClassVar[frozenset[str]] = frozenset({"dimensions", "normalize", "precision"})
     everywhere: ClassVar[frozenset[str]] = frozenset({"dimensions", "normalize"})
 
@@ -64,23 +65,30 @@ class TextEmbedding(Head):
             return f"precision: {_no_ranges(precision)}."
         return ""
 
+    def dense(self, answer: Answered) -> Values:
+        """See ``Head.dense``."""
+        return answer.values
+
     def pipeline(self, answer: Answered, parameters: Mapping[str, Any], *, one: bool) -> Any:  # noqa: ANN401
         """The vector of one text, or a list of vectors, in the form of ``formed``."""
-        vectors = formed(answer, parameters).tolist()
+        vectors = formed(answer.values, answer.ranges, parameters).tolist()
         return vectors[0] if one else vectors
 
     def predictions(self, answer: Answered) -> list[Any]:
         """A vector for each text."""
-        vectors: list[list[float]] = formed(answer, answer.parameters).tolist()
+        vectors: list[list[float]] = self.pipeline(answer, answer.parameters, one=False)
         return list(vectors)
 
     def outputs(self, answer: Answered) -> dict[str, Output]:
         """The vectors."""
-        return {"EMBEDDING": formed(answer, answer.parameters).astype(np.float32, copy=False)}
+        made = formed(answer.values, answer.ranges, answer.parameters)
+        return {"EMBEDDING": made.astype(np.float32, copy=False)}
 
 
-def formed(answer: Answered, parameters: Mapping[str, Any]) -> NDArray[np.generic]:
-    """The vectors in the form that is asked for, ``[texts, dimensions]``.
+def formed(
+    vectors: Values, ranges: Values | None, parameters: Mapping[str, Any]
+) -> NDArray[np.generic]:
+    """Vectors ``[texts, dimension]`` in the form that is asked for, ``[texts, dimensions]``.
 
     - ``dimensions``: the first ones alone, at length 1, as OpenAI has it; all are left as they are.
     - ``normalize``: at length 1 whatever the model gives.
@@ -92,13 +100,13 @@ def formed(answer: Answered, parameters: Mapping[str, Any]) -> NDArray[np.generi
         MissingRangesError: the package has no ranges, and bytes need them.
     """
     precision = VectorPrecision(parameters.get("precision", VectorPrecision.FLOAT32))
-    dimensions = parameters.get("dimensions") or answer.values.shape[1]
-    values = answer.values[:, :dimensions]
+    dimensions = parameters.get("dimensions") or vectors.shape[1]
+    values = vectors[:, :dimensions]
     if precision.by_ranges:
-        if answer.ranges is None:
+        if ranges is None:
             raise MissingRangesError(_no_ranges(precision))
-        return quantised(values, precision, answer.ranges[:, :dimensions])
-    if dimensions < answer.values.shape[1] or parameters.get("normalize"):
+        return quantised(values, precision, ranges[:, :dimensions])
+    if dimensions < vectors.shape[1] or parameters.get("normalize"):
         values = unit(values)
     return quantised(values, precision)
 

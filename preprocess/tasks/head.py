@@ -20,6 +20,8 @@ from preprocess.errors import EngineOutputError
 
 Values = NDArray[np.float32]
 Output = list[str] | Values
+# Of a sparse vector ``index`` and ``value`` of what is not 0, by index.
+Weights = list[dict[str, float]]
 
 
 class SecondText(Enum):
@@ -117,6 +119,8 @@ class Head(ABC):
         parameters: of ``transformers`` pipelines, those that it takes.
         everywhere: of these, those that every dialect takes, as ``Answered.parameters``.
         encoder: what makes rows of texts.
+        kinds: of vectors that it gives, for routes that are for one kind.
+        further_columns: of its values, beside labels or the dimension.
     """
 
     task: ClassVar[Task]
@@ -124,6 +128,8 @@ class Head(ABC):
     parameters: ClassVar[frozenset[str]] = frozenset()
     everywhere: ClassVar[frozenset[str]] = frozenset()
     encoder: ClassVar[type[TextEncoder]] = TextEncoder
+    kinds: ClassVar[frozenset[str]] = frozenset()
+    further_columns: ClassVar[int] = 0
 
     @property
     def rank(self) -> int:
@@ -248,6 +254,18 @@ class Head(ABC):
             model: that would answer.
         """
         return ""
+
+    def dense(self, answer: Answered) -> Values:
+        """One vector a text, float32 ``[texts, dimension]``: of heads of the kind ``dense``."""
+        raise NotImplementedError
+
+    def sparse(self, answer: Answered) -> list[Weights]:
+        """Weights of each text, by index: of heads of the kind ``sparse``."""
+        raise NotImplementedError
+
+    def token_vectors(self, answer: Answered) -> list[Values]:
+        """Of each text float32 ``[tokens, dimension]``: of heads of the kind ``tokens``."""
+        raise NotImplementedError
 
     def ranges(self, values: Values) -> Values | None:  # noqa: ARG002 - of heads
         """What a package keeps of its vectors, float32 ``[2, width]``; None for nothing."""

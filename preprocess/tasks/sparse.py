@@ -10,16 +10,17 @@ from typing import Any, ClassVar
 import numpy as np
 
 from contracts.events import TextRecord
-from contracts.tasks import Task
+from contracts.tasks import SPARSE, Task
 from preprocess.encoder import Encoded
 from preprocess.scores import norms
-from preprocess.tasks.head import Answered, Difference, Head, Output, Side, Values
+from preprocess.tasks.head import Answered, Difference, Head, Output, Side, Values, Weights
 
 
 class SparseEmbedding(Head):
     """Values are float32 ``[texts, vocabulary]`` weights; what is not above 0 is not told."""
 
     task: ClassVar[Task] = Task.SPARSE_EMBEDDING
+    kinds: ClassVar[frozenset[str]] = frozenset({SPARSE})
 
     def _values(self, output: Values, *, multi_label: bool) -> Values:  # noqa: ARG002
         return np.maximum(output, 0)
@@ -52,6 +53,10 @@ class SparseEmbedding(Head):
         jaccard = np.divide(shared, every, out=np.ones_like(every), where=every > 0)
         return Difference(1 - jaccard, [], [], np.empty(0))
 
+    def sparse(self, answer: Answered) -> list[Weights]:
+        """See ``Head.sparse``."""
+        return weights(answer.values)
+
     def pipeline(self, answer: Answered, parameters: Mapping[str, Any], *, one: bool) -> Any:  # noqa: ANN401, ARG002
         """``{"index", "value"}`` of each weight that is not 0, by index; a list of them a text."""
         found = weights(answer.values)
@@ -67,13 +72,13 @@ class SparseEmbedding(Head):
         return {"SPARSE": [json.dumps(each, separators=(",", ":")) for each in lists]}
 
 
-def weights(values: Values) -> list[list[dict[str, float]]]:
+def weights(values: Values) -> list[Weights]:
     """The weights that are not 0 of each text, in the order of their indices.
 
     Args:
         values: float32 ``[texts, vocabulary]``.
     """
-    found: list[list[dict[str, float]]] = []
+    found: list[Weights] = []
     for row in values:
         (indices,) = np.nonzero(row)
         found.append(

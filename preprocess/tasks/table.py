@@ -10,6 +10,7 @@ from contracts.tasks import HEADS_GROUP, Task, installed
 from preprocess.tasks.classification import TextClassification
 from preprocess.tasks.embedding import TextEmbedding
 from preprocess.tasks.head import Head
+from preprocess.tasks.hybrid import HybridEmbedding
 from preprocess.tasks.ranking import TextRanking
 from preprocess.tasks.sparse import SparseEmbedding
 from preprocess.tasks.token_classification import TokenClassification
@@ -23,6 +24,7 @@ HEADS: Mapping[Task, Head] = MappingProxyType(
                 TextClassification(),
                 TextEmbedding(),
                 SparseEmbedding(),
+                HybridEmbedding(),
                 TextRanking(),
                 TokenClassification(),
                 ZeroShotClassification(),

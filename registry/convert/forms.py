@@ -17,7 +17,10 @@ MEAN, SPLADE = "mean", "splade"
 STATES = "last_hidden_state"
 STATE_OUTPUTS = (STATES, "token_embeddings", "hidden_states")
 _LOGITS = ("logits", "output", "scores", "probabilities")
-_VECTORS = ("embedding", "embeddings", "sentence_embedding", "pooled_embedding", "text_embeds")
+_VECTORS = (
+    *("embedding", "embeddings", "sentence_embedding", "pooled_embedding", "text_embeds"),
+    "dense_vecs",
+)
 
 Limits = Mapping[Precision, Mapping[str, float]]
 
@@ -61,6 +64,8 @@ class Form:
         architecture: how the names of such architectures end.
         outputs: names that the meant output of a registered graph may have, the best first.
         telling: of these, the names that tell the task of a graph without ``config.json``.
+        joined: names of the outputs that are joined to one: dense ``[batch, n]``, of all tokens but
+            the first ``[batch, length - 1, n]``, and a weight a token ``[batch, length, 1]``.
         pooling: how token vectors, in which the graph may end, become one where no file says it
             (``PoolingMode``); empty where they don't.
         has_labels: whether there is a name for each value; otherwise the manifest has a dimension.
@@ -80,6 +85,7 @@ class Form:
     limits: Limits
     agreement: Agreement
     telling: frozenset[str] = frozenset({"logits"})
+    joined: tuple[str, ...] = ()
     pooling: str = ""
     sentence_transformers: bool = False
     has_labels: bool = True
@@ -143,6 +149,21 @@ FORMS: Mapping[Task, Form] = MappingProxyType(
             agreement=Agreement.COSINE,
             telling=frozenset({"sparse_embedding"}),
             pooling=SPLADE,
+            has_labels=False,
+            pairs=False,
+            scaled=True,
+        ),
+        # Rows are of tokens. Limits as of other vectors, but for neighbours of single tokens, which
+        # nobody searches by themselves.
+        Task.HYBRID_EMBEDDING: Form(
+            loader="AutoModel",
+            exported=STATES,
+            architecture=("Model",),
+            outputs=("hybrid_embedding",),
+            limits=_VECTORS_APART,
+            agreement=Agreement.COSINE,
+            telling=frozenset({"colbert_vecs"}),
+            joined=("dense_vecs", "colbert_vecs", "sparse_vecs"),
             has_labels=False,
             pairs=False,
             scaled=True,

@@ -231,7 +231,9 @@ def _labels(original: Original, width: int) -> tuple[str, ...]:
 
 
 def _dimension(original: Original, width: int) -> int | None:
-    return None if FORMS[original.task].has_labels else width
+    if FORMS[original.task].has_labels:
+        return None
+    return width - HEADS[original.task].further_columns
 
 
 def _lineage(request: ConversionRequest, version: Version, run: Run | None) -> Lineage:

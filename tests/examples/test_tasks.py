@@ -86,6 +86,21 @@ async def test_texts_get_the_weights_that_the_readme_shows(
     example.show_weights(answer)
 
 
+async def test_one_text_gets_three_kinds_of_vectors_as_the_readme_shows(
+    example: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = example.HYBRID
+    model, graph = converted(name, example.MODELS[name], tmp_path, task=example.TASKS[name])
+    assert model.task is Task.HYBRID_EMBEDDING
+    answer = await asked(model, graph, name, f"/endpoints/{name}", example.kinds_request())
+    assert list(answer) == ["dense", "sparse", "tokens"]
+    example.show_kinds(answer)
+    shown = (EXAMPLE / "README.md").read_text(encoding="utf-8")
+    lines = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+    assert len(lines) == 4
+    assert "\n".join(lines) in shown
+
+
 def test_the_tables_know_every_word_of_the_texts(example: ModuleType) -> None:
     tokenizer = sys.modules["word_models"].tokenizer()
     labels = example.labels_request()["parameters"]["candidate_labels"]

@@ -464,6 +464,74 @@ def test_sparse_weights_are_those_of_the_masked_language_model(
     assert [len(each) for each in told] == np.count_nonzero(found, axis=1).tolist()
 
 
+def test_kinds_of_vectors_are_those_that_a_model_as_bge_m3_gives(
+    roberta: bytes, texts: list[str], tmp_path: Path
+) -> None:
+    torch, transformers, _ = libraries()
+    folder = tmp_path / "saved"
+    save_classifier(folder, "roberta", roberta, multi_label=False, head="AutoModel")
+    network = transformers.AutoModel.from_pretrained(folder, attn_implementation="eager").eval()
+    width = SIZE["hidden_size"]
+
+    class M3(torch.nn.Module):  # type: ignore[name-defined]
+        """The three heads of BGE-M3, as its authors' library has them."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.network = network
+            self.sparse_linear = torch.nn.Linear(width, 1)
+            self.colbert_linear = torch.nn.Linear(width, width)
+
+        def forward(self, input_ids: Any, attention_mask: Any) -> tuple[Any, Any, Any]:
+            states = self.network(input_ids, attention_mask=attention_mask).last_hidden_state
+            mask = attention_mask[:, 1:][..., None].float()
+            normalised = torch.nn.functional.normalize
+            return (
+                normalised(states[:, 0], dim=-1),
+                torch.relu(self.sparse_linear(states)),
+                normalised(self.colbert_linear(states[:, 1:]) * mask, dim=-1),
+            )
+
+    model = M3().eval()
+    example = (torch.full((2, 9), 5), torch.ones((2, 9), dtype=torch.int64))
+    names = ["dense_vecs", "sparse_vecs", "colbert_vecs"]
+    axes = {0: "batch", 1: "length"}
+    inputs = ["input_ids", "attention_mask"]
+    torch.onnx.export(
+        model, example, str(folder / "model.onnx"), input_names=inputs, output_names=names,
+        dynamic_axes=dict.fromkeys((*inputs, *names[1:]), axes) | {names[0]: {0: "batch"}},
+        opset_version=17, dynamo=False,
+    )  # fmt: skip
+    original = detect(folder, task=Task.HYBRID_EMBEDDING)
+    assert original.onnx is not None
+    finished = engine_form.finish(engine_form.load(original.onnx), original.task, None)
+    made = tokeniser.build(original, Serving(max_tokens=512))
+    head = HEADS[Task.HYBRID_EMBEDDING]
+    encoded = made.encoder.encode(texts)
+    rows = Texts(encoded, RowPadder(engine_form.inputs_of(finished), made.spec), made.buckets)
+    outputs = Engine(finished, threads=1).outputs(rows)
+    values = values_of(original.task, outputs, multi_label=False)
+    answer = Answered(values, (), {}, encoded)
+    dense, sparse, vectors = head.dense(answer), head.sparse(answer), head.token_vectors(answer)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    unused = {*tokenizer.all_special_ids, tokenizer.unk_token_id}
+    assert len(texts) >= 200
+    for at, text in enumerate(texts):
+        tensors = tokenizer(text, return_tensors="pt", truncation=True, max_length=POSITIONS)
+        with torch.inference_mode():
+            one, weights_of, tokens = model(tensors["input_ids"], tensors["attention_mask"])
+        np.testing.assert_allclose(dense[at], one[0], atol=TOLERANCE)
+        np.testing.assert_allclose(vectors[at], tokens[0], atol=TOLERANCE)
+        largest: dict[int, float] = {}
+        ids = tensors["input_ids"][0].tolist()
+        for token, weight in zip(ids, weights_of[0, :, 0].tolist(), strict=True):
+            if token not in unused and weight > largest.get(token, 0):
+                largest[token] = weight
+        assert [each["index"] for each in sparse[at]] == sorted(largest)
+        for each in sparse[at]:
+            assert each["value"] == pytest.approx(largest[int(each["index"])], abs=TOLERANCE)
+
+
 def assert_embeds_alike(model: Any, folder: Path, texts: list[str], scratch: Path) -> None:
     assert len(texts) >= 200
     ours = served(folder, scratch).answer(texts)

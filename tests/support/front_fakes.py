@@ -33,7 +33,7 @@ from gateway.events.buffer import Recorder
 from gateway.http.body import HttpLimits
 from gateway.inference.feedback import FeedbackReceiver
 from gateway.inference.receipts import Receipts
-from preprocess.encoder import Encoded
+from preprocess.encoder import Encoded, TextEncoder
 from preprocess.windows import WindowEncoder
 
 LABELS = ("negative", "neutral", "positive")
@@ -42,6 +42,10 @@ TAGS = ("O", "B-FOOD", "I-FOOD", "WEATHER")
 WINDOWS = WindowEncoder(
     tokenizer().to_str().encode(),
     TokenizerSpec(max_tokens=16, pad_id=0, unk_id=1, vocabulary=VOCABULARY),
+)
+WORDS = TextEncoder(
+    tokenizer().to_str().encode(),
+    TokenizerSpec(max_tokens=128, pad_id=0, unk_id=1, vocabulary=VOCABULARY),
 )
 MAX_CHARACTERS = 1000
 RECEIPT = "AZmp"
@@ -59,6 +63,7 @@ def view(name: str, task: Task, versions: tuple[str, ...] = ("3", "2")) -> Endpo
     labels = {
         Task.TEXT_EMBEDDING: (),
         Task.SPARSE_EMBEDDING: (),
+        Task.HYBRID_EMBEDDING: (),
         Task.TEXT_RANKING: LABELS[-1:],
         Task.TOKEN_CLASSIFICATION: TAGS,
         Task.ZERO_SHOT_CLASSIFICATION: ENTAILMENT,
@@ -68,7 +73,7 @@ def view(name: str, task: Task, versions: tuple[str, ...] = ("3", "2")) -> Endpo
         task=task,
         refs=tuple(ref(name, version) for version in versions),
         labels=labels,
-        dimension=4 if embeds else None,
+        dimension=4 if embeds or task is Task.HYBRID_EMBEDDING else None,
         max_tokens=128,
         max_texts=64,
         max_tokens_in_flight=10_000,
@@ -105,6 +110,15 @@ def vector(text: str) -> list[float]:
 def sparse(text: str) -> list[float]:
     """Weights of six tokens, half of them 0 as a rule, that depend on the text alone."""
     return [float(text.count(letter)) for letter in "aeioux"]
+
+
+def rows_of_tokens(encoded: Encoded) -> list[list[float]]:
+    """Of each token four numbers and a weight, by its id; the first row is of the whole text."""
+    return [
+        [float(len(ids) if at == 0 else token), 1.0, 0.0, 2.0, float(token % 3)]
+        for ids in encoded.ids
+        for at, token in enumerate(ids)
+    ]
 
 
 def tag_scores(encoded: Encoded) -> list[list[float]]:
@@ -188,6 +202,9 @@ class FakePredictor:
             values = [vector(prompt + text) for text in call.texts]
         elif endpoint.task is Task.SPARSE_EMBEDDING:
             values = [sparse(text) for text in call.texts]
+        elif endpoint.task is Task.HYBRID_EMBEDDING:
+            encoded = WORDS.encode(call.texts)
+            values = rows_of_tokens(encoded)
         elif endpoint.task is Task.TEXT_RANKING:
             values = [[logit(text, pair)] for text, pair in both]
         elif endpoint.task is Task.TOKEN_CLASSIFICATION:

@@ -54,6 +54,29 @@ def token_vectors(*, opset: int = 17, seed: int = 0) -> onnx.ModelProto:
     return _model(nodes, constants, {"last_hidden_state": 3}, opset=opset)
 
 
+def hybrid(*, seed: int = 0) -> onnx.ModelProto:
+    """A graph of three outputs: a dense vector, one of each token but the first, and weights."""
+    model = token_vectors(seed=seed)
+    graph = model.graph
+    del graph.output[:]
+    constants = {"first": 0, "one": [1], "far": [2**31], "middle": [1], "last": [2]}
+    for name, value in constants.items():
+        graph.initializer.append(numpy_helper.from_array(np.array(value, np.int64), name))
+    graph.node.extend(
+        [
+            helper.make_node("Gather", ["last_hidden_state", "first"], ["dense_vecs"], axis=1),
+            helper.make_node(
+                "Slice", ["last_hidden_state", "one", "far", "middle"], ["colbert_vecs"]
+            ),
+            helper.make_node("ReduceSum", ["last_hidden_state", "last"], ["sums"], keepdims=1),
+            helper.make_node("Relu", ["sums"], ["sparse_vecs"]),
+        ]
+    )
+    for name, rank in (("dense_vecs", 2), ("colbert_vecs", 3), ("sparse_vecs", 3)):
+        graph.output.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, [None] * rank))
+    return model
+
+
 def labeller(*, labels: int = 3, seed: int = 0) -> onnx.ModelProto:
     """A graph that ends in logits ``[batch, length, labels]``, by each token alone."""
     random = np.random.default_rng(seed)

@@ -7,8 +7,9 @@ The form: inputs are some of ``input_ids``, ``attention_mask``, ``token_type_ids
 
 from pathlib import Path
 
+import numpy as np
 import onnx
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 from contracts.tasks import ENGINE_INPUTS, ENGINE_OUTPUT, Task
 from contracts.tensors import Datatype, TensorSpec
@@ -77,8 +78,9 @@ def finish(model: onnx.ModelProto, task: Task, pooling: Pooling | None) -> onnx.
     finished = onnx.ModelProto()
     finished.CopyFrom(model)
     graph = finished.graph
-    name = _pick(graph, task)
-    rank = _rank(graph, name)
+    wanted_parts = FORMS[task].joined
+    name = _join(graph, wanted_parts) if wanted_parts else _pick(graph, task)
+    rank = 3 if wanted_parts else _rank(graph, name)
     states = rank == 3 or (rank is None and name in STATE_OUTPUTS)
     wanted = ENGINE_OUTPUT[task]
     dimensions = ["batch", "length", "width"] if len(wanted.shape) == 3 else ["batch", "width"]
@@ -139,6 +141,28 @@ def _pick(graph: onnx.GraphProto, task: Task) -> str:
     if kind not in _FLOATS:
         raise VersionError(f"output {name} does not hold floats")
     return name
+
+
+def _join(graph: onnx.GraphProto, parts: tuple[str, ...]) -> str:
+    """One output ``[batch, length, n + 1]`` of three: see ``Form.joined``."""
+    held = {value.name for value in graph.output}
+    if not held.issuperset(parts):
+        raise VersionError(
+            f"the graph has the outputs {', '.join(sorted(held))}; {', '.join(parts)} are needed: "
+            "export the model to ONNX with all three"
+        )
+    dense, tokens, weights = parts
+    axis = f"{_PREFIX}/axis"
+    graph.initializer.append(numpy_helper.from_array(np.array([1], np.int64), axis))
+    row, vectors, joined = (f"{_PREFIX}/{name}" for name in ("dense-row", "vectors", "joined"))
+    graph.node.extend(
+        [
+            helper.make_node("Unsqueeze", [dense, axis], [row]),
+            helper.make_node("Concat", [row, tokens], [vectors], axis=1),
+            helper.make_node("Concat", [vectors, weights], [joined], axis=2),
+        ]
+    )
+    return joined
 
 
 def _rank(graph: onnx.GraphProto, name: str) -> int | None:

@@ -88,7 +88,8 @@ def compare(
             1.0  # two sparse ones without weights
         )
         cosine = float(cosines.min())
-        shared = shared_neighbours(original, values)
+        if texts is None or texts == len(original):  # rows are texts
+            shared = shared_neighbours(original, values)
     difference = np.abs(original - values) / size
     return Parity(
         texts=len(original) if texts is None else texts,

@@ -15,7 +15,13 @@ from gateway.http.openapi import Described
 BEHIND = Behind()
 BEHIND.predictor.views["splade"] = view("splade", Task.SPARSE_EMBEDDING)
 # Of routes that are for one task.
-ENDPOINTS = {"rerank": "reranker", "embed": "minilm", "embed_sparse": "splade"}
+BEHIND.predictor.views["m3"] = view("m3", Task.HYBRID_EMBEDDING)
+ENDPOINTS = {
+    "rerank": "reranker",
+    "embed": "minilm",
+    "embed_sparse": "splade",
+    "embed_all": "m3",
+}
 
 
 async def test_every_route_is_described_but_those_that_are_always_refused() -> None:

@@ -12,6 +12,7 @@ from google.protobuf import text_format
 from tiny_models import (
     TEXTS,
     classifier,
+    hybrid,
     labeller,
     token_vectors,
     tokenizer,
@@ -186,6 +187,20 @@ def test_weights_of_the_vocabulary_are_proved_as_vectors_and_counted(
     assert manifest.profile is not None
     assert sum(manifest.profile.histograms[Statistic.NON_ZEROS]) == manifest.profile.texts
     assert manifest.ranges is None
+
+
+def test_kinds_of_vectors_are_proved_row_by_row_and_counted_text_by_text(
+    harness: ConversionHarness,
+) -> None:
+    write_onnx_version(harness.version, hybrid(), architecture="TinyModel")
+    manifest = harness.convert(task=Task.HYBRID_EMBEDDING)
+    assert (manifest.task, manifest.dimension) == (Task.HYBRID_EMBEDDING, 16)
+    assert manifest.outputs[0].shape == (-1, -1, 17)
+    assert manifest.parity is not None
+    assert (manifest.parity.neighbours, manifest.ranges) == (None, None)
+    assert manifest.profile is not None
+    for statistic in (Statistic.NON_ZEROS, Statistic.VECTOR_NORM):
+        assert sum(manifest.profile.histograms[statistic]) == manifest.profile.texts
 
 
 def test_a_tokeniser_logged_with_the_run_is_found(harness: ConversionHarness) -> None:

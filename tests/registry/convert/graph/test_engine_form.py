@@ -5,7 +5,7 @@ import onnx
 import pytest
 from numpy.typing import NDArray
 from onnx import TensorProto, helper
-from tiny_models import WIDTH, classifier, token_vectors
+from tiny_models import WIDTH, classifier, hybrid, token_vectors
 
 from contracts.tasks import Task
 from contracts.tensors import Datatype
@@ -64,6 +64,19 @@ def test_logits_of_a_vocabulary_become_the_weights_of_a_text() -> None:
     weights = run(finished)
     np.testing.assert_allclose(weights, by_hand(PoolingMode.SPLADE), atol=1e-6)
     assert (weights == 0).any()
+
+
+def test_three_kinds_of_vectors_are_joined_to_a_row_a_token() -> None:
+    finished = engine_form.finish(hybrid(), Task.HYBRID_EMBEDDING, None)
+    assert [value.name for value in finished.graph.output] == ["hybrid_embedding"]
+    joined, tokens = run(finished), states()
+    np.testing.assert_allclose(joined[..., :-1], tokens, atol=1e-6)  # the first is the dense one
+    np.testing.assert_allclose(joined[..., -1], np.maximum(tokens.sum(axis=2), 0), atol=1e-5)
+
+
+def test_a_graph_without_one_of_the_kinds_is_refused() -> None:
+    with pytest.raises(VersionError, match="dense_vecs, colbert_vecs, sparse_vecs are needed"):
+        engine_form.finish(token_vectors(), Task.HYBRID_EMBEDDING, None)
 
 
 def test_several_modes_are_joined_in_their_order() -> None:
