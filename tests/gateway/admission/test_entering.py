@@ -66,6 +66,9 @@ class Fronts:
     async def embeddings(self, endpoint: str) -> int:
         return await self.post("/v1/embeddings", {"input": TEXTS, "model": f"{endpoint}-vectors"})
 
+    async def tei(self, endpoint: str) -> int:
+        return await self.post(f"/endpoints/{endpoint}-vectors/embed", {"inputs": TEXTS})
+
     async def oip_grpc(self, endpoint: str, version: str = "") -> int:
         request = pb.ModelInferRequest(model_name=endpoint, model_version=version)
         tensor = request.inputs.add(name="TEXT", datatype="BYTES", shape=[len(TEXTS)])
@@ -79,7 +82,7 @@ class Fronts:
 
 
 Ask = Callable[[Fronts, str], Coroutine[None, None, int]]
-HTTP = [Fronts.huggingface, Fronts.kserve, Fronts.oip_http, Fronts.embeddings]
+HTTP = [Fronts.huggingface, Fronts.kserve, Fronts.oip_http, Fronts.embeddings, Fronts.tei]
 DIALECTS = [*HTTP, Fronts.oip_grpc]
 
 

@@ -49,10 +49,14 @@ def test_all_dialects_agree_on_vectors(http: httpx.Client, fronts: Served) -> No
     with http:
         hf = http.post("/endpoints/minilm", json={"inputs": TEXTS}).json()
         kserve = http.post("/v1/models/minilm:predict", json={"instances": TEXTS}).json()
+        tei = http.post(
+            "/endpoints/minilm/embed", json={"inputs": TEXTS, "normalize": False}
+        ).json()
         body = {"model": "minilm", "input": TEXTS}
         plain = http.post("/v1/embeddings", json=body).json()
         packed = http.post("/v1/embeddings", json=body | {"encoding_format": "base64"}).json()
     np.testing.assert_array_equal(kserve["predictions"], hf)
+    np.testing.assert_array_equal(tei, hf)
     np.testing.assert_array_equal([one["embedding"] for one in plain["data"]], hf)
     raw = [base64.b64decode(one["embedding"]) for one in packed["data"]]
     np.testing.assert_array_equal([np.frombuffer(one, "<f4") for one in raw], hf)
@@ -70,6 +74,7 @@ def test_every_dialect_says_which_version_answered_and_gives_a_receipt(
         "/endpoints/minilm": {"inputs": ["a"]},
         "/v1/models/sentiment:predict": {"instances": ["a"]},
         "/v1/embeddings": {"model": "minilm", "input": "a"},
+        "/endpoints/minilm/embed": {"inputs": "a"},
         "/v2/models/sentiment/infer": {"inputs": [tensor]},
     }
     with http:
