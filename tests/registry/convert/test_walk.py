@@ -168,6 +168,9 @@ def test_token_vectors_are_pooled_as_modules_json_says(harness: ConversionHarnes
     # Of three texts all are the nearest: neutral ones are added, to compare on.
     assert manifest.parity.neighbours is not None
     assert manifest.parity.texts >= 50
+    assert manifest.ranges is not None
+    assert len(manifest.ranges.low) == len(manifest.ranges.high) == 16
+    assert all(low < high for low, high in zip(*dict(manifest.ranges).values(), strict=True))
     assert manifest.task is Task.TEXT_EMBEDDING
     assert manifest.dimension == 16
     assert manifest.profile is not None
