@@ -198,6 +198,16 @@ def encode(batch: EventBatch) -> bytes:
     return _encoder.encode(batch)
 
 
+def encode_event(event: PredictionEvent) -> msgspec.Raw:
+    """An event's part of a message, for ``encode_around``."""
+    return msgspec.Raw(_encoder.encode(event))
+
+
+def encode_around(batch: EventBatch, events: list[msgspec.Raw]) -> bytes:
+    """The bytes of a message with these events in place of the batch's own."""
+    return _encoder.encode(msgspec.structs.replace(batch, events=events))
+
+
 def decode(message: bytes) -> EventBatch:
     """The batch in a message.
 

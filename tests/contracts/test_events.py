@@ -20,6 +20,8 @@ from contracts.events import (
     UnknownSchemaError,
     decode,
     encode,
+    encode_around,
+    encode_event,
 )
 
 seconds = st.floats(min_value=0, max_value=600, allow_nan=False)
@@ -76,6 +78,14 @@ batches = st.builds(
 @given(batches)
 def test_what_is_encoded_is_what_is_decoded(batch: EventBatch) -> None:
     assert decode(encode(batch)) == batch
+
+
+@given(batches)
+def test_a_message_is_the_same_whether_its_events_are_encoded_together_or_apart(
+    batch: EventBatch,
+) -> None:
+    without = msgspec.structs.replace(batch, events=[])
+    assert encode_around(without, [encode_event(each) for each in batch.events]) == encode(batch)
 
 
 def test_a_message_of_an_unknown_schema_is_told_apart() -> None:

@@ -47,6 +47,24 @@ def test_sequences_count_up_from_zero(make_event: MakeEvent) -> None:
     assert outbox.message() is None
 
 
+def test_a_message_is_made_in_stretches_between_which_the_event_loop_runs(
+    make_event: MakeEvent,
+) -> None:
+    buffer = EventBuffer(capacity_records=10_000, wake_events=1000)
+    pauses: list[int] = []
+
+    def pause() -> None:
+        pauses.append(buffer.waiting_events())
+        buffer.attempt(make_event())  # is for the next message
+
+    outbox = Outbox(buffer, gateway="g-1", pause=pause)
+    for _ in range(500):
+        buffer.attempt(make_event())
+    assert len(sent(outbox).events) == 500
+    assert pauses == list(range(10))
+    assert len(sent(outbox).events) == 10
+
+
 def test_an_unacknowledged_message_is_sent_again_byte_for_byte(make_event: MakeEvent) -> None:
     buffer, outbox = an_outbox()
     buffer.attempt(make_event())
