@@ -29,7 +29,7 @@ DEFAULTS: Final[Mapping[str, float]] = {"adwin": 0.002, "page-hinkley": 50.0, "k
 GRIDS: Final[Mapping[str, tuple[float, ...]]] = {
     "adwin": (0.01, 0.002),
     "page-hinkley": (30.0, 35.0, 40.0, 45.0, 50.0, 60.0),
-    "kswin": (0.005, 1e-8),
+    "kswin": (0.005, 1e-4, 1e-5, 1e-6),
 }
 # Quiet windows that a detector has seen before it counts; KSWIN remembers a hundred numbers.
 BEFORE: Final[Mapping[str, int]] = {"adwin": 60, "page-hinkley": 60, "kswin": 2}
