@@ -2,7 +2,8 @@
 
 import json
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -17,12 +18,12 @@ from gateway.events.kafka_sink import KafkaSettings, KafkaSink
 from gateway.mirroring.pair_stream import PairStream, pairs_topic
 from headrace.cli import app
 from headrace.commands.label import Answer, shown
-from headrace.commands.label_rollout import KafkaPairLog, RolloutPairs
+from headrace.commands.label_rollout import KafkaPairLog, PairLog, RolloutPairs
 from headrace.errors import NotRunningError, RefusedError
 from headrace.stack.kafka import KafkaProcess
 from headrace.stack.state import claimed
 from registry.stores.endpoints import FileEndpointStore
-from service.kafka import KafkaAddress, KafkaAwayError, TopicMissingError
+from service.kafka import KafkaAddress, KafkaAwayError, TopicMissingError, Topics
 
 STATE = RolloutState(
     id="r",
@@ -121,6 +122,35 @@ def test_a_kafka_that_is_away_and_a_rollout_without_pairs_are_told_apart() -> No
         RolloutPairs("tone", STATE, MemoryPairLog(KafkaAwayError("away"))).kept()
     with pytest.raises(RefusedError, match="No text was compared yet between versions 1 and 2"):
         of()[0].kept()
+
+
+@pytest.fixture(params=["memory", pytest.param("kafka", marks=pytest.mark.real)])
+def unmade(request: pytest.FixtureRequest) -> tuple[PairLog, Callable[[], None]]:
+    """A log whose topic is missing, and what makes it."""
+    if request.param == "memory":
+        memory = MemoryPairLog(TopicMissingError("none"))
+        return memory, lambda: setattr(memory, "error", None)
+    address = KafkaAddress((request.getfixturevalue("kafka").bootstrap,))
+    topic = pairs_topic(f"pairs-{uuid.uuid4().hex}", hours=24.0, replication=1)
+
+    def make() -> None:
+        with closing(Topics(address)) as topics:
+            topics.ensure(topic)
+
+    return KafkaPairLog(address, topic.name), make
+
+
+def test_a_log_tells_a_missing_topic_and_keeps_what_was_written_in_its_order(
+    unmade: tuple[PairLog, Callable[[], None]],
+) -> None:
+    log, make = unmade
+    with pytest.raises(TopicMissingError):
+        list(log.messages())
+    make()
+    assert list(log.messages()) == []
+    log.append([b"a", b"b"])
+    log.append([b"c"])
+    assert list(log.messages()) == [b"a", b"b", b"c"]
 
 
 @pytest.mark.real
