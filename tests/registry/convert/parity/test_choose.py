@@ -195,13 +195,20 @@ def test_neighbours_are_those_of_a_plain_search(
     other = directions(texts, seed=seed + 1)
     assert shared_neighbours(original, original * np.float32(scale)) == 1.0
     found = shared_neighbours(original, other)
-    shared = 0
+    assert found is not None
+    fewest = most = 0
     for place in range(texts):
-        near, theirs = other @ other[place], original @ original[place]
+        near, theirs = (
+            vectors.astype(np.float64) @ vectors[place].astype(np.float64)
+            for vectors in (other, original)
+        )
         near[place] = theirs[place] = -np.inf
         least = np.sort(theirs)[-10]
-        shared += sum(theirs[at] >= least - 1e-5 for at in np.argsort(-near)[:10])
-    assert found == pytest.approx(shared / (10 * texts))
+        cosines = theirs[np.argsort(-near)[:10]]
+        fewest += int((cosines >= least).sum())
+        most += int((cosines >= least - 1e-5).sum())
+    # What is nearly equally near may come out otherwise in float32, in one place or another.
+    assert fewest - 2 <= found * 10 * texts <= most + 2
 
 
 def test_too_few_texts_tell_nothing_of_neighbours() -> None:
