@@ -9,6 +9,7 @@ import math
 import sys
 import time
 from collections import deque
+from collections.abc import Callable
 
 import msgspec
 import numpy as np
@@ -19,16 +20,16 @@ from bench.load import Latency, Load, Outcome, Result
 from bench.wire import Connection, request
 
 _SPIN_SECONDS = 0.003
-_clock = time.perf_counter
 
 Sender = Connection | grpc_wire.Caller
 
 
 class Generator:
-    """One run. ``answered`` is called by the connections, on the loop."""
+    """One run, by a clock in seconds. ``answered`` is called by the connections, on the loop."""
 
-    def __init__(self, load: Load) -> None:
+    def __init__(self, load: Load, clock: Callable[[], float] = time.perf_counter) -> None:
         self._load = load
+        self._clock = clock
         self._payloads = _payloads(load)
         self._channels: grpc_wire.Channels | None = None
         self._idle: list[Sender] = []
@@ -49,7 +50,7 @@ class Generator:
         load = self._load
         if load.protocol == "grpc":
             self._channels = grpc_wire.Channels(f"{load.host}:{load.port}")
-        start = _clock()
+        start = self._clock()
         self._begin = start + load.warm_up_seconds
         self._end = self._begin + load.seconds
         if load.rate is None:
@@ -58,8 +59,8 @@ class Generator:
         else:
             self._tick(start)
         await asyncio.sleep(load.warm_up_seconds + load.seconds)
-        deadline = _clock() + load.timeout_seconds
-        while self._unanswered and _clock() < deadline:  # noqa: ASYNC110 - two values, no event
+        deadline = self._clock() + load.timeout_seconds
+        while self._unanswered and self._clock() < deadline:  # noqa: ASYNC110 - two values, no event
             await asyncio.sleep(0.01)
         if self._channels is not None:
             await self._channels.close()
@@ -68,7 +69,7 @@ class Generator:
     def _tick(self, start: float) -> None:
         """Sends what is due; calls itself again shortly before the next is."""
         rate = self._load.rate or 0.0
-        now = _clock()
+        now = self._clock()
         while (due := start + self._sent / rate) <= now and due < self._end:
             self._late.append(now - due)
             self._dispatch(due, self._sent)
@@ -119,7 +120,7 @@ class Generator:
             if self._waiting:
                 self._count(0, *self._waiting.popleft())
             await asyncio.sleep(0.01)
-            if self._load.rate is None and _clock() < self._end:
+            if self._load.rate is None and self._clock() < self._end:
                 self._open()
             return
         self._opening -= 1
@@ -130,7 +131,7 @@ class Generator:
         if not connection.open:
             return
         if self._load.rate is None:
-            now = _clock()
+            now = self._clock()
             if now < self._end:
                 index = self._sent
                 self._sent += 1
@@ -148,14 +149,14 @@ class Generator:
 
     def _lost(self, connection: Connection) -> None:  # noqa: ARG002 - one is like another
         self._connections -= 1
-        if self._load.rate is None and _clock() < self._end:
+        if self._load.rate is None and self._clock() < self._end:
             self._open()
 
     def _count(self, status: int, due: float, index: int) -> None:  # noqa: ARG002
         self._unanswered -= 1
         self._answers += status != 0
         if self._begin <= due < self._end:
-            now = _clock()
+            now = self._clock()
             self._measured.append((status, now - due, now))
 
     def _result(self) -> Result:

@@ -38,7 +38,7 @@ all statuses.
 """
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from http import HTTPStatus
 from time import monotonic
 from typing import Protocol, TypeVar
@@ -159,6 +159,7 @@ class AdmissionController:
         recorder: Recorder,
         metrics: RefusalMetrics,
         scheduler: RequestScheduler | None = None,
+        clock: Callable[[], float] = monotonic,
     ) -> None:
         self._endpoints = endpoints
         self._keys = keys
@@ -166,7 +167,8 @@ class AdmissionController:
         self._budget = budget
         self._recorder = recorder
         self._metrics = metrics
-        self.scheduler = scheduler or RequestScheduler()
+        self.scheduler = scheduler or RequestScheduler(clock)
+        self._clock = clock
         self._closed = False
         self._early_until = 0.0
         # Requests, by endpoint, that ``check_early`` has admitted in this iteration of the event
@@ -223,7 +225,7 @@ class AdmissionController:
     @property
     def checks_early(self) -> bool:
         """Whether connections should call ``check_early``: there was an overload just now."""
-        return monotonic() < self._early_until
+        return self._clock() < self._early_until
 
     def check_early(self, context: RequestContext, endpoint: str, version: str | None) -> None:
         """The checks of ``enter``, made by the connection before the request gets a task.
@@ -336,7 +338,7 @@ class AdmissionController:
         Raises:
             GatewayError: see the fourth row of the table.
         """
-        if call.deadline <= monotonic():
+        if call.deadline <= self._clock():
             raise too_late()
         self._budget.reserve(call.endpoint, tokens, limits.max_tokens_in_flight)
 
@@ -357,7 +359,7 @@ class AdmissionController:
         endpoint, or an unknown one.
         """
         if isinstance(error, OverloadedError):
-            self._early_until = monotonic() + _EARLY_SECONDS
+            self._early_until = self._clock() + _EARLY_SECONDS
         endpoint = context.endpoint
         if context.handed_over or endpoint is None:
             return
@@ -382,7 +384,7 @@ class AdmissionController:
 
     def _record_refusal(self, endpoint: str, status: int, reason: str, started: float) -> None:
         self._recorder.refusal(endpoint, status, reason)
-        self._metrics.refused(endpoint, status, reason, monotonic() - started)
+        self._metrics.refused(endpoint, status, reason, self._clock() - started)
 
     # The end of the process.
 

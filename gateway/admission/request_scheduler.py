@@ -9,6 +9,7 @@ be begun at the same time and none would be answered by its deadline.
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from time import monotonic
 
 # The time for new requests within one iteration of the event loop. It is long enough that the
@@ -24,9 +25,14 @@ _LONGEST_PAUSE_SECONDS = 0.005
 
 
 class RequestScheduler:
-    """Decides when each new request begins. Used from one event loop."""
+    """Decides when each new request begins. Used from one event loop.
 
-    def __init__(self) -> None:
+    Args:
+        clock: seconds, monotonic.
+    """
+
+    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
+        self._clock = clock
         self._queues: dict[str, deque[asyncio.Future[None]]] = {}
         self._waiting = 0
         self._slice_began = 0.0
@@ -82,7 +88,7 @@ class RequestScheduler:
         if not self._slicing:
             self._begin_slice()
             return True
-        return monotonic() - self._slice_began < _SLICE_SECONDS
+        return self._clock() - self._slice_began < _SLICE_SECONDS
 
     async def wait(self, endpoint: str) -> None:
         """Waits until the request may begin. A cancelled request is skipped."""
@@ -102,12 +108,12 @@ class RequestScheduler:
 
     def _begin_slice(self) -> None:
         self._slicing = True
-        self._slice_began = monotonic()
+        self._slice_began = self._clock()
         asyncio.get_running_loop().call_soon(self._end_slice)
 
     def _end_slice(self) -> None:
         """Runs one iteration of the loop later, when the requests of the slice have run."""
-        now = monotonic()
+        now = self._clock()
         if self._granted:
             cost = (now - self._work_began) / self._granted
             self._cost += _LEARNING_RATE * (cost - self._cost)
@@ -119,7 +125,7 @@ class RequestScheduler:
 
     def _end_pause(self) -> None:
         """Ends a pause if no request has arrived for ``_QUIET_SECONDS`` or it is at its limit."""
-        now = monotonic()
+        now = self._clock()
         quiet = now - self._arrived_at >= _QUIET_SECONDS
         if not quiet and now - self._pause_began < _LONGEST_PAUSE_SECONDS:
             asyncio.get_running_loop().call_later(_QUIET_SECONDS, self._end_pause)
@@ -143,7 +149,7 @@ class RequestScheduler:
 
     def _keep_arriving(self) -> bool:
         """Records a serial arrival; true if more may wait where they can't be counted."""
-        self._arrived_at = now = monotonic()
+        self._arrived_at = now = self._clock()
         if self._arriving_since is None:
             self._arriving_since = now
             asyncio.get_running_loop().call_later(_QUIET_SECONDS, self._check_quiet, now)
@@ -152,7 +158,7 @@ class RequestScheduler:
 
     def _check_quiet(self, asked: float) -> None:
         """Runs after an arrival, and ends the series of arrivals if no other has followed."""
-        now = monotonic()
+        now = self._clock()
         if self._arriving_since is None or self._waiting:
             return  # while requests wait, ``_end_pause`` ends the series
         late = now - asked >= 2 * _QUIET_SECONDS
@@ -162,7 +168,7 @@ class RequestScheduler:
             asyncio.get_running_loop().call_later(_QUIET_SECONDS, self._check_quiet, now)
 
     def _note_work_began(self) -> None:
-        self._work_began = monotonic()
+        self._work_began = self._clock()
 
     def _grant(self, turns: int) -> int:
         """Lets up to so many requests begin, one of each endpoint in rotation."""

@@ -7,6 +7,7 @@ must get enough work to last until the next iteration of the loop.
 """
 
 import asyncio
+from collections.abc import Callable
 from time import monotonic
 
 _TICK_SECONDS = 0.01
@@ -15,9 +16,14 @@ _DECAY = 0.8
 
 
 class LoopLag:
-    """Measures one event loop from ``start`` to ``close``."""
+    """Measures one event loop from ``start`` to ``close``.
 
-    def __init__(self) -> None:
+    Args:
+        clock: seconds, monotonic.
+    """
+
+    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
+        self._clock = clock
         self._due = 0.0
         self._last = 0.0
         self._iteration = 0.0
@@ -25,7 +31,7 @@ class LoopLag:
 
     def start(self) -> None:
         """Begins to measure."""
-        self._due = monotonic() + _TICK_SECONDS
+        self._due = self._clock() + _TICK_SECONDS
         self._timer = asyncio.get_running_loop().call_later(_TICK_SECONDS, self._tick)
 
     def close(self) -> None:
@@ -38,7 +44,7 @@ class LoopLag:
         """How late the last tick was, or the next one is by now: the larger of the two."""
         if self._timer is None:
             return 0.0
-        return max(self._last, monotonic() - self._due, 0.0)
+        return max(self._last, self._clock() - self._due, 0.0)
 
     @property
     def iteration_seconds(self) -> float:
@@ -46,6 +52,6 @@ class LoopLag:
         return self._iteration
 
     def _tick(self) -> None:
-        self._last = max(0.0, monotonic() - self._due)
+        self._last = max(0.0, self._clock() - self._due)
         self._iteration = max(self._last, _DECAY * self._iteration)
         self.start()

@@ -18,28 +18,29 @@ _COUNTING_SECONDS = 2.0
 _MOST = 200  # characters of a reason
 
 
-def ask(pages: Mapping[str, str]) -> dict[str, str]:
+def ask(pages: Mapping[str, str], seconds: float = SECONDS) -> dict[str, str]:
     """What is wrong with each part, in a few words; empty where it says that it is well.
 
     Args:
         pages: name of a part -> URL that answers 200 where it is well, and else why not.
+        seconds: how long an answer may take.
     """
     if not pages:
         return {}
     # One client for all: each would load the system's certificates anew, at 30 ms of processor.
     with (
-        httpx.Client(timeout=SECONDS, trust_env=False) as client,
+        httpx.Client(timeout=seconds, trust_env=False) as client,
         ThreadPoolExecutor(len(pages), thread_name_prefix="health") as threads,
     ):
-        answers = threads.map(lambda url: _ask(client, url), pages.values())
+        answers = threads.map(lambda url: _ask(client, url, seconds), pages.values())
         return dict(zip(pages, answers, strict=True))
 
 
-def _ask(client: httpx.Client, url: str) -> str:
+def _ask(client: httpx.Client, url: str, seconds: float) -> str:
     try:
         answer = client.get(url)
     except httpx.TimeoutException:
-        return f"does not answer within {SECONDS:g} s"
+        return f"does not answer within {seconds:g} s"
     except httpx.HTTPError as error:
         return f"does not answer: {error or type(error).__name__}"
     if answer.is_success:
@@ -86,10 +87,10 @@ class CountingHealth(msgspec.Struct, frozen=True):
         return msgspec.structs.asdict(self)
 
 
-def ask_counting(stats_url: str) -> CountingHealth:
+def ask_counting(stats_url: str, seconds: float = _COUNTING_SECONDS) -> CountingHealth:
     """Asks the evaluate role, with a deadline; never raises."""
     try:
-        answer = httpx.get(f"{stats_url}/counting.json", timeout=_COUNTING_SECONDS, trust_env=False)
+        answer = httpx.get(f"{stats_url}/counting.json", timeout=seconds, trust_env=False)
         answer.raise_for_status()
         return msgspec.json.decode(answer.content, type=CountingHealth)
     except (httpx.HTTPError, msgspec.DecodeError) as error:

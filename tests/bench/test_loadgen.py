@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 import msgspec
 import pytest
 from front_server import Served, serving
+from loop_clocks import PatientLoop, runs_on
 
 from bench import corpus
 from bench.load import Load
@@ -65,13 +66,20 @@ def load(
 
 
 def grpc_load(port: int, rate: float | None = None, callers: int = 1) -> Load:
+    """Without a warm-up: the first requests are sent and measured on any machine."""
     return Load(
         host="127.0.0.1", port=port, path="sentiment", protocol="grpc",
         bodies=[json.dumps(["a", "b"]), json.dumps(["c"])], callers=callers, rate=rate,
-        warm_up_seconds=0.1, seconds=0.3, timeout_seconds=20.0,
+        warm_up_seconds=0.0, seconds=0.3, timeout_seconds=20.0,
     )  # fmt: skip
 
 
+def generator(asked: Load) -> Generator:
+    """By the clock of the loop, on which a server of ``server`` runs too."""
+    return Generator(asked, asyncio.get_running_loop().time)
+
+
+@runs_on(PatientLoop)
 async def test_a_closed_load_keeps_as_many_requests_on_the_way_as_it_has_callers() -> None:
     now = most = 0
     all_of_them = asyncio.Event()
@@ -88,12 +96,13 @@ async def test_a_closed_load_keeps_as_many_requests_on_the_way_as_it_has_callers
         return 200
 
     async with server(answer) as port:
-        result = await Generator(load(port)).run()
+        result = await generator(load(port)).run()
     assert most == 3
     assert result.of(200).count == result.offered > 0
     assert result.answered >= result.offered
 
 
+@runs_on(PatientLoop)
 async def test_an_open_load_sends_all_that_is_due_though_no_answer_comes_back() -> None:
     release, enough = asyncio.Event(), asyncio.Event()
 
@@ -104,16 +113,17 @@ async def test_an_open_load_sends_all_that_is_due_though_no_answer_comes_back() 
         return 200
 
     async with server(answer) as port, asyncio.timeout(60):
-        generator = asyncio.create_task(Generator(load(port, rate=200)).run())
+        running = asyncio.create_task(generator(load(port, rate=200)).run())
         await enough.wait()
         release.set()
-        result = await generator
+        result = await running
     assert result.offered == result.of(200).count
     assert result.offered in {60, 61}  # 0.3 s at 200 a second
     # The first measured requests were due long before the answers were let go.
     assert result.of(200).latency.max >= 200
 
 
+@runs_on(PatientLoop)
 async def test_with_a_deadline_who_finds_no_connection_gives_up_and_holds_nobody_up() -> None:
     held = asyncio.Event()
 
@@ -124,7 +134,7 @@ async def test_with_a_deadline_who_finds_no_connection_gives_up_and_holds_nobody
 
     async with server(answer) as port:
         asked = msgspec.structs.replace(load(port, rate=100), connections=2, deadline_seconds=60.0)
-        running = asyncio.create_task(Generator(asked).run())
+        running = asyncio.create_task(generator(asked).run())
         asyncio.get_running_loop().call_later(0.25, held.set)
         result = await running
     assert result.of(0).count > 0
@@ -132,12 +142,13 @@ async def test_with_a_deadline_who_finds_no_connection_gives_up_and_holds_nobody
     assert result.of(200).count + result.of(0).count == result.offered
 
 
+@runs_on(PatientLoop)
 async def test_statuses_are_counted_apart_and_a_hang_up_is_status_0() -> None:
     async def answer(index: int, body: str) -> int | None:
         return (200, 503, None)[index % 3]
 
     async with server(answer) as port:
-        result = await Generator(load(port, rate=150)).run()
+        result = await generator(load(port, rate=150)).run()
     counts = [result.of(status).count for status in (200, 503, 0)]
     assert sum(counts) == result.offered
     assert result.offered in {45, 46}  # 0.3 s at 150 a second
@@ -155,6 +166,7 @@ async def test_over_grpc_answers_and_refusals_are_counted_as_over_http() -> None
     assert {call.endpoint for call in served.predictor.calls} == {"sentiment"}
 
 
+@runs_on(PatientLoop)
 async def test_a_request_without_an_answer_is_told_apart() -> None:
     release = asyncio.Event()
 
@@ -163,7 +175,7 @@ async def test_a_request_without_an_answer_is_told_apart() -> None:
         return 200
 
     async with server(answer) as port:
-        result = await Generator(load(port, callers=2, timeout_seconds=1.0)).run()
+        result = await generator(load(port, callers=2, timeout_seconds=1.0)).run()
         release.set()
     assert result.of(200).count == 0
     assert result.of(-1).count == 2

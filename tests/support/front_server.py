@@ -10,19 +10,10 @@ from typing import Any
 
 import uvicorn
 from front_fakes import Behind
+from loop_clocks import ShiftedLoop
 
 from gateway.dialects.oip_grpc import OpenInferenceGrpc, create_server
 from gateway.http.server import uvicorn_options
-
-
-class ShiftedLoop(asyncio.SelectorEventLoop):
-    """An event loop whose clock can be put forward."""
-
-    shift_seconds = 0.0
-
-    def time(self) -> float:
-        """Seconds by the loop's clock, which its timers follow."""
-        return super().time() + self.shift_seconds
 
 
 @dataclass

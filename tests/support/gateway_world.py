@@ -140,7 +140,7 @@ def endpoint_of(
         )
     return ModelEndpoint(
         metadata=Metadata(name=name),
-        spec=EndpointSpec(model="sentiment", limits=limits or Limits()),
+        spec=EndpointSpec(model="sentiment", limits=limits or Limits(timeout_seconds=60)),
         status=EndpointStatus(routes=tuple(routes), packages=tuple(packages), rollout=state),
     )
 

@@ -1,7 +1,7 @@
 """Who comes in, by numbers alone: no batcher, no Triton and no socket is behind these arms."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from time import monotonic
 
@@ -81,6 +81,7 @@ class Door:
     keys: FakeKeys = field(default_factory=FakeKeys)
     budget: TokenBudget = field(default_factory=lambda: TokenBudget(100_000))
     recorder: MemoryRecorder = field(default_factory=MemoryRecorder)
+    clock: Callable[[], float] = monotonic
 
     def __post_init__(self) -> None:
         self.admission = AdmissionController(
@@ -90,6 +91,7 @@ class Door:
             budget=self.budget,
             recorder=self.recorder,
             metrics=FakeMetrics(),
+            clock=self.clock,
         )
 
     def usual(self, tokens: int) -> None:
@@ -114,7 +116,7 @@ def comes_in_early(door: "Door") -> bool:
     return True
 
 
-def call_of(*texts: str, seconds: float = 1.0, caller: str | None = None) -> Call:
+def call_of(*texts: str, seconds: float = 60.0, caller: str | None = None) -> Call:
     now = monotonic()
     return Call(NAME, list(texts), "r1", 0.0, now, now + seconds, caller=caller)
 
@@ -166,13 +168,15 @@ async def test_requests_read_in_one_iteration_of_the_loop_do_not_find_the_same_r
     assert comes_in_early(door)
 
 
-async def test_connections_ask_early_for_a_moment_after_a_refusal_for_want_of_room() -> None:
-    admission, errors = Door().admission, (InvalidInputError("Odd."), OverloadedError("Full."))
+def test_connections_ask_early_for_a_moment_after_a_refusal_for_want_of_room() -> None:
+    now = 100.0
+    admission = Door(clock=lambda: now).admission
+    errors = (InvalidInputError("Odd."), OverloadedError("Full."))
     seen = [admission.checks_early]
     for error in errors:
         admission.refused(arriving(), error)
         seen.append(admission.checks_early)
-    await asyncio.sleep(0.06)
+    now += 0.06
     assert [*seen, admission.checks_early] == [False, False, True, False]
 
 
@@ -200,9 +204,9 @@ def test_a_caller_over_its_rate_is_told_when_to_come_back() -> None:
 def test_without_room_on_any_arm_the_last_one_says_why() -> None:
     admission, call = Door().admission, call_of("a")
     with pytest.raises(OverloadedError):
-        admission.pick_version(call, Limits(), [None, Arm(wait=60)], monotonic())
+        admission.pick_version(call, Limits(), [None, Arm(wait=60)], call.started)
     with pytest.raises(ModelUnavailableError) as refused:
-        admission.pick_version(call, Limits(), [Arm(wait=60), None], monotonic())
+        admission.pick_version(call, Limits(), [Arm(wait=60), None], call.started)
     assert refused.value.retry_after_seconds
 
 

@@ -4,12 +4,12 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from time import monotonic
 
 import grpc
 import httpx
 import pytest
 from front_fakes import FakePredictor, front_of, view
+from loop_clocks import PatientLoop, runs_on
 from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc import service_pb2_grpc
 
@@ -26,6 +26,12 @@ TEXTS = [f"text {number}" for number in range(8)]
 CLASSIFIERS, EMBEDDERS = ("busy", "quiet"), ("busy-vectors", "quiet-vectors")
 
 
+def loop() -> PatientLoop:
+    running = asyncio.get_running_loop()
+    assert isinstance(running, PatientLoop)
+    return running
+
+
 @dataclass
 class BusyPredictor(FakePredictor):
     """Keeps the processor for a while for each call, as tokenising does; notes their order."""
@@ -34,9 +40,7 @@ class BusyPredictor(FakePredictor):
     order: list[str] = field(default_factory=list)
 
     async def predict(self, call: Call) -> Answer:
-        end = monotonic() + self.seconds
-        while monotonic() < end:
-            pass
+        loop().work(self.seconds)
         self.order.append(call.endpoint)
         return await super().predict(call)
 
@@ -92,7 +96,7 @@ async def fronts_with(seconds: float) -> AsyncIterator[Fronts]:
     views = [view(name, Task.TEXT_CLASSIFICATION) for name in CLASSIFIERS]
     views += [view(name, Task.TEXT_EMBEDDING) for name in EMBEDDERS]
     predictor = BusyPredictor({one.name: one for one in views}, seconds=seconds)
-    front = front_of(predictor)
+    front = front_of(predictor, scheduler=RequestScheduler(loop().time))
     limits = HttpLimits()
     server = create_server(OpenInferenceGrpc(front, "0"), limits)
     port = server.add_insecure_port("127.0.0.1:0")
@@ -110,6 +114,7 @@ async def fronts_with(seconds: float) -> AsyncIterator[Fronts]:
 
 
 @pytest.mark.parametrize("ask", HTTP)
+@runs_on(PatientLoop)
 async def test_a_quiet_endpoint_is_not_behind_all_of_a_busy_one(ask: Ask) -> None:
     async with fronts_with(0.003) as fronts:
         busy = [asyncio.create_task(ask(fronts, "busy")) for _ in range(60)]
@@ -125,6 +130,7 @@ async def test_a_quiet_endpoint_is_not_behind_all_of_a_busy_one(ask: Ask) -> Non
 # Over gRPC, `tests/stack/test_overload.py` does it: here callers share the server's event loop, so
 # that calls over gRPC come no faster than they are answered.
 @pytest.mark.parametrize("ask", HTTP)
+@runs_on(PatientLoop)
 async def test_whoever_would_wait_too_long_is_refused_when_it_comes(ask: Ask) -> None:
     async with fronts_with(0.02) as fronts:
         first = [asyncio.create_task(ask(fronts, "busy")) for _ in range(40)]
@@ -136,6 +142,7 @@ async def test_whoever_would_wait_too_long_is_refused_when_it_comes(ask: Ask) ->
     assert answered == len(fronts.predictor.order) >= 10  # what was refused took no work
 
 
+@runs_on(PatientLoop)
 async def test_over_grpc_nobody_overtakes_those_who_wait_over_http() -> None:
     async with fronts_with(0.003) as fronts:
         first = [asyncio.create_task(fronts.huggingface("busy")) for _ in range(40)]
@@ -148,14 +155,13 @@ async def test_over_grpc_nobody_overtakes_those_who_wait_over_http() -> None:
     assert versions == [None] * 40 + ["2"] * (status == 200)
 
 
+@runs_on(PatientLoop)
 async def test_what_would_find_no_room_is_refused_before_it_waits() -> None:
-    scheduler = RequestScheduler()
+    scheduler = RequestScheduler(loop().time)
     predictor = FakePredictor.with_endpoints()
     admission = front_of(predictor, scheduler=scheduler).admission
     await admission.enter(RequestContext("first", 0.0, 0.0), "sentiment")
-    busy_until = monotonic() + 0.02
-    while monotonic() < busy_until:  # this turn of the loop is used up
-        pass
+    loop().work(0.02)  # this turn of the loop is used up
     predictor.full = OverloadedError("Full.", retry_after_seconds=1)
     with pytest.raises(OverloadedError):
         await admission.enter(RequestContext("second", 0.0, 0.0), "sentiment")

@@ -1,19 +1,28 @@
 """No wait while the loop keeps up; when it does not, in rotation, and nobody is lost."""
 
 import asyncio
-from time import monotonic
 
+import pytest
 from gateway_world import loop_turns
+from loop_clocks import SteppedLoop, runs_on
 
 from gateway.admission.request_scheduler import RequestScheduler
 from gateway.batching.lag import LoopLag
 
 
+def loop() -> SteppedLoop:
+    running = asyncio.get_running_loop()
+    assert isinstance(running, SteppedLoop)
+    return running
+
+
 def work(seconds: float) -> None:
     """Keeps the processor, as tokenising does."""
-    end = monotonic() + seconds
-    while monotonic() < end:
-        pass
+    loop().work(seconds)
+
+
+def scheduler_of_the_loop() -> RequestScheduler:
+    return RequestScheduler(loop().time)
 
 
 async def request(
@@ -25,16 +34,18 @@ async def request(
     work(seconds)
 
 
+@runs_on(SteppedLoop)
 async def test_a_lone_request_waits_for_nobody() -> None:
-    scheduler = RequestScheduler()
+    scheduler = scheduler_of_the_loop()
     assert scheduler.try_now()
     await loop_turns()
     assert scheduler.try_now()
     assert scheduler.wait_seconds("a") == 0.0
 
 
+@runs_on(SteppedLoop)
 async def test_what_is_too_much_for_one_turn_of_the_loop_waits_and_is_done() -> None:
-    scheduler, order = RequestScheduler(), list[str]()
+    scheduler, order = scheduler_of_the_loop(), list[str]()
     tasks = [asyncio.create_task(request(scheduler, "a", order, 0.002)) for _ in range(20)]
     await asyncio.sleep(0)
     assert 1 <= len(order) < 20
@@ -45,8 +56,9 @@ async def test_what_is_too_much_for_one_turn_of_the_loop_waits_and_is_done() -> 
     assert scheduler.waiting == 0
 
 
+@runs_on(SteppedLoop)
 async def test_something_else_gets_through_while_requests_wait() -> None:
-    scheduler, order = RequestScheduler(), list[str]()
+    scheduler, order = scheduler_of_the_loop(), list[str]()
     tasks = [asyncio.create_task(request(scheduler, "a", order, 0.002)) for _ in range(40)]
     await asyncio.sleep(0)
     before = len(order)
@@ -56,8 +68,9 @@ async def test_something_else_gets_through_while_requests_wait() -> None:
     await asyncio.gather(*tasks)
 
 
+@runs_on(SteppedLoop)
 async def test_a_quiet_endpoint_is_not_behind_all_of_a_busy_one() -> None:
-    scheduler, order = RequestScheduler(), list[str]()
+    scheduler, order = scheduler_of_the_loop(), list[str]()
     busy = [asyncio.create_task(request(scheduler, "busy", order, 0.002)) for _ in range(30)]
     await asyncio.sleep(0)
     quiet = asyncio.create_task(request(scheduler, "quiet", order, 0))
@@ -67,8 +80,9 @@ async def test_a_quiet_endpoint_is_not_behind_all_of_a_busy_one() -> None:
     assert order.index("quiet") < 15
 
 
+@runs_on(SteppedLoop)
 async def test_whoever_gives_up_is_passed_over() -> None:
-    scheduler, order = RequestScheduler(), list[str]()
+    scheduler, order = scheduler_of_the_loop(), list[str]()
     tasks = [asyncio.create_task(request(scheduler, "a", order, 0.002)) for _ in range(20)]
     await asyncio.sleep(0)
     begun = len(order)
@@ -80,9 +94,10 @@ async def test_whoever_gives_up_is_passed_over() -> None:
     assert scheduler.try_now()
 
 
+@runs_on(SteppedLoop)
 async def test_those_that_come_one_by_one_are_let_come_before_more_work_begins() -> None:
-    """Each comes two scheduler of the loop after the one before it, as gRPC hands them over."""
-    scheduler, order, most = RequestScheduler(), list[str](), 0
+    """Each comes two turns of the loop after the one before it, as gRPC hands them over."""
+    scheduler, order, most = scheduler_of_the_loop(), list[str](), 0
 
     async def one() -> None:
         nonlocal most
@@ -95,19 +110,18 @@ async def test_those_that_come_one_by_one_are_let_come_before_more_work_begins()
     tasks = []
     for _ in range(40):
         tasks.append(asyncio.create_task(one()))
+        work(0.0001)
         await loop_turns(2)
     await asyncio.gather(*tasks)
     assert len(order) == 40
     assert most >= 10  # so many were known to wait, not one or two
-    async with asyncio.timeout(60):
-        while not scheduler.try_now(
-            serial_arrivals=True
-        ):  # after a quiet moment they begin at once again
-            await loop_turns(1)
+    await asyncio.sleep(0.01)
+    assert scheduler.try_now(serial_arrivals=True)  # after a quiet moment they begin at once again
 
 
+@runs_on(SteppedLoop)
 async def test_a_pause_for_others_ends_though_they_never_stop_coming() -> None:
-    scheduler, done = RequestScheduler(), asyncio.Event()
+    scheduler, done = scheduler_of_the_loop(), asyncio.Event()
 
     async def one() -> None:
         if not scheduler.try_now(serial_arrivals=True):
@@ -117,18 +131,19 @@ async def test_a_pause_for_others_ends_though_they_never_stop_coming() -> None:
     async def keep_coming() -> None:
         while not done.is_set():
             scheduler.try_now(serial_arrivals=True)
+            work(0.0001)
             await asyncio.sleep(0)
 
     others = asyncio.create_task(keep_coming())
-    async with asyncio.timeout(60):
-        await asyncio.gather(*(one() for _ in range(20)))
+    await asyncio.gather(*(one() for _ in range(20)))
     done.set()
     await others
     assert scheduler.waiting == 0
 
 
+@runs_on(SteppedLoop)
 async def test_everybody_may_give_up() -> None:
-    scheduler, order = RequestScheduler(), list[str]()
+    scheduler, order = scheduler_of_the_loop(), list[str]()
     tasks = [asyncio.create_task(request(scheduler, "a", order, 0.006)) for _ in range(10)]
     await asyncio.sleep(0)
     for task in tasks:
@@ -139,27 +154,27 @@ async def test_everybody_may_give_up() -> None:
     await request(scheduler, "a", order, 0)
 
 
+@runs_on(SteppedLoop)
 async def test_the_loops_lag_is_what_it_was_held_up() -> None:
-    lag = LoopLag()
+    lag = LoopLag(loop().time)
     assert lag.seconds() == 0.0
     lag.start()
     work(0.05)
-    assert lag.seconds() >= 0.03
+    assert lag.seconds() == pytest.approx(0.04)  # it was due after 0.01
     await loop_turns()
-    assert lag.seconds() >= 0.03
+    assert lag.seconds() == pytest.approx(0.04)
     lag.close()
     assert lag.seconds() == 0.0
 
 
+@runs_on(SteppedLoop)
 async def test_a_long_turn_of_the_loop_is_remembered_for_a_while() -> None:
-    lag = LoopLag()
+    lag = LoopLag(loop().time)
     assert lag.iteration_seconds == 0.0
     lag.start()
     work(0.05)
     await loop_turns()
-    first = lag.iteration_seconds
-    assert first >= 0.03
-    async with asyncio.timeout(60):
-        while lag.iteration_seconds >= first / 4:
-            await loop_turns(1)
+    assert lag.iteration_seconds == pytest.approx(0.04)
+    await asyncio.sleep(0.1)
+    assert 0 < lag.iteration_seconds < 0.04 / 4
     lag.close()

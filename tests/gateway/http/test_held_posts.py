@@ -160,7 +160,7 @@ def listening() -> Iterator[Listening]:
         yield Listening(f"http://127.0.0.1:{listener.getsockname()[1]}", answers)
     finally:
         server.should_exit = server.force_exit = True
-        thread.join(20)
+        thread.join()
         listener.close()
 
 

@@ -181,7 +181,7 @@ def offer(world: World, request_id: str) -> None:
     answered = AnsweredRequest(
         call, ONE, ONE.encoder.encode(call.texts), np.array([[0.5, 0.5]], np.float32), 0.0, 0.0
     )
-    world.shadows.offer(shadow, answered, world.endpoints.serving.batchers, 2.0)
+    world.shadows.offer(shadow, answered, world.endpoints.serving.batchers, 60.0)
 
 
 async def test_copies_are_dropped_first_when_the_gateway_has_enough_to_do() -> None:

@@ -17,6 +17,7 @@ import pytest
 from chaos.processes import descendants
 from hypothesis import given
 from hypothesis import strategies as st
+from loop_clocks import ShiftedLoop, runs_on
 
 from headrace.errors import ServiceFailedError
 from headrace.stack.supervisor import (
@@ -291,12 +292,22 @@ async def test_a_program_that_is_not_there_is_a_sentence(tmp_path: Path) -> None
             await supervisor.start()
 
 
+@runs_on(ShiftedLoop)
 async def test_one_that_ignores_the_request_to_end_is_killed(tmp_path: Path) -> None:
-    stubborn = service(tmp_path, "stubborn", program=STUBBORN, stop_within=0.2)
+    asked, loop = exists(tmp_path / "ends"), asyncio.get_running_loop()
+    assert isinstance(loop, ShiftedLoop)
+
+    async def let_its_time_pass() -> None:
+        while not await asked():  # noqa: ASYNC110 - a file says nothing
+            await asyncio.sleep(0.01)
+        loop.shift_seconds += 600
+
+    stubborn = service(tmp_path, "stubborn", program=STUBBORN, stop_within=600)
     async with Supervisor((stubborn,), tmp_path, Seen()) as supervisor:
         await supervisor.start()
         pid = supervisor.pids["stubborn"]
-    assert (tmp_path / "ends").exists()
+        passing = asyncio.create_task(let_its_time_pass())
+    await passing
     assert not alive(pid)
 
 

@@ -64,7 +64,7 @@ async def test_without_an_installer_a_sentence_says_what_to_do() -> None:
 def command(*lines: object, then: str = "") -> CommandExportEnvironment:
     printed = "".join(f"print({json.dumps(line)!r}, flush=True)\n" for line in lines)
     argv = (sys.executable, "-I", "-c", printed + then)
-    return CommandExportEnvironment(argv, dict(os.environ), timeout_seconds=20.0)
+    return CommandExportEnvironment(argv, dict(os.environ), timeout_seconds=120.0)
 
 
 async def test_an_installer_tells_its_progress_and_then_the_folder() -> None:
@@ -96,4 +96,4 @@ async def test_an_installer_that_fails_is_told_in_its_words(
     installer: CommandExportEnvironment, words: str
 ) -> None:
     with pytest.raises(ExportUnavailableError, match=words):
-        await asyncio.wait_for(installer.ensure(lambda _: None), 30)
+        await asyncio.wait_for(installer.ensure(lambda _: None), 120)

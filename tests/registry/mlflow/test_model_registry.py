@@ -1,7 +1,9 @@
 """What is read from MLflow and set there: a fake and a real server are held to the same."""
 
+import asyncio
 import os
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -9,6 +11,7 @@ from uuid import uuid4
 
 import pytest
 from fake_mlflow import ARTIFACTS, FakeMlflow, serve
+from loop_clocks import ShiftedLoop, runs_on
 
 from headrace.stack.mlflow import MlflowProcess
 from registry.errors import SourceRefusedError, SourceUnavailableError
@@ -31,7 +34,7 @@ def server(request: pytest.FixtureRequest) -> MlflowServer:
     return MlflowServer(fake.uri, timeout_seconds=60)
 
 
-def registry(fake: FakeMlflow, timeout: float = 5.0) -> MlflowRegistry:
+def registry(fake: FakeMlflow, timeout: float = 60.0) -> MlflowRegistry:
     return MlflowRegistry(MlflowServer(fake.uri, timeout_seconds=timeout))
 
 
@@ -194,31 +197,47 @@ async def test_what_is_no_answer_is_never_an_empty_registry(
         await registry(fake).models()
 
 
+@dataclass
+class Hanging:
+    """A server that does not answer until it is released."""
+
+    fake: FakeMlflow
+    asked: Event = field(default_factory=Event)
+    released: Event = field(default_factory=Event)
+
+    def hang(self, path: str, query: dict[str, str]) -> None:
+        self.asked.set()
+        self.released.wait(60)
+
+
 @pytest.fixture
-def hanging(fake: FakeMlflow) -> Iterator[FakeMlflow]:
-    release = Event()
-
-    def hang(path: str, query: dict[str, str]) -> None:
-        release.wait(20)
-
-    fake.script = hang
-    yield fake
-    release.set()
+def hanging(fake: FakeMlflow) -> Iterator[Hanging]:
+    made = Hanging(fake)
+    fake.script = made.hang
+    yield made
+    made.released.set()
 
 
-async def test_a_server_that_hangs_is_given_up(hanging: FakeMlflow) -> None:
+@runs_on(ShiftedLoop)
+async def test_a_server_that_hangs_is_given_up(hanging: Hanging) -> None:
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, ShiftedLoop)
+    models = asyncio.create_task(registry(hanging.fake, timeout=60).models())
+    assert await asyncio.to_thread(hanging.asked.wait, 60)
+    loop.shift_seconds += 60
     with pytest.raises(SourceUnavailableError, match="takes too long"):
-        await registry(hanging, timeout=0.2).models()
+        await models
+    hanging.released.set()
 
 
-def test_a_thread_that_waits_is_let_go_in_the_end(hanging: FakeMlflow) -> None:
-    server = MlflowServer(hanging.uri, timeout_seconds=0.2)  # a second, for the client
+def test_a_thread_that_waits_is_let_go_in_the_end(hanging: Hanging) -> None:
+    server = MlflowServer(hanging.fake.uri, timeout_seconds=0.2)  # a second, for the client
     with pytest.raises(SourceUnavailableError, match="timed out"):
         server.ask(lambda client: client.search_registered_models())
 
 
 async def test_a_server_that_is_down_is_said_so() -> None:
-    source = MlflowRegistry(MlflowServer("http://127.0.0.1:9", timeout_seconds=1.0))
+    source = MlflowRegistry(MlflowServer("http://127.0.0.1:9", timeout_seconds=60))
     with pytest.raises(SourceUnavailableError, match=r"does not answer: .*Connection refused"):
         await source.models()
 
