@@ -1,5 +1,6 @@
 """Fixtures that several packages' tests share: the real components."""
 
+import functools
 import gc
 import os
 from collections.abc import Generator, Iterator
@@ -30,6 +31,18 @@ hypothesis.settings.load_profile("untimed")
 
 # Begun first, so that in the end no process runs one of these while another has nothing to do.
 LONGEST = ("tests/stack", "tests/headrace/test_up.py", "tests/stats/ui/test_page.py")
+
+
+# Clients that take a second of each process that loads them. Tests that mention one stand one after
+# the other, so that most of them come to one process.
+HEAVY = ("mlflow", "kubernetes")
+
+
+@functools.cache
+def heaviest(path: Path) -> int:
+    """The place in ``HEAVY`` of the first client that a module's text mentions."""
+    text = path.read_text(encoding="utf-8")
+    return next((at for at, name in enumerate(HEAVY) if name in text), len(HEAVY))
 
 
 def together(nodeid: str) -> str:
@@ -84,9 +97,9 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Puts what takes longest first."""
+    """Puts what takes longest first, and what loads a heavy client together."""
     ranks = {shared: rank for rank, shared in enumerate(LONGEST)}
-    items.sort(key=lambda item: ranks.get(together(item.nodeid), len(ranks)))
+    items.sort(key=lambda item: (ranks.get(together(item.nodeid), len(ranks)), heaviest(item.path)))
 
 
 @pytest.fixture(scope="session")

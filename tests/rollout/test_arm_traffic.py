@@ -65,6 +65,7 @@ def test_an_arm_that_no_caller_falls_into_is_said_and_passed_by_after_an_hour() 
     )
 
 
+@pytest.mark.slow
 def test_the_last_step_is_never_passed_by_so_that_nothing_is_promoted_without_a_pass() -> None:
     walk = of_callers(Walk(replace_deadline(24 * 600)).through(3), 1500)
     assert (walk.last.outcome, walk.last.promoted_at) == (Outcome.EXPIRED, None)

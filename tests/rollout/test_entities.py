@@ -2,12 +2,16 @@
 
 import random
 
+import pytest
+
 from contracts.endpoint import Arm
 from contracts.events import NO_ENTITY, EventBatch, Latency, Pairing, PredictionEvent, TextRecord
 from contracts.rollout import AgreementCheck, Checks, Verdict
 from contracts.windows import EvidenceCounts
 from measures.folding import Fold
 from rollout.evidence import Evidence, Stage
+
+pytestmark = pytest.mark.slow
 
 CHECKS = Checks(drift=None, agreement=AgreementCheck(at_least=0.9))
 REQUESTS = 120  # a window

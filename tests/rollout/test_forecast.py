@@ -48,6 +48,7 @@ def told(spec: RolloutSpec, requests: int, **of_callers: int) -> Forecast:
     return forecast(spec, OLD, traffic(requests, **of_callers), SECONDS)
 
 
+@pytest.mark.slow
 def test_a_larger_fault_is_found_no_later_and_more_traffic_finds_each_sooner() -> None:
     (few,), (many,) = told(HALF, 20).steps, told(HALF, 400).steps
     for step in (few, many):
@@ -77,6 +78,7 @@ def test_the_hours_are_those_that_the_checks_take_in_such_traffic() -> None:
     assert step.found[fault] == pytest.approx(float(np.median(taken)), rel=0.5)
 
 
+@pytest.mark.slow
 def test_an_arm_that_callers_are_likely_to_miss_is_warned_of() -> None:
     walk = told(WALK, 200, groups=9)  # of 32: of some ten callers
     assert walk.callers == 10

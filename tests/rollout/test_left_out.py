@@ -117,6 +117,7 @@ habits = st.lists(
 )
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(told, told), min_size=1, max_size=6), st.integers(0, 31), habits, habits)
 @settings(max_examples=30)
 def test_the_evidence_without_a_caller_is_the_same_whatever_it_does_and_decides(

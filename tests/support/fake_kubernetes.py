@@ -16,8 +16,6 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-import kubernetes
-
 from gateway.state.pod_reader import PodReader
 from service.cluster.client import ClusterClient
 
@@ -92,7 +90,9 @@ class Fake:
         self.server = f"{scheme}://127.0.0.1:{port}"
 
     def client(self) -> ClusterClient:
-        """Through the official client."""
+        """Through the official client, which takes half a second to import."""
+        import kubernetes
+
         configuration = kubernetes.client.Configuration(host=self.server)
         return ClusterClient(configuration, namespace=NAMESPACE)
 

@@ -1,27 +1,14 @@
 """A POST whose body comes soon after its headers is taken as one that comes whole."""
 
 import asyncio
-import socket
-import threading
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import pairwise
 
-import aiohttp
-import httpx
-import numpy as np
 import pytest
-import requests
-import urllib3
-import uvicorn
-from connection_fakes import POST, Answers, Connected
+from connection_fakes import POST, Connected
 from hypothesis import given
 from hypothesis import strategies as st
-from tritonclient import http as triton_http
 
 from gateway.http.body import HttpLimits
-from gateway.http.server import uvicorn_options
 
 LIMITS = HttpLimits(
     keep_alive_seconds=10, body_seconds=5, held_seconds=0.5, max_held_bytes=len(POST) + 100
@@ -137,89 +124,3 @@ async def test_a_body_that_never_comes_has_its_time(connected: Connected) -> Non
     connected.protocol.data_received(HEAD)
     connected.loop.advance(0.6)
     assert min(round(timer.at - connected.loop.now, 1) for timer in connected.loop.waiting) == 4.9
-
-
-@dataclass
-class Listening:
-    """A server on a socket, and what it was asked."""
-
-    url: str
-    answers: Answers
-
-
-@contextmanager
-def listening() -> Iterator[Listening]:
-    """The server with an application that says hardly anything."""
-    listener = socket.create_server(("127.0.0.1", 0))
-    answers = Answers()
-    options = uvicorn_options(HttpLimits(held_seconds=60), answers, answers)
-    server = uvicorn.Server(uvicorn.Config(answers.answer_asgi, interface="asgi3", **options))
-    thread = threading.Thread(target=lambda: asyncio.run(server.serve(sockets=[listener])))
-    thread.start()
-    try:
-        yield Listening(f"http://127.0.0.1:{listener.getsockname()[1]}", answers)
-    finally:
-        server.should_exit = server.force_exit = True
-        thread.join()
-        listener.close()
-
-
-PATH = "/endpoints/a"
-REQUESTS = 5
-ASKED = {"inputs": "a good film " * 400}
-
-
-def by_httpx(url: str) -> None:
-    """A client that sends head and body apart."""
-    with httpx.Client(base_url=url) as client:
-        for _ in range(REQUESTS):
-            assert client.post(PATH, json=ASKED).status_code == 200
-
-
-def by_requests(url: str) -> None:
-    """As does this one."""
-    with requests.Session() as session:
-        for _ in range(REQUESTS):
-            assert session.post(url + PATH, json=ASKED, timeout=60).status_code == 200
-
-
-def by_urllib3(url: str) -> None:
-    """And this."""
-    with urllib3.PoolManager() as pool:
-        for _ in range(REQUESTS):
-            assert pool.request("POST", url + PATH, json=ASKED).status == 200
-
-
-def by_aiohttp(url: str) -> None:
-    """A client that joins them."""
-    asyncio.run(_by_aiohttp(url))
-
-
-async def _by_aiohttp(url: str) -> None:
-    async with aiohttp.ClientSession(url) as session:
-        for _ in range(REQUESTS):
-            async with session.post(PATH, json=ASKED) as answer:
-                assert answer.status == 200
-
-
-def by_tritonclient(url: str) -> None:
-    """The client of the Open Inference Protocol."""
-    tensor = triton_http.InferInput("TEXT", [1], "BYTES")
-    tensor.set_data_from_numpy(np.array([b"a good film"], dtype=np.object_), binary_data=False)
-    with triton_http.InferenceServerClient(url.removeprefix("http://")) as client:
-        for _ in range(REQUESTS):
-            client.infer("a", [tensor])
-
-
-CLIENTS: list[Callable[[str], Awaitable[None] | None]] = [
-    by_httpx, by_requests, by_urllib3, by_aiohttp, by_tritonclient
-]  # fmt: skip
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("ask", CLIENTS)
-def test_clients_send_what_is_taken_without_the_parser(ask: Callable[[str], None]) -> None:
-    with listening() as served:
-        ask(served.url)
-    assert len(served.answers.plain) == REQUESTS
-    assert served.answers.parsed == []

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 from fake_kubernetes import NAMESPACE, fake_kubernetes
-from real_api_server import real_api_server
 from registry_fakes import endpoint, ref
 
 from contracts.endpoint import (
@@ -86,6 +85,8 @@ def in_a_cluster_unwatched(stack: ExitStack, folder: Path) -> World:
 
 
 def in_a_real_cluster(stack: ExitStack, folder: Path) -> World:
+    from real_api_server import real_api_server
+
     del folder
     api = stack.enter_context(real_api_server())
     collection = endpoints.collection(api.namespace)

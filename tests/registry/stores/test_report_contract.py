@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 from fake_kubernetes import NAMESPACE, fake_kubernetes
-from real_api_server import real_api_server
 from registry_fakes import ref
 
 from contracts.loading import CostPoint, LoadedModel, LoaderReport, LoadFailure
@@ -32,6 +31,8 @@ def in_a_cluster(stack: ExitStack, folder: Path) -> Reports:
 
 
 def in_a_real_cluster(stack: ExitStack, folder: Path) -> Reports:
+    from real_api_server import real_api_server
+
     del folder
     api = stack.enter_context(real_api_server())
     reports = KubernetesReports(api.client, api.namespace)

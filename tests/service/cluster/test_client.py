@@ -6,7 +6,6 @@ What reads is the official client or a gateway's own reader: the first tests hol
 import socket
 from contextlib import suppress
 
-import kubernetes
 import pytest
 from fake_kubernetes import NAMESPACE, Fake
 
@@ -74,6 +73,8 @@ def test_a_server_that_is_away_is_an_error_of_its_own(fake: Fake, reader: Reader
 
 
 def mute(port: int) -> dict[str, Reader]:
+    import kubernetes
+
     configuration = kubernetes.client.Configuration(host=f"http://127.0.0.1:{port}")
     return {
         "official": ClusterClient(configuration, timeout_seconds=0.1),

@@ -125,6 +125,7 @@ def test_a_day_that_nobody_counted_is_left_out() -> None:
     assert not learnt.days[96:].any()
 
 
+@pytest.mark.slow
 def test_drift_is_not_learnt_until_it_lasted_for_a_week() -> None:
     shared, traffic = usual(), Texts()
     one = watch(shared)
