@@ -84,7 +84,7 @@ class FakeLog:
         while self.polls.acquire(blocking=False):
             pass
         for _ in range(count):
-            assert self.polls.acquire(timeout=10)
+            assert self.polls.acquire(timeout=60)
 
 
 @dataclass
