@@ -27,9 +27,14 @@ MICRO = 1_000_000  # sums are in millionths of their unit
 MISTIMED_SECONDS = 300.0
 CALLER_CAP = 20  # attempts of one caller in one aggregate of one range that count as evidence
 CALLER_GROUPS = 32  # that callers are put into by their hash; a constant of the topic
+CALLER_BUCKETS = 4096  # the same, for latency by caller: among hundreds, few callers share one
+# Of ``EvidenceCounts.caller_latency``: more than there are buckets of LATENCY_EDGES, and the most
+# entries of one aggregate of one range.
+CALLER_STRIDE = 512
+CALLER_ENTRIES = 1024
 
 # Of what fold counts. A record says which revision wrote it, and lacks what came later.
-REVISION = 6
+REVISION = 7
 # ``WindowRecord.senders`` and ``feedback_repeated``, and copies that are told by number.
 SENDERS_SINCE = 3
 LATER_COUNTS_SINCE = 4
@@ -45,6 +50,7 @@ COUNTED_SINCE = {  # fields of ``EvidenceCounts``
     "group_cached_labels": 5,
     "hung_up": 6,
     "unnamed": 6,
+    "caller_latency": 7,
 }
 
 # Bucket -> count, of the edges in contracts.statistics; buckets without a count are left out.
@@ -70,6 +76,11 @@ class EvidenceCounts(msgspec.Struct, omit_defaults=True):
     # LATENCY_EDGES. Answered in time (200), or too late (504, in the bucket to infinity). Without
     # requests of whose texts some were not inferred.
     latency: dict[int, Sparse] = {}
+    # The part of it that is of callers with a name: length bucket -> their hash modulo
+    # CALLER_BUCKETS, times CALLER_STRIDE, plus the bucket of LATENCY_EDGES -> count. In a range
+    # with more than CALLER_ENTRIES of these, of the lower half of the buckets of callers alone, or
+    # of a quarter, and so on: who is told does not depend on how long the answers took.
+    caller_latency: dict[int, Sparse] = {}
     labels: dict[str, int] = {}  # of answered texts, or of the entities in them
     # How much the texts of one request resemble one another: label -> neighbours of the texts that
     # have it, which are the other answered texts of their requests; and those that have it as well.

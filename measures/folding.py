@@ -14,8 +14,11 @@ from contracts.endpoint import Arm
 from contracts.events import EventBatch, Feedback, Pairing, PredictionEvent, TextRecord
 from contracts.statistics import EDGES, LATENCY_EDGES, Stage, Statistic
 from contracts.windows import (
+    CALLER_BUCKETS,
     CALLER_CAP,
+    CALLER_ENTRIES,
     CALLER_GROUPS,
+    CALLER_STRIDE,
     MICRO,
     EvidenceCounts,
     Sparse,
@@ -101,7 +104,17 @@ class Fold:
 class _OpenAggregate:
     """An aggregate, and what must be remembered while its range is open."""
 
-    __slots__ = ("_aggregate", "_answered", "_callers", "_hung_up", "_told", "_topics", "own")
+    __slots__ = (
+        "_aggregate",
+        "_answered",
+        "_buckets",
+        "_callers",
+        "_entries",
+        "_hung_up",
+        "_told",
+        "_topics",
+        "own",
+    )
 
     def __init__(self, aggregate: WindowAggregate) -> None:
         self.own = OwnFold()
@@ -111,6 +124,8 @@ class _OpenAggregate:
         self._hung_up: dict[int, int] = {}  # the same of those that hung up
         self._told: dict[int, int] = {}  # the same of feedback
         self._topics = bytearray()  # that are not counted yet
+        self._buckets = CALLER_BUCKETS  # of callers, whose latency is told
+        self._entries = 0  # of ``caller_latency``
 
     def whole(self) -> WindowAggregate:
         aggregate = self._aggregate
@@ -158,8 +173,38 @@ class _OpenAggregate:
         if not is_within:  # it counts below, and kept answers have taken its place
             _count_kept(aggregate.evidence, event, -1)
         _count_evidence(aggregate.evidence, event)
+        self._time(aggregate.evidence, event)
         if event.caller:
             _count_group(aggregate.evidence, event, event.caller % CALLER_GROUPS)
+
+    def _time(self, evidence: EvidenceCounts, event: PredictionEvent) -> None:
+        if event.cached or not event.texts or event.status not in {_OK, _TOO_LATE}:
+            return
+        longest = length_bucket(max(text.tokens for text in event.texts))
+        bucket = _TO_INFINITY
+        if event.status == _OK:
+            latency = event.latency
+            seconds = latency.tokenise + latency.wait + latency.infer
+            bucket = bisect_left(_LATENCY_UPPER, seconds)
+        _count(evidence.latency.setdefault(longest, {}), bucket)
+        caller = event.caller % CALLER_BUCKETS
+        if event.caller and caller < self._buckets:
+            counts = evidence.caller_latency.setdefault(longest, {})
+            at = caller * CALLER_STRIDE + bucket
+            self._entries += at not in counts
+            _count(counts, at)
+            while self._entries > CALLER_ENTRIES:
+                self._tell_fewer(evidence)
+
+    def _tell_fewer(self, evidence: EvidenceCounts) -> None:
+        """Leaves the upper half of the buckets of callers out of ``caller_latency``."""
+        self._buckets //= 2
+        evidence.caller_latency = {
+            length: kept
+            for length, counts in evidence.caller_latency.items()
+            if (kept := {at: n for at, n in counts.items() if at < self._buckets * CALLER_STRIDE})
+        }
+        self._entries = sum(map(len, evidence.caller_latency.values()))
 
     def feedback(self, told: Feedback) -> None:
         aggregate = self._aggregate
@@ -267,14 +312,6 @@ def _count_evidence(evidence: EvidenceCounts, event: PredictionEvent) -> None:
         evidence.pairs += len(event.pairing.equal)
         evidence.pairs_equal += sum(event.pairing.equal)
         _count_pairs(evidence, event, event.pairing)
-    if event.texts and event.status in {_OK, _TOO_LATE} and not event.cached:
-        longest = length_bucket(max(text.tokens for text in event.texts))
-        bucket = _TO_INFINITY
-        if event.status == _OK:
-            latency = event.latency
-            seconds = latency.tokenise + latency.wait + latency.infer
-            bucket = bisect_left(_LATENCY_UPPER, seconds)
-        _count(evidence.latency.setdefault(longest, {}), bucket)
 
 
 def _count_neighbours(evidence: EvidenceCounts, texts: Sequence[TextRecord]) -> None:

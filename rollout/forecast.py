@@ -209,7 +209,7 @@ class _Check:
         self._requests = rates.past[1, self.rows] / learnt.windows
         self._rates = rates.past[0, self.rows] / np.maximum(rates.past[1, self.rows], 1.0)
         self._rho = rates.rho[self.rows]
-        apart = rates.callers.spread(rates.rows, share)
+        apart = rates.spread(share)
         self._fail = Tolerance(
             np.asarray(limits.fail.a + apart)[self.rows], np.asarray(limits.fail.s)[self.rows]
         )

@@ -12,19 +12,22 @@ from pathlib import Path
 
 from bench import studies
 from bench.findings import Finding, table
-from bench.rollouts import faults, labels, rivals, shifts, whole, worlds
+from bench.rollouts import faults, labels, rivals, shifts, slow_callers, whole, worlds
 
 FULL = {"caught": 1000, "late": 1000, "passed": 1000, "wrongly-passed": 2000,
         "output-shift": 2000, "drift": 1000, "identical": 2016,
-        "harmful": 900, "labels": 500, "worlds": 60, "rivals": 60}  # fmt: skip
+        "harmful": 900, "labels": 500, "worlds": 60, "slow-callers": 60,
+        "rivals": 60}  # fmt: skip
 SMALL = {"caught": 50, "late": 20, "passed": 50, "wrongly-passed": 100,
          "output-shift": 100, "drift": 50, "identical": 18,
-         "harmful": 90, "labels": 50, "worlds": 6, "rivals": 2}  # fmt: skip
+         "harmful": 90, "labels": 50, "worlds": 6, "slow-callers": 4,
+         "rivals": 2}  # fmt: skip
 
 # First number of each seed; the others are of the setting, by its place in the study.
 SEEDS = {"caught": 1, "late": 11, "passed": 2, "wrongly-passed": 3,
          "output-shift": 4, "drift": 5, "identical": 6, "harmful": 7,
-         "labels": labels.SEED, "worlds": worlds.SEED, "rivals": rivals.SEED}  # fmt: skip
+         "labels": labels.SEED, "worlds": worlds.SEED,
+         "slow-callers": slow_callers.SEED, "rivals": rivals.SEED}  # fmt: skip
 _WHOLE = {"identical": whole.identical, "harmful": whole.harmful}
 
 
@@ -41,6 +44,7 @@ def simulate(name: str, rollouts: int, processes: int) -> list[Finding]:
         "drift": shifts.drifts,
         "labels": labels.labels,
         "worlds": worlds.wrongly_back,
+        "slow-callers": slow_callers.slow_callers,
         "rivals": rivals.judged,
     }[name]
     return study(rollouts)

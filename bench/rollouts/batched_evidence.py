@@ -7,16 +7,18 @@ as arrays. ``tests/bench/test_rollouts.py`` holds it to ``rollout.evidence``, wi
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.rollouts.traffic import BUCKETS, LABELS, LENGTHS, Arm
+from bench.rollouts.traffic import BUCKETS, LABELS, LENGTHS, Arm, nobodys
 from contracts.rollout import Checks, OutputShiftCheck
 from measures.correlation import CAUTION, Floats, IntraclassCorrelation, RequestTexts
 from measures.divergence import Shift
 from measures.leaving_out import GROUPS, LeftOut
+from measures.own_past import CallersAnswers, OwnPast
 from measures.pairs import Pairs, bet_to_pass
 from measures.proportions import (
     ALTERNATIVES,
@@ -27,7 +29,7 @@ from measures.proportions import (
     Window,
 )
 from rollout.checks import slowness
-from rollout.checks.callers import MOST_CALLER_SPREAD, Callers, Grouped
+from rollout.checks.callers import DEVIATIONS, MOST_CALLER_SPREAD, Callers, Grouped
 from rollout.checks.left_out import ArmGroups, Believed, classes_by_group, without_groups
 from rollout.checks.rates import (
     BETA,
@@ -59,6 +61,7 @@ _State = TypeVar(
     Callers,
     RequestTexts,
     ArmGroups,
+    OwnPast,
 )
 
 
@@ -81,6 +84,7 @@ class BatchedEvidence:
         left_out: evidence to fail without some callers and windows.
         without: ``[rollouts, GROUPS]``, as ``shifts``, without some callers.
         groups: requests of the step by callers' groups.
+        own_past: how slow callers were before the canary.
     """
 
     alpha: float
@@ -99,6 +103,7 @@ class BatchedEvidence:
     left_out: LeftOut
     without: Shift
     groups: ArmGroups
+    own_past: OwnPast
 
     @classmethod
     def begin(cls, rollouts: int, false_rollback: float) -> Self:
@@ -122,6 +127,7 @@ class BatchedEvidence:
             LeftOut.begin(len(ROWS.tests), (rollouts,)),
             Shift.begin(classes, (rollouts, GROUPS)),
             ArmGroups.begin((rollouts,)),
+            OwnPast.begin((rollouts,)),
         )
 
     def with_history(self, stable: Arm) -> Self:
@@ -131,6 +137,7 @@ class BatchedEvidence:
             self,
             past=self.past + np.stack([e, n], axis=1),
             times=_added(self.times, stable),
+            own_past=self._own_past_after(stable),
             correlation=_after(self.correlation, e, n),
             callers=self.callers.after(_grouped(stable)),
             answers=_answers_after(self.answers, stable),
@@ -179,16 +186,22 @@ class BatchedEvidence:
             _without(other, both[1], shadow),
         )
         wider = replace(asked, caller_spread=np.asarray(asked.caller_spread)[:, None])
-        fail = Tolerance(LINES.fail.a + self.callers.spread(ROWS, share), LINES.fail.s)
+        apart = self.callers.spread(ROWS, share)
+        apart[:, LATENCY_ROWS] = DEVIATIONS * self.own_past.deviation(share)[:, None]
+        fail = Tolerance(LINES.fail.a + apart, LINES.fail.s)
         callers = self.callers.after(both[1])
         rho_of_rows = self._rho()
         believed = Believed(self.harm.theta_s(history), fail, rho_of_rows, within)
         log_s = believed.log_s(window, ROWS) + to_fail
         of_groups = without_groups(log_s, window, both, believed, ROWS)
         of_groups = np.where(shadow[:, None, None, None], log_s[:, None], of_groups)
+        own_past = self.own_past
+        if shadow.any():
+            own_past = _chosen(shadow, self._own_past_after(stable), own_past)
         after = replace(
             self,
             past=past,
+            own_past=own_past,
             times=_added(self.times, stable),
             correlation=correlation,
             callers=_chosen(bake, self.callers, callers),
@@ -270,6 +283,7 @@ class BatchedEvidence:
                     "near",
                     "groups",
                     "without",
+                    "own_past",
                 )
             },
         )
@@ -279,21 +293,44 @@ class BatchedEvidence:
         rollouts = len(arm.requests)
         e, n = np.zeros((rollouts, ROWS.count)), np.zeros((rollouts, ROWS.count))
         e[:, ERRORS], n[:, ERRORS] = arm.errors[:, None], arm.requests[:, None]
-        cumulated = np.cumsum(self.times, axis=-1)
-        totals = cumulated[..., -1]
-        ranks = np.ceil(slowness.PERCENTILE * totals)
-        edges = (cumulated < ranks[..., None]).sum(axis=-1)
-        buckets = arm.first[..., None] + np.arange(arm.times.shape[-1])
-        slow = (arm.times * (buckets > edges[..., None])).sum(axis=-1)
-        known = totals >= slowness.ENOUGH
-        for index, length in enumerate(LENGTHS):
-            row = LATENCY_ROWS.start + slowness.LENGTHS.index(length)
-            e[:, row] = np.where(known[:, index], slow[:, index], 0)
-            n[:, row] = np.where(known[:, index], arm.times[:, index].sum(axis=-1), 0)
+        for counts, of_strata in zip((e, n), self._latencies(arm), strict=True):
+            for index, length in enumerate(LENGTHS):
+                first = LATENCY_ROWS.start + slowness.LENGTHS.index(length)
+                counts[:, first : LATENCY_ROWS.stop : len(slowness.LENGTHS)] = of_strata[..., index]
         labels = _answers(arm)
         e[:, CLASSES : CLASSES + len(LABELS)] = labels
         n[:, CLASSES:] = labels.sum(axis=1)[:, None]
         return e, n
+
+    def _latencies(self, arm: Arm) -> tuple[Floats, Floats]:
+        """Slow answers and all, ``[rollouts, STRATA, lengths]``: ``rows.latency_counts``."""
+        slow, timed = self._timed(arm)
+        return self._of_callers(arm).by_stratum(self.own_past.strata, slow, timed)
+
+    def _timed(self, arm: Arm) -> tuple[Floats, Floats]:
+        """Slow answers and all, ``[rollouts, lengths]``."""
+        edges, known = self._edges
+        buckets = arm.first[..., None] + np.arange(arm.times.shape[-1])
+        slow = (arm.times * (buckets > edges[..., None])).sum(axis=-1)
+        return np.where(known, slow, 0.0), np.where(known, arm.times.sum(axis=-1), 0.0)
+
+    def _of_callers(self, arm: Arm) -> CallersAnswers:
+        edges, known = self._edges
+        of = arm.callers or nobodys()
+        timed = known[of.row, of.length].astype(np.float64)
+        is_later = arm.first[of.row, of.length] + of.time > edges[of.row, of.length]
+        return CallersAnswers((of.row, of.bucket), of.length, is_later * timed, timed)
+
+    def _own_past_after(self, stable: Arm) -> OwnPast:
+        return self.own_past.after(self._of_callers(stable), *self._timed(stable))
+
+    @cached_property
+    def _edges(self) -> tuple[NDArray[np.intp], Yes]:
+        """``[rollouts, lengths]``: ``Slowness.edges``, and where they are known."""
+        cumulated = np.cumsum(self.times, axis=-1)
+        totals = cumulated[..., -1]
+        ranks = np.ceil(slowness.PERCENTILE * totals)
+        return (cumulated < ranks[..., None]).sum(axis=-1), totals >= slowness.ENOUGH
 
     def _rho(self) -> Floats:
         of_row = ROWS.test_of_row
@@ -418,4 +455,5 @@ def _of_rows(state: _State, rows: NDArray[np.intp]) -> _State:
 
 
 def _made(like: _State, part: Callable[[str], Any]) -> _State:
-    return type(like)(*(part(name) for name in like.__struct_fields__))
+    names = like.PARTS if isinstance(like, OwnPast) else like.__struct_fields__
+    return type(like)(*(part(name) for name in names))

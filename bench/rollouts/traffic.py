@@ -12,7 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contracts.statistics import LATENCY_EDGES
-from contracts.windows import CALLER_CAP, CALLER_GROUPS, MICRO, EvidenceCounts, Sparse
+from contracts.windows import (
+    CALLER_BUCKETS,
+    CALLER_CAP,
+    CALLER_GROUPS,
+    CALLER_STRIDE,
+    MICRO,
+    EvidenceCounts,
+    Sparse,
+)
 from measures.correlation import Floats
 
 LABELS = ("NEGATIVE", "POSITIVE")
@@ -67,6 +75,76 @@ class Harm:
 
 
 @dataclass(frozen=True)
+class CallersTimes:
+    """Answers of callers with a name, one an entry, ``[answers]`` each.
+
+    Attributes:
+        row: of the rollout.
+        bucket: of the caller.
+        length: index of ``LENGTHS``.
+        time: index of ``Arm.times``'s buckets.
+    """
+
+    row: Counts
+    bucket: Counts
+    length: Counts
+    time: Counts
+
+    def where(self, chosen: NDArray[np.bool_]) -> Self:
+        """Some of them."""
+        return type(self)(*(getattr(self, part.name)[chosen] for part in fields(self)))
+
+    def and_those(self, more: Self) -> Self:
+        """With others."""
+        return type(self)(
+            *(
+                np.concatenate([getattr(self, part.name), getattr(more, part.name)])
+                for part in fields(self)
+            )
+        )
+
+
+def nobodys() -> CallersTimes:
+    """No answers of callers with a name."""
+    return CallersTimes(*np.zeros((4, 0), dtype=np.int64))
+
+
+def given_to_callers(
+    times: Counts,
+    answers: Counts,
+    bucket: Counts,
+    rng: np.random.Generator,
+    later: Counts | None = None,
+) -> CallersTimes:
+    """Times of answers given to callers at random.
+
+    Args:
+        times: ``[rollouts, lengths, buckets]``.
+        answers: ``[rollouts, callers]``, as many in each rollout.
+        bucket: likewise, of the callers.
+        rng: what draws.
+        later: likewise, buckets by which the caller's times are later; None: by none.
+    """
+    row, length, time = (np.repeat(at, times[times > 0]) for at in np.nonzero(times))
+    whose = np.repeat(np.nonzero(answers)[1], answers[answers > 0])
+    mixed = np.lexsort((rng.random(len(row)), row))  # rows stay in their order
+    time = time[mixed]
+    if later is not None:
+        time = np.clip(time + later[row, whose], 0, times.shape[-1] - 1)
+    return CallersTimes(row, bucket[row, whose], length[mixed], time)
+
+
+def kept(callers: CallersTimes, times: Counts, rng: np.random.Generator) -> CallersTimes:
+    """Those that are left, at random, where so many of each time are."""
+    cell = np.ravel_multi_index((callers.row, callers.length, callers.time), times.shape)
+    order = np.lexsort((rng.random(len(cell)), cell))
+    first = np.searchsorted(cell[order], cell[order])  # of the same cell
+    is_kept = np.zeros(len(cell), dtype=np.bool_)
+    is_kept[order] = np.arange(len(cell)) - first < times.ravel()[cell[order]]
+    return callers.where(is_kept)
+
+
+@dataclass(frozen=True)
 class Arm:
     """One arm in one window, a row a rollout.
 
@@ -83,6 +161,7 @@ class Arm:
             None where each request has one text.
         like: ``[rollouts, labels]``, those of them that have the same label.
         cached: ``[rollouts, labels]``, further answers, of a cache, to requests of nobody.
+        callers: the answers of ``times`` that went to callers with a name; None of copies.
     """
 
     requests: Counts
@@ -95,6 +174,7 @@ class Arm:
     neighbours: Counts | None = None
     like: Counts | None = None
     cached: Counts | None = None
+    callers: CallersTimes | None = None
 
     def evidence(self, row: int) -> EvidenceCounts:
         """One rollout's arm as production counts it."""
@@ -110,6 +190,7 @@ class Arm:
                 }
                 for at, length in enumerate(LENGTHS)
             },
+            caller_latency=self._caller_latency(row),
             labels={label: int(self.labels[row, at]) for at, label in enumerate(LABELS)},
             label_neighbours=_by_label(self.neighbours, row),
             label_like_neighbours=_by_label(self.like, row),
@@ -131,6 +212,18 @@ class Arm:
             else {},
         )
 
+    def _caller_latency(self, row: int) -> dict[int, Sparse]:
+        if self.callers is None:
+            return {}
+        mine = self.callers.where(self.callers.row == row)
+        found: dict[int, Sparse] = {}
+        for at, length in enumerate(LENGTHS):
+            of_length = mine.where(mine.length == at)
+            keys = of_length.bucket * CALLER_STRIDE + self.first[row, at] + of_length.time
+            values, counts = np.unique(keys, return_counts=True)
+            found[length] = dict(zip(values.tolist(), counts.tolist(), strict=True))
+        return found
+
 
 @dataclass(frozen=True)
 class Places:
@@ -140,6 +233,7 @@ class Places:
     correlation: Floats
     place: Floats
     group: Counts
+    bucket: Counts
     own_errors: Floats
     own_label: Floats
     errors: Floats
@@ -152,11 +246,14 @@ class Places:
         shape = (len(worlds), _CALLERS)
         spread = np.array([world.spread for world in worlds])[:, None]
         flat = np.zeros(len(worlds))
+        (of_buckets,) = rng.spawn(1)
+        place, group = rng.random(shape), rng.integers(0, CALLER_GROUPS, shape)
         return cls(
             np.array([world.requests for world in worlds]),
             np.array([world.correlation for world in worlds]),
-            rng.random(shape),
-            rng.integers(0, CALLER_GROUPS, shape),
+            place,
+            group,
+            bucketed(group, of_buckets),
             rng.normal(0, 1, shape) * spread,
             rng.normal(0, 1, shape) * spread,
             flat + _log_odds(np.array(_ERRORS)),
@@ -202,6 +299,7 @@ def harmed(arm: Arm, harm: Harm, copied: NDArray[np.bool_], rng: np.random.Gener
     flipped = np.where(copied, flipped, flips.sum(axis=1))
     groups = np.stack([requests, errors + of_groups.sum(axis=1), seconds + flips], axis=1)
     later = np.round(np.log(harm.slower) / EDGE * shown).astype(np.int64)
+    times = rng.binomial(arm.times, 1 - harm.fails * shown[:, None, None])
     pairs = None
     if arm.pairs is not None:
         pairs = np.where(copied[:, None, None], _diagonal(arm.labels - lost), 0.0)
@@ -213,8 +311,9 @@ def harmed(arm: Arm, harm: Harm, copied: NDArray[np.bool_], rng: np.random.Gener
         labels=np.stack([first - flipped, second + flipped], axis=1),
         pairs=pairs,
         groups=np.where(copied[:, None, None], arm.groups, groups),
-        times=rng.binomial(arm.times, 1 - harm.fails * shown[:, None, None]),
+        times=times,
         first=arm.first + later[:, None],
+        callers=None if arm.callers is None else kept(arm.callers, times, rng.spawn(1)[0]),
     )
 
 
@@ -243,6 +342,7 @@ def window(places: Places, low: Floats, high: Floats, rng: np.random.Generator) 
         )
         for arm in (mine, ~mine)
     ]
+    answers = [np.where(arm, counts - failed, 0) for arm in (mine, ~mine)]
     candidate, stable = ([*part.sum(axis=-1).T] for part in groups)
     # Copies fail by themselves; where both versions answer, they say the same.
     again = rng.binomial(stable[0], stable[1] / np.maximum(stable[0], 1))
@@ -251,9 +351,16 @@ def window(places: Places, low: Floats, high: Floats, rng: np.random.Generator) 
     labelled = np.where(copied, stable[0] - stable[1], candidate[0] - candidate[1])
     copies = _arm(candidate, labelled, groups[0], places, rng)
     pairs = np.where(copied[:, None, None], _diagonal(copies.labels), 0.0)
+    stables = _arm(stable, stable[0] - stable[1], groups[1], places, rng)
+    drawn = rng.spawn(2)
+    own = np.where(copied[:, None, None], 0, copies.times)
     return (
-        replace(copies, pairs=pairs),
-        _arm(stable, stable[0] - stable[1], groups[1], places, rng),
+        replace(
+            copies, pairs=pairs, callers=given_to_callers(own, answers[0], places.bucket, drawn[0])
+        ),
+        replace(
+            stables, callers=given_to_callers(stables.times, answers[1], places.bucket, drawn[1])
+        ),
     )
 
 
@@ -261,6 +368,11 @@ def _diagonal(labels: Counts) -> Floats:
     """``[rollouts, labels]`` of answers that are the same in both versions, as pairs."""
     table: Floats = labels[:, :, None] * np.eye(labels.shape[1])
     return table
+
+
+def bucketed(group: Counts, rng: np.random.Generator) -> Counts:
+    """Buckets of callers who are in these groups."""
+    return group + CALLER_GROUPS * rng.integers(0, CALLER_BUCKETS // CALLER_GROUPS, group.shape)
 
 
 def grouped(counts: Counts, group: Counts) -> Counts:

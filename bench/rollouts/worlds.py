@@ -22,7 +22,11 @@ from bench.rollouts.traffic import (
     TIMES,
     Arm,
     Counts,
+    bucketed,
+    given_to_callers,
     grouped,
+    kept,
+    nobodys,
 )
 from contracts.windows import CALLER_CAP, CALLER_GROUPS
 from measures.correlation import Floats
@@ -45,6 +49,8 @@ class Stream:
         positive: share of the second label.
         errors: share that fails.
         slow_callers: share of the callers whose answers take half as long again.
+        own_times: standard deviation, over callers, of the logarithm of a factor on a caller's
+            times.
         copied: share of what was answered that is copied in shadow.
         texts: of a request.
         alike: correlation of the labels of one request's texts.
@@ -62,6 +68,7 @@ class Stream:
     positive: float = 0.4
     errors: float = 0.005
     slow_callers: float = 0.0
+    own_times: float = 0.0
     copied: float = 1.0
     texts: int = 1
     alike: float = 0.0
@@ -155,7 +162,9 @@ class _Callers:
 
     place: Floats
     group: Counts
+    bucket: Counts
     is_slow: NDArray[np.bool_]
+    later: Counts
     begins: Counts  # [rollouts], window of the rollout
 
     def of_rows(self, rows: NDArray[np.intp]) -> Self:
@@ -212,21 +221,27 @@ class Traffic:
         """With what a stall makes fail, in the rollouts whose arm stalls in this window."""
         share = _STALLED * (rng.random(self.rollouts) < self.world.stalls)
         lost = rng.binomial(arm.labels, share[:, None])
+        times = rng.binomial(arm.times, 1 - share[:, None, None])
         return replace(
             arm,
             errors=arm.errors + lost.sum(axis=1),
             labels=arm.labels - lost,
-            times=rng.binomial(arm.times, 1 - share[:, None, None]),
+            times=times,
+            callers=None if arm.callers is None else kept(arm.callers, times, rng.spawn(1)[0]),
         )
 
 
 def _callers(stream: Stream, rollouts: int, rng: np.random.Generator) -> _Callers:
     shape = (rollouts, max(stream.callers, 1))
     begins = rng.integers(*_BEGINS, rollouts)
+    (own,) = rng.spawn(1)
+    place, group = rng.random(shape), rng.integers(0, CALLER_GROUPS, shape)
     return _Callers(
-        rng.random(shape),
-        rng.integers(0, CALLER_GROUPS, shape),
+        place,
+        group,
+        bucketed(group, own),
         rng.random(shape) < stream.slow_callers,
+        np.round(own.normal(0, stream.own_times / EDGE, shape)).astype(np.int64),
         begins if stream.begins_late else np.full(rollouts, -whole.HISTORY),
     )
 
@@ -301,17 +316,27 @@ def _answered(
     like[0] += of_clump * (clumped - positive_clumps)
     like[1] += of_clump * positive_clumps
     named = np.stack([counts, failed, second], axis=1) * bool(stream.callers)
-    slow = (answered * callers.is_slow).sum(axis=1)
+    quick, slow = answered * ~callers.is_slow, answered * callers.is_slow
+    times = [_times(quick.sum(axis=1), 0, rng), _times(slow.sum(axis=1), _LATER, rng)]
+    of_callers = nobodys()
+    for each, whose in zip(times, (quick, slow), strict=True) if stream.callers else ():
+        told = given_to_callers(each, whose, callers.bucket, rng.spawn(1)[0], callers.later)
+        of_callers = of_callers.and_those(told)
+    all_times = times[0] + times[1]
+    if stream.own_times:
+        all_times = np.zeros_like(all_times)
+        np.add.at(all_times, (of_callers.row, of_callers.length, of_callers.time), 1)
     return Arm(
         counts.sum(axis=1),
         failed.sum(axis=1),
         np.stack([first.sum(axis=1), second.sum(axis=1)], axis=1),
-        _times(answered.sum(axis=1) - slow, 0, rng) + _times(slow, _LATER, rng),
+        all_times,
         np.broadcast_to(np.array(FIRST), (len(counts), len(FIRST))),
         np.stack([grouped(named[:, at], callers.group) for at in range(3)], axis=1),
         np.zeros((len(counts), 2, 2)),
         np.stack([first.sum(axis=1), second.sum(axis=1)], axis=1) * (stream.texts - 1),
         like.sum(axis=2).T,
+        callers=of_callers,
     )
 
 
@@ -352,6 +377,7 @@ def _copies(stream: Stream, stable: Arm, rng: np.random.Generator) -> Arm:
         neighbours=np.zeros_like(labels),
         like=np.zeros_like(labels),
         cached=np.zeros_like(labels),
+        callers=None,
     )
 
 
@@ -369,7 +395,8 @@ def _chosen(copied: NDArray[np.bool_], copies: Arm, own: Arm) -> Arm:
         one, other = getattr(copies, name), getattr(own, name)
         return np.where(copied.reshape(-1, *(1,) * (one.ndim - 1)), one, other)
 
-    return Arm(*(part(field.name) for field in fields(Arm)))
+    of_both = (field.name for field in fields(Arm) if field.name != "callers")
+    return replace(own, **{name: part(name) for name in of_both})
 
 
 def _sum(arms: Sequence[Arm]) -> Arm:
@@ -379,8 +406,10 @@ def _sum(arms: Sequence[Arm]) -> Arm:
         more = {
             field.name: getattr(total, field.name) + getattr(arm, field.name)
             for field in fields(Arm)
-            if field.name != "first"
+            if field.name not in {"first", "callers"}
         }
+        if total.callers is not None and arm.callers is not None:
+            more["callers"] = total.callers.and_those(arm.callers)
         total = replace(total, **more)
     return total
 

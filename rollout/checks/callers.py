@@ -122,7 +122,7 @@ class Callers(State, frozen=True):
         """``[..., rows]``: how far the arms' shares can be apart with one version in both.
 
         Args:
-            rows: of all tests. Latency is compared within a length, and gets 0.
+            rows: of all tests. Latency's are of strata of callers (``measures.own_past``): 0 here.
             share: ``[...]``, of callers that the candidate has; 0 or 1 where both arms answer the
                 same callers: then nothing is apart.
         """

@@ -5,6 +5,7 @@ Fail goes before pass, and no data is unknown.
 
 import math
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 
@@ -23,6 +24,9 @@ _EVENTS = {
     tests.QUALITY: "wrong by feedback",
 }
 
+_WORTH_SAYING = 0.01  # of a difference of shares
+_MOSTLY = 0.5  # of an arm's answers
+
 _NOT_IN_SHADOW = frozenset({tests.LATENCY, tests.QUALITY})
 
 
@@ -36,10 +40,46 @@ class _Arms:
     n_s: float
     events: str
     worse: str = "worse"
+    of_callers: "_OfCallers | None" = None
 
     def sentence(self) -> str:
         one, other = words.share_of(self.e_c, self.n_c), words.share_of(self.e_s, self.n_s)
-        return f"{self.events} {one} against {other}"
+        of_callers = self.of_callers.sentence(self) if self.of_callers else ""
+        return f"{self.events} {one} against {other}{of_callers}"
+
+
+@dataclass(frozen=True)
+class _OfCallers:
+    """What the candidate's callers are like, where they have strata.
+
+    Attributes:
+        expected: share of events that stable has in answers to callers and texts like its.
+        alone: share of its answers that stable has no answers to callers and texts like.
+    """
+
+    expected: float
+    alone: float
+
+    @classmethod
+    def of(cls, e_s: Floats, n_s: Floats, n_c: Floats) -> Self:
+        """Of the counts of all strata."""
+        is_like = n_s > 0
+        like = float(n_c[is_like].sum())
+        expected = float((n_c[is_like] * e_s[is_like] / n_s[is_like]).sum()) / max(like, 1.0)
+        every = float(n_c.sum())
+        return cls(expected, 1 - like / every if every else 0.0)
+
+    def sentence(self, arms: _Arms) -> str:
+        """What is to be said of them; nothing where they are much like stable's."""
+        said = ""
+        if arms.n_s and abs(self.expected - arms.e_s / arms.n_s) >= _WORTH_SAYING:
+            said = f", where {words.percent(self.expected)} are expected of such callers and texts"
+        if self.alone >= _MOSTLY:
+            said += (
+                f"; {words.percent(self.alone)} of its answers can't be judged, since stable "
+                "answers no callers like these"
+            )
+        return said
 
 
 @dataclass(frozen=True)
@@ -105,6 +145,10 @@ def _result(
     missing = None
     if is_waited_for:
         missing = _needed_pairs(rates) if is_paired else _needed(rates, name, check.pass_)
+    of_callers = {}
+    if arms.of_callers is not None:
+        of_callers["expected_of_callers"] = arms.of_callers.expected
+        of_callers["of_callers_unlike_any"] = arms.of_callers.alone
     evidence_to_fail, evidence_to_pass = rates.evidence_to_fail(name), rates.evidence_to_pass(name)
     if outcome is Verdict.FAIL:
         evidence = words.evidence(evidence_to_fail, 1 / alpha)
@@ -138,6 +182,7 @@ def _result(
             "evidence_to_pass": evidence_to_pass,
             "needed_to_pass": 1 / BETA,
             "apart_by_callers": spread,
+            **of_callers,
         },
         gate=check.gate,
         required=check.required and not (is_idle or is_settled),
@@ -154,7 +199,9 @@ def _arms(rates: Rates, name: str, outcome: Verdict) -> _Arms:
     if outcome is Verdict.FAIL or not sums[1, at].any():
         sums = rates.sums
     e_c, n_c, e_s, n_s = (float(total) for total in sums[:, at].sum(axis=-1))
-    return _Arms(e_c, n_c, e_s, n_s, _EVENTS[name])
+    has_strata = name == tests.LATENCY and rates.own_past is not None
+    of_callers = _OfCallers.of(*sums[[2, 3, 1]][:, at]) if has_strata else None
+    return _Arms(e_c, n_c, e_s, n_s, _EVENTS[name], of_callers=of_callers)
 
 
 def _class_arms(rates: Rates, outcome: Verdict) -> _Arms:

@@ -8,8 +8,9 @@ The tests of classes share their alpha as one mixture: the mean of their e-value
 while none of them is worse, and is never less than what splitting alpha over them would leave.
 """
 
+from collections.abc import Mapping
 from functools import cached_property
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from msgspec import structs
@@ -19,6 +20,7 @@ from contracts.rollout import Checks, Line
 from contracts.windows import EvidenceCounts
 from measures.correlation import Floats, IntraclassCorrelation, RequestTexts
 from measures.leaving_out import GROUPS, LeftOut
+from measures.own_past import OwnPast
 from measures.pairs import Pairs, bet_to_pass
 from measures.proportions import (
     ALTERNATIVES,
@@ -31,7 +33,7 @@ from measures.proportions import (
 )
 from measures.state import State
 from rollout.checks import rows as at
-from rollout.checks.callers import MOST_CALLER_SPREAD, Callers, Grouped
+from rollout.checks.callers import DEVIATIONS, MOST_CALLER_SPREAD, Callers, Grouped
 from rollout.checks.left_out import ArmGroups, Believed, without_groups
 from rollout.checks.rows import Lines, Rows
 from rollout.checks.slowness import Slowness
@@ -80,6 +82,8 @@ class Rates(
             None without any.
         texts: of stable's requests before the canary, how much they resemble one another, a class;
             None while the labels are not known.
+        own_past: how slow each of stable's callers was before the canary; None of a rollout from
+            before that was known.
     """
 
     labels: tuple[str, ...]
@@ -98,6 +102,7 @@ class Rates(
     feedback: Floats | None = None
     left_out: LeftOut | None = None
     groups: ArmGroups | None = None
+    own_past: OwnPast | None = None
 
     @classmethod
     def begin(cls, labels: tuple[str, ...]) -> Self:
@@ -115,6 +120,37 @@ class Rates(
             np.zeros((4, rows.count)),
             left_out=LeftOut.begin(len(rows.tests)),
             groups=ArmGroups.begin(),
+            own_past=OwnPast.begin(),
+        )
+
+    @classmethod
+    def of_json(cls, data: Mapping[str, Any]) -> Self:
+        """The state that ``to_json`` told, or that was stored before callers had strata."""
+        found = super().of_json(data)
+        return found.with_strata()
+
+    def with_strata(self) -> Self:
+        """With rows of all strata of callers, which had no requests where there were no strata."""
+        more = self.rows.count - self.past.shape[-1]
+        if not more:
+            return self
+
+        def wide(part: Floats) -> Floats:
+            return np.insert(part, [at.LATENCY.stop - more] * more, 0.0, axis=-1)
+
+        harm, near = self.harm, self.non_inferiority
+        return replace(
+            self,
+            past=wide(self.past),
+            sums=wide(self.sums),
+            harm=replace(harm, e_s=wide(harm.e_s), n_s=wide(harm.n_s)),
+            non_inferiority=replace(
+                near,
+                e_c=wide(near.e_c),
+                n_c=wide(near.n_c),
+                e_s=wide(near.e_s),
+                n_s=wide(near.n_s),
+            ),
         )
 
     def with_labels(self, labels: tuple[str, ...]) -> Self:
@@ -147,10 +183,11 @@ class Rates(
 
     def with_history(self, stable: EvidenceCounts) -> Self:
         """With a window of stable from before the rollout."""
-        e, n = self.rows.counts(stable, self.slowness)
+        e, n = self.rows.counts(stable, self.slowness, self.own_past)
         return replace(
             self,
             slowness=self.slowness.after(stable),
+            own_past=self._own_past_after(stable),
             correlation=self._correlation_after(e, n),
             callers=self._callers_after(stable),
             texts=self._texts_after(stable),
@@ -180,8 +217,8 @@ class Rates(
             pairs: of shadow, both versions' answers to the same requests (``rows.paired``), by
                 which classes are judged; None: by all requests of both arms.
         """
-        e_c, n_c = self.rows.counts(candidate, self.slowness)
-        e_s, n_s = self.rows.counts(stable, self.slowness)
+        e_c, n_c = self.rows.counts(candidate, self.slowness, self.own_past)
+        e_s, n_s = self.rows.counts(stable, self.slowness, self.own_past)
         seen, past, correlation = np.stack([e_c, n_c, e_s, n_s]), self.past, self.correlation
         texts, waiting = self.texts, self.feedback
         told = None if pairs is None else Pairs.of(pairs, self.rows.count - at.CLASSES)
@@ -200,7 +237,7 @@ class Rates(
                 counts[at.QUALITY] = block
         to_fail, to_pass = self._by_pairs(told, lines)
         window, history, tests = Window(e_c, n_c, e_s, n_s), History(*self.past), self.rows.tests
-        fail = Tolerance(lines.fail.a + self.callers.spread(self.rows, share), lines.fail.s)
+        fail = Tolerance(lines.fail.a + self.spread(share), lines.fail.s)
         believed = Believed(self.harm.theta_s(history), fail, self.rho, self.within)
         log_s = believed.log_s(window, self.rows) + to_fail
         harm = self.harm.grown(log_s, window)
@@ -219,6 +256,7 @@ class Rates(
         after = replace(
             self,
             slowness=self.slowness.after(stable),
+            own_past=self._own_past_after(stable) if stage is Stage.SHADOW else self.own_past,
             correlation=correlation,
             callers=self.callers if stage is Stage.BAKE else self._callers_after(stable),
             past=past,
@@ -320,8 +358,18 @@ class Rates(
     def caller_spread(self, name: str, share: float) -> float:
         """How far apart the shares of a check can be with one version in both arms, at most."""
         tests = np.arange(len(self.rows.tests))[TESTS[name]]
-        of_rows = self.callers.spread(self.rows, share)[np.isin(self.rows.test_of_row, tests)]
+        of_rows = self.spread(share)[np.isin(self.rows.test_of_row, tests)]
         return float(of_rows.max(initial=0.0))
+
+    def spread(self, share: float) -> Floats:
+        """``[rows]``: how far the arms' shares can be apart with one version in both.
+
+        Of latency it is what is left within strata of callers.
+        """
+        found = self.callers.spread(self.rows, share)
+        if self.own_past is not None:
+            found[at.LATENCY] = DEVIATIONS * self.own_past.deviation(share)
+        return found
 
     def requests_in_stage(self, name: str) -> float:
         """The candidate's requests that a check rests on in this stage: of its smallest test."""
@@ -370,6 +418,12 @@ class Rates(
         if effect is not None:
             found[at.CLASSES :] = np.resize(effect, self.rows.count - at.CLASSES)
         return found
+
+    def _own_past_after(self, stable: EvidenceCounts) -> OwnPast | None:
+        if self.own_past is None or not stable.caller_latency:
+            return self.own_past
+        slow, timed = np.array(self.slowness.counted(stable), dtype=np.float64)
+        return self.own_past.after(self.slowness.of_callers(stable), slow, timed)
 
     def _texts_after(self, stable: EvidenceCounts) -> RequestTexts | None:
         if not self.labels:

@@ -18,6 +18,7 @@ from contracts.rollout import Checks, ClassShareCheck, ErrorRateCheck, LatencyCh
 from contracts.windows import MICRO, EvidenceCounts
 from measures.correlation import Floats
 from measures.histograms import add_counts
+from measures.own_past import STRATA, OwnPast
 from measures.proportions import Tolerance
 from rollout.checks.slowness import LENGTHS, Slowness
 
@@ -25,7 +26,8 @@ CLASSES_LIMIT = 10  # classes that are compared one by one; the rarest others sh
 OTHER = ""  # that row's name, and of labels that stable never gave
 
 ERRORS = slice(0, 1)
-LATENCY = slice(1, 1 + len(LENGTHS))
+# Of each stratum of callers one row a length, the unknown stratum's first.
+LATENCY = slice(1, 1 + STRATA * len(LENGTHS))
 QUALITY = slice(LATENCY.stop, LATENCY.stop + 1)
 CLASSES = QUALITY.stop  # first row of the classes
 
@@ -70,7 +72,7 @@ class Rows:
 
     @cached_property
     def tests(self) -> NDArray[np.intp]:
-        """First row of each test: latency's rows, one a length, are strata of one test."""
+        """First row of each test: latency's rows are strata of one test."""
         classes = range(CLASSES, self.count)
         return np.array([ERRORS.start, LATENCY.start, QUALITY.start, *classes], dtype=np.intp)
 
@@ -79,9 +81,14 @@ class Rows:
         """The test that each row belongs to."""
         return np.repeat(np.arange(len(self.tests)), np.diff(self.tests, append=self.count))
 
-    def counts(self, evidence: EvidenceCounts, slowness: Slowness) -> tuple[Floats, Floats]:
-        """Events and requests of one arm in one window, a row."""
-        slow, timed = slowness.counted(evidence)
+    def counts(
+        self, evidence: EvidenceCounts, slowness: Slowness, past: OwnPast | None = None
+    ) -> tuple[Floats, Floats]:
+        """Events and requests of one arm in one window, a row.
+
+        ``past`` is that of callers, by which latency is compared; None: nothing is known of them.
+        """
+        slow, timed = latency_counts(evidence, slowness, past)
         events = [evidence.errors, *slow, evidence.feedback_wrong]
         requests = [evidence.requests, *timed, evidence.feedback]
         if self.labels:
@@ -93,6 +100,19 @@ class Rows:
             events += falls[: len(self.directions) - len(shares)]
             requests += [labelled] * len(self.directions)
         return np.array(events, dtype=np.float64), np.array(requests, dtype=np.float64)
+
+
+def latency_counts(
+    evidence: EvidenceCounts, slowness: Slowness, past: OwnPast | None
+) -> tuple[Sequence[float], Sequence[float]]:
+    """Slow attempts and all attempts of a window, by row of latency."""
+    slow, timed = slowness.counted(evidence)
+    if past is None or not evidence.caller_latency:
+        nothing = [0] * (len(LENGTHS) * (STRATA - 1))
+        return [*slow, *nothing], [*timed, *nothing]
+    every = np.array([slow, timed], dtype=np.float64)
+    of_strata = slowness.of_callers(evidence).by_stratum(past.strata, *every)
+    return of_strata[0].ravel().tolist(), of_strata[1].ravel().tolist()
 
 
 def answered(evidence: EvidenceCounts) -> dict[str, int]:
@@ -185,7 +205,7 @@ def compared(checks: Checks) -> tuple[Compared, Compared, Compared, Compared]:
 
 def lines(checks: Checks, rows: Rows) -> Lines:
     """The tolerance of each row."""
-    sizes = (1, len(LENGTHS), 1, len(rows.directions))
+    sizes = (1, LATENCY.stop - LATENCY.start, 1, len(rows.directions))
     of_rows = [
         check for check, size in zip(compared(checks), sizes, strict=True) for _ in range(size)
     ]

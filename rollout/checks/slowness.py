@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contracts.statistics import LATENCY_EDGES
-from contracts.windows import EvidenceCounts
+from contracts.windows import CALLER_STRIDE, EvidenceCounts
+from measures.own_past import CallersAnswers
 
 # Tokens of the longest text, at most; shorter ones join the first, longer ones the last.
 LENGTHS = (16, 32, 64, 128, 256, 512, 1024)
@@ -66,6 +67,25 @@ class Slowness:
                 slow[at] += sum(count for bucket, count in counts.items() if bucket > edge)
                 timed[at] += sum(counts.values())
         return slow, timed
+
+    def of_callers(self, evidence: EvidenceCounts) -> CallersAnswers:
+        """The part of ``counted`` that is of callers with a name: an entry for each time."""
+        keys: list[int] = []
+        counts: list[int] = []
+        lengths: list[int] = []
+        edges: list[int] = []
+        for tokens, of_length in evidence.caller_latency.items():
+            at = _length(tokens)
+            edge = self.edges[at]
+            keys += of_length.keys()
+            counts += of_length.values()
+            lengths += [at] * len(of_length)
+            edges += [-1 if edge is None else edge] * len(of_length)
+        bucket, latency = np.divmod(np.array(keys, dtype=np.intp), CALLER_STRIDE)
+        edge_of = np.array(edges, dtype=np.intp)
+        timed = np.where(edge_of < 0, 0.0, np.array(counts, dtype=np.float64))
+        slow = np.where(latency > edge_of, timed, 0.0)
+        return CallersAnswers((bucket,), np.array(lengths, dtype=np.intp), slow, timed)
 
     def to_json(self) -> dict[str, Any]:
         """Counts by length and bucket, those that are not 0."""

@@ -24,8 +24,11 @@ from contracts.events import (
 )
 from contracts.statistics import EDGES, LATENCY_EDGES, Statistic
 from contracts.windows import (
+    CALLER_BUCKETS,
     CALLER_CAP,
+    CALLER_ENTRIES,
     CALLER_GROUPS,
+    CALLER_STRIDE,
     MICRO,
     RANGE_MESSAGES,
     EndpointWindow,
@@ -126,7 +129,8 @@ def counts_of(attempts: Iterable[PredictionEvent], told: Iterable[Feedback]) -> 
     counts: dict[str, Any] = {
         "requests": len(evidence),
         "errors": sum(event.status > 499 for event in evidence),
-        "latency": _latency(evidence),
+        "latency": _nested((length, took, 1) for _, length, took in _timed(evidence)),
+        "caller_latency": _by_caller(named),
         "labels": Counter(label for text in texts for label in _labels(text)),
         "norms": _buckets(_NORMS, [text.norm for text in texts if text.norm is not None]),
         "pairs": sum(len(pairing.equal) for _, pairing in paired),
@@ -231,8 +235,8 @@ def _seconds(event: PredictionEvent) -> float:
     return event.latency.tokenise + event.latency.wait + event.latency.infer
 
 
-def _latency(evidence: list[PredictionEvent]) -> dict[int, dict[int, int]]:
-    found = []
+def _timed(evidence: list[PredictionEvent]) -> Iterator[tuple[PredictionEvent, int, int]]:
+    """Attempts that say how slow a version is, with buckets of their length and time."""
     for event in evidence:
         if not event.texts or event.cached or event.status not in {200, 504}:
             continue
@@ -240,8 +244,22 @@ def _latency(evidence: list[PredictionEvent]) -> dict[int, dict[int, int]]:
         while length < max(text.tokens for text in event.texts):
             length *= 2
         in_time = int(np.searchsorted(_SECONDS, _seconds(event), side="left"))
-        found.append((length, in_time if event.status == 200 else len(_SECONDS), 1))
-    return _nested(found)
+        yield event, length, in_time if event.status == 200 else len(_SECONDS)
+
+
+def _by_caller(named: list[PredictionEvent]) -> dict[int, dict[int, int]]:
+    """Latencies by bucket of callers: of as many buckets, by halves, as there is room for."""
+    told = Counter(
+        (event.caller % CALLER_BUCKETS, length, took) for event, length, took in _timed(named)
+    )
+    buckets = CALLER_BUCKETS
+    while len(told) > CALLER_ENTRIES:
+        buckets //= 2
+        told = Counter({key: count for key, count in told.items() if key[0] < buckets})
+    return _nested(
+        (length, caller * CALLER_STRIDE + took, count)
+        for (caller, length, took), count in told.items()
+    )
 
 
 def _neighbours(evidence: list[PredictionEvent]) -> dict[str, dict[str, int]]:

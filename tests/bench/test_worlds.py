@@ -5,7 +5,7 @@ import pytest
 
 from bench.rollouts import whole, worlds
 from bench.rollouts.batched_evidence import CHECKS, BatchedEvidence
-from bench.rollouts.traffic import LABELS, Arm
+from bench.rollouts.traffic import LABELS, Arm, given_to_callers, kept
 from bench.rollouts.worlds import WORLDS, Stream, Traffic, World
 from measures.correlation import Floats
 from rollout.evidence import Evidence, Stage
@@ -61,6 +61,29 @@ def test_texts_of_one_request_are_alike_in_both_arms() -> None:
         for arm in arms(Stream(1600.0, callers=0, errors=0.0))
     ]
     assert 4 < np.var(np.concatenate(wide)) / np.var(np.concatenate(one)) < 16
+
+
+def test_callers_get_the_times_of_their_arms_answers() -> None:
+    for arm in arms(Stream(1000.0, slow_callers=0.1)):
+        assert arm.callers is not None
+        told = np.zeros_like(arm.times)
+        np.add.at(told, (arm.callers.row, arm.callers.length, arm.callers.time), 1)
+        assert (told == arm.times).all()
+        of_row = np.bincount(arm.callers.row, minlength=ROLLOUTS)
+        assert (of_row == arm.labels.sum(axis=1)).all()
+
+
+def test_callers_lose_the_times_that_their_arm_loses() -> None:
+    rng = np.random.default_rng(3)
+    times = rng.poisson(2.0, (4, 2, 5))
+    answers = np.stack([times.sum(axis=(1, 2)), np.zeros(4, dtype=np.int64)], axis=1)
+    given = given_to_callers(times, answers, np.array([[7, 8]] * 4), rng)
+    left = rng.binomial(times, 0.5)
+    found = kept(given, left, rng)
+    told = np.zeros_like(times)
+    np.add.at(told, (found.row, found.length, found.time), 1)
+    assert (told == left).all()
+    assert (given.bucket == 7).all()
 
 
 def test_a_job_is_one_callers_and_begins_after_the_rollout() -> None:

@@ -1,6 +1,7 @@
 """Folding against a count that shares no line with it."""
 
 import random
+from bisect import bisect_left
 from collections import Counter
 from itertools import pairwise
 
@@ -24,7 +25,15 @@ from contracts.events import (
     TextRecord,
 )
 from contracts.statistics import EDGES, LATENCY_EDGES, Stage, Statistic
-from contracts.windows import CALLER_CAP, CALLER_GROUPS, MICRO, WindowAggregate
+from contracts.windows import (
+    CALLER_BUCKETS,
+    CALLER_CAP,
+    CALLER_ENTRIES,
+    CALLER_GROUPS,
+    CALLER_STRIDE,
+    MICRO,
+    WindowAggregate,
+)
 from measures.folding import Fold, length_bucket
 from measures.observation import histogram, observed
 
@@ -273,6 +282,36 @@ def test_an_answer_that_came_too_late_is_slower_than_any() -> None:
     evidence = only(batch(late, event(status=503))).evidence
     assert evidence.latency == {16: {len(LATENCY_EDGES.upper): 1}}
     assert (evidence.requests, evidence.errors) == (2, 2)
+
+
+def test_times_of_callers_with_a_name_are_told_by_bucket_of_callers_within_their_cap() -> None:
+    quick, slow = Latency(0.0, 0.0, 0.0, 0.01, 0.01), Latency(0.0, 0.0, 0.0, 0.02, 0.02)
+    events = [event(caller=5, latency=quick)] * (CALLER_CAP + 3)
+    events += [event(caller=5 + CALLER_BUCKETS, latency=quick), event(caller=6, latency=slow)]
+    events += [event(caller=0, latency=slow), event(caller=6, latency=slow, status=500)]
+    evidence = only(batch(*events)).evidence
+    ((length, latency),) = evidence.latency.items()
+    at = [bisect_left(LATENCY_EDGES.upper, seconds) for seconds in (0.01, 0.02)]
+    assert latency == {at[0]: CALLER_CAP + 1, at[1]: 2}
+    assert evidence.caller_latency == {
+        length: {5 * CALLER_STRIDE + at[0]: CALLER_CAP + 1, 6 * CALLER_STRIDE + at[1]: 1}
+    }
+    assert len(LATENCY_EDGES.upper) < CALLER_STRIDE
+
+
+def test_of_many_callers_only_those_of_the_lower_buckets_have_their_times_told() -> None:
+    events = [event(caller=2 + at * 7) for at in range(2 * CALLER_ENTRIES)]
+    folds = [only(batch(*events)).evidence, only(batch(*reversed(events))).evidence]
+    assert folds[0].caller_latency == folds[1].caller_latency
+    (told,) = folds[0].caller_latency.values()
+    callers = {at // CALLER_STRIDE for at in told}
+    buckets = {each.caller % CALLER_BUCKETS for each in events}
+    halves = [CALLER_BUCKETS >> at for at in range(12)]
+    kept = next(each for each in halves if len({b for b in buckets if b < each}) <= CALLER_ENTRIES)
+    assert callers == {bucket for bucket in buckets if bucket < kept}
+    assert kept < CALLER_BUCKETS
+    (every,) = folds[0].latency.values()
+    assert sum(every.values()) == len(events)
 
 
 def test_texts_of_one_request_are_counted_by_how_many_neighbours_have_the_same_label() -> None:

@@ -198,7 +198,7 @@ def test_a_rollout_that_goes_on_over_an_upgrade_finds_the_names_that_it_was_stor
     told = begun().to_json()
     assert told["rates"].keys() == {
         "labels", "slowness", "clumps", "callers", "past", "worse", "not_worse", "sums", "windows",
-        "failed", "settled", "paired", "texts", "feedback", "left_out", "groups",
+        "failed", "settled", "paired", "texts", "feedback", "left_out", "groups", "own_past",
     }  # fmt: skip
     assert told["rates"]["worse"].keys() == {"log_a", "windows", "e_s", "n_s"}
     assert told["rates"]["not_worse"].keys() == {"log_e", "e_c", "n_c", "e_s", "n_s"}

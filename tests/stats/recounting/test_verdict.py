@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 import msgspec
 import pytest
 from fold_world import Topics
-from prediction_batches import batch_of
+from prediction_batches import batch_of, event_of
 from rollout_walk import ONE, TWO, loaded_candidate
 
 from contracts.endpoint import Arm, EndpointSpec, EndpointStatus, Limits, Metadata, ModelEndpoint
 from contracts.events import EventBatch, Latency, Pairing, PredictionEvent, TextRecord, encode
 from contracts.rollout import Outcome, RolloutSpec, RolloutState, Verdict
-from contracts.windows import EvidenceCounts
+from contracts.windows import CALLER_ENTRIES, EvidenceCounts
 from headrace.stack.kafka import KafkaProcess
 from measures.folding import Fold
 from measures.merging import Windows
@@ -59,6 +59,22 @@ def test_evidence_is_that_of_the_fold_role_by_other_code(seed: int) -> None:
     fold.add(EventBatch("g", 0, events, feedback=told))
     (folded,) = fold.aggregates()
     assert msgspec.convert(counts_of(events, told), EvidenceCounts) == folded.evidence
+
+
+def test_of_more_callers_than_there_is_room_for_the_same_ones_are_told() -> None:
+    rng = random.Random(9)
+    events = [
+        msgspec.structs.replace(
+            event_of(rng), endpoint="e", version="1", package="p", arm=Arm.STABLE, caller=caller,
+            status=200, cached=0, repeated=False, time=5.0,
+        )
+        for caller in range(1, 2 * CALLER_ENTRIES)
+    ]  # fmt: skip
+    fold = Fold(10)
+    fold.add(EventBatch("g", 0, events))
+    (folded,) = fold.aggregates()
+    assert 0 < sum(map(len, folded.evidence.caller_latency.values())) <= CALLER_ENTRIES
+    assert msgspec.convert(counts_of(events, ()), EvidenceCounts) == folded.evidence
 
 
 def entities(rng: random.Random) -> list[TextRecord]:

@@ -1,0 +1,158 @@
+"""A caller that was slow before is compared with callers that were: latency within strata."""
+
+import json
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+from evidence_windows import only
+from msgspec import structs
+
+from contracts.rollout import CheckResult, LatencyCheck, Verdict
+from contracts.windows import CALLER_STRIDE, EvidenceCounts
+from measures.own_past import OwnPast
+from rollout.evidence import Evidence, Stage
+
+CHECKS = only(latency=LatencyCheck())
+CALLERS = np.arange(40)
+SLOW = CALLERS % 10 == 0  # a tenth of the callers, of whom 10 and 20 get the candidate
+TOKENS = 32
+QUICK, LATE = 100, 108  # buckets of LATENCY_EDGES: half as long again
+# More of those who are slow than of the others.
+CANDIDATES = np.isin(CALLERS, [10, 20, 3, 5])
+
+
+def window(
+    callers: np.ndarray, rng: np.random.Generator, *, later: int = 0, is_told: bool = True
+) -> EvidenceCounts:
+    """Answers of an arm, twenty of each caller, that take so many buckets longer than usual."""
+    took = np.round(rng.normal(0, 8, (len(callers), 20))).astype(int) + later
+    took = took + np.where(SLOW[callers], LATE, QUICK)[:, None]
+    latency = Counter(took.ravel().tolist())
+    of_callers = Counter((callers[:, None] * CALLER_STRIDE + took).ravel().tolist())
+    return EvidenceCounts(
+        requests=took.size,
+        latency={TOKENS: dict(latency)},
+        caller_latency={TOKENS: dict(of_callers)} if is_told else {},
+    )
+
+
+def begun(*, is_told: bool = True, windows: int = 40) -> Evidence:
+    rng = np.random.default_rng(1)
+    evidence = Evidence.begin(CHECKS, 0.05, ("a", "b"), Stage.CANARY)
+    for _ in range(windows):
+        evidence = evidence.with_history(window(CALLERS, rng, is_told=is_told))
+    return evidence.with_share(0.1)
+
+
+def compared(
+    evidence: Evidence, windows: int = 60, *, later: int = 0, is_told: bool = True
+) -> Evidence:
+    rng = np.random.default_rng(2)
+    for _ in range(windows):
+        candidate = window(CALLERS[CANDIDATES], rng, later=later, is_told=is_told)
+        evidence = evidence.after(
+            candidate, window(CALLERS[~CANDIDATES], rng, is_told=is_told), 10.0
+        )
+    return evidence
+
+
+def latency(evidence: Evidence) -> CheckResult:
+    (result,) = evidence.results()
+    return result
+
+
+def test_callers_who_were_slow_before_are_no_fault_of_the_version_that_answers_them() -> None:
+    assert latency(compared(begun(is_told=False), is_told=False)).verdict is Verdict.FAIL
+    result = latency(compared(begun()))
+    assert result.verdict is Verdict.PASS
+    # Half of the candidate's callers are slow, and a twentieth of stable's.
+    assert result.figures["expected_of_callers"] > 0.1
+    assert " are expected of such callers and texts" in result.reason
+
+
+def test_a_version_that_is_slower_fails_whoever_its_callers_are() -> None:
+    assert latency(compared(begun(), later=5)).verdict is Verdict.FAIL
+
+
+def test_what_the_candidate_answers_moves_no_caller_to_another_stratum() -> None:
+    before = begun()
+    after = compared(before, windows=5, later=40)
+    assert before.rates.own_past is not None
+    assert after.rates.own_past is before.rates.own_past
+
+
+def test_shadow_teaches_what_callers_are_like() -> None:
+    rng = np.random.default_rng(3)
+    shadow = begun(windows=1).next_stage(Stage.SHADOW).with_share(0.0)
+    for _ in range(40):
+        stable = window(CALLERS, rng)
+        shadow = shadow.after(window(CALLERS, rng, is_told=False), stable, 10.0)
+    past = shadow.rates.own_past
+    assert past is not None
+    assert past.strata[CALLERS[SLOW]].min() > past.strata[CALLERS[~SLOW]].max()
+
+
+def test_callers_like_whom_stable_answers_none_are_told() -> None:
+    rng = np.random.default_rng(4)
+    evidence = begun()
+    for _ in range(10):
+        evidence = evidence.after(
+            window(CALLERS[SLOW], rng, later=-8), window(CALLERS[~SLOW], rng), 10.0
+        )
+    result = latency(evidence)
+    assert result.verdict is Verdict.UNKNOWN
+    assert result.figures["of_callers_unlike_any"] == 1
+    assert "100.0 % of its answers can't be judged" in result.reason
+
+
+def test_records_of_an_older_fold_are_judged_as_before() -> None:
+    without = begun(is_told=False)
+    assert without.rates.own_past is not None
+    assert not without.rates.own_past.strata.any()
+    before = replace(without, rates=structs.replace(without.rates, own_past=None))
+    one, other = (latency(compared(each, 10, is_told=False)) for each in (without, before))
+    assert one.verdict is other.verdict
+    assert other.figures.items() <= one.figures.items()
+
+
+def test_a_rollout_from_before_there_were_strata_goes_on() -> None:
+    evidence = compared(begun(is_told=False), 2, is_told=False)
+    stored = json.loads(json.dumps(evidence.to_json()))
+    rates = stored["rates"]
+    del rates["own_past"]
+    strata = slice(8, evidence.rates.rows.count - 4)  # behind errors and the lengths
+    for of, names in (
+        (rates, ("past", "sums")),
+        (rates["worse"], ("e_s", "n_s")),
+        (rates["not_worse"], ("e_c", "n_c", "e_s", "n_s")),
+    ):
+        for name in names:
+            for row in of[name] if name in {"past", "sums"} else [of[name]]:
+                assert not any(row[strata])
+                del row[strata]
+    again = Evidence.of_json(stored)
+    assert again.rates.own_past is None
+    goes_on = compared(evidence, 10, is_told=False), compared(again, 10)
+    for name, figure in latency(goes_on[1]).figures.items():
+        assert latency(goes_on[0]).figures[name] == figure
+    restored = Evidence.of_json(json.loads(json.dumps(goes_on[1].to_json())))
+    assert restored.verdicts == goes_on[1].verdicts
+
+
+def test_what_is_learnt_is_stored_bit_by_bit() -> None:
+    evidence = begun()
+    again = Evidence.of_json(json.loads(json.dumps(evidence.to_json())))
+    assert latency(compared(again, 5)).figures == latency(compared(evidence, 5)).figures
+
+
+def test_requests_of_nobody_are_compared_with_each_other() -> None:
+    """Nobody's are in the unknown stratum, with callers who have no past."""
+    evidence = begun()
+    rng = np.random.default_rng(5)
+    nobodys = window(CALLERS[~SLOW], rng, is_told=False)
+    seen = evidence.after(nobodys, nobodys, 10.0).rates.non_inferiority
+    rows = evidence.rates.rows
+    assert isinstance(evidence.rates.own_past, OwnPast)
+    of_lengths = seen.n_c[rows.tests[1] : rows.tests[2]]
+    assert of_lengths[:7].sum() == of_lengths.sum() == nobodys.requests
