@@ -163,9 +163,9 @@ drift: $(VENV)/.dev $(VENV)/.peers $(VENV)/.drift-peers  ## the drift tables of 
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -P -m bench.drift $(DRIFT) --peers $(VENV)/peers/bin/python \
 	  --json bench/results/drift.json --document docs/statistics.md
 
-simulate: $(VENV)/.dev  ## whole rollouts simulated: the tables of docs/rollout.md, docs/simulations.md and docs/labels.md; STUDY=NAME for one
+simulate: $(VENV)/.dev  ## whole rollouts simulated: the tables of docs/rollout.md, docs/simulations.md, docs/labels.md and docs/own-past.md; STUDY=NAME for one
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -P -m bench.rollouts $(STUDY) --json bench/results/rollouts.json \
-	  --document docs/rollout.md --worlds docs/simulations.md --labels docs/labels.md
+	  --document docs/rollout.md --worlds docs/simulations.md --labels docs/labels.md --slow-callers docs/own-past.md
 
 simulate-small: $(VENV)/.dev  ## a little of each simulation, written nowhere
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -P -m bench.rollouts $(STUDY) --small

@@ -56,9 +56,16 @@ def main(words: Sequence[str] | None = None) -> int:
     options.parser.add_argument("--processes", type=int, default=len(os.sched_getaffinity(0)))
     options.parser.add_argument("--worlds", type=Path, help="markdown of the worlds and rivals")
     options.parser.add_argument("--labels", type=Path, help="markdown that has the labels' table")
+    told = "markdown that has the slow callers' table"
+    options.parser.add_argument("--slow-callers", type=Path, help=told)
     read = options.read(words)
     found = partial(_found, processes=read.processes)
-    documents = {"worlds": read.worlds, "rivals": read.worlds, "labels": read.labels}
+    documents = {
+        "worlds": read.worlds,
+        "rivals": read.worlds,
+        "labels": read.labels,
+        "slow-callers": read.slow_callers,
+    }
     for name, size in read.sizes.items():
         document = documents.get(name, read.document)
         studies.run({name: size}, found, results=read.json, document=document)

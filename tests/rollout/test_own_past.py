@@ -156,3 +156,24 @@ def test_requests_of_nobody_are_compared_with_each_other() -> None:
     assert isinstance(evidence.rates.own_past, OwnPast)
     of_lengths = seen.n_c[rows.tests[1] : rows.tests[2]]
     assert of_lengths[:7].sum() == of_lengths.sum() == nobodys.requests
+
+
+def test_what_callers_of_a_stratum_differ_by_is_tolerated() -> None:
+    rng = np.random.default_rng(6)
+    alike = begun(windows=40)
+    unlike = begun(windows=1)
+    for _ in range(40):  # in each window another caller is slow, which no past tells
+        whose = rng.permutation(CALLERS)
+        took = np.where(CALLERS == 0, LATE, QUICK)[:, None].repeat(20, axis=1)
+        of_callers = Counter((whose[:, None] * CALLER_STRIDE + took).ravel().tolist())
+        stable = EvidenceCounts(
+            requests=took.size,
+            latency={TOKENS: dict(Counter(took.ravel().tolist()))},
+            caller_latency={TOKENS: dict(of_callers)},
+        )
+        unlike = unlike.with_history(stable)
+    apart = [each.rates.caller_spread("latency", 0.1) for each in (alike, unlike)]
+    assert apart[1] > 4 * apart[0]
+    assert apart[1] > 0.02
+    assert unlike.rates.caller_spread("latency", 0.0) == 0
+    assert latency(unlike).figures["apart_by_callers"] == apart[1]
