@@ -5,10 +5,11 @@ rather than sleeps when a request is nearly due: timers are a millisecond coarse
 """
 
 import asyncio
+import bisect
 import math
 import sys
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 
 import msgspec
@@ -41,7 +42,8 @@ class Generator:
         self._sent = 0
         self._unanswered = 0
         self._answers = 0
-        self._measured: list[tuple[int, float, float]] = []  # status, seconds, answered at
+        self._measured: list[tuple[int, float]] = []  # status, seconds
+        self._ends: list[tuple[float, int]] = []  # of every answer: when, status
         self._late: list[float] = []
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -155,19 +157,21 @@ class Generator:
     def _count(self, status: int, due: float, index: int) -> None:  # noqa: ARG002
         self._unanswered -= 1
         self._answers += status != 0
+        now = self._clock()
+        self._ends.append((now, status))
         if self._begin <= due < self._end:
-            now = self._clock()
-            self._measured.append((status, now - due, now))
+            self._measured.append((status, now - due))
 
     def _result(self) -> Result:
         load = self._load
         seconds = load.seconds
         by_status: dict[int, list[float]] = {}
-        for status, took, _ in self._measured:
+        for status, took in self._measured:
             by_status.setdefault(status, []).append(took)
         # A closed load's last requests may be answered after the end: they are few, and counted.
+        rates = rates_of(self._ends, self._begin, self._end) if load.rate is None else {}
         outcomes = [
-            Outcome(status, len(found), len(found) / seconds, _latency(found))
+            Outcome(status, len(found), rates.get(status, len(found) / seconds), _latency(found))
             for status, found in sorted(by_status.items())
         ]
         if self._unanswered:
@@ -180,9 +184,25 @@ class Generator:
             seconds=seconds,
             answered=self._answers,
             outcomes=outcomes,
-            in_time=sum(status == 200 and took <= deadline for status, took, _ in self._measured),
+            in_time=sum(status == 200 and took <= deadline for status, took in self._measured),
             send_late_p99_ms=late,
         )
+
+
+def rates_of(ends: list[tuple[float, int]], begin: float, end: float) -> dict[int, float]:
+    """Answers a second by status, from the last before the beginning to the last before the end.
+
+    A server that answers in batches answers no whole number of them in a given time, so that a
+    count over that time is off by up to a batch. Between two answers it is not. ``ends`` are in
+    order. Empty where no time lies between two answers.
+    """
+    times = [at for at, _ in ends]
+    first = max(bisect.bisect_right(times, begin) - 1, 0)
+    last = bisect.bisect_right(times, end) - 1
+    if last <= first:
+        return {}
+    counts = Counter(status for _, status in ends[first + 1 : last + 1])
+    return {status: count / (times[last] - times[first]) for status, count in counts.items()}
 
 
 def _payloads(load: Load) -> list[bytes]:

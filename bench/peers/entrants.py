@@ -7,6 +7,7 @@ from bench.peers.subjects import Subject
 _BOTH = (Engine.REAL, Engine.SIMULATED)
 HEADRACE = "Headrace"
 ENSEMBLE = "Triton ensemble"
+UNBATCHED = "Triton ensemble, no batcher"
 SIXTY = "60-line gateway"
 BARE = "bare uvicorn"
 ALONE = "engine alone"  # no server: ONNX Runtime over the same texts, bench/rawengine.py
@@ -34,6 +35,17 @@ SUBJECTS = (
         engines=_BOTH,
         lock="ensemble",
         deadline=True,
+    ),
+    Subject(
+        UNBATCHED,
+        "the same without `dynamic_batching`, which holds requests back for half a second now and "
+        "then before Python backends; so each request is a batch; no deadline of its own",
+        with_triton.ensemble_without_batcher,
+        start_seconds=5.0,
+        body=subjects.oip_rows,
+        read=subjects.oip_output,
+        engines=_BOTH,
+        lock="ensemble",
     ),
     Subject(
         "FastAPI",

@@ -7,7 +7,7 @@ Headrace's Kafka does not: brokers are another machine's.
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 
 from google.protobuf import text_format
@@ -230,7 +230,7 @@ max_batch_size: {rows}
 input {{ name: "TEXT" data_type: TYPE_STRING dims: [ 1 ] }}
 output {{ name: "IDS" data_type: TYPE_INT64 dims: [ -1 ] }}
 instance_group {{ kind: KIND_CPU count: {tokenizers} }}
-dynamic_batching {{ {policy} }}
+{batcher}
 """
 _ENGINE = """
 backend: "python"
@@ -238,7 +238,7 @@ max_batch_size: {rows}
 input {{ name: "IDS" data_type: TYPE_INT64 dims: [ -1 ] allow_ragged_batch: true }}
 output {{ name: "VECTORS" data_type: TYPE_FP32 dims: [ {width} ] }}
 instance_group {{ kind: {kind} count: 1 }}
-dynamic_batching {{ {policy} }}
+{batcher}
 parameters {{ key: "engine" value {{ string_value: "{engine}" }} }}
 """
 _ENSEMBLE = """
@@ -254,7 +254,10 @@ ensemble_scheduling {{
 }}
 """
 # Triton's page "Batchers", "Queue Policy": what waited too long is refused.
-_POLICY = "default_queue_policy {{ timeout_action: REJECT default_timeout_microseconds: {late} }}"
+_BATCHER = (
+    "dynamic_batching {{ default_queue_policy "
+    "{{ timeout_action: REJECT default_timeout_microseconds: {late} }} }}"
+)
 # Triton's Python is an isolated one, which does not read PYTHONPATH.
 _MODEL = """
 import sys
@@ -268,18 +271,26 @@ _MODELS = {
 }
 
 
-@contextmanager
-def ensemble(site: Site) -> Iterator[Running]:
+def ensemble(site: Site) -> AbstractContextManager[Running]:
     """Text in, vectors out, by Triton alone: a tokeniser for each gateway that Headrace has."""
+    return _ensemble(site, _BATCHER.format(late=int(site.deadline_seconds * 1e6)))
+
+
+def ensemble_without_batcher(site: Site) -> AbstractContextManager[Running]:
+    """The same with each request alone: Triton's batcher holds some back before Python backends."""
+    return _ensemble(site, "")
+
+
+@contextmanager
+def _ensemble(site: Site, batcher: str) -> Iterator[Running]:
     repository = site.folder / "models"
-    policy = _POLICY.format(late=int(site.deadline_seconds * 1e6))
     for name, (config, model) in _MODELS.items():
         version = repository / name / "1"
         version.mkdir(parents=True)
         text = config.format(
             rows=MOST_ROWS,
             width=site.model.manifest.dimension,
-            policy=policy,
+            batcher=batcher,
             tokenizers=max(1, len(site.gateways)),
             kind="KIND_GPU" if site.gpu else "KIND_CPU",
             engine=site.engine.value,

@@ -8,11 +8,13 @@ from contextlib import asynccontextmanager
 import msgspec
 import pytest
 from front_server import Served, serving
+from hypothesis import given
+from hypothesis import strategies as st
 from loop_clocks import PatientLoop, runs_on
 
 from bench import corpus
 from bench.load import Load
-from bench.loadgen import Generator
+from bench.loadgen import Generator, rates_of
 from bench.wire import request
 from gateway.errors import OverloadedError
 
@@ -197,3 +199,24 @@ def test_texts_of_one_length_are_beginnings_of_real_ones(length: int) -> None:
     assert {len(known.encode(text).ids) for text in found} == {length}
     whole = corpus.replay()
     assert all(any(text.startswith(part) for text in whole) for part in found)
+
+
+@given(
+    batch=st.integers(1, 64),
+    period=st.floats(0.05, 0.6),
+    offset=st.floats(0.0, 0.6),
+)
+def test_a_server_that_answers_in_batches_has_its_own_rate_at_any_moment(
+    batch: int, period: float, offset: float
+) -> None:
+    ends = [
+        (offset + turn * period, 200 if row else 503) for turn in range(60) for row in range(batch)
+    ]
+    found = rates_of(ends, 1.0, 2.8)
+    assert sum(found.values()) == pytest.approx(batch / period)
+    assert found.get(503) == pytest.approx(1 / period)
+
+
+def test_of_fewer_than_two_answers_in_the_time_no_rate_is_made() -> None:
+    assert rates_of([(0.5, 200)], 1.0, 2.0) == {}
+    assert rates_of([], 1.0, 2.0) == {}
