@@ -1,6 +1,6 @@
 """``python -P -m bench.peers``: races Headrace against other servers, prints, writes.
 
-``make bench BENCH=peers`` runs all of it in under three quarters of an hour, once the peers are
+``make bench BENCH=peers`` runs all of it in under an hour, once the peers are
 installed, and writes the tables and pictures of ``docs/performance.md`` and
 ``bench/results/peers.json``. All get the same model file, texts, load generator and cores: one for
 all that a peer is made of, the other for the load.

@@ -56,8 +56,8 @@ def line(table: str, beginning: str) -> str:
 # The plan
 
 
-def test_the_default_plan_stays_under_three_quarters_of_an_hour() -> None:
-    assert expected_seconds(entrants(), 3, BASE) < 45 * 60
+def test_the_default_plan_stays_under_an_hour() -> None:
+    assert expected_seconds(entrants(), 3, BASE) < 55 * 60
 
 
 def test_everybody_has_a_turn_in_every_round_in_an_order_that_the_seed_makes() -> None:
