@@ -4,6 +4,7 @@ The checks are so loose that a minute decides. CI kills five times, the soak (``
 parts) fifty.
 """
 
+import json
 import os
 import random
 import signal
@@ -11,6 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 from outages import Outage, first_answer, unexcused
@@ -183,6 +185,13 @@ def has_begun(status: EndpointStatus) -> bool:
     return status.rollout is not None
 
 
+def pairs_of(stack: RunningStack) -> list[dict[str, Any]]:
+    """The pairs of the last rollout's shadow; none before gateways have told them."""
+    done = stack.command("label", "next", EXAMPLE_ENDPOINT, "--count", "5", "--json")
+    found: list[dict[str, Any]] = json.loads(done.stdout) if done.returncode == 0 else []
+    return found
+
+
 def waits_for_statistics(status: EndpointStatus) -> bool:
     reason = "" if status.candidate is None else status.candidate.reason
     return reason.startswith("waits for statistics")
@@ -228,6 +237,15 @@ def test_a_collapsed_version_goes_back_while_mlflow_is_away_and_is_told_about_la
     until_mlflow_answers(rolling)
     until_told(rolling, number, "RolledBack", stable.version)
     assert tags(rolling, number)["reason"] == ended.reason[:500]
+    pairs = until(
+        "pairs of its shadow can be labelled", 120, lambda: pairs_of(rolling), every_seconds=2
+    )
+    assert any(pair["text"] in texts for pair in pairs)
+    told = rolling.command("label", "answer", EXAMPLE_ENDPOINT, pairs[0]["id"], "positive")
+    assert told.returncode == 0, told.stderr
+    shown = json.loads(rolling.command("label", "verdict", EXAMPLE_ENDPOINT, "--json").stdout)
+    assert (shown["labels"], shown["not_worse"]) == (1, False)
+    assert shown["pairs"] >= shown["disagree"] >= len(pairs)
 
 
 # The soak, in parts that can be run one at a time (``-k``)
