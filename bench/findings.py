@@ -13,8 +13,6 @@ from scipy.special import betaincinv, chdtri
 
 from measures.correlation import Floats
 
-Study = Callable[[int], list["Finding"]]  # from how many simulated rollouts
-
 
 @dataclass(frozen=True)
 class Finding:
