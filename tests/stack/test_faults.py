@@ -1,12 +1,13 @@
-"""What callers see when a part of the stack is killed with ``kill -9`` under load."""
+"""What callers see when a part of the stack is killed, or a version comes that can't serve."""
 
 import signal
 from collections.abc import Callable, Sequence
 
 import pytest
-from rolling_stack import register
+from rolling_stack import register, tags, watched
 from running_stack import PATIENT, TIMEOUT_SECONDS, RunningStack
 from traffic import Reply, Traffic, answered_by_all
+from waiting import until
 
 pytestmark = pytest.mark.real
 
@@ -133,3 +134,26 @@ def test_a_second_version_arrives_without_a_failed_request_and_every_answer_name
         after = {reply.version for reply in replies if reply.at - reply.seconds > first}
         assert after
         assert after.isdisjoint(before)
+
+
+def test_a_version_that_can_not_be_converted_is_told_why_and_the_next_one_is_served(
+    stack: RunningStack,
+) -> None:
+    stack.apply(DIRECT)
+    with watched(stack) as watch:
+        before = watch.until("a version serves", 60, lambda status: status.stable is not None)
+        number = register(stack, "unconvertible")
+        after = watch.until(
+            "it is rejected",
+            300,
+            lambda status: any(item.version == number for item in status.rejected),
+        )
+        assert after.stable == before.stable
+        (reason,) = (item.reason for item in after.rejected if item.version == number)
+        until("MLflow says why", 180, lambda: tags(stack, number).get("reason") == reason[:500])
+        following = register(stack, "better")
+        watch.until(
+            "the next one serves",
+            300,
+            lambda status: status.stable is not None and status.stable.version == following,
+        )
