@@ -1,4 +1,7 @@
-"""The process itself: what it prints, and that it is quick to start."""
+"""The process where it can't convert, and that it is quick to start.
+
+``tests/real/test_convert_registered.py`` has what it converts.
+"""
 
 import json
 import subprocess
@@ -10,7 +13,6 @@ from fake_mlflow import FakeMlflow
 from tiny_models import write_onnx_version
 
 from registry.conversions.messages import LINE, ConversionRequest, Failed, Progress, Published
-from registry.packages.store import PackageStore
 
 pytestmark = pytest.mark.real  # starts processes
 
@@ -41,27 +43,6 @@ def run(fake: FakeMlflow, tmp_path: Path, **changes: object) -> list[Progress | 
     return [LINE.validate_json(line) for line in done.stdout.splitlines()]
 
 
-def test_progress_then_one_published_line(fake: FakeMlflow, tmp_path: Path) -> None:
-    write_onnx_version(fake.root / "v")
-    fake.register("tiny", "mlflow-artifacts:/v")
-    *steps, last = run(fake, tmp_path)
-    assert isinstance(last, Published)
-    assert steps
-    assert all(isinstance(step, Progress) for step in steps)
-    store = PackageStore((tmp_path / "store").as_uri())
-    assert store.packages() == [last.ref.package]
-
-
-def test_a_version_at_fault_ends_in_one_failed_line(fake: FakeMlflow, tmp_path: Path) -> None:
-    (fake.root / "v").mkdir()
-    (fake.root / "v" / "model.pkl").write_bytes(b"")
-    fake.register("tiny", "mlflow-artifacts:/v")
-    last = run(fake, tmp_path)[-1]
-    assert isinstance(last, Failed)
-    assert last.by_version
-    assert "model.pkl" in last.reason
-
-
 def test_a_registry_that_is_away_is_not_the_versions_fault(
     fake: FakeMlflow, tmp_path: Path
 ) -> None:
@@ -74,7 +55,9 @@ def test_a_store_that_is_away_is_not_the_versions_fault(fake: FakeMlflow, tmp_pa
     write_onnx_version(fake.root / "v")
     fake.register("tiny", "mlflow-artifacts:/v")
     (tmp_path / "file").write_bytes(b"")
-    last = run(fake, tmp_path, store_url=(tmp_path / "file" / "store").as_uri())[-1]
+    *steps, last = run(fake, tmp_path, store_url=(tmp_path / "file" / "store").as_uri())
+    assert steps
+    assert all(isinstance(step, Progress) for step in steps)
     assert isinstance(last, Failed)
     assert not last.by_version
     assert "package store" in last.reason
