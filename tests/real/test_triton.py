@@ -24,6 +24,8 @@ from contracts.manifest import MODEL_ONNX, Lineage, Manifest, TokenizerSpec
 from contracts.model import ModelRef
 from contracts.tasks import Task
 from contracts.tensors import Datatype, TensorSpec
+from gateway.engine.protocol import EngineError, EngineModelError, Work
+from gateway.engine.triton import TritonEngine
 from headrace.stack.triton import TritonProcess
 from registry.convert import package
 from registry.errors import (
@@ -98,6 +100,7 @@ class TritonHarness:
         self.endpoints = FileEndpointStore(folder / "endpoints")
         self.endpoints.put(endpoint())
         self.client = GrpcTriton(triton.grpc, call_seconds=CALL_SECONDS, load_seconds=LOAD_SECONDS)
+        self.engine = TritonEngine(triton.grpc)
         self.reports = FileReports(folder / "reports")
         options = LoaderOptions(
             "l",
@@ -118,6 +121,14 @@ class TritonHarness:
 
     def publish(self, version: str, *, graph: bytes | None = None) -> ModelRef:
         return publish(self.store, self.folder / f"source-{version}", version, graph=graph)
+
+    async def infer(self, ref: ModelRef, tensors: dict[str, np.ndarray]) -> np.ndarray:
+        """The logits that a gateway gets."""
+        return await self.engine.infer(Work(ref.triton_model, "logits", tensors), CALL_SECONDS)
+
+    async def close(self) -> None:
+        await self.client.close()
+        await self.engine.close()
 
     def show(self, *packages: ModelRef) -> None:
         """Names packages; the first is stable."""
@@ -163,7 +174,7 @@ async def harness(
         placement = SharedRepository(triton.server.model_repository)
     made = TritonHarness(tmp_path, triton, placement)
     yield made
-    await made.client.close()
+    await made.close()
 
 
 def batch(rows: int, length: int) -> dict[str, np.ndarray]:
@@ -174,19 +185,6 @@ def batch(rows: int, length: int) -> dict[str, np.ndarray]:
     return {"input_ids": ids, "attention_mask": mask}
 
 
-def infer_request(model: str, tensors: dict[str, np.ndarray]) -> service_pb2.ModelInferRequest:
-    request = service_pb2.ModelInferRequest(model_name=model)
-    for name, array in tensors.items():
-        request.inputs.add(name=name, datatype="INT64", shape=array.shape)
-        request.raw_input_contents.append(array.tobytes())
-    return request
-
-
-def answer(response: service_pb2.ModelInferResponse) -> np.ndarray:
-    (output,) = response.outputs
-    return np.frombuffer(response.raw_output_contents[0], np.float32).reshape(output.shape)
-
-
 async def test_a_package_is_loaded_and_answers_as_its_graph_does(harness: TritonHarness) -> None:
     ref = harness.publish("1")
     harness.show(ref)
@@ -194,14 +192,10 @@ async def test_a_package_is_loaded_and_answers_as_its_graph_does(harness: Triton
     assert report.ready
     assert {cost.bucket for cost in report.loaded[0].costs} == {8, 16}
     session = onnxruntime.InferenceSession(harness.folder / "source-1" / MODEL_ONNX)
-    async with grpc.aio.insecure_channel(harness.process.grpc) as channel:
-        stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
-        for rows, length in ((1, 8), (3, 8), (16, 16), (2, 5)):
-            tensors = batch(rows, length)
-            request = infer_request(ref.triton_model, tensors)
-            found = answer(await stub.ModelInfer(request, timeout=CALL_SECONDS))
-            (expected,) = session.run(["logits"], tensors)
-            np.testing.assert_allclose(found, expected, atol=1e-5)
+    for rows, length in ((1, 8), (3, 8), (16, 16), (2, 5)):
+        tensors = batch(rows, length)
+        (expected,) = session.run(["logits"], tensors)
+        np.testing.assert_allclose(await harness.infer(ref, tensors), expected, atol=1e-5)
     assert "Traceback" not in harness.process.log.read_text()
 
 
@@ -212,24 +206,22 @@ async def test_other_copies_are_run_without_a_request_that_fails(harness: Triton
     await harness.settle()
     stop = asyncio.Event()
 
-    async def call(stub: service_pb2_grpc.GRPCInferenceServiceStub) -> int:
-        request, answers = infer_request(ref.triton_model, batch(1, 8)), 0
+    async def call() -> int:
+        answers = 0
         while not stop.is_set():
-            answers += answer(await stub.ModelInfer(request, timeout=CALL_SECONDS)).shape == (1, 2)
+            answers += (await harness.infer(ref, batch(1, 8))).shape == (1, 2)
         return answers
 
-    async with grpc.aio.insecure_channel(harness.process.grpc) as channel:
-        stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
-        async with asyncio.TaskGroup() as tasks:
-            callers = [tasks.create_task(call(stub)) for _ in range(2)]
-            for copies in (3, 2):
-                harness.ask_for(copies)
-                report = await harness.settle()
-                assert [model.instances for model in report.loaded] == [copies]
-                async with asyncio.timeout(LOAD_SECONDS):
-                    while len(model_processes(harness.process)) != copies:  # noqa: ASYNC110 - Triton's
-                        await asyncio.sleep(0.05)  # old copies answer what they have begun
-            stop.set()
+    async with asyncio.TaskGroup() as tasks:
+        callers = [tasks.create_task(call()) for _ in range(2)]
+        for copies in (3, 2):
+            harness.ask_for(copies)
+            report = await harness.settle()
+            assert [model.instances for model in report.loaded] == [copies]
+            async with asyncio.timeout(LOAD_SECONDS):
+                while len(model_processes(harness.process)) != copies:  # noqa: ASYNC110 - Triton's
+                    await asyncio.sleep(0.05)  # old copies answer what they have begun
+        stop.set()
     assert all(caller.result() for caller in callers)
 
 
@@ -266,7 +258,7 @@ async def test_two_cores_are_divided_as_a_few_batches_of_each_way_say(
         running = sum(model.instances for model in report.loaded)
         while len(model_processes(harness.process)) != running:  # noqa: ASYNC110 - Triton's
             await asyncio.sleep(0.05)
-    await harness.client.close()
+    await harness.close()
 
 
 async def test_copies_that_can_not_be_loaded_leave_those_that_answer(
@@ -285,7 +277,7 @@ async def test_copies_that_can_not_be_loaded_leave_those_that_answer(
     assert after.loaded == before.loaded
     assert [(item.ref, item.by_version) for item in after.failed] == [(ref, False)]
     assert await harness.client.infer(ref.triton_model, batch(3, 8)) == (3, 24)
-    await harness.client.close()
+    await harness.close()
 
 
 async def test_requests_of_several_shapes_at_once_each_get_their_own_answer(
@@ -296,16 +288,12 @@ async def test_requests_of_several_shapes_at_once_each_get_their_own_answer(
     await harness.settle()
     session = onnxruntime.InferenceSession(harness.folder / "source-1" / MODEL_ONNX)
     shapes = [(1 + number % 3, 8 if number % 2 else 16) for number in range(30)]
+    answers = await asyncio.gather(*(harness.infer(ref, batch(*shape)) for shape in shapes))
+    for shape, found in zip(shapes, answers, strict=True):
+        (expected,) = session.run(["logits"], batch(*shape))
+        np.testing.assert_allclose(found, expected, atol=1e-5)
     async with grpc.aio.insecure_channel(harness.process.grpc) as channel:
         stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
-        calls = [
-            stub.ModelInfer(infer_request(ref.triton_model, batch(*shape)), timeout=CALL_SECONDS)
-            for shape in shapes
-        ]
-        answers = await asyncio.gather(*calls)
-        for shape, response in zip(shapes, answers, strict=True):
-            (expected,) = session.run(["logits"], batch(*shape))
-            np.testing.assert_allclose(answer(response), expected, atol=1e-5)
         name = service_pb2.ModelStatisticsRequest(name=ref.triton_model)
         (statistics,) = (await stub.ModelStatistics(name, timeout=CALL_SECONDS)).model_stats
     assert statistics.execution_count < statistics.inference_count
@@ -317,20 +305,14 @@ async def test_a_request_that_the_graph_refuses_fails_alone(harness: TritonHarne
     await harness.settle()
     bad = batch(1, 8)
     bad["input_ids"][0, 0] = VOCABULARY + 1000  # beyond the table
-    async with grpc.aio.insecure_channel(harness.process.grpc) as channel:
-        stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
-        good = infer_request(ref.triton_model, batch(1, 8))
-        calls = [
-            stub.ModelInfer(request, timeout=CALL_SECONDS)
-            for request in (good, infer_request(ref.triton_model, bad), good, good)
-        ]
-        results = await asyncio.gather(*calls, return_exceptions=True)
-    assert isinstance(results[1], grpc.aio.AioRpcError)
-    assert "engine:" in (results[1].details() or "")
-    for place in (0, 2, 3):
-        result = results[place]
+    good = batch(1, 8)
+    calls = (harness.infer(ref, tensors) for tensors in (good, bad, good, good))
+    first, failed, *others = await asyncio.gather(*calls, return_exceptions=True)
+    assert isinstance(failed, EngineModelError)
+    assert "engine:" in str(failed)
+    for result in (first, *others):
         assert not isinstance(result, BaseException)
-        assert answer(result).shape == (1, 2)
+        assert result.shape == (1, 2)
 
 
 async def test_a_models_process_that_stood_still_ends_and_gives_no_wrong_answer(
@@ -346,34 +328,31 @@ async def test_a_models_process_that_stood_still_ends_and_gives_no_wrong_answer(
     failed = asyncio.Semaphore(0)
     stop = asyncio.Event()
 
-    async def call(stub: service_pb2_grpc.GRPCInferenceServiceStub) -> None:
+    async def call() -> None:
         while not stop.is_set():
             tensors = batch(2, 8) | {"input_ids": ids.integers(0, VOCABULARY, (2, 8))}
-            request = infer_request(ref.triton_model, tensors)
             try:
-                found = answer(await stub.ModelInfer(request, timeout=CALL_SECONDS))
-            except grpc.aio.AioRpcError:
+                found = await harness.infer(ref, tensors)
+            except EngineError:
                 failed.release()
                 continue
             (expected,) = session.run(["logits"], tensors)
             np.testing.assert_allclose(found, expected, atol=1e-5)
 
-    async with grpc.aio.insecure_channel(triton.grpc) as channel:
-        stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
-        async with asyncio.timeout(LOAD_SECONDS), asyncio.TaskGroup() as tasks:
-            callers = [tasks.create_task(call(stub)) for _ in range(4)]
-            os.kill(process, signal.SIGSTOP)
-            for _ in range(2 * len(callers)):  # Triton takes it for dead, and frees what it reads
-                await failed.acquire()
-            os.kill(process, signal.SIGCONT)
-            while process in model_processes(triton):  # noqa: ASYNC110 - another's process
-                await asyncio.sleep(0.05)
-            stop.set()
+    async with asyncio.timeout(LOAD_SECONDS), asyncio.TaskGroup() as tasks:
+        callers = [tasks.create_task(call()) for _ in range(4)]
+        os.kill(process, signal.SIGSTOP)
+        for _ in range(2 * len(callers)):  # Triton takes it for dead, and frees what it reads
+            await failed.acquire()
+        os.kill(process, signal.SIGCONT)
+        while process in model_processes(triton):  # noqa: ASYNC110 - another's process
+            await asyncio.sleep(0.05)
+        stop.set()
     # So that its loader loads it anew. If it was stopped while it held a lock that Triton waits
     # for, Triton itself ends; that is told, too.
     with pytest.raises((ModelProcessGoneError, TritonUnavailableError)):
         await harness.client.infer(ref.triton_model, batch(1, 8))
-    await harness.client.close()
+    await harness.close()
 
 
 async def test_a_broken_graph_is_the_versions_fault_and_disturbs_nothing(
@@ -473,17 +452,15 @@ async def test_the_simulated_accelerator_answers_zeros_after_its_time(
     model = python_model().parents[1] / "simulated_accelerator" / "model.py"
     overrides["file:1/model.py"] = model.read_bytes()
     client = GrpcTriton(triton.grpc, call_seconds=CALL_SECONDS, load_seconds=LOAD_SECONDS)
+    engine = TritonEngine(triton.grpc)
     try:
         await client.load("sim", overrides)
-        async with grpc.aio.insecure_channel(triton.grpc) as channel:
-            stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
-            started = time.monotonic()
-            response = await stub.ModelInfer(
-                infer_request("sim", batch(16, 512)), timeout=CALL_SECONDS
-            )
-            assert time.monotonic() - started >= 0.001 + 1.2e-6 * 16 * 512
-        assert answer(response).shape == (16, 2)
-        assert not answer(response).any()
+        started = time.monotonic()
+        found = await engine.infer(Work("sim", "logits", batch(16, 512)), CALL_SECONDS)
+        assert time.monotonic() - started >= 0.001 + 1.2e-6 * 16 * 512
+        assert found.shape == (16, 2)
+        assert not found.any()
         assert "Traceback" not in triton.log.read_text()
     finally:
         await client.close()
+        await engine.close()
