@@ -43,6 +43,10 @@ _VECTORS_APART: Limits = {
         "max_abs_difference": 0.15, "mean_abs_difference": 0.02, "min_cosine": 0.95
     },
 }  # fmt: skip
+_SEARCHED: Limits = {
+    precision: {"min_neighbours": _NEIGHBOURS[precision], **limits}
+    for precision, limits in _VECTORS_APART.items()
+}
 _EQUAL_LABELS = {Precision.FP32: 0.995, Precision.FP16: 0.99, Precision.INT8: 0.98}
 
 
@@ -122,10 +126,7 @@ FORMS: Mapping[Task, Form] = MappingProxyType(
             exported=STATES,
             architecture=("Model", "ForMaskedLM", "ForPreTraining"),
             outputs=(*_VECTORS, *STATE_OUTPUTS),
-            limits={
-                precision: {"min_neighbours": _NEIGHBOURS[precision], **limits}
-                for precision, limits in _VECTORS_APART.items()
-            },
+            limits=_SEARCHED,
             agreement=Agreement.COSINE,
             telling=frozenset(
                 {"embedding", "embeddings", "sentence_embedding", STATES, "token_embeddings"}
@@ -142,10 +143,7 @@ FORMS: Mapping[Task, Form] = MappingProxyType(
             exported="logits",
             architecture=("ForMaskedLM",),
             outputs=("sparse_embedding", "logits", "output"),
-            limits={
-                precision: {"min_neighbours": _NEIGHBOURS[precision], **limits}
-                for precision, limits in _VECTORS_APART.items()
-            },
+            limits=_SEARCHED,
             agreement=Agreement.COSINE,
             telling=frozenset({"sparse_embedding"}),
             pooling=SPLADE,
