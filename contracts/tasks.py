@@ -34,6 +34,7 @@ class Task(StrEnum):
     TEXT_RANKING = "text-ranking"
     TOKEN_CLASSIFICATION = "token-classification"
     ZERO_SHOT_CLASSIFICATION = "zero-shot-classification"
+    QUESTION_ANSWERING = "question-answering"
     for point in _POINTS.select(group=TENSORS_GROUP):
         vars()[point.name.upper().replace("-", "_")] = point.name
 
@@ -85,6 +86,7 @@ TEXT_PAIR = "TEXT_PAIR"
 
 # Pooling and normalisation are part of the engine's graph.
 _LOGITS = TensorSpec(name="logits", datatype=Datatype.FP32, shape=(-1, -1))
+_TOKEN_LOGITS = TensorSpec(name="logits", datatype=Datatype.FP32, shape=(-1, -1, -1))
 _LABELS = (
     TensorSpec(name="LABEL", datatype=Datatype.BYTES, shape=(-1,)),
     TensorSpec(name="SCORE", datatype=Datatype.FP32, shape=(-1,)),
@@ -119,13 +121,22 @@ _TENSORS: dict[Task, TaskTensors] = {
         ),
     ),
     Task.TOKEN_CLASSIFICATION: TaskTensors(
-        # [batch, length, classes]
-        TensorSpec(name="logits", datatype=Datatype.FP32, shape=(-1, -1, -1)),
+        _TOKEN_LOGITS,
         # JSON: the entities of each text.
         (TensorSpec(name="ENTITIES", datatype=Datatype.BYTES, shape=(-1,)),),
     ),
     # Of the caller's candidate labels, in the order in which they were sent.
     Task.ZERO_SHOT_CLASSIFICATION: TaskTensors(_LOGITS, _LABELS),
+    # Two logits a token: that an answer starts there, and that one ends there.
+    Task.QUESTION_ANSWERING: TaskTensors(
+        _TOKEN_LOGITS,
+        (
+            TensorSpec(name="ANSWER", datatype=Datatype.BYTES, shape=(-1,)),
+            TensorSpec(name="SCORE", datatype=Datatype.FP32, shape=(-1,)),
+            # JSON: the answers of each context, with their places.
+            TensorSpec(name="ANSWERS", datatype=Datatype.BYTES, shape=(-1,)),
+        ),
+    ),
     **installed(TENSORS_GROUP),
 }
 

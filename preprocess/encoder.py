@@ -11,7 +11,7 @@ Texts are encoded one by one here, so that the library has nothing to spread wit
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, NamedTuple, Protocol
 
@@ -65,21 +65,27 @@ class Windows:
 
     Attributes:
         reader: the tokeniser.
-        texts: what was encoded.
+        texts: what was encoded; of questions, the contexts.
         text_of: for each row, the place of its text.
         starts: for each row, which token of the text is its first.
-        before: special tokens at the beginning of each row.
-        offsets: for each row, first and behind the last character of each of its own tokens.
+        before: for each row, how many tokens are before those of its text: special ones, and a
+            question.
+        offsets: for each row, first and behind the last character of each of its text's tokens.
         statistics: of each text as a whole; every token counts once.
+        words: for each row, which word of the text each of these tokens belongs to, None where the
+            tokeniser does not say; empty where nobody asks.
+        special_first: whether rows begin with a special token.
     """
 
     reader: TokenReader
     texts: Sequence[str]
     text_of: list[int]
     starts: list[int]
-    before: int
+    before: list[int]
     offsets: list[Offsets]
     statistics: list[Statistics]
+    words: list[list[int | None]] = field(default_factory=list)
+    special_first: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -174,13 +174,37 @@ def require_kind(view: EndpointView, kind: str, place: str, what: str) -> Head:
 
 
 class Pair(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A text, alone or with the second one that is read with it."""
+    """A text, alone or with the second one that is read with it; or a question with its context.
 
-    text: str
+    One question may have a list of contexts, which are read one by one.
+    """
+
+    text: str | msgspec.UnsetType = msgspec.UNSET
     text_pair: str | None = None
+    question: str | msgspec.UnsetType = msgspec.UNSET
+    context: str | list[str] | msgspec.UnsetType = msgspec.UNSET
+
+    def __post_init__(self) -> None:
+        """Refuses half of a question, and what is neither of both."""
+        is_text = self.text is not msgspec.UNSET
+        asks = (self.question is not msgspec.UNSET, self.context is not msgspec.UNSET)
+        if is_text == any(asks) or any(asks) != all(asks) or (any(asks) and self.text_pair):
+            raise ValueError(
+                "Expected `text`, with or without `text_pair`, or `question` with `context`"
+            )
 
 
-TextOrPair = str | Pair
+TextOrPair = (
+    str
+    | Annotated[
+        Pair,
+        msgspec.Meta(
+            extra_json_schema={
+                "oneOf": [{"required": ["text"]}, {"required": ["question", "context"]}]
+            }
+        ),
+    ]
+)
 Texts = Annotated[list[TextOrPair], msgspec.Meta(min_length=1)]
 
 
@@ -191,10 +215,19 @@ def query_of(field: str, items: Sequence[TextOrPair]) -> Query:
     for item in items:
         if isinstance(item, str):
             texts.append(item)
-            continue
-        texts.append(item.text)
-        if item.text_pair is not None:
-            pairs.append(item.text_pair)
+        elif isinstance(item.question, str):
+            contexts = [item.context] if isinstance(item.context, str) else item.context
+            if contexts is msgspec.UNSET or (len(items) > 1 and not isinstance(item.context, str)):
+                raise InvalidInputError(
+                    f"{field}: a list of contexts goes with one question; of several questions "
+                    "each has one context."
+                )
+            texts += [item.question] * len(contexts)
+            pairs += contexts
+        elif isinstance(item.text, str):
+            texts.append(item.text)
+            if item.text_pair is not None:
+                pairs.append(item.text_pair)
     if pairs and len(pairs) != len(texts):
         raise InvalidInputError(f"{field}: either every text has a text_pair or none has.")
     return Query(texts, pairs or None)

@@ -14,8 +14,10 @@ a list of ``{"index", "value"}``, many a list of such lists. For token classific
 text a list of entities, many a list of such lists; ``parameters.aggregation_strategy`` and
 ``ignore_labels`` are those of the pipeline, ``simple`` and ``["O"]`` where they are not set. For
 zero-shot classification, with ``parameters.candidate_labels``: one text a list of ``{"label",
-"score"}``, best first, many a list of such lists. A text is a string, or ``{"text", "text_pair"}``;
-a list of one text counts as many.
+"score"}``, best first, many a list of such lists. For question answering, ``inputs`` is
+``{"question", "context"}``, or a list of it: one question gets ``{"score", "start", "end",
+"answer"}``, or a list of it with ``parameters.top_k``. A text is a string, or ``{"text",
+"text_pair"}``; a list of one text counts as many.
 """
 
 from dataclasses import replace
@@ -26,7 +28,7 @@ from pydantic import Field
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
 from gateway.dialects.described import prediction_operation
-from gateway.dialects.front import Front, TextOrPair, Texts, answer_headers, query_of
+from gateway.dialects.front import Front, Pair, TextOrPair, Texts, answer_headers, query_of
 from gateway.dialects.parameters import PipelineParameters, checked, forms_refused
 from gateway.errors import InvalidInputError
 from gateway.http.body import BodyReader
@@ -73,6 +75,18 @@ class KindsOfVectors(TypedDict):
     tokens: NotRequired[list[list[float]]]
 
 
+class FoundAnswer(TypedDict):
+    """A part of a context; an empty one, with ``handle_impossible_answer``, for no answer.
+
+    ``start`` and ``end`` count characters of the context.
+    """
+
+    score: float
+    start: int
+    end: int
+    answer: str
+
+
 class FoundEntity(TypedDict):
     """A run of tokens of one type, or with ``aggregation_strategy`` ``none`` one token.
 
@@ -97,6 +111,9 @@ HuggingFaceResponse = Annotated[
     | list[list[SparseWeight]]
     | KindsOfVectors
     | list[KindsOfVectors]
+    | FoundAnswer
+    | list[FoundAnswer]
+    | list[FoundAnswer | list[FoundAnswer]]
     | list[FoundEntity]
     | list[list[FoundEntity]],
     Field(description="By task, and by whether one text was sent or a list."),
@@ -141,7 +158,10 @@ class HuggingFace:
         given = _parameters(body)
         parameters = checked(given, view)
         inputs = body.inputs
-        one = not isinstance(inputs, list)
+        # A question with a list of contexts has an answer of each.
+        one = isinstance(inputs, str) or (
+            isinstance(inputs, Pair) and not isinstance(inputs.context, list)
+        )
         query = replace(
             query_of("inputs", inputs if isinstance(inputs, list) else [inputs]),
             truncate=given.truncation is not False,

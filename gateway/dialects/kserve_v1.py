@@ -5,7 +5,8 @@ Beside ``instances``, ``parameters`` has what a task can't be asked without (can
 An instance is a string or ``{"text", "text_pair"}``. The prediction of each is ``{"label", "score",
 "scores"}`` (``scores`` by label) for text classification, a vector for text embedding, and
 ``{"score", "logit"}`` for text ranking. For token classification it is a list of entities, for
-zero-shot classification ``{"labels", "scores"}``, best first.
+zero-shot classification ``{"labels", "scores"}``, best first. For question answering an instance is
+``{"question", "context"}``, and its prediction a list of answers.
 ``GET /v1/models`` and ``/v1/models/{endpoint}`` belong to OpenAI's dialect too, so their answers
 hold the fields of both.
 """
@@ -19,9 +20,10 @@ from typing_extensions import TypedDict  # pydantic reads no other before Python
 from gateway.calls import EndpointView
 from gateway.dialects.described import prediction_operation, reading
 from gateway.dialects.front import Front, Texts, answer_headers, query_of
-from gateway.dialects.huggingface import FoundEntity
+from gateway.dialects.huggingface import FoundAnswer, FoundEntity
 from gateway.dialects.operations import allowed_views
 from gateway.dialects.parameters import forms_refused, of_any_dialect, prompt_name_in
+from gateway.errors import InvalidInputError
 from gateway.http.body import BodyReader
 from gateway.http.messages import Reply, Request, decode, encode
 from gateway.http.router import Route
@@ -60,7 +62,9 @@ class RankedLabels(TypedDict):
 class KServeResponse(TypedDict):
     """One prediction a text, by the endpoint's task."""
 
-    predictions: list[LabelScores | list[float] | PairScore | list[FoundEntity] | RankedLabels]
+    predictions: list[
+        LabelScores | list[float] | PairScore | list[FoundEntity] | RankedLabels | list[FoundAnswer]
+    ]
 
 
 class OpenAIModel(TypedDict):
@@ -118,6 +122,8 @@ class KServeV1:
         view, caller = await self._front.admission.enter(context, name)
         body = decode(_decoder, await self._bodies.read(request))
         query = query_of("instances", body.instances)
+        if len(query.texts) != len(body.instances):
+            raise InvalidInputError("instances: each has one context.")
         if body.parameters:
             query = replace(
                 query,

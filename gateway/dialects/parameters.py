@@ -32,6 +32,12 @@ class PipelineParameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     precision: VectorPrecision | None = None
     kinds: list[Literal["dense", "sparse", "tokens"]] | None = None
     prompt_name: str | None = None
+    handle_impossible_answer: bool | None = None
+    max_answer_len: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    align_to_words: bool | None = None
+    doc_stride: int | None = None
+    max_seq_len: int | None = None
+    max_question_len: int | None = None
     truncation: bool | None = None  # False: texts that are too long are refused, and not cut
 
 

@@ -11,6 +11,7 @@ from preprocess.tasks.classification import TextClassification
 from preprocess.tasks.embedding import TextEmbedding
 from preprocess.tasks.head import Head
 from preprocess.tasks.hybrid import HybridEmbedding
+from preprocess.tasks.question_answering import QuestionAnswering
 from preprocess.tasks.ranking import TextRanking
 from preprocess.tasks.sparse import SparseEmbedding
 from preprocess.tasks.token_classification import TokenClassification
@@ -28,6 +29,7 @@ HEADS: Mapping[Task, Head] = MappingProxyType(
                 TextRanking(),
                 TokenClassification(),
                 ZeroShotClassification(),
+                QuestionAnswering(),
             )
         },
         **{task: kind() for task, kind in installed(HEADS_GROUP).items()},

@@ -168,7 +168,7 @@ def entities(
     several: set[int] = set()
     ends = accumulate(encoded.tokens)
     for row, (text, end) in enumerate(zip(windows.text_of, ends, strict=True)):
-        first = end - encoded.tokens[row] + windows.before
+        first = end - encoded.tokens[row] + windows.before[row]
         scores = values[first : first + len(windows.offsets[row])]
         if windows.starts[row]:
             several.add(text)
@@ -212,7 +212,7 @@ class _Row:
     ) -> None:
         self._reader = windows.reader
         self._text = windows.texts[windows.text_of[row]]
-        self._start, self._before = windows.starts[row], windows.before
+        self._start, self._before = windows.starts[row], windows.before[row]
         self._offsets = windows.offsets[row]
         self._ids = ids[self._before : self._before + len(self._offsets)]
         self._scores = scores

@@ -74,6 +74,8 @@ class Form:
             (``PoolingMode``); empty where they don't.
         has_labels: whether there is a name for each value; otherwise the manifest has a dimension.
         one_label: whether there is just one.
+        stacked: outputs of ``[batch, length]`` that become the columns of the one that is meant.
+        columns: what the values are, where the files do not say it.
         named: how one of the labels must begin, in any case; empty where any will do.
         pairs: whether evaluation texts may be pairs.
         agreement: what is counted beside differences.
@@ -94,6 +96,8 @@ class Form:
     sentence_transformers: bool = False
     has_labels: bool = True
     one_label: bool = False
+    stacked: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
     named: str = ""
     pairs: bool = True
     scaled: bool = False
@@ -105,6 +109,12 @@ _TOKENS: Limits = {
     Precision.FP32: _EXACT,
     Precision.FP16: {"max_abs_difference": 0.1, "mean_abs_difference": 2e-3},
     Precision.INT8: {"max_abs_difference": 0.75, "mean_abs_difference": 0.02},
+}
+# Of logits of tokens, divided by their mean length. Chosen: no trained model was measured.
+_SPANS: Limits = {
+    Precision.FP32: _EXACT,
+    Precision.FP16: {"max_abs_difference": 0.1, "mean_abs_difference": 5e-3},
+    Precision.INT8: {"max_abs_difference": 1.0, "mean_abs_difference": 0.05},
 }
 _CLASSIFIED: Limits = {
     precision: {**limits, "min_equal_labels": _EQUAL_LABELS[precision]}
@@ -195,6 +205,17 @@ FORMS: Mapping[Task, Form] = MappingProxyType(
             limits=_CLASSIFIED,
             agreement=Agreement.EQUAL_LABELS,
             named=ENTAILED,
+        ),
+        Task.QUESTION_ANSWERING: Form(
+            loader="AutoModelForQuestionAnswering",
+            exported="logits",
+            architecture=("ForQuestionAnswering",),
+            outputs=_LOGITS,
+            limits=_SPANS,
+            agreement=Agreement.NONE,
+            stacked=("start_logits", "end_logits"),
+            columns=("start", "end"),
+            scaled=True,
         ),
         **installed(FORMS_GROUP),
     }

@@ -220,6 +220,12 @@ def _labels(original: Original, width: int) -> tuple[str, ...]:
         return ()
     if form.one_label and width != 1:
         raise VersionError(f"{original.task} needs one logit, and the graph gives {width}")
+    if form.columns:
+        if width != len(form.columns):
+            raise VersionError(
+                f"{original.task} needs {' and '.join(form.columns)}, and the graph gives {width}"
+            )
+        return form.columns
     if form.named and not any(label.lower().startswith(form.named) for label in original.labels):
         raise VersionError(f"{original.task} needs a label that begins with {form.named!r}")
     labels = original.labels or tuple(f"LABEL_{index}" for index in range(width))

@@ -17,7 +17,7 @@ from contracts.manifest import TokenizerSpec
 from contracts.tasks import ENGINE_OUTPUT, PUBLIC_OUTPUTS, Task
 from preprocess.encoder import Encoded
 from preprocess.scores import sigmoid
-from preprocess.tasks import HEADS
+from preprocess.tasks import HEADS, SecondText
 from preprocess.tasks.head import Side
 from preprocess.tasks.ranking import ranked
 
@@ -31,7 +31,7 @@ class Values:
 
     values: NDArray[np.float32]
     encoded: Encoded | None = None
-    labels: tuple[str, ...] = ("entailment",)
+    labels: tuple[str, ...] = ("contradiction", "entailment")
     multi_label: bool = False
     parameters: Mapping[str, Any] = field(default_factory=lambda: {"candidate_labels": ["yes"]})
     ranges: NDArray[np.float32] | None = None
@@ -47,10 +47,11 @@ def test_every_task_has_a_head_and_gives_the_outputs_that_it_declares(task: Task
     head = HEADS[task]
     assert head.task is task
     assert task in ENGINE_OUTPUT
-    encoded = head.encoder(*tiny()).encode(["yes", "no"])
+    pairs = ["no", "yes"] if head.second_text is SecondText.REQUIRED else None
+    encoded = head.encoder(*tiny()).encode(["yes", "no"], pairs)
     tokens = encoded.tokens
-    shape = (2, max(tokens), 1) if head.rank > 2 else (2, 1)
-    values = head.values(np.ones(shape, np.float32), width=1)
+    shape = (2, max(tokens), 2) if head.rank > 2 else (2, 2)
+    values = head.values(np.ones(shape, np.float32), width=2)
     answer = Values(np.concatenate(head.parts(values, tokens, [1] * len(tokens))), encoded)
     assert len(answer.values) == sum(head.sizes(tokens))
     made = head.outputs(answer)

@@ -39,6 +39,41 @@ def tokenizer() -> Tokenizer:
     return words
 
 
+def asking_tokenizer() -> Tokenizer:
+    """The same that sets two texts apart, as BERT's does."""
+    made = tokenizer()
+    made.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+        special_tokens=[("[CLS]", 2), ("[SEP]", 3)],
+    )
+    return made
+
+
+def reader(*, stacked: bool = False, seed: int = 0) -> onnx.ModelProto:
+    """A graph that ends in ``start_logits`` and ``end_logits``, or in both as columns."""
+    random = np.random.default_rng(seed)
+    shapes = {"table": (VOCABULARY, WIDTH), "head": (WIDTH, 2)}
+    constants = [
+        numpy_helper.from_array(random.normal(size=shape).astype(np.float32), name)
+        for name, shape in shapes.items()
+    ]
+    nodes = [
+        helper.make_node("Gather", ["table", "input_ids"], ["looked_up"]),
+        helper.make_node("Tanh", ["looked_up"], ["states"]),
+        helper.make_node("MatMul", ["states", "head"], ["logits"]),
+    ]
+    if stacked:
+        return _model(nodes, constants, {"logits": 3})
+    constants.append(numpy_helper.from_array(np.array([2], np.int64), "last"))
+    nodes += [
+        helper.make_node("Split", ["logits"], ["starts", "ends"], axis=2),
+        helper.make_node("Squeeze", ["starts", "last"], ["start_logits"]),
+        helper.make_node("Squeeze", ["ends", "last"], ["end_logits"]),
+    ]
+    return _model(nodes, constants, {"start_logits": 2, "end_logits": 2})
+
+
 def token_vectors(*, opset: int = 17, seed: int = 0) -> onnx.ModelProto:
     """A graph that ends in ``last_hidden_state`` ``[batch, length, 16]``, one product deep."""
     random = np.random.default_rng(seed)

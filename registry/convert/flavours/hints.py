@@ -49,6 +49,8 @@ def _rank(value: onnx.ValueInfoProto) -> int | None:
 
 def _fits(task: Task, form: Form, outputs: Mapping[str, int | None]) -> bool:
     """Whether an output has a telling name, and as many dimensions as the task's, where known."""
+    if form.stacked and set(form.stacked) <= set(outputs):
+        return True
     ranks = [outputs[name] for name in form.telling if name in outputs]
     return any(
         rank is None or form.pooling or rank == len(ENGINE_OUTPUT[task].shape) for rank in ranks

@@ -78,13 +78,19 @@ def finish(model: onnx.ModelProto, task: Task, pooling: Pooling | None) -> onnx.
     finished = onnx.ModelProto()
     finished.CopyFrom(model)
     graph = finished.graph
-    wanted_parts = FORMS[task].joined
-    name = _join(graph, wanted_parts) if wanted_parts else _pick(graph, task)
-    rank = 3 if wanted_parts else _rank(graph, name)
+    form = FORMS[task]
+    rank: int | None = 3
+    if form.joined:
+        name = _join(graph, form.joined)
+    elif form.stacked and set(form.stacked) <= {value.name for value in graph.output}:
+        name = _stack(graph, form.stacked)
+    else:
+        name = _pick(graph, task)
+        rank = _rank(graph, name)
     states = rank == 3 or (rank is None and name in STATE_OUTPUTS)
     wanted = ENGINE_OUTPUT[task]
     dimensions = ["batch", "length", "width"] if len(wanted.shape) == 3 else ["batch", "width"]
-    if not FORMS[task].pooling:
+    if not form.pooling:
         if name in STATE_OUTPUTS or rank not in {None, len(dimensions)}:
             raise VersionError(
                 f"output {name} has {rank} dimensions, not [{', '.join(dimensions)}]"
@@ -163,6 +169,27 @@ def _join(graph: onnx.GraphProto, parts: tuple[str, ...]) -> str:
         ]
     )
     return joined
+
+
+def _stack(graph: onnx.GraphProto, names: tuple[str, ...]) -> str:
+    """The outputs ``[batch, length]`` of these names as columns ``[batch, length, names]``.
+
+    Raises:
+        VersionError: one of them is no such output.
+    """
+    for name in names:
+        kind = next(v.type.tensor_type.elem_type for v in graph.output if v.name == name)
+        rank = _rank(graph, name)
+        if kind not in _FLOATS or rank not in {None, 2}:
+            raise VersionError(f"output {name} must hold floats [batch, length]")
+    columns = [f"{_PREFIX}/column-{name}" for name in names]
+    # A shape [batch, length, 1] means the same in every operator set; the axes of Unsqueeze do not.
+    shape = f"{_PREFIX}/column-shape"
+    graph.initializer.append(numpy_helper.from_array(np.array([0, 0, 1], np.int64), shape))
+    for name, column in zip(names, columns, strict=True):
+        graph.node.append(helper.make_node("Reshape", [name, shape], [column]))
+    graph.node.append(helper.make_node("Concat", columns, [f"{_PREFIX}/columns"], axis=2))
+    return f"{_PREFIX}/columns"
 
 
 def _rank(graph: onnx.GraphProto, name: str) -> int | None:

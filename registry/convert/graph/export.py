@@ -119,7 +119,7 @@ def to_onnx(loaded: Loaded, task: Task, path: Path) -> None:
 
         def forward(self, *tensors: Any) -> Any:  # noqa: ANN401
             result = self.network(**dict(zip(names, tensors, strict=True)), return_dict=True)
-            return result[output]
+            return _values(result, task)
 
     ids = torch.full((_ROWS, _LENGTH), 5, dtype=torch.int64)
     mask = torch.ones_like(ids)
@@ -233,7 +233,7 @@ def originals(
 def _one(loaded: Loaded, task: Task, tensors: Any) -> NDArray[np.float32]:  # noqa: ANN401
     result = loaded.network(**tensors)
     form = FORMS[task]
-    values = result[form.exported]
+    values = _values(result, task)
     if form.pooling:  # a plain folder; there is no padding here
         values = _POOLED[form.pooling](values)
     row: NDArray[np.float32] = values.numpy()
@@ -245,6 +245,16 @@ _POOLED: Mapping[str, Callable[[Any], Any]] = {
     MEAN: lambda states: states.mean(dim=1),
     SPLADE: lambda logits: logits.relu().log1p().amax(dim=1),
 }
+
+
+def _values(result: Any, task: Task) -> Any:  # noqa: ANN401
+    """What is meant of the network's result; several outputs of tokens as columns of one."""
+    form = FORMS[task]
+    if not form.stacked:
+        return result[form.exported]
+    import torch  # noqa: PLC0415
+
+    return torch.stack([result[name] for name in form.stacked], dim=-1)
 
 
 def fast_tokenizer(loaded: Loaded) -> str:
