@@ -33,7 +33,8 @@ class TextRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
     ``non_zeros``: how many weights of a sparse vector are not 0.
 
     ``entities``, type and score of each, for labels of tokens. A text without any has the label
-    ``NO_ENTITY``, so that texts in which nothing is found are counted too.
+    ``NO_ENTITY``, so that texts in which nothing is found are counted too. Of an answer to a
+    question there is one, with the class of its length in the place of a type.
     """
 
     tokens: Count  # special tokens included, after truncation

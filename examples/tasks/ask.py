@@ -1,4 +1,4 @@
-"""Ranks documents, finds entities, and sorts texts by labels of the caller's own.
+"""Ranks documents, finds entities, sorts texts by the caller's own labels, answers a question.
 
     headrace up                               # in one terminal
     python examples/tasks/ask.py              # in another; a minute
@@ -29,18 +29,20 @@ from word_models import (
     write_finder,
     write_hybrid,
     write_ranker,
+    write_reader,
     write_sorter,
 )
 
 HEADRACE = str(Path(sys.executable).with_name("headrace"))
 RANKER, FINDER, SORTER = "words-ranker", "words-finder", "words-sorter"
-EXPANDER, HYBRID = "words-expander", "words-hybrid"
+EXPANDER, HYBRID, READER = "words-expander", "words-hybrid", "words-reader"
 MODELS: Final[dict[str, Callable[[Path], Path]]] = {
     RANKER: write_ranker,
     FINDER: write_finder,
     SORTER: write_sorter,
     EXPANDER: write_expander,
     HYBRID: write_hybrid,
+    READER: write_reader,
 }
 # The tasks of models that could have another one: a model of entailment is a classifier, too.
 TASKS: Final = {
@@ -88,11 +90,13 @@ def main() -> int:
         sorted_texts = client.post(f"/endpoints/{SORTER}", json=labels_request())
         weights = client.post(f"/endpoints/{EXPANDER}/embed_sparse", json=weights_request())
         kinds = client.post(f"/endpoints/{HYBRID}", json=kinds_request())
+        answered = client.post(f"/endpoints/{READER}", json=answers_request())
     show_ranking(ranked)
     show_entities(found.raise_for_status().json())
     show_labels(sorted_texts.raise_for_status().json())
     show_weights(weights.raise_for_status().json())
     show_kinds(kinds.raise_for_status().json())
+    show_answers(answered.raise_for_status().json())
     return 0
 
 
@@ -121,6 +125,12 @@ def kinds_request() -> dict[str, Any]:
     """A text, and three kinds of vectors that are wanted of it, in the form of Hugging Face."""
     parameters = {"kinds": ["dense", "sparse", "tokens"], "normalize": True}
     return {"inputs": TEXTS[1], "parameters": parameters}
+
+
+def answers_request() -> dict[str, Any]:
+    """A question with its contexts, of which some have no answer, in the form of Hugging Face."""
+    inputs = {"question": QUERY, "context": list(DOCUMENTS)}
+    return {"inputs": inputs, "parameters": {"handle_impossible_answer": True}}
 
 
 def register(name: str, folder: Path) -> None:
@@ -198,6 +208,14 @@ def show_kinds(answer: dict[str, Any]) -> None:
     console.print(f"   dense   {', '.join(near)}")
     console.print(f"   sparse  {' '.join(WORDS[each['index']] for each in answer['sparse'])}")
     console.print(f"   tokens  {len(answer['tokens'])} vectors")
+
+
+def show_answers(answer: list[dict[str, Any]]) -> None:
+    """The question, and what each document says to it."""
+    console.print(f"[bold]{QUERY}[/bold]")
+    for each in answer:
+        place = f"{each['start']}-{each['end']}"
+        console.print(f"{each['score']:8.3f}  {place:6} {each['answer'] or '(no answer)'}")
 
 
 def command(*words: str) -> str:

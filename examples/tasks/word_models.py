@@ -92,6 +92,53 @@ def write_sorter(folder: Path) -> Path:
     return _write(folder, nodes, constants, ("batch", 3), config)
 
 
+def write_reader(folder: Path) -> Path:
+    """A model that answers who and where, by the names that it knows."""
+    asks = np.zeros((len(WORDS), 2), np.float32)
+    asks[WORDS.index("who"), 0] = asks[WORDS.index("where"), 1] = 1
+    begins, ends = np.zeros_like(asks), np.zeros_like(asks)
+    for kind, named in enumerate((PEOPLE, PLACES)):
+        for word, label in named.items():
+            later = LABELS[label].startswith("I-")
+            begins[WORDS.index(word), kind] = _SURE - 2 if later else _SURE
+            ends[WORDS.index(word), kind] = _SURE if later else _SURE - 1
+    nothing = np.zeros((len(WORDS), 1), np.float32)
+    nothing[WORDS.index("[CLS]")] = 2  # how the model says that there is no answer
+    constants = {
+        "asks": asks,
+        "begins": begins,
+        "ends": ends,
+        "nothing": nothing,
+        "tokens": np.array([1], np.int64),
+        "last": np.array([2], np.int64),
+    }
+    nodes = [
+        helper.make_node("Cast", ["attention_mask"], ["mask"], to=TensorProto.FLOAT),
+        helper.make_node("Cast", ["token_type_ids"], ["types"], to=TensorProto.FLOAT),
+        helper.make_node("Mul", ["mask", "types"], ["second"]),
+        helper.make_node("Sub", ["mask", "second"], ["first"]),
+        helper.make_node("Unsqueeze", ["first", "last"], ["question"]),
+        helper.make_node("Gather", ["asks", "input_ids"], ["words-asking"]),
+        helper.make_node("Mul", ["words-asking", "question"], ["asking"]),
+        helper.make_node("ReduceSum", ["asking", "tokens"], ["asked"], keepdims=1),
+        helper.make_node("Gather", ["nothing", "input_ids"], ["none"]),
+        helper.make_node("Squeeze", ["none", "last"], ["no-answer"]),
+    ]
+    for table, output in (("begins", "start_logits"), ("ends", "end_logits")):
+        nodes += [
+            helper.make_node("Gather", [table, "input_ids"], [f"{table}-known"]),
+            helper.make_node("Mul", [f"{table}-known", "asked"], [f"{table}-wanted"]),
+            helper.make_node(
+                "ReduceSum", [f"{table}-wanted", "last"], [f"{table}-sum"], keepdims=0
+            ),
+            helper.make_node("Add", [f"{table}-sum", "no-answer"], [output]),
+        ]
+    config = {"architectures": ["WordsForQuestionAnswering"]}
+    shape: tuple[str | int, ...] = ("batch", "length")
+    outputs = {"start_logits": shape, "end_logits": shape}
+    return _write(folder, nodes, constants, outputs, config)
+
+
 def write_finder(folder: Path) -> Path:
     """A model that labels tokens: each word by its row."""
     table = np.zeros((len(WORDS), len(LABELS)), np.float32)

@@ -216,12 +216,14 @@ def query_of(field: str, items: Sequence[TextOrPair]) -> Query:
         if isinstance(item, str):
             texts.append(item)
         elif isinstance(item.question, str):
-            contexts = [item.context] if isinstance(item.context, str) else item.context
-            if contexts is msgspec.UNSET or (len(items) > 1 and not isinstance(item.context, str)):
+            contexts = item.context if isinstance(item.context, list) else [str(item.context)]
+            if len(items) > 1 and isinstance(item.context, list):
                 raise InvalidInputError(
                     f"{field}: a list of contexts goes with one question; of several questions "
                     "each has one context."
                 )
+            if not contexts:
+                raise InvalidInputError(f"{field}: the list of contexts is empty.")
             texts += [item.question] * len(contexts)
             pairs += contexts
         elif isinstance(item.text, str):

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
+from numpy.typing import NDArray
 
 from contracts.events import TextRecord
 from contracts.tasks import Task
@@ -35,8 +36,8 @@ _LENGTHS = {8: "1-8 characters", 16: "9-16 characters", 32: "17-32 characters"}
 _LONG = "33 characters and more"
 _USUAL_TOKENS = 15  # of an answer, as in the pipeline
 # Of one answer, and of one request's answers to a context: they are made on the event loop.
-MOST_TOKENS = 128
-MOST_ANSWERS = 100
+MOST_TOKENS = 64
+MOST_ANSWERS = 50
 _TAKEN = ("top_k", "handle_impossible_answer", "max_answer_len", "align_to_words")
 _GATEWAYS = ("doc_stride", "max_seq_len", "max_question_len")
 
@@ -223,15 +224,28 @@ def _spans(
     width = min(most, count)
     padded = np.concatenate([ends, np.zeros(width - 1, np.float32)])
     # A row for each start, a column for each further token of the span.
-    scores = (starts[:, None] * sliding_window_view(padded, width)).ravel()
-    kept = min(kept, len(scores))
-    best = np.argpartition(scores, len(scores) - kept)[len(scores) - kept :]
-    best = best[np.argsort(-scores[best], kind="stable")]
+    scores = starts[:, None] * sliding_window_view(padded, width)
+    # The best spans are in the rows whose best ones are best.
+    first = _highest(scores.max(axis=1), kept)
+    flat = scores[first].ravel()
+    best = _highest(flat, kept)
+    best = best[np.argsort(-flat[best], kind="stable")]
     spans = [
-        (at // width, at // width + at % width, score)
-        for at, score in zip(best.tolist(), scores[best].tolist(), strict=True)
+        (begin, begin + further, score)
+        for begin, further, score in zip(
+            first[best // width].tolist(),
+            (best % width).tolist(),
+            flat[best].tolist(),
+            strict=True,
+        )
     ]
     return [span for span in spans if span[1] < count], null
+
+
+def _highest(scores: Values, count: int) -> NDArray[np.intp]:
+    """Where the highest of some scores are, in no order."""
+    left = len(scores) - min(count, len(scores))
+    return np.argpartition(scores, left)[left:]
 
 
 def _place(windows: Windows, row: int, first: int, last: int, *, aligned: bool) -> tuple[int, int]:

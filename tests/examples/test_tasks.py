@@ -101,6 +101,22 @@ async def test_one_text_gets_three_kinds_of_vectors_as_the_readme_shows(
     assert "\n".join(lines) in shown
 
 
+async def test_a_question_is_answered_as_the_readme_shows(
+    example: ModuleType, tmp_path: Path
+) -> None:
+    model, graph = converted(example.READER, example.MODELS[example.READER], tmp_path)
+    assert model.task is Task.QUESTION_ANSWERING
+    path = f"/endpoints/{example.READER}"
+    answer = await asked(model, graph, example.READER, path, example.answers_request())
+    assert [each["answer"] for each in answer] == ["", "Ada Lovelace", "Jane Austen", "Turing"]
+    shown = (EXAMPLE / "README.md").read_text(encoding="utf-8")
+    for document, each in zip(example.DOCUMENTS, answer, strict=True):
+        assert document[each["start"] : each["end"]] == each["answer"]
+        place = f"{each['start']}-{each['end']}"
+        assert f"{each['score']:8.3f}  {place:6} {each['answer'] or '(no answer)'}" in shown
+    example.show_answers(answer)
+
+
 def test_the_tables_know_every_word_of_the_texts(example: ModuleType) -> None:
     tokenizer = sys.modules["word_models"].tokenizer()
     labels = example.labels_request()["parameters"]["candidate_labels"]

@@ -11,9 +11,11 @@ from fake_mlflow import FakeMlflow
 from google.protobuf import text_format
 from tiny_models import (
     TEXTS,
+    asking_tokenizer,
     classifier,
     hybrid,
     labeller,
+    reader,
     token_vectors,
     tokenizer,
     write_json,
@@ -25,6 +27,7 @@ from contracts.endpoint import Phase, Precision, Serving
 from contracts.manifest import MODEL_ONNX, Manifest
 from contracts.statistics import Statistic
 from contracts.tasks import Task
+from preprocess.tasks import HEADS
 from registry.conversions.messages import ConversionRequest, Signature
 from registry.convert.errors import ConversionError, EnvironmentFaultError, VersionError
 from registry.convert.tracking import Tracking
@@ -361,3 +364,32 @@ def test_a_bare_graph_without_entailment_can_not_take_callers_labels(
     tokenizer().save(str(harness.version / "tokenizer.json"))
     with pytest.raises(VersionError, match="begins with 'entail'"):
         harness.convert(task="zero-shot-classification")
+
+
+@pytest.mark.parametrize("stacked", [False, True])
+def test_a_model_of_starts_and_ends_becomes_a_package_that_answers_questions(
+    harness: ConversionHarness, stacked: bool
+) -> None:
+    write_onnx_version(
+        harness.version,
+        reader(stacked=stacked),
+        architecture="TinyForQuestionAnswering",
+        with_tokenizer=False,
+    )
+    asking_tokenizer().save(str(harness.version / "extra_files" / "tokenizer.json"))
+    manifest = harness.convert()
+    assert manifest.task is Task.QUESTION_ANSWERING
+    assert manifest.labels == ("start", "end")  # whatever id2label says
+    assert [(out.name, out.shape) for out in manifest.outputs] == [("logits", (-1, -1, 2))]
+    assert manifest.parity is not None
+    assert manifest.parity.max_abs_difference <= 1e-4
+    assert manifest.profile is not None
+    classes = HEADS[manifest.task].classes(manifest.labels)
+    assert set(manifest.profile.labels) == set(manifest.counted_labels) == set(classes)
+    assert sum(manifest.profile.labels.values()) == manifest.profile.texts
+
+
+def test_a_graph_of_three_columns_can_not_answer_questions(harness: ConversionHarness) -> None:
+    write_onnx_version(harness.version, labeller(), architecture="TinyForQuestionAnswering")
+    with pytest.raises(VersionError, match="needs start and end"):
+        harness.convert()

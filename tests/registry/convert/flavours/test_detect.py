@@ -7,6 +7,7 @@ import pytest
 from tiny_models import (
     classifier,
     labeller,
+    reader,
     token_vectors,
     tokenizer,
     write_json,
@@ -360,3 +361,17 @@ def test_a_bare_graph_takes_callers_labels_where_it_names_entailment(tmp_path: P
     folder = bare_graph(tmp_path, classifier(), labels=labels)
     found = detect(folder, task=Task.ZERO_SHOT_CLASSIFICATION)
     assert found.labels == ("entailment", "not_entailment")
+
+
+@pytest.mark.parametrize("stacked", [False, True])
+def test_a_graph_of_starts_and_ends_answers_questions(tmp_path: Path, stacked: bool) -> None:
+    folder = bare_graph(tmp_path, reader(stacked=stacked))
+    asked = Task.QUESTION_ANSWERING
+    assert detect(folder, task=asked).task is asked
+    # Columns without a name of their own could be labels of tokens.
+    assert (detect(folder).task is asked) is not stacked
+
+
+def test_a_model_for_question_answering_is_detected(tmp_path: Path) -> None:
+    folder = hf_folder(tmp_path, architectures=["BertForQuestionAnswering"], id2label={})
+    assert detect(folder).task is Task.QUESTION_ANSWERING

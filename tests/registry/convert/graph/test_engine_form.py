@@ -5,7 +5,7 @@ import onnx
 import pytest
 from numpy.typing import NDArray
 from onnx import TensorProto, helper
-from tiny_models import WIDTH, classifier, hybrid, token_vectors
+from tiny_models import WIDTH, classifier, hybrid, reader, token_vectors
 
 from contracts.tasks import Task
 from contracts.tensors import Datatype
@@ -190,3 +190,19 @@ def test_a_file_that_is_no_graph_is_refused(tmp_path: Path) -> None:
     path.write_bytes(b"not a graph at all")
     with pytest.raises(VersionError, match="not a readable ONNX graph"):
         engine_form.load(path)
+
+
+def test_starts_and_ends_become_columns_of_one_output() -> None:
+    finished = engine_form.finish(reader(), Task.QUESTION_ANSWERING, None)
+    assert [value.name for value in finished.graph.output] == ["logits"]
+    feed = {"input_ids": IDS, "attention_mask": MASK}
+    apart = Engine(reader(), threads=1).run(feed)
+    np.testing.assert_array_equal(run(finished), np.stack(apart, axis=-1))
+
+
+def test_starts_of_another_shape_are_refused() -> None:
+    model = reader()
+    shape = model.graph.output[0].type.tensor_type.shape
+    shape.dim.add()
+    with pytest.raises(VersionError, match="start_logits must hold floats"):
+        engine_form.finish(model, Task.QUESTION_ANSWERING, None)
