@@ -386,7 +386,7 @@ def pipelines_answers(
         start[0] = end[0] = 0.0
         spans = [
             (float(start[first] * end[last]), first, last)
-            for first in np.flatnonzero(may)
+            for first in np.flatnonzero(may).tolist()
             for last in range(first, min(first + max_answer_len, len(ids)))
             if may[last]
         ]
@@ -395,8 +395,8 @@ def pipelines_answers(
             if score == 0.0:
                 continue
             if align_to_words:
-                begin = encoding.word_to_chars(encoding.token_to_word(int(first)), 1)[0]
-                stop = encoding.word_to_chars(encoding.token_to_word(int(last)), 1)[1]
+                begin = encoding.word_to_chars(encoding.token_to_word(first), 1)[0]
+                stop = encoding.word_to_chars(encoding.token_to_word(last), 1)[1]
             else:
                 begin, stop = encoding.offsets[first][0], encoding.offsets[last][1]
             text = context[begin:stop]
@@ -441,7 +441,7 @@ def test_questions_are_answered_as_the_transformers_pipeline_answered_them(
     padder = RowPadder(ours.inputs, ours.tokeniser.spec)
     outputs = ours.engine.outputs(Texts(encoded, padder, ours.tokeniser.buckets))
     values = values_of(ours.task, outputs, multi_label=False)
-    options = {
+    options: dict[str, Any] = {
         "top_k": 3,
         "handle_impossible_answer": aligned,
         "max_answer_len": 15 if aligned else 6,

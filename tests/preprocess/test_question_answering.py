@@ -44,6 +44,7 @@ class Answer:
     parameters: Mapping[str, Any]
     labels: tuple[str, ...] = ("start", "end")
     multi_label: bool = False
+    ranges: NDArray[np.float32] | None = None
 
 
 def logits_of(encoded: Encoded, spans: Mapping[str, float]) -> NDArray[np.float32]:
