@@ -173,6 +173,14 @@ def require_kind(view: EndpointView, kind: str, place: str, what: str) -> Head:
     return head
 
 
+# Text, text_pair, question and context, as they may be there together.
+_SENT = {
+    (True, False, False, False),
+    (True, True, False, False),
+    (False, False, True, True),
+}
+
+
 class Pair(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A text, alone or with the second one that is read with it; or a question with its context.
 
@@ -180,31 +188,18 @@ class Pair(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     text: str | msgspec.UnsetType = msgspec.UNSET
-    text_pair: str | None = None
+    text_pair: str | msgspec.UnsetType | None = msgspec.UNSET
     question: str | msgspec.UnsetType = msgspec.UNSET
     context: str | list[str] | msgspec.UnsetType = msgspec.UNSET
 
-    def __post_init__(self) -> None:
-        """Refuses half of a question, and what is neither of both."""
-        is_text = self.text is not msgspec.UNSET
-        asks = (self.question is not msgspec.UNSET, self.context is not msgspec.UNSET)
-        if is_text == any(asks) or any(asks) != all(asks) or (any(asks) and self.text_pair):
-            raise ValueError(
-                "Expected `text`, with or without `text_pair`, or `question` with `context`"
-            )
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is one of both, and nothing of the other."""
+        fields = (self.text, self.text_pair, self.question, self.context)
+        return tuple(value is not msgspec.UNSET for value in fields) in _SENT
 
 
-TextOrPair = (
-    str
-    | Annotated[
-        Pair,
-        msgspec.Meta(
-            extra_json_schema={
-                "oneOf": [{"required": ["text"]}, {"required": ["question", "context"]}]
-            }
-        ),
-    ]
-)
+TextOrPair = str | Pair
 Texts = Annotated[list[TextOrPair], msgspec.Meta(min_length=1)]
 
 
@@ -212,9 +207,14 @@ def query_of(field: str, items: Sequence[TextOrPair]) -> Query:
     """The texts of a body's field; raises ``InvalidInputError``."""
     texts: list[str] = []
     pairs: list[str] = []
-    for item in items:
+    for index, item in enumerate(items):
         if isinstance(item, str):
             texts.append(item)
+        elif not item.is_whole:
+            raise InvalidInputError(
+                f"{field}[{index}]: expected text, with or without text_pair, or question with "
+                "context."
+            )
         elif isinstance(item.question, str):
             contexts = item.context if isinstance(item.context, list) else [str(item.context)]
             if len(items) > 1 and isinstance(item.context, list):
@@ -228,7 +228,7 @@ def query_of(field: str, items: Sequence[TextOrPair]) -> Query:
             pairs += contexts
         elif isinstance(item.text, str):
             texts.append(item.text)
-            if item.text_pair is not None:
+            if isinstance(item.text_pair, str):
                 pairs.append(item.text_pair)
     if pairs and len(pairs) != len(texts):
         raise InvalidInputError(f"{field}: either every text has a text_pair or none has.")
