@@ -478,7 +478,7 @@ def test_questions_are_answered_as_the_transformers_pipeline_answered_them(
                 assert mine._asdict() | {"score": 0} == other | {"score": 0}
     assert compared >= 200
     assert placed > 2 * compared
-    assert len({round(each[0].score, 2) for each in found}) > 10
+    assert len({round(each[0].score, 2) for each in found}) > 3
     if aligned:
         assert any(not each[0].answer for each in found)
 
