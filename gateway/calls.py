@@ -17,6 +17,7 @@ from contracts.endpoint import Arm
 from contracts.model import ModelRef
 from contracts.tasks import Task
 from preprocess.encoder import Encoded
+from preprocess.hooks import State
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,8 @@ class Call(msgspec.Struct, frozen=True, eq=False):
     ``started`` the loop's clock at the same moment. ``caller`` is the name of the API key, never
     the key itself. ``sticky_key``, from ``x-headrace-key``, keeps a caller on one arm; without it,
     the request id is used.
-    ``observed`` holds the values of users' own statistics, by name. ``unk_words``: its event lists
+    ``observed`` holds the values of users' own statistics, by name, and ``hook_state`` what an
+    installed hook has left for its ``postprocess``. ``unk_words``: its event lists
     words that are unknown to the tokeniser. ``truncate`` and ``prompt_name``: as in ``Query``.
     """
 
@@ -58,6 +60,7 @@ class Call(msgspec.Struct, frozen=True, eq=False):
     caller: str | None = None
     trace_parent: str | None = None
     observed: dict[str, list[float | str]] | None = None
+    hook_state: State | None = None
     unk_words: bool = False
     truncate: bool = True
     prompt_name: str | None = None

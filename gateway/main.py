@@ -107,11 +107,13 @@ class Gateway:
         self._peers = peer_source(settings, environment, instance)
         receipts = open_receipts(settings)
         self._pairs = open_pairs(settings, instance)
+        hooks = find_hooks(self._metrics)
         self._shadows = Shadows(
             self._events.recorder,
             self._metrics,
             self._budget,
             pairs=None if self._pairs is None else self._pairs.pairs,
+            hooks=hooks,
         )
         self._endpoints = ServedEndpoints()
         admission = AdmissionController(
@@ -130,7 +132,7 @@ class Gateway:
             self._tracer,
             mirror=self._shadows,
             receipts=receipts,
-            hooks=find_hooks(self._metrics),
+            hooks=hooks,
         )
         self._fleet = Fleet(self._connect, settings.batches_ahead)
         self._reconciler = Reconciler(

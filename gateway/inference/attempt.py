@@ -13,6 +13,7 @@ from gateway.packages import ServedModel
 from gateway.routing.routes import RouteTarget, position
 from gateway.telemetry.tracing import trace_id
 from preprocess.encoder import Encoded
+from preprocess.hooks import Observed
 
 # Bounds on the unknown words of one event, so that no request delays the event loop. A sample of
 # the words is enough for statistics of the most frequent ones.
@@ -48,6 +49,7 @@ class Attempt:
     job: Job | None = None
     repeated: bool = False  # another version's attempt has failed before
     cached: int = 0  # texts that were not inferred for it
+    observed: Observed | None = None  # of the call and its answer; None for the call's alone
 
 
 def event_of(
@@ -91,7 +93,7 @@ def event_of(
         caller=caller_hash(call.endpoint, call.sticky_key),
         repeated=attempt.repeated,
         pairing=pairing,
-        observations=call.observed or {},
+        observations=attempt.observed or call.observed or {},
         unk_words=_unknown_words(call, model, attempt.encoded),
         cached=attempt.cached,
         topics=topics_of(_beginnings(attempt.encoded)),

@@ -1,78 +1,33 @@
-"""Users' own preprocessing hooks, and the statistics that they record.
+"""Users' own hooks that an operator has installed: they run in this process and are trusted.
 
 A Python package that is installed beside the gateway names a class under the entry point group
 ``headrace.preprocessors``. The name of the entry point is the endpoint that the class is for. Entry
 points are looked up once, at the start of the process. A hook that fails is counted, and logged
-once for each class of error; its request continues with the original texts.
+once for each class of error; its request continues with the original texts and answers.
 
-Hooks run on the event loop, after a request was admitted and before it is tokenised. They may
-change the texts, must be fast and must not block.
+Hooks run on the event loop: ``preprocess`` after a request was admitted and before it is tokenised,
+``postprocess`` once its answer is known. They must be fast and must not block.
 """
 
 import logging
-import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
 from importlib.metadata import EntryPoint, entry_points
 from typing import Protocol
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from gateway.calls import Call
+from gateway.packages import ServedModel
+from preprocess import edits
+from preprocess.encoder import Encoded
+from preprocess.hooks import Hook, Observed, State, has_part, run_preprocess
 
 log = logging.getLogger(__name__)
 
 GROUP = "headrace.preprocessors"
-MOST_VALUES = 4096  # observed of one request
-_MOST_CHARACTERS = 100  # of a name or a category
-Observed = dict[str, list[float | str]]
-
-
-@dataclass(slots=True)
-class State:
-    """One request, as a hook sees it.
-
-    ``pairs`` are the second texts of an endpoint that reads pairs, None where none was sent. A hook
-    may set as many others in their place.
-    """
-
-    endpoint: str
-    request_id: str
-    pairs: Sequence[str] | None = None
-    observed: Observed = field(default_factory=dict)
-    _left: int = MOST_VALUES
-
-    def observe(self, name: str, value: float | str) -> None:
-        """Adds a value to a statistic: a number, or the name of a category.
-
-        A statistic that the endpoint does not declare in ``statistics`` is counted and reported,
-        but its values are not kept.
-
-        Raises:
-            TypeError: neither a number nor a string.
-            ValueError: NaN, infinity, a string that is too long, or more than ``MOST_VALUES``
-                values in one request.
-        """
-        if isinstance(value, str):
-            kept: float | str = value
-        else:
-            kept = float(value)
-            if not math.isfinite(kept):
-                raise ValueError(f"{name}: {value} is not a finite number")
-        if max(len(name), len(kept) if isinstance(kept, str) else 0) > _MOST_CHARACTERS:
-            raise ValueError(f"{name[:40]}: more than {_MOST_CHARACTERS} characters")
-        if self._left <= 0:
-            raise ValueError(f"more than {MOST_VALUES} values in one request")
-        self._left -= 1
-        self.observed.setdefault(name, []).append(kept)
-
-
-class Preprocessor(Protocol):
-    """What users implement. A gateway makes one instance of it, without arguments."""
-
-    def preprocess(self, texts: Sequence[str], state: State) -> Sequence[str] | None:
-        """Returns the texts for the model, as many as it got, or None to leave them unchanged."""
-        ...
+_FAILED = "a preprocessor failed"
 
 
 class HookMetrics(Protocol):
@@ -84,14 +39,14 @@ class HookMetrics(Protocol):
 
 
 class Hooks:
-    """The preprocessors of a process, by endpoint.
+    """The hooks of a process, by endpoint.
 
     Args:
-        by_endpoint: the preprocessor of each endpoint that has one.
+        by_endpoint: the hook of each endpoint that has one.
         metrics: counts failures.
     """
 
-    def __init__(self, by_endpoint: Mapping[str, Preprocessor], metrics: HookMetrics) -> None:
+    def __init__(self, by_endpoint: Mapping[str, Hook], metrics: HookMetrics) -> None:
         self._by_endpoint = dict(by_endpoint)
         self._metrics = metrics
         self._logged: set[tuple[str, str]] = set()
@@ -102,38 +57,55 @@ class Hooks:
         if hook is None:
             return call
         original = None if call.pairs is None else tuple(call.pairs)
-        state = State(call.endpoint, call.request_id, original)
-        pairs = call.pairs
-        try:
-            texts = _checked(hook.preprocess(tuple(call.texts), state), call.texts)
-            if state.pairs is not original:
-                pairs = _checked_pairs(state.pairs, call.pairs)
-        except Exception as error:  # the user's own code may raise anything
-            texts, pairs = call.texts, call.pairs
-            reason = type(error).__name__
-            self._metrics.hook_failed(call.endpoint, reason)
-            if (call.endpoint, reason) not in self._logged:
-                self._logged.add((call.endpoint, reason))
-                log.exception("a preprocessor failed", extra={"endpoint": call.endpoint})
+        state = State(call.endpoint, call.request_id, original, texts=tuple(call.texts))
+        texts, pairs = call.texts, call.pairs
+        if has_part(hook, "preprocess"):
+            try:
+                texts, pairs = run_preprocess(hook, state)
+            except Exception as error:  # the user's own code may raise anything
+                if self._is_new(call.endpoint, error):
+                    log.exception(_FAILED, extra={"endpoint": call.endpoint})
+        state.pairs = original
         return msgspec.structs.replace(
-            call, texts=texts, pairs=pairs, observed=state.observed or None
+            call, texts=texts, pairs=pairs, observed=state.observed or None, hook_state=state
         )
 
+    def finish(
+        self, call: Call, model: ServedModel, encoded: Encoded, values: NDArray[np.float32]
+    ) -> tuple[NDArray[np.float32], Observed | None]:
+        """The values of an answer as the hook's ``postprocess`` leaves them, and what it observed.
 
-def _checked(texts: Sequence[str] | None, original: list[str]) -> list[str]:
-    if texts is None:
-        return original
-    if isinstance(texts, str) or len(texts) != len(original):
-        raise ValueError(f"a preprocessor must return as many texts as it got: {len(original)}")
-    if not all(isinstance(text, str) for text in texts):
-        raise TypeError("a preprocessor must return strings")
-    return list(texts)
+        Args:
+            call: as ``run`` has returned it.
+            model: that has answered.
+            encoded: the texts as the model saw them.
+            values: of the answer.
 
+        Returns:
+            The values, and all that was observed of the request; None where that is in the call.
+        """
+        hook = self._by_endpoint.get(call.endpoint)
+        if hook is None or call.hook_state is None or not has_part(hook, "postprocess"):
+            return values, None
+        manifest = model.manifest
+        state = call.hook_state.for_answer(model.ref.version, manifest.labels, call.observed)
+        try:
+            shown = edits.shown(model.head, values, manifest.labels, encoded)
+            changed = hook.postprocess(shown, state)  # type: ignore[union-attr]
+            if changed is not None:
+                values = edits.taken(model.head, changed, values, manifest.labels, encoded)
+        except Exception as error:
+            if self._is_new(call.endpoint, error):
+                log.exception(_FAILED, extra={"endpoint": call.endpoint})
+        return values, state.observed
 
-def _checked_pairs(pairs: Sequence[str] | None, original: list[str] | None) -> list[str] | None:
-    if original is None:
-        raise ValueError("a preprocessor must not give second texts to a request without them")
-    return _checked(pairs, original)
+    def _is_new(self, endpoint: str, error: Exception) -> bool:
+        """Counts a failure; whether it is the first one of its class."""
+        reason = type(error).__name__
+        self._metrics.hook_failed(endpoint, reason)
+        known = (endpoint, reason) in self._logged
+        self._logged.add((endpoint, reason))
+        return not known
 
 
 def find_hooks(metrics: HookMetrics, found: Iterable[EntryPoint] | None = None) -> Hooks | None:
@@ -143,10 +115,13 @@ def find_hooks(metrics: HookMetrics, found: Iterable[EntryPoint] | None = None) 
         metrics: counts failures.
         found: the entry points; those of the group where None.
     """
-    by_endpoint: dict[str, Preprocessor] = {}
+    by_endpoint: dict[str, Hook] = {}
     for point in entry_points(group=GROUP) if found is None else found:
         try:
-            by_endpoint[point.name] = point.load()()
+            hook = point.load()()
+            if not (has_part(hook, "preprocess") or has_part(hook, "postprocess")):
+                raise TypeError(f"{point.value} has neither preprocess nor postprocess")
+            by_endpoint[point.name] = hook
         except Exception:  # as above: its import may raise anything
             log.exception("a preprocessor can't be loaded", extra={"entry_point": point.value})
         else:

@@ -78,7 +78,7 @@ class Pipeline:
         tracer: emits spans; None for none.
         mirror: mirrors requests to shadows; None for no mirroring.
         receipts: sign answers, so that callers can send feedback; None where feedback is off.
-        hooks: users' own preprocessing; None where none is installed.
+        hooks: users' own preprocessing and postprocessing; None where none is installed.
     """
 
     def __init__(
@@ -181,7 +181,7 @@ class Pipeline:
             usual = _usual_seconds(fallback[1], call.endpoint, attempt.encoded.tokens)
             deadline = fallback_deadline(monotonic(), deadline, usual)
         try:
-            values = await self._values(batcher, attempt, deadline)
+            values = self._finished(attempt, await self._values(batcher, attempt, deadline))
         except asyncio.CancelledError:
             self._record_failure(attempt, CLIENT_GONE_STATUS, answered=True)
             raise
@@ -220,6 +220,13 @@ class Pipeline:
             sizes=attempt.target.model.head.sizes,
         )
         attempt.cached = _cached_texts(attempt.encoded, cached)
+        return values
+
+    def _finished(self, attempt: Attempt, values: NDArray[np.float32]) -> NDArray[np.float32]:
+        """The values as users' own postprocessing leaves them."""
+        if self._hooks is not None:
+            call, model = attempt.call, attempt.target.model
+            values, attempt.observed = self._hooks.finish(call, model, attempt.encoded, values)
         return values
 
     async def _infer(

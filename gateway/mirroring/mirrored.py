@@ -20,6 +20,7 @@ from gateway.errors import GatewayError
 from gateway.events.buffer import Recorder
 from gateway.inference.attempt import AnsweredRequest, Attempt, event_of
 from gateway.inference.encoding import encode
+from gateway.inference.observations import Hooks
 from gateway.mirroring.kept_pairs import KeptPairs
 from gateway.packages import ServedModel
 from gateway.routing.routes import RouteTarget
@@ -36,9 +37,14 @@ class MirroredRequests:
     """Runs the mirrored requests of one process."""
 
     def __init__(
-        self, recorder: Recorder, metrics: Metrics, pairs: KeptPairs | None = None
+        self,
+        recorder: Recorder,
+        metrics: Metrics,
+        pairs: KeptPairs | None = None,
+        hooks: Hooks | None = None,
     ) -> None:
         self._recorder = recorder
+        self._hooks = hooks
         self._pairs = pairs
         self._metrics = metrics
         self._threads = ThreadPoolExecutor(1, thread_name_prefix="shadow")
@@ -65,6 +71,8 @@ class MirroredRequests:
                 attempt.encoded, call.endpoint, monotonic() + timeout_seconds
             )
             values = await attempt.job.future
+            if self._hooks is not None:
+                values, attempt.observed = self._hooks.finish(call, model, attempt.encoded, values)
             texts = answered_records(attempt.encoded, model.task, values, model.manifest.labels)
             pairing = pair(
                 answered.model,

@@ -121,6 +121,8 @@ class Head(ABC):
         encoder: what makes rows of texts.
         kinds: of vectors that it gives, for routes that are for one kind.
         further_columns: of its values, beside labels or the dimension.
+        probabilities: whether values are probabilities, which users' own code must leave so.
+        by_tokens: of heads of rank 3, whether users' own code may change values of tokens.
     """
 
     task: ClassVar[Task]
@@ -130,6 +132,8 @@ class Head(ABC):
     encoder: ClassVar[type[TextEncoder]] = TextEncoder
     kinds: ClassVar[frozenset[str]] = frozenset()
     further_columns: ClassVar[int] = 0
+    probabilities: ClassVar[bool] = False
+    by_tokens: ClassVar[bool] = False
 
     @property
     def rank(self) -> int:

@@ -59,6 +59,7 @@ class QuestionAnswering(Head):
     everywhere: ClassVar[frozenset[str]] = frozenset({*_TAKEN, *_GATEWAYS})
     parameters: ClassVar[frozenset[str]] = everywhere
     encoder: ClassVar[type[TextEncoder]] = ContextEncoder
+    by_tokens: ClassVar[bool] = True
 
     def rows_of_text(self, parameters: Mapping[str, Any]) -> int:
         """One: windows are the encoder's."""

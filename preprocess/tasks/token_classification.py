@@ -74,6 +74,8 @@ class TokenClassification(Head):
     second_text: ClassVar[SecondText] = SecondText.NONE
     parameters: ClassVar[frozenset[str]] = frozenset({"aggregation_strategy", "ignore_labels"})
     encoder: ClassVar[type[TextEncoder]] = WindowEncoder
+    probabilities: ClassVar[bool] = True
+    by_tokens: ClassVar[bool] = True
 
     def _values(self, output: Values, *, multi_label: bool) -> Values:  # noqa: ARG002
         # Softmax even of a single label, as the pipeline has it.

@@ -38,6 +38,7 @@ class ZeroShotClassification(TextClassification):
         {"candidate_labels", "hypothesis_template", "multi_label"}
     )
     everywhere: ClassVar[frozenset[str]] = parameters
+    probabilities: ClassVar[bool] = False
 
     def rows_of_text(self, parameters: Mapping[str, Any]) -> int:
         """One for each candidate label."""

@@ -16,7 +16,7 @@ from gateway.admission.token_budget import TokenBudget
 from gateway.batching.batcher import Batcher
 from gateway.calls import Call, EndpointView
 from gateway.engine.fleet import Fleet
-from gateway.inference.observations import Hooks, Preprocessor
+from gateway.inference.observations import Hooks
 from gateway.inference.pipeline import Pipeline
 from gateway.inference.receipts import Receipts
 from gateway.inference.serving import ServedEndpoints, Serving
@@ -25,6 +25,7 @@ from gateway.mirroring.shadow import MirrorLimits, Shadows
 from gateway.packages import ServedModel
 from gateway.routing.routes import RoutingTable, build_table
 from gateway.telemetry.metrics import Metrics
+from preprocess.hooks import Hook
 
 ONE, TWO = model_of("1"), model_of("2")
 
@@ -68,7 +69,7 @@ async def world_of(
     *,
     more: tuple[ServedModel, ...] = (),
     receipts: Receipts | None = None,
-    hook: Preprocessor | None = None,
+    hook: Hook | None = None,
     pairs: KeptPairs | None = None,
 ) -> AsyncIterator[World]:
     """Serves the endpoint from versions 1, 2 and ``more``; lets go at the end of what is held."""
@@ -76,7 +77,8 @@ async def world_of(
     fleet = Fleet(lambda _: engine, ahead=2)
     fleet.set_addresses(["t:1"])
     recorder, metrics, budget, spans = MemoryRecorder(), Metrics(), TokenBudget(100_000), Spans()
-    shadows = Shadows(recorder, metrics, budget, limits, pairs=pairs)
+    hooks = None if hook is None else Hooks({endpoint.name: hook}, metrics)
+    shadows = Shadows(recorder, metrics, budget, limits, pairs=pairs, hooks=hooks)
     endpoints = ServedEndpoints()
     admission = AdmissionController(
         endpoints=endpoints,
@@ -94,7 +96,7 @@ async def world_of(
         spans,
         mirror=shadows,
         receipts=receipts,
-        hooks=None if hook is None else Hooks({endpoint.name: hook}, metrics),
+        hooks=hooks,
     )
     opened = {model.ref.package: model for model in (ONE, TWO, *more)}
     batchers = {}

@@ -1,11 +1,15 @@
 """Users' own preprocessing: it changes texts and observes, and fails no request."""
 
+import asyncio
 import math
 from collections.abc import Sequence
 from importlib.metadata import EntryPoint
+from typing import Any
 
+import numpy as np
 import pytest
-from gateway_world import call_of, endpoint_of, event_of, text_of
+from gateway_world import call_of, endpoint_of, event_of, loop_turns, text_of
+from own_code import Shouting, Turning
 from pipeline_world import ONE, TWO, World, world_of
 
 from contracts.endpoint import EndpointSpec
@@ -14,18 +18,9 @@ from contracts.rollout import StatisticKind
 from contracts.rollout import StatisticSpec as Declaration
 from gateway.events.buffer import EventBuffer
 from gateway.events.outbox import Outbox, declared_by
-from gateway.inference.observations import GROUP, MOST_VALUES, Hooks, State, find_hooks
+from gateway.inference.observations import GROUP, Hooks, find_hooks
 from gateway.telemetry.metrics import Metrics
-
-
-class Shouting:
-    """Leaves the first word alone and observes how many there were."""
-
-    def preprocess(self, texts: Sequence[str], state: State) -> Sequence[str] | None:
-        for text in texts:
-            state.observe("words", len(text.split()))
-            state.observe("kind", "long" if len(text) > 5 else "short")
-        return [text.split()[0] for text in texts]
+from preprocess.hooks import MOST_VALUES, State
 
 
 class Returning:
@@ -39,6 +34,19 @@ class Returning:
         if isinstance(self._given, Exception):
             raise self._given
         return self._given  # type: ignore[return-value]  # what users may return in spite of us
+
+
+class Answering:
+    """Returns as answers what it was given to return, or raises it."""
+
+    def __init__(self, given: object) -> None:
+        self._given = given
+
+    def postprocess(self, answers: list[Any], state: State) -> list[Any] | None:
+        state.observe("seen", len(answers))
+        if isinstance(self._given, Exception):
+            raise self._given
+        return self._given  # type: ignore[return-value]  # as above
 
 
 class Swapping:
@@ -62,6 +70,13 @@ class SettingPairs:
     def preprocess(self, texts: Sequence[str], state: State) -> Sequence[str] | None:
         state.pairs = self._given
         return ["changed"] * len(texts)
+
+
+async def sent(world: World) -> None:
+    """Until the mirrored request has ended."""
+    async with asyncio.timeout(20):
+        while world.shadows.waiting or world.shadows.out:
+            await loop_turns()
 
 
 def failures(world: World) -> list[str]:
@@ -90,6 +105,38 @@ async def test_a_hook_that_leaves_the_texts_alone_costs_nothing() -> None:
         answer = await world.pipeline.predict(call_of(text_of(4)))
     assert answer.tokens == [4]
     assert failures(world) == []
+
+
+async def test_the_caller_the_event_and_the_shadow_s_comparison_have_the_changed_answer() -> None:
+    endpoint = endpoint_of(ONE.ref, shadow=TWO.ref, rollout="r")
+    async with world_of(endpoint_of(ONE.ref)) as world:
+        plain = await world.pipeline.predict(call_of(text_of(4), "w1"))
+    async with world_of(endpoint, hook=Turning()) as world:
+        answer = await world.pipeline.predict(call_of(text_of(4), "w1"))
+        await sent(world)
+    assert np.array_equal(answer.values, plain.values[:, ::-1])
+    event, copied = world.recorder.events
+    scores = answer.values.max(axis=1).tolist()
+    assert [text.score for text in event.texts] == scores
+    assert event.observations == {"before": [1.0], "after": [4.0, 1.0], "version": ["1"]}
+    assert copied.observations == {"before": [1.0], "after": [4.0, 1.0], "version": ["2"]}
+    assert copied.pairing is not None
+    assert copied.pairing.equal == [True, True]  # both versions are the same, as long as both turn
+    assert copied.pairing.scores == pytest.approx(scores, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [(RuntimeError("of the user"), "RuntimeError"), ([{}], "EditError"), (None, None)],
+)
+async def test_answers_stay_where_postprocessing_fails(given: object, reason: str | None) -> None:
+    async with world_of(endpoint_of(ONE.ref)) as world:
+        plain = await world.pipeline.predict(call_of(text_of(4)))
+    async with world_of(endpoint_of(ONE.ref), hook=Answering(given)) as world:
+        answer = await world.pipeline.predict(call_of(text_of(4)))
+    assert np.array_equal(answer.values, plain.values)
+    assert world.recorder.events[0].observations == {"seen": [1.0]}
+    assert [reason in line for line in failures(world) if reason] == [True] * bool(reason)
 
 
 def test_a_hook_sees_both_texts_of_a_pair_and_may_change_both() -> None:
@@ -179,13 +226,14 @@ def test_a_hook_that_can_t_be_loaded_is_said_and_left_out(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     broken = EntryPoint("broken", "no_such_module:Nothing", GROUP)
-    assert find_hooks(Metrics(), [broken]) is None
-    assert "can't be loaded" in caplog.text
+    neither = EntryPoint("neither", "collections:Counter", GROUP)
+    assert find_hooks(Metrics(), [broken, neither]) is None
+    assert caplog.text.count("can't be loaded") == 2
     assert find_hooks(Metrics(), []) is None
 
 
 def test_an_installed_hook_serves_the_endpoint_that_it_is_named_for() -> None:
-    point = EntryPoint("sentiment", "collections:Counter", GROUP)
+    point = EntryPoint("sentiment", "own_code:Shouting", GROUP)
     hooks = find_hooks(Metrics(), [point])
     assert hooks is not None
     other = call_of("w1", endpoint="other")
