@@ -55,3 +55,7 @@ MISSING_STABLE: Final = gauge(
 TRITON_RESTARTS: Final = counter(
     "loader_triton_restarts", "Times that Triton was found without its models."
 )
+TRITON_FAULT: Final = gauge(
+    "loader_triton_fault",
+    "1 while the loader says that Triton should be started anew: it hangs, or loads nothing.",
+)

@@ -49,4 +49,4 @@ class BackendMissingError(TritonRefusedError):
 
 
 class ModelProcessGoneError(TritonRefusedError):
-    """The process that ran the model is gone; Triton starts no other until it is restarted."""
+    """The process that ran the model is gone; Triton starts no other until it is loaded anew."""

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from contracts.manifest import MANIFEST, Manifest
 from contracts.model import ModelRef
+from registry import metrics
 from registry.loading import machine
 from registry.loading.loader import Loader, LoaderOptions
 from registry.loading.placement import Placement, SharedRepository, UploadedFiles
@@ -57,8 +58,13 @@ async def _run(settings: LoaderSettings, environment: Mapping[str, str]) -> None
     try:
         loader = build(settings, triton, packages, environment)
         prober = Prober(triton, loader.stable, partial(_manifest, packages))
+
+        def fault() -> str:
+            return prober.fault() or loader.fault()
+
+        metrics.TRITON_FAULT.set_function(lambda: float(bool(fault())))
         if settings.metrics_port:
-            probes = {"/readyz": loader.unready, "/triton/livez": prober.fault}
+            probes = {"/readyz": loader.unready, "/triton/livez": fault}
             pages.serve(settings.metrics_host, settings.metrics_port, probes)
         async with asyncio.TaskGroup() as tasks:
             probing = tasks.create_task(prober.run())

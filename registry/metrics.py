@@ -37,6 +37,7 @@ LOAD_SECONDS = _histogram(m.LOAD_SECONDS)
 LOAD_FAILURES = _counter(m.LOAD_FAILURES)
 MISSING_STABLE = _gauge(m.MISSING_STABLE)
 TRITON_RESTARTS = _counter(m.TRITON_RESTARTS)
+TRITON_FAULT = _gauge(m.TRITON_FAULT)
 
 # What may come is at 0 until it does: a rate sees the first one only as a rise.
 for _outcome in ("published", "version", "environment"):

@@ -20,12 +20,14 @@ from contracts.model import ModelRef
 from registry import metrics
 from registry.errors import (
     BackendMissingError,
+    ModelProcessGoneError,
     RegistryError,
     TritonRefusedError,
     TritonUnavailableError,
 )
 from registry.loading import desired
 from registry.loading.desired import Failure, Ledger, Role, Want
+from registry.loading.load_stall import LoadStall
 from registry.loading.placement import Placement
 from registry.loading.reporter import Reporter
 from registry.loading.sizing import Sizing
@@ -111,6 +113,7 @@ class Loader:
         self._loaded: dict[str, LoadedModel] = {}
         self._measured: dict[str, LoadedModel] = {}
         self._failures: dict[str, Failure] = {}
+        self._stall = LoadStall(now)
         self._backend: str | None = None
         self._on_gpu: bool | None = None
         self._answers = False
@@ -154,10 +157,16 @@ class Loader:
         """
         if not self._answers:
             return "Triton does not answer"
+        if fault := self.fault():
+            return fault
         if self._complete:
             return ""
         why = "; ".join(map(self._described, self._awaited)) or "no endpoint was read yet"
         return f"a stable version is not loaded yet: {why}"
+
+    def fault(self) -> str:
+        """Why Triton, which answers, should be started anew; empty where it should not."""
+        return self._stall.fault()
 
     def stable(self) -> tuple[ModelRef, ...]:
         """The stable packages that Triton holds now."""
@@ -216,6 +225,7 @@ class Loader:
     def _triton_is_away(self, reason: str) -> None:
         if self._answers:
             log.warning("%s", reason)
+        self._stall.away()
         self._answers = False
         self._backend = None
         self._watched_at = None
@@ -236,6 +246,8 @@ class Loader:
         found = self._ledger.found(held.keys(), wants)
         self._write_ledger(found.left(in_order=False))
         self._loaded = {name: model for name, model in self._loaded.items() if name in held}
+        if self._holds_any(wants) or not desired.missing_stable(wants, ()):
+            self._stall.ended()
         self._keep_failures(wants, held)
         for want in wants:
             reason = self._ledger.crash_reason(want.ref) if want.on_trial else ""
@@ -305,6 +317,9 @@ class Loader:
                 return want
         return None
 
+    def _holds_any(self, wants: Iterable[Want]) -> bool:
+        return any(want.ref.triton_model in self._loaded for want in wants)
+
     def _differs(self, want: Want, held: Mapping[str, Running]) -> bool:
         name = want.ref.triton_model
         running, loaded = held.get(name), self._loaded.get(name)
@@ -332,7 +347,7 @@ class Loader:
             if want.on_trial:
                 self._write_ledger(self._ledger.ended_loading(want.ref))
         except TritonRefusedError as error:
-            self._fail(want, str(error), by_version=desired.is_version_fault(str(error)))
+            await self._refused(want, error)
         except (RegistryError, OSError, ValueError) as error:
             self._fail(want, str(error), by_version=False)
         else:
@@ -340,6 +355,25 @@ class Loader:
             seconds = time.monotonic() - started
             metrics.LOAD_SECONDS.observe(seconds)
             log.info("loaded %s", name, extra={"seconds": round(seconds, 3)})
+
+    async def _refused(self, want: Want, error: TritonRefusedError) -> None:
+        """Records a refusal; a package that has no process any more is taken out.
+
+        Triton goes on to say that such a package is ready, and starts no other process for it
+        before it is loaded anew.
+        """
+        by_version = desired.is_version_fault(str(error))
+        self._fail(want, str(error), by_version=by_version)
+        if isinstance(error, ModelProcessGoneError):
+            try:
+                await self._triton.unload(want.ref.triton_model)
+            except TritonUnavailableError as unavailable:
+                self._triton_is_away(str(unavailable))
+            except TritonRefusedError as refusal:
+                log.warning("%s can't be unloaded: %s", want.ref.triton_model, refusal)
+        environment = not by_version and not isinstance(error, BackendMissingError)
+        if environment and want.role is Role.STABLE and not want.on_trial and self._answers:
+            self._stall.refused(str(error))
 
     def _record_loaded(self, want: Want, running: Running, costs: tuple[CostPoint, ...]) -> None:
         name = want.ref.triton_model

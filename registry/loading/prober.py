@@ -2,8 +2,8 @@
 
 One row is run on each stable model every few seconds, as a caller would; a model that keeps
 refusing is named in the log and is no reason to restart the others, unless it refuses because its
-process is gone: Triton never starts another. It only says what it finds: who restarts Triton is the
-probe's.
+process is gone: Triton starts no other by itself. It only says what it finds: who restarts Triton
+is the probe's. A Triton that holds no stable model is ``load_stall``'s.
 """
 
 import asyncio

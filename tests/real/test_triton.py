@@ -102,7 +102,7 @@ class TritonHarness:
         self.client = GrpcTriton(triton.grpc, call_seconds=CALL_SECONDS, load_seconds=LOAD_SECONDS)
         self.engine = TritonEngine(triton.grpc)
         self.reports = FileReports(folder / "reports")
-        options = LoaderOptions(
+        self.options = LoaderOptions(
             "l",
             triton.grpc,
             folder / "ledger.json",
@@ -110,12 +110,17 @@ class TritonHarness:
             warmup_seconds=0.1,
             cores=cores,
         )
-        self.loader = Loader(
-            options,
+        self.placement = placement
+        self.loader = self.new_loader()
+
+    def new_loader(self) -> Loader:
+        """As after a restart of the loader."""
+        return Loader(
+            self.options,
             endpoints=self.endpoints,
-            packages=LocalPackages(self.store, folder / "local"),
+            packages=LocalPackages(self.store, self.folder / "local"),
             triton=self.client,
-            placement=placement,
+            placement=self.placement,
             reports=self.reports,
         )
 
@@ -441,6 +446,24 @@ async def test_a_model_whose_process_was_killed_is_told_from_one_that_refuses(
     for _ in range(2):  # nor does Triton start another by itself
         with pytest.raises(ModelProcessGoneError):
             await harness.client.infer(ref.triton_model, batch(1, 8))
+
+
+async def test_models_whose_processes_are_gone_are_loaded_anew_by_a_loader_that_knew_none_of_them(
+    harness: TritonHarness,
+) -> None:
+    refs = harness.publish("1"), harness.publish("2")
+    harness.show(*refs)
+    await harness.settle()
+    (harness.folder / "reports" / "l.json").unlink()
+    harness.loader = harness.new_loader()
+    for process in model_processes(harness.process):
+        os.kill(process, signal.SIGKILL)
+    async with asyncio.timeout(LOAD_SECONDS):
+        while len((await harness.settle()).loaded) < len(refs):  # noqa: ASYNC110 - the loader's pace
+            await asyncio.sleep(0.05)
+    for ref in refs:
+        assert (await harness.infer(ref, batch(3, 8))).shape == (3, 2)
+    assert harness.loader.fault() == ""
 
 
 async def test_the_simulated_accelerator_answers_zeros_after_its_time(

@@ -26,6 +26,7 @@ from contracts.tensors import Datatype, TensorSpec
 from registry.conversions.messages import ConversionRequest, Failed, Progress, Published
 from registry.errors import (
     EndpointConflictError,
+    ModelProcessGoneError,
     SourceRefusedError,
     SourceUnavailableError,
     TritonRefusedError,
@@ -185,13 +186,17 @@ class MemoryReports:
 
 @dataclass
 class FakeTriton:
-    """A Triton in memory. Names in ``refuses`` fail to load with the error they map to."""
+    """A Triton in memory. Names in ``refuses`` fail to load with the error they map to.
+
+    Those in ``gone`` have no process any more, until they are loaded anew.
+    """
 
     models: set[str] = field(default_factory=set)
     refuses: dict[str, Exception] = field(default_factory=dict)
     fails: dict[str, Exception] = field(default_factory=dict)
     dies_on: set[str] = field(default_factory=set)
     hangs_on: set[str] = field(default_factory=set)
+    gone: set[str] = field(default_factory=set)
     down: bool = False
     gpus: int = 0
     most_copies: int = 64
@@ -203,6 +208,7 @@ class FakeTriton:
     def restart(self) -> None:
         """Up again, with nothing loaded."""
         self.models.clear()
+        self.gone.clear()
         self.copies.clear()
         self.down = False
 
@@ -228,6 +234,7 @@ class FakeTriton:
         if name in self.refuses:
             raise self.refuses[name]
         self.models.add(name)
+        self.gone.discard(name)
         self.copies[name] = copies
         self.threads[name] = int(overrides.get(THREADS, "1"))
 
@@ -242,6 +249,8 @@ class FakeTriton:
         self.shapes.append((name, shape))
         if name in self.hangs_on:
             await asyncio.Event().wait()
+        if name in self.gone:
+            raise ModelProcessGoneError(f"Stub process '{name}_0_0' is not healthy.")
         if name in self.fails:
             raise self.fails[name]
         return shape[0], 4 * shape[0]

@@ -2,6 +2,7 @@
 
 import asyncio
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -182,6 +183,114 @@ async def test_a_fault_of_the_machine_is_tried_again(harness: LoaderHarness) -> 
     report = await harness.settle()
     assert names(report) == ["3"]
     assert report.failed == ()
+
+
+async def test_a_model_without_a_process_is_loaded_anew_and_the_others_stay(
+    harness: LoaderHarness,
+) -> None:
+    await serve_stable(harness, FIRST, OTHER)
+    harness.triton.gone.add(FIRST.triton_model)
+    harness.reports.stored.clear()
+    harness.loader = harness.new_loader()  # which has never seen that it answers
+    report = await harness.settle()
+    assert [failure.ref for failure in report.failed] == [FIRST]
+    assert harness.triton.models == {OTHER.triton_model}
+    harness.time += 1.0
+    report = await harness.settle()
+    assert {model.ref for model in report.loaded} == {FIRST, OTHER}
+    assert report.failed == ()
+    assert harness.triton.loads().count(OTHER.triton_model) == 1
+
+
+async def refusals(harness: LoaderHarness, seconds: int) -> list[int]:
+    """Goes on for so many seconds; returns those in which the loader wants Triton restarted.
+
+    Triton is restarted then, as its probe would.
+    """
+    restarts = []
+    for second in range(0, seconds, 10):
+        harness.time += 10.0
+        await harness.settle()
+        if harness.loader.fault():
+            restarts.append(second)
+            harness.triton.down = True
+            await harness.settle()
+            harness.triton.restart()
+    return restarts
+
+
+@pytest.mark.parametrize("refusal", ["Failed to initialize Python stub", "stub process 'x' died"])
+async def test_a_triton_that_lives_and_can_load_nothing_is_restarted_ever_more_seldom(
+    harness: LoaderHarness, refusal: str
+) -> None:
+    for item in (FIRST, OTHER):
+        harness.triton.refuses[item.triton_model] = TritonRefusedError(refusal)
+    await serve_stable(harness, FIRST, OTHER)
+    restarts = await refusals(harness, 4 * 3600)
+    assert 60 <= restarts[0] <= 180
+    waits = [later - earlier for earlier, later in pairwise(restarts)]
+    assert waits == sorted(waits)
+    assert 4 <= len(restarts) <= 8
+    assert waits[-1] >= 3600
+    harness.triton.refuses.clear()
+    report = await harness.settle()
+    harness.time += 3600.0
+    report = await harness.settle()
+    assert {model.ref for model in report.loaded} == {FIRST, OTHER}
+    assert harness.loader.fault() == harness.loader.unready() == ""
+
+
+async def test_why_triton_should_be_restarted_is_told(harness: LoaderHarness) -> None:
+    harness.triton.refuses[FIRST.triton_model] = TritonRefusedError("Failed to start Stub process")
+    await serve_stable(harness, FIRST)
+    while not harness.loader.fault():
+        harness.time += 10.0
+        await harness.settle()
+    assert harness.loader.unready() == harness.loader.fault()
+    assert "refused every stable package" in harness.loader.fault()
+    assert "Failed to start Stub process" in harness.loader.fault()
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        TritonRefusedError("no such operator"),
+        BackendMissingError("unable to find backend library"),
+        StoreAwayError(),
+    ],
+)
+async def test_what_a_restart_would_not_mend_asks_for_none(
+    harness: LoaderHarness, error: Exception
+) -> None:
+    harness.triton.refuses[FIRST.triton_model] = error
+    await serve_stable(harness, FIRST)
+    assert await refusals(harness, 4000) == []
+
+
+async def test_a_triton_that_holds_a_wanted_package_is_not_restarted_for_another(
+    harness: LoaderHarness,
+) -> None:
+    harness.triton.refuses[OTHER.triton_model] = TritonRefusedError("Stub process")
+    await serve_stable(harness, FIRST, OTHER)
+    assert await refusals(harness, 4000) == []
+
+
+async def test_a_candidate_that_can_not_be_loaded_restarts_no_triton(
+    harness: LoaderHarness,
+) -> None:
+    harness.triton.refuses[CANDIDATE.triton_model] = TritonRefusedError("Stub process")
+    await harness.serve(CANDIDATE)
+    assert await refusals(harness, 4000) == []
+
+
+async def test_nothing_is_said_of_packages_that_nobody_wants_any_more(
+    harness: LoaderHarness,
+) -> None:
+    harness.triton.refuses[FIRST.triton_model] = TritonRefusedError("Stub process")
+    await serve_stable(harness, FIRST)
+    assert await refusals(harness, 60) == []
+    harness.endpoints.delete(FIRST.model)
+    assert await refusals(harness, 1000) == []
 
 
 async def test_a_restarted_triton_gets_all_its_models_again(harness: LoaderHarness) -> None:
