@@ -39,7 +39,7 @@ class Stack:
     @property
     def gateway(self) -> Snapshot:
         """The gateway's metrics now."""
-        return Snapshot.of(self.ports["gateway-http"])
+        return Snapshot.of(self.ports["gateway-operations"])
 
     @property
     def triton(self) -> Snapshot:

@@ -1,9 +1,10 @@
-"""The gateway's HTTP front: one FastAPI application over all dialects.
+"""The gateway's HTTP front: a FastAPI application over all dialects, and one for operations.
 
-``gateway.main`` builds it with ``create_app`` and runs it under uvicorn with the options of
-``gateway.http.server``. ``Application.answer`` takes one request: it finds the route, calls the
-route's handler, which is a method of a dialect, and sends the reply. Every error becomes
-a response in the dialect's own format. A traceback never leaves the process.
+``gateway.main`` builds them with ``create_app`` and ``create_operations`` and runs each on a port
+of its own, under uvicorn with the options of ``gateway.http.server``. ``Application.answer`` takes
+one request: it finds the route, calls the route's handler, which is a method of a dialect, and
+sends the reply. Every error becomes a response in the dialect's own format. A traceback never
+leaves the process.
 
 Every route is registered with FastAPI, but POST requests, as all predictions are, bypass it:
 ``__call__`` passes them to ``answer``. FastAPI alone would take two thirds of the time that a
@@ -198,10 +199,9 @@ def _error_form(route: Route | None, path: str) -> ErrorForm:
 def create_app(
     front: Front, limits: HttpLimits | None = None, feedback: FeedbackReceiver | None = None
 ) -> Application:
-    """The application with the routes of all dialects; without feedback where that is None."""
+    """The callers' application, with all dialects; without feedback where that is None."""
     bodies = BodyReader(limits or HttpLimits())
     version = package_version("headrace")
-    operations = Operations(front)
     dialects = (
         HuggingFace(front, bodies),
         OpenInferenceHttp(front, bodies, version),
@@ -211,9 +211,12 @@ def create_app(
         TextEmbeddingsInference(front, bodies),
         FeedbackRoute(front, bodies, feedback),
         Listing(front),
-        operations,
     )
     routes = [route for dialect in dialects for route in dialect.routes()]
-    app = Application(routes, front, version)
-    operations.describe(lambda: app.documentation)
-    return app
+    return Application(routes, front, version)
+
+
+def create_operations(front: Front, callers: Application) -> Application:
+    """The application of the operations port; it documents the routes of ``callers``."""
+    operations = Operations(front, lambda: callers.documentation)
+    return Application(operations.routes(), front, callers.version)

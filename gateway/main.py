@@ -29,7 +29,7 @@ from gateway.admission.controller import AdmissionController
 from gateway.admission.keys import KeyRing
 from gateway.admission.rate_limits import RateLimits
 from gateway.admission.token_budget import TokenBudget
-from gateway.app import create_app
+from gateway.app import Application, create_app, create_operations
 from gateway.dialects.front import Front
 from gateway.dialects.oip_grpc import OpenInferenceGrpc, create_server
 from gateway.engine.echo import EchoEngine, SimulatedCost
@@ -62,6 +62,8 @@ from service.kafka import KafkaLoginError
 log = logging.getLogger("gateway")
 
 _SIMULATED_ADDRESS = "simulated"
+# Of the operations port: nobody sends it a body, and Prometheus keeps one connection open.
+_OPERATIONS_LIMITS = HttpLimits(max_body_bytes=1024, max_connections=256)
 # The most that a gRPC connection may last, as a share of ``linger_seconds``; gRPC adds up to 10 %.
 # Clients keep such connections open, and so would use this one until the process ends.
 _CONNECTION_SHARE = 0.8
@@ -150,18 +152,15 @@ class Gateway:
         limits = HttpLimits(
             max_body_bytes=settings.max_body_bytes,
             max_connections=settings.max_connections,
+            max_connections_of_peer=settings.max_connections_per_peer,
             body_seconds=settings.body_seconds,
         )
         app = create_app(front, limits, feedback)
         _ = app.documentation  # made now, as it takes long enough to delay other requests
         self._tls = open_tls(settings)
-        config = uvicorn.Config(
-            app,
-            timeout_graceful_shutdown=int(settings.drain_seconds),
-            ssl_context_factory=_ssl_context_factory(self._tls),
-            **uvicorn_options(limits, app.early_refusals, app),
-        )
-        self._http = HttpServer(config)
+        self._http = _server(app, limits, settings.drain_seconds, self._tls)
+        # In the clear, as the metrics of all other parts are.
+        self._operations = _server(create_operations(front, app), _OPERATIONS_LIMITS, 1.0)
         self._open_inference = OpenInferenceGrpc(front, package_version("headrace"))
         oldest = settings.linger_seconds * _CONNECTION_SHARE or math.inf
         self._grpc = create_server(self._open_inference, limits, oldest)
@@ -182,7 +181,7 @@ class Gateway:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self._stop.set)
-        with self._listen() as listener:
+        with self._listen() as (listener, operations_listener):
             await self._grpc.start()
             self._events.start()
             if self._pairs is not None:
@@ -192,43 +191,53 @@ class Gateway:
             renewal = asyncio.create_task(self._renew(), name="certificate")
             peers = asyncio.create_task(follow(self._peers, self._rates.share), name="peers")
             http = asyncio.create_task(self._http.serve([listener]), name="http")
+            operations = asyncio.create_task(
+                self._operations.serve([operations_listener]), name="operations"
+            )
             stop = asyncio.create_task(self._stop.wait(), name="stop")
             # All objects so far live as long as the process, so that the garbage collector need
             # not visit them again.
             gc.collect()
             gc.freeze()
             try:
-                await asyncio.wait((http, stop), return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait((http, operations, stop), return_when=asyncio.FIRST_COMPLETED)
             finally:
                 stop.cancel()
                 renewal.cancel()
                 peers.cancel()
                 await self._shut_down(http)
+                # The last to end: whoever asks can see until then what the process is at.
+                self._operations.should_exit = True
+                await operations
 
     async def _renew(self) -> None:
         if self._tls is not None:
             await self._tls.follow()
 
-    def _listen(self) -> socket.socket:
+    @contextlib.contextmanager
+    def _listen(self) -> Iterator[tuple[socket.socket, socket.socket]]:
+        """The callers' listener and that of operations; also binds gRPC's port."""
         settings = self._settings
         host = settings.host
-        try:
-            family = socket.AF_INET6 if ":" in host else socket.AF_INET
-            listener = socket.create_server((host, settings.http_port), family=family)
-        except OSError as error:
-            raise PortTakenError(_port_sentence(host, settings.http_port, "--http-port")) from error
-        grpc_port = settings.grpc_port
-        if grpc_port >= 0:
-            address = f"[{host}]" if ":" in host else host
-            try:
-                grpc_port = self._bind_grpc(f"{address}:{grpc_port}")
-            except RuntimeError as error:
-                listener.close()
-                sentence = _port_sentence(host, grpc_port, "--grpc-port")
-                raise PortTakenError(sentence) from error
-        port = listener.getsockname()[1]
-        log.info("gateway listens", extra={"host": host, "http_port": port, "grpc_port": grpc_port})
-        return listener
+        with (
+            _listener(host, settings.http_port, "--http-port") as http,
+            _listener(host, settings.operations_port, "--operations-port") as operations,
+        ):
+            grpc_port = settings.grpc_port
+            if grpc_port >= 0:
+                address = f"[{host}]" if ":" in host else host
+                try:
+                    grpc_port = self._bind_grpc(f"{address}:{grpc_port}")
+                except RuntimeError as error:
+                    sentence = _port_sentence(host, grpc_port, "--grpc-port")
+                    raise PortTakenError(sentence) from error
+            ports = {
+                "http_port": http.getsockname()[1],
+                "grpc_port": grpc_port,
+                "operations_port": operations.getsockname()[1],
+            }
+            log.info("gateway listens", extra={"host": host, **ports})
+            yield http, operations
 
     def _bind_grpc(self, address: str) -> int:
         if self._tls is None:
@@ -300,6 +309,28 @@ def open_tls(settings: Settings) -> Tls | None:
     if bool(certificate) != bool(key):
         raise TlsFileError("--tls-certificate-file and --tls-key-file go together")
     return Tls(Path(certificate), Path(key)) if certificate else None
+
+
+def _server(
+    app: Application, limits: HttpLimits, drain_seconds: float, tls: Tls | None = None
+) -> HttpServer:
+    """An application's server, which has not started."""
+    config = uvicorn.Config(
+        app,
+        timeout_graceful_shutdown=int(drain_seconds),
+        ssl_context_factory=_ssl_context_factory(tls),
+        **uvicorn_options(limits, app.early_refusals, app),
+    )
+    return HttpServer(config)
+
+
+def _listener(host: str, port: int, flag: str) -> socket.socket:
+    """A socket that takes connections; raises ``PortTakenError``."""
+    try:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        return socket.create_server((host, port), family=family)
+    except OSError as error:
+        raise PortTakenError(_port_sentence(host, port, flag)) from error
 
 
 def _ssl_context_factory(tls: Tls | None) -> Callable[..., ssl.SSLContext] | None:

@@ -45,6 +45,11 @@ class Settings:
     host: str = option("127.0.0.1", "Address to listen on, HTTP and gRPC.")
     http_port: int = option(8080, "HTTP port; 0 takes a free one.")
     grpc_port: int = option(8081, "gRPC port; 0 takes a free one, -1 switches gRPC off.")
+    operations_port: int = option(
+        9310,
+        "Port of probes, metrics and documentation, which callers should not reach: no key is "
+        "asked for; 0 takes a free one.",
+    )
 
     tls_certificate_file: str = option(
         "", "Certificate chain, PEM, for HTTP and gRPC; read again when it changes; empty: no TLS."
@@ -68,7 +73,10 @@ class Settings:
 
     # Bounds of the HTTP front.
     max_body_bytes: int = option(8 * 1024 * 1024, "Largest body, after decompression as well.")
-    max_connections: int = option(4096, "Connections at once.")
+    max_connections: int = option(4096, "Connections at once; idle ones are closed for new ones.")
+    max_connections_per_peer: int = option(
+        2048, "Of them, those of one peer address, such as a proxy's; 0: as many as of all."
+    )
     body_seconds: float = option(10.0, "Time for a body to arrive.")
 
     # Events.

@@ -77,12 +77,14 @@ def headrace(site: Site) -> Iterator[Running]:
         ):
             words = [f"--{name}={value}" for name, value in flags.items()]
             for port, cores in zip(ports, pinned, strict=True):
+                operations = free_port()
+                own = (f"--http-port={port}", f"--operations-port={operations}")
                 gateway = started(
-                    python("gateway.main", *words, f"--http-port={port}"),
+                    python("gateway.main", *words, *own),
                     environment=path,
                     folder=home / f"gateway-{port}",
                     cores=cores,
-                    ready=f"http://127.0.0.1:{port}/readyz",
+                    ready=f"http://127.0.0.1:{operations}/readyz",
                 )
                 gateways.enter_context(gateway)
             yield Running(

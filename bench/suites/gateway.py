@@ -30,13 +30,14 @@ _GIGANTIC = 10_000_000
 
 @dataclass(frozen=True)
 class Subject:
-    """A server under test."""
+    """A server under test; ``operations_port``: of a gateway, where its metrics are."""
 
     name: str
     port: int
     path: str
     pid: int
     grpc_port: int = -1  # none
+    operations_port: int = -1
 
     def offer(self, plan: Plan, bodies: list[str], rate: float | None = None) -> Result:
         """What it makes of a closed load, or of an open one of so many requests a second."""
@@ -44,7 +45,7 @@ class Subject:
 
     def metrics(self) -> Snapshot:
         """Its metrics now."""
-        return Snapshot.of(self.port)
+        return Snapshot.of(self.operations_port)
 
 
 def run(plan: Plan) -> Report:
@@ -108,17 +109,19 @@ def gateway(
     """A gateway without a Triton on the core under test, with a home of its own."""
     events = "with events" if "--kafka-bootstrap" in flags else "without events"
     port, grpc_port = free_port(), free_port() if grpc else -1
+    operations_port = free_port()
     home = plan.folder / f"gateway-{port}"
     accepts = limits or Limits(max_tokens_in_flight=_GIGANTIC)
     world.lay_out(home, accepts, shadow=shadow, task=task, cache=cache)
     arguments = [
         "--home", str(home), "--http-port", str(port), "--grpc-port", str(grpc_port),
+        "--operations-port", str(operations_port),
         "--engine", engine, "--log-level", "warning", *flags,
     ]  # fmt: skip
-    ready = f"http://127.0.0.1:{port}/readyz"
+    ready = f"http://127.0.0.1:{operations_port}/readyz"
     log = home / "gateway.log"
     with running(python("gateway.main", *arguments), [plan.under_test], ready, log) as pid:
-        yield Subject(f"gateway {events}", port, world.PATH, pid, grpc_port)
+        yield Subject(f"gateway {events}", port, world.PATH, pid, grpc_port, operations_port)
 
 
 @contextmanager

@@ -1,25 +1,26 @@
-"""The routes that are no dialect's: endpoints, liveness, readiness, metrics and documentation.
+"""The routes that are no dialect's.
 
-``GET /endpoints`` lists the endpoints that the caller's key is for. The others take no key, because
-probes and scrapers have none, and tell nothing about any request.
+``Listing``: ``GET /endpoints`` lists the endpoints that the caller's key is for.
+
+``Operations``: liveness, readiness, metrics and documentation, on a port of their own that callers
+never reach. They take no key, because probes and scrapers have none, and tell nothing about any
+request.
 """
 
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Annotated
 
-from fastapi.responses import HTMLResponse, PlainTextResponse
 from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import Field
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
 from contracts.tasks import Task
 from gateway.calls import EndpointView
-from gateway.dialects.described import probing, reading
+from gateway.dialects.described import reading
 from gateway.dialects.front import Front
 from gateway.dialects.oip import versions
 from gateway.errors import ForbiddenError, UnknownEndpointError
-from gateway.http.messages import Handler, Reply, Request, encode
-from gateway.http.openapi import Operation
+from gateway.http.messages import Reply, Request, encode
 from gateway.http.router import Route
 from gateway.request_context import RequestContext
 
@@ -115,45 +116,28 @@ class ReadyWithNotes(TypedDict):
     notes: list[str]
 
 
-_TAG = "Operations"
-
-
-def _route(path: str, handle: Handler, operation: Operation) -> Route:
-    return Route("GET", path, handle, "operations", operation)
-
-
 class Operations:
-    """The routes; ``describe`` must be called before the first request."""
+    """The routes of the operations port.
 
-    def __init__(self, front: Front) -> None:
+    Args:
+        front: what is told about.
+        documentation: the OpenAPI document of the callers' routes, as JSON and as a page.
+    """
+
+    def __init__(self, front: Front, documentation: Callable[[], tuple[bytes, bytes]]) -> None:
         self._front = front
-        self._documentation: Callable[[], tuple[bytes, bytes]] = lambda: (b"", b"")
-
-    def describe(self, documentation: Callable[[], tuple[bytes, bytes]]) -> None:
-        """Sets the function that returns the OpenAPI document as JSON and as a page."""
         self._documentation = documentation
 
     def routes(self) -> list[Route]:
-        """What the application serves here."""
-        return [
-            _route("/livez", self.live, probing(_TAG, "Alive", Live)),
-            _route(
-                "/readyz",
-                self.ready,
-                probing(_TAG, "Ready for traffic", ReadyWithNotes, unready=True),
-            ),
-            _route(
-                "/metrics",
-                self.metrics,
-                probing(_TAG, "Prometheus metrics", None, response_class=PlainTextResponse),
-            ),
-            _route("/openapi.json", self.openapi, probing(_TAG, "This document", dict[str, Any])),
-            _route(
-                "/docs",
-                self.docs,
-                probing(_TAG, "This document for people", None, response_class=HTMLResponse),
-            ),
-        ]
+        """What the operations' application serves."""
+        handlers = {
+            "/livez": self.live,
+            "/readyz": self.ready,
+            "/metrics": self.metrics,
+            "/openapi.json": self.openapi,
+            "/docs": self.docs,
+        }
+        return [Route("GET", path, handle, "operations") for path, handle in handlers.items()]
 
     async def live(self, _: Request) -> Reply:
         """200 while the event loop turns."""

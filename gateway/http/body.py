@@ -30,7 +30,11 @@ class HttpLimits:
     for the first request of a new connection (closed after it). ``keep_alive_seconds`` should be
     longer than that of a load balancer in front, or it will reuse a connection that closes. A POST
     of at most ``max_held_bytes``, head included, is kept for ``held_seconds`` until its body is
-    there; after that it is handled as its bytes come.
+    there; after that it is handled as its bytes come. ``body_seconds`` is also how long a caller
+    may take nothing of an answer.
+
+    ``max_connections`` bounds all connections and ``max_connections_of_peer`` those of one address,
+    0 for no bound of its own; see ``gateway.http.connections`` for what happens at a bound.
     """
 
     max_body_bytes: int = 8 * 1024 * 1024
@@ -42,6 +46,7 @@ class HttpLimits:
     max_held_bytes: int = 64 * 1024
     held_seconds: float = 0.1
     max_connections: int = 4096
+    max_connections_of_peer: int = 0
     backlog: int = 2048
 
 

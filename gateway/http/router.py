@@ -75,7 +75,9 @@ class Router:
         for segment in path.split("/")[1:]:
             node = _descend(node, segment, params) if node else None
         if node is None or not node.routes:
-            raise UnknownRouteError(f"There is no route {path}; /docs lists all routes.")
+            raise UnknownRouteError(
+                f"There is no route {path}; /docs at the operations port lists all routes."
+            )
         route = node.routes.get("GET" if method == "HEAD" else method)
         if route is None:
             allowed = tuple(sorted(node.routes))

@@ -27,6 +27,7 @@ from uvicorn.protocols.http.httptools_impl import (
 )
 
 from gateway.http.body import HttpLimits
+from gateway.http.connections import Connections, Waits, peer_of
 from gateway.http.messages import Headers, Reply, head_of, headers_of
 from gateway.http.plain_post import PlainHead, PlainPost, plain_head
 from gateway.request_context import new_request_id
@@ -37,6 +38,8 @@ log = logging.getLogger(__name__)
 CLIENT_GONE = "client gone"
 BODY_TIMEOUT = "body timeout"
 _CLOSE = (b"connection", b"close")
+# A caller that takes less of a waiting answer than this in ``body_seconds`` takes none.
+_LEAST_TAKEN_BYTES = 16 * 1024
 
 
 class _Held(NamedTuple):
@@ -108,6 +111,11 @@ def bounded_protocol(
         bounds = limits
         load_shedder = shedder
         post_handler = handler
+        open_connections = Connections(
+            limits.max_connections,
+            limits.max_connections_of_peer,
+            lambda: asyncio.get_running_loop().time(),
+        )
 
     return BoundedProtocol
 
@@ -120,6 +128,7 @@ class _Cycle(RequestResponseCycle):
     """
 
     _head = b""
+    write: Callable[[bytes], None]
     end: Callable[[], None]  # ends the connection, once the answer is out
 
     async def send(self, message: ASGISendEvent) -> None:
@@ -148,7 +157,7 @@ class _Cycle(RequestResponseCycle):
         self._finish(answer)
 
     def _finish(self, answer: bytes) -> None:
-        self.transport.write(answer)
+        self.write(answer)
         self.response_complete = True
         self.message_event.set()
         if not self.keep_alive:
@@ -204,7 +213,7 @@ class _Exchange:
             return
         headers = headers_of(reply, request_id)
         self.keep_alive = _settled(headers, keep_alive=self.keep_alive)
-        self._connection.transport.write(head_of(reply.status, headers) + reply.body)
+        self._connection.write(head_of(reply.status, headers) + reply.body)
         self.response_complete = True
         if not self.keep_alive:
             self._connection.end()
@@ -217,11 +226,18 @@ class _BoundedProtocol(HttpToolsProtocol):
     ``_deadline`` runs while a new connection has sent nothing, while headers are read
     (``header_seconds``), and while a body is read (``body_seconds``): then the application is told
     to answer 408. A body that still arrives after the answer ends the connection.
+
+    ``_untaken`` runs while the caller has not taken what was written: one that takes nothing for
+    ``body_seconds`` loses the connection, which would otherwise stay for ever.
     """
 
     bounds: HttpLimits
     load_shedder: LoadShedder
     post_handler: PostHandler
+    open_connections: Connections
+    _untaken: asyncio.TimerHandle | None = None
+    _written_bytes = 0
+    _taken_bytes = 0
     _deadline: asyncio.TimerHandle | None = None
     _running: asyncio.Task[None] | None = None
     _held: _Held | None = None
@@ -235,14 +251,19 @@ class _BoundedProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Accepts the connection, or refuses it if there are too many."""
         super().connection_made(transport)
-        if len(self.connections) > self.bounds.max_connections:
-            self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, "overloaded", "Too many connections.")
-        else:
+        peer = peer_of(transport.get_extra_info("peername"))
+        if self.open_connections.admit(self, peer):
             self._arm(self.bounds.header_seconds)
+        else:
+            self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, "overloaded", "Too many connections.")
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stops the work for a caller that has hung up."""
+        self.open_connections.left(self)
         self._disarm()
+        if self._untaken is not None:
+            self._untaken.cancel()
+            self._untaken = None
         self._held = None
         if self._held_timer is not None:
             self._held_timer.cancel()
@@ -252,6 +273,43 @@ class _BoundedProtocol(HttpToolsProtocol):
             self.timeout_keep_alive_task.cancel()
         if self._running is not None and not self._running.done():
             self._running.cancel(CLIENT_GONE)
+
+    def waits(self) -> tuple[Waits, float] | None:
+        """What it waits for; see ``gateway.http.connections.Connection``."""
+        due = None if self._deadline is None else self._deadline.when()
+        if self._is_idle():
+            if due is not None:
+                return Waits.HEAD, due - self.bounds.header_seconds
+            return None if self._held is not None else (Waits.NEXT_REQUEST, self._idle_since)
+        if due is None or self._in_headers or self.pipeline:
+            return None
+        return Waits.BODY, due - self.bounds.body_seconds
+
+    def abort(self) -> None:
+        """Ends it at once, for another connection's sake."""
+        self.transport.abort()
+
+    def write(self, data: bytes) -> None:
+        """Writes, and watches that it is taken if the caller's system does not take it now."""
+        self.transport.write(data)
+        self._written_bytes += len(data)
+        if self._untaken is None and (left := self.transport.get_write_buffer_size()):
+            self._watch(left)
+
+    def _watch(self, left: int) -> None:
+        self._taken_bytes = self._written_bytes - left
+        self._untaken = self.loop.call_later(self.bounds.body_seconds, self._look_at_untaken)
+
+    def _look_at_untaken(self) -> None:
+        """Ends the connection of a caller that takes no answer."""
+        self._untaken = None
+        left = self.transport.get_write_buffer_size()
+        if not left:
+            return
+        if self._written_bytes - left < self._taken_bytes + _LEAST_TAKEN_BYTES:
+            self.transport.abort()
+        else:
+            self._watch(left)
 
     def data_received(self, data: bytes) -> None:
         """Takes a plain POST, or leaves the bytes to the parser."""
@@ -360,6 +418,7 @@ class _BoundedProtocol(HttpToolsProtocol):
             ),
             on_response=self.on_response_complete,
         )
+        self.cycle.write = self.write
         self.cycle.end = self.end
         if before is None or before.response_complete:
             # A refusal here needs no task and does not wait for the body.
@@ -392,7 +451,7 @@ class _BoundedProtocol(HttpToolsProtocol):
         if self.load_shedder.active and not draining:
             answer = self.load_shedder.refusal("POST", post.path, post.headers, post.body)
             if answer is not None:
-                self.transport.write(answer)
+                self.write(answer)
                 self.on_response_complete()
                 return
         exchange = _Exchange(self, post, keep_alive=not draining)
@@ -495,5 +554,5 @@ class _BoundedProtocol(HttpToolsProtocol):
             + ("retry-after: 1\r\n" if status is HTTPStatus.SERVICE_UNAVAILABLE else "")
             + "connection: close\r\n\r\n"
         )
-        self.transport.write(head.encode() + body)
+        self.write(head.encode() + body)
         self.transport.close()

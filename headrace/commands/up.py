@@ -41,7 +41,7 @@ def invitation(started: Started) -> list[str]:
         f"Up in {started.seconds:.1f} s. Ctrl-C stops it; what it stores is kept.",
         "",
         *(
-            f"  {each.name:<9} {each.url}   (gRPC {each.grpc}, docs /docs)"
+            f"  {each.name:<9} {each.url}   (gRPC {each.grpc}, docs {each.operations_url}/docs)"
             for each in settings.gateway_replicas
         ),
         f"  MLflow    {settings.mlflow_url}",

@@ -257,6 +257,7 @@ def _gateway(
             host=LOOPBACK,
             http_port=replica.http_port,
             grpc_port=replica.grpc_port,
+            operations_port=replica.operations_port,
             kafka_bootstrap=settings.kafka_address,
             keys_file="" if settings.keys_file is None else settings.keys_file,
             receipt_key_file=home.receipt_keys,
@@ -266,7 +267,7 @@ def _gateway(
         ),
         env=env,
         cwd=home.root,
-        ready=probes.http_ok(f"{replica.url}/livez"),
+        ready=probes.http_ok(f"{replica.operations_url}/livez"),
         # One file for all gateways: each reads the receipts that another one signed.
         before_start=lambda: make_key_file(home.receipt_keys),
         uses=("kafka", *(triton.name for triton in settings.triton_replicas)),

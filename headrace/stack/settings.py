@@ -12,7 +12,7 @@ from headrace.errors import PortTakenError
 LOOPBACK = "127.0.0.1"
 LOADER = "local"  # the first loader's name in its report
 _LAST_PORT = 65_535
-_GATEWAY_PORTS = ("gateway_http", "gateway_grpc")
+_GATEWAY_PORTS = ("gateway_http", "gateway_grpc", "gateway_operations")
 _TRITON_PORTS = ("triton_http", "triton_grpc", "triton_metrics")
 
 
@@ -35,6 +35,7 @@ class Ports:
     controller_metrics: int = 9301
     fold_metrics: int = 9302
     loader_metrics: int = 9303
+    gateway_operations: int = 9310
 
     def flag(self, name: str) -> str:
         """The command line's flag that changes port ``name``, also that of a further replica."""
@@ -79,11 +80,17 @@ class GatewayReplica:
     name: str
     http_port: int
     grpc_port: int
+    operations_port: int
 
     @property
     def url(self) -> str:
-        """Where callers reach it over HTTP; its metrics are at ``/metrics``."""
+        """Where callers reach it over HTTP."""
         return f"http://{LOOPBACK}:{self.http_port}"
+
+    @property
+    def operations_url(self) -> str:
+        """Where probes, Prometheus (``/metrics``) and readers of ``/docs`` reach it."""
+        return f"http://{LOOPBACK}:{self.operations_port}"
 
     @property
     def grpc(self) -> str:
@@ -188,6 +195,7 @@ class StackSettings:
                 name=numbered("gateway", number, "-"),
                 http_port=ports[numbered("gateway_http", number)],
                 grpc_port=ports[numbered("gateway_grpc", number)],
+                operations_port=ports[numbered("gateway_operations", number)],
             )
             for number in range(1, self.gateways + 1)
         )

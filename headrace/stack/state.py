@@ -34,13 +34,14 @@ _FOLDERS = (
 
 
 class GatewayRecord(BaseModel):
-    """Where one gateway listens; its metrics are at ``URL/metrics``."""
+    """Where one gateway listens; its metrics are at ``OPERATIONS_URL/metrics``."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str
     url: str
     grpc: str
+    operations_url: str = ""  # of a stack that an older version started
 
 
 class TritonRecord(BaseModel):

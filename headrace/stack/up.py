@@ -185,7 +185,9 @@ class Up:
 def record_of(settings: StackSettings, started_at: float, services: dict[str, int]) -> StackRecord:
     """What the other commands are told of a stack; ``services``: process ids by name."""
     gateways = tuple(
-        GatewayRecord(name=each.name, url=each.url, grpc=each.grpc)
+        GatewayRecord(
+            name=each.name, url=each.url, grpc=each.grpc, operations_url=each.operations_url
+        )
         for each in settings.gateway_replicas
     )
     tritons = tuple(
@@ -232,4 +234,6 @@ def pages(settings: StackSettings) -> dict[str, str]:
             found[loader.triton.name] = (
                 f"http://{LOOPBACK}:{loader.triton.http_port}/v2/health/ready"
             )
-    return found | {each.name: f"{each.url}/readyz" for each in settings.gateway_replicas}
+    return found | {
+        each.name: f"{each.operations_url}/readyz" for each in settings.gateway_replicas
+    }

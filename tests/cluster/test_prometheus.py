@@ -40,7 +40,7 @@ def prometheus(release: Release, served: str, tmp_path: Path) -> Iterator[RealPr
     program("prometheus")
     (gateway, *_) = release.addresses("gateway")
     try:
-        socket.create_connection((gateway, 8080), timeout=5).close()
+        socket.create_connection((gateway, 9310), timeout=5).close()
     except OSError as error:
         pytest.skip(f"the pods' addresses are not reached from here ({error})")
     rules = GENERATED / "rules.yaml"

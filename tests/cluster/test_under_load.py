@@ -55,7 +55,7 @@ def test_gateways_come_and_go_and_share_the_load(
         until(
             "each of four gateways answers",
             60,
-            lambda: all(counts(release, client, "gateway", 8080, GATEWAY_REQUESTS)),
+            lambda: all(counts(release, client, "gateway", 9310, GATEWAY_REQUESTS)),
         )
         release.scale("gateway", 1)
         go_on(running, 100)

@@ -159,7 +159,7 @@ async def test_keys_are_asked_for_before_anything_is_told() -> None:
         hidden = await client.get("/endpoints/nobody")
         listed = await client.get("/endpoints", headers={"x-api-key": "good"})
         unlisted = await client.get("/v1/models")
-        probe = await client.get("/readyz")
+        probe = await client.get("/v2/health/ready")
     assert (nameless.status_code, wrong.status_code, right.status_code) == (401, 403, 200)
     assert nameless.headers["www-authenticate"] == "Bearer"
     assert (hidden.status_code, unlisted.status_code, probe.status_code) == (401, 401, 200)
@@ -173,15 +173,25 @@ async def test_keys_are_asked_for_before_anything_is_told() -> None:
 
 async def test_probes_say_no_while_the_gateway_should_get_no_traffic() -> None:
     behind = Behind()
-    async with client_of(behind) as client:
-        assert [(await client.get(path)).status_code for path in ("/livez", "/readyz")] == [
+    async with client_of(behind) as client, client_of(behind, operations=True) as probes:
+        assert [(await probes.get(path)).status_code for path in ("/livez", "/readyz")] == [
             200,
             200,
         ]
         behind.predictor.ready = False
-        assert (await client.get("/readyz")).status_code == 503
+        assert (await probes.get("/readyz")).status_code == 503
         assert (await client.get("/v2/health/ready")).status_code == 503
-        assert (await client.get("/livez")).status_code == 200
+        assert (await probes.get("/livez")).status_code == 200
+
+
+async def test_callers_reach_nothing_of_operations_and_the_other_way_round() -> None:
+    behind = Behind()
+    async with client_of(behind) as client, client_of(behind, operations=True) as operations:
+        for path in ("/livez", "/readyz", "/metrics", "/openapi.json", "/docs"):
+            assert (await client.get(path)).status_code == 404
+            assert (await operations.get(path)).status_code == 200
+        assert (await operations.post(PATH, json=GOOD)).status_code == 404
+    assert behind.predictor.calls == []
 
 
 async def test_an_endpoint_that_is_not_ready_says_so() -> None:
@@ -194,7 +204,8 @@ async def test_an_endpoint_that_is_not_ready_says_so() -> None:
 
 
 async def test_metrics_are_prometheus_text() -> None:
-    answer = await asked(Behind(), "GET", "/metrics")
+    async with client_of(Behind(), operations=True) as client:
+        answer = await client.get("/metrics")
     assert answer.headers["content-type"].startswith("text/plain")
     assert "requests_total" in answer.text
 

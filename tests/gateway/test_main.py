@@ -31,8 +31,8 @@ async def test_it_serves_what_its_home_says_and_ends_when_told(tmp_path: Path) -
     async with gateway_at(tmp_path) as running:
         answer = await running.http.post("/endpoints/sentiment", json=BODY)
         assert answer.status_code == 200
-        assert (await running.http.get("/readyz")).status_code == 200
-        metrics = (await running.http.get("/metrics")).text
+        assert (await running.operations.get("/readyz")).status_code == 200
+        metrics = (await running.operations.get("/metrics")).text
         assert 'headrace_gateway_tokens_total{endpoint="sentiment",version="1"} 3.0' in metrics
         assert 'headrace_gateway_tokens_in_flight{endpoint="sentiment"} 0.0' in metrics
         running.process.send_signal(signal.SIGTERM)
@@ -74,7 +74,7 @@ async def test_a_request_on_its_way_is_answered_before_it_ends(tmp_path: Path) -
         request = asyncio.create_task(
             running.http.post("/endpoints/sentiment", json={"inputs": texts})
         )
-        while not IN_FLIGHT.search((await running.http.get("/metrics")).text):
+        while not IN_FLIGHT.search((await running.operations.get("/metrics")).text):
             assert not request.done()
         running.process.send_signal(signal.SIGTERM)
         assert (await request).status_code == 200
@@ -92,7 +92,7 @@ async def test_one_that_is_about_to_end_answers_and_keeps_no_connection(tmp_path
             answer = await running.http.post("/endpoints/sentiment", json=BODY)
             assert answer.status_code == 200
             assert answer.headers["connection"] == "close"
-        assert (await running.http.get("/readyz")).status_code == 503
+        assert (await running.operations.get("/readyz")).status_code == 503
 
 
 async def sentence_of(home: Path, *flags: str) -> str:
@@ -107,7 +107,7 @@ async def sentence_of(home: Path, *flags: str) -> str:
     return str(entry["message"])
 
 
-@pytest.mark.parametrize("flag", ["--http-port", "--grpc-port"])
+@pytest.mark.parametrize("flag", ["--http-port", "--grpc-port", "--operations-port"])
 async def test_a_port_that_is_taken_is_a_sentence(tmp_path: Path, flag: str) -> None:
     lay_out_endpoint(tmp_path)
     with socket.create_server(("127.0.0.1", 0)) as taken:

@@ -39,7 +39,7 @@ async def test_it_follows_the_cluster_and_goes_on_without_its_api_server(
             assert await answered_by(running) == "1"
             fake.go_away()
             assert await answered_by(running) == "1"
-            assert (await running.http.get("/readyz")).status_code == 200
+            assert (await running.operations.get("/readyz")).status_code == 200
             fake.write(PATH, resource(endpoint_of(two)))
             fake.come_back()
             while await answered_by(running) != "2":

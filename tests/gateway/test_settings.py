@@ -14,7 +14,8 @@ def read_settings(arguments: Sequence[str], environment: Mapping[str, str]) -> S
 def test_defaults_suit_the_local_stack() -> None:
     settings = read_settings([], {})
     assert settings == Settings()
-    assert (settings.http_port, settings.grpc_port) == (8080, 8081)
+    ports = settings.http_port, settings.grpc_port, settings.operations_port
+    assert ports == (8080, 8081, 9310)
     assert settings.endpoints_folder == Path.home() / ".headrace" / "endpoints"
 
 

@@ -78,7 +78,7 @@ async def test_what_users_observe_and_which_words_were_unknown_can_be_read(
     async with gateway_at(home, "--kafka-bootstrap", kafka.bootstrap) as gateway:
         for text in ("w1 w2 http corona", "chat", "w1 corona http http", "a bug corona"):
             assert await status_of(gateway, text) == 200
-        metrics = (await gateway.http.get("/metrics")).text
+        metrics = (await gateway.operations.get("/metrics")).text
         gateway.process.terminate()
         assert await gateway.process.wait() == 0
     assert f'preprocessor_failures_total{{endpoint="{ENDPOINT}",reason="ValueError"}} 1' in metrics

@@ -23,6 +23,9 @@ class Timer:
     def cancel(self) -> None:
         self.cancelled = True
 
+    def when(self) -> float:
+        return self.at
+
 
 class Loop:
     """A loop whose tasks run at once, up to their first wait."""
@@ -73,6 +76,14 @@ class Transport(asyncio.Transport):
         super().__init__()
         self.written = b""
         self.closed = False
+        self.aborted = False
+        self.untaken = 0  # bytes that the caller has not taken
+
+    def get_write_buffer_size(self) -> int:
+        return self.untaken
+
+    def abort(self) -> None:
+        self.closed = self.aborted = True
 
     def write(self, data: Any) -> None:
         self.written += data

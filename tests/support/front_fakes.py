@@ -19,7 +19,7 @@ from gateway.admission.controller import AdmissionController, Capacity
 from gateway.admission.rate_limits import RateLimits
 from gateway.admission.request_scheduler import RequestScheduler
 from gateway.admission.token_budget import TokenBudget
-from gateway.app import Application, create_app
+from gateway.app import Application, create_app, create_operations
 from gateway.calls import Answer, Call, EndpointView
 from gateway.dialects.front import Front
 from gateway.errors import (
@@ -342,11 +342,18 @@ class Behind:
         feedback = None if self.receipts is None else FeedbackReceiver(self.receipts, self.recorder)
         return create_app(self.front, self.limits, feedback)
 
+    @cached_property
+    def operations(self) -> Application:
+        """The application of the operations port."""
+        return create_operations(self.front, self.app)
+
 
 @asynccontextmanager
-async def client_of(behind: Behind) -> AsyncIterator[httpx.AsyncClient]:
-    """Asks the application directly, without a socket."""
-    transport = httpx.ASGITransport(behind.app)
+async def client_of(
+    behind: Behind, *, operations: bool = False
+) -> AsyncIterator[httpx.AsyncClient]:
+    """Asks the callers' application, or that of operations, directly, without a socket."""
+    transport = httpx.ASGITransport(behind.operations if operations else behind.app)
     async with httpx.AsyncClient(transport=transport, base_url="http://gateway") as client:
         yield client
 

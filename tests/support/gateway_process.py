@@ -25,6 +25,7 @@ class Running:
     process: Process
     logged: list[dict[str, object]]
     http: httpx.AsyncClient
+    operations: httpx.AsyncClient
 
     async def line(
         self, message: str, having: Callable[[dict[str, object]], bool] = lambda _: True
@@ -67,7 +68,10 @@ def put(home: Path, endpoint: ModelEndpoint) -> None:
 
 async def start(home: Path, *flags: str) -> Process:
     """A process that listens on free ports."""
-    arguments = ["--home", str(home), "--engine", "echo", "--http-port", "0", "--grpc-port", "0"]
+    arguments = [
+        "--home", str(home), "--engine", "echo",
+        "--http-port", "0", "--grpc-port", "0", "--operations-port", "0",
+    ]  # fmt: skip
     return await asyncio.create_subprocess_exec(
         sys.executable, "-P", "-m", "gateway.main", *arguments, *flags,
         stderr=PIPE, env={**os.environ, "HEADRACE_LOG_STYLE": "json"},
@@ -78,12 +82,16 @@ async def start(home: Path, *flags: str) -> Process:
 async def gateway_at(home: Path, *flags: str) -> AsyncIterator[Running]:
     """A process that serves what is in the home."""
     process = await start(home, *flags)
-    async with httpx.AsyncClient(trust_env=False, timeout=60) as http:
-        running = Running(process, [], http)
+    async with (
+        httpx.AsyncClient(trust_env=False, timeout=60) as http,
+        httpx.AsyncClient(trust_env=False, timeout=60) as operations,
+    ):
+        running = Running(process, [], http, operations)
         try:
             async with asyncio.timeout(120):
-                port = (await running.line("gateway listens"))["http_port"]
-                http.base_url = httpx.URL(f"http://127.0.0.1:{port}")
+                ports = await running.line("gateway listens")
+                http.base_url = httpx.URL(f"http://127.0.0.1:{ports['http_port']}")
+                operations.base_url = httpx.URL(f"http://127.0.0.1:{ports['operations_port']}")
                 await running.line("replica serves")
             yield running
         finally:

@@ -171,18 +171,21 @@ class RunningStack:
         all_of_them = {triton.grpc for triton in self.tritons}
 
         def every_gateway_finds_all() -> bool:
-            return all(self._serving(each.url, endpoint) >= all_of_them for each in self.gateways)
+            return all(
+                self._serving(each.operations_url, endpoint) >= all_of_them
+                for each in self.gateways
+            )
 
         until(f"every gateway finds {endpoint} at every Triton", seconds, every_gateway_finds_all)
 
-    def _serving(self, gateway: str, endpoint: str) -> set[str]:
+    def _serving(self, operations: str, endpoint: str) -> set[str]:
         """Addresses of the Tritons at which a gateway finds an endpoint's stable version."""
         stored = FileEndpointStore(self.home / "endpoints").get(endpoint)
         if stored is None or stored.status.stable is None:
             return set()
         with contextlib.suppress(httpx.TransportError):
             for family in text_string_to_metric_families(
-                httpx.get(f"{gateway}/metrics", timeout=60).text
+                httpx.get(f"{operations}/metrics", timeout=60).text
             ):
                 if family.name == "headrace_gateway_replica_serves":
                     return {

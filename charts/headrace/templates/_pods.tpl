@@ -25,7 +25,7 @@
 
 {{/* Annotations and labels of a component's pods, without the chart's version: what did not change is
      not restarted by an upgrade. Takes (list ROOT COMPONENT POD PORT), an empty PORT where there are
-     no metrics, and optionally further annotations and the scheme of metrics. */}}
+     no metrics, and optionally further annotations. */}}
 {{- define "headrace.podMetadata" -}}
 {{- $root := index . 0 -}}{{- $pod := index . 2 -}}{{- $port := index . 3 -}}
 {{- $annotations := dict -}}
@@ -34,9 +34,6 @@
 {{- end -}}
 {{- $own := dict -}}
 {{- if gt (len .) 4 -}}{{- $own = index . 4 -}}{{- end -}}
-{{- if and $annotations (gt (len .) 5) (eq (last .) "https") -}}
-{{- $_ := set $annotations "prometheus.io/scheme" "https" -}}
-{{- end -}}
 {{- $labels := merge (fromYaml (include "headrace.selector" (list $root (index . 1)))) (dict "app.kubernetes.io/part-of" "headrace") $pod.labels $root.Values.commonLabels -}}
 {{- $metadata := dict "labels" $labels -}}
 {{- with merge (dict) $own $pod.annotations $annotations -}}

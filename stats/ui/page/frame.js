@@ -22,7 +22,7 @@ export function bar(view, live, theme, turn) {
     h("span", { key: "gap", class: "gap" }),
     view?.mlflow_url && h("a", { key: "mlflow", href: view.mlflow_url, rel: "noreferrer" }, "MLflow"),
     view?.gateway_url && h("a", {
-      key: "gateway", href: `${view.gateway_url}/docs`, rel: "noreferrer",
+      key: "gateway", href: `${view.gateway_url}/endpoints`, rel: "noreferrer",
     }, "gateway"),
     h("button", { key: "theme", type: "button", onclick: turn, title: "Light, dark, or as the system says" },
       `theme: ${theme}`),

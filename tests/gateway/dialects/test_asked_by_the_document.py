@@ -27,7 +27,9 @@ CONFIG = SchemathesisConfig.from_dict(
         ],
     }
 )
-schema = schemathesis.openapi.from_asgi("/openapi.json", Behind().app, config=CONFIG)
+BEHIND = Behind()
+schema = schemathesis.openapi.from_dict(BEHIND.app.openapi(), config=CONFIG)
+schema.app = BEHIND.app
 
 
 @schema.hook

@@ -6,7 +6,7 @@ from http import HTTPStatus
 
 import pytest
 from fastapi.routing import APIRoute
-from front_fakes import Behind, asked, client_of, view
+from front_fakes import Behind, client_of, view
 from gateway_world import answered_text, event_of
 
 from contracts.tasks import Task
@@ -64,7 +64,8 @@ async def test_every_example_is_answered(described: Described) -> None:
 
 
 async def test_the_page_shows_every_route_and_needs_no_other_host() -> None:
-    page = (await asked(BEHIND, "GET", "/docs")).text
+    async with client_of(BEHIND, operations=True) as client:
+        page = (await client.get("/docs")).text
     for described in BEHIND.app.described:
         assert f"<code>{described.path}</code>" in page
     assert "<script" not in page

@@ -108,7 +108,7 @@ def test_the_old_http_gets_one_answer_a_connection(fronts: Served) -> None:
 
 def test_a_head_request_gets_the_headers_alone(fronts: Served) -> None:
     with connected(fronts) as connection:
-        connection.sendall(b"HEAD /livez HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
+        connection.sendall(b"HEAD /v2/health/live HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
         head, _, body = read_all(connection).partition(b"\r\n\r\n")
     assert b"content-length: 13" in head
     assert body == b""
@@ -255,27 +255,10 @@ def test_a_body_over_the_limit_is_refused_and_its_sender_hears_it(fronts: Served
 def test_an_upgrade_is_not_taken(fronts: Served) -> None:
     with connected(fronts) as connection:
         connection.sendall(
-            b"GET /livez HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n"
+            b"GET /v2/health/live HTTP/1.1\r\nhost: x\r\n"
+            b"connection: upgrade\r\nupgrade: websocket\r\n\r\n"
         )
         assert read_answer(connection)[0] == 200
-
-
-def test_too_many_connections_are_refused_with_when_to_come_back() -> None:
-    limits = HttpLimits(max_connections=2)
-    with (
-        serving(Served(limits=limits)) as served,
-        connected(served) as one,
-        connected(served) as two,
-    ):
-        for connection in (one, two):
-            connection.sendall(WHOLE)
-            assert read_answer(connection)[0] == 200
-        with connected(served) as third:
-            status, headers, body = read_answer(third)
-            assert (status, headers["retry-after"]) == (503, "1")
-            assert body["error"]["code"] == "overloaded"
-        one.sendall(WHOLE)
-        assert read_answer(one)[0] == 200
 
 
 class Endless(FakePredictor):
@@ -304,8 +287,55 @@ def test_work_for_a_caller_that_has_hung_up_is_stopped() -> None:
             assert predictor.begun.wait(60)
         assert predictor.stopped.wait(60)
         with httpx.Client(base_url=served.url) as client:
-            assert client.get("/livez").status_code == 200
+            assert client.get("/v2/health/live").status_code == 200
         assert ("huggingface", 499) in served.metrics.finished
+
+
+def test_idle_connections_are_closed_for_new_ones() -> None:
+    with (
+        serving(Served(limits=HttpLimits(max_connections=2))) as served,
+        connected(served) as asked,
+    ):
+        asked.sendall(WHOLE)
+        assert read_answer(asked)[0] == 200
+        with accepted(served) as silent, connected(served) as new:
+            new.sendall(WHOLE)
+            assert read_answer(new)[0] == 200
+            assert read_all(silent) == b""  # the first to go, as it has asked nothing
+            asked.sendall(WHOLE)
+            assert read_answer(asked)[0] == 200
+
+
+def test_more_than_are_being_answered_are_refused_with_when_to_come_back() -> None:
+    predictor = Endless()
+    with (
+        serving(Served(limits=HttpLimits(max_connections=1), predictor=predictor)) as served,
+        connected(served) as busy,
+    ):
+        busy.sendall(WHOLE)
+        assert predictor.begun.wait(60)
+        with connected(served) as third:
+            status, headers, body = read_answer(third)
+            assert (status, headers["retry-after"]) == (503, "1")
+            assert body["error"]["code"] == "overloaded"
+        assert not predictor.stopped.is_set()
+
+
+def test_one_peer_can_not_take_the_room_of_all() -> None:
+    limits = HttpLimits(max_connections=8, max_connections_of_peer=1)
+    predictor = Endless()
+    with (
+        serving(Served(limits=limits, predictor=predictor)) as served,
+        connected(served) as busy,
+    ):
+        busy.sendall(WHOLE)
+        assert predictor.begun.wait(60)
+        with connected(served) as second:
+            assert read_answer(second)[0] == 503
+        where, other = ("127.0.0.1", served.port), ("127.0.0.2", 0)
+        with closing(socket.create_connection(where, 60, other)) as elsewhere:
+            elsewhere.sendall(b"GET /v2/health/live HTTP/1.1\r\nhost: x\r\n\r\n")
+            assert read_answer(elsewhere)[0] == 200
 
 
 class CountingPredictor(FakePredictor):
@@ -413,7 +443,7 @@ def test_other_routes_and_other_mistakes_are_not_taken_for_crowding() -> None:
     with crowded() as served, connected(served) as connection:
         connection.sendall(WHOLE)
         assert read_answer(connection)[0] == 503
-        connection.sendall(b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\n")
+        connection.sendall(b"GET /v2/health/live HTTP/1.1\r\nhost: x\r\n\r\n")
         assert read_answer(connection)[0] == 200
         connection.sendall(WHOLE.replace(b"sentiment", b"nobodys00"))
         assert read_answer(connection)[0] == 404

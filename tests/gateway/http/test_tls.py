@@ -95,4 +95,4 @@ async def test_http_and_grpc_are_served_with_it(tmp_path: Path) -> None:
             stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
             assert (await stub.ServerLive(service_pb2.ServerLiveRequest(), timeout=60)).live
         with pytest.raises(httpx.RemoteProtocolError):  # in the clear there is no answer
-            await running.http.get("/livez")
+            await running.http.get("/endpoints")

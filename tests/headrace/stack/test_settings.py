@@ -22,6 +22,7 @@ def test_an_existing_service_needs_no_port_of_ours_and_its_address_is_used() -> 
         "controller_metrics": 9301,
         "fold_metrics": 9302,
         "loader_metrics": 9303,
+        "gateway_operations": 9310,
     }
     assert existing.kafka_address == "k:1"
     assert existing.mlflow_url == "http://m:2"
@@ -35,6 +36,7 @@ def test_the_first_replicas_keep_the_flags_ports_and_further_ones_take_the_next(
         ("gateway-2", 8082, 8083),
         ("gateway-3", 8084, 8085),
     ]
+    assert [each.operations_port for each in settings.gateway_replicas] == [9310, 9311, 9312]
     first, second = settings.loader_replicas
     assert (first.name, first.metrics_port, first.triton_grpc) == ("loader", 9303, "127.0.0.1:8001")
     assert (second.name, second.metrics_port) == ("loader-2", 9304)
@@ -48,10 +50,10 @@ def test_the_first_replicas_keep_the_flags_ports_and_further_ones_take_the_next(
 @pytest.mark.parametrize("tritons", [1, 2, 16])
 def test_no_two_parts_are_given_the_same_port(gateways: int, tritons: int) -> None:
     # Side by side, so that every replica has to step over other parts' ports.
-    close = Ports(*range(12_000, 12_012))
+    close = Ports(*range(12_000, 12_013))
     for ports in (Ports(), close):
         needed = replace(SETTINGS, ports=ports, gateways=gateways, tritons=tritons).needed_ports()
-        assert len(needed) == 12 + 2 * (gateways - 1) + 4 * (tritons - 1)
+        assert len(needed) == 13 + 3 * (gateways - 1) + 4 * (tritons - 1)
         assert len(set(needed.values())) == len(needed)
         assert needed.items() >= ports.named().items()
 

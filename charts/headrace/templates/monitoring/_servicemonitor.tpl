@@ -1,7 +1,6 @@
-{{/* Takes (list ROOT COMPONENT PORTS) and optionally the scheme. */}}
+{{/* Takes (list ROOT COMPONENT PORTS). */}}
 {{- define "headrace.serviceMonitor" -}}
 {{- $root := index . 0 -}}{{- $component := index . 1 -}}
-{{- $https := and (gt (len .) 3) (eq (last .) "https") -}}
 {{- $monitors := $root.Values.monitoring.serviceMonitors -}}
 {{- if and $monitors.enabled ($root.Capabilities.APIVersions.Has "monitoring.coreos.com/v1/ServiceMonitor") -}}
 apiVersion: monitoring.coreos.com/v1
@@ -22,11 +21,6 @@ spec:
       path: /metrics
       interval: {{ $monitors.interval }}
       {{- include "headrace.relabelings" . | nindent 6 }}
-      {{- if $https }}
-      scheme: https
-      # Pods are asked by their address, for which no certificate is made.
-      tlsConfig: {insecureSkipVerify: true}
-      {{- end }}
     {{- end }}
 {{- end -}}
 {{- end -}}
