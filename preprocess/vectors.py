@@ -39,6 +39,18 @@ def unit(vectors: Vectors) -> Vectors:
     return scaled
 
 
+def cosines(vectors: Vectors, dimensions: int | None = None) -> Vectors:
+    """The cosine of each further vector to the first one, float32 ``[texts - 1]``.
+
+    Args:
+        vectors: float32 ``[texts, dimension]``; to one of zeros the cosine is 0.
+        dimensions: that are compared, the first ones; all where it is None.
+    """
+    scaled = unit(vectors[:, :dimensions])
+    found: Vectors = np.clip(scaled[1:] @ scaled[0], -1, 1)
+    return found
+
+
 def ranges_of(vectors: Vectors) -> Vectors:
     """The least and the largest value of each dimension, float32 ``[2, dimension]``."""
     both: Vectors = np.stack([vectors.min(axis=0), vectors.max(axis=0)]).astype(np.float32)

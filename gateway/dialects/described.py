@@ -3,8 +3,9 @@
 Each dialect builds the ``Operation`` of its routes from these, beside its handlers.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -90,8 +91,13 @@ def prediction_operation(
     summary: str = "Classify or embed texts",
     description: str = BOUNDS,
     binary: bool = False,
+    parameters: Sequence[Schema] = (),
+    headers: Mapping[str, Schema] = MappingProxyType({}),
 ) -> Operation:
-    """The OpenAPI operation of a route that predicts for texts."""
+    """The OpenAPI operation of a route that predicts for texts.
+
+    ``parameters`` and ``headers`` are those that no other dialect has.
+    """
     return Operation(
         tag,
         summary,
@@ -99,8 +105,8 @@ def prediction_operation(
         description=description,
         request=request,
         examples=examples,
-        parameters=(*_of_path(path), *_PREDICTING),
-        headers=_ANSWERED,
+        parameters=(*_of_path(path), *_PREDICTING, *parameters),
+        headers={**_ANSWERED, **headers},
         errors=_PREDICT_ERRORS,
         binary=binary,
     )

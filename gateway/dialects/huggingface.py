@@ -16,10 +16,17 @@ text a list of entities, many a list of such lists; ``parameters.aggregation_str
 zero-shot classification, with ``parameters.candidate_labels``: one text a list of ``{"label",
 "score"}``, best first, many a list of such lists. For question answering, ``inputs`` is
 ``{"question", "context"}``, or a list of it: one question gets ``{"score", "start", "end",
-"answer"}``, or a list of it with ``parameters.top_k``. A text is a string, or ``{"text",
-"text_pair"}``; a list of one text counts as many.
+"answer"}``, or a list of it with ``parameters.top_k``. For sentence similarity, ``inputs`` is
+``{"source_sentence", "sentences"}``, answered by a list of cosines. A text is a string, or
+``{"text", "text_pair"}``; a list of one text counts as many.
+
+The Hub's own clients read the labels of one text from a list within a list. They name themselves in
+``user-agent``, and are answered so. Fields that mean nothing here are ignored and named in
+``x-headrace-ignored``, or refused where the request has ``x-headrace-strict: true``.
 """
 
+import re
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated, Any, Literal, NotRequired
 
@@ -27,30 +34,66 @@ import msgspec
 from pydantic import Field
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
+from contracts.tasks import DENSE
+from gateway.calls import EndpointView, Query
 from gateway.dialects.described import prediction_operation
-from gateway.dialects.front import Front, Pair, TextOrPair, Texts, answer_headers, query_of
+from gateway.dialects.front import Front, Pair, Texts, answer_headers, query_of, require_kind
 from gateway.dialects.parameters import PipelineParameters, checked, forms_refused
-from gateway.errors import InvalidInputError
+from gateway.errors import BadRequestError, InvalidInputError
 from gateway.http.body import BodyReader
 from gateway.http.messages import Reply, Request, decode, encode
+from gateway.http.openapi import Schema
 from gateway.http.router import Route
 from preprocess.tasks import HEADS
+from preprocess.vectors import cosines
 
 
-class HuggingFaceRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Inputs(Pair, frozen=True, forbid_unknown_fields=True):
+    """One text, pair or question; or a sentence and those that it is compared with."""
+
+    source_sentence: str | msgspec.UnsetType = msgspec.UNSET
+    sentences: Annotated[list[str], msgspec.Meta(min_length=1)] | msgspec.UnsetType = msgspec.UNSET
+
+    def compared(self) -> list[str]:
+        """The sentence and the others, or nothing of a text; raises ``InvalidInputError``."""
+        both = (self.source_sentence, self.sentences)
+        if both == (msgspec.UNSET, msgspec.UNSET):
+            return []
+        others = (self.text, self.text_pair, self.question, self.context)
+        if (
+            isinstance(self.source_sentence, str)
+            and isinstance(self.sentences, list)
+            and all(other is msgspec.UNSET for other in others)
+        ):
+            return [self.source_sentence, *self.sentences]
+        raise InvalidInputError("inputs: expected source_sentence and sentences, nothing else.")
+
+
+class HuggingFaceRequest(msgspec.Struct, frozen=True):
     """The request. ``options`` is accepted, because the hub's clients send it, and ignored.
 
     What follows it are parameters of vectors: the hub's client sends them here.
     """
 
-    inputs: TextOrPair | Texts
-    parameters: PipelineParameters = PipelineParameters()
-    options: dict[str, Any] = {}
+    inputs: str | Inputs | Texts
+    parameters: PipelineParameters | None = None
+    options: dict[str, Any] | None = None
     prompt_name: str | None = None
     normalize: bool | None = None
     dimensions: Annotated[int, msgspec.Meta(ge=1)] | None = None
     truncate: bool | None = None
     truncation_direction: Literal["right", "Right"] | None = None
+    encoding_format: Literal["float"] | None = None
+
+
+class KnownParameters(PipelineParameters, frozen=True, forbid_unknown_fields=True):
+    """Parameters that all mean something here."""
+
+
+class KnownRequest(HuggingFaceRequest, frozen=True, forbid_unknown_fields=True):
+    """A request whose fields all mean something here."""
+
+    parameters: KnownParameters | None = None
 
 
 class LabelScore(TypedDict):
@@ -125,11 +168,33 @@ _EXAMPLES = {
     "many texts, all labels": {"inputs": ["Dull.", "Great."], "parameters": {"top_k": None}},
     "a pair": {"inputs": {"text": "Is it good?", "text_pair": "It is."}},
 }
+_STRICT: Schema = {
+    "name": "x-headrace-strict",
+    "in": "header",
+    "required": False,
+    "schema": {"enum": ["true"]},
+    "description": "refuse fields that mean nothing here",
+}
+_IGNORED: Schema = {"type": "string", "description": "fields that mean nothing here: paramters"}
 _PREDICT = prediction_operation(
-    _PATH, "Hugging Face", HuggingFaceRequest, HuggingFaceResponse, _EXAMPLES
+    _PATH,
+    "Hugging Face",
+    HuggingFaceRequest,
+    HuggingFaceResponse,
+    _EXAMPLES,
+    parameters=(_STRICT,),
+    headers={"x-headrace-ignored": _IGNORED},
 )
 
+_known_decoder = msgspec.json.Decoder(KnownRequest)
 _decoder = msgspec.json.Decoder(HuggingFaceRequest)
+_names_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_UNKNOWN_FIELD = "unknown field"  # in msgspec's message
+_ODD = re.compile(r"[^A-Za-z0-9_-]")  # of names that go into a header
+_LISTED_NAMES = 20
+_NAME_CHARACTERS = 40
+# In user-agent: of huggingface_hub, and of @huggingface/inference.
+_HUB_CLIENTS = (b"hf_hub/", b"@huggingface/inference")
 # Fields beside the parameters, each with the parameter that it stands for.
 _BESIDE = {
     "prompt_name": "prompt_name",
@@ -154,38 +219,101 @@ class HuggingFace:
         """Handles a request: admission by its headers, body, prediction, reply."""
         context, name = request.context, request.params["endpoint"]
         view, caller = await self._front.admission.enter(context, name)
-        body = decode(_decoder, await self._bodies.read(request))
+        body, ignored = _decoded(
+            await self._bodies.read(request),
+            strict=request.headers.get(b"x-headrace-strict", b"").lower() == b"true",
+        )
         given = _parameters(body)
         parameters = checked(given, view)
         inputs = body.inputs
-        # A question with a list of contexts has an answer of each.
-        one = isinstance(inputs, str) or (
-            isinstance(inputs, Pair) and not isinstance(inputs.context, list)
-        )
+        compared = inputs.compared() if isinstance(inputs, Inputs) else []
+        if compared:
+            _check_comparison(view, parameters)
+            query = Query(compared)
+        else:
+            query = query_of("inputs", inputs if isinstance(inputs, list) else [inputs])
         query = replace(
-            query_of("inputs", inputs if isinstance(inputs, list) else [inputs]),
+            query,
             truncate=given.truncation is not False,
             parameters=parameters,
             prompt_name=given.prompt_name,
         )
         answer = await self._front.predict(context, view, caller, query)
+        head = HEADS[view.task]
+        # A question with a list of contexts has an answer of each.
+        one = isinstance(inputs, str) or (
+            isinstance(inputs, Pair) and not isinstance(inputs.context, list)
+        )
+        if one and head.hub_nests and (given.return_all_scores or _from_hub(request)):
+            one = False
+            parameters.setdefault("top_k", None)
         with forms_refused():
-            result = HEADS[view.task].pipeline(answer, parameters, one=one)
-        return Reply(encode(result), headers=answer_headers(answer))
+            result = (
+                cosines(head.dense(answer), parameters.get("dimensions")).tolist()
+                if compared
+                else head.pipeline(answer, parameters, one=one)
+            )
+        headers = answer_headers(answer)
+        if ignored:
+            headers.append((b"x-headrace-ignored", ignored.encode()))
+        return Reply(encode(result), headers=headers)
+
+
+def _decoded(body: bytes, *, strict: bool) -> tuple[HuggingFaceRequest, str]:
+    """The request, and the names of the fields that mean nothing here, comma-separated.
+
+    Raises:
+        BadRequestError: it does not fit; with ``strict``, there are such fields.
+        InvalidInputError: see ``decode``.
+    """
+    try:
+        return decode(_known_decoder, body), ""
+    except BadRequestError as error:
+        if strict or _UNKNOWN_FIELD not in str(error):
+            raise
+    known = decode(_decoder, body)
+    sent = _names_decoder.decode(body)
+    unknown = [("", name) for name in sent if name not in known.__struct_fields__]
+    if known.parameters is not None:
+        fields = known.parameters.__struct_fields__
+        inner = _names_decoder.decode(sent["parameters"])
+        unknown += [("parameters.", name) for name in inner if name not in fields]
+    listed = [
+        place + _ODD.sub("?", name[:_NAME_CHARACTERS]) for place, name in unknown[:_LISTED_NAMES]
+    ]
+    return known, ",".join(listed + ["..."] * (len(unknown) > _LISTED_NAMES))
+
+
+def _check_comparison(view: EndpointView, parameters: Mapping[str, Any]) -> None:
+    """Raises ``InvalidInputError``: no vectors, or a form that a cosine does not have."""
+    require_kind(view, DENSE, "inputs.source_sentence", "similarity needs")
+    if odd := parameters.keys() - {"dimensions", "normalize"}:
+        raise InvalidInputError(f"parameters.{min(odd)}: it says nothing of a cosine.")
+
+
+def _from_hub(request: Request) -> bool:
+    """Whether one of the Hub's own clients asks."""
+    agent = request.headers.get(b"user-agent", b"")
+    return any(name in agent for name in _HUB_CLIENTS)
 
 
 def _parameters(body: HuggingFaceRequest) -> PipelineParameters:
     """The parameters, those that the hub's client sends beside them included.
 
+    ``return_all_scores``, the older name, becomes ``top_k``.
+
     Raises:
         InvalidInputError: one is in both places.
     """
+    given = body.parameters or PipelineParameters()
     beside: dict[str, Any] = {}
+    if given.return_all_scores and given.top_k is msgspec.UNSET:
+        beside["top_k"] = None
     for name, known in _BESIDE.items():
         value = getattr(body, name)
         if value is None:
             continue
-        if getattr(body.parameters, known) is not None:
+        if getattr(given, known) is not None:
             raise InvalidInputError(f"{name}: parameters.{known} is there too; send one of them.")
         beside[known] = value
-    return msgspec.structs.replace(body.parameters, **beside) if beside else body.parameters
+    return msgspec.structs.replace(given, **beside) if beside else given

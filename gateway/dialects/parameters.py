@@ -17,10 +17,11 @@ from preprocess.tasks import HEADS
 from preprocess.vectors import VectorPrecision
 
 
-class PipelineParameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class PipelineParameters(msgspec.Struct, frozen=True):
     """The parameters of ``transformers`` pipelines that are supported."""
 
     top_k: Annotated[int, msgspec.Meta(ge=1)] | msgspec.UnsetType | None = msgspec.UNSET
+    return_all_scores: bool | None = None  # of older pipelines: top_k of all labels
     function_to_apply: Literal["softmax", "sigmoid", "none"] | None = None
     aggregation_strategy: Literal["none", "simple", "first", "average", "max"] | None = None
     ignore_labels: list[str] | None = None
@@ -35,21 +36,19 @@ class PipelineParameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     handle_impossible_answer: bool | None = None
     max_answer_len: Annotated[int, msgspec.Meta(ge=1)] | None = None
     align_to_words: bool | None = None
-    doc_stride: int | None = None
-    max_seq_len: int | None = None
-    max_question_len: int | None = None
     truncation: bool | None = None  # False: texts that are too long are refused, and not cut
 
 
 _NULLABLE = "top_k"  # null says something: all labels
 _LISTS = ("candidate_labels", "kinds")
-_OF_ALL_TASKS = frozenset({"truncation", "prompt_name"})
+_READ_BEFORE = frozenset({"truncation", "prompt_name", "return_all_scores"})
 
 
 def checked(parameters: PipelineParameters, view: EndpointView) -> dict[str, Any]:
     """The parameters that the caller has set and the task's head takes.
 
-    ``truncation`` and ``prompt_name`` are not among them: they are of all tasks.
+    ``truncation`` and ``prompt_name``, which are of all tasks, and ``return_all_scores``, another
+    name for ``top_k``, are not among them.
 
     Raises:
         InvalidInputError: this endpoint can't satisfy one of them.
@@ -58,7 +57,7 @@ def checked(parameters: PipelineParameters, view: EndpointView) -> dict[str, Any
     found: dict[str, Any] = {}
     for name in parameters.__struct_fields__:
         value = getattr(parameters, name)
-        if value is msgspec.UNSET or name in _OF_ALL_TASKS:
+        if value is msgspec.UNSET or name in _READ_BEFORE:
             continue
         if value is None and name != _NULLABLE:
             continue

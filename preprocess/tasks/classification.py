@@ -18,6 +18,7 @@ class TextClassification(Head):
     task: ClassVar[Task] = Task.TEXT_CLASSIFICATION
     parameters: ClassVar[frozenset[str]] = frozenset({"top_k", "function_to_apply"})
     probabilities: ClassVar[bool] = True
+    hub_nests: ClassVar[bool] = True
 
     def _values(self, output: Values, *, multi_label: bool) -> Values:
         return class_scores(output, multi_label=multi_label)

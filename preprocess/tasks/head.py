@@ -120,6 +120,7 @@ class Head(ABC):
         everywhere: of these, those that every dialect takes, as ``Answered.parameters``.
         encoder: what makes rows of texts.
         kinds: of vectors that it gives, for routes that are for one kind.
+        hub_nests: whether the Hub's own clients read a text's labels from a list within a list.
         further_columns: of its values, beside labels or the dimension.
         probabilities: whether values are probabilities, which users' own code must leave so.
         by_tokens: of heads of rank 3, whether users' own code may change values of tokens.
@@ -131,6 +132,7 @@ class Head(ABC):
     everywhere: ClassVar[frozenset[str]] = frozenset()
     encoder: ClassVar[type[TextEncoder]] = TextEncoder
     kinds: ClassVar[frozenset[str]] = frozenset()
+    hub_nests: ClassVar[bool] = False
     further_columns: ClassVar[int] = 0
     probabilities: ClassVar[bool] = False
     by_tokens: ClassVar[bool] = False

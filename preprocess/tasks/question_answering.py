@@ -39,7 +39,6 @@ _USUAL_TOKENS = 15  # of an answer, as in the pipeline
 MOST_TOKENS = 64
 MOST_ANSWERS = 50
 _TAKEN = ("top_k", "handle_impossible_answer", "max_answer_len", "align_to_words")
-_GATEWAYS = ("doc_stride", "max_seq_len", "max_question_len")
 
 
 class Found(NamedTuple):
@@ -56,18 +55,13 @@ class QuestionAnswering(Head):
 
     task: ClassVar[Task] = Task.QUESTION_ANSWERING
     second_text: ClassVar[SecondText] = SecondText.REQUIRED
-    everywhere: ClassVar[frozenset[str]] = frozenset({*_TAKEN, *_GATEWAYS})
+    everywhere: ClassVar[frozenset[str]] = frozenset(_TAKEN)
     parameters: ClassVar[frozenset[str]] = everywhere
     encoder: ClassVar[type[TextEncoder]] = ContextEncoder
     by_tokens: ClassVar[bool] = True
 
     def rows_of_text(self, parameters: Mapping[str, Any]) -> int:
         """One: windows are the encoder's."""
-        for name in _GATEWAYS:
-            if name in parameters:
-                raise ParameterError(
-                    f"parameters.{name}", "windows are as long as the model allows, for all callers"
-                )
         for name, most in (("max_answer_len", MOST_TOKENS), ("top_k", MOST_ANSWERS)):
             if (parameters.get(name) or 1) > most:
                 raise ParameterError(f"parameters.{name}", f"it may be {most} at most")

@@ -176,9 +176,6 @@ def test_answers_are_no_longer_than_asked_for() -> None:
 @pytest.mark.parametrize(
     ("parameters", "says"),
     [
-        ({"doc_stride": 64}, "parameters.doc_stride"),
-        ({"max_seq_len": 384}, "parameters.max_seq_len"),
-        ({"max_question_len": 64}, "parameters.max_question_len"),
         ({"top_k": MOST_ANSWERS + 1}, "parameters.top_k"),
         ({"max_answer_len": MOST_TOKENS + 1}, "parameters.max_answer_len"),
     ],

@@ -63,7 +63,6 @@ BAD: list[tuple[object, int, str]] = [
     ({"inputs": [["a"]]}, 400, "inputs[0]: expected"),
     ({"inputs": {"txt": "a"}}, 400, "txt"),
     ({"inputs": [{"text": "a", "text_pair": "b"}, "c"]}, 422, "text_pair"),
-    ({"inputs": "a", "paramters": {}}, 400, "paramters"),
     ({"inputs": "a", "parameters": {"top_k": 0}}, 400, "parameters.top_k"),
     ({"inputs": "a", "parameters": {"top_k": "all"}}, 400, "parameters.top_k"),
     ({"inputs": "a", "parameters": {"function_to_apply": "none"}}, 422, "function_to_apply"),

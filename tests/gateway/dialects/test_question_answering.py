@@ -81,7 +81,6 @@ async def test_how_many_answers_and_whether_none_is_one_are_the_callers(behind: 
         ("reader", {"inputs": pair([])}, 422, "list of contexts is empty"),
         ("reader", {"inputs": [pair(), pair(["a"])]}, 422, "inputs: a list of contexts"),
         ("reader", {"inputs": {"question": 1, "context": "a"}}, 400, "question"),
-        ("reader", {"inputs": pair(), "parameters": {"doc_stride": 8}}, 422, "parameters.doc_str"),
         ("reader", {"inputs": pair(), "parameters": {"top_k": 0}}, 400, "top_k"),
         ("reader", {"inputs": pair(), "parameters": {"top_k": 51}}, 422, "parameters.top_k"),
         ("reader", {"inputs": pair(), "parameters": {"max_answer_len": 0}}, 400, "max_answer_len"),
