@@ -77,6 +77,7 @@ class Form:
         stacked: outputs of ``[batch, length]`` that become the columns of the one that is meant.
         columns: what the values are, where the files do not say it.
         named: how one of the labels must begin, in any case; empty where any will do.
+        regressions: whether a model that gives numbers and no probabilities may do it.
         pairs: whether evaluation texts may be pairs.
         agreement: what is counted beside differences.
         sentence_transformers: whether that library loads its folders with ``modules.json``.
@@ -99,6 +100,7 @@ class Form:
     stacked: tuple[str, ...] = ()
     columns: tuple[str, ...] = ()
     named: str = ""
+    regressions: bool = True
     pairs: bool = True
     scaled: bool = False
 
@@ -130,6 +132,7 @@ FORMS: Mapping[Task, Form] = MappingProxyType(
             outputs=_LOGITS,
             limits=_CLASSIFIED,
             agreement=Agreement.EQUAL_LABELS,
+            regressions=False,
         ),
         Task.TEXT_EMBEDDING: Form(
             loader="AutoModel",

@@ -67,6 +67,12 @@ def task_of(
         raise VersionError(
             f"the endpoint asks for {requested}, but {', '.join(names)} does {found}{why}"
         )
+    if config.get("problem_type") == "regression" and not FORMS[found].regressions:
+        raise VersionError(
+            f"problem_type in {CONFIG} is regression: what the model gives are numbers, and "
+            f"{found} would make probabilities of them. With one label, an endpoint whose "
+            f"spec.task is {Task.TEXT_RANKING} serves it, for pairs of texts"
+        )
     return found
 
 

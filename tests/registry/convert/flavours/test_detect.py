@@ -322,6 +322,18 @@ def test_a_classifier_of_one_label_ranks_texts_only_where_it_is_asked_to(tmp_pat
     assert detect(folder, task=Task.TEXT_RANKING).task is Task.TEXT_RANKING
 
 
+@pytest.mark.parametrize("labels", [{"0": "score"}, {"0": "joy", "1": "anger"}])
+def test_a_regression_is_no_classifier_and_may_only_rank_texts(
+    tmp_path: Path, labels: dict[str, str]
+) -> None:
+    folder = hf_folder(tmp_path, id2label=labels, problem_type="regression")
+    for asked in (None, Task.TEXT_CLASSIFICATION):
+        with pytest.raises(VersionError, match="problem_type"):
+            detect(folder, task=asked)
+    if len(labels) == 1:
+        assert detect(folder, task=Task.TEXT_RANKING).task is Task.TEXT_RANKING
+
+
 def test_what_the_stable_version_does_goes_before_the_marks_of_a_file(tmp_path: Path) -> None:
     folder = hf_folder(tmp_path, **CROSS_ENCODER)
     assert detect(folder, usual=Task.TEXT_CLASSIFICATION).task is Task.TEXT_CLASSIFICATION
