@@ -85,19 +85,17 @@ def main() -> int:
     for name in MODELS:
         wait_for(name, home)
     with httpx.Client(base_url=running["gateway_url"], timeout=30) as client:
-        ranked = client.post("/v1/rerank", json=rerank_request()).raise_for_status().json()
-        found = client.post(f"/endpoints/{FINDER}", json=entities_request())
-        sorted_texts = client.post(f"/endpoints/{SORTER}", json=labels_request())
-        weights = client.post(f"/endpoints/{EXPANDER}/embed_sparse", json=weights_request())
-        kinds = client.post(f"/endpoints/{HYBRID}", json=kinds_request())
-        answered = client.post(f"/endpoints/{READER}", json=answers_request())
-    show_ranking(ranked)
-    show_entities(found.raise_for_status().json())
-    show_labels(sorted_texts.raise_for_status().json())
-    show_weights(weights.raise_for_status().json())
-    show_kinds(kinds.raise_for_status().json())
-    show_answers(answered.raise_for_status().json())
+        for name, (_, show) in REQUESTS.items():
+            path, body = request_of(name)
+            show(client.post(path, json=body).raise_for_status().json())
     return 0
+
+
+def request_of(name: str) -> tuple[str, dict[str, Any]]:
+    """Path and body of the request to an endpoint."""
+    path = {RANKER: "/v1/rerank", EXPANDER: f"/endpoints/{EXPANDER}/embed_sparse"}
+    make, _ = REQUESTS[name]
+    return path.get(name, f"/endpoints/{name}"), make()
 
 
 def rerank_request() -> dict[str, Any]:
@@ -224,6 +222,17 @@ def command(*words: str) -> str:
     if done.returncode:
         raise SystemExit(f"headrace {' '.join(words)}: {done.stderr or done.stdout}")
     return done.stdout
+
+
+# Of each endpoint, in this order: what makes its request, and what shows the answer.
+REQUESTS: Final[dict[str, tuple[Callable[[], dict[str, Any]], Callable[[Any], None]]]] = {
+    RANKER: (rerank_request, show_ranking),
+    FINDER: (entities_request, show_entities),
+    SORTER: (labels_request, show_labels),
+    EXPANDER: (weights_request, show_weights),
+    HYBRID: (kinds_request, show_kinds),
+    READER: (answers_request, show_answers),
+}
 
 
 if __name__ == "__main__":

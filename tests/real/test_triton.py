@@ -4,17 +4,23 @@ import asyncio
 import logging
 import os
 import re
+import shutil
 import signal
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import grpc
 import numpy as np
 import onnxruntime
 import pytest
+from gateway_world import FakeEngine
+from loaded_script import loaded
 from model_processes import model_processes
+from numpy.typing import NDArray
 from registry_fakes import endpoint
+from served_models import asked, converted
 from tiny_models import VOCABULARY, classifier
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
@@ -59,6 +65,7 @@ RATE_TOLD = re.compile(r"(\d+) x (\d+): (\d+)")
 CALL_SECONDS = 30.0
 LOAD_SECONDS = 60.0
 OUTPUTS = (TensorSpec(name="logits", datatype=Datatype.FP32, shape=(-1, 2)),)
+EXAMPLE = Path(__file__).parents[2] / "examples" / "tasks"
 
 
 def publish(
@@ -202,6 +209,56 @@ async def test_a_package_is_loaded_and_answers_as_its_graph_does(harness: Triton
         (expected,) = session.run(["logits"], tensors)
         np.testing.assert_allclose(await harness.infer(ref, tensors), expected, atol=1e-5)
     assert "Traceback" not in harness.process.log.read_text()
+
+
+class OverTriton(FakeEngine):
+    """What a pipeline's tests ask, as one that asks a real Triton."""
+
+    def __init__(self, triton: TritonEngine) -> None:
+        super().__init__()
+        self._triton = triton
+
+    async def infer(self, work: Work, timeout_seconds: float) -> NDArray[np.float32]:
+        return await self._triton.infer(work, timeout_seconds)
+
+
+async def test_each_task_of_the_example_is_answered_over_triton_as_its_graph_answers(
+    triton: TritonProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(EXAMPLE))
+    example = loaded(EXAMPLE / "ask.py")
+    harness = TritonHarness(tmp_path, triton, SharedRepository(triton.server.model_repository))
+    models = {}
+    for name, write in example.MODELS.items():
+        model, graph = converted(name, write, tmp_path / name, task=example.TASKS.get(name))
+        shutil.copytree(graph.parent, tmp_path / "store" / model.ref.package)
+        models[name] = model, graph
+    asked_for = {task for task in Task if task is not Task.TEXT_CLASSIFICATION}
+    assert {model.task for model, _ in models.values()} == asked_for - {Task.TEXT_EMBEDDING}
+    harness.show(*(model.ref for model, _ in models.values()))
+    report = await harness.settle()
+    assert (report.ready, report.failed) == (True, ())
+    engine = OverTriton(harness.engine)
+    for name, (model, graph) in models.items():
+        path, body = example.request_of(name)
+        here = await asked(model, graph, name, path, body)
+        there = await asked(model, graph, name, path, body, engine=engine)
+        if isinstance(here, dict):
+            here["id"] = there["id"] = "of the request"
+        assert there == close(here), name
+    await harness.close()
+
+
+def close(answer: Any) -> Any:
+    """An answer whose numbers may differ in the last digits."""
+    match answer:
+        case float():
+            return pytest.approx(answer, abs=1e-5)
+        case list():
+            return [close(item) for item in answer]
+        case dict():
+            return {name: close(item) for name, item in answer.items()}
+    return answer
 
 
 async def test_other_copies_are_run_without_a_request_that_fails(harness: TritonHarness) -> None:

@@ -47,10 +47,10 @@ def converted(
     Args:
         name: of the registered model.
         write: writes the folder.
-        folder: scratch.
+        folder: scratch; ``store`` in it gets the package.
         task: what the endpoint asks for.
     """
-    (folder / "artifacts").mkdir()
+    (folder / "artifacts").mkdir(parents=True)
     write(folder / "artifacts" / "version")
     with serve(FakeMlflow(folder / "artifacts")) as fake:
         fake.register(name, "mlflow-artifacts:/version")
@@ -72,9 +72,21 @@ def converted(
     return model, package / MODEL_ONNX
 
 
-async def asked(model: ServedModel, graph: Path, name: str, path: str, body: Any) -> Any:
-    """What a gateway that serves the model as endpoint ``name`` answers to a POST."""
-    async with world_of(endpoint_of(model.ref, name=name), Graph(graph), more=(model,)) as world:
+async def asked(
+    model: ServedModel,
+    graph: Path,
+    name: str,
+    path: str,
+    body: Any,
+    *,
+    engine: FakeEngine | None = None,
+) -> Any:
+    """What a gateway that serves the model as endpoint ``name`` answers to a POST.
+
+    The graph is run in this process, unless there is another engine.
+    """
+    engine = engine or Graph(graph)
+    async with world_of(endpoint_of(model.ref, name=name), engine, more=(model,)) as world:
         serving = world.endpoints.serving
         (view,) = serving.views.values()
         own = replace(view, task=model.task, labels=model.manifest.labels)
